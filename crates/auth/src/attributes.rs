@@ -38,9 +38,10 @@ pub enum Attributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
-    /// Returns the namespace; empty when there is none.
-    pub fn namespace(&self) -> &'a str {
-        match self {
+    /// Returns the namespace whose roles count; empty when there is none. A Namespace is in itself, as in Kubernetes.
+    pub fn role_namespace(&self) -> &'a str {
+        match *self {
+            Self::Resource { group: "", resource: "namespaces", namespace: "", name, .. } => name,
             Self::Resource { namespace, .. } => namespace,
             Self::Description { .. } | Self::Path { .. } => "",
         }

@@ -45,6 +45,8 @@ pub enum Refusal {
     Disabled,
     /// The key has expired.
     Expired,
+    /// It was created under impersonation, and its maker may not impersonate so any more.
+    ImpersonationEnded,
 }
 
 impl Refusal {
@@ -54,7 +56,7 @@ impl Refusal {
         match self {
             Self::Missing | Self::Doubled | Self::Malformed => "Unauthorized",
             Self::Unknown => "access key not found",
-            Self::Disabled => "access key disabled",
+            Self::Disabled | Self::ImpersonationEnded => "access key disabled",
             Self::Expired => "access key expired",
         }
     }
@@ -72,6 +74,10 @@ impl Refusal {
                 "the access key or its owner is disabled: enable it, or ask an administrator"
             }
             Self::Expired => "the access key's time to live is over: make a new one",
+            Self::ImpersonationEnded => {
+                "the access key was created under impersonation, and the key that created it may not \
+                 impersonate so any more: make a new one"
+            }
         }
     }
 }

@@ -23,6 +23,19 @@ pub const PLATFORM_AUTHENTICATED_GROUP: &str = "platform:authenticated";
 /// Every user is in it.
 pub const ALL_USERS_GROUP: &str = "platform:user:*";
 
+/// The prefix of a team's name where users and groups are named, too.
+pub(crate) const TEAM_PREFIX: &str = "platform:team:";
+
+/// Returns the group of the members of a team.
+pub fn team_group(name: &str) -> String {
+    format!("{TEAM_PREFIX}{name}")
+}
+
+/// Returns the groups that every user is in, and nobody else: one of its own, and that of all users.
+pub(crate) fn own_groups(name: &str) -> [String; 2] {
+    [format!("platform:user:{name}"), ALL_USERS_GROUP.to_owned()]
+}
+
 /// The identity that a request was authenticated as, or impersonates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {

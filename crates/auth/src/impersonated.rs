@@ -6,18 +6,18 @@
 
 use postern_kinds::{Impersonation, Right};
 
+use crate::attributes::Attributes;
 use crate::identity::{
-    AUTHENTICATED_GROUP, Identity, PLATFORM_AUTHENTICATED_GROUP, UNAUTHENTICATED_GROUP,
+    AUTHENTICATED_GROUP, Identity, PLATFORM_AUTHENTICATED_GROUP, UNAUTHENTICATED_GROUP, own_groups,
+    team_group,
 };
+use crate::policy::{Decision, Policy};
 
 /// The verb of every right that impersonation takes.
 const VERB: &str = "impersonate";
 
 /// The API group of the resources for uids and extra fields, as in Kubernetes.
 const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
-
-/// The prefix of names and groups that Kubernetes reserves.
-const SYSTEM_PREFIX: &str = "system:";
 
 /// The prefix of the names of service accounts; `NAMESPACE:NAME` follows.
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
@@ -39,9 +39,8 @@ pub struct ImpersonatedIdentity {
 
 /// Returns the rights that the caller must hold to impersonate this identity: all of them.
 ///
-/// The right to impersonate a user includes the user's groups and teams, except groups that
-/// Kubernetes reserves (`system:`): whoever may impersonate every user is not thereby a member of
-/// `system:masters`.
+/// Without explicit groups these are the right to the user, and to each group and team that is stored for
+/// the user: whoever may impersonate every user is not thereby a member of every group.
 pub fn rights(wanted: &Impersonation, impersonated: &Identity) -> Vec<Right> {
     let core = |resource, name: &str| Right::cluster(VERB, "", resource, name);
     let mut rights = vec![match service_account(wanted) {
@@ -53,11 +52,9 @@ pub fn rights(wanted: &Impersonation, impersonated: &Identity) -> Vec<Right> {
     if impersonated.name != wanted.user {
         rights.push(core("users", &impersonated.name));
     }
-    let reserved = |group: &&String| group.starts_with(SYSTEM_PREFIX);
     let groups: Vec<_> = if wanted.groups.is_empty() {
-        let implied = implied_groups(wanted);
-        let own = |group: &&String| implied.contains(group) || *group == AUTHENTICATED_GROUP;
-        impersonated.groups.iter().filter(reserved).filter(|group| !own(group)).collect()
+        let implied = groups_by_name(wanted, impersonated);
+        impersonated.groups.iter().filter(|group| !implied.contains(group)).collect()
     } else {
         wanted.groups.iter().collect()
     };
@@ -74,8 +71,28 @@ pub fn rights(wanted: &Impersonation, impersonated: &Identity) -> Vec<Right> {
     rights
 }
 
-/// Returns the impersonated identity. `known` is the user or team that is wanted, with its groups,
-/// if there is one.
+/// Returns whether a caller may act as an impersonated identity now.
+pub fn may(
+    bearer: &Identity,
+    wanted: &Impersonation,
+    impersonated: &ImpersonatedIdentity,
+    policy: &Policy,
+) -> bool {
+    let may = |right: Right| policy.decide(bearer, &Attributes::from(&right)) == Decision::Allow;
+    !impersonated.disabled && rights(wanted, &impersonated.identity).into_iter().all(may)
+}
+
+/// The groups of an impersonated identity that follow from its name and from being authenticated: the right to
+/// the name includes them.
+fn groups_by_name(wanted: &Impersonation, impersonated: &Identity) -> Vec<String> {
+    let everyone = [PLATFORM_AUTHENTICATED_GROUP, AUTHENTICATED_GROUP].map(str::to_owned);
+    let user = impersonated.user.iter().flat_map(|user| own_groups(user));
+    let team = impersonated.team.iter().map(|team| team_group(team));
+    implied_groups(wanted).into_iter().chain(everyone).chain(user).chain(team).collect()
+}
+
+/// Returns the impersonated identity. `known` is the user or team that is wanted, with its groups, if there
+/// is one and the impersonation names no groups.
 pub(crate) fn identity(wanted: &Impersonation, known: Option<Identity>) -> Identity {
     let unknown = || Identity { name: wanted.user.clone(), ..Identity::default() };
     let mut identity = known.unwrap_or_else(unknown);
@@ -83,12 +100,7 @@ pub(crate) fn identity(wanted: &Impersonation, known: Option<Identity>) -> Ident
     if !wanted.uid.is_empty() {
         identity.uid.clone_from(&wanted.uid);
     }
-    if !wanted.groups.is_empty() {
-        identity.groups.clone_from(&wanted.groups);
-        // The teams come with the groups, and go with them.
-        identity.teams.clear();
-        identity.principal_uids.retain(|uid| *uid == identity.uid);
-    }
+    identity.groups.extend(wanted.groups.iter().cloned());
     identity.add_groups(implied_groups(wanted));
     if !identity.is_in(UNAUTHENTICATED_GROUP) {
         let everyone = [PLATFORM_AUTHENTICATED_GROUP, AUTHENTICATED_GROUP];
@@ -190,7 +202,30 @@ mod tests {
         assert_eq!(bob.groups, groups);
         assert_eq!(bob.user.as_deref(), Some("bob"));
         assert_eq!(bob.access_key, "admin", "the access key is still the caller's");
-        assert_eq!(rights(&principals, &wanted("bob", &[])), ["/users///bob"]);
+        // The right to the user is none to each group and team that the user is in.
+        let each =
+            ["/users///bob", "/groups///ops", "/groups///platform:team:red", "/groups///deployers"];
+        assert_eq!(rights(&principals, &wanted("bob", &[])), each);
+    }
+
+    #[test]
+    fn with_explicit_groups_nothing_that_is_stored_counts() {
+        let principals = principals("oidc|7", &["system:masters"], false);
+        for name in ["bob", "oidc|7"] {
+            let bob = impersonate(&principals, &wanted(name, &["helpers"]));
+            let unknown = Identity {
+                name: name.to_owned(),
+                groups: ["helpers", "platform:authenticated", "system:authenticated"]
+                    .map(str::to_owned)
+                    .to_vec(),
+                access_key: "admin".to_owned(),
+                is_impersonated: true,
+                ..Identity::default()
+            };
+            assert_eq!(bob, unknown, "no user, team, uid or stored group");
+        }
+        let red = impersonate(&principals, &wanted("platform:team:red", &["helpers"]));
+        assert_eq!((red.team, red.uid.as_str(), red.principal_uids.len()), (None, "", 0));
     }
 
     #[test]
@@ -208,7 +243,7 @@ mod tests {
     fn reserved_groups_of_a_user_take_a_right_each() {
         let principals = principals("", &["system:masters", "ops"], false);
         let rights = rights(&principals, &wanted("bob", &[]));
-        assert_eq!(rights, ["/users///bob", "/groups///system:masters"]);
+        assert!(rights.contains(&"/groups///system:masters".to_owned()), "{rights:?}");
     }
 
     #[test]
@@ -218,8 +253,11 @@ mod tests {
             let bob = impersonate(&principals, &wanted(name, &[]));
             assert_eq!((bob.name.as_str(), bob.user.as_deref()), ("oidc|7", Some("bob")));
         }
-        assert_eq!(rights(&principals, &wanted("bob", &[])), ["/users///bob", "/users///oidc|7"]);
-        assert_eq!(rights(&principals, &wanted("oidc|7", &[])), ["/users///oidc|7"]);
+        let teams = ["/groups///platform:team:red", "/groups///deployers"];
+        let by_name = [&["/users///bob", "/users///oidc|7"][..], &teams].concat();
+        assert_eq!(rights(&principals, &wanted("bob", &[])), by_name);
+        let by_subject = [&["/users///oidc|7"][..], &teams].concat();
+        assert_eq!(rights(&principals, &wanted("oidc|7", &[])), by_subject);
     }
 
     #[test]

@@ -42,6 +42,19 @@ struct Owned {
     uid: Arc<str>,
 }
 
+/// An object, and the uid of its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnedObject<'a> {
+    /// The uid of the user or team.
+    pub uid: &'a str,
+    /// The kind of the object.
+    pub kind: GroupResource,
+    /// Its namespace; empty where it has none.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+}
+
 impl Owners {
     /// Returns the owners of objects: of each, its kind, its namespace, its name, and the uid of its owner, if it has
     /// one. Each object is there once.
@@ -109,6 +122,17 @@ impl Owners {
     /// Returns the subresources of a kind, on which owners of its objects hold every verb, too.
     pub(crate) fn subresources(&self, group: &str, resource: &str) -> &[&'static str] {
         self.of_kind(group, resource).map_or(&[], |of_kind| &of_kind.subresources)
+    }
+
+    /// Returns the owners of objects, each once for each kind, with one of their objects.
+    pub(crate) fn one_of_each(&self) -> impl Iterator<Item = OwnedObject<'_>> {
+        self.kinds.iter().flat_map(|of_kind| {
+            of_kind.owned.iter().filter_map(move |(uid, owned)| {
+                let (namespace, names) = owned.iter().next()?;
+                let name = names.keys().next()?;
+                Some(OwnedObject { uid, kind: of_kind.kind, namespace, name })
+            })
+        })
     }
 
     /// Returns the kinds that have objects with owners.

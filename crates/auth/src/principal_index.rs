@@ -12,16 +12,18 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use postern_kinds::principal::{AccessChange, KeyFacts, TeamFacts, UserFacts};
+use postern_kinds::principal::{AccessChange, KeyFacts, Maker, TeamFacts, UserFacts};
 use postern_kinds::{Impersonation, Owner, Principal, Principals};
 use serde::{Deserialize, Serialize};
 
 use crate::bearer::Refusal;
 use crate::digest::Digest;
 use crate::identity::{
-    ALL_USERS_GROUP, AUTHENTICATED_GROUP, Identity, PLATFORM_AUTHENTICATED_GROUP,
+    AUTHENTICATED_GROUP, Identity, PLATFORM_AUTHENTICATED_GROUP, TEAM_PREFIX, own_groups,
+    team_group,
 };
 use crate::impersonated::{self, ImpersonatedIdentity};
+use crate::policy::Policy;
 use crate::resolved_key::{Activity, Ancestor, ResolvedKey};
 use crate::scope::ScopeRules;
 
@@ -71,7 +73,7 @@ pub struct PrincipalIndex {
     /// The scopes of the keys that have one, compiled once.
     scopes: HashMap<String, Arc<ScopeRules>>,
     key_of_uid: HashMap<String, String>,
-    /// The keys that a key made under its scope, by the uid of that key.
+    /// The keys that a key created and that end with it, by the uid of that key.
     children_of: HashMap<String, BTreeSet<String>>,
     users: HashMap<String, UserFacts>,
     teams: HashMap<String, TeamFacts>,
@@ -100,19 +102,44 @@ enum Concerned {
 }
 
 impl PrincipalIndex {
-    /// Returns the key with this digest, with the identity of its owner.
+    /// Returns the key with this digest, with the identity of its owner. The policy decides whether the keys that
+    /// created it may still impersonate as they did then.
     ///
     /// # Errors
-    /// Why it gives no access: [`Refusal::Unknown`], [`Refusal::Disabled`] or
-    /// [`Refusal::Expired`].
+    /// Why it gives no access: [`Refusal::Unknown`], [`Refusal::Disabled`], [`Refusal::Expired`] or
+    /// [`Refusal::ImpersonationEnded`].
     pub fn identify(
         &self,
         digest: &Digest,
         now_unix_seconds: i64,
+        policy: &Policy,
     ) -> Result<Arc<ResolvedKey>, Refusal> {
         let key = self.resolved.get(digest).cloned().unwrap_or(Err(Refusal::Unknown))?;
         key.check(now_unix_seconds)?;
+        for maker in &key.ancestors {
+            if let Some(wanted) = &maker.impersonated
+                && !self.may_impersonate(&maker.name, &maker.uid, wanted, policy)
+            {
+                return Err(Refusal::ImpersonationEnded);
+            }
+        }
         Ok(key)
+    }
+
+    /// Returns whether the owner of an access key, by its name and uid, holds every right that an impersonation
+    /// takes, and whether the impersonated user is enabled.
+    pub fn may_impersonate(
+        &self,
+        key: &str,
+        uid: &str,
+        wanted: &Impersonation,
+        policy: &Policy,
+    ) -> bool {
+        if !self.is_key(key, uid) {
+            return false;
+        }
+        let Some(bearer) = self.identity_of_key(key) else { return false };
+        impersonated::may(&bearer, wanted, &self.impersonate(wanted, &bearer), policy)
     }
 
     /// Returns the name of the key with this digest, whether it gives access or not.
@@ -174,6 +201,14 @@ impl PrincipalIndex {
         self.keys.iter().filter(move |(_, key)| without_owner(key)).map(|(name, _)| name.as_str())
     }
 
+    /// Returns the names of the keys whose maker is not there any more. They give no access. The maker may be there
+    /// and not known here: one that cannot be read, or whose deletion has begun.
+    pub fn keys_without_maker(&self) -> impl Iterator<Item = &str> {
+        let is_without =
+            |key: &KeyFacts| key.maker_uid().is_some_and(|uid| !self.key_of_uid.contains_key(uid));
+        self.keys.iter().filter(move |(_, key)| is_without(key)).map(|(name, _)| name.as_str())
+    }
+
     /// Returns the names of the teams that a user is in.
     pub fn team_names_of(&self, user: &str) -> impl Iterator<Item = &str> {
         self.teams_of.get(user).into_iter().flatten().map(String::as_str)
@@ -197,9 +232,10 @@ impl PrincipalIndex {
     /// or else by the object's name.
     fn wanted_principal(&self, wanted: &Impersonation) -> Option<Identity> {
         let name = &wanted.user;
-        if impersonated::service_account(wanted).is_some() {
-            // The right to impersonate a service account is no right to impersonate a user whose
-            // subject is the same text.
+        // With explicit groups, the identity is the name and these groups and nothing that is stored: the right to a
+        // user's name alone gives nothing that the user has. The right to impersonate a service account is no right
+        // to impersonate a user whose subject is the same text.
+        if !wanted.groups.is_empty() || impersonated::service_account(wanted).is_some() {
             return None;
         }
         let known = match name.strip_prefix(TEAM_PREFIX) {
@@ -217,17 +253,17 @@ impl PrincipalIndex {
         self.identity(name, key).map(Arc::new)
     }
 
-    /// Returns the names of the keys that made a key under their scopes, the last first; `None` when one
-    /// of them is gone, or there are more than [`MAX_ANCESTORS`].
-    fn ancestor_names(&self, key: &KeyFacts) -> Option<Vec<&str>> {
-        let mut names = Vec::new();
-        let mut uid = &key.parent_uid;
-        while !uid.is_empty() {
-            let name = self.key_of_uid.get(uid).filter(|_| names.len() < MAX_ANCESTORS)?;
-            uid = &self.keys.get(name)?.parent_uid;
-            names.push(name.as_str());
+    /// Returns the names of the keys that a key ends with, its own maker first, each with the record of it in the key
+    /// that it created; `None` when one of them is gone, or there are more than [`MAX_ANCESTORS`].
+    fn makers<'a>(&'a self, key: &'a KeyFacts) -> Option<Vec<(&'a str, &'a Maker)>> {
+        let mut makers = Vec::new();
+        let mut next = key.maker.as_deref();
+        while let Some(maker) = next {
+            let name = self.key_of_uid.get(&maker.uid).filter(|_| makers.len() < MAX_ANCESTORS)?;
+            next = self.keys.get(name)?.maker.as_deref();
+            makers.push((name.as_str(), maker));
         }
-        Some(names)
+        Some(makers)
     }
 
     /// Is the owner of a key there, under the uid that owns it?
@@ -253,12 +289,13 @@ impl PrincipalIndex {
 
     /// Returns the keys that a key ends with.
     fn ancestors(&mut self, key: &KeyFacts) -> Result<Vec<Ancestor>, Refusal> {
-        let names = self.ancestor_names(key).ok_or(Refusal::Unknown)?;
-        let parents = names.into_iter().filter_map(|name| self.keys.get_key_value(name));
-        let parents: Vec<(String, KeyFacts)> =
-            parents.map(|(name, key)| (name.clone(), key.clone())).collect();
+        let makers = self.makers(key).ok_or(Refusal::Unknown)?;
+        let parents = makers.into_iter().filter_map(|(name, maker)| {
+            Some((name.to_owned(), self.keys.get(name)?.clone(), maker.impersonated.clone()))
+        });
+        let parents: Vec<(String, KeyFacts, Option<Impersonation>)> = parents.collect();
         let mut ancestors = Vec::with_capacity(parents.len());
-        for (name, parent) in parents {
+        for (name, parent, impersonated) in parents {
             if !self.has_owner(&parent) {
                 return Err(Refusal::Unknown);
             }
@@ -266,8 +303,8 @@ impl PrincipalIndex {
                 return Err(Refusal::Disabled);
             }
             let activity = self.activity_of(&name, &parent.uid);
-            let KeyFacts { uid, lifetime, .. } = parent;
-            ancestors.push(Ancestor { name, uid, lifetime, activity });
+            let KeyFacts { uid, owner_uid, lifetime, .. } = parent;
+            ancestors.push(Ancestor { name, uid, owner_uid, lifetime, activity, impersonated });
         }
         Ok(ancestors)
     }
@@ -336,7 +373,9 @@ impl PrincipalIndex {
             if let Some(owner) = old.owner {
                 remove_from(&mut self.keys_of, &owner, name);
             }
-            remove_from(&mut self.children_of, &old.parent_uid, name);
+            if let Some(maker) = &old.maker {
+                remove_from(&mut self.children_of, &maker.uid, name);
+            }
             if self.key_of_uid.get(&old.uid).is_some_and(|of| of == name) {
                 self.key_of_uid.remove(&old.uid);
             }
@@ -347,8 +386,8 @@ impl PrincipalIndex {
                 if let Some(owner) = key.owner.clone() {
                     self.keys_of.entry(owner).or_default().insert(name.to_owned());
                 }
-                if !key.parent_uid.is_empty() {
-                    let children = self.children_of.entry(key.parent_uid.clone()).or_default();
+                if let Some(maker_uid) = key.maker_uid() {
+                    let children = self.children_of.entry(maker_uid.to_owned()).or_default();
                     children.insert(name.to_owned());
                 }
                 if let Some(scope) = &key.scope {
@@ -502,8 +541,8 @@ impl PrincipalIndex {
             return None;
         }
         name.clone_into(&mut identity.access_key);
-        let ancestors = self.ancestor_names(key)?;
-        let scopes = std::iter::once(name).chain(ancestors);
+        let makers = self.makers(key)?;
+        let scopes = std::iter::once(name).chain(makers.into_iter().map(|(name, _)| name));
         identity.scopes.extend(scopes.filter_map(|name| self.scopes.get(name).cloned()));
         identity.groups.splice(0..0, key.groups.iter().cloned());
         identity.add_groups([PLATFORM_AUTHENTICATED_GROUP, AUTHENTICATED_GROUP].map(str::to_owned));
@@ -568,19 +607,12 @@ impl Principals for PrincipalIndex {
     fn teams_of(&self, user: &str) -> Vec<String> {
         self.team_names_of(user).map(str::to_owned).collect()
     }
-}
 
-/// The prefix of a team's name where users and groups are named, too.
-const TEAM_PREFIX: &str = "platform:team:";
-
-/// Returns the group of the members of a team.
-pub fn team_group(name: &str) -> String {
-    format!("{TEAM_PREFIX}{name}")
-}
-
-/// Returns the groups that every user is in, and nobody else: one of its own, and that of all users.
-fn own_groups(name: &str) -> [String; 2] {
-    [format!("platform:user:{name}"), ALL_USERS_GROUP.to_owned()]
+    fn is_made_by(&self, key_uid: &str, maker_uid: &str) -> bool {
+        let key = self.key_of_uid.get(key_uid).and_then(|name| self.keys.get(name));
+        let makers = key.and_then(|key| self.makers(key)).unwrap_or_default();
+        makers.iter().any(|(_, maker)| maker.uid == maker_uid)
+    }
 }
 
 fn remove_from<K, V, Q>(map: &mut HashMap<K, BTreeSet<V>>, key: &K, value: &Q)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use postern_kinds::principal::Lifetime;
-use postern_kinds::{CallerKey, Owner};
+use postern_kinds::{CallerKey, Impersonation, Owner};
 
 use crate::bearer::Refusal;
 use crate::identity::Identity;
@@ -32,17 +32,21 @@ impl Activity {
     }
 }
 
-/// A key that made another one under its scope: that one ends with it.
+/// A key in the chain of makers of another one, which ends with it.
 #[derive(Clone, Debug)]
 pub struct Ancestor {
     /// The name of the OwnedAccessKey.
     pub name: String,
     /// Its uid.
     pub uid: String,
+    /// The uid of the user or team who owns it; empty for another subject.
+    pub owner_uid: String,
     /// How long it gives access.
     pub lifetime: Lifetime,
     /// When it was last used.
     pub activity: Arc<Activity>,
+    /// The identity that it impersonated when it created the next key of the chain, if it did.
+    pub impersonated: Option<Impersonation>,
 }
 
 /// An access key that gives access until it expires.
@@ -58,7 +62,7 @@ pub struct ResolvedKey {
     pub is_login: bool,
     /// When it was last used.
     pub activity: Arc<Activity>,
-    /// The keys that it ends with.
+    /// The keys that it ends with, its own maker first.
     pub ancestors: Vec<Ancestor>,
 }
 
@@ -70,8 +74,9 @@ impl ResolvedKey {
         ends.chain([own]).flatten().min()
     }
 
-    /// Returns it as the key of a request, for the kinds' hooks.
-    pub fn as_caller_key(&self) -> CallerKey {
+    /// Returns it as the key of a request, for the kinds' hooks. `impersonated` is the identity that the request
+    /// impersonates, if it does.
+    pub fn as_caller_key(&self, impersonated: Option<Impersonation>) -> CallerKey {
         let identity = &self.identity;
         let user = identity.user.clone().map(Owner::User);
         let team = || identity.team.clone().map(Owner::Team);
@@ -80,6 +85,8 @@ impl ResolvedKey {
             name: identity.access_key.clone(),
             owner: Some(owner),
             is_scoped: identity.is_scoped(),
+            has_maker: !self.ancestors.is_empty(),
+            impersonated,
             uid: self.uid.clone(),
             lifetime: self.lifetime,
             last_activity_unix_seconds: self.activity.last(),
@@ -127,6 +134,6 @@ mod tests {
         activity.note(399);
         activity.note(50);
         assert_eq!(key.check(400), Ok(()));
-        assert_eq!(key.as_caller_key().ends_at(), key.ends_at());
+        assert_eq!(key.as_caller_key(None).ends_at(), key.ends_at());
     }
 }

@@ -6,25 +6,27 @@
 
 use std::sync::Arc;
 
-use postern_kinds::Principal;
 use postern_kinds::scope::Scope;
+use postern_kinds::{CallerKey, Impersonation, Principal};
 use serde::{Deserialize, Serialize};
 
 use crate::identity::Identity;
+use crate::impersonated;
+use crate::policy::Policy;
 use crate::principal_index::PrincipalIndex;
 use crate::scope::ScopeRules;
 
-/// Who wrote something, with which key.
+/// Who wrote something: with which key, and whom the key impersonated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Writer {
-    /// The User's name, if it is a user.
+    /// The name of the User who owns the key, if one does.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub user: String,
-    /// The Team's name, if it is a team.
+    /// The name of the Team that owns the key, if one does.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub team: String,
-    /// The uid of the user or team; empty for another subject, who is known by the key.
+    /// The uid of that user or team; empty for another subject, who is known by the key.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
     /// The name of the access key.
@@ -33,31 +35,30 @@ pub struct Writer {
     /// The uid of the access key.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub key_uid: String,
-    /// Was it written in the name of somebody else than the key's owner?
+    /// Was the key of type `Login`, with a person behind it?
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub impersonated: bool,
+    pub is_login: bool,
+    /// The identity that the request impersonated, if it did: that one wrote.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub impersonated: Option<Impersonation>,
     /// The scopes of the key, and of the keys that made it: they hold when it is gone, too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<Scope>,
 }
 
 impl Writer {
-    /// Returns who writes; `None` for somebody who cannot be found again: an impersonated subject that is
-    /// neither a user nor a team.
-    pub fn of(identity: &Identity, bearer: &Identity, key_uid: &str) -> Option<Self> {
-        let is_principal = identity.user.is_some() || identity.team.is_some();
-        if identity.is_impersonated && (!is_principal || identity.uid.is_empty()) {
-            return None;
-        }
-        Some(Self {
-            user: identity.user.clone().unwrap_or_default(),
-            team: identity.team.clone().unwrap_or_default(),
-            uid: identity.uid.clone(),
+    /// Returns the writer of a request: `bearer` is the owner of its key.
+    pub fn of(bearer: &Identity, key: &CallerKey) -> Self {
+        Self {
+            user: bearer.user.clone().unwrap_or_default(),
+            team: bearer.team.clone().unwrap_or_default(),
+            uid: bearer.uid.clone(),
             key: bearer.access_key.clone(),
-            key_uid: key_uid.to_owned(),
-            impersonated: identity.is_impersonated,
+            key_uid: key.uid.clone(),
+            is_login: key.is_login,
+            impersonated: key.impersonated.clone(),
             scopes: bearer.scopes.iter().map(|scope| scope.source().clone()).collect(),
-        })
+        }
     }
 
     fn principal(&self) -> Option<Principal<'_>> {
@@ -68,84 +69,152 @@ impl Writer {
         }
     }
 
-    /// Returns who it is now, with the groups and teams of now. `None` when they are gone or disabled, whoever
-    /// has their name since, or when the key is disabled. A user or team is still who they are when the key is
-    /// gone: people log out. What it allowed at most is remembered.
+    /// Returns the identity as which it wrote, with the groups, teams and scopes of now; `None` when that has ended.
+    /// It ends with the key, with the owner of the key, and with the right to impersonate. Only a key of type `Login`
+    /// may expire or be deleted without that, since people log out: `has_logged_out` says that the key was deleted
+    /// while it was enabled.
     pub fn identity_now(
         &self,
         principals: &PrincipalIndex,
+        policy: &Policy,
+        has_logged_out: bool,
+        now_unix_seconds: i64,
+    ) -> Option<Identity> {
+        let mut bearer = self.bearer_now(principals, policy, has_logged_out, now_unix_seconds)?;
+        let recorded = self.scopes.iter().map(|scope| Arc::new(ScopeRules::new(scope)));
+        bearer.scopes.extend(recorded);
+        let Some(wanted) = &self.impersonated else { return Some(bearer) };
+        let impersonated = principals.impersonate(wanted, &bearer);
+        let may = impersonated::may(&bearer, wanted, &impersonated, policy);
+        may.then_some(impersonated.identity)
+    }
+
+    fn bearer_now(
+        &self,
+        principals: &PrincipalIndex,
+        policy: &Policy,
+        has_logged_out: bool,
         now_unix_seconds: i64,
     ) -> Option<Identity> {
         let is_there = principals.is_key(&self.key, &self.key_uid);
-        if is_there && principals.is_disabled_key(&self.key) {
+        if is_there
+            && let Ok(key) = principals.identify_by_name(&self.key, now_unix_seconds, policy)
+        {
+            return (key.identity.uid == self.uid).then(|| (*key.identity).clone());
+        }
+        let is_logged_out =
+            if is_there { principals.outlives_its_end(&self.key) } else { has_logged_out };
+        if !self.is_login || !is_logged_out {
             return None;
         }
-        let of_key = || principals.identity_of_key(&self.key).filter(|_| is_there);
-        let mut identity = match self.principal() {
-            None => {
-                let key = principals.identify_by_name(&self.key, now_unix_seconds).ok()?;
-                let is_it = is_there && key.uid == self.key_uid && key.identity.uid.is_empty();
-                is_it.then(|| (*key.identity).clone())?
-            }
-            Some(principal) => {
-                let own = of_key().filter(|own| !self.impersonated && own.uid == self.uid);
-                let live = principals.identity_of_principal(principal, &self.uid)?;
-                own.map_or(live, |own| (*own).clone())
-            }
-        };
-        let of_key = of_key().into_iter().flat_map(|key| key.scopes.clone());
-        let recorded = self.scopes.iter().map(|scope| Arc::new(ScopeRules::new(scope)));
-        identity.scopes.extend(of_key.chain(recorded));
-        identity.is_impersonated = self.impersonated;
-        Some(identity)
+        principals.identity_of_principal(self.principal()?, &self.uid)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use postern_kinds::principal::UserFacts;
+    use postern_kinds::Owner;
+    use postern_kinds::principal::{KeyFacts, Lifetime, UserFacts};
 
     use super::*;
+    use crate::digest::Digest;
+    use crate::principal_index::DigestRecord;
 
-    fn index(uid: &str, disabled: bool) -> PrincipalIndex {
+    /// Returns an index with the user ada, and with her key, if it is there.
+    fn index(uid: &str, is_user_disabled: bool, key: Option<KeyFacts>) -> PrincipalIndex {
         let mut index = PrincipalIndex::default();
         let (groups, subject) = (Vec::new(), String::new());
-        let user = UserFacts { uid: uid.to_owned(), subject, groups, disabled };
-        index.set_user("ada", Some(user));
+        let disabled = is_user_disabled;
+        index.set_user("ada", Some(UserFacts { uid: uid.to_owned(), subject, groups, disabled }));
+        let digest = Digest::from_hex(&"0".repeat(64)).unwrap();
+        let (name, key_uid, owner_uid) = ("k".to_owned(), "k1".to_owned(), uid.to_owned());
+        index.set_record(digest, Some(DigestRecord { name, uid: key_uid, owner_uid }));
+        index.set_key("k", key);
         index
+    }
+
+    fn key() -> KeyFacts {
+        KeyFacts {
+            uid: "k1".to_owned(),
+            owner: Some(Owner::User("ada".to_owned())),
+            owner_uid: "u1".to_owned(),
+            groups: Vec::new(),
+            disabled: false,
+            lifetime: Lifetime { ttl_seconds: 100, ..Lifetime::default() },
+            is_login: true,
+            scope: None,
+            maker: None,
+        }
+    }
+
+    fn writer() -> Writer {
+        let [user, uid, key, key_uid] = ["ada", "u1", "k", "k1"].map(str::to_owned);
+        Writer { user, uid, key, key_uid, is_login: true, ..Writer::default() }
+    }
+
+    fn is_known(writer: &Writer, index: &PrincipalIndex, has_logged_out: bool, now: i64) -> bool {
+        writer.identity_now(index, &Policy::default(), has_logged_out, now).is_some()
+    }
+
+    #[test]
+    fn what_was_written_ends_with_the_key_but_for_a_logout() {
+        let (login, other) = (writer(), Writer { is_login: false, ..writer() });
+        let there = index("u1", false, Some(key()));
+        let disabled = index("u1", false, Some(KeyFacts { disabled: true, ..key() }));
+        let other_key = index("u1", false, Some(KeyFacts { is_login: false, ..key() }));
+        let gone = index("u1", false, None);
+        for (writer, index, has_logged_out, now, is_expected) in [
+            (&login, &there, false, 0, true),
+            (&other, &other_key, false, 0, true),
+            // The key has expired.
+            (&login, &there, false, 100, true),
+            (&other, &other_key, false, 100, false),
+            (&login, &disabled, false, 0, false),
+            (&login, &disabled, false, 100, false),
+            // It is gone: was it disabled before?
+            (&login, &gone, true, 0, true),
+            (&login, &gone, false, 0, false),
+            (&other, &gone, true, 0, false),
+        ] {
+            let is_known = is_known(writer, index, has_logged_out, now);
+            assert_eq!(is_known, is_expected, "{writer:?} {has_logged_out} {now}");
+        }
     }
 
     #[test]
     fn a_namesake_or_a_disabled_user_is_nobody() {
-        let writer = Writer { user: "ada".to_owned(), uid: "u1".to_owned(), ..Writer::default() };
-        let now = |index: PrincipalIndex| writer.identity_now(&index, 0);
-        assert_eq!(now(index("u1", false)).unwrap().user.as_deref(), Some("ada"));
-        assert_eq!(now(index("u2", false)), None, "a namesake");
-        assert_eq!(now(index("u1", true)), None, "disabled");
-        assert_eq!(now(PrincipalIndex::default()), None, "gone");
-        assert_eq!(Writer::default().identity_now(&index("u1", false), 0), None);
-        let nobody = Writer { uid: String::new(), ..writer.clone() };
-        assert_eq!(nobody.identity_now(&index("", false), 0), None, "nobody has no uid");
+        let known = |index: &PrincipalIndex| is_known(&writer(), index, true, 0);
+        assert!(known(&index("u1", false, None)));
+        assert!(!known(&index("u2", false, None)), "a namesake");
+        assert!(!known(&index("u1", true, None)), "disabled");
+        assert!(!known(&PrincipalIndex::default()), "gone");
+        let nobody = Writer { uid: String::new(), ..writer() };
+        assert!(!is_known(&nobody, &index("", false, None), true, 0), "nobody has no uid");
     }
 
     #[test]
     fn the_scopes_of_a_key_that_is_gone_hold() {
-        let scopes = vec![Scope::default()];
-        let writer =
-            Writer { user: "ada".to_owned(), uid: "u1".to_owned(), scopes, ..Writer::default() };
-        let identity = writer.identity_now(&index("u1", false), 0).unwrap();
+        let writer = Writer { scopes: vec![Scope::default()], ..writer() };
+        let index = index("u1", false, None);
+        let identity = writer.identity_now(&index, &Policy::default(), true, 0).unwrap();
         assert!(identity.is_scoped(), "and allows nothing");
     }
 
     #[test]
-    fn who_cannot_be_found_again_is_not_remembered() {
-        let bearer = Identity { access_key: "k".to_owned(), ..Identity::default() };
-        let subject = Identity { name: "robot".to_owned(), ..Identity::default() };
-        assert_eq!(Writer::of(&subject, &bearer, "k1").unwrap().key_uid, "k1");
-        let impersonated = Identity { is_impersonated: true, ..subject };
-        assert_eq!(Writer::of(&impersonated, &bearer, "k1"), None);
-        let user = Some("ada".to_owned());
-        let known = Identity { user, uid: "u1".to_owned(), ..impersonated };
-        assert!(Writer::of(&known, &bearer, "k1").unwrap().impersonated);
+    fn an_impersonated_writer_is_the_name_and_the_groups_and_ends_with_the_right() {
+        let wanted = Impersonation {
+            user: "robot".to_owned(),
+            groups: vec!["helpers".to_owned()],
+            ..Impersonation::default()
+        };
+        let writer = Writer { impersonated: Some(wanted), ..writer() };
+        let mut masters = index("u1", false, Some(key()));
+        assert!(!is_known(&writer, &masters, false, 0), "ada may not impersonate");
+        let groups = vec!["system:masters".to_owned()];
+        masters.set_key("k", Some(KeyFacts { groups, ..key() }));
+        let identity = writer.identity_now(&masters, &Policy::default(), false, 0).unwrap();
+        assert_eq!((identity.name.as_str(), &identity.user), ("robot", &None));
+        assert!(identity.groups.contains(&"helpers".to_owned()));
+        assert!(!identity.is_in("system:masters"), "the rights of the bearer are not its own");
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use postern_auth::attributes::{Attributes, Request};
 use postern_auth::explanation::Source;
 use postern_auth::identity::Identity;
-use postern_auth::policy::{Decision, Policy, WhoCan};
+use postern_auth::policy::{Decision, NotCovered, Policy, WhoCan};
 use postern_auth::scope::{Holder, ScopeRules, contains};
 use postern_kinds::rbac::{BindingFacts, BoundSubject, PolicyChange, PolicyRule};
 use postern_kinds::scope::Scope;
@@ -209,7 +209,7 @@ proptest! {
             }
         }
         prop_assert!(covers.is_err() || gains.is_empty(), "{:?}", gains);
-        if let Err(missing) = covers {
+        if let Err(NotCovered::Missing(missing)) = covers {
             for one in &missing {
                 prop_assert!(policy.covers(&identity, place, std::slice::from_ref(one)).is_err());
             }
@@ -250,7 +250,7 @@ proptest! {
         let rules: Vec<_> = all.resource_rules.iter().chain(&all.non_resource_rules).cloned().collect();
         let reviewed = policy_with_rules(&Policy::built_in(), Some("n1"), &rules);
         let ada = Identity { name: "ada".to_owned(), ..Identity::default() };
-        for question in questions().iter().filter(|question| question.namespace() == "n1" && is_possible(question)) {
+        for question in questions().iter().filter(|question| question.role_namespace() == "n1" && is_possible(question)) {
             let (listed, allowed) = (allows(&reviewed, &ada, question), allows(&policy, &identity, question));
             prop_assert!(!listed || allowed, "listed and denied: {:?}", question);
             prop_assert!(listed || !allowed || all.incomplete, "allowed and not listed: {:?}", question);

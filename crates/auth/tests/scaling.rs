@@ -50,7 +50,7 @@ fn index(groups: Vec<String>) -> PrincipalIndex {
         lifetime: Lifetime::default(),
         is_login: false,
         scope: None,
-        parent_uid: String::new(),
+        maker: None,
     };
     index.set_record(digest(), Some(DigestRecord { name, uid, owner_uid }));
     index.set_key("k", Some(key));
@@ -66,7 +66,10 @@ fn groups_of_users_teams_and_keys() {
             let mut index = index(of_key.clone());
             index.set_user("ada", Some(user(of_user.clone())));
             index.set_team("red", Some(team(vec!["ada".to_owned()], of_team.clone())));
-            assert!(index.identify(&digest(), 0).unwrap().identity.groups.len() > 3 * of_key.len());
+            assert!(
+                index.identify(&digest(), 0, &Policy::default()).unwrap().identity.groups.len()
+                    > 3 * of_key.len()
+            );
         })
     });
 }

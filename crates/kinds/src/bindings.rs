@@ -121,27 +121,31 @@ fn validate_subject(path: &str, subject: &Subject, is_namespaced: bool, errors: 
     }
 }
 
-/// Returns the role that a write gives to others.
+/// Returns the role that a write gives to others. A binding to what is no role gives nothing, and is invalid, which a
+/// refusal for want of rights would hide.
 pub(crate) fn granted(new: &Draft<Fields>, old: Option<&Draft<Fields>>) -> Option<Granted> {
-    let gives_nothing = old.is_some_and(|old| only_for_garbage_collection(new, old));
+    let is_role = is_cluster_role(&new.metadata, &new.fields.spec.role_ref).is_some();
+    let gives_nothing = !is_role || old.is_some_and(|old| only_for_garbage_collection(new, old));
     (!gives_nothing).then(|| Granted::RoleRef(new.fields.spec.role_ref.clone()))
 }
 
 /// Returns the facts of a binding; `None`, so that it gives nothing to anybody, when the uids of its
 /// subjects cannot be read.
 pub(crate) fn facts(metadata: &ObjectMeta, spec: &Spec) -> Option<BindingFacts> {
-    if spec.role_ref.api_group != RBAC_GROUP {
-        return None;
-    }
+    let is_cluster_role = is_cluster_role(metadata, &spec.role_ref)?;
     let uids = subject_uids(metadata)?;
-    let is_cluster_role = match spec.role_ref.kind.as_str() {
-        "ClusterRole" => true,
-        "Role" if !metadata.namespace.is_empty() => false,
-        _ => return None,
-    };
     let bound = |subject| bound_subject(subject, &metadata.namespace, &uids);
     let subjects = spec.subjects.iter().filter_map(bound).collect();
     Some(BindingFacts { is_cluster_role, role: spec.role_ref.name.clone(), subjects })
+}
+
+/// Is the role of a binding a ClusterRole? `None` for what is no role, or none that such a binding can give.
+fn is_cluster_role(binding: &ObjectMeta, role: &RoleRef) -> Option<bool> {
+    match (role.api_group.as_str(), role.kind.as_str()) {
+        (RBAC_GROUP, "ClusterRole") => Some(true),
+        (RBAC_GROUP, "Role") if !binding.namespace.is_empty() => Some(false),
+        _ => None,
+    }
 }
 
 /// Returns the uids of the subjects of a binding that the server has made; none for any other binding,
@@ -346,6 +350,33 @@ mod tests {
         assert_eq!(granted(&new, Some(&old)), None);
         new.metadata.labels.insert("a".to_owned(), "b".to_owned());
         assert_eq!(granted(&new, Some(&old)), gives);
+    }
+
+    /// A binding to what is no role was answered 404, as if the kind were not served.
+    #[test]
+    fn what_is_no_role_is_given_to_nobody_and_is_invalid() {
+        let group = RBAC_GROUP;
+        for (role, namespace, gives) in [
+            (json!({ "kind": "Role", "name": "a" }), "ns", true),
+            (json!({ "kind": "ClusterRole", "name": "a", "apiGroup": group }), "ns", true),
+            (json!({ "kind": "ClusterRole", "name": "a" }), "", true),
+            (json!({ "kind": "Role", "name": "a" }), "", false),
+            (json!({ "kind": "role", "name": "a" }), "ns", false),
+            (json!({ "kind": "User", "name": "a" }), "ns", false),
+            (json!({ "name": "a" }), "ns", false),
+            (json!({ "kind": "Role", "name": "a", "apiGroup": "b" }), "ns", false),
+            (json!({ "kind": "Role", "name": "a", "apiGroup": "v1" }), "ns", false),
+        ] {
+            let metadata = ObjectMeta { namespace: namespace.to_owned(), ..ObjectMeta::default() };
+            let new = Draft { metadata, fields: Fields::of(spec(role.clone(), json!([]))) };
+            let mut errors = FieldErrors::new();
+            let is_namespaced = !namespace.is_empty();
+            let kinds: &[&str] =
+                if is_namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
+            validate(&new.fields.spec, None, kinds, is_namespaced, &mut errors);
+            assert_eq!(granted(&new, None).is_some(), gives, "{role} in {namespace}");
+            assert_eq!(errors.is_empty(), gives, "{role} in {namespace}: {errors}");
+        }
     }
 
     #[test]

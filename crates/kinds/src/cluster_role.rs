@@ -66,6 +66,8 @@ impl Kind for ClusterRole {
 
     const NAME_RULE: NameRule = NameRule::PathSegment;
 
+    const STRICT_FIELDS: StrictFields = StrictFields::OF_ROLES;
+
     const POLICY_PART: Option<PolicyPart<Spec>> = Some(PolicyPart::Role(|spec| spec.rules.clone()));
 
     fn validate(

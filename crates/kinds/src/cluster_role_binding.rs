@@ -25,6 +25,8 @@ impl Kind for ClusterRoleBinding {
 
     const NAME_RULE: NameRule = NameRule::PathSegment;
 
+    const STRICT_FIELDS: StrictFields = StrictFields::OF_BINDINGS;
+
     const COLUMNS: &'static [ColumnInfo] = bindings::COLUMNS;
 
     const POLICY_PART: Option<PolicyPart<Spec>> = Some(PolicyPart::Binding(bindings::facts));

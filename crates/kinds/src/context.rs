@@ -3,6 +3,9 @@
 
 use postern_meta::time::Timestamp;
 
+use crate::identities::{NamedIdentities, NobodyNamed};
+use crate::impersonation::Impersonation;
+use crate::kind::BoundGrant;
 use crate::principal::{Lifetime, Owner, Principal, Principals};
 
 /// The caller of a write, as far as a kind may know: for defaults such as an object's owner.
@@ -34,8 +37,12 @@ pub struct CallerKey {
     pub name: String,
     /// Whose it is, whomever the caller acts as.
     pub owner: Option<Owner>,
-    /// Has it a scope, or a key that made it?
+    /// Has it a scope, or does one of the keys that made it have one?
     pub is_scoped: bool,
+    /// Does it end with a key that made it?
+    pub has_maker: bool,
+    /// The identity that the request impersonates, if it does.
+    pub impersonated: Option<Impersonation>,
     /// Its uid.
     pub uid: String,
     /// How long it gives access.
@@ -71,6 +78,8 @@ pub struct Context<'a> {
     pub now: Timestamp,
     /// The users and teams.
     pub principals: &'a dyn Principals,
+    /// Whom something that is stored names.
+    pub named: &'a dyn NamedIdentities,
     /// The maximum `ttl` of an access key in seconds, which then also is the default; `None` for no
     /// limit.
     pub access_key_max_ttl_seconds: Option<i64>,
@@ -79,6 +88,9 @@ pub struct Context<'a> {
     pub caller_key: Option<&'a CallerKey>,
     /// Is it a write by the server itself, which may set what clients may not?
     pub is_server: bool,
+    /// Is it a deletion by the garbage collector, for which all owners of the object are gone? It acts for whoever has
+    /// written the owner references.
+    pub is_collector: bool,
     /// Is the caller a member of `system:masters`, who may also change what is the server's?
     pub is_master: bool,
     /// The project that the object's namespace belongs to; `None` for a namespace of no project, and
@@ -89,6 +101,8 @@ pub struct Context<'a> {
     pub has_new_credential: bool,
     /// May the caller read the object that an update changes? Who may not, learns nothing of it.
     pub reading: Reading,
+    /// Whom the access rules and members of the object name, by the uids from when they were added.
+    pub bound: &'a [BoundGrant],
 }
 
 impl<'a> Context<'a> {
@@ -100,13 +114,16 @@ impl<'a> Context<'a> {
             caller,
             now,
             principals,
+            named: &NobodyNamed,
             access_key_max_ttl_seconds: None,
             caller_key: None,
             is_server: false,
+            is_collector: false,
             is_master: false,
             project_of_namespace: None,
             has_new_credential: false,
             reading: Reading::Allowed,
+            bound: &[],
         }
     }
 }

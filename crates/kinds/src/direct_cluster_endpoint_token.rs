@@ -77,9 +77,9 @@ impl Kind for DirectClusterEndpointToken {
     };
 
     const STRICT_FIELDS: StrictFields = StrictFields {
-        no_unknown_below: &["spec"],
         not_null: &["spec", "spec.ttl", "spec.scope", "spec.rules"],
         no_null_below: &["spec.scope", "spec.rules"],
+        ..StrictFields::OF_CREDENTIALS
     };
 
     fn prepare(new: &mut Draft<Fields>, _old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {

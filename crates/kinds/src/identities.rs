@@ -1,4 +1,5 @@
-//! The identities that a write of a user or a team gives to somebody: names that it adds.
+//! The identities that a write of a user or a team gives to somebody: names that it adds, and its own name, which what
+//! is stored may name already.
 
 use std::collections::HashSet;
 
@@ -7,6 +8,61 @@ use postern_meta::status::ApiError;
 
 use crate::context::Context;
 use crate::names::{MAX_IDENTITIES, RESERVED_PREFIXES, is_reserved_identity};
+use crate::principal::Principal;
+use crate::right::{RequiredRight, Right};
+
+/// The identities to which something that is stored gives something by their names alone. A user or team that is made
+/// under such a name gets it.
+pub trait NamedIdentities {
+    /// Is this the name of a user in a binding, or the subject of an access key?
+    fn names_user(&self, name: &str) -> bool;
+
+    /// Is this a group in a binding, which the binding knows by its name and not by a uid?
+    fn names_group(&self, group: &str) -> bool;
+
+    /// Does an object name this user or team as its owner?
+    fn names_owner(&self, owner: Principal<'_>) -> bool;
+}
+
+/// Nothing is stored yet that names anybody.
+#[derive(Debug)]
+pub struct NobodyNamed;
+
+impl NamedIdentities for NobodyNamed {
+    fn names_user(&self, _: &str) -> bool {
+        false
+    }
+
+    fn names_group(&self, _: &str) -> bool {
+        false
+    }
+
+    fn names_owner(&self, _: Principal<'_>) -> bool {
+        false
+    }
+}
+
+/// Returns the right to be a user of this name, if something that is stored names one: it is theirs by the write.
+pub(crate) fn right_to_be_user(name: &str, ctx: &Context<'_>) -> Option<RequiredRight> {
+    ctx.named.names_user(name).then(|| impersonate("users", name))
+}
+
+/// Returns the rights to be a new user or team, where something that is stored names its group, or names it as an owner.
+pub(crate) fn rights_to_be(principal: Principal<'_>, ctx: &Context<'_>) -> Vec<RequiredRight> {
+    let group = principal.group();
+    let as_group = ctx.named.names_group(&group).then(|| impersonate("groups", &group));
+    let as_owner = ctx.named.names_owner(principal).then(|| match principal {
+        Principal::User(name) => impersonate("users", name),
+        Principal::Team(_) => impersonate("groups", &group),
+    });
+    let as_owner = as_owner.filter(|right| Some(right) != as_group.as_ref());
+    as_group.into_iter().chain(as_owner).collect()
+}
+
+/// Returns the right to impersonate a user or a group.
+pub(crate) fn impersonate(resource: &'static str, name: &str) -> RequiredRight {
+    Right::cluster("impersonate", "", resource, name).into()
+}
 
 /// Checks that a caller gives nobody a name of an identity that is reserved. `given` are the names that the
 /// object does not have yet.

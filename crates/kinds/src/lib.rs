@@ -66,11 +66,12 @@ pub use column::{Cell, ColumnInfo};
 pub use condition::{Condition, ConditionsStatus};
 pub use context::{Caller, CallerKey, Context, Observations, Reading};
 pub use fields::{Draft, FieldType, Fields, Layout, NoStatus};
+pub use identities::{NamedIdentities, NobodyNamed};
 pub use impersonation::Impersonation;
 pub use kind::{
-    AnyKind, Carried, Companion, DataSource, Dependent, DraftOf, FieldsChange, Info, Kind,
-    ObservedStatus, OnRemove, Prepared, ResourceScope, SelectableField, StrictFields, UniqueKey,
-    UniqueKeys, action,
+    AnyKind, BoundGrant, Carried, Companion, DataSource, Dependent, DraftOf, FieldsChange, Info,
+    Kind, ObservedStatus, OnRemove, Prepared, ResourceScope, SelectableField, StrictFields,
+    UniqueKey, UniqueKeys, action, grants_of, grants_of_stored,
 };
 pub use kubeconfig_ref::KubeconfigRef;
 pub use names::{

@@ -7,6 +7,7 @@ use postern_meta::names::dns1123_label;
 
 use crate::names::PERMANENT_NAMESPACES;
 use crate::prelude::*;
+use crate::project::Project;
 use crate::rbac::{PROJECT_LABEL, PolicyPart};
 
 /// The finalizer in `spec.finalizers` of a namespace that is not empty yet, as in Kubernetes.
@@ -77,7 +78,7 @@ impl Kind for Namespace {
     const COLUMNS: &'static [ColumnInfo] =
         &[ColumnInfo::text("Status", "Whether the namespace is in use or being deleted.")];
 
-    fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
+    fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, ctx: &Context<'_>) {
         if let Some(old) = old {
             // Both belong to the server: a client's write leaves them as they are.
             new.fields.clone_from(&old.fields);
@@ -92,6 +93,9 @@ impl Kind for Namespace {
         let project = old.and_then(|old| old.metadata.labels.get(PROJECT_LABEL));
         if let (Some(project), false) = (project, labels.contains_key(PROJECT_LABEL)) {
             labels.insert(PROJECT_LABEL.to_owned(), project.clone());
+        }
+        if let Some(old) = old.filter(|_| project.is_some() && !ctx.is_server) {
+            keep_project(&mut new.metadata, &old.metadata);
         }
     }
 
@@ -119,6 +123,9 @@ impl Kind for Namespace {
             let detail = "only the server sets it, when it makes the namespace of a project";
             errors.push(FieldError::forbidden(path, detail));
         }
+        if !ctx.is_server {
+            validate_owners(&new.metadata, old.map(|old| &old.metadata), errors);
+        }
         Ok(())
     }
 
@@ -137,8 +144,10 @@ impl Kind for Namespace {
                 "this namespace may not be deleted: if it is damaged, the next start makes it anew",
             );
         }
+        // The collector deletes it when its project is gone, and for no other owner.
+        let is_servers = ctx.is_server && (!ctx.is_collector || has_only_project(metadata));
         match metadata.labels.get(PROJECT_LABEL) {
-            Some(project) if !ctx.is_server => forbidden(&format!(
+            Some(project) if !is_servers => forbidden(&format!(
                 "it belongs to the project {project}, and is deleted with it: delete the project"
             )),
             _ => Ok(()),
@@ -151,6 +160,45 @@ impl Kind for Namespace {
 
     fn blocks_deletion(spec: &Spec) -> bool {
         !spec.finalizers.is_empty()
+    }
+}
+
+/// Are all owners of a namespace the project that it belongs to?
+fn has_only_project(metadata: &ObjectMeta) -> bool {
+    let project = metadata.labels.get(PROJECT_LABEL);
+    metadata.owner_references.iter().all(|one| {
+        one.kind == Project::INFO.kind
+            && one.api_version == Project::INFO.version.to_string()
+            && Some(&one.name) == project
+    })
+}
+
+/// Puts the references of a namespace to its project back, as the label. Without them, the project would not know it for
+/// its own.
+fn keep_project(new: &mut ObjectMeta, old: &ObjectMeta) {
+    let project = &Project::INFO;
+    for reference in old
+        .owner_references
+        .iter()
+        .filter(|one| one.kind == project.kind && one.api_version == project.version.to_string())
+    {
+        if !new.owner_references.contains(reference) {
+            new.owner_references.push(reference.clone());
+        }
+    }
+}
+
+/// Adds an error for each owner that a client gives the namespace of a project, or changes: when such an owner is gone,
+/// the garbage collector deletes the namespace with all that is in it. Others can be taken away.
+fn validate_owners(new: &ObjectMeta, old: Option<&ObjectMeta>, errors: &mut FieldErrors) {
+    let Some(project) = new.labels.get(PROJECT_LABEL) else { return };
+    let known = old.map_or(&[][..], |old| &old.owner_references);
+    let given = new.owner_references.iter().enumerate();
+    for (index, _) in given.filter(|(_, owner)| !known.contains(owner)) {
+        let detail = format!(
+            "the namespace belongs to the project {project}, and has no owner but that: it is deleted with the project"
+        );
+        errors.push(FieldError::forbidden(format!("metadata.ownerReferences[{index}]"), detail));
     }
 }
 
@@ -208,6 +256,61 @@ mod tests {
         let ctx = Context::of(&caller, Timestamp::from_unix_seconds(0), &NoPrincipals);
         Namespace::prepare(&mut kept, Some(&red), &ctx);
         assert_eq!(kept.metadata.labels[PROJECT_LABEL], "red");
+    }
+
+    /// Whoever could change the namespace of a project, and not delete it, gave it an owner that was gone already. Then
+    /// the garbage collector deleted it, with the secrets in it.
+    #[test]
+    fn a_project_s_namespace_takes_no_owner_from_clients_and_keeps_its_project() {
+        let project = OwnerReference {
+            api_version: "management.platform.sh/v1".to_owned(),
+            kind: "Project".to_owned(),
+            name: "red".to_owned(),
+            uid: "u1".to_owned(),
+            controller: Some(true),
+            block_owner_deletion: None,
+        };
+        let gone = OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "Secret".to_owned(),
+            uid: "gone".to_owned(),
+            controller: None,
+            ..project.clone()
+        };
+        let blocking = OwnerReference { block_owner_deletion: Some(true), ..project.clone() };
+        let other = OwnerReference { uid: "u2".to_owned(), ..project.clone() };
+        let with = |project: Option<&str>, owners: &[&OwnerReference]| {
+            let mut namespace = namespace("p-red", project);
+            namespace.metadata.owner_references = owners.iter().copied().cloned().collect();
+            namespace
+        };
+        let red = || Some("red");
+        let (own, bad) = (with(red(), &[&project]), with(red(), &[&project, &gone]));
+        for (new, old, is_server, accepted) in [
+            (with(red(), &[&project, &gone]), &own, false, false),
+            (with(None, &[&project, &gone]), &own, false, false),
+            (with(red(), &[&gone]), &own, false, false),
+            (with(red(), &[&blocking]), &own, false, false),
+            (with(red(), &[&other]), &own, false, false),
+            (with(red(), &[&project, &gone]), &own, true, true),
+            (with(red(), &[&project]), &own, false, true),
+            (with(red(), &[]), &own, false, true),
+            // What an older version has let in can be taken away.
+            (with(red(), &[&project]), &bad, false, true),
+            (with(red(), &[&project, &gone]), &bad, false, true),
+            (with(None, &[&gone]), &with(None, &[]), false, true),
+        ] {
+            let owners = new.metadata.owner_references.clone();
+            let result = is_accepted(new, Some(old), is_server);
+            assert_eq!(result.is_ok(), accepted, "{owners:?} {result:?}");
+            let text = result.err().unwrap_or_default();
+            assert_eq!(text.contains("metadata.ownerReferences["), !accepted, "{text}");
+        }
+        let caller = Caller::default();
+        let ctx = Context::of(&caller, Timestamp::from_unix_seconds(0), &NoPrincipals);
+        let mut kept = with(red(), &[]);
+        Namespace::prepare(&mut kept, Some(&own), &ctx);
+        assert_eq!(kept.metadata.owner_references, [project]);
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub const MIN_TTL_AFTER_ACTIVITY_SECONDS: i64 = 300;
 const TYPES: &[&str] = &["User", LOGIN, "Other", "Reset", "OIDCRefreshToken"];
 
 /// The type of keys with a person behind them, who are not held to the key's end.
-const LOGIN: &str = "Login";
+pub const LOGIN: &str = "Login";
 
 /// The most bytes that a key has as JSON (decision 3): an owner may have many.
 const MAX_KEY_OBJECT_BYTES: usize = 64 * 1024;
@@ -196,6 +196,10 @@ pub struct Status {
     /// Empty when it was another identity, or is not known: the key was disabled by an older version.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub disabled_by_uid: String,
+    /// The access key that created this one, if this one is valid only as long as that is: it had a scope or a
+    /// maker of its own, or impersonated somebody. Set by the server, and never changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub maker: Option<Maker>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -250,14 +254,8 @@ fn default_ttl_seconds(metadata: &ObjectMeta, ctx: &Context<'_>) -> i64 {
     caller_end.map_or(longest, |end| longest.min(end.saturating_sub(created)).max(1))
 }
 
-/// Returns the uid of the key that made this one, by its owner reference; empty for none.
-fn parent_uid(metadata: &ObjectMeta) -> &str {
-    let parent = metadata.owner_references.iter().find(|one| scoped_maker::is_maker(one));
-    parent.map_or("", |parent| &parent.uid)
-}
-
 /// Returns what authentication needs to know about a key.
-fn facts(metadata: &ObjectMeta, spec: &Spec) -> KeyFacts {
+fn facts(metadata: &ObjectMeta, spec: &Spec, status: &Status) -> KeyFacts {
     let owner = spec.owner();
     let owner_uid = owner.as_ref().and_then(|owner| owner.uid_in(metadata));
     KeyFacts {
@@ -269,7 +267,7 @@ fn facts(metadata: &ObjectMeta, spec: &Spec) -> KeyFacts {
         lifetime: lifetime(metadata, spec),
         is_login: spec.r#type == LOGIN,
         scope: spec.scope.clone().map(Arc::new),
-        parent_uid: parent_uid(metadata).to_owned(),
+        maker: status.maker.clone().map(Arc::new),
     }
 }
 
@@ -318,9 +316,8 @@ impl Kind for OwnedAccessKey {
     const MAX_BYTES: Option<usize> = Some(MAX_KEY_OBJECT_BYTES);
 
     const STRICT_FIELDS: StrictFields = StrictFields {
-        no_unknown_below: &["spec"],
-        not_null: &["spec", "spec.scope"],
-        no_null_below: &["spec.scope"],
+        not_null: &["spec", "spec.scope", "spec.disabled", "spec.ttl"],
+        ..StrictFields::OF_CREDENTIALS
     };
 
     const NAME_PREFIX: Option<&'static str> = Some("key-");
@@ -343,15 +340,19 @@ impl Kind for OwnedAccessKey {
             spec.ttl = default_ttl_seconds(&new.metadata, ctx);
         }
         let disabled_by_uid = disabled_by(spec, old, ctx);
-        new.fields.status = Status { last_activity: None, disabled_by_uid };
+        let maker = match old {
+            None => ctx.caller_key.and_then(scoped_maker::maker),
+            Some(old) => old.fields.status.maker.clone(),
+        };
+        new.fields.status = Status { last_activity: None, disabled_by_uid, maker };
         match old {
             None => {
                 add_owner_reference(new, ctx);
-                set_maker(new, ctx);
+                add_maker_reference(new);
             }
             Some(old) => {
                 keep_owner_reference(new, old);
-                keep_maker(new, old);
+                keep_maker_reference(new, old);
             }
         }
     }
@@ -407,11 +408,8 @@ impl Kind for OwnedAccessKey {
         old: Option<&Draft<Fields>>,
         ctx: &Context<'_>,
     ) -> Vec<RequiredRight> {
-        let enabled = old.filter(|old| old.fields.spec.disabled && !new.fields.spec.disabled);
-        let is_more = old.is_none_or(|old| is_more(&new.fields.spec, &old.fields.spec));
-        // Whoever sets the value can use the key, and whoever enables it, or lets it live longer or do more, may know
-        // the value: all of them get everything that the key carries, as its maker does.
-        let takes_all = is_more || ctx.has_new_credential || enabled.is_some();
+        let enabled = old.filter(|old| is_enabled_by(new, old));
+        let takes_all = old.is_none_or(|old| takes_all(new, old, ctx));
         let had = old.filter(|_| !takes_all).map(|old| old.fields.spec.groups.as_slice());
         let had: HashSet<&String> = had.unwrap_or_default().iter().collect();
         let spec = &new.fields.spec;
@@ -428,12 +426,26 @@ impl Kind for OwnedAccessKey {
 
     const CARRIED_SCOPE: Option<CarriedScope<Spec>> = Some(|spec| spec.scope.as_ref());
 
-    const ACCESS_ROLE: Option<AccessRole<Spec>> = Some(AccessRole::Key(facts));
+    const ACCESS_ROLE: Option<AccessRole<Spec, Status>> = Some(AccessRole::Key(facts));
+
+    const ENDS_WITH: Option<EndsWith<Status>> =
+        Some(|status| status.maker.as_ref().map(|maker| maker.uid.as_str()));
 
     const OBSERVED_STATUS: Option<ObservedStatus> = Some(|name, uid, observations| {
         let at = observations.last_activity(name, uid);
         at.map(|at| ("lastActivity", at.to_string().into())).into_iter().collect()
     });
+}
+
+/// Returns whether a write enables a key that was disabled.
+fn is_enabled_by(new: &Draft<Fields>, old: &Draft<Fields>) -> bool {
+    old.fields.spec.disabled && !new.fields.spec.disabled
+}
+
+/// Returns whether the writer of a change gets everything that the key carries, as its maker does: a caller who sets
+/// the value can use the key, and a caller who enables it, or lets it live longer or do more, may know the value.
+fn takes_all(new: &Draft<Fields>, old: &Draft<Fields>, ctx: &Context<'_>) -> bool {
+    ctx.has_new_credential || is_enabled_by(new, old) || is_more(&new.fields.spec, &old.fields.spec)
 }
 
 /// Returns whether a key may live longer than it did, or may do more. A scope that is another one counts as more.
@@ -502,6 +514,14 @@ fn check_life(
     let spec = &new.fields.spec;
     scoped_maker::check(caller_key, spec.owner().as_ref(), spec.ttl_after_last_activity)
         .map_err(refused)?;
+    if let Some(old) = old {
+        let change = scoped_maker::KeyChange {
+            maker: old.fields.status.maker.as_ref(),
+            is_made: ctx.principals.is_made_by(&new.metadata.uid, &caller_key.uid),
+            takes_all: takes_all(new, old, ctx),
+        };
+        scoped_maker::check_change(caller_key, change).map_err(refused)?;
+    }
     let of = |key: &Draft<Fields>| {
         let spec = &key.fields.spec;
         (lifetime(&key.metadata, spec), spec.r#type == LOGIN)
@@ -567,22 +587,20 @@ fn keep_owner_reference(new: &mut Draft<Fields>, old: &Draft<Fields>) {
     }
 }
 
-/// Sets the reference to the key that makes this one, if that has a scope. Which key that is, is not the
-/// client's to say.
-fn set_maker(new: &mut Draft<Fields>, ctx: &Context<'_>) {
-    let references = &mut new.metadata.owner_references;
-    references.retain(|one| !scoped_maker::is_maker(one));
-    if let Some(maker) = ctx.caller_key.and_then(scoped_maker::reference) {
-        ensure_reference(references, &maker);
+/// Adds a reference to the maker, so that the garbage collector deletes the key with it. The reference decides
+/// nothing else: `status.maker` does.
+fn add_maker_reference(new: &mut Draft<Fields>) {
+    if let Some(maker) = &new.fields.status.maker {
+        ensure_reference(&mut new.metadata.owner_references, &scoped_maker::reference(maker));
     }
 }
 
-/// Keeps the reference to the key that made this one: it ends with that key, whoever changes it.
-fn keep_maker(new: &mut Draft<Fields>, old: &Draft<Fields>) {
-    let references = &mut new.metadata.owner_references;
-    references.retain(|one| !scoped_maker::is_maker(one));
-    for maker in old.metadata.owner_references.iter().filter(|one| scoped_maker::is_maker(one)) {
-        ensure_reference(references, maker);
+/// Keeps the reference to the maker as it was.
+fn keep_maker_reference(new: &mut Draft<Fields>, old: &Draft<Fields>) {
+    let Some(maker) = &old.fields.status.maker else { return };
+    let mut before = old.metadata.owner_references.iter();
+    if let Some(reference) = before.find(|one| one.uid == maker.uid) {
+        ensure_reference(&mut new.metadata.owner_references, reference);
     }
 }
 

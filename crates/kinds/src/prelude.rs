@@ -20,13 +20,14 @@ pub use crate::kind::action::{
 };
 pub use crate::kind::ownership::{Access, Ownership, OwnershipPart, UserOrTeam};
 pub use crate::kind::{
-    CarriedScope, Companion, DataSource, DataSourceOf, Dependent, Dependents, Info, Kind,
+    CarriedScope, Companion, DataSource, DataSourceOf, Dependent, Dependents, EndsWith, Info, Kind,
     KubeconfigOf, ObservedStatus, OnCluster, OnRemove, ResourceScope, SelectableField,
     StrictFields, UniqueKey, UniqueKeys,
 };
 pub use crate::names::{CORE_V1, MANAGEMENT_V1, check_identities, check_identity};
 pub use crate::principal::{
-    AccessRole, Delegation, KeyFacts, Lifetime, Owner, Principal, Principals, TeamFacts, UserFacts,
+    AccessRole, Delegation, KeyFacts, Lifetime, Maker, Owner, Principal, Principals, TeamFacts,
+    UserFacts,
 };
 pub use crate::right::{RequiredRight, Right};
 pub use crate::secret_text::SecretText;

@@ -6,7 +6,10 @@
 use std::sync::Arc;
 
 use postern_meta::object::{ObjectMeta, OwnerReference};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
+use crate::impersonation::Impersonation;
 use crate::names::MANAGEMENT_V1;
 use crate::right::Right;
 use crate::scope::Scope;
@@ -46,6 +49,12 @@ pub trait Principals {
 
     /// Returns the names of the teams that a user is in.
     fn teams_of(&self, user: &str) -> Vec<String>;
+
+    /// Returns whether an access key was created by another one, or by a key that was: both are uids, and the chain of
+    /// makers decides. A key did not create itself.
+    fn is_made_by(&self, _key_uid: &str, _maker_uid: &str) -> bool {
+        false
+    }
 }
 
 /// The principals of a server that has none yet.
@@ -199,19 +208,42 @@ pub struct KeyFacts {
     pub is_login: bool,
     /// What it gives access to at most; `None` for all that its owner may do.
     pub scope: Option<Arc<Scope>>,
-    /// The uid of the key that made it, if that has a scope: it ends with that key. Empty for none.
-    pub parent_uid: String,
+    /// The key that made it, if it ends with that key.
+    pub maker: Option<Arc<Maker>>,
+}
+
+impl KeyFacts {
+    /// The uid of the key that made it, if it ends with that key.
+    pub fn maker_uid(&self) -> Option<&str> {
+        self.maker.as_ref().map(|maker| maker.uid.as_str())
+    }
+}
+
+/// The access key that created another one. The server records it when the creating key is limited: it has
+/// a scope, was limited by its own maker, or was used to impersonate. The created key is valid only as long
+/// as its maker is, within the maker's scope, and as long as the maker may impersonate so.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.AccessKeyMaker")]
+pub struct Maker {
+    /// The name of the OwnedAccessKey.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// The identity that the request impersonated, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub impersonated: Option<Impersonation>,
 }
 
 /// What the objects of a kind are in authentication, with the function that reads their facts.
 #[derive(Clone, Copy, Debug)]
-pub enum AccessRole<Spec> {
+pub enum AccessRole<Spec, Status> {
     /// Its objects are users.
     User(fn(&ObjectMeta, &Spec) -> UserFacts),
     /// Its objects are teams.
     Team(fn(&ObjectMeta, &Spec) -> TeamFacts),
     /// Its objects are access keys.
-    Key(fn(&ObjectMeta, &Spec) -> KeyFacts),
+    Key(fn(&ObjectMeta, &Spec, &Status) -> KeyFacts),
 }
 
 /// A change of one principal or access key, for an index of them: the new facts, or `None` if the
@@ -226,14 +258,20 @@ pub enum AccessChange {
     Key(Option<KeyFacts>),
 }
 
-impl<Spec> AccessRole<Spec> {
+impl<Spec, Status> AccessRole<Spec, Status> {
     /// Returns the change that an object is. One that was removed or is being deleted gives no access.
-    pub(crate) fn change(&self, object: Option<(&ObjectMeta, &Spec)>) -> AccessChange {
-        let object = object.filter(|(metadata, _)| !metadata.is_terminating());
+    pub(crate) fn change(&self, object: Option<(&ObjectMeta, &Spec, &Status)>) -> AccessChange {
+        let object = object.filter(|(metadata, ..)| !metadata.is_terminating());
         match self {
-            Self::User(facts) => AccessChange::User(object.map(|(meta, spec)| facts(meta, spec))),
-            Self::Team(facts) => AccessChange::Team(object.map(|(meta, spec)| facts(meta, spec))),
-            Self::Key(facts) => AccessChange::Key(object.map(|(meta, spec)| facts(meta, spec))),
+            Self::User(facts) => {
+                AccessChange::User(object.map(|(meta, spec, _)| facts(meta, spec)))
+            }
+            Self::Team(facts) => {
+                AccessChange::Team(object.map(|(meta, spec, _)| facts(meta, spec)))
+            }
+            Self::Key(facts) => {
+                AccessChange::Key(object.map(|(meta, spec, status)| facts(meta, spec, status)))
+            }
         }
     }
 }

@@ -12,7 +12,9 @@ use serde_json::Map;
 use crate::access;
 use crate::bindings::subject_uids;
 use crate::cluster_role::ClusterRole;
+use crate::kind::bound::{KnownUids, of_member};
 use crate::kind::dependent::belongs_to;
+use crate::kind::ownership::owner_uid_in;
 use crate::kind::{AnyKind, Dependent};
 use crate::namespace::{Namespace, PROJECT_PREFIX};
 use crate::prelude::*;
@@ -20,7 +22,7 @@ use crate::project_clusters::ProjectClusters;
 use crate::project_members::ProjectMembers;
 use crate::project_migrate_virtual_cluster_instance::ProjectMigrateVirtualClusterInstance;
 use crate::project_secret::ProjectSecret;
-use crate::rbac::{PROJECT_LABEL, RBAC_V1};
+use crate::rbac::{GrantedRoles, PROJECT_LABEL, RBAC_V1};
 use crate::role_binding::RoleBinding;
 use crate::space_instance::SpaceInstance;
 use crate::virtual_cluster_instance::VirtualClusterInstance;
@@ -28,7 +30,7 @@ use crate::virtual_cluster_instance::VirtualClusterInstance;
 /// The ClusterRole of members that name none.
 pub const DEFAULT_MEMBER_ROLE: &str = "platform-project-user";
 
-/// The ClusterRoles that whoever may change a project may give to its members. Any other takes `bind` on it.
+/// The ClusterRoles that are for members of projects: the owner of a project gives them to its members.
 pub const MEMBER_ROLES: [&str; 3] =
     ["platform-project-admin", DEFAULT_MEMBER_ROLE, "platform-project-viewer"];
 
@@ -206,7 +208,7 @@ pub fn namespace_of(project: &str) -> String {
 
 /// Returns the name of the binding of the members with a `ClusterRole`.
 pub fn members_binding(cluster_role: &str) -> String {
-    format!("platform:members:{cluster_role}")
+    format!("{}{cluster_role}", access::MEMBERS_PREFIX)
 }
 
 /// Returns the uids of the members that a binding of members is for, by their groups. Whoever only has
@@ -234,6 +236,19 @@ impl Kind for Project {
         confidential: false,
         description: "Project is a namespace with members, quotas and clusters that it may use.",
         ..Info::DEFAULT
+    };
+
+    const STRICT_FIELDS: StrictFields = StrictFields {
+        // What has no quota has no limit. Without allowed clusters, none is allowed.
+        not_null: &[
+            "spec",
+            "spec.quotas",
+            "spec.quotas.project",
+            "spec.quotas.project.*",
+            "spec.quotas.user",
+            "spec.quotas.user.*",
+        ],
+        ..StrictFields::OURS
     };
 
     const COLUMNS: &'static [ColumnInfo] = &[
@@ -284,27 +299,36 @@ impl Kind for Project {
     fn required_rights(
         new: &Draft<Fields>,
         old: Option<&Draft<Fields>>,
-        _ctx: &Context<'_>,
+        ctx: &Context<'_>,
     ) -> Vec<RequiredRight> {
-        let spec = &new.fields.spec;
-        let added = added_members(spec, old.map(|old| &old.fields.spec));
-        let members = added.iter().map(|index| &spec.members[*index]);
-        let is_taken = |role: &&str| !MEMBER_ROLES.contains(role);
-        let roles: BTreeSet<&str> =
-            members.clone().map(|member| member.cluster_role.as_str()).filter(is_taken).collect();
-        let roles = roles.into_iter().map(|role| {
+        let added = new_members(new, old);
+        let roles: BTreeSet<&str> = added.iter().map(|member| &member.cluster_role[..]).collect();
+        let of_owner = roles.into_iter().filter(|role| owner_gives(role, new, old, ctx));
+        let roles = of_owner.map(|role| {
             let plural = ClusterRole.info().plural;
-            let right = Right::cluster("bind", RBAC_V1.group, plural, role);
             let namespace = namespace_of(&new.metadata.name);
-            RequiredRight::from(right.clone()).or(Right { namespace, ..right })
+            let right = Right { namespace, ..Right::cluster("bind", RBAC_V1.group, plural, role) };
+            RequiredRight::from(right).as_owner()
         });
         let principals: BTreeSet<(bool, &str)> =
-            members.map(|member| (member.kind == "Team", member.name.as_str())).collect();
+            added.iter().map(|member| (member.kind == "Team", member.name.as_str())).collect();
         let bind = principals.into_iter().map(|(is_team, name)| {
             let principal = if is_team { Principal::Team(name) } else { Principal::User(name) };
             principal.right("bind").into()
         });
         bind.chain(roles).collect()
+    }
+
+    fn granted_roles(
+        new: &Draft<Fields>,
+        old: Option<&Draft<Fields>>,
+        ctx: &Context<'_>,
+    ) -> Option<GrantedRoles> {
+        let roles = new_members(new, old).into_iter().map(|member| member.cluster_role.clone());
+        let cluster_roles: BTreeSet<String> =
+            roles.filter(|role| !owner_gives(role, new, old, ctx)).collect();
+        let namespace = namespace_of(&new.metadata.name);
+        (!cluster_roles.is_empty()).then_some(GrantedRoles { namespace, cluster_roles })
     }
 
     fn cells(object: &Draft<Fields>) -> Vec<Cell> {
@@ -316,6 +340,32 @@ impl Kind for Project {
             Cell::Text(spec.display_name.clone()),
         ]
     }
+}
+
+/// Returns the members that a write adds, or gives another role.
+fn new_members<'a>(new: &'a Draft<Fields>, old: Option<&Draft<Fields>>) -> Vec<&'a Member> {
+    let spec = &new.fields.spec;
+    let added = added_members(spec, old.map(|old| &old.fields.spec));
+    added.into_iter().map(|index| &spec.members[index]).collect()
+}
+
+/// Does the caller give this role to members because the project is theirs? Its owner has what its admins have, and
+/// gives the roles that are for members; on a create, the owner that it gets. Whoever becomes the owner by this very
+/// update does not: it is decided from who it was before.
+fn owner_gives(
+    role: &str,
+    new: &Draft<Fields>,
+    old: Option<&Draft<Fields>>,
+    ctx: &Context<'_>,
+) -> bool {
+    let owner = old.unwrap_or(new).fields.spec.owner.as_ref();
+    let Some(owner) = owner.filter(|owner| access::is_of(owner, ctx)) else { return false };
+    // A later namesake of the owner is somebody else.
+    let is_same = |old: &Draft<Fields>| {
+        let uid = owner.principal().and_then(|principal| ctx.uid_of(principal));
+        uid.is_some() && uid.as_deref() == owner_uid_in(&old.metadata)
+    };
+    MEMBER_ROLES.contains(&role) && old.is_none_or(is_same)
 }
 
 /// Returns the indices of the members that were not there before with the same role; not beyond the limit.
@@ -424,27 +474,36 @@ fn dependents(
         labels: BTreeMap::from([project]),
         annotations: BTreeMap::new(),
         fields: Map::new(),
+        grants: Vec::new(),
         owned: true,
     }];
-    let mut by_role: BTreeMap<&str, Vec<Principal<'_>>> = BTreeMap::new();
+    let mut by_role: BTreeMap<&str, BTreeMap<String, Principal<'_>>> = BTreeMap::new();
     for member in &spec.members {
         let of_role = by_role.entry(&member.cluster_role).or_default();
-        of_role.extend(member.principal());
+        of_role.extend(member.principal().map(|principal| (principal.group(), principal)));
     }
-    for (role, members) in by_role {
-        let name = members_binding(role);
-        let known = known_uids(&name, metadata, previous);
-        let uid = |principal: Principal<'_>| {
-            let group = principal.group();
-            // Who was a member with this role before is who is meant now.
-            let uid = known.get(&group).cloned().or_else(|| ctx.uid_of(principal));
-            (group, Some(uid.unwrap_or_default()))
-        };
-        let groups = members.into_iter().map(uid).collect();
-        let labels = access::managed_by(MANAGED_BY_MEMBERS);
-        let role: (&'static dyn AnyKind, String) = (&ClusterRole, role.to_owned());
-        let in_namespace = Some(namespace.clone());
-        all.push(access::binding(&RoleBinding, in_namespace, name, labels, role, groups)?);
+    let whats: Vec<String> = by_role.keys().map(|role| of_member(role)).collect();
+    let grants = by_role.values().zip(&whats);
+    let grants = grants.flat_map(|(of, what)| of.keys().map(|group| (&**what, group.as_str())));
+    let wanted: Vec<(&str, &str)> = grants.collect();
+    // Who was a member before is who is meant now, also with another role.
+    let mut uids = KnownUids::new(ctx.bound).take_all(&wanted).into_iter();
+    for ((role, members), what) in by_role.iter().zip(&whats) {
+        let bound = members.iter().map(|(group, principal)| {
+            let uid = uids.next().flatten().or_else(|| ctx.uid_of(*principal));
+            (group.clone(), uid.unwrap_or_default())
+        });
+        all.push(access::binding(access::Binding {
+            kind: &RoleBinding,
+            namespace: Some(namespace.clone()),
+            name: members_binding(role),
+            labels: access::managed_by(MANAGED_BY_MEMBERS),
+            role_kind: &ClusterRole,
+            role: (*role).to_owned(),
+            what: what.clone(),
+            to_all: false,
+            bound: bound.collect(),
+        })?);
     }
     Ok(all)
 }
@@ -468,13 +527,4 @@ fn check_namespace(
         }
         _ => Ok(()),
     }
-}
-
-/// Returns the uids of the members that a binding of the project has.
-fn known_uids(name: &str, project: &ObjectMeta, previous: &[Object]) -> BTreeMap<String, String> {
-    let kind = RoleBinding.info().kind;
-    let is_it =
-        |one: &&Object| one.kind == kind && one.metadata.name == name && belongs_to(one, project);
-    let binding = previous.iter().find(is_it);
-    binding.and_then(|binding| subject_uids(&binding.metadata)).unwrap_or_default()
 }

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::follows::{
-    self, MIRRORED, SHARED_SECRET_NAME, SHARED_SECRET_NAMESPACE, SYNCED, State, is_mirrored,
-    required_right,
+    self, MIRROR, MIRRORED, SHARED_SECRET_NAME, SHARED_SECRET_NAMESPACE, SYNCED, State,
+    is_mirrored, required_right,
 };
 use crate::instance::STATUS_ACTIONS;
 use crate::names::HOME_NAMESPACE;
@@ -118,6 +118,7 @@ impl Kind for ProjectSecret {
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
         follows::validate("spec.data", &state(new), old.map(state).as_ref(), ctx, errors);
+        validate_labels(&new.metadata, old.map(|old| &old.metadata), ctx, errors);
         let labels = &new.metadata.labels;
         if labels.contains_key(SHARED_SECRET_NAMESPACE) && state(new).source.is_none() {
             let path = format!("metadata.labels[{SHARED_SECRET_NAME}]");
@@ -140,6 +141,26 @@ impl Kind for ProjectSecret {
             Cell::Text(status.status_of(MIRRORED)),
             Cell::Text(spec.display_name.clone()),
         ]
+    }
+}
+
+/// Adds an error for each label of syncing and mirroring outside of the namespaces of projects. One that is there already
+/// may stay, so that others can be taken away.
+fn validate_labels(
+    new: &ObjectMeta,
+    old: Option<&ObjectMeta>,
+    ctx: &Context<'_>,
+    errors: &mut FieldErrors,
+) {
+    if ctx.project_of_namespace.is_some() {
+        return;
+    }
+    for label in [SHARED_SECRET_NAME, SHARED_SECRET_NAMESPACE, MIRROR] {
+        let value = new.labels.get(label);
+        if value.is_some() && value != old.and_then(|old| old.labels.get(label)) {
+            let detail = "only in the namespace of a project, a secret is synced and mirrored";
+            errors.push(FieldError::forbidden(format!("metadata.labels[{label}]"), detail));
+        }
     }
 }
 

@@ -4,6 +4,8 @@
 //! What the rules allow is decided in `auth`; each kind of rules or bindings has its own file. What
 //! Roles and ClusterRoles have in common is in `policy_rules`, and of bindings in `bindings`.
 
+use std::collections::BTreeSet;
+
 use postern_meta::gvk::{GroupResource, GroupVersion};
 use postern_meta::object::ObjectMeta;
 use postern_meta::status::ApiError;
@@ -104,6 +106,16 @@ pub enum Granted {
     Rules(Vec<PolicyRule>),
     /// What this role allows, in the namespace of the binding, or everywhere where it has none.
     RoleRef(RoleRef),
+}
+
+/// ClusterRoles that a write gives to others in a namespace, which need not be that of the object. For each, its writer
+/// must hold all that it allows there, or be allowed to give it by `bind`: there, or everywhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrantedRoles {
+    /// The namespace in which they are given.
+    pub namespace: String,
+    /// The names of the ClusterRoles.
+    pub cluster_roles: BTreeSet<String>,
 }
 
 /// Checks that a role or binding of this name may be written or deleted.

@@ -39,6 +39,8 @@ impl Kind for Role {
 
     const NAME_RULE: NameRule = NameRule::PathSegment;
 
+    const STRICT_FIELDS: StrictFields = StrictFields::OF_ROLES;
+
     const POLICY_PART: Option<PolicyPart<Spec>> = Some(PolicyPart::Role(|spec| spec.rules.clone()));
 
     fn validate(

@@ -26,6 +26,8 @@ impl Kind for RoleBinding {
 
     const NAME_RULE: NameRule = NameRule::PathSegment;
 
+    const STRICT_FIELDS: StrictFields = StrictFields::OF_BINDINGS;
+
     const COLUMNS: &'static [ColumnInfo] = bindings::COLUMNS;
 
     const POLICY_PART: Option<PolicyPart<Spec>> = Some(PolicyPart::Binding(bindings::facts));

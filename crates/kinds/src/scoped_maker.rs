@@ -1,11 +1,12 @@
-//! What an access key with a scope may do to keys (decision 4, "No escape"): it makes and changes keys of its
-//! own owner alone, which end with it. That their scope is within its own is checked in `auth`.
+//! What a limited access key may do to keys (decision 4, "No escape"). A key is limited by a scope, by its own maker,
+//! and while it impersonates. What it creates ends with it. That the scope of a created key is within its own is
+//! checked in `auth`.
 
 use postern_meta::object::OwnerReference;
 
 use crate::context::CallerKey;
 use crate::names::MANAGEMENT_V1;
-use crate::principal::Owner;
+use crate::principal::{Maker, Owner};
 
 /// The kind of access keys, in owner references.
 const KIND: &str = "OwnedAccessKey";
@@ -37,36 +38,93 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Is this the reference to the key that made the object?
-pub(crate) fn is_maker(reference: &OwnerReference) -> bool {
-    reference.kind == KIND && reference.api_version == MANAGEMENT_V1.to_string()
+/// A change of a key that exists.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyChange<'a> {
+    /// The maker of the key, if it has one.
+    pub(crate) maker: Option<&'a Maker>,
+    /// Did the caller's key create it, or a key that did?
+    pub(crate) is_made: bool,
+    /// Does the writer get everything that the key carries?
+    pub(crate) takes_all: bool,
 }
 
-/// Returns the reference to the key of the request, if that has a scope: what it makes ends with it.
-pub(crate) fn reference(caller: &CallerKey) -> Option<OwnerReference> {
-    caller.is_scoped.then(|| OwnerReference {
-        api_version: MANAGEMENT_V1.to_string(),
-        kind: KIND.to_owned(),
+/// Checks a change of a key that exists.
+///
+/// # Errors
+/// What is wrong, for the message of a 403. A limited key would otherwise take over a key that outlives it.
+pub(crate) fn check_change(caller: &CallerKey, change: KeyChange<'_>) -> Result<(), String> {
+    let KeyChange { maker: of, is_made, takes_all } = change;
+    // What impersonation gives ends with the right to this very impersonation.
+    if caller.impersonated.is_some() && takes_all && of != maker(caller).as_ref() {
+        return Err("while it impersonates, a request gives no other key a new value, a longer life, a \
+                    wider scope, and enables none: create a key instead, which ends with the key of the \
+                    request"
+            .to_owned());
+    }
+    if is_made {
+        return Ok(());
+    }
+    if caller.is_scoped {
+        return Err("the access key of the request has a scope, and changes only keys that it \
+                    created, or that keys created by it did"
+            .to_owned());
+    }
+    if caller.has_maker {
+        return Err(
+            "the access key of the request ends with the key that created it, and changes \
+                    only keys that it created, or that keys created by it did"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}
+
+/// Returns what is recorded with a key that this one creates; `None` where the created key is independent of it.
+pub(crate) fn maker(caller: &CallerKey) -> Option<Maker> {
+    let is_limited = caller.is_scoped || caller.has_maker || caller.impersonated.is_some();
+    is_limited.then(|| Maker {
         name: caller.name.clone(),
         uid: caller.uid.clone(),
-        ..OwnerReference::default()
+        impersonated: caller.impersonated.clone(),
     })
+}
+
+/// Returns the owner reference to the maker of a key.
+pub(crate) fn reference(maker: &Maker) -> OwnerReference {
+    OwnerReference {
+        api_version: MANAGEMENT_V1.to_string(),
+        kind: KIND.to_owned(),
+        name: maker.name.clone(),
+        uid: maker.uid.clone(),
+        ..OwnerReference::default()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::impersonation::Impersonation;
 
-    #[test]
-    fn a_scoped_key_makes_keys_of_its_own_owner_that_end_with_it() {
-        let ada = Owner::User("ada".to_owned());
-        let scoped = CallerKey {
+    fn scoped() -> CallerKey {
+        CallerKey {
             name: "k1".to_owned(),
             uid: "u1".to_owned(),
             is_scoped: true,
-            owner: Some(ada.clone()),
+            owner: Some(Owner::User("ada".to_owned())),
             ..CallerKey::default()
-        };
+        }
+    }
+
+    fn acting() -> CallerKey {
+        let user = "bob".to_owned();
+        let impersonated = Some(Impersonation { user, ..Impersonation::default() });
+        CallerKey { is_scoped: false, impersonated, ..scoped() }
+    }
+
+    #[test]
+    fn a_scoped_key_makes_keys_of_its_own_owner() {
+        let (ada, scoped) = (Owner::User("ada".to_owned()), scoped());
         let free = CallerKey { is_scoped: false, ..scoped.clone() };
         let (bob, team) = (Owner::User("bob".to_owned()), Owner::Team("ada".to_owned()));
         for (caller, owner, after_last_activity, allowed) in [
@@ -80,9 +138,44 @@ mod tests {
             let checked = check(caller, owner, after_last_activity);
             assert_eq!(checked.is_ok(), allowed, "{owner:?}, {after_last_activity}: {checked:?}");
         }
-        let made = reference(&scoped).unwrap();
-        assert!(is_maker(&made));
-        assert_eq!((made.name.as_str(), made.uid.as_str()), ("k1", "u1"));
-        assert!(reference(&free).is_none());
+    }
+
+    #[test]
+    fn what_a_limited_key_creates_ends_with_it() {
+        let scoped = scoped();
+        let free = CallerKey { is_scoped: false, ..scoped.clone() };
+        let made = CallerKey { has_maker: true, ..free.clone() };
+        for limited in [&scoped, &made, &acting()] {
+            let maker = maker(limited).unwrap();
+            assert_eq!((maker.name.as_str(), maker.uid.as_str()), ("k1", "u1"));
+            assert_eq!(maker.impersonated, limited.impersonated);
+            assert_eq!(reference(&maker).uid, "u1");
+        }
+        assert_eq!(maker(&free), None);
+    }
+
+    #[test]
+    fn a_limited_key_changes_only_what_it_created() {
+        let scoped = scoped();
+        let free = CallerKey { is_scoped: false, ..scoped.clone() };
+        let made = CallerKey { has_maker: true, ..free.clone() };
+        let same = maker(&acting());
+        let another = maker(&scoped);
+        for (caller, maker, is_made, takes_all, allowed) in [
+            (&scoped, &another, true, true, true),
+            (&scoped, &None, false, false, false),
+            (&made, &another, true, true, true),
+            (&made, &None, false, false, false),
+            (&acting(), &same, true, true, true),
+            // It created it as somebody else: the right to that impersonation says nothing about this one.
+            (&acting(), &another, true, true, false),
+            (&acting(), &None, false, true, false),
+            (&acting(), &None, false, false, true),
+            (&free, &None, false, true, true),
+        ] {
+            let change = KeyChange { maker: maker.as_ref(), is_made, takes_all };
+            let checked = check_change(caller, change);
+            assert_eq!(checked.is_ok(), allowed, "{caller:?}, {change:?}: {checked:?}");
+        }
     }
 }

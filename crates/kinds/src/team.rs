@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use crate::identities::{added, check_not_reserved};
+use crate::identities::{added, check_not_reserved, impersonate, right_to_be_user, rights_to_be};
 use crate::names::{MAX_IDENTITIES, identity_name};
 use crate::prelude::*;
 
@@ -83,15 +83,19 @@ impl Kind for Team {
     fn required_rights(
         new: &Draft<Fields>,
         old: Option<&Draft<Fields>>,
-        _ctx: &Context<'_>,
+        ctx: &Context<'_>,
     ) -> Vec<RequiredRight> {
         let (spec, old) = (&new.fields.spec, old.map(|old| &old.fields.spec));
+        let team = Principal::Team(&new.metadata.name);
         let users = old.map(|old| old.users.as_slice());
         let has_new_user = added(&spec.users, users).next().is_some();
-        let bind = has_new_user.then(|| Principal::Team(&new.metadata.name).right("bind"));
-        let groups = new_groups(spec, old);
-        let groups = groups.map(|group| Right::cluster("impersonate", "", "groups", group));
-        bind.into_iter().chain(groups).map(RequiredRight::from).collect()
+        let bind = has_new_user.then(|| RequiredRight::from(team.right("bind")));
+        // The group of a team is the user name of its keys as well.
+        let itself =
+            || right_to_be_user(&team.group(), ctx).into_iter().chain(rights_to_be(team, ctx));
+        let itself = old.is_none().then(itself).into_iter().flatten();
+        let groups = new_groups(spec, old).map(|group| impersonate("groups", group));
+        bind.into_iter().chain(itself).chain(groups).collect()
     }
 
     fn cells(object: &Draft<Fields>) -> Vec<Cell> {
@@ -99,7 +103,7 @@ impl Kind for Team {
         vec![Cell::count(spec.users.len()), Cell::Text(spec.display_name.clone())]
     }
 
-    const ACCESS_ROLE: Option<AccessRole<Spec>> =
+    const ACCESS_ROLE: Option<AccessRole<Spec, Self::Status>> =
         Some(AccessRole::Team(|metadata, spec| TeamFacts {
             uid: metadata.uid.clone(),
             users: spec.users.clone(),

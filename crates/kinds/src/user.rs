@@ -1,6 +1,6 @@
 //! User: a person who may hold access keys (decision 1).
 
-use crate::identities::{added, check_not_reserved};
+use crate::identities::{added, check_not_reserved, impersonate, right_to_be_user, rights_to_be};
 use crate::prelude::*;
 use crate::team;
 
@@ -54,6 +54,9 @@ impl Kind for User {
         ..Info::DEFAULT
     };
 
+    const STRICT_FIELDS: StrictFields =
+        StrictFields { not_null: &["spec", "spec.disabled"], ..StrictFields::OURS };
+
     const COLUMNS: &'static [ColumnInfo] = &[
         ColumnInfo::text("Display Name", "Name shown to people."),
         ColumnInfo::boolean("Enabled", "Whether the user's keys work."),
@@ -81,17 +84,22 @@ impl Kind for User {
     fn required_rights(
         new: &Draft<Fields>,
         old: Option<&Draft<Fields>>,
-        _ctx: &Context<'_>,
+        ctx: &Context<'_>,
     ) -> Vec<RequiredRight> {
-        let (spec, old) = (&new.fields.spec, old.map(|old| &old.fields.spec));
-        let is_new = |subject: &&String| {
-            !subject.is_empty() && old.is_none_or(|old| old.subject != **subject)
+        let (spec, name) = (&new.fields.spec, new.metadata.name.as_str());
+        let is_new = old.is_none_or(|old| identity(old) != identity(new));
+        let identity = match spec.subject.as_str() {
+            _ if !is_new => None,
+            // Without a subject, the name is what bindings and keys may name already.
+            "" => right_to_be_user(name, ctx),
+            subject => Some(impersonate("users", subject)),
         };
-        let subject = Some(&spec.subject).filter(is_new);
-        let subject = subject.map(|name| Right::cluster("impersonate", "", "users", name));
-        let groups = new_groups(spec, old);
-        let groups = groups.map(|group| Right::cluster("impersonate", "", "groups", group));
-        subject.into_iter().chain(groups).map(RequiredRight::from).collect()
+        let is_create = old.is_none();
+        let itself = is_create.then(|| rights_to_be(Principal::User(name), ctx));
+        let groups = new_groups(spec, old.map(|old| &old.fields.spec));
+        let groups = groups.map(|group| impersonate("groups", group));
+        let itself = itself.into_iter().flatten();
+        identity.into_iter().chain(itself).chain(groups).collect()
     }
 
     fn cells(object: &Draft<Fields>) -> Vec<Cell> {
@@ -105,7 +113,7 @@ impl Kind for User {
 
     const UNIQUE_KEYS: Option<UniqueKeys<Spec>> = Some(names);
 
-    const ACCESS_ROLE: Option<AccessRole<Spec>> =
+    const ACCESS_ROLE: Option<AccessRole<Spec, Self::Status>> =
         Some(AccessRole::User(|metadata, spec| UserFacts {
             uid: metadata.uid.clone(),
             subject: spec.subject.clone(),
@@ -114,6 +122,12 @@ impl Kind for User {
         }));
 
     const ON_REMOVE: Option<OnRemove> = Some(leave_teams);
+}
+
+/// Returns the name that access decisions have for a user.
+fn identity(user: &Draft<Fields>) -> &str {
+    let subject = user.fields.spec.subject.as_str();
+    if subject.is_empty() { &user.metadata.name } else { subject }
 }
 
 /// Returns the groups that a write adds.

@@ -9,7 +9,9 @@ use common::{Known, ada};
 use postern_kinds::access::OWNER_UID;
 use postern_kinds::rbac::{PolicyChange, SUBJECT_UIDS};
 use postern_kinds::shared_secret::SharedSecret;
-use postern_kinds::{AnyKind as _, Caller, Context, Dependent, Prepared, RequiredRight, Right};
+use postern_kinds::{
+    AnyKind as _, Caller, Context, Dependent, Prepared, RequiredRight, Right, grants_of_stored,
+};
 use postern_meta::object::Object;
 use postern_meta::time::Timestamp;
 use serde_json::{Value, json};
@@ -42,6 +44,38 @@ fn required(old: Option<&Value>, new: &Value) -> Vec<String> {
 
 fn with(access: &Value) -> Value {
     json!({ "owner": { "user": "ada" }, "access": access })
+}
+
+/// `kubectl create -f x` and then `kubectl replace -f x` took the caller's own secret away from them.
+#[test]
+fn who_replaces_an_object_without_naming_its_owner_keeps_it() {
+    let (ada, red) = (json!({ "user": "ada" }), json!({ "team": "red" }));
+    let nobody = json!({});
+    let of = |owner: &Value| json!({ "owner": owner, "data": { "k": "aGk=" } });
+    let data = || json!({ "data": { "k": "aGk=" } });
+    for (old, new, kept) in [
+        (of(&ada), data(), &ada),
+        (of(&red), data(), &red),
+        (of(&ada), of(&nobody), &ada),
+        (of(&ada), of(&Value::Null), &ada),
+        (of(&ada), of(&json!({ "user": "" })), &ada),
+        // Another owner is named: that is what is meant.
+        (of(&ada), of(&red), &red),
+        (data(), of(&red), &red),
+    ] {
+        let mut replaced = secret(&new);
+        SharedSecret.keep_unnamed(&mut replaced, &secret(&old));
+        assert_eq!(replaced.fields["spec"], of(kept), "{old} -> {new}");
+    }
+    let mut none = secret(&data());
+    SharedSecret.keep_unnamed(&mut none, &secret(&data()));
+    assert_eq!(none.fields["spec"], data(), "there is none");
+    let mut empty = secret(&data());
+    empty.fields.clear();
+    SharedSecret.keep_unnamed(&mut empty, &secret(&of(&ada)));
+    assert_eq!(empty.fields["spec"], json!({ "owner": ada }));
+    // What is kept takes no right.
+    assert_eq!(required(Some(&of(&red)), &of(&red)), [""; 0]);
 }
 
 #[test]
@@ -167,8 +201,11 @@ fn entries_are_validated_where_they_are_new() {
 
 fn dependents(spec: &Value, previous: &[Object], principals: &Known) -> Vec<Dependent> {
     let caller = Caller::default();
+    let object = secret(spec);
+    let bound = grants_of_stored(previous, &object.metadata);
     let context = Context::of(&caller, Timestamp::from_unix_seconds(0), principals);
-    SharedSecret.dependents(&secret(spec), previous, &context).unwrap()
+    let context = Context { bound: &bound, ..context };
+    SharedSecret.dependents(&object, previous, &context).unwrap()
 }
 
 /// Returns dependents as they are stored for an owner of a uid.
@@ -245,6 +282,12 @@ fn a_namesake_gets_only_what_is_given_anew() {
         (uids(&found, "0"), uids(&found, "1")),
         (late.into(), early.into()),
         "moved and added"
+    );
+    let widened = json!({ "access": [{ "verbs": ["get", "list"], "users": ["bob"] }] });
+    assert_eq!(
+        uids(&dependents(&widened, &own, &later), "0"),
+        early,
+        "one verb more is for who it was"
     );
     let twice = json!({ "access": [rule("get", "bob"), rule("get", "bob")] });
     let found = dependents(&twice, &own, &later);

@@ -26,7 +26,8 @@ fn write(
 ) -> (Value, Vec<String>, Vec<String>) {
     let (mut new, caller) = (new.clone(), Caller::default());
     let ctx = Context::of(&caller, Timestamp::from_unix_seconds(0), &NoPrincipals);
-    let prepared = ProjectSecret.prepare(&mut new, old, &Context { reading, ..ctx }).unwrap();
+    let ctx = Context { reading, project_of_namespace: Some("a"), ..ctx };
+    let prepared = ProjectSecret.prepare(&mut new, old, &ctx).unwrap();
     let errors = prepared.verdict.unwrap().iter().map(ToString::to_string).collect();
     let rights = prepared.required_rights.iter().map(|one| {
         let right = one.first();
@@ -89,4 +90,44 @@ fn a_label_that_is_new_takes_the_right_to_what_it_names() {
         write(&mirrored, Some(&a), Reading::Allowed).2,
         ["get projectsecrets p-a/s", "create secrets p-a/s"]
     );
+}
+
+/// A secret in `web`, `default` or `platform` was synced and mirrored, where no project's rules apply.
+#[test]
+fn outside_of_projects_no_secret_gets_a_label_of_syncing_or_mirroring() {
+    let with = |labels: Value| {
+        let mut secret = secret(None, &json!({}));
+        secret.metadata.namespace = "web".to_owned();
+        secret.metadata.labels = serde_json::from_value(labels).unwrap();
+        secret
+    };
+    let namespace = "platform.sh/sharedsecret-namespace";
+    let mirror = "platform.sh/mirror";
+    let (none, synced) = (with(json!({})), with(json!({ NAME: "a" })));
+    let both = with(json!({ NAME: "a", mirror: "true" }));
+    for (old, new, project, invalid) in [
+        (None, &synced, None, vec![NAME]),
+        (None, &both, None, vec![NAME, mirror]),
+        (None, &with(json!({ NAME: "a", namespace: "b" })), None, vec![NAME, namespace]),
+        (Some(&none), &synced, None, vec![NAME]),
+        (Some(&synced), &with(json!({ NAME: "b" })), None, vec![NAME]),
+        (Some(&synced), &both, None, vec![mirror]),
+        // What is there from before may be taken away, one by one.
+        (Some(&both), &both, None, vec![]),
+        (Some(&both), &synced, None, vec![]),
+        (Some(&synced), &none, None, vec![]),
+        (None, &with(json!({ "other": "a" })), None, vec![]),
+        (None, &both, Some("a"), vec![]),
+    ] {
+        let (mut new, caller) = (new.clone(), Caller::default());
+        let ctx = Context::of(&caller, Timestamp::from_unix_seconds(0), &NoPrincipals);
+        let ctx = Context { project_of_namespace: project, ..ctx };
+        let prepared = ProjectSecret.prepare(&mut new, old, &ctx).unwrap();
+        let errors: Vec<_> = prepared.verdict.unwrap().iter().map(ToString::to_string).collect();
+        let expected = invalid.iter().map(|label| format!("metadata.labels[{label}]: Forbidden"));
+        let expected: Vec<_> = expected.collect();
+        let is_expected = |(error, start): (&String, &String)| error.starts_with(start);
+        let fits = errors.len() == expected.len();
+        assert!(fits && errors.iter().zip(&expected).all(is_expected), "{errors:?}, {expected:?}");
+    }
 }

@@ -22,9 +22,14 @@ use serde_json::{Value, json};
 
 fn object(kind: &dyn AnyKind, fields: &Value) -> Object {
     let info = kind.info();
+    // A review has no name.
+    let metadata = match (info.is_stored(), info.is_namespaced()) {
+        (true, _) => json!({ "name": "a", "namespace": "ns" }),
+        (false, true) => json!({ "namespace": "ns" }),
+        (false, false) => json!({}),
+    };
     let mut value = json!({
-        "apiVersion": info.version.to_string(), "kind": info.kind,
-        "metadata": { "name": "a", "namespace": "ns" },
+        "apiVersion": info.version.to_string(), "kind": info.kind, "metadata": metadata,
     });
     value.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     Object::from_value(value).unwrap()
@@ -264,5 +269,47 @@ fn reviews_are_created_only_and_whoever_asks_does_not_answer() {
     let answered = prepare(&TokenReview, None, &token).0;
     assert!(
         TokenReview.info().confidential && !json!(answered.fields).to_string().contains("canary")
+    );
+}
+
+#[test]
+fn reviews_of_access_have_no_metadata_and_a_review_of_a_token_has_a_token() {
+    let spec = json!({ "resourceAttributes": { "namespace": "ns" }, "user": "ada" });
+    let local: &dyn AnyKind = &LocalSubjectAccessReview;
+    let (empty, except) = (
+        "metadata: Invalid value: must be empty",
+        "metadata: Invalid value: must be empty except for namespace",
+    );
+    let fields =
+        json!([{ "manager": "m", "operation": "Update", "apiVersion": "v1", "time": null }]);
+    for (kind, metadata, error) in [
+        (&SubjectAccessReview as &dyn AnyKind, json!({}), ""),
+        (&SubjectAccessReview, json!({ "creationTimestamp": null }), ""),
+        (&SubjectAccessReview, json!({ "managedFields": fields }), ""),
+        (&SubjectAccessReview, json!({ "name": "a" }), empty),
+        (&SubjectAccessReview, json!({ "labels": { "a": "b" } }), empty),
+        (&SubjectAccessReview, json!({ "namespace": "ns" }), empty),
+        (&SelfSubjectAccessReview, json!({ "generateName": "a-" }), empty),
+        (&SelfSubjectAccessReview, json!({ "annotations": { "a": "b" } }), empty),
+        (local, json!({ "namespace": "ns" }), ""),
+        (local, json!({ "namespace": "ns", "name": "a" }), except),
+        // As upstream: neither of these says anything about metadata.
+        (&SelfSubjectReview, json!({ "name": "a" }), ""),
+        (&SelfSubjectRulesReview, json!({ "name": "a" }), ""),
+    ] {
+        let asks = kind.info().kind.ends_with("AccessReview");
+        let of_it = if asks { &spec } else { &json!({ "namespace": "ns" }) };
+        let fields = json!({ "metadata": metadata, "spec": of_it });
+        let found = prepare(kind, None, &fields).1;
+        assert_eq!(found, error, "{kind:?} {metadata}");
+    }
+    let required = "400: token is required for TokenReview in authentication";
+    check(
+        &TokenReview,
+        &[
+            (json!({}), required),
+            (json!({ "spec": { "token": "" } }), required),
+            (json!({ "metadata": { "name": "a" }, "spec": { "token": "t" } }), ""),
+        ],
     );
 }

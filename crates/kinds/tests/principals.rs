@@ -8,7 +8,7 @@ use common::{Known, ada, context, errors, object, required};
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::team::Team;
 use postern_kinds::user::User;
-use postern_kinds::{AnyKind, Context};
+use postern_kinds::{AnyKind, Context, NamedIdentities, Principal};
 use serde_json::{Value, json};
 
 #[test]
@@ -33,6 +33,76 @@ fn groups_and_subjects_must_be_impersonated_and_teams_bound() {
         (team, Some(users(&["ada", "bob"])), users(&["bob"]), vec![]),
     ] {
         assert_eq!(required(kind, old.as_ref(), &new), rights, "{kind:?} {old:?} -> {new}");
+    }
+}
+
+/// What is stored names these.
+#[derive(Default)]
+struct Named {
+    users: &'static [&'static str],
+    groups: &'static [&'static str],
+    owners: &'static [&'static str],
+}
+
+impl NamedIdentities for Named {
+    fn names_user(&self, name: &str) -> bool {
+        self.users.contains(&name)
+    }
+
+    fn names_group(&self, group: &str) -> bool {
+        self.groups.contains(&group)
+    }
+
+    fn names_owner(&self, owner: Principal<'_>) -> bool {
+        let (Principal::User(name) | Principal::Team(name)) = owner;
+        self.owners.contains(&name)
+    }
+}
+
+/// Whoever may only make users and keys made the user that a binding named, and was who the binding meant.
+#[test]
+fn a_name_that_is_named_already_must_be_impersonated_by_who_makes_a_user_or_team_of_it() {
+    let (user, team): (&dyn AnyKind, &dyn AnyKind) = (&User, &Team);
+    let users = |users| Named { users, ..Named::default() };
+    let groups = |groups| Named { groups, ..Named::default() };
+    let owners = |owners| Named { owners, ..Named::default() };
+    let (none, subject) = (json!({}), json!({ "subject": "s" }));
+    let (user_group, team_group) =
+        ("impersonate groups/platform:user:a", "impersonate groups/platform:team:a");
+    for (kind, named, old, new, rights) in [
+        (user, users(&["a"]), None, &none, vec!["impersonate users/a"]),
+        (user, users(&["b"]), None, &none, vec![]),
+        // With another subject, the name is in no decision.
+        (user, users(&["a"]), None, &subject, vec!["impersonate users/s"]),
+        (user, users(&["a"]), Some(&subject), &none, vec!["impersonate users/a"]),
+        (user, users(&["a"]), Some(&none), &none, vec![]),
+        (user, users(&["a"]), Some(&none), &subject, vec!["impersonate users/s"]),
+        (user, users(&[]), Some(&subject), &none, vec![]),
+        (
+            user,
+            groups(&["platform:user:a"]),
+            None,
+            &subject,
+            vec!["impersonate users/s", user_group],
+        ),
+        (user, groups(&["platform:user:a"]), Some(&subject), &none, vec![]),
+        (user, groups(&["platform:team:a"]), None, &none, vec![]),
+        (user, owners(&["a"]), None, &none, vec!["impersonate users/a"]),
+        (team, users(&["a"]), None, &none, vec![]),
+        (team, users(&["platform:team:a"]), None, &none, vec!["impersonate users/platform:team:a"]),
+        (team, groups(&["platform:team:a"]), None, &none, vec![team_group]),
+        (team, owners(&["a"]), None, &none, vec![team_group]),
+        (team, owners(&["a"]), Some(&none), &none, vec![]),
+    ] {
+        let (caller, principals) = (ada(), Known::all());
+        let context = Context { named: &named, ..context(&caller, &principals) };
+        let old = old.map(|spec| object(kind, "a", spec));
+        let prepared = kind.prepare(&mut object(kind, "a", new), old.as_ref(), &context).unwrap();
+        let required = prepared.required_rights.iter().map(|required| required.first());
+        let found: Vec<_> = required
+            .map(|right| format!("{} {}/{}", right.verb, right.resource, right.name))
+            .collect();
+        assert_eq!(found, rights, "{kind:?} {old:?} -> {new}");
     }
 }
 

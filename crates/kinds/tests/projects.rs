@@ -5,13 +5,17 @@
 mod common;
 
 use common::{Known, ada, context, errors, object, prepare, required};
+use postern_kinds::access::OWNER_UID;
 use postern_kinds::cluster::Cluster;
 use postern_kinds::project::{self, Project};
 use postern_kinds::project_secret::ProjectSecret;
 use postern_kinds::rbac::SUBJECT_UIDS;
 use postern_kinds::space_instance::SpaceInstance;
 use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
-use postern_kinds::{AnyKind, Context, Dependent, Observations, UniqueKey};
+use postern_kinds::{
+    AnyKind, Caller, Context, Dependent, Observations, RequiredRight, Right, UniqueKey,
+    grants_of_stored,
+};
 use postern_meta::object::Object;
 use postern_meta::status::{ApiError, Reason};
 use postern_meta::time::Timestamp;
@@ -111,9 +115,107 @@ fn clusters_are_all_allowed_from_the_start_and_none_when_they_are_left_out_later
     assert_eq!(quotas.user_quota("a"), Some(0), "what cannot be read allows nothing");
 }
 
+/// Returns what a write of a project requires, and the roles that it gives by what its writer holds. The project that is
+/// there has the owner with this uid.
+fn rights_and_roles(
+    caller: &Caller,
+    old: Option<(&Value, &str)>,
+    new: &Value,
+) -> (Vec<String>, Vec<String>) {
+    let principals = Known::all();
+    let old = old.map(|(spec, uid)| {
+        let mut old = object(&Project, "a", spec);
+        old.metadata.annotations.insert(OWNER_UID.to_owned(), uid.to_owned());
+        old
+    });
+    let context = context(caller, &principals);
+    let prepared =
+        Project.prepare(&mut object(&Project, "a", new), old.as_ref(), &context).unwrap();
+    let text = |required: &RequiredRight| {
+        let Right { verb, resource, namespace, name, .. } = required.first();
+        let as_owner = if required.is_as_owner() { " as owner" } else { "" };
+        let namespace =
+            if namespace.is_empty() { String::new() } else { format!(" in {namespace}") };
+        format!("{verb} {resource}/{name}{namespace}{as_owner}")
+    };
+    let roles = prepared.granted_roles.map(|granted| {
+        assert_eq!(granted.namespace, "p-a");
+        granted.cluster_roles.into_iter().collect()
+    });
+    (prepared.required_rights.iter().map(text).collect(), roles.unwrap_or_default())
+}
+
+/// Whoever could update a project made themselves its admin.
 #[test]
-fn members_must_be_bound_and_so_must_roles_that_are_not_for_members() {
-    let of = |members: Value| json!({ "owner": { "user": "ada" }, "members": members });
+fn who_adds_or_raises_members_gives_no_role_that_they_do_not_hold() {
+    let of =
+        |owner: &str, members: Value| json!({ "owner": { "user": owner }, "members": members });
+    let roles = |names: &[&str]| {
+        names.iter().map(|name| format!("platform-project-{name}")).collect::<Vec<_>>()
+    };
+    let ada_as = |role: &str| json!([member("ada", &format!("platform-project-{role}"))]);
+    let bind = vec!["bind users/ada".to_owned()];
+    let bob = |members| of("bob", members);
+    for (old, new, given) in [
+        (bob(json!([])), bob(ada_as("admin")), roles(&["admin"])),
+        (bob(json!([])), bob(json!([member("ada", "")])), roles(&["user"])),
+        (bob(ada_as("viewer")), bob(ada_as("admin")), roles(&["admin"])),
+        // Taking the project over at once gives nothing: it was somebody else's.
+        (bob(json!([])), of("ada", ada_as("admin")), roles(&["admin"])),
+        (
+            bob(json!([])),
+            bob(json!([member("ada", "cluster-admin")])),
+            vec!["cluster-admin".into()],
+        ),
+    ] {
+        let (rights, found) = rights_and_roles(&ada(), Some((&old, "uid-bob")), &new);
+        assert!(rights.starts_with(&bind), "{rights:?}");
+        assert_eq!(found, given, "{old} -> {new}");
+    }
+    // What stays is not checked again, and to take members away takes nothing.
+    for new in [bob(ada_as("admin")), bob(json!([]))] {
+        let old = bob(ada_as("admin"));
+        let nothing = (Vec::new(), Vec::new());
+        assert_eq!(rights_and_roles(&ada(), Some((&old, "uid-bob")), &new), nothing, "{new}");
+    }
+}
+
+#[test]
+fn the_owner_of_a_project_gives_the_roles_of_members_and_no_others() {
+    let of = |owner: Value, members: Value| json!({ "owner": owner, "members": members });
+    let members =
+        || json!([member("bob", "platform-project-admin"), member("bob", "cluster-admin")]);
+    let as_owner = "bind clusterroles/platform-project-admin in p-a as owner".to_owned();
+    let bind = || "bind users/bob".to_owned();
+    let (admin, other) = ("platform-project-admin".to_owned(), "cluster-admin".to_owned());
+    let (user, team) = (json!({ "user": "ada" }), json!({ "team": "red" }));
+    for (old_uid, owner, is_owner) in [
+        (None, user.clone(), true),
+        (None, team.clone(), true),
+        // Without one, the caller becomes the owner.
+        (None, json!({}), true),
+        (None, json!({ "user": "bob" }), false),
+        (Some("uid-ada"), user.clone(), true),
+        (Some("uid-red"), team, true),
+        // A namesake of theirs was the owner.
+        (Some("uid-of-another-ada"), user.clone(), false),
+        (Some(""), user, false),
+    ] {
+        let old = of(owner.clone(), json!([]));
+        let old = old_uid.map(|uid| (&old, uid));
+        let (rights, roles) = rights_and_roles(&ada(), old, &of(owner.clone(), members()));
+        let is_given = rights.contains(&as_owner);
+        assert_eq!(is_given, is_owner, "{owner} {old_uid:?}: {rights:?}");
+        assert!(rights.contains(&bind()), "{rights:?}");
+        let expected =
+            if is_owner { vec![other.clone()] } else { vec![other.clone(), admin.clone()] };
+        assert_eq!(roles, expected, "{owner} {old_uid:?}");
+    }
+}
+
+#[test]
+fn members_must_be_bound() {
+    let of = |members: Value| json!({ "owner": { "user": "bob" }, "members": members });
     let bob = of(json!([member("bob", "")]));
     let both =
         of(json!([{ "kind": "Team", "name": "blue" }, member("bob", "platform-project-user")]));
@@ -121,14 +223,14 @@ fn members_must_be_bound_and_so_must_roles_that_are_not_for_members() {
     let other = of(json!([member("bob", "view"), member("ada", "view")]));
     let none = of(json!([]));
     for (old, new, rights) in [
-        (None, &bob, vec!["bind users/bob"]),
-        (Some(&none), &both, vec!["bind users/bob", "bind teams/blue"]),
-        (Some(&both), &viewer, vec!["bind users/bob"]),
-        (Some(&both), &none, vec![]),
-        (Some(&viewer), &viewer, vec![]),
-        (Some(&viewer), &other, vec!["bind users/ada", "bind users/bob", "bind clusterroles/view"]),
+        (&none, &bob, vec!["bind users/bob"]),
+        (&none, &both, vec!["bind users/bob", "bind teams/blue"]),
+        (&both, &viewer, vec!["bind users/bob"]),
+        (&both, &none, vec![]),
+        (&viewer, &viewer, vec![]),
+        (&viewer, &other, vec!["bind users/ada", "bind users/bob"]),
     ] {
-        assert_eq!(required(&Project, old, new), rights, "{old:?} -> {new}");
+        assert_eq!(required(&Project, Some(old), new), rights, "{old} -> {new}");
     }
 }
 
@@ -141,7 +243,8 @@ fn dependents(
     let context = context(&caller, known);
     let mut project = object(&Project, "one", spec);
     Project.prepare(&mut project, None, &context)?;
-    Project.dependents(&project, previous, &context)
+    let bound = grants_of_stored(previous, &project.metadata);
+    Project.dependents(&project, previous, &Context { bound: &bound, ..context })
 }
 
 /// Returns dependents as they are stored for an owner of a uid.

@@ -9,6 +9,10 @@
 //!                                                   quota counts
 //! /activity/<group>/<plural>/<name>                 when an access key was used last
 //! /digests/<hex>                                    which access key has this digest
+//! /bound-names/<group>/<plural>/[<namespace>/]<name>
+//!                                                   whom the access rules and members of an object name
+//! /sync-writers/<id>                                who asked for a secret to take its data from another one
+//! /logged-out-keys/<uid of an access key>           that the key was deleted while it was valid
 //! /revocations/<id>                                 whose endpoint tokens count no more
 //! /issued-tokens/<uid of an access key>             until when endpoint tokens count that it asked for
 //! /issued-tokens/all                                the same of all endpoint tokens
@@ -40,6 +44,15 @@ const COUNTS: &str = "/counts/";
 /// Records of what is stored of write-only fields.
 pub(crate) const SECRETS: &str = "/secrets/";
 
+/// Records of whom the access rules and members of objects name.
+pub(crate) const BOUND_NAMES: &str = "/bound-names/";
+
+/// Records of who asked for a secret to take its data from another one.
+pub(crate) const SYNC_WRITERS: &str = "/sync-writers/";
+
+/// Records of access keys that were deleted by a logout, as long as secrets follow others by their owners' rights.
+pub(crate) const LOGGED_OUT_KEYS: &str = "/logged-out-keys/";
+
 /// The keys that sign endpoint tokens.
 pub(crate) const SIGNING_KEYS: &str = "/postern/signing-keys";
 
@@ -64,6 +77,9 @@ pub(crate) const FORMAT: &str = "/postern/format";
 
 /// The note that all objects have the roles of their access rules.
 pub(crate) const ROLES_OF_ALL: &str = "/postern/roles-of-all";
+
+/// The note of access keys that were disabled because their makers were lost, until an event says so.
+pub(crate) const LOST_MAKERS: &str = "/postern/lost-makers";
 
 /// The note up to which object the owners are taken over that older versions had in roles.
 pub(crate) const OWNERS_DONE_TO: &str = "/postern/owners-done-to";
@@ -105,6 +121,21 @@ pub(crate) fn in_collection(collection: &str, namespace: Option<&str>, name: &st
 /// Returns the key of a digest's record.
 pub(crate) fn digest(digest: Digest) -> Arc<str> {
     [DIGESTS, &digest.to_hex()].concat().into()
+}
+
+/// Returns the key of the record of whom an object names.
+pub(crate) fn bound_names(info: &Info, namespace: Option<&str>, name: &str) -> Arc<str> {
+    in_collection(&under(BOUND_NAMES, info), namespace, name).into()
+}
+
+/// Returns the key of the record of a writer.
+pub(crate) fn sync_writer(id: &str) -> Arc<str> {
+    [SYNC_WRITERS, id].concat().into()
+}
+
+/// Returns the key of the record that an access key was deleted by a logout.
+pub(crate) fn logged_out_key(uid: &str) -> Arc<str> {
+    [LOGGED_OUT_KEYS, uid].concat().into()
 }
 
 /// Returns the key of an object's secret record.

@@ -1,7 +1,10 @@
 //! What a token says: the claims of the JWT, made of an identity and turned into one again.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use aws_lc_rs::digest::{SHA256, digest};
+use postern_kinds::Impersonation;
 use postern_kinds::scope::Scope;
 use serde::{Deserialize, Serialize};
 
@@ -69,6 +72,10 @@ pub struct PlatformClaims {
     /// Who acts as the subject, if it is impersonated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<ActorClaim>,
+    /// What else it depends on: the ids of the impersonations ([`impersonation_id`]) of the request and of those by which
+    /// its keys were created, and the uids of the owners of the keys that created them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dependencies: Vec<String>,
     /// The scopes that hold: all of them must allow a request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<Scope>,
@@ -102,6 +109,8 @@ pub struct Bearer<'a> {
     pub key: &'a ResolvedKey,
     /// The identity that the caller acts as: that of the key's owner, or an impersonated one.
     pub identity: &'a Identity,
+    /// What the request asked for that impersonates.
+    pub wanted: Option<&'a Impersonation>,
     /// A scope to narrow the token to, besides those of the key.
     pub scope: Option<&'a Scope>,
 }
@@ -129,7 +138,36 @@ pub fn keys_of(owner_uid: &str) -> String {
     format!("keys-of:{owner_uid}")
 }
 
+/// Returns what stands in a list of revocations for all tokens that depend on one impersonation: by the access key of
+/// a uid, as this identity.
+pub fn impersonation_id(key_uid: &str, wanted: &Impersonation) -> String {
+    // The form is the same for the same impersonation: the fields of a map are in order.
+    let wanted = serde_json::to_vec(wanted).unwrap_or_default();
+    let hash = digest(&SHA256, &wanted);
+    format!("impersonation:{key_uid}:{}", hex::encode(hash.as_ref()))
+}
+
 impl Bearer<'_> {
+    /// Returns what the token depends on besides keys and the bearer.
+    fn dependencies(&self) -> Vec<String> {
+        let impersonations = self.impersonations().into_iter();
+        let impersonations = impersonations.map(|(uid, wanted)| impersonation_id(uid, wanted));
+        let makers = self.key.ancestors.iter().map(|maker| &maker.owner_uid);
+        let owners: BTreeSet<&String> =
+            makers.filter(|uid| !uid.is_empty() && **uid != self.key.identity.uid).collect();
+        impersonations.chain(owners.into_iter().cloned()).collect()
+    }
+
+    /// Returns the impersonations that the token depends on: the uid of the access key, and the identity that it
+    /// impersonates. `wanted` is that of the request.
+    pub fn impersonations(&self) -> Vec<(&str, &Impersonation)> {
+        let own = self.wanted.map(|wanted| (self.key.uid.as_str(), wanted));
+        let of_makers = self.key.ancestors.iter();
+        let of_makers =
+            of_makers.filter_map(|maker| Some((maker.uid.as_str(), maker.impersonated.as_ref()?)));
+        own.into_iter().chain(of_makers).collect()
+    }
+
     /// Returns the scopes that hold for the token: those of the key and of the keys that made it, and the
     /// one that it is narrowed to.
     pub fn scopes(&self) -> Vec<Arc<ScopeRules>> {
@@ -178,6 +216,7 @@ impl Claims {
                 teams: identity.teams.clone(),
                 principal_uids: identity.principal_uids.clone(),
                 actor,
+                dependencies: bearer.dependencies(),
                 scopes: scopes.iter().map(|scope| scope.source().clone()).collect(),
             },
         }
@@ -213,10 +252,11 @@ impl Claims {
 
     /// Returns the uids of all whom it depends on: what one of them gives may change.
     pub(super) fn depends_on(&self) -> impl Iterator<Item = &str> {
-        let PlatformClaims { keys, uid, principal_uids, actor, .. } = &self.platform;
+        let PlatformClaims { keys, uid, principal_uids, actor, dependencies, .. } = &self.platform;
         let keys = keys.iter().map(|key| key.uid.as_str());
         let actors = actor.iter().flat_map(|actor| &actor.principal_uids);
-        let principals = principal_uids.iter().chain(actors).map(String::as_str);
+        let principals = principal_uids.iter().chain(actors).chain(dependencies);
+        let principals = principals.map(String::as_str);
         keys.chain([uid.as_str()]).chain(principals)
     }
 }

@@ -16,7 +16,9 @@ mod refusal;
 mod verifier;
 
 pub use audience::{ConnectedCluster, GENERAL_AUDIENCE, NoCluster, audiences, cluster_audience};
-pub use claims::{ActorClaim, Bearer, Claims, Issuance, KeyClaim, PlatformClaims, keys_of};
+pub use claims::{
+    ActorClaim, Bearer, Claims, Issuance, KeyClaim, PlatformClaims, impersonation_id, keys_of,
+};
 pub use keys::{InvalidKey, IssueError, Jwk, JwkSet, SigningKey};
 pub use refusal::TokenRefusal;
 pub use verifier::{VerifiedToken, Verifier};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::prelude::{BASE64_URL_SAFE, BASE64_URL_SAFE_NO_PAD as BASE64URL};
+use postern_kinds::Impersonation;
 use postern_kinds::principal::Lifetime;
 use postern_kinds::scope::{Scope, ScopeSpace};
 use serde_json::json;
@@ -59,7 +60,7 @@ fn issuance() -> Issuance {
 }
 
 fn claims_of(key: &ResolvedKey) -> Claims {
-    let bearer = Bearer { key, identity: &key.identity, scope: None };
+    let bearer = Bearer { key, identity: &key.identity, wanted: None, scope: None };
     Claims::of(&bearer, issuance())
 }
 
@@ -107,6 +108,8 @@ fn a_token_gives_the_identity_that_it_was_issued_for() {
         uid: "k-ci".to_owned(),
         lifetime: Lifetime::default(),
         activity: Arc::default(),
+        impersonated: None,
+        owner_uid: String::new(),
     };
     asking.ancestors.push(maker);
     let found = verifier.verify(&token(&signer, &claims_of(&asking)), NOW).unwrap();
@@ -123,7 +126,8 @@ fn the_scopes_of_a_token_are_judged_by_the_same_policy() {
     let scope: Scope =
         serde_json::from_value(json!({ "spaces": [{ "project": "web", "space": "dev" }] }))
             .unwrap();
-    let bearer = Bearer { key: &asking, identity: &asking.identity, scope: Some(&scope) };
+    let bearer =
+        Bearer { key: &asking, identity: &asking.identity, wanted: None, scope: Some(&scope) };
     let claims = Claims::of(&bearer, issuance());
     let found = verifier.verify(&token(&signing, &claims), NOW).unwrap();
     for (space, expected) in [("dev", Decision::Allow), ("prod", Decision::Deny)] {
@@ -157,7 +161,7 @@ fn a_token_of_an_impersonation_has_the_scopes_of_the_bearer_and_depends_on_both(
         is_impersonated: true,
         ..Identity::default()
     };
-    let bearer = Bearer { key: &asking, identity: &bob, scope: None };
+    let bearer = Bearer { key: &asking, identity: &bob, wanted: None, scope: None };
     let text = token(&signing, &Claims::of(&bearer, issuance()));
     assert_eq!(*verifier.verify(&text, NOW).unwrap().identity, bob);
     let of_keys = [keys_of("u-ada"), keys_of("t-db")];
@@ -214,6 +218,8 @@ fn a_token_never_outlives_its_key() {
         uid: "k-ci".to_owned(),
         lifetime: lifetime(70, false),
         activity: Arc::default(),
+        impersonated: None,
+        owner_uid: String::new(),
     });
     assert_eq!(claims_of(&asking).exp, NOW + 70);
     assert_eq!(claims_of(&asking).platform.keys_end, Some(NOW + 70));
@@ -484,4 +490,27 @@ fn a_refusal_has_nothing_of_the_token() {
     let refusal = verifier.verify(&text, NOW).unwrap_err();
     assert!(!refusal.to_string().contains(&text[..8]));
     assert!(format!("{verifier:?}").contains(signing.id()));
+}
+
+#[test]
+fn a_token_depends_on_the_owners_of_the_keys_that_created_its_key_and_on_impersonations() {
+    let (signing, verifier) = pair();
+    let wanted = Impersonation { user: "bob".to_owned(), ..Impersonation::default() };
+    let mut asking = key(ada(&[]));
+    asking.ancestors.push(Ancestor {
+        name: "maker".to_owned(),
+        uid: "k-maker".to_owned(),
+        owner_uid: "u-maker".to_owned(),
+        lifetime: Lifetime::default(),
+        activity: Arc::default(),
+        impersonated: Some(wanted.clone()),
+    });
+    for uid in ["k-maker", "u-maker", &impersonation_id("k-maker", &wanted)] {
+        let text = token(&signing, &claims_of(&asking));
+        assert!(verifier.verify(&text, NOW).is_ok());
+        let generation = claims_of(&asking).platform.generation;
+        verifier.revoke(uid, generation + 1);
+        assert_eq!(verifier.verify(&text, NOW).err(), Some(TokenRefusal::Revoked), "{uid}");
+        verifier.set_revocations([]);
+    }
 }

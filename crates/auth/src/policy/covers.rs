@@ -13,12 +13,21 @@ use crate::own;
 use crate::rbac::rule::ResourceQuery;
 use crate::scope::Place;
 
-/// A rule with more combinations than this is held only by whoever holds each of its parts with all
-/// the others, that is, all verbs, groups and resources.
-const MAX_COMBINATIONS: usize = 1 << 16;
+/// The combinations of verbs, groups, resources and names that all rules together may have: each is looked at. A rule
+/// that is held at once, by an identity that may do everything, is not counted.
+pub const MAX_COMBINATIONS: usize = 1 << 16;
 
 /// How many rules are returned of those that are not held.
 const MAX_MISSING: usize = 100;
+
+/// Why an identity may not give rules to others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotCovered {
+    /// It does not hold these: at most a hundred rules.
+    Missing(Vec<PolicyRule>),
+    /// The rules have more than [`MAX_COMBINATIONS`] combinations: it is not looked at what it holds of them.
+    TooMany,
+}
 
 /// One combination of a rule: a verb on a resource, or on a path.
 #[derive(Clone, Copy, Debug)]
@@ -95,19 +104,21 @@ impl Policy {
     /// without one, within its scopes.
     ///
     /// # Errors
-    /// What it does not hold, at most a hundred rules.
+    /// What it does not hold, or that there is too much to look at.
     pub fn covers(
         &self,
         identity: &Identity,
         namespace: Option<&str>,
         rules: &[PolicyRule],
-    ) -> Result<(), Vec<PolicyRule>> {
+    ) -> Result<(), NotCovered> {
+        let to_look_at = rules.iter().filter(|rule| !self.holds_rule_at_once(identity, rule));
+        let to_look_at: Vec<&PolicyRule> = to_look_at.collect();
+        let counts = to_look_at.iter().map(|rule| combinations(rule));
+        if counts.fold(0, usize::saturating_add) > MAX_COMBINATIONS {
+            return Err(NotCovered::TooMany);
+        }
         let mut missing = Vec::new();
-        for rule in rules.iter().filter(|rule| !self.holds_rule_at_once(identity, rule)) {
-            if combinations(rule) > MAX_COMBINATIONS {
-                missing.push(rule.clone());
-                continue;
-            }
+        for rule in to_look_at {
             let mut collected = Collected::default();
             each_atom(rule, |atom| {
                 if !self.holds(identity, namespace, &atom) {
@@ -120,7 +131,7 @@ impl Policy {
             }
         }
         missing.truncate(MAX_MISSING);
-        if missing.is_empty() { Ok(()) } else { Err(missing) }
+        if missing.is_empty() { Ok(()) } else { Err(NotCovered::Missing(missing)) }
     }
 
     /// Does an identity without a scope hold everything, so that no rule need be taken apart?

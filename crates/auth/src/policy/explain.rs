@@ -60,7 +60,7 @@ impl Policy {
     fn role_source(&self, identity: &Identity, attributes: &Attributes<'_>) -> Option<Source> {
         let holdings = self.index.of(identity).map(AsRef::as_ref);
         let held =
-            holdings.flat_map(|holdings: &Holdings| holdings.in_place(attributes.namespace()));
+            holdings.flat_map(|holdings: &Holdings| holdings.in_place(attributes.role_namespace()));
         let allowing = held.filter_map(|(namespace, held)| {
             if namespace.is_some() && attributes.is_path() {
                 return None;

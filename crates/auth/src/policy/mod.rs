@@ -8,12 +8,13 @@
 
 use std::sync::Arc;
 
-use postern_kinds::rbac::PolicyChange;
+use postern_kinds::rbac::{BoundSubject, PolicyChange};
 use postern_kinds::{OwnedBy, RequiredRight, Right};
 
 use crate::attributes::{Attributes, Request, RequestTarget};
 use crate::identity::{AUTHENTICATED_GROUP, Identity, MASTERS_GROUP};
 use crate::own::{self, KEY_VERBS};
+pub use crate::owners::OwnedObject;
 use crate::owners::Owners;
 use crate::projects::Projects;
 use crate::rbac::index::Index;
@@ -29,6 +30,7 @@ pub mod target;
 pub(crate) mod using;
 mod who_can;
 
+pub use covers::{MAX_COMBINATIONS, NotCovered};
 pub use readable::{DelegatedOwners, Readable};
 pub use rules_of::RulesOf;
 pub use using::UseChange;
@@ -133,6 +135,22 @@ impl Policy {
         self.owners.owner(kind.group, kind.resource, namespace, name) != uid
     }
 
+    /// Does a binding name a user of this name, whether its role is there or not? The cost grows with the number of
+    /// bindings.
+    pub fn names_user(&self, name: &str) -> bool {
+        self.index.has_subject(|subject| matches!(subject, BoundSubject::User(of) if of == name))
+    }
+
+    /// Does a binding name a group by its name alone? The cost grows with the number of bindings.
+    pub fn names_group(&self, group: &str) -> bool {
+        self.index.has_subject(|subject| matches!(subject, BoundSubject::Group(of) if of == group))
+    }
+
+    /// Returns the owners of objects, each once for each kind, with one of their objects.
+    pub fn owners(&self) -> impl Iterator<Item = OwnedObject<'_>> {
+        self.owners.one_of_each()
+    }
+
     /// Returns which project each namespace belongs to.
     pub fn projects(&self) -> &Projects {
         &self.projects
@@ -184,10 +202,10 @@ impl Policy {
     /// Does a role allow this?
     fn is_by_role(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
         match *attributes {
-            Attributes::Resource { verb, group, resource, subresource, namespace, name } => {
+            Attributes::Resource { verb, group, resource, subresource, name, .. } => {
                 let name = Some(name);
                 let query = ResourceQuery { verb, group, resource, subresource, name };
-                self.index.allows(identity, &query, namespace)
+                self.index.allows(identity, &query, attributes.role_namespace())
             }
             Attributes::Description { verb, path } | Attributes::Path { verb, path } => {
                 self.index.of(identity).any(|holdings| holdings.allow_path(verb, path))
@@ -290,7 +308,8 @@ impl Policy {
     /// Can the identity do anything to any object of a kind, by a role or without one, within its scopes?
     /// `false` is certain; `true` may be too much.
     pub fn touches(&self, identity: &Identity, group: &str, resource: &str) -> bool {
-        let in_namespaces = crate::kind_scope::has_namespaces(group, resource) != Some(false);
+        let in_namespaces = crate::kind_scope::has_namespaces(group, resource) != Some(false)
+            || (group, resource) == ("", "namespaces");
         let held = own::concerns(identity, group, resource)
             || self.owners.of(identity, group, resource).next().is_some()
             || self

@@ -85,11 +85,13 @@ impl Policy {
         let mut all = RulesOf::default();
         if identity.is_scoped() {
             let mut allowed = BTreeSet::new();
+            let mut left = MAX_COMBINATIONS;
             for rule in &rules {
-                all.incomplete |= !self.add_allowed(identity, namespace, rule, &mut allowed);
+                all.incomplete |=
+                    !self.add_allowed(identity, namespace, rule, &mut left, &mut allowed);
             }
             for rule in everywhere {
-                all.incomplete |= !self.add_allowed(identity, "", &rule, &mut allowed);
+                all.incomplete |= !self.add_allowed(identity, "", &rule, &mut left, &mut allowed);
             }
             rules = allowed;
         } else {
@@ -137,11 +139,11 @@ impl Policy {
         identity: &Identity,
         namespace: &str,
         rule: &PolicyRule,
+        left: &mut usize,
         allowed: &mut BTreeSet<PolicyRule>,
     ) -> bool {
-        if combinations(rule) > MAX_COMBINATIONS {
-            return false;
-        }
+        let Some(rest) = left.checked_sub(combinations(rule)) else { return false };
+        *left = rest;
         let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
         let mut collected = Collected::default();
         let mut is_all = true;

@@ -217,7 +217,8 @@ impl Policy {
         }
     }
 
-    /// Does an identity hold `use` on the target, its scopes aside?
+    /// Does an identity hold `use` on the target, its scopes aside? Of an instance, it takes the instance's own
+    /// `use` by every path: that on its cluster is for the cluster itself, and for places without an instance.
     fn may_use(&self, identity: &Identity, place: &TargetPlace<'_>) -> bool {
         let holds = |resource, namespace, name| {
             let group = MANAGEMENT_V1.group;
@@ -226,16 +227,17 @@ impl Policy {
                 Attributes::Resource { verb, group, resource, subresource, namespace, name };
             self.is_held(identity, &attributes)
         };
-        let by_instance =
-            place.instance.is_some_and(|one| holds(one.resource, one.namespace, one.name));
-        by_instance
-            || match place.target {
-                RequestTarget::Cluster { cluster }
-                | RequestTarget::VirtualCluster { cluster, .. } => holds("clusters", "", cluster),
-                RequestTarget::Management
-                | RequestTarget::ProjectSpace { .. }
-                | RequestTarget::ProjectVirtualCluster { .. } => false,
+        if let Some(InstanceRef { resource, namespace, name }) = place.instance {
+            return holds(resource, namespace, name);
+        }
+        match place.target {
+            RequestTarget::Cluster { cluster } | RequestTarget::VirtualCluster { cluster, .. } => {
+                holds("clusters", "", cluster)
             }
+            RequestTarget::Management
+            | RequestTarget::ProjectSpace { .. }
+            | RequestTarget::ProjectVirtualCluster { .. } => false,
+        }
     }
 
     /// Returns what is left of the rules that a target says an identity has in a namespace: those that get

@@ -56,7 +56,7 @@ impl Policy {
             who: WhoCan::Owner { uid: uid.to_owned() },
             source: Source::Owner,
         }));
-        let namespace = attributes.namespace();
+        let namespace = attributes.role_namespace();
         let mut by_role: Vec<Grantee> = Vec::new();
         for (key, facts, role) in self.index.bindings() {
             let counts = match key.namespace.as_deref() {

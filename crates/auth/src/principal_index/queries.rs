@@ -3,13 +3,14 @@
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
-use postern_kinds::Principal;
+use postern_kinds::{Owner, Principal};
 
 use super::PrincipalIndex;
 use crate::bearer::Refusal;
 use crate::identity::{
     ALL_USERS_GROUP, AUTHENTICATED_GROUP, Identity, PLATFORM_AUTHENTICATED_GROUP,
 };
+use crate::policy::Policy;
 use crate::resolved_key::ResolvedKey;
 
 impl PrincipalIndex {
@@ -21,10 +22,11 @@ impl PrincipalIndex {
         &self,
         name: &str,
         now_unix_seconds: i64,
+        policy: &Policy,
     ) -> Result<Arc<ResolvedKey>, Refusal> {
         let digests = self.digests_of.get(name);
         let digest = digests.and_then(|digests| digests.first()).ok_or(Refusal::Unknown)?;
-        self.identify(digest, now_unix_seconds)
+        self.identify(digest, now_unix_seconds, policy)
     }
 
     /// Returns names of keys after a name, in order, at most so many.
@@ -64,9 +66,23 @@ impl PrincipalIndex {
         (!uid.is_empty() && identity.uid == uid).then_some(identity)
     }
 
-    /// Is the key of this name disabled, or its owner?
-    pub fn is_disabled_key(&self, name: &str) -> bool {
-        self.keys.get(name).is_some_and(|key| self.is_disabled(key))
+    /// Does what was asked for with the key of this name go on when the key expires or is deleted? Only with an enabled
+    /// key of type `Login` that does not end with another key.
+    pub fn outlives_its_end(&self, name: &str) -> bool {
+        self.keys.get(name).is_some_and(|key| {
+            key.is_login && key.maker.is_none() && self.has_owner(key) && !self.is_disabled(key)
+        })
+    }
+
+    /// Returns the uids of all users and teams.
+    pub fn principal_uids(&self) -> impl Iterator<Item = &str> {
+        let teams = self.teams.values().map(|team| team.uid.as_str());
+        self.users.values().map(|user| user.uid.as_str()).chain(teams)
+    }
+
+    /// Does an access key name this owner, whoever has the name now?
+    pub fn has_keys_of(&self, owner: &Owner) -> bool {
+        self.keys_of.get(owner).is_some_and(|keys| !keys.is_empty())
     }
 
     /// Returns how many users there are.

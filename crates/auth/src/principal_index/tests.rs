@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use postern_kinds::principal::Lifetime;
+use postern_kinds::rbac::{BindingFacts, BoundSubject, PolicyChange, PolicyRule};
 use postern_kinds::scope::{Scope, ScopeProject};
 
 use super::*;
@@ -34,8 +35,18 @@ fn key(name: &str, owner: Owner) -> KeyFacts {
         lifetime: Lifetime { created_unix_seconds: NOW - 100, ..Lifetime::default() },
         is_login: false,
         scope: None,
-        parent_uid: String::new(),
+        maker: None,
     }
+}
+
+/// Returns the record of the key of a uid as the maker of another one; none for an empty uid.
+fn made_by(uid: &str) -> Option<Arc<Maker>> {
+    let maker = Maker {
+        name: uid.trim_start_matches("uid-").to_owned(),
+        uid: uid.to_owned(),
+        impersonated: None,
+    };
+    (!uid.is_empty()).then(|| Arc::new(maker))
 }
 
 fn user(uid: &str) -> UserFacts {
@@ -66,7 +77,7 @@ fn principals() -> PrincipalIndex {
 }
 
 fn identity(principals: &PrincipalIndex) -> Arc<Identity> {
-    principals.identify(&digest(1), NOW).unwrap().identity.clone()
+    principals.identify(&digest(1), NOW, &Policy::default()).unwrap().identity.clone()
 }
 
 #[test]
@@ -133,7 +144,7 @@ fn refusals() {
     let refused = |change: &dyn Fn(&mut PrincipalIndex)| {
         let mut changed = principals();
         change(&mut changed);
-        changed.identify(&digest(1), NOW).unwrap_err()
+        changed.identify(&digest(1), NOW, &Policy::default()).unwrap_err()
     };
     assert_eq!(refused(&|index| index.set_record(digest(1), None)), Refusal::Unknown);
     assert_eq!(refused(&|index| index.set_key("k", None)), Refusal::Unknown);
@@ -161,11 +172,14 @@ fn a_use_extends_a_ttl_after_last_activity_and_is_kept_when_the_key_changes() {
         Lifetime { created_unix_seconds: NOW - 1000, ttl_seconds: 300, after_last_activity: true };
     principals.set_last_activity("k", "uid-k", NOW - 10);
     principals.set_key("k", Some(KeyFacts { lifetime, ..key("k", ada()) }));
-    let resolved = principals.identify(&digest(1), NOW).unwrap();
+    let resolved = principals.identify(&digest(1), NOW, &Policy::default()).unwrap();
     assert_eq!(resolved.ends_at(), Some(NOW + 290));
     resolved.activity.note(NOW);
     principals.set_key("k", Some(KeyFacts { lifetime, ..key("k", ada()) }));
-    assert_eq!(principals.identify(&digest(1), NOW).unwrap().ends_at(), Some(NOW + 300));
+    assert_eq!(
+        principals.identify(&digest(1), NOW, &Policy::default()).unwrap().ends_at(),
+        Some(NOW + 300)
+    );
     assert_eq!(principals.last_activity("k", "uid-k"), Some(NOW));
     // A stored use that is older than what is known changes nothing.
     principals.set_last_activity("k", "uid-k", NOW - 50);
@@ -199,7 +213,7 @@ fn family() -> PrincipalIndex {
     let mut principals = principals();
     let made = |name: &str, parent: &str| KeyFacts {
         scope: Some(Arc::new(scope_of(name))),
-        parent_uid: parent.to_owned(),
+        maker: made_by(parent),
         ..key(name, ada())
     };
     principals.set_key("parent", Some(made("parent", "")));
@@ -212,7 +226,7 @@ fn family() -> PrincipalIndex {
 #[test]
 fn a_key_has_its_scope_and_those_of_the_keys_that_made_it() {
     let principals = family();
-    let child = principals.identify(&digest(2), NOW).unwrap();
+    let child = principals.identify(&digest(2), NOW, &Policy::default()).unwrap();
     let scopes: Vec<_> = child.identity.scopes.iter().map(|scope| scope.source().clone()).collect();
     assert_eq!(scopes, ["child", "k", "parent"].map(scope_of));
     assert_eq!(principals.identity_of_key("child").unwrap(), child.identity);
@@ -222,9 +236,9 @@ fn a_key_has_its_scope_and_those_of_the_keys_that_made_it() {
 fn a_key_stops_with_the_keys_that_made_it() {
     let change = |change: fn(&mut PrincipalIndex)| {
         let mut principals = family();
-        assert!(principals.identify(&digest(2), NOW).is_ok());
+        assert!(principals.identify(&digest(2), NOW, &Policy::default()).is_ok());
         change(&mut principals);
-        principals.identify(&digest(2), NOW).map(|_| ()).unwrap_err()
+        principals.identify(&digest(2), NOW, &Policy::default()).map(|_| ()).unwrap_err()
     };
     let parent = |facts: KeyFacts| Some(KeyFacts { scope: None, ..facts });
     assert_eq!(change(|all| all.set_key("parent", None)), Refusal::Unknown);
@@ -241,11 +255,17 @@ fn a_key_stops_with_the_keys_that_made_it() {
     let of_nobody = parent(key("parent", of_bob.clone()));
     let mut principals = family();
     principals.set_key("parent", of_nobody);
-    assert_eq!(principals.identify(&digest(2), NOW).unwrap_err(), Refusal::Unknown);
+    assert_eq!(
+        principals.identify(&digest(2), NOW, &Policy::default()).unwrap_err(),
+        Refusal::Unknown
+    );
     principals.set_user("bob", Some(user("u1")));
-    assert!(principals.identify(&digest(2), NOW).is_ok());
+    assert!(principals.identify(&digest(2), NOW, &Policy::default()).is_ok());
     principals.set_user("bob", Some(UserFacts { disabled: true, ..user("u1") }));
-    assert_eq!(principals.identify(&digest(2), NOW).unwrap_err(), Refusal::Disabled);
+    assert_eq!(
+        principals.identify(&digest(2), NOW, &Policy::default()).unwrap_err(),
+        Refusal::Disabled
+    );
 }
 
 #[test]
@@ -254,20 +274,29 @@ fn a_key_expires_with_the_keys_that_made_it() {
     let lifetime =
         Lifetime { created_unix_seconds: NOW - 100, ttl_seconds: 300, after_last_activity: true };
     principals.set_key("parent", Some(KeyFacts { lifetime, ..key("parent", ada()) }));
-    let child = principals.identify(&digest(2), NOW + 199).unwrap();
+    let child = principals.identify(&digest(2), NOW + 199, &Policy::default()).unwrap();
     assert_eq!(child.ends_at(), Some(NOW + 200));
-    assert_eq!(principals.identify(&digest(2), NOW + 200).unwrap_err(), Refusal::Expired);
+    assert_eq!(
+        principals.identify(&digest(2), NOW + 200, &Policy::default()).unwrap_err(),
+        Refusal::Expired
+    );
     // A use of the parent extends its life, and so that of the child.
     principals.note_activity("parent", "uid-parent", NOW + 100);
-    assert_eq!(principals.identify(&digest(2), NOW + 200).unwrap().ends_at(), Some(NOW + 400));
+    assert_eq!(
+        principals.identify(&digest(2), NOW + 200, &Policy::default()).unwrap().ends_at(),
+        Some(NOW + 400)
+    );
 }
 
 #[test]
 fn keys_that_made_each_other_give_no_access() {
     let mut principals = family();
-    let circle = KeyFacts { parent_uid: "uid-child".to_owned(), ..key("parent", ada()) };
+    let circle = KeyFacts { maker: made_by("uid-child"), ..key("parent", ada()) };
     principals.set_key("parent", Some(circle));
-    assert_eq!(principals.identify(&digest(2), NOW).unwrap_err(), Refusal::Unknown);
+    assert_eq!(
+        principals.identify(&digest(2), NOW, &Policy::default()).unwrap_err(),
+        Refusal::Unknown
+    );
     assert_eq!(principals.identity_of_key("child"), None);
 }
 
@@ -275,7 +304,8 @@ fn keys_that_made_each_other_give_no_access() {
 fn a_user_has_the_uids_of_their_teams_and_an_impersonated_one_those_that_are_theirs() {
     let mut principals = principals();
     principals.set_team("red", Some(team(&["ada"])));
-    let identity = principals.identify(&digest(1), NOW).unwrap().identity.clone();
+    let identity =
+        principals.identify(&digest(1), NOW, &Policy::default()).unwrap().identity.clone();
     assert_eq!(identity.principal_uids, ["u1", "t1"]);
     assert_eq!(identity.teams, ["red"]);
     let wanted = |groups: &[&str], uid: &str| Impersonation {
@@ -288,13 +318,70 @@ fn a_user_has_the_uids_of_their_teams_and_an_impersonated_one_those_that_are_the
         (&[][..], "", &["u1", "t1"][..]),
         (&[], "u1", &["u1", "t1"]),
         (&[], "u9", &[]),
-        (&["red"], "", &["u1"]),
-        (&["platform:team:red"], "u1", &["u1"]),
+        // With explicit groups, nothing that is stored counts.
+        (&["red"], "", &[]),
+        (&["platform:team:red"], "u1", &[]),
     ] {
         let acting = principals.impersonate(&wanted(groups, uid), &identity).identity;
         assert_eq!(acting.principal_uids, uids, "{groups:?} {uid}");
         assert_eq!(acting.teams.len(), uids.len().saturating_sub(1));
     }
+}
+
+/// A policy by which ada may impersonate the user and the group, and nobody else may.
+fn ada_may_impersonate(names: &[&str]) -> Policy {
+    let rules = vec![PolicyRule {
+        verbs: vec!["impersonate".to_owned()],
+        api_groups: vec![String::new()],
+        resources: vec!["users".to_owned(), "groups".to_owned()],
+        resource_names: names.iter().map(|&name| name.to_owned()).collect(),
+        ..PolicyRule::default()
+    }];
+    let binding = BindingFacts {
+        subjects: vec![BoundSubject::User("ada".to_owned())],
+        role: "actor".to_owned(),
+        is_cluster_role: true,
+    };
+    let mut policy = Policy::default();
+    policy.apply(None, "actor", PolicyChange::Role(Some(rules)));
+    policy.apply(None, "actor", PolicyChange::Binding(Some(binding)));
+    policy
+}
+
+#[test]
+fn a_key_that_was_made_under_impersonation_ends_with_the_right_to_impersonate() {
+    let wanted = Impersonation {
+        user: "robot".to_owned(),
+        groups: vec!["helpers".to_owned()],
+        ..Impersonation::default()
+    };
+    let maker = |impersonated| {
+        let (name, uid) = ("k".to_owned(), "uid-k".to_owned());
+        Some(Arc::new(Maker { name, uid, impersonated }))
+    };
+    let mut principals = principals();
+    principals.set_record(digest(2), Some(record("made", "u1")));
+    principals.set_record(digest(3), Some(record("grandchild", "u1")));
+    let made = KeyFacts { maker: maker(Some(wanted)), ..key("made", ada()) };
+    principals.set_key("made", Some(made));
+    let grandchild = KeyFacts { maker: made_by("uid-made"), ..key("grandchild", ada()) };
+    principals.set_key("grandchild", Some(grandchild));
+    let refusal = |principals: &PrincipalIndex, names: &[&str]| {
+        let policy = ada_may_impersonate(names);
+        let of = |byte| principals.identify(&digest(byte), NOW, &policy).err();
+        assert_eq!(of(2), of(3), "what it made ends with it");
+        of(2)
+    };
+    assert_eq!(refusal(&principals, &["robot", "helpers"]), None);
+    let ended = Some(Refusal::ImpersonationEnded);
+    assert_eq!(refusal(&principals, &["robot"]), ended, "the right to the group has ended");
+    assert_eq!(refusal(&principals, &["helpers"]), ended);
+    // The impersonator's own key, and its owner.
+    let mut disabled = principals;
+    disabled.set_key("k", Some(KeyFacts { disabled: true, ..key("k", ada()) }));
+    assert_eq!(refusal(&disabled, &["robot", "helpers"]), Some(Refusal::Disabled));
+    disabled.set_key("k", None);
+    assert_eq!(refusal(&disabled, &["robot", "helpers"]), Some(Refusal::Unknown));
 }
 
 #[derive(Clone, Debug)]
@@ -328,7 +415,7 @@ fn apply(principals: &mut PrincipalIndex, step: &Step) {
             let facts = facts.map(|(owner, disabled, parent)| KeyFacts {
                 disabled,
                 scope: parent.map(|parent| Arc::new(scope_of(&format!("p{parent}")))),
-                parent_uid: parent.map(|parent| format!("uid-k{parent}")).unwrap_or_default(),
+                maker: parent.and_then(|parent| made_by(&format!("uid-k{parent}"))),
                 ..key(&name, Owner::User(format!("u{owner}")))
             });
             principals.set_key(&name, facts);
@@ -399,7 +486,7 @@ proptest! {
             let rebuilt = rebuilt(&principals);
             for byte in 0..3 {
                 let identified = |principals: &PrincipalIndex| {
-                    let key = principals.identify(&digest(byte), NOW);
+                    let key = principals.identify(&digest(byte), NOW, &Policy::default());
                     key.map(|key| key.identity.clone())
                 };
                 prop_assert_eq!(identified(&principals), identified(&rebuilt));

@@ -247,6 +247,11 @@ impl Index {
         facts.map(|facts| facts.subjects.clone()).unwrap_or_default()
     }
 
+    /// Is any subject of any binding like this?
+    pub(crate) fn has_subject(&self, is_it: impl Fn(&BoundSubject) -> bool) -> bool {
+        self.bindings.values().any(|facts| facts.subjects.iter().any(&is_it))
+    }
+
     /// Returns every binding with its role, where that is there.
     pub(crate) fn bindings(&self) -> impl Iterator<Item = (&PolicyKey, &BindingFacts, &Arc<Role>)> {
         self.bindings.iter().filter_map(|(key, facts)| {

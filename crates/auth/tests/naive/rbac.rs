@@ -34,12 +34,16 @@ fn is_the_caller(subject: &Subject, caller: &Caller) -> bool {
 }
 
 /// A ClusterRoleBinding gives everywhere; a RoleBinding only within its own namespace, so neither
-/// where a request has no namespace nor on a path.
+/// where a request has no namespace nor on a path. A Namespace is within itself.
 fn reaches(binding: &Binding, request: &Request) -> bool {
     if binding.namespace.is_empty() {
         return true;
     }
-    !request.is_path() && binding.namespace == request.namespace
+    let is_namespace = request.group.is_empty()
+        && request.resource == "namespaces"
+        && request.namespace.is_empty();
+    let within = if is_namespace { &request.name } else { &request.namespace };
+    !request.is_path() && binding.namespace == *within
 }
 
 /// A RoleBinding gives a Role of its own namespace or a ClusterRole; a ClusterRoleBinding gives a

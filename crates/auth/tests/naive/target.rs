@@ -16,7 +16,7 @@ struct Known {
     space_namespace: Option<String>,
 }
 
-/// Only who may use it gets there, with a name that is not the cluster's own, within every scope, with
+/// Only who may use it gets there (an instance, not only its cluster), with a name that is not the cluster's own, within every scope, with
 /// `create` for a stream, and within the space.
 fn gets_there(
     world: &World,
@@ -53,10 +53,8 @@ fn may_use(world: &World, caller: &Caller, target: &Target, known: &Known) -> bo
         };
         evaluate::owner_may(world, caller, &request)
     };
-    if let Some((resource, namespace, name)) = &known.instance
-        && holds(resource, namespace, name)
-    {
-        return true;
+    if let Some((resource, namespace, name)) = &known.instance {
+        return holds(resource, namespace, name);
     }
     match target {
         Target::Cluster { cluster } | Target::VirtualCluster { cluster, .. } => {

@@ -283,7 +283,7 @@ fn validate_grantees(
 }
 
 /// Is this owner the caller, or a team of theirs?
-fn is_of(owner: &UserOrTeam, ctx: &Context<'_>) -> bool {
+pub(crate) fn is_of(owner: &UserOrTeam, ctx: &Context<'_>) -> bool {
     let Some(principal) = owner.principal() else { return false };
     let caller = ctx.caller;
     let is_own_team = || match (principal, &caller.user) {

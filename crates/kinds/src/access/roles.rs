@@ -3,22 +3,21 @@
 //! give something to by uid, so that a later namesake gets nothing. The owner needs none: their right is
 //! part of the policy.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
-use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::change::{Grantee, subresources_of, verbs_of};
 use super::{Access, Owned, Ownership};
-use crate::bindings::{self, GROUP, subject_uids};
+use crate::bindings::{self, GROUP};
 use crate::cluster_role::ClusterRole;
 use crate::cluster_role_binding::ClusterRoleBinding;
 use crate::context::Context;
-use crate::kind::dependent::belongs_to;
+use crate::kind::bound::{BoundGrant, KnownUids, of_rule};
 use crate::kind::{AnyKind, Dependent, Info};
+use crate::principal::Principal;
 use crate::rbac::{MANAGED_BY, PolicyRule, RBAC_GROUP, RoleRef, SUBJECT_UIDS, Subject};
 use crate::role::{self, Role};
 use crate::role_binding::RoleBinding;
@@ -26,108 +25,188 @@ use crate::role_binding::RoleBinding;
 /// The value of the label [`MANAGED_BY`] of Roles and bindings of access rules.
 pub const MANAGED_BY_ACCESS_RULES: &str = "access-rules";
 
+/// The start of the names of Roles and bindings of access rules.
+const ACCESS_PREFIX: &str = "platform:access:";
+
+/// The start of the names of bindings of the members of a project.
+pub(crate) const MEMBERS_PREFIX: &str = "platform:members:";
+
 /// The group of all users.
 const ALL_USERS_GROUP: &str = "platform:user:*";
 
 /// Returns the name of the Role and of the binding that older versions have made for the owner of an object.
 pub fn owner_role(info: &Info, name: &str) -> String {
-    format!("platform:access:{}:{name}:owner", info.plural)
+    format!("{ACCESS_PREFIX}{}:{name}:owner", info.plural)
 }
 
 /// Returns the name of the Role and of the binding of one access rule of an object.
 pub fn rule_role(info: &Info, name: &str, index: usize) -> String {
-    format!("platform:access:{}:{name}:{index}", info.plural)
+    format!("{ACCESS_PREFIX}{}:{name}:{index}", info.plural)
+}
+
+/// What a Role or binding is made for, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MadeFor<'a> {
+    /// An access rule of an object.
+    AccessRules {
+        /// The plural name of its kind.
+        plural: &'a str,
+        /// Its name.
+        name: &'a str,
+    },
+    /// The members of the project whose namespace it is in.
+    Members,
+}
+
+/// Returns what a Role or binding of this name is made for; `None` for one that the server does not make.
+pub fn made_for(name: &str) -> Option<MadeFor<'_>> {
+    if name.starts_with(MEMBERS_PREFIX) {
+        return Some(MadeFor::Members);
+    }
+    let (plural, rest) = name.strip_prefix(ACCESS_PREFIX)?.split_once(':')?;
+    let (name, _) = rest.rsplit_once(':')?;
+    Some(MadeFor::AccessRules { plural, name })
+}
+
+/// Returns the role of the members that a binding of this name is for.
+pub(crate) fn member_role(binding: &str) -> Option<&str> {
+    binding.strip_prefix(MEMBERS_PREFIX)
 }
 
 /// Returns the Roles and bindings that the access rules of an object become.
 pub(crate) fn dependents(
     of: Owned<'_>,
     ownership: &Ownership,
-    previous: &[Object],
     ctx: &Context<'_>,
 ) -> Result<Vec<Dependent>, ApiError> {
-    let mut uids = KnownUids::of(of, previous);
     let name = &of.metadata.name;
-    let rules = ownership.access.iter().enumerate();
-    let pairs =
-        rules.map(|(index, rule)| pair(of, rule_role(of.info, name, index), rule, &mut uids, ctx));
-    pairs.collect::<Result<Vec<_>, _>>().map(|pairs| pairs.into_iter().flatten().collect())
+    let rules: Vec<Rule> = ownership.access.iter().map(|entry| Rule::of(of, entry)).collect();
+    let grants = rules.iter().flat_map(Rule::grants);
+    let wanted: Vec<(&str, &str)> = grants.map(|(what, group, _)| (what, group.as_str())).collect();
+    let mut uids = KnownUids::new(ctx.bound).take_all(&wanted).into_iter();
+    let mut pairs = Vec::with_capacity(2 * rules.len());
+    for (index, rule) in rules.iter().enumerate() {
+        let bound = rule.grants().map(|(_, group, principal)| {
+            // Somebody who is gone is named, and given nothing.
+            let uid = uids.next().flatten().or_else(|| ctx.uid_of(principal));
+            (group.clone(), uid.unwrap_or_default())
+        });
+        let bound = bound.collect();
+        pairs.extend(pair(of, rule_role(of.info, name, index), rule, bound)?);
+    }
+    Ok(pairs)
 }
 
-/// Returns the Role and the binding of one rule.
+/// An access rule, as it is given to others.
+struct Rule<'a> {
+    allows: PolicyRule,
+    what: String,
+    to_all: bool,
+    /// Each user and team once, with their groups.
+    principals: Vec<(String, Principal<'a>)>,
+}
+
+impl<'a> Rule<'a> {
+    fn of(of: Owned<'_>, entry: &'a Access) -> Self {
+        let allows = policy_rule(of, entry);
+        let (mut to_all, mut principals) = (false, BTreeMap::new());
+        for grantee in Grantee::of(entry) {
+            match grantee.principal() {
+                None => to_all = true,
+                Some(principal) => {
+                    principals.insert(principal.group(), principal);
+                }
+            }
+        }
+        let what = of_rule(&allows);
+        Self { allows, what, to_all, principals: principals.into_iter().collect() }
+    }
+
+    /// Returns what it gives to whom, in order.
+    fn grants(&self) -> impl Iterator<Item = (&str, &String, Principal<'a>)> {
+        self.principals.iter().map(|(group, principal)| (self.what.as_str(), group, *principal))
+    }
+}
+
+/// Returns the Role and the binding of one rule, for these uids by their groups.
 fn pair(
     of: Owned<'_>,
     name: String,
-    entry: &Access,
-    uids: &mut KnownUids,
-    ctx: &Context<'_>,
+    rule: &Rule<'_>,
+    bound: BTreeMap<String, String>,
 ) -> Result<[Dependent; 2], ApiError> {
-    let allows = policy_rule(of, entry);
-    let given = given(&allows);
-    let mut subjects = BTreeMap::new();
-    for grantee in Grantee::of(entry) {
-        let (group, uid) = match grantee.principal() {
-            None => (ALL_USERS_GROUP.to_owned(), None),
-            Some(principal) => {
-                let group = principal.group();
-                let uid = uids.take(&given, &group).or_else(|| ctx.uid_of(principal));
-                // Somebody who is gone is named, and given nothing.
-                (group, Some(uid.unwrap_or_default()))
-            }
-        };
-        subjects.entry(group).or_insert(uid);
-    }
     let namespace = of.info.is_namespaced().then(|| of.metadata.namespace.clone());
     let (role_kind, binding_kind): (&'static dyn AnyKind, &'static dyn AnyKind) = match namespace {
         Some(_) => (&Role, &RoleBinding),
         None => (&ClusterRole, &ClusterRoleBinding),
     };
-    let role = Dependent {
+    let made = Dependent {
         kind: role_kind,
         namespace: namespace.clone(),
         name: name.clone(),
         labels: managed_by(MANAGED_BY_ACCESS_RULES),
         annotations: BTreeMap::new(),
-        fields: encode(&role::Spec { rules: vec![allows] })?,
+        fields: encode(&role::Spec { rules: vec![rule.allows.clone()] })?,
+        grants: Vec::new(),
         owned: true,
     };
-    let labels = managed_by(MANAGED_BY_ACCESS_RULES);
-    let role_name = name.clone();
-    let binding = binding(binding_kind, namespace, name, labels, (role_kind, role_name), subjects)?;
-    Ok([role, binding])
+    let binding = binding(Binding {
+        kind: binding_kind,
+        namespace,
+        labels: managed_by(MANAGED_BY_ACCESS_RULES),
+        role_kind,
+        role: name.clone(),
+        name,
+        what: rule.what.clone(),
+        to_all: rule.to_all,
+        bound,
+    })?;
+    Ok([made, binding])
 }
 
-/// Returns a binding of groups, each with the uid of the one user or team that is meant; `None` as the uid
-/// for a group that is known by its name.
-pub(crate) fn binding(
-    kind: &'static dyn AnyKind,
-    namespace: Option<String>,
-    name: String,
-    labels: BTreeMap<String, String>,
-    (role_kind, role): (&'static dyn AnyKind, String),
-    groups: BTreeMap<String, Option<String>>,
-) -> Result<Dependent, ApiError> {
-    let subject = |name: &String| Subject {
+/// A binding that is made for somebody.
+pub(crate) struct Binding {
+    pub(crate) kind: &'static dyn AnyKind,
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) role_kind: &'static dyn AnyKind,
+    pub(crate) role: String,
+    /// What it gives: see [`BoundGrant::what`].
+    pub(crate) what: String,
+    /// Is it for all users?
+    pub(crate) to_all: bool,
+    /// The uids of those whom it is for, by their groups.
+    pub(crate) bound: BTreeMap<String, String>,
+}
+
+/// Returns a binding of groups, each but that of all users with the uid of the one user or team that is meant.
+pub(crate) fn binding(of: Binding) -> Result<Dependent, ApiError> {
+    let subject = |name: &str| Subject {
         kind: GROUP.to_owned(),
         api_group: RBAC_GROUP.to_owned(),
-        name: name.clone(),
+        name: name.to_owned(),
         ..Subject::default()
     };
     let role_ref = RoleRef {
         api_group: RBAC_GROUP.to_owned(),
-        kind: role_kind.info().kind.to_owned(),
-        name: role,
+        kind: of.role_kind.info().kind.to_owned(),
+        name: of.role,
     };
-    let subjects = groups.keys().map(subject).collect();
+    let mut groups: BTreeSet<&str> = of.bound.keys().map(String::as_str).collect();
+    groups.extend(of.to_all.then_some(ALL_USERS_GROUP));
+    let subjects = groups.into_iter().map(subject).collect();
     let uids: Map<String, Value> =
-        groups.into_iter().filter_map(|(name, uid)| Some((name, uid?.into()))).collect();
+        of.bound.iter().map(|(group, uid)| (group.clone(), uid.as_str().into())).collect();
+    let grant = |(group, uid)| BoundGrant { what: of.what.clone(), group, uid };
     Ok(Dependent {
-        kind,
-        namespace,
-        name,
-        labels,
+        kind: of.kind,
+        namespace: of.namespace,
+        name: of.name,
+        labels: of.labels,
         annotations: BTreeMap::from([(SUBJECT_UIDS.to_owned(), Value::Object(uids).to_string())]),
         fields: encode(&bindings::Spec { role_ref, subjects })?,
+        grants: of.bound.into_iter().map(grant).collect(),
         owned: true,
     })
 }
@@ -157,51 +236,4 @@ fn policy_rule(of: Owned<'_>, rule: &Access) -> PolicyRule {
         resource_names: vec![of.metadata.name.clone()],
         ..PolicyRule::default()
     }
-}
-
-/// What a rule gives: verbs and resources, each in order.
-type Given = (Vec<String>, Vec<String>);
-
-fn given(rule: &PolicyRule) -> Given {
-    (rule.verbs.clone(), rule.resources.clone())
-}
-
-/// The uids of those to whom access was given before, by what it was and the group. Who has the same
-/// access after a change is who had it before.
-struct KnownUids(HashMap<Given, HashMap<String, Vec<String>>>);
-
-impl KnownUids {
-    /// Reads them from the Roles and bindings of the object that there are now. Those of an earlier object
-    /// of the same name do not count.
-    fn of(of: Owned<'_>, previous: &[Object]) -> Self {
-        let own = || previous.iter().filter(|one| belongs_to(one, of.metadata));
-        let roles: HashMap<&str, Given> = own()
-            .filter(|one| one.kind == Role.info().kind || one.kind == ClusterRole.info().kind)
-            .filter_map(|one| {
-                let rule = read::<role::Spec>(one)?.rules.into_iter().next()?;
-                Some((one.metadata.name.as_str(), given(&rule)))
-            })
-            .collect();
-        let mut known: HashMap<Given, HashMap<String, Vec<String>>> = HashMap::new();
-        let is_binding = |one: &&Object| {
-            one.kind == RoleBinding.info().kind || one.kind == ClusterRoleBinding.info().kind
-        };
-        for binding in own().filter(is_binding) {
-            let Some(given) = roles.get(binding.metadata.name.as_str()) else { continue };
-            let to = known.entry(given.clone()).or_default();
-            for (group, uid) in subject_uids(&binding.metadata).unwrap_or_default() {
-                to.entry(group).or_default().push(uid);
-            }
-        }
-        Self(known)
-    }
-
-    /// Returns the uid under which a group was given the same before, each as often as it was.
-    fn take(&mut self, given: &Given, group: &str) -> Option<String> {
-        self.0.get_mut(given)?.get_mut(group)?.pop()
-    }
-}
-
-fn read<T: DeserializeOwned>(object: &Object) -> Option<T> {
-    T::deserialize(&object.fields).ok()
 }

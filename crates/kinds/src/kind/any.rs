@@ -22,7 +22,7 @@ use crate::context::{Context, Observations};
 use crate::fields::{Draft, FieldType, Fields, Layout};
 use crate::kubeconfig_ref::KubeconfigRef;
 use crate::principal::{AccessChange, OwnedBy, Owner, Principals, delegated_right};
-use crate::rbac::{Granted, PolicyChange};
+use crate::rbac::{Granted, GrantedRoles, PolicyChange};
 use crate::right::{RequiredRight, Right};
 use crate::scope::Scope;
 use crate::verb::Verb;
@@ -41,6 +41,8 @@ pub struct Prepared {
     pub carried: Option<Carried>,
     /// What a role or a binding gives to others: its writer must hold it, or be allowed to give it.
     pub granted: Option<Granted>,
+    /// ClusterRoles that are given in a namespace: to each of them, the same applies there.
+    pub granted_roles: Option<GrantedRoles>,
     /// Can the object have dependents? `false` is certain.
     pub has_dependents: bool,
     /// Everything that is invalid in the object's own fields, or the error of [`Kind::validate`].
@@ -149,6 +151,10 @@ pub trait AnyKind: Send + Sync {
     /// that cannot be decoded.
     fn ownership(&self, object: &Object) -> Option<Ownership>;
 
+    /// Puts back into a whole new state, which a client has sent to replace an object, what it does not name and keeps by
+    /// that: the owner of the object. Nobody gives away what is theirs by leaving it out.
+    fn keep_unnamed(&self, new: &mut Object, old: &Object);
+
     /// Do the quotas of a project limit how many of its objects there are?
     fn is_counted_in_quotas(&self) -> bool;
 
@@ -185,6 +191,9 @@ pub trait AnyKind: Send + Sync {
         previous: &[Object],
         ctx: &Context<'_>,
     ) -> Result<Vec<Dependent>, ApiError>;
+
+    /// Returns the uid of the object with which an object ends, if it ends with one.
+    fn ends_with(&self, object: &Object) -> Option<String>;
 
     /// Returns the changes of other objects that go with the removal of one.
     ///
@@ -292,6 +301,22 @@ fn spec_of<K: Kind>(json: &[u8]) -> Option<SpecOnly<K::Spec>> {
             Some(SpecOnly { metadata, spec })
         }
     }
+}
+
+/// What of a stored object says who has access.
+#[derive(Deserialize)]
+#[serde(bound = "Spec: FieldType, Status: FieldType")]
+struct AccessObject<Spec, Status> {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+/// Reads an object of a kind with [`Kind::ACCESS_ROLE`], all of which have a spec and a status.
+fn access_object<K: Kind>(json: &[u8]) -> Option<AccessObject<K::Spec, K::Status>> {
+    decode::decode_typed(json).ok()
 }
 
 fn draft<K: Kind>(object: &Object) -> Result<DraftOf<K>, ApiError> {
@@ -403,9 +428,18 @@ impl<K: Kind> AnyKind for K {
             None => Carried::Everything,
         });
         let granted = K::granted(&draft, old.as_ref());
+        let granted_roles = K::granted_roles(&draft, old.as_ref(), ctx);
         let verdict = K::validate(&draft, old.as_ref(), ctx, &mut errors).map(|()| errors);
         encode::<K>(draft, new)?;
-        Ok(Prepared { owner, required_rights, carried, granted, has_dependents, verdict })
+        Ok(Prepared {
+            owner,
+            required_rights,
+            carried,
+            granted,
+            granted_roles,
+            has_dependents,
+            verdict,
+        })
     }
 
     fn write_only(&self) -> &'static [WriteOnlyField] {
@@ -458,8 +492,9 @@ impl<K: Kind> AnyKind for K {
 
     fn access_change(&self, json: Option<&[u8]>) -> Option<AccessChange> {
         let role = K::ACCESS_ROLE?;
-        let object = json.and_then(spec_of::<K>);
-        Some(role.change(object.as_ref().map(|object| (&object.metadata, &object.spec))))
+        let object = json.and_then(access_object::<K>);
+        let parts = object.as_ref().map(|object| (&object.metadata, &object.spec, &object.status));
+        Some(role.change(parts))
     }
 
     fn has_policy_part(&self) -> bool {
@@ -487,6 +522,16 @@ impl<K: Kind> AnyKind for K {
     fn ownership(&self, object: &Object) -> Option<Ownership> {
         let part = K::OWNERSHIP?;
         fields::<K>(object).ok().map(|fields| (part.get)(&fields.spec))
+    }
+
+    fn keep_unnamed(&self, new: &mut Object, old: &Object) {
+        let (Some(new_owner), Some(old_owner)) = (self.ownership(new), self.ownership(old)) else {
+            return;
+        };
+        let Some(owner) = old_owner.owner.filter(|_| new_owner.principal().is_none()) else {
+            return;
+        };
+        ownership::set_owner_field(&mut new.fields, K::LAYOUT, &owner);
     }
 
     fn is_counted_in_quotas(&self) -> bool {
@@ -536,9 +581,14 @@ impl<K: Kind> AnyKind for K {
         let mut all = own.unwrap_or_default();
         if let Some(part) = K::OWNERSHIP {
             let of = Owned { info: &K::INFO, metadata: &object.metadata };
-            all.extend((part.rules.dependents)(of, &(part.get)(&spec), previous, ctx)?);
+            all.extend((part.rules.dependents)(of, &(part.get)(&spec), ctx)?);
         }
         Ok(all)
+    }
+
+    fn ends_with(&self, object: &Object) -> Option<String> {
+        let of = K::ENDS_WITH?;
+        of(&fields::<K>(object).ok()?.status).map(str::to_owned)
     }
 
     fn on_remove(
@@ -672,7 +722,7 @@ mod tests {
             },
             is_login: true,
             scope: Some(std::sync::Arc::default()),
-            parent_uid: String::new(),
+            maker: None,
         };
         assert_eq!(change(&OwnedAccessKey, key), AccessChange::Key(Some(facts)));
     }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::AnyKind;
 use crate::context::Context;
+use crate::kind::bound::BoundGrant;
 
 /// An object as it is to be, as long as the object that it depends on is as it is.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub struct Dependent {
     pub annotations: BTreeMap<String, String>,
     /// All of its fields; none where the kind sets them itself.
     pub fields: Map<String, Value>,
+    /// Whom it gives something, where it is a binding.
+    pub grants: Vec<BoundGrant>,
     /// Has it a reference to its owner, the object that it depends on?
     pub owned: bool,
 }

@@ -15,7 +15,7 @@ use crate::context::{Context, Observations};
 use crate::fields::{Draft, FieldType, Fields, Layout};
 use crate::kubeconfig_ref::KubeconfigRef;
 use crate::principal::{AccessRole, Delegation, Principals};
-use crate::rbac::{Granted, PolicyPart};
+use crate::rbac::{Granted, GrantedRoles, PolicyPart};
 use crate::right::RequiredRight;
 use crate::scope::Scope;
 use crate::write_only::WriteOnlyField;
@@ -23,15 +23,19 @@ use ownership::OwnershipPart;
 
 pub mod action;
 mod any;
+pub(crate) mod bound;
 mod data_source;
 pub(crate) mod dependent;
 mod info;
 pub(crate) mod ownership;
+mod strict;
 
 pub use any::{AnyKind, Carried, Prepared};
+pub use bound::{BoundGrant, grants_of, grants_of_stored};
 pub use data_source::DataSource;
 pub use dependent::{Dependent, Dependents};
 pub use info::{Info, ResourceScope, SelectableField};
+pub use strict::StrictFields;
 
 /// The draft of a kind.
 pub type DraftOf<K> = Draft<Fields<<K as Kind>::Spec, <K as Kind>::Status>>;
@@ -86,26 +90,11 @@ pub type KubeconfigOf<Spec> = fn(&Spec) -> Option<&KubeconfigRef>;
 /// Returns the object that an object takes its data from; `None` for one that has data of its own.
 pub type DataSourceOf = fn(&ObjectMeta) -> Option<DataSource>;
 
+/// Returns the uid of the object with which an object ends; `None` for an object that ends by itself alone.
+pub type EndsWith<Status> = fn(&Status) -> Option<&str>;
+
 /// Returns the scope of a credential; `None` for one without.
 pub type CarriedScope<Spec> = fn(&Spec) -> Option<&Scope>;
-
-/// Fields that narrow a right: there, an unknown field, a null or the first of two fields that was ignored would widen it
-/// silently. So all of these are errors (422), whatever the field validation that the client asks for.
-#[derive(Clone, Copy, Debug)]
-pub struct StrictFields {
-    /// No unknown fields below these, by their dotted paths, and no unknown fields of the object itself that have the
-    /// name of one below them. Neither these nor fields below them appear twice.
-    pub no_unknown_below: &'static [&'static str],
-    /// These are not null.
-    pub not_null: &'static [&'static str],
-    /// In an object as a whole, nothing at and below these is null.
-    pub no_null_below: &'static [&'static str],
-}
-
-impl StrictFields {
-    /// No such fields.
-    pub const NONE: Self = Self { no_unknown_below: &[], not_null: &[], no_null_below: &[] };
-}
 
 /// A kind, written for its own typed fields.
 pub trait Kind: Sized + Send + Sync + 'static {
@@ -141,8 +130,8 @@ pub trait Kind: Sized + Send + Sync + 'static {
     /// The most bytes that an object of this kind has as JSON, where it has a limit of its own.
     const MAX_BYTES: Option<usize> = None;
 
-    /// Fields in which nothing is ignored, whatever the client asks for.
-    const STRICT_FIELDS: StrictFields = StrictFields::NONE;
+    /// Fields that grant or narrow access, in which nothing is ignored, whatever the client asks for.
+    const STRICT_FIELDS: StrictFields = StrictFields::of(&Self::INFO);
 
     /// Who owns its objects, and who else has access by their access rules.
     const OWNERSHIP: Option<OwnershipPart<Self::Spec>> = None;
@@ -170,7 +159,7 @@ pub trait Kind: Sized + Send + Sync + 'static {
     const DELEGATION: Option<Delegation<Self::Spec>> = None;
 
     /// What its objects are in authentication.
-    const ACCESS_ROLE: Option<AccessRole<Self::Spec>> = None;
+    const ACCESS_ROLE: Option<AccessRole<Self::Spec, Self::Status>> = None;
 
     /// What its objects are in the policy: who may do what.
     const POLICY_PART: Option<PolicyPart<Self::Spec>> = None;
@@ -178,6 +167,10 @@ pub trait Kind: Sized + Send + Sync + 'static {
     /// The scope that its objects carry, for a kind whose objects are credentials; `None` from it for a
     /// credential that has no scope.
     const CARRIED_SCOPE: Option<CarriedScope<Self::Spec>> = None;
+
+    /// The object with which an object ends, by a record of the server's. The garbage collector deletes it with that
+    /// object whatever other owners it has, and never removes its reference to it.
+    const ENDS_WITH: Option<EndsWith<Self::Status>> = None;
 
     /// Changes of other objects that go with the removal of one.
     const ON_REMOVE: Option<OnRemove> = None;
@@ -217,6 +210,16 @@ pub trait Kind: Sized + Send + Sync + 'static {
     /// Returns what the write of a prepared object gives to others, which its writer must hold or be
     /// allowed to give; `None` for a write that gives nothing.
     fn granted(_new: &DraftOf<Self>, _old: Option<&DraftOf<Self>>) -> Option<Granted> {
+        None
+    }
+
+    /// Returns the roles that the write of a prepared object gives to others in a namespace, beyond what
+    /// [`Self::granted`] returns; `None` for a write that gives none.
+    fn granted_roles(
+        _new: &DraftOf<Self>,
+        _old: Option<&DraftOf<Self>>,
+        _ctx: &Context<'_>,
+    ) -> Option<GrantedRoles> {
         None
     }
 

@@ -3,13 +3,15 @@
 
 use postern_meta::decode;
 use postern_meta::field::FieldErrors;
-use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::object::ObjectMeta;
 use postern_meta::status::ApiError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::{Dependent, Info};
 use crate::context::{Caller, Context};
+use crate::fields::Layout;
 use crate::principal::Principal;
 use crate::right::RequiredRight;
 
@@ -33,7 +35,7 @@ pub(crate) type Checked = (Vec<RequiredRight>, FieldErrors);
 type Check = fn(Owned<'_>, &Ownership, Option<&Ownership>, &Context<'_>) -> Checked;
 
 /// Returns the objects that access rules become, given those that there are now.
-type Become = fn(Owned<'_>, &Ownership, &[Object], &Context<'_>) -> Became;
+type Become = fn(Owned<'_>, &Ownership, &Context<'_>) -> Became;
 
 /// The objects that access rules become.
 type Became = Result<Vec<Dependent>, ApiError>;
@@ -172,6 +174,25 @@ pub(super) fn set_owner_uid(
     if let Some(uid) = uid.filter(|uid| !uid.is_empty()) {
         metadata.annotations.insert(OWNER_UID.to_owned(), uid);
     }
+}
+
+/// Writes the owner into the fields of an object.
+pub(super) fn set_owner_field(fields: &mut Map<String, Value>, layout: Layout, owner: &UserOrTeam) {
+    let spec = match layout {
+        Layout::TopLevel => Some(fields),
+        Layout::SpecAndStatus => {
+            let spec = fields.entry("spec").or_insert_with(|| Value::Object(Map::new()));
+            spec.as_object_mut()
+        }
+    };
+    if let (Some(spec), Ok(owner)) = (spec, serde_json::to_value(owner)) {
+        spec.insert("owner".to_owned(), owner);
+    }
+}
+
+/// Returns the uid of the owner of an object, by its metadata; `None` when nobody owns it.
+pub(crate) fn owner_uid_in(metadata: &ObjectMeta) -> Option<&str> {
+    metadata.annotations.get(OWNER_UID).map(String::as_str).filter(|uid| !uid.is_empty())
 }
 
 /// What is read of a stored object to know its owner.

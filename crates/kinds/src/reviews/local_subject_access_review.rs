@@ -1,6 +1,8 @@
 //! LocalSubjectAccessReview (authorization.k8s.io/v1): may somebody do this in one namespace?
 
-use super::{AUTHORIZATION_V1, AccessStatus, SubjectSpec, answered_by, validate_subject};
+use super::{
+    AUTHORIZATION_V1, AccessStatus, SubjectSpec, answered_by, validate_metadata, validate_subject,
+};
 use crate::prelude::*;
 
 /// The kind.
@@ -42,6 +44,7 @@ impl Kind for LocalSubjectAccessReview {
     ) -> Result<(), ApiError> {
         let spec = &new.fields.spec;
         validate_subject(spec, errors);
+        validate_metadata(&new.metadata, true, errors);
         let namespace = &new.metadata.namespace;
         let asked = spec.resource_attributes.as_ref().map(|asked| &asked.namespace);
         if let Some(asked) = asked.filter(|asked| *asked != namespace) {

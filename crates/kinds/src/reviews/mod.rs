@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use postern_meta::field::{BadValue, FieldError, FieldErrors};
 use postern_meta::gvk::GroupVersion;
+use postern_meta::object::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -169,6 +170,21 @@ pub struct UserInfo {
     /// What else is known.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// Adds an error for metadata of a review, which is not stored, in upstream's words. That of a request in a namespace
+/// names it.
+fn validate_metadata(metadata: &ObjectMeta, is_namespaced: bool, errors: &mut FieldErrors) {
+    let allowed = ObjectMeta {
+        namespace: metadata.namespace.clone(),
+        managed_fields: metadata.managed_fields.clone(),
+        ..ObjectMeta::default()
+    };
+    if *metadata != allowed || (!is_namespaced && !metadata.namespace.is_empty()) {
+        let except = if is_namespaced { " except for namespace" } else { "" };
+        let detail = format!("must be empty{except}");
+        errors.push(FieldError::invalid("metadata", BadValue::Omitted, detail));
+    }
 }
 
 /// Adds an error unless exactly one request is asked about, in upstream's words.

@@ -2,7 +2,7 @@
 
 use super::{
     AUTHORIZATION_V1, AccessStatus, NonResourceAttributes, ResourceAttributes, answered_by,
-    validate_request,
+    validate_metadata, validate_request,
 };
 use crate::prelude::*;
 
@@ -58,6 +58,7 @@ impl Kind for SelfSubjectAccessReview {
         let spec = &new.fields.spec;
         let (resource, path) = (&spec.resource_attributes, &spec.non_resource_attributes);
         validate_request(resource.as_ref(), path.as_ref(), errors);
+        validate_metadata(&new.metadata, false, errors);
         Ok(())
     }
 }

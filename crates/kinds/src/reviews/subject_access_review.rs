@@ -1,6 +1,8 @@
 //! SubjectAccessReview (authorization.k8s.io/v1): may somebody do this?
 
-use super::{AUTHORIZATION_V1, AccessStatus, SubjectSpec, answered_by, validate_subject};
+use super::{
+    AUTHORIZATION_V1, AccessStatus, SubjectSpec, answered_by, validate_metadata, validate_subject,
+};
 use crate::prelude::*;
 
 /// The kind.
@@ -40,6 +42,7 @@ impl Kind for SubjectAccessReview {
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
         validate_subject(&new.fields.spec, errors);
+        validate_metadata(&new.metadata, false, errors);
         Ok(())
     }
 }

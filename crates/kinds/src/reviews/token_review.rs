@@ -62,4 +62,18 @@ impl Kind for TokenReview {
     fn prepare(new: &mut Draft<Fields>, _old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
         new.fields.status = Status::default();
     }
+
+    fn validate(
+        new: &Draft<Fields>,
+        _old: Option<&Draft<Fields>>,
+        _ctx: &Context<'_>,
+        _errors: &mut FieldErrors,
+    ) -> Result<(), ApiError> {
+        if new.fields.spec.token.expose().is_empty() {
+            return Err(ApiError::bad_request(
+                "token is required for TokenReview in authentication",
+            ));
+        }
+        Ok(())
+    }
 }

@@ -62,7 +62,8 @@ pub(super) async fn issue(
         AsOf::noted(registry, permit.credential(), now, ttl_seconds).await?
     };
     let AsOf { generation, current } = as_of;
-    let bearer = Bearer { key: &current.key, identity: current.identity(), scope };
+    let wanted = permit.credential().wanted();
+    let bearer = Bearer { key: &current.key, identity: current.identity(), wanted, scope };
     let policy = registry.cache().policy();
     check_contained(&policy, &bearer)?;
     let claims = Claims::of(

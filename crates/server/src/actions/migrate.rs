@@ -202,14 +202,34 @@ fn read(
     }
     let secret = secret(registry, &source.namespace, &around.secret)?;
     if secret.is_some() {
-        // Whoever may read Secrets of the other project can read it then: so who moves it may read it.
-        let from = Some(source.namespace.as_str());
-        permit.on(ResourceTarget::object(&Secret, Verb::Get, from, &around.secret))?;
+        check_secret_rights(permit, source, around, &namespace)?;
     }
     let is_shared = around.is_shared;
     let secret = secret.map(|previous| MigratedSecret { previous, is_shared });
     check_blockers(&instance, secret.as_ref(), &around.dependents)?;
     Ok(Some(Migration { source: instance, secret, namespace }))
+}
+
+/// Checks the rights on the Secret with the kubeconfig that moves along. Whoever may read Secrets of the other project
+/// can read it then, so the caller has to be able to read it as well.
+///
+/// # Errors
+/// 403 that names what is lacking.
+fn check_secret_rights(
+    permit: &Permit,
+    source: &Source,
+    around: &Surroundings,
+    namespace: &str,
+) -> Result<(), ApiError> {
+    let from = |verb| {
+        ResourceTarget::object(&Secret, verb, Some(source.namespace.as_str()), &around.secret)
+    };
+    permit.on(from(Verb::Get))?;
+    if !around.is_shared {
+        permit.on(from(Verb::Delete))?;
+    }
+    let create = ResourceTarget::object(&Secret, Verb::Create, Some(namespace), "");
+    permit.on(ResourceTarget { name: None, ..create }).map(drop)
 }
 
 /// Does anything but the instance refer to a Secret as its kubeconfig? What is corrupt may: then the Secret

@@ -8,16 +8,16 @@ use bytes::Bytes;
 use postern_auth::attributes::Attributes;
 use postern_auth::bearer::BearerToken;
 use postern_auth::explanation::{Explanation, PolicyName, Source, rule_yaml, scope_yaml};
-use postern_auth::identity::Identity;
+use postern_auth::identity::{AUTHENTICATED_GROUP, Identity};
 use postern_auth::policy::Decision;
 use postern_kinds::action::ServerAction;
-use postern_kinds::rbac::BoundSubject;
+use postern_kinds::rbac::{BoundSubject, PolicyRule};
 use postern_kinds::reviews::self_subject_rules_review;
 use postern_kinds::reviews::{
     AccessStatus, NonResourceAttributes, ResourceAttributes, SubjectSpec, UserInfo,
     self_subject_access_review, self_subject_review, token_review,
 };
-use postern_kinds::{AnyKind, Impersonation, Verb, all};
+use postern_kinds::{AnyKind, Impersonation, MANAGEMENT_V1, Verb, all};
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 use serde::Serialize;
@@ -27,12 +27,19 @@ use serde_json::Value;
 use crate::cache::{Cache, PolicyAt};
 use crate::registry::{EncodedObject, Registry};
 use crate::stages::admit;
-use crate::stages::authorize::{Permit, would_allow};
+use crate::stages::authorize::{Permit, is_filtered, would_allow};
 use crate::stages::parse::ResourceTarget;
 use crate::storage_key;
 
 /// The extra field that names an access key, whose bearer is asked about.
 pub(super) const ACCESS_KEY_EXTRA: &str = "platform.sh/access-key";
+
+/// The extra field with the scopes of an access key and of the keys that created it, each as JSON: all of them must
+/// allow a request.
+const SCOPE_EXTRA: &str = "platform.sh/access-key-scope";
+
+/// The audience by which a reviewer says that it holds the bearers of access keys to their scopes.
+const SCOPED_AUDIENCE: &str = "platform.sh/scoped";
 
 /// Returns a review with its answer.
 ///
@@ -214,7 +221,7 @@ fn access_of_subject(
     if let Some(keys) = spec.extra.get(ACCESS_KEY_EXTRA) {
         let [key] = keys.as_slice() else { return refused("one access key can be asked about") };
         let now = registry.source().now().unix_seconds();
-        return match principals.identify_by_name(key, now) {
+        return match principals.identify_by_name(key, now, &decider.policy) {
             Ok(key) if spec.user.is_empty() || spec.user == key.identity.name => {
                 decider.access(&key.identity, resource, path)
             }
@@ -301,13 +308,34 @@ fn rules_of(
     identity: &Identity,
     namespace: &str,
 ) -> self_subject_rules_review::Status {
-    decider.policy.rules_of(identity, namespace).into()
+    let mut rules = decider.policy.rules_of(identity, namespace);
+    // Lists and watches of these are open to every caller, and have what the caller may get.
+    let listed = all().iter().map(|kind| kind.info()).filter(|info| {
+        let (group, plural) = (info.version.group, info.plural);
+        is_filtered(info)
+            && identity.is_in(AUTHENTICATED_GROUP)
+            && decider.policy.scope_can_match(identity, Verb::Get.as_str(), group, plural)
+    });
+    let resources: Vec<String> = listed.map(|info| info.plural.to_owned()).collect();
+    if !resources.is_empty() {
+        rules.resource_rules.push(PolicyRule {
+            verbs: [Verb::List, Verb::Watch].map(|verb| verb.as_str().to_owned()).to_vec(),
+            api_groups: vec![MANAGEMENT_V1.group.to_owned()],
+            resources,
+            ..PolicyRule::default()
+        });
+    }
+    rules.into()
 }
 
 fn user_info(identity: &Identity) -> UserInfo {
     let mut extra = identity.extra.clone();
     if !identity.access_key.is_empty() && !identity.is_impersonated {
         extra.insert(ACCESS_KEY_EXTRA.to_owned(), vec![identity.access_key.clone()]);
+    }
+    if identity.is_scoped() {
+        let scopes = identity.scopes.iter().map(|scope| encoded(scope.source()).to_string());
+        extra.insert(SCOPE_EXTRA.to_owned(), scopes.collect());
     }
     UserInfo {
         username: identity.name.clone(),
@@ -317,21 +345,31 @@ fn user_info(identity: &Identity) -> UserInfo {
     }
 }
 
-/// Returns whose token it is. Keys are for this server: it is their only audience.
+/// Returns whose token it is. Keys are for this server, which is their only audience; a reviewer who holds bearers to
+/// the scopes of their keys says so by the audience `platform.sh/scoped`.
 fn token_status(registry: &Registry, spec: &token_review::Spec) -> token_review::Status {
     let failed = |error: &str| token_review::Status {
         error: error.to_owned(),
         ..token_review::Status::default()
     };
-    if !spec.audiences.is_empty() {
-        return failed("access keys have no audience: ask without one");
+    let is_for_scoped = spec.audiences.iter().any(|audience| audience == SCOPED_AUDIENCE);
+    if !spec.audiences.is_empty() && !is_for_scoped {
+        return failed("access keys have no audience: ask without one, or for platform.sh/scoped");
     }
     let digest = registry.digester().digest(&BearerToken::of_key(&spec.token));
     let now = registry.source().now().unix_seconds();
-    match registry.cache().principals().identify(&digest, now) {
+    let cache = registry.cache();
+    match cache.principals().identify(&digest, now, &cache.policy()) {
+        // Who does not know of scopes would take it for a key that may do all that its owner may.
+        Ok(key) if key.identity.is_scoped() && !is_for_scoped => failed(
+            "the access key has a scope, which limits what it may do: ask for the audience \
+             platform.sh/scoped, and hold its bearer to the scopes in the extra field \
+             platform.sh/access-key-scope",
+        ),
         Ok(key) => token_review::Status {
             authenticated: true,
             user: user_info(&key.identity),
+            audiences: is_for_scoped.then(|| SCOPED_AUDIENCE.to_owned()).into_iter().collect(),
             ..token_review::Status::default()
         },
         Err(refusal) => failed(refusal.message()),

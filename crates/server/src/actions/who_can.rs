@@ -177,8 +177,9 @@ async fn add_keys(
         let step = {
             let principals = registry.cache().principals();
             let names = principals.key_names_after(after.as_deref(), KEYS_PER_STEP);
-            let keys =
-                names.iter().map(|name| (name.clone(), principals.identify_by_name(name, now)));
+            let keys = names.iter().map(|name| {
+                (name.clone(), principals.identify_by_name(name, now, &decider.policy))
+            });
             keys.collect::<Vec<_>>()
         };
         let Some((last, _)) = step.last() else { return true };

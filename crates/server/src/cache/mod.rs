@@ -5,6 +5,7 @@
 //! number has reached the store's own ([`Cache::wait_until_current`]). So all clients see what was
 //! acknowledged to any client, even when another process wrote it.
 
+mod bound;
 mod history;
 mod newest;
 mod object;
@@ -12,15 +13,18 @@ mod objects;
 mod policies;
 mod principals;
 mod resource;
+mod sync;
 mod tokens;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use parking_lot::{Mutex, RwLockReadGuard};
 use postern_auth::principal_index::PrincipalIndex;
+use postern_auth::writer::Writer;
 use postern_kinds::{Info, all};
 use postern_meta::accept::Representation;
 use postern_meta::event::WatchEventType;
@@ -39,11 +43,14 @@ pub(crate) use resource::{
     SelectableFields, Slot,
 };
 
+pub(crate) use self::bound::BoundNames;
+use self::bound::BoundState;
 use self::newest::NewestRevision;
 pub(crate) use self::policies::PolicyAt;
 pub(crate) use self::principals::ActivityRecord;
 use self::principals::{AccessChange, AccessState, AccessValue};
-pub(crate) use self::tokens::{IssuedRecord, RevocationRecord, Stored};
+use self::sync::SyncState;
+pub(crate) use self::tokens::{IssuedRecord, NotedImpersonation, RevocationRecord, Stored};
 use self::tokens::{TokenState, TokenValue};
 use crate::errors::from_store;
 use crate::signing_keys::SigningKeys;
@@ -85,12 +92,16 @@ pub(crate) struct Cache {
     resources: Vec<ResourceCache>,
     access: AccessState,
     tokens: TokenState,
+    sync: SyncState,
+    bound: BoundState,
     newest: NewestRevision,
     /// The keys of corrupt records that are no objects.
     corrupt_records: Mutex<HashSet<Arc<str>>>,
     /// A revision that the store had and the cache had not, and since when that is known.
     missing: Mutex<Option<(u64, Instant)>>,
     applied: watch::Sender<u64>,
+    /// The revision at which everything was read.
+    loaded_at: AtomicU64,
 }
 
 /// What has been read from the store while the cache is loaded.
@@ -100,6 +111,8 @@ struct LoadedState {
     objects: Vec<Vec<Loaded>>,
     access: Vec<AccessValue>,
     tokens: Vec<TokenValue>,
+    sync: Vec<TokenValue>,
+    bound: Vec<TokenValue>,
     /// The keys of corrupt records that are no objects.
     corrupt_records: HashSet<Arc<str>>,
 }
@@ -121,6 +134,8 @@ impl LoadedState {
         }
         self.access.append(&mut other.access);
         self.tokens.append(&mut other.tokens);
+        self.sync.append(&mut other.sync);
+        self.bound.append(&mut other.bound);
         self.corrupt_records.extend(other.corrupt_records);
     }
 }
@@ -164,10 +179,13 @@ impl Cache {
             resources: all().iter().map(|kind| ResourceCache::new(*kind, 0)).collect(),
             access: AccessState::new(),
             tokens: TokenState::default(),
+            sync: SyncState::default(),
+            bound: BoundState::default(),
             newest: NewestRevision::new(store.clone()),
             corrupt_records: Mutex::default(),
             missing: Mutex::new(None),
             applied: watch::Sender::new(0),
+            loaded_at: AtomicU64::new(0),
             store,
         })
     }
@@ -250,7 +268,7 @@ impl Cache {
         self.store.scan(at, Arc::new(visit)).await?;
         // A watcher that has everything up to there goes on: what has not changed is not expired.
         let last_changes = self.store.last_changes(&self.collections(), at).await?;
-        let LoadedState { objects, access, tokens, corrupt_records } =
+        let LoadedState { objects, access, tokens, sync, bound, corrupt_records } =
             std::mem::take(&mut *loaded.lock());
         *self.corrupt_records.lock() = corrupt_records;
         // At the same time as the objects, which take as long.
@@ -264,6 +282,9 @@ impl Cache {
         let access = access.await.map_err(|error| Error::Unavailable(error.to_string()))?;
         self.access.load(access);
         self.tokens.load(&tokens);
+        self.sync.load(&sync);
+        self.bound.load(&bound);
+        self.loaded_at.store(at, Ordering::Release);
         Ok(())
     }
 
@@ -287,6 +308,12 @@ impl Cache {
             if TokenState::is_indexed(&key) {
                 let value = Some(value.clone());
                 loaded.tokens.push(TokenValue { key: key.clone(), value, position });
+            } else if SyncState::is_indexed(&key) {
+                let value = Some(value.clone());
+                loaded.sync.push(TokenValue { key: key.clone(), value, position });
+            } else if BoundState::is_indexed(&key) {
+                let value = Some(value.clone());
+                loaded.bound.push(TokenValue { key: key.clone(), value, position });
             }
             let object = || slot.as_ref().and_then(Slot::intact).cloned();
             loaded.access.extend(self.access.read(&key, Some(&value), object));
@@ -388,6 +415,13 @@ impl Cache {
         for event in events().filter(|event| TokenState::is_indexed(&event.key)) {
             self.tokens.apply(&TokenValue::of(event));
         }
+        for event in events() {
+            if SyncState::is_indexed(&event.key) {
+                self.sync.apply(&TokenValue::of(event));
+            } else if BoundState::is_indexed(&event.key) {
+                self.bound.apply(&TokenValue::of(event));
+            }
+        }
         let mut corrupt = self.corrupt_records.lock();
         if !corrupt.is_empty() {
             // Written anew, or removed.
@@ -475,6 +509,26 @@ impl Cache {
         self.access.subscribe()
     }
 
+    /// Returns the record of whom an object names, by its storage key.
+    pub(crate) fn bound_names(&self, key: &str) -> Option<Arc<BoundNames>> {
+        self.bound.get(key)
+    }
+
+    /// Returns who asked for a secret to take its data from another one, by the id of the record.
+    pub(crate) fn sync_writer(&self, id: &str) -> Option<Arc<Writer>> {
+        self.sync.writer(id)
+    }
+
+    /// Returns how many secrets follow others by a request with the access key of a uid.
+    pub(crate) fn sync_writers_with(&self, key_uid: &str) -> usize {
+        self.sync.writers_with(key_uid)
+    }
+
+    /// Returns whether the access key of a uid was deleted by a logout.
+    pub(crate) fn has_logged_out(&self, key_uid: &str) -> bool {
+        self.sync.has_logged_out(key_uid)
+    }
+
     /// Returns the keys that sign endpoint tokens.
     pub(crate) fn signing_keys(&self) -> Arc<SigningKeys> {
         self.tokens.keys()
@@ -501,6 +555,11 @@ impl Cache {
         self.tokens.issued(key)
     }
 
+    /// Returns the impersonations on which endpoint tokens depend, by their ids.
+    pub(crate) fn impersonations(&self) -> Vec<(String, NotedImpersonation)> {
+        self.tokens.impersonations()
+    }
+
     /// Returns the storage keys of all records of until when endpoint tokens count that were issued.
     pub(crate) fn all_issued_tokens(&self) -> Vec<Arc<str>> {
         self.tokens.all_issued()
@@ -517,6 +576,11 @@ impl Cache {
         most: usize,
     ) -> Vec<(String, Vec<Stored<RevocationRecord>>)> {
         self.tokens.crowded(most)
+    }
+
+    /// Returns the revision at which everything was read: of who a caller was before, nothing is known.
+    pub(crate) fn loaded_at(&self) -> u64 {
+        self.loaded_at.load(Ordering::Acquire)
     }
 
     /// Returns the revision of the cache.

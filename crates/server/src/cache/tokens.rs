@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::RwLock;
+use postern_kinds::Impersonation;
 use postern_meta::decode;
 use postern_meta::time::Timestamp;
 use postern_store::{Event, Position};
@@ -34,11 +35,26 @@ pub(crate) struct RevocationRecord {
 /// Until when endpoint tokens count that were issued, and the streams that they open go on, as it is stored:
 /// for an access key, or for all. It is written before a token is given away, so what is not in it need not be
 /// revoked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct IssuedRecord {
     /// No token counts longer, and no stream goes on longer.
     pub(crate) until: Timestamp,
+    /// The impersonation that the tokens depend on, where the record is of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) impersonation: Option<NotedImpersonation>,
+}
+
+/// An impersonation on which endpoint tokens depend: they are revoked when the right to it ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct NotedImpersonation {
+    /// The name of the access key by which it was done.
+    pub(crate) key: String,
+    /// The uid of that key.
+    pub(crate) key_uid: String,
+    /// The identity that was impersonated.
+    pub(crate) wanted: Impersonation,
 }
 
 /// A stored record, and its position.
@@ -64,6 +80,8 @@ impl TokenValue {
 pub(super) struct TokenState {
     keys: ArcSwap<SigningKeys>,
     issued: RwLock<HashMap<Arc<str>, (Position, IssuedRecord)>>,
+    /// Those of the records of issued tokens that are of an impersonation.
+    impersonations: RwLock<BTreeMap<Arc<str>, NotedImpersonation>>,
     revocations: RwLock<Revocations>,
     /// It grows with each change of the keys and the revocations.
     version: watch::Sender<u64>,
@@ -143,12 +161,15 @@ impl TokenState {
             self.keys.store(Arc::new(keys));
         } else if change.key.starts_with(storage_key::ISSUED_TOKENS) {
             let record = change.value.as_ref().and_then(|value| decode::decode_typed(value).ok());
-            match record {
-                Some(record) => {
-                    self.issued.write().insert(change.key.clone(), (change.position, record))
-                }
-                None => self.issued.write().remove(&change.key),
+            self.impersonations.write().remove(&change.key);
+            let Some::<IssuedRecord>(record) = record else {
+                self.issued.write().remove(&change.key);
+                return;
             };
+            if let Some(noted) = &record.impersonation {
+                self.impersonations.write().insert(change.key.clone(), noted.clone());
+            }
+            self.issued.write().insert(change.key.clone(), (change.position, record));
             return;
         } else {
             self.revocations.write().apply(change);
@@ -160,6 +181,7 @@ impl TokenState {
     pub(super) fn load(&self, values: &[TokenValue]) {
         *self.revocations.write() = Revocations::default();
         self.issued.write().clear();
+        self.impersonations.write().clear();
         self.keys.store(Arc::default());
         for value in values {
             self.apply(value);
@@ -186,7 +208,14 @@ impl TokenState {
 
     /// Returns the record of until when tokens count, if there is one.
     pub(super) fn issued(&self, key: &str) -> Option<(Position, IssuedRecord)> {
-        self.issued.read().get(key).copied()
+        self.issued.read().get(key).cloned()
+    }
+
+    /// Returns the impersonations on which tokens depend, by their ids.
+    pub(super) fn impersonations(&self) -> Vec<(String, NotedImpersonation)> {
+        let all = self.impersonations.read();
+        let id = |key: &str| key.strip_prefix(storage_key::ISSUED_TOKENS).map(str::to_owned);
+        all.iter().filter_map(|(key, noted)| Some((id(key)?, noted.clone()))).collect()
     }
 
     /// Returns the storage keys of all records of until when tokens count.

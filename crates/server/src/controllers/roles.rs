@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use postern_kinds::access::{MadeFor, made_for};
 use postern_kinds::cluster_role::{AggregationRule, ClusterRole, Spec};
 use postern_kinds::cluster_role_binding::ClusterRoleBinding;
-use postern_kinds::rbac::{MANAGED_BY, PolicyRule};
+use postern_kinds::project::Project;
+use postern_kinds::rbac::PolicyRule;
 use postern_kinds::role::Role;
 use postern_kinds::role_binding::RoleBinding;
 use postern_kinds::{AnyKind, Verb, all, of_reference};
-use postern_meta::decode::decode_typed;
-use postern_meta::object::OwnerReference;
 use postern_meta::status::ApiError;
 use postern_store::Position;
 use serde::Deserialize;
@@ -59,19 +59,6 @@ pub(crate) async fn run(registry: Arc<Registry>) {
             return;
         }
     }
-}
-
-/// What is read of a role or binding.
-#[derive(Deserialize)]
-struct Owned {
-    metadata: OwnerReferences,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct OwnerReferences {
-    #[serde(default)]
-    owner_references: Vec<OwnerReference>,
 }
 
 struct Repair {
@@ -165,17 +152,33 @@ impl Repair {
     /// Notes the object that a role or binding follows from, if there is one, and if the two were not
     /// written together.
     fn note(&mut self, index: usize, object: &CachedObject) {
-        if !object.labels().contains_key(MANAGED_BY) {
-            return;
+        let Some(one) = self.maker_of(object.key()) else { return };
+        if self.has_other_revision(&one, object.position().revision()) {
+            self.concerned.entry(one).or_default().insert((index, object.key().clone()));
         }
-        let Ok(Owned { metadata }) = decode_typed(&object.json()) else { return };
-        let (namespace, _) = storage_key::name_of(object.key());
-        for OwnerReference { api_version, kind, name, .. } in metadata.owner_references {
-            let one = (api_version, kind, namespace.map(str::to_owned), name);
-            if self.has_other_revision(&one, object.position().revision()) {
-                self.concerned.entry(one).or_default().insert((index, object.key().clone()));
+    }
+
+    /// Returns the object that a role or binding is made for, by its name alone, which only the server gives: a hand
+    /// edit can take off labels and owner references.
+    fn maker_of(&self, key: &str) -> Option<Concerned> {
+        let (namespace, name) = storage_key::name_of(key);
+        let (kind, namespace, name): (&dyn AnyKind, _, _) = match made_for(name)? {
+            MadeFor::AccessRules { plural, name } => {
+                let has_it = |kind: &&&dyn AnyKind| {
+                    let info = kind.info();
+                    info.plural == plural
+                        && info.is_namespaced() == namespace.is_some()
+                        && kind.has_dependents()
+                };
+                (*all().iter().find(has_it)?, namespace.map(str::to_owned), name.to_owned())
             }
-        }
+            MadeFor::Members => {
+                let policy = self.registry.cache().policy();
+                (&Project, None, policy.projects().of(namespace?)?.to_owned())
+            }
+        };
+        let info = kind.info();
+        Some((info.version.to_string(), info.kind.to_owned(), namespace, name))
     }
 
     /// Is an object there, and was it written last at another revision than this one?

@@ -90,7 +90,12 @@ pub(super) async fn authorization(
         AsOf::now(registry, credential, now).await?
     };
     let AsOf { generation, current } = as_of;
-    let bearer = Bearer { key: &current.key, identity: current.identity(), scope: None };
+    let bearer = Bearer {
+        key: &current.key,
+        identity: current.identity(),
+        wanted: credential.wanted(),
+        scope: None,
+    };
     let issuance = Issuance {
         issuer: registry.token_policy().issuer.clone(),
         audiences: vec![cluster_audience(&route.uid)],

@@ -1,12 +1,13 @@
-//! Removes access keys that expired long ago, and those of owners who are gone.
+//! Removes access keys that expired long ago, and those whose owners or makers are gone.
 
-use postern_kinds::owned_access_key::OwnedAccessKey;
+use postern_kinds::owned_access_key::{Fields, OwnedAccessKey};
 use postern_kinds::team::Team;
 use postern_kinds::user::User;
 use postern_kinds::{AnyKind, Principal, Verb};
 use postern_meta::object::Object;
 use postern_meta::options::{DeleteOptions, GetOptions};
 use postern_meta::status::ApiError;
+use serde::Deserialize as _;
 
 use super::delete;
 use crate::registry::{Registry, decoded};
@@ -71,6 +72,46 @@ pub(crate) async fn remove_keys_without_owner(registry: &Registry) -> Result<(),
         }
     }
     failed
+}
+
+/// Removes keys whose maker is gone: they give no access any more. The garbage collector removes them with their
+/// makers; this finds those whose reference to the maker was lost, or whose maker was removed by another way.
+///
+/// # Errors
+/// Those of the last removal that failed.
+pub(crate) async fn remove_keys_without_maker(registry: &Registry) -> Result<(), ApiError> {
+    let names: Vec<String> =
+        registry.cache().principals().keys_without_maker().map(str::to_owned).collect();
+    let mut failed = Ok(());
+    for name in names {
+        let permit = Permit::for_server(&OwnedAccessKey, Verb::Delete, None, &name);
+        let removed = registry.rewrite(&permit, false, |previous, _| {
+            if !has_lost_maker(registry, &previous.object) {
+                let resource = OwnedAccessKey.info().group_resource();
+                return Err(ApiError::conflict(resource, &name, "its maker is there"));
+            }
+            admit::delete(&registry.admission(), &permit, previous, 0, None)
+        });
+        match removed.await {
+            Ok(_) => tracing::info!(key = name, "removed an access key whose maker is gone"),
+            // It is gone, or stays: its maker is there after all.
+            Err(error) if error.code() == 404 || error.code() == 409 => {}
+            Err(error) => failed = Err(error),
+        }
+    }
+    failed
+}
+
+/// Is the maker of a key gone for certain? One that cannot be read is not: it may be restored.
+fn has_lost_maker(registry: &Registry, key: &Object) -> bool {
+    let Ok(fields) = Fields::deserialize(&key.fields) else { return false };
+    let Some(maker) = fields.status.maker else { return false };
+    let info = OwnedAccessKey.info();
+    match registry.cache().of(info).get(&storage_key::object(info, None, &maker.name)) {
+        Ok(None) => true,
+        Ok(Some(found)) => found.decode().is_ok_and(|found| found.metadata.uid != maker.uid),
+        Err(_) => false,
+    }
 }
 
 async fn remove_key_without_owner(registry: &Registry, name: &str) -> Result<(), ApiError> {

@@ -9,7 +9,9 @@ mod create;
 mod delete;
 mod update;
 
-pub(crate) use access_keys::{remove_expired_keys, remove_keys_without_owner};
+pub(crate) use access_keys::{
+    remove_expired_keys, remove_keys_without_maker, remove_keys_without_owner,
+};
 pub(crate) use apply::{Applied, apply};
 pub(crate) use create::create;
 pub(crate) use delete::{delete, delete_collection, release, remove_corrupt};

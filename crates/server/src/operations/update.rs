@@ -43,13 +43,14 @@ pub(crate) async fn replace(
     writing: &Writing,
     object: Object,
 ) -> Result<EncodedObject, ApiError> {
-    update(registry, permit, writing, |_| {
+    update(registry, permit, writing, |current| {
         let mut object = object.clone();
         // An object of another name is a mistake that a version would not mend.
         check_address(permit, &mut object)?;
         if object.metadata.resource_version.is_empty() {
             check_unconditional(permit)?;
         }
+        permit.kind().keep_unnamed(&mut object, current);
         Ok(object)
     })
     .await

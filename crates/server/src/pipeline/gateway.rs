@@ -50,7 +50,7 @@ pub(super) async fn serve(
     let (registry, gateway) = (&server.registry, &server.gateway);
     let cache = registry.cache();
     cache.wait_until_current().await?;
-    acting.credential().check(&cache.principals(), server.source.now())?;
+    acting.credential().check(&cache.principals(), &cache.policy(), server.source.now())?;
     let found = Found::find(registry, &request.target).await?;
     let (policy, groups) = (cache.policy(), gateway.forward_groups());
     check_rights(acting.credential(), &policy)

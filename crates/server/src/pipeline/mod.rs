@@ -30,7 +30,9 @@ use crate::audit::{self, AuditContext};
 use crate::clock::new_uid;
 use crate::endpoints::{documents, health, jwks, version};
 use crate::metrics::{self, Measured};
-use crate::stages::authenticate::{Credential, authenticate, is_deep, names_a_key};
+use crate::stages::authenticate::{
+    AuthenticationView, Credential, authenticate, is_deep, names_a_key,
+};
 use crate::stages::authorize::{Authorized, Permit, authorize};
 use crate::stages::flow::budget::Charge;
 use crate::stages::flow::{Flow, InFlightPermit, Requester, too_many_requests};
@@ -365,7 +367,16 @@ async fn identified(
         hold.has_clean_path = !is_deep(parsed.path());
     }
     let version = registry.cache().access_version();
-    let authenticated = authenticate(parsed, digester, &principals(), version, now);
+    let authenticated = authenticate(
+        parsed,
+        &AuthenticationView {
+            digester,
+            principals: &principals(),
+            policy: &registry.cache().policy(),
+            version,
+            now,
+        },
+    );
     let authenticated = authenticated.map_err(|refused| {
         audit_context.set_unauthenticated(refused.key);
         refused.error
@@ -469,8 +480,9 @@ async fn within_time(
 async fn check_again(server: &Server, credential: &Credential) -> Result<(), ApiError> {
     let cache = server.registry.cache();
     let _ = cache.wait_until_current().await;
-    credential.check(&cache.principals(), server.source.now())?;
-    check_rights(credential, &cache.policy())
+    let policy = cache.policy();
+    credential.check(&cache.principals(), &policy, server.source.now())?;
+    check_rights(credential, &policy)
 }
 
 /// How a request came to its turn.

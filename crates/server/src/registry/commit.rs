@@ -16,6 +16,7 @@ use postern_meta::status::ApiError;
 use postern_store::{Change, Condition, Error, Position, Txn, limits};
 use serde_json::Value;
 
+use super::issued_tokens::encoded;
 use super::project_limits;
 use super::revocations::{Revoked, revoked};
 use super::side_records::{RecordsOf, SideRecords};
@@ -23,7 +24,7 @@ use super::{EncodedObject, Registry, not_found};
 use crate::cache::{CachedObject, to_stored, with_version};
 use crate::errors::from_store;
 use crate::secret_record::credential_field;
-use crate::stages::admit::{Admitted, AdmittedChange, Previous, Write};
+use crate::stages::admit::{Admitted, AdmittedChange, ObjectNames, Previous, Write};
 use crate::storage_key;
 
 /// How often a create is tried again because its namespace has changed.
@@ -95,9 +96,9 @@ impl Registry {
         admitted: Admitted,
         dry_run: bool,
     ) -> Result<EncodedObject, ApiError> {
-        let (first, others) = admitted.into_parts();
+        let (first, others, bound) = admitted.into_parts();
         let (info, name) = (first.kind.info(), first.name.clone());
-        match Box::pin(self.write(first, others, dry_run)).await {
+        match Box::pin(self.write(first, others, bound, dry_run)).await {
             Ok(object) => Ok(object),
             Err(CommitError::Api(error)) => Err(error),
             Err(CommitError::Changed(_)) => {
@@ -115,22 +116,25 @@ impl Registry {
         admitted: Admitted,
         dry_run: bool,
     ) -> Result<EncodedObject, CommitError> {
-        let (first, others) = admitted.into_parts();
-        Box::pin(self.write(first, others, dry_run)).await
+        let (first, others, bound) = admitted.into_parts();
+        Box::pin(self.write(first, others, bound, dry_run)).await
     }
 
     async fn write(
         &self,
         first: AdmittedChange,
         others: Vec<AdmittedChange>,
+        bound: Vec<ObjectNames>,
         dry_run: bool,
     ) -> Result<EncodedObject, CommitError> {
+        let bound = self.bound_changes(bound)?;
         let unchanged = match &first.write {
             Write::Nothing(previous) => Some(previous.clone()),
             _ => None,
         };
         if let Some(previous) = &unchanged
             && others.is_empty()
+            && bound.is_empty()
         {
             return Ok(EncodedObject { json: previous.json() });
         }
@@ -139,7 +143,7 @@ impl Registry {
             staged.extend(self.stage(change, dry_run).await?);
         }
         hand_over_unique_keys(&mut staged);
-        let position = self.commit_staged(&staged, unchanged.as_deref(), dry_run).await?;
+        let position = self.commit_staged(&staged, bound, unchanged.as_deref(), dry_run).await?;
         if let Some(previous) = unchanged {
             return Ok(EncodedObject { json: previous.json() });
         }
@@ -155,6 +159,26 @@ impl Registry {
         }
     }
 
+    /// Returns what changes of whom objects name.
+    fn bound_changes(&self, bound: Vec<ObjectNames>) -> Result<Vec<Change>, ApiError> {
+        let mut changes = Vec::new();
+        for ObjectNames { key, names } in bound {
+            let known = self.cache().bound_names(&key);
+            if names.grants.is_empty() {
+                changes.extend(known.map(|_| Change::Delete { key }));
+            } else if known.as_deref() != Some(&names) {
+                changes.push(Change::Put { key, value: encoded(&names)? });
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Returns what removes the record of whom an object names.
+    fn forget_bound(&self, of: RecordsOf<'_>) -> Option<Change> {
+        let key = storage_key::bound_names(of.kind.info(), of.namespace, of.name);
+        self.cache().bound_names(&key).map(|_| Change::Delete { key })
+    }
+
     /// Returns one change, laid out; `None` for one that changes nothing.
     async fn stage(
         &self,
@@ -167,24 +191,26 @@ impl Registry {
         let (mut before, mut gone) = (None, Vec::new());
         let (key, previous, stored, result, side) = match write {
             Write::Nothing(_) => return Ok(None),
-            Write::Create { object, write_only } => {
+            Write::Create { mut object, write_only } => {
                 let key = storage_key::object(kind.info(), namespace.as_deref(), &name);
                 owner = owner_condition(kind, &object);
                 owned_by = project_limits::owner(kind, &object);
                 new_cluster = kind.on_cluster(&object);
                 let owner_uid = owner.as_ref().map_or("", |owner| owner.uid.as_str());
-                let side =
+                let mut side =
                     self.side_records_of_new(of, &object, owner_uid, &write_only, dry_run)?;
+                side.changes.extend(self.move_sync_writer(kind, &mut object, None));
                 let stored = stored_within_limit(object, limits::VALUE_BYTES);
                 (key, None, Some(stored.clone()), stored, side)
             }
-            Write::Replace { object, previous, write_only, secrets } => {
+            Write::Replace { mut object, previous, write_only, secrets } => {
                 let Previous { cached, object: old } = previous;
                 let old_cluster = kind.on_cluster(&old);
                 new_cluster =
                     kind.on_cluster(&object).filter(|new| old_cluster.as_ref() != Some(new));
-                let side =
+                let mut side =
                     self.side_records_of_changed(of, &object, &old, &secrets, &write_only)?;
+                side.changes.extend(self.move_sync_writer(kind, &mut object, Some(&old)));
                 let stored = stored_within_limit(object, limits::VALUE_BYTES);
                 before = Some(cached.json());
                 let at = Some(cached.position());
@@ -192,13 +218,17 @@ impl Registry {
             }
             Write::Remove { object, previous } => {
                 let Previous { cached, object: old } = previous;
-                let side = self.side_records_of_removed(of, Some(&old)).await?;
+                let mut side = self.side_records_of_removed(of, Some(&old)).await?;
+                side.changes.extend(self.forget_bound(of));
+                side.changes.extend(self.forget_sync_writer(Some(&old)));
+                side.changes.extend(self.logout(kind, Some(&old)));
                 before = Some(cached.json());
                 (cached.key().clone(), Some(cached.position()), None, to_stored(object), side)
             }
             Write::RemoveCorrupt { key, position } => {
                 gone = self.revoked_with_corrupt(of).await?;
-                let side = self.side_records_of_removed(of, None).await?;
+                let mut side = self.side_records_of_removed(of, None).await?;
+                side.changes.extend(self.forget_bound(of));
                 (key, Some(position), None, Bytes::new(), side)
             }
         };
@@ -232,6 +262,7 @@ impl Registry {
     async fn commit_staged(
         &self,
         staged: &[StagedChange],
+        bound: Vec<Change>,
         unchanged: Option<&CachedObject>,
         dry_run: bool,
     ) -> Result<Option<Position>, CommitError> {
@@ -250,7 +281,8 @@ impl Registry {
             let revoked = staged.iter().flat_map(|one| one.revoked.iter().cloned()).collect();
             let revocation = self.revocation(revoked)?;
             conditions.extend(revocation.conditions);
-            let records = limits.changes.into_iter().chain(revocation.changes).collect();
+            let records = limits.changes.into_iter().chain(revocation.changes);
+            let records = records.chain(bound.iter().cloned()).collect();
             let txn = Txn { conditions, changes: changes(staged, records)? };
             match self.store().commit(txn).await {
                 Ok(revision) => return Ok(Some(Position::new(revision, 0))),

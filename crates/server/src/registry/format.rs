@@ -14,7 +14,7 @@ use postern_meta::decode::decode_typed;
 use postern_meta::object::Object;
 use postern_store::{Change, Condition, Entry, Error, ListRequest, Store, Txn, limits};
 
-use super::owner_uids;
+use super::{makers, owner_uids};
 use crate::storage_key;
 
 /// The version that this server reads and writes.
@@ -23,7 +23,11 @@ use crate::storage_key;
 /// - 3: access rules have their roles. A controller makes those of objects from before, and notes when it
 ///   is done.
 /// - 4: the uid of an owner is in an annotation of the object, and owners have no roles.
-pub(crate) const CURRENT: u32 = 4;
+/// - 5: the maker of an access key is in its status.
+pub(crate) const CURRENT: u32 = 5;
+
+/// The first version in which owners have no roles.
+const OWNERS_WITHOUT_ROLES: u32 = 4;
 
 /// The version of a store from before there were versions.
 const UNVERSIONED: u32 = 1;
@@ -55,7 +59,7 @@ pub(crate) async fn migrate(store: &Arc<dyn Store>) -> anyhow::Result<()> {
             return Ok(());
         }
         tracing::info!(from = version, to = CURRENT, "the database gets a new format");
-        match migrate_from(store, &as_read).await {
+        match migrate_from(store, version, &as_read).await {
             Ok(moved) => {
                 tracing::info!(moved, "the database has the format {CURRENT}");
                 return Ok(());
@@ -68,7 +72,11 @@ pub(crate) async fn migrate(store: &Arc<dyn Store>) -> anyhow::Result<()> {
 }
 
 /// Brings what is stored from any older version to the current one. Returns how many records were moved.
-async fn migrate_from(store: &Arc<dyn Store>, as_read: &Condition) -> anyhow::Result<usize> {
+async fn migrate_from(
+    store: &Arc<dyn Store>,
+    version: u32,
+    as_read: &Condition,
+) -> anyhow::Result<usize> {
     let mut moved = 0;
     loop {
         // Until nothing is left: another server that moves records shifts the pages of this one.
@@ -81,7 +89,10 @@ async fn migrate_from(store: &Arc<dyn Store>, as_read: &Condition) -> anyhow::Re
     for kind in all() {
         record_unique_keys(store, *kind).await?;
     }
-    owner_uids::take_over(store, as_read).await?;
+    if version < OWNERS_WITHOUT_ROLES {
+        owner_uids::take_over(store, as_read).await?;
+    }
+    makers::take_over(store).await?;
     let mut end = Txn { conditions: vec![as_read.clone()], changes: vec![record()] };
     owner_uids::forget_progress(store, &mut end).await?;
     store.commit(end).await?;
@@ -116,7 +127,8 @@ fn subresources_of_all() -> Bytes {
         let subresources: Vec<&str> = info.subresources().collect();
         format!("{}: {}\n", info.plural, subresources.join(" "))
     });
-    Bytes::from(lines.collect::<String>())
+    // They are made again for the records of whom objects name, too.
+    Bytes::from(lines.collect::<String>() + "bound-names\n")
 }
 
 /// Returns the version, with the condition that it is still as it was read.

@@ -5,16 +5,18 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use postern_auth::endpoint_token::{MAX_SESSION_SECONDS, SKEW_SECONDS};
+use postern_auth::endpoint_token::{MAX_SESSION_SECONDS, SKEW_SECONDS, impersonation_id};
+use postern_kinds::Impersonation;
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
 use postern_store::{Change, Condition, Error, Position, Store, Txn, backup};
 use serde::Serialize;
 
 use super::Registry;
-use crate::cache::IssuedRecord;
+use crate::cache::{IssuedRecord, NotedImpersonation};
 use crate::errors::from_store;
 use crate::stages::authenticate::{Credential, CurrentIdentity};
+use crate::stages::impersonate::check_rights;
 use crate::storage_key;
 
 /// A note reaches so much further than the token that it is made for: the next ones need none.
@@ -43,9 +45,11 @@ impl AsOf {
         registry.cache().wait_until_current().await?;
         // Before the identity is read: it is at least as new as this.
         let generation = registry.cache().applied();
+        let policy = registry.cache().policy();
+        check_rights(credential, &policy)?;
         let principals = registry.cache().principals();
-        credential.check(&principals, now)?;
-        let current = credential.current(&principals, now)?;
+        credential.check(&principals, &policy, now)?;
+        let current = credential.current(&principals, &policy, now)?;
         let current = current.ok_or_else(|| {
             ApiError::internal("the server needs no token", "a token for the server")
         })?;
@@ -66,16 +70,51 @@ impl AsOf {
         let expires = now.unix_seconds().saturating_add(ttl_seconds);
         for _ in 0..NOTE_ATTEMPTS {
             let as_of = Self::now(registry, credential, now).await?;
-            let key = &as_of.current.key;
-            let makers = key.ancestors.iter().map(|maker| maker.uid.as_str());
-            let keys: Vec<_> = std::iter::once(key.uid.as_str()).chain(makers).collect();
-            if registry.is_noted(&keys, expires, as_of.generation) {
+            let subjects = Subjects::of(credential, &as_of.current);
+            if registry.is_noted(&subjects, expires, as_of.generation) {
                 return Ok(as_of);
             }
-            registry.note(&keys, expires).await?;
+            registry.note(&subjects, expires).await?;
         }
         let message = "the access key keeps changing: ask for a token again";
         Err(ApiError::unavailable(message, Some(1)))
+    }
+}
+
+/// What a token depends on that is noted.
+pub(crate) struct Subjects {
+    /// The uids of the key that asks for it, and of the keys that this one ends with.
+    pub(crate) keys: Vec<String>,
+    /// The impersonations, by their ids.
+    pub(crate) impersonations: Vec<(String, NotedImpersonation)>,
+}
+
+impl Subjects {
+    fn of(credential: &Credential, current: &CurrentIdentity) -> Self {
+        let key = &current.key;
+        let makers = key.ancestors.iter().map(|maker| maker.uid.clone());
+        let own = (key.identity.access_key.as_str(), key.uid.as_str(), credential.wanted());
+        let of_makers = key.ancestors.iter();
+        let of_makers = of_makers
+            .map(|maker| (maker.name.as_str(), maker.uid.as_str(), maker.impersonated.as_ref()));
+        let noted = |(key, uid, wanted): (&str, &str, Option<&Impersonation>)| {
+            let (key, key_uid, wanted) = (key.to_owned(), uid.to_owned(), wanted?.clone());
+            Some((impersonation_id(uid, &wanted), NotedImpersonation { key, key_uid, wanted }))
+        };
+        Self {
+            keys: std::iter::once(key.uid.clone()).chain(makers).collect(),
+            impersonations: std::iter::once(own).chain(of_makers).filter_map(noted).collect(),
+        }
+    }
+
+    /// Returns the notes: their storage keys, each with the impersonation that it is about, and that of all tokens.
+    fn notes(&self) -> Vec<(Arc<str>, Option<NotedImpersonation>)> {
+        let of_keys = self.keys.iter().map(|uid| (storage_key::issued_tokens(uid), None));
+        let impersonations = self.impersonations.iter();
+        let impersonations =
+            impersonations.map(|(id, noted)| (storage_key::issued_tokens(id), Some(noted.clone())));
+        let all = (Arc::from(storage_key::ALL_ISSUED_TOKENS), None);
+        of_keys.chain(impersonations).chain([all]).collect()
     }
 }
 
@@ -83,9 +122,9 @@ impl Registry {
     /// Returns whether it was noted at a revision, or before, that tokens of these access keys, by uid, may
     /// count until a time, in seconds since 1970. What changes one of the keys after this revision revokes
     /// the tokens that are as old as it.
-    pub(crate) fn is_noted(&self, keys: &[&str], expires: i64, revision: u64) -> bool {
+    pub(crate) fn is_noted(&self, of: &Subjects, expires: i64, revision: u64) -> bool {
         let until = end_of_all(expires);
-        notes(keys).iter().all(|key| {
+        of.notes().iter().all(|(key, _)| {
             let found = self.cache().issued_tokens(key);
             found.is_some_and(|(at, note)| note.until >= until && at.revision() <= revision)
         })
@@ -97,16 +136,17 @@ impl Registry {
     ///
     /// # Errors
     /// The store's.
-    pub(crate) async fn note(&self, keys: &[&str], expires: i64) -> Result<(), ApiError> {
+    pub(crate) async fn note(&self, of: &Subjects, expires: i64) -> Result<(), ApiError> {
         let until = end_of_all(expires);
-        let note = IssuedRecord { until: end_of_all(expires.saturating_add(AHEAD_SECONDS)) };
+        let noted_until = end_of_all(expires.saturating_add(AHEAD_SECONDS));
         let mut txn = Txn::default();
-        for key in notes(keys) {
+        for (key, impersonation) in of.notes() {
             let found = self.cache().issued_tokens(&key);
-            if found.is_some_and(|(_, note)| note.until >= until) {
+            if found.as_ref().is_some_and(|(_, note)| note.until >= until) {
                 continue;
             }
-            txn.conditions.push(as_read(&key, found));
+            txn.conditions.push(as_read(&key, found.as_ref()));
+            let note = IssuedRecord { until: noted_until, impersonation };
             txn.changes.push(Change::Put { key, value: encoded(&note)? });
         }
         if txn.changes.is_empty() {
@@ -149,7 +189,7 @@ pub(crate) async fn note_unknown(
         || Condition::Absent(key.clone()),
         |position| Condition::At(key.clone(), position),
     );
-    let value = Bytes::from(serde_json::to_vec(&IssuedRecord { until })?);
+    let value = Bytes::from(serde_json::to_vec(&IssuedRecord { until, impersonation: None })?);
     let changes = vec![Change::Put { key: key.clone(), value }];
     match store.commit(Txn { conditions: vec![condition], changes }).await {
         // Another server has noted the same.
@@ -165,16 +205,10 @@ fn end_of_all(expires: i64) -> Timestamp {
     Timestamp::from_unix_seconds(expires.saturating_add(more))
 }
 
-/// Returns the storage keys of the notes of these access keys, and of that of all.
-fn notes(keys: &[&str]) -> Vec<Arc<str>> {
-    let of_keys = keys.iter().map(|uid| storage_key::issued_tokens(uid));
-    of_keys.chain([storage_key::ALL_ISSUED_TOKENS.into()]).collect()
-}
-
 /// Returns the condition that a note is as it was read.
-pub(super) fn as_read(key: &Arc<str>, found: Option<(Position, IssuedRecord)>) -> Condition {
+pub(super) fn as_read(key: &Arc<str>, found: Option<&(Position, IssuedRecord)>) -> Condition {
     match found {
-        Some((position, _)) => Condition::At(key.clone(), position),
+        Some((position, _)) => Condition::At(key.clone(), *position),
         None => Condition::Absent(key.clone()),
     }
 }

@@ -1,10 +1,13 @@
 //! Reads one object, or a list at the revision that was asked for (wire contract 1.4).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use postern_kinds::namespace::Namespace;
 use postern_kinds::owned_access_key::OwnedAccessKey;
-use postern_kinds::{OwnedBy, Owner, SelectableField, Verb};
+use postern_kinds::{AnyKind as _, OwnedBy, Owner, SelectableField, Verb};
 use postern_meta::continue_token::ContinueToken;
+use postern_meta::decode::decode_typed;
 use postern_meta::event::WatchEventType;
 use postern_meta::object::Object;
 use postern_meta::options::{GetOptions, ListOptions, RequestedVersion, VersionMatch};
@@ -13,7 +16,7 @@ use postern_meta::status::ApiError;
 use postern_store::{Error, ListRequest, Page, Position};
 
 use super::observe::{Observer, observed};
-use super::visibility::rights_changed;
+use super::visibility::{rights_changed, sees_all};
 use super::{EncodedObject, Registry, key_of, not_found, unless_corrupt};
 use crate::cache::{CachedObject, Candidates, ObjectList, ResourceCache, SelectableFields, Slot};
 use crate::errors::from_store;
@@ -371,19 +374,78 @@ impl Registry {
     }
 
     /// Returns the permit as it was at a revision of the past: what its caller could list then is what
-    /// they might see then, in the policy of that time and as who they were.
+    /// they might see then, in the policy of that time and as who they were. This holds for every kind, also where
+    /// they may list everything now.
     ///
     /// # Errors
-    /// 410 when that is not known any more, or they might see nothing then.
-    pub(super) fn permit_at(&self, permit: &Permit, revision: u64) -> Result<Permit, ApiError> {
-        if permit.covers_all() || permit.credential().is_server() {
+    /// 410 when that is not known any more, or they might see nothing then; and when the namespace that the permit is
+    /// for was another one then.
+    pub(super) async fn permit_at(
+        &self,
+        permit: &Permit,
+        revision: u64,
+    ) -> Result<Permit, ApiError> {
+        if permit.credential().is_server() {
             return Ok(permit.clone());
         }
-        if permit.credential().since(&self.cache().principals()) > revision {
+        let since = permit.credential().since(&self.cache().principals());
+        // Of who somebody was before this server has read what is stored, nothing is known. A member of
+        // system:masters sees everything then and now, and is not made to list again after each start.
+        if sees_all(permit) && (since <= revision || since == self.cache().loaded_at()) {
+            return Ok(permit.clone());
+        }
+        if since > revision {
             return Err(rights_changed());
         }
         let then = self.cache().policy_at(revision).ok_or_else(rights_changed)?;
-        permit.under(then).map_err(|_| rights_changed())
+        let permit = permit.under(then).map_err(|_| rights_changed())?;
+        let namespace = permit.target().namespace.as_deref();
+        if let Some(namespace) = namespace
+            && !self.is_same_namespace(namespace, revision).await?
+        {
+            return Err(rights_changed());
+        }
+        Ok(permit)
+    }
+
+    /// Returns whether a namespace is the one that had its name at a revision of the past: what was in another one is
+    /// not for those who have rights in this one.
+    ///
+    /// # Errors
+    /// The store's; 410 when that revision is not kept any more.
+    async fn is_same_namespace(&self, namespace: &str, revision: u64) -> Result<bool, ApiError> {
+        let info = Namespace.info();
+        let key = storage_key::object(info, None, namespace);
+        let Some(now) = self.cache().of(info).get(&key)? else { return Ok(false) };
+        if now.position().revision() <= revision {
+            return Ok(true);
+        }
+        let (prefix, limit) = (key.to_string(), 1);
+        let request = ListRequest { prefix, after: None, limit, at: Some(revision) };
+        let page = self.store().list(request).await.map_err(from_store)?;
+        let then = page.entries.into_iter().find(|entry| entry.key == key);
+        let Some(Ok(then)) = then.map(|entry| decode_typed::<Object>(&entry.value)) else {
+            return Ok(false);
+        };
+        Ok(then.metadata.uid == now.decode()?.metadata.uid)
+    }
+
+    /// Leaves out of a list of the past what was in an earlier namespace of the same name.
+    async fn leave_out_earlier_namespaces(&self, list: &mut ObjectList) -> Result<(), ApiError> {
+        let mut is_same = HashMap::new();
+        for object in &list.objects {
+            if let (Some(namespace), _) = storage_key::name_of(object.key())
+                && !is_same.contains_key(namespace)
+            {
+                let same = self.is_same_namespace(namespace, list.revision).await?;
+                is_same.insert(namespace.to_owned(), same);
+            }
+        }
+        list.objects.retain(|object| {
+            let (namespace, _) = storage_key::name_of(object.key());
+            namespace.is_none_or(|namespace| is_same.get(namespace).is_some_and(|same| *same))
+        });
+        Ok(())
     }
 
     async fn wait_for(&self, at: ListRevision, as_of: Option<u64>) -> Result<(), ApiError> {
@@ -406,7 +468,7 @@ impl Registry {
         limit: usize,
         revision: u64,
     ) -> Result<ObjectList, ApiError> {
-        let then = self.permit_at(permit, revision).map_err(|expired| match token {
+        let then = self.permit_at(permit, revision).await.map_err(|expired| match token {
             Some(token) => ApiError::expired_continue(token.newest().encode()),
             None => expired,
         })?;
@@ -416,7 +478,12 @@ impl Registry {
         let resource = self.cache().of(permit.kind().info());
         let left = token.and_then(|token| usize::try_from(token.remaining?).ok());
         let past = self.past(resource, &selection, (after.as_deref(), left), limit, revision).await;
-        past.map_err(|error| past_error(error, token))
+        let mut past = past.map_err(|error| past_error(error, token))?;
+        // Where the permit is for one namespace, that is the same one.
+        if permit.target().namespace.is_none() && !sees_all(permit) {
+            self.leave_out_earlier_namespaces(&mut past).await?;
+        }
+        Ok(past)
     }
 
     /// Returns a list as it was at a past revision, from the store: what comes after a key, with how many that

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use super::Registry;
 use super::issued_tokens::{as_read, encoded};
 use super::side_records::RecordsOf;
-use crate::cache::{Candidates, RevocationRecord, Stored};
+use crate::cache::{Candidates, NotedImpersonation, RevocationRecord, Stored};
 use crate::clock::new_uid;
 use crate::errors::from_store;
 use crate::storage_key;
@@ -39,6 +39,8 @@ pub(super) enum Revoked {
     Key { uid: String, owner_uid: Option<String> },
     /// A user or team, by their uid.
     Principal { uid: String },
+    /// An impersonation, by its id: whoever could act so may not any more.
+    Impersonation { id: String },
 }
 
 impl Revoked {
@@ -196,6 +198,12 @@ impl Registry {
                         revocation.changes.push(Change::Delete { key });
                     }
                 }
+                Revoked::Impersonation { id } => {
+                    let key = storage_key::issued_tokens(&id);
+                    if self.revoke(&mut revocation, &key, &[id], None)? {
+                        revocation.changes.push(Change::Delete { key });
+                    }
+                }
             }
         }
         if !principals.is_empty() {
@@ -214,7 +222,8 @@ impl Registry {
         owner_uid: Option<&String>,
     ) -> Result<bool, ApiError> {
         let issued = self.cache().issued_tokens(note);
-        revocation.conditions.push(as_read(note, issued));
+        revocation.conditions.push(as_read(note, issued.as_ref()));
+        let is_noted = issued.is_some();
         let unknown = self.cache().issued_tokens(storage_key::UNKNOWN_ISSUED_TOKENS);
         let unknown = unknown.filter(|(_, unknown)| unknown.until > self.source().now());
         let until = [issued, unknown].into_iter().flatten().map(|(_, record)| record.until).max();
@@ -224,12 +233,35 @@ impl Registry {
             let put = self.record(&RevocationRecord { uids, drop_after, owner_uid })?;
             revocation.changes.push(put);
         }
-        Ok(issued.is_some())
+        Ok(is_noted)
     }
 
     fn record(&self, record: &RevocationRecord) -> Result<Change, ApiError> {
         let key = storage_key::revocation(&new_uid(self.source()));
         Ok(Change::Put { key, value: encoded(record)? })
+    }
+
+    /// Revokes the endpoint tokens of impersonations whose callers may not impersonate so any more.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) async fn revoke_ended_impersonations(&self) -> Result<(), ApiError> {
+        self.cache().wait_until_current().await?;
+        for (id, NotedImpersonation { key, key_uid, wanted }) in self.cache().impersonations() {
+            let policy = self.cache().policy();
+            if self.cache().principals().may_impersonate(&key, &key_uid, &wanted, &policy) {
+                continue;
+            }
+            let Revocation { conditions, changes } =
+                self.revocation(vec![Revoked::Impersonation { id }])?;
+            match self.store().commit(Txn { conditions, changes }).await {
+                Ok(_) => tracing::info!(key, "an impersonation has ended: its tokens are revoked"),
+                // Another server has done it, or one more token was issued: its note is a change that brings this back.
+                Err(Error::Conflict { .. }) => {}
+                Err(error) => return Err(from_store(error)),
+            }
+        }
+        Ok(())
     }
 
     /// Drops the records that have done their work, and folds those of owners who have many.

@@ -165,7 +165,7 @@ impl Visibility {
 }
 
 /// Does the caller see everything by who they are, and not by a role?
-fn sees_all(permit: &Permit) -> bool {
+pub(super) fn sees_all(permit: &Permit) -> bool {
     let identity = permit.identity();
     permit.credential().is_server() || (identity.is_in(MASTERS_GROUP) && !identity.is_scoped())
 }

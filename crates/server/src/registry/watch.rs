@@ -158,7 +158,8 @@ impl WatchAccess {
         }
         self.changes.mark_unchanged();
         let credential = self.visible.newest().credential();
-        let Some(current) = credential.current(&cache.principals(), time)? else { return Ok(()) };
+        let current = credential.current(&cache.principals(), &cache.policy(), time)?;
+        let Some(current) = current else { return Ok(()) };
         // Whoever acts as somebody else needs the right to it for as long as they watch.
         let impersonator_changed =
             credential.is_acting() && current.key.identity != *credential.shared_bearer();
@@ -203,7 +204,7 @@ impl Registry {
         let (cursor, initial, permit) = match options.resource_version {
             Some(RequestedVersion::At(version)) if !initial_wanted => {
                 let cursor = Position::from_packed(version);
-                let then = self.permit_at(permit, cursor.revision());
+                let then = self.permit_at(permit, cursor.revision()).await;
                 expired = then.as_ref().err().cloned();
                 (cursor, VecDeque::new(), then.unwrap_or_else(|_| permit.clone()))
             }

@@ -9,6 +9,7 @@ use postern_auth::bearer::{self, BearerToken, Refusal};
 use postern_auth::digest::{Digest, Digester};
 use postern_auth::identity::Identity;
 use postern_auth::impersonated::ImpersonatedIdentity;
+use postern_auth::policy::Policy;
 
 use postern_auth::principal_index::PrincipalIndex;
 use postern_auth::resolved_key::ResolvedKey;
@@ -93,11 +94,12 @@ impl Credential {
     pub(crate) fn caller_key(
         &self,
         principals: &PrincipalIndex,
+        policy: &Policy,
         now: Timestamp,
     ) -> Result<Option<CallerKey>, ApiError> {
         let Some(digest) = self.digest else { return Ok(None) };
-        let key = principals.identify(&digest, now.unix_seconds()).map_err(refused)?;
-        Ok(Some(key.as_caller_key()))
+        let key = principals.identify(&digest, now.unix_seconds(), policy).map_err(refused)?;
+        Ok(Some(key.as_caller_key(self.wanted().cloned())))
     }
 
     /// Returns who the caller is now; `None` for the server itself, which has no key.
@@ -107,10 +109,11 @@ impl Credential {
     pub(crate) fn current(
         &self,
         principals: &PrincipalIndex,
+        policy: &Policy,
         now: Timestamp,
     ) -> Result<Option<CurrentIdentity>, ApiError> {
         let Some(digest) = self.digest else { return Ok(None) };
-        let key = principals.identify(&digest, now.unix_seconds()).map_err(refused)?;
+        let key = principals.identify(&digest, now.unix_seconds(), policy).map_err(refused)?;
         let acting = self.acting.as_ref();
         let impersonated = acting.map(|acting| principals.impersonate(&acting.0, &key.identity));
         Ok(Some(CurrentIdentity { key, impersonated }))
@@ -150,9 +153,10 @@ impl Credential {
     pub(crate) fn check(
         &self,
         principals: &PrincipalIndex,
+        policy: &Policy,
         now: Timestamp,
     ) -> Result<(), ApiError> {
-        let Some(current) = self.current(principals, now)? else { return Ok(()) };
+        let Some(current) = self.current(principals, policy, now)? else { return Ok(()) };
         let same = current.identity() == self.identity() && current.key.identity == self.identity;
         if same && !current.is_disabled() {
             return Ok(());
@@ -201,21 +205,32 @@ impl Authenticated {
     }
 }
 
-/// Looks up the key by its digest, and records that it was used. `version` is that of what decides, read
-/// before the principals.
+/// What authentication reads.
+pub(crate) struct AuthenticationView<'a> {
+    /// Makes the digests of access keys.
+    pub(crate) digester: &'a Digester,
+    /// The access keys and their owners.
+    pub(crate) principals: &'a PrincipalIndex,
+    /// Decides whether the makers of a key may still impersonate as they did.
+    pub(crate) policy: &'a Policy,
+    /// The version of what decides, read before the principals.
+    pub(crate) version: u64,
+    /// The time.
+    pub(crate) now: Timestamp,
+}
+
+/// Looks up the key by its digest, and records that it was used.
 ///
 /// # Errors
 /// 401 that says why. No message contains the key.
 pub(crate) fn authenticate(
     parsed: Parsed,
-    digester: &Digester,
-    principals: &PrincipalIndex,
-    version: u64,
-    now: Timestamp,
+    view: &AuthenticationView<'_>,
 ) -> Result<Authenticated, Unauthenticated> {
+    let AuthenticationView { digester, principals, policy, version, now } = *view;
     let token = token_of(&parsed).map_err(|error| Unauthenticated { error, key: None })?;
     let digest = digester.digest(&token);
-    let key = principals.identify(&digest, now.unix_seconds()).map_err(|refusal| {
+    let key = principals.identify(&digest, now.unix_seconds(), policy).map_err(|refusal| {
         let key = principals.key_of(&digest).map(str::to_owned);
         Unauthenticated { error: refused(refusal), key }
     })?;

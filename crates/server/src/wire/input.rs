@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use postern_kinds::{AnyKind, StrictFields, Verb};
+use postern_kinds::{AnyKind, Verb};
 use postern_meta::accept::{PatchType, content_type_of_body, patch_type};
 use postern_meta::apply::check_lists;
 use postern_meta::decode::{self, BodyFormat, Decoded, Format};
@@ -191,8 +191,7 @@ pub(crate) fn object_of(
 ) -> Result<(Object, Vec<String>), ApiError> {
     let Decoded { mut value, duplicates } = decoded;
     let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    check_strict_fields(kind, &name, &value, &duplicates)?;
-    let problems = field_problems(kind, &mut value, &duplicates);
+    let problems = field_problems(kind, &name, &mut value, &duplicates)?;
     let warnings = validated(problems, validation).map_err(|reason| unreadable(kind, &reason))?;
     finish(kind, value, warnings)
 }
@@ -209,8 +208,7 @@ pub(crate) fn patched_object_of(
     duplicates: &[String],
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), ApiError> {
-    check_strict_fields(kind, name, &value, duplicates)?;
-    let problems = field_problems(kind, &mut value, duplicates);
+    let problems = field_problems(kind, name, &mut value, duplicates)?;
     let warnings =
         validated(problems, validation).map_err(|reason| bad_patch(kind, name, reason))?;
     finish(kind, value, warnings)
@@ -247,8 +245,7 @@ pub(crate) fn configuration_of(
             "the name of the object ({sent}) does not match the name on the URL ({name})"
         )));
     }
-    check_strict_fields(kind, name, &value, &duplicates)?;
-    let problems = field_problems(kind, &mut value, &duplicates);
+    let problems = field_problems(kind, name, &mut value, &duplicates)?;
     let mut warnings =
         validated(problems, validation).map_err(|reason| bad_patch(kind, name, reason))?;
     if let Err(TypeMismatch { path, expected, found }) = kind.schema().check_types(&value) {
@@ -278,40 +275,6 @@ fn check_type(kind: &dyn AnyKind, value: &Value) -> Result<(), ApiError> {
     Err(ApiError::bad_request(format!("invalid object type: {invalid}")))
 }
 
-/// Checks the fields in which nothing may be ignored.
-fn check_strict_fields(
-    kind: &dyn AnyKind,
-    name: &str,
-    value: &Value,
-    duplicates: &[String],
-) -> Result<(), ApiError> {
-    let (strict, schema) = (kind.strict_fields(), kind.schema());
-    let mut errors = nulls(strict, value);
-    for path in strict.no_unknown_below {
-        let unknown = schema.unknown_below(value, path);
-        for unknown in unknown.into_iter().chain(schema.misplaced(value, path)) {
-            let detail = "unknown field: what is meant to narrow a right is not ignored";
-            errors.push(FieldError::forbidden(unknown, detail));
-        }
-        for twice in duplicates.iter().filter(|field| is_at_or_below(field, path)) {
-            let detail = "duplicate field: what is meant to narrow a right is not ignored";
-            errors.push(FieldError::forbidden(twice, detail));
-        }
-    }
-    for null in strict.no_null_below.iter().flat_map(|path| schema.nulls_below(value, path)) {
-        // A null at the path itself is named already.
-        if !strict.not_null.contains(&null.as_str()) {
-            let detail = "must not be null: leave it out";
-            errors.push(FieldError::invalid(null, BadValue::Omitted, detail));
-        }
-    }
-    errors_to_result(kind, name, errors)
-}
-
-fn is_at_or_below(field: &str, path: &str) -> bool {
-    field.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-}
-
 /// Checks that a merge patch does not remove, by a null, a field that is never null: a scope that is
 /// gone is no scope.
 ///
@@ -322,19 +285,7 @@ pub(crate) fn check_patch_is_strict(
     name: &str,
     patch: &Value,
 ) -> Result<(), ApiError> {
-    errors_to_result(kind, name, nulls(kind.strict_fields(), patch))
-}
-
-fn nulls(strict: StrictFields, value: &Value) -> FieldErrors {
-    let mut errors = FieldErrors::default();
-    for path in strict.not_null {
-        let found = path.split('.').try_fold(value, |value, name| value.get(name));
-        if found == Some(&Value::Null) {
-            let detail = "must not be null: leave it out";
-            errors.push(FieldError::invalid(*path, BadValue::Omitted, detail));
-        }
-    }
-    errors
+    errors_to_result(kind, name, kind.strict_fields().nulls_in_patch(patch))
 }
 
 fn errors_to_result(kind: &dyn AnyKind, name: &str, errors: FieldErrors) -> Result<(), ApiError> {
@@ -368,10 +319,23 @@ fn finish(
 
 /// Removes fields that the schema does not have. Returns a message for each of them, and for each
 /// duplicate field.
-fn field_problems(kind: &dyn AnyKind, value: &mut Value, duplicates: &[String]) -> Vec<String> {
-    let unknown = kind.schema().prune_unknown(value);
+///
+/// # Errors
+/// 422 for those that are not ignored, whatever the client asks for.
+fn field_problems(
+    kind: &dyn AnyKind,
+    name: &str,
+    value: &mut Value,
+    duplicates: &[String],
+) -> Result<Vec<String>, ApiError> {
+    let (strict, schema) = (kind.strict_fields(), kind.schema());
+    let mut errors = strict.nulls(schema, value);
+    let unknown = schema.prune_unknown(value);
+    errors.extend(strict.ignored(schema, &unknown, duplicates));
+    errors_to_result(kind, name, errors)?;
     let unknown = unknown.iter().map(|path| format!("unknown field \"{path}\""));
-    unknown.chain(duplicates.iter().map(|path| format!("duplicate field \"{path}\""))).collect()
+    let duplicates = duplicates.iter().map(|path| format!("duplicate field \"{path}\""));
+    Ok(unknown.chain(duplicates).collect())
 }
 
 fn typed(kind: &dyn AnyKind, mut value: Value) -> Result<Object, ApiError> {

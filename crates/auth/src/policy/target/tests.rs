@@ -114,12 +114,14 @@ fn use_is_needed_on_what_is_reached() {
         (&[("virtualclusterinstances", "v")], OF_PROJECT, '.'),
         (&[("clusters", "c")], OF_PROJECT, 'u'),
         (&[("virtualclusterinstances", "v")], BY_PLACE, '.'),
-        (&[("clusters", "c")], BY_PLACE, '.'),
+        // The cluster is not the way into its instances by their places, either.
+        (&[("clusters", "c")], BY_PLACE, 'u'),
         (&[("clusters", "d")], BY_PLACE, 'u'),
     ] {
         assert_eq!(asked(&policy(usable), &ada(), place, get), want, "{usable:?} {place:?}");
     }
     let nowhere = TargetPlace { instance: None, ..BY_PLACE };
+    assert_eq!(asked(&policy(&[("clusters", "c")]), &ada(), nowhere, get), '.');
     assert_eq!(asked(&policy(&[("virtualclusterinstances", "v")]), &ada(), nowhere, get), 'u');
     let master = Identity { groups: texts(&["system:masters", "system:authenticated"]), ..ada() };
     assert_eq!(asked(&Policy::default(), &master, CLUSTER, get), '.');

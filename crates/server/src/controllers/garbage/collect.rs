@@ -113,8 +113,13 @@ impl LoadedObject {
         self.rewrite(registry, |metadata| metadata.finalizers.retain(|one| one != finalizer)).await
     }
 
-    /// Deletes it, unless it has changed since it was read.
+    /// Deletes it, unless it has changed since it was read, or its kind does not let it be deleted so.
     async fn delete(&self, registry: &Registry, how: Propagation) -> Result<(), ApiError> {
+        let permit = self.permit(Verb::Delete);
+        if let Err(refused) = registry.admission().check_collect(&permit, self.metadata()) {
+            tracing::warn!(key = %self.key, "no owner is left, but it stays: {refused}");
+            return Ok(());
+        }
         let options = DeleteOptions {
             propagation: Some(how),
             precondition_uid: Some(self.metadata().uid.clone()),
@@ -122,9 +127,12 @@ impl LoadedObject {
             ..DeleteOptions::default()
         };
         tracing::debug!(key = %self.key, ?how, "no owner is left");
-        ignore_not_found(
-            operations::delete(registry, &self.permit(Verb::Delete), &options).await.map(drop),
-        )
+        ignore_not_found(operations::delete(registry, &permit, &options).await.map(drop))
+    }
+
+    /// Returns whether a reference is to the object with which this one ends, which is the server's to say.
+    fn ends_with(&self, reference: &OwnerReference) -> bool {
+        self.kind.ends_with(&self.object).is_some_and(|uid| uid == reference.uid)
     }
 
     fn reference_to(&self, uid: &str) -> Option<&OwnerReference> {
@@ -193,6 +201,10 @@ async fn orphan_dependents(
 ) -> Result<(), ApiError> {
     let uid = &owner.metadata().uid;
     for dependent in dependents(registry, index, owner)? {
+        if dependent.reference_to(uid).is_some_and(|reference| dependent.ends_with(reference)) {
+            // It is deleted when the owner is gone.
+            continue;
+        }
         dependent
             .rewrite(registry, |metadata| {
                 metadata.owner_references.retain(|one| one.uid != *uid);
@@ -229,8 +241,12 @@ async fn attempt_to_delete(
 ) -> Result<(), ApiError> {
     let mut resolved = Vec::new();
     for reference in &object.metadata().owner_references {
-        resolved
-            .push((reference.uid.as_str(), owner_state(registry, reference, object.metadata())?));
+        let state = owner_state(registry, reference, object.metadata())?;
+        if state != OwnerState::Solid && object.ends_with(reference) {
+            // Other owners keep nothing that ends with this one.
+            return object.delete(registry, policy_of(object)).await;
+        }
+        resolved.push((reference.uid.as_str(), state));
     }
     let with = |wanted| {
         let matching = resolved.iter().filter(move |(_, state)| *state == wanted);

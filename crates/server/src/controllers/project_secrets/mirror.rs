@@ -27,15 +27,17 @@ use crate::storage_key;
 pub(super) async fn keep(batch: &Batch<'_>, key: &str) -> Result<(), ApiError> {
     let registry = batch.registry;
     let Some(of) = current(registry, &ProjectSecret, key)? else { return Ok(()) };
-    if !is_mirrored(&of.metadata) && condition_of(&of, MIRRORED).is_none() {
+    let ObjectMeta { namespace, name, .. } = &of.metadata;
+    let is_in_project = registry.cache().policy().projects().of(namespace).is_some();
+    let is_wanted = is_mirrored(&of.metadata) && is_in_project;
+    if !is_wanted && condition_of(&of, MIRRORED).is_none() {
         return Ok(());
     }
-    let ObjectMeta { namespace, name, .. } = &of.metadata;
     let secret_key = storage_key::object(Secret.info(), Some(namespace), name);
     let found = registry.cache().of(Secret.info()).get(&secret_key)?;
     let found = found.map(|found| found.decode()).transpose()?;
     let is_own = found.as_ref().is_some_and(|found| is_mirror_of(found, &of));
-    if !is_mirrored(&of.metadata) {
+    if !is_wanted {
         if let Some(mirror) = found.filter(|_| is_own) {
             remove(registry, &mirror).await?;
         }

@@ -5,10 +5,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use postern_auth::identity::Identity;
-use postern_auth::writer::Writer;
 use postern_kinds::follows::{SYNCED, SYNCED_FOR, is_mirrored};
 use postern_kinds::{AnyKind, Condition, DataSource, Verb};
-use postern_meta::decode::decode_typed;
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
 use postern_store::Position;
@@ -19,6 +17,7 @@ use super::{current, data_of};
 use crate::events::{self, Happening};
 use crate::operations;
 use crate::registry::Registry;
+use crate::registry::sync_writers::inline_writer;
 use crate::stages::admit::{Part, Writing, data_source};
 use crate::stages::authorize::Permit;
 use crate::stages::flow::write_rate::WriteRate;
@@ -98,9 +97,12 @@ impl<'a> Batch<'a> {
             *writers = (version, HashMap::new());
         }
         let known = writers.1.entry(writer.to_owned()).or_insert_with(|| {
-            let writer: Writer = decode_typed(writer.as_bytes()).ok()?;
+            let inline = inline_writer(writer).map(Arc::new);
+            let writer = inline.or_else(|| cache.sync_writer(writer))?;
             let now = self.registry.source().now().unix_seconds();
-            writer.identity_now(&cache.principals(), now).map(Arc::new)
+            let has_logged_out = cache.has_logged_out(&writer.key_uid);
+            let (principals, policy) = (cache.principals(), cache.policy());
+            writer.identity_now(&principals, &policy, has_logged_out, now).map(Arc::new)
         });
         known.clone()
     }

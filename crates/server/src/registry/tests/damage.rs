@@ -76,7 +76,7 @@ async fn a_damaged_instance_keeps_no_agent_and_no_token_from_the_others() {
     let (list, writing) = (ListOptions::default(), Writing::by_server());
     let identity = {
         let now = fixture.clock.now().unix_seconds();
-        cache.principals().identify(&digest, now).unwrap().identity.clone()
+        cache.principals().identify(&digest, now, &cache.policy()).unwrap().identity.clone()
     };
     let credential = crate::stages::authenticate::Credential::of_key(identity, digest);
     let kind = &postern_kinds::direct_cluster_endpoint_token::DirectClusterEndpointToken;
@@ -406,7 +406,8 @@ async fn a_key_whose_secret_record_is_damaged_can_be_disabled_and_removed() {
         change(json!({ "disabled": true })).await.unwrap();
         fixture.registry.cache().wait_until_current().await.unwrap();
         let now = fixture.clock.now().unix_seconds();
-        let identified = fixture.registry.cache().principals().identify(&digest, now).is_ok();
+        let cache = fixture.registry.cache();
+        let identified = cache.principals().identify(&digest, now, &cache.policy()).is_ok();
         assert!(!identified, "it is disabled");
         let permit = Permit::for_server(&OwnedAccessKey, Verb::Delete, None, "laptop");
         operations::delete(&fixture.registry, &permit, &DeleteOptions::default()).await.unwrap();

@@ -210,7 +210,8 @@ pub(super) async fn permit_of(
     let cache = server.registry.cache();
     cache.wait_until_current().await.unwrap();
     let now = server.clock.now().unix_seconds();
-    let identity = cache.principals().identify(&digest, now).unwrap().identity.clone();
+    let identity =
+        cache.principals().identify(&digest, now, &cache.policy()).unwrap().identity.clone();
     let target = permit(verb, "unused").of_all().target().clone();
     Permit::for_caller(cache.policy(), Credential::of_key(identity, digest), target)
 }

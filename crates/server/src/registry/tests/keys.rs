@@ -2,6 +2,7 @@
 
 use postern_auth::bearer::{BearerToken, Refusal};
 use postern_auth::digest::Digest;
+use postern_auth::resolved_key::ResolvedKey;
 use postern_kinds::SecretText;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_meta::decode::decode_typed;
@@ -49,20 +50,26 @@ impl Fixture {
         self.clock.now_unix_seconds.fetch_add(seconds, Ordering::Relaxed);
     }
 
+    /// The key of a digest, as a request with it would be authenticated.
+    pub(super) fn identify(&self, digest: &Digest, now: i64) -> Result<Arc<ResolvedKey>, Refusal> {
+        let cache = self.registry.cache();
+        cache.principals().identify(digest, now, &cache.policy())
+    }
+
     pub(super) fn refusal(&self, digest: &Digest) -> Option<Refusal> {
         let now = self.clock.now().unix_seconds();
-        self.registry.cache().principals().identify(digest, now).err()
+        self.identify(digest, now).err()
     }
 
     pub(super) fn use_key(&self, digest: &Digest) {
         let now = self.clock.now().unix_seconds();
-        let key = self.registry.cache().principals().identify(digest, now).unwrap();
+        let key = self.identify(digest, now).unwrap();
         key.activity.note(now);
     }
 
     pub(super) async fn watch_with(&self, digest: Digest) -> Watcher {
         let now = self.clock.now().unix_seconds();
-        let key = self.registry.cache().principals().identify(&digest, now).unwrap();
+        let key = self.identify(&digest, now).unwrap();
         let credential = Credential::of_key(key.identity.clone(), digest);
         let permit = permit(Verb::Watch, "unused").of_all().with_credential(credential);
         let ending = self.ending.subscribe();
@@ -75,7 +82,7 @@ impl Fixture {
     /// A watch on access keys, by the bearer of one who sees only their own.
     pub(super) async fn watch_keys_with(&self, digest: Digest) -> Watcher {
         let now = self.clock.now().unix_seconds();
-        let key = self.registry.cache().principals().identify(&digest, now).unwrap();
+        let key = self.identify(&digest, now).unwrap();
         let credential = Credential::of_key(key.identity.clone(), digest);
         let permit = key_permit(Verb::Watch, "unused").of_all();
         let permit = permit.with_credential(credential).of_own();
@@ -164,7 +171,7 @@ impl Fixture {
     /// The permit of the bearer of a key, who may do what users and teams may do to what is theirs.
     fn bearing(&self, digest: Digest, verb: Verb, name: &str) -> Permit {
         let now = self.clock.now().unix_seconds();
-        let key = self.registry.cache().principals().identify(&digest, now).unwrap();
+        let key = self.identify(&digest, now).unwrap();
         let credential = Credential::of_key(key.identity.clone(), digest);
         key_permit(verb, name).with_credential(credential).of_own()
     }

@@ -3,7 +3,9 @@
 use postern_auth::writer::Writer;
 use postern_kinds::follows::{SHARED_SECRET_NAME, SYNCED_FOR};
 use postern_kinds::namespace::Namespace;
+use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::project_secret::ProjectSecret;
+use postern_kinds::rbac::PROJECT_LABEL;
 use postern_kinds::user::User;
 use serde_json::{Value, json};
 
@@ -61,11 +63,20 @@ async fn until_all(server: &Fixture, value: &str) {
 /// A store with a user who may read everything, a source, and secrets that take their data from it.
 async fn scene(servers: &[Fixture]) {
     let one = &servers[0];
-    make(one, &Namespace, (None, "many"), json!({})).await;
+    let labels = json!({ "metadata": { "labels": { PROJECT_LABEL: "many" } } });
+    make(one, &Namespace, (None, "many"), labels).await;
     let ada = make(one, &User, (None, "ada"), json!({ "spec": {} })).await;
     let owner = json!({ "spec": { "owner": { "user": "ada" }, "data": { "k": "b25l" } } });
     make(one, &SharedSecret, (Some("platform"), "source"), owner).await;
-    let writer = Writer { user: "ada".to_owned(), uid: ada.metadata.uid, ..Writer::default() };
+    let key = json!({ "spec": { "user": "ada" } });
+    let key = make(one, &OwnedAccessKey, (None, "laptop"), key).await;
+    let writer = Writer {
+        user: "ada".to_owned(),
+        uid: ada.metadata.uid,
+        key: "laptop".to_owned(),
+        key_uid: key.metadata.uid,
+        ..Writer::default()
+    };
     let writer = serde_json::to_string(&writer).unwrap();
     for number in 0..MANY {
         let metadata = json!({ "metadata": {

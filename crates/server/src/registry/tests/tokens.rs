@@ -15,9 +15,15 @@ use serde_json::{Value, json};
 use super::super::issued_tokens;
 use super::fleet::{change, delete, make, of, on_one_and_two};
 use super::*;
+use crate::registry::issued_tokens::Subjects;
 
 const ISSUER: &str = "https://postern.test";
 const TTL_SECONDS: i64 = 3600;
+
+/// What a token depends on that one key alone asks for.
+fn subjects(key_uid: &str) -> Subjects {
+    Subjects { keys: vec![key_uid.to_owned()], impersonations: Vec::new() }
+}
 
 impl Fixture {
     /// A token for the bearer of a key, issued and signed by this server.
@@ -25,8 +31,8 @@ impl Fixture {
         let cache = self.registry.cache();
         let now = self.clock.now();
         let expires = now.unix_seconds() + TTL_SECONDS;
-        let key = cache.principals().identify(digest, now.unix_seconds()).unwrap();
-        self.registry.note(&[&key.uid], expires).await.unwrap();
+        let key = cache.principals().identify(digest, now.unix_seconds(), &cache.policy()).unwrap();
+        self.registry.note(&subjects(&key.uid), expires).await.unwrap();
         cache.wait_until_current().await.unwrap();
         let generation = cache.applied();
         let issuance = Issuance {
@@ -37,7 +43,7 @@ impl Fixture {
             token_id: "id".to_owned(),
             generation,
         };
-        let bearer = Bearer { key: &key, identity: &key.identity, scope: None };
+        let bearer = Bearer { key: &key, identity: &key.identity, wanted: None, scope: None };
         let claims = Claims::of(&bearer, issuance);
         cache.signing_keys().signer(now).unwrap().issue(&claims).unwrap()
     }
@@ -256,13 +262,20 @@ async fn a_note_that_is_newer_than_the_identity_does_not_count() {
         fleet.current().await;
         let (registry, before) = (&one.registry, one.registry.cache().applied());
         let expires = one.clock.now().unix_seconds() + TTL_SECONDS;
-        assert!(!registry.is_noted(&["uid"], expires, before));
-        registry.note(&["uid"], expires).await.unwrap();
+        assert!(!registry.is_noted(&subjects("uid"), expires, before));
+        registry.note(&subjects("uid"), expires).await.unwrap();
         for server in fleet.current().await {
             let registry = &server.registry;
-            assert!(!registry.is_noted(&["uid"], expires, before), "a change may lie between");
-            assert!(registry.is_noted(&["uid"], expires, registry.cache().applied()));
-            assert!(!registry.is_noted(&["uid"], expires + 7200, registry.cache().applied()));
+            assert!(
+                !registry.is_noted(&subjects("uid"), expires, before),
+                "a change may lie between"
+            );
+            assert!(registry.is_noted(&subjects("uid"), expires, registry.cache().applied()));
+            assert!(!registry.is_noted(
+                &subjects("uid"),
+                expires + 7200,
+                registry.cache().applied()
+            ));
         }
     })
     .await;

@@ -9,7 +9,7 @@ use postern_meta::status::ApiError;
 use serde_json::Map;
 
 use super::view::AdmissionView;
-use super::write::{Admitted, Previous};
+use super::write::{Admitted, ObjectNames, Previous};
 use super::{Writing, create, delete, update};
 use crate::secret_record::SecretRecord;
 use crate::stages::authorize::Permit;
@@ -36,8 +36,9 @@ pub(super) fn with_dependents(
     if !kind.has_dependents() {
         return Ok(admitted);
     }
+    let bound = old.or(new).map(|object| view.bound_grants(kind, object, &[])).unwrap_or_default();
     let dependents =
-        |object: &Object, previous: &[Object]| view.dependents(permit, object, previous);
+        |object: &Object, previous: &[Object]| view.dependents(permit, object, previous, &bound);
     // Under the names of both states: what is in the way of the new one is found, too.
     let mut named = old.map_or(Ok(Vec::new()), |old| dependents(old, &[]))?;
     for one in new.map_or(Ok(Vec::new()), |new| dependents(new, &[]))? {
@@ -51,8 +52,12 @@ pub(super) fn with_dependents(
         there.extend(found.map(|found| (one, found)));
     }
     let previous: Vec<Object> = there.iter().map(|(_, found)| found.object.clone()).collect();
-    let wanted = new.map_or(Ok(Vec::new()), |new| dependents(new, &previous))?;
+    // Now that what is there is known: of an object from before there were records of its names, it says them.
+    let bound = old.map(|old| view.bound_grants(kind, old, &previous)).unwrap_or_default();
+    let dependents = |object: &Object| view.dependents(permit, object, &previous, &bound);
+    let wanted = new.map_or(Ok(Vec::new()), dependents)?;
     let mut all = admitted;
+    all.bound.extend(new.map(|new| ObjectNames::of(kind, new, &wanted)));
     for (one, found) in there {
         if !wanted.iter().any(|wanted| is_same(wanted, &one)) {
             let permit = permit_for(&one, Verb::Delete);

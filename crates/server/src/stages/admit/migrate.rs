@@ -4,11 +4,11 @@
 //! What a migration requires is checked where it is asked for (`actions`); that quotas and allowed clusters
 //! hold, in the transaction.
 
-use postern_kinds::Verb;
 use postern_kinds::follows::SYNCED_FOR;
 use postern_kinds::project_migrate_virtual_cluster_instance::MIGRATED_FROM;
 use postern_kinds::secret::Secret;
 use postern_kinds::write_only::WriteOnlyValues;
+use postern_kinds::{Verb, grants_of_stored};
 use postern_meta::object::{Object, OwnerReference};
 use postern_meta::options::Propagation;
 use postern_meta::status::ApiError;
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::dependents::{in_step, reference_to};
 use super::view::AdmissionView;
-use super::write::{Admitted, Previous, Write};
+use super::write::{Admitted, ObjectNames, Previous, Write};
 use super::{Part, Writing, create, delete, finish, track};
 use crate::clock::new_uid;
 use crate::stages::authorize::Permit;
@@ -60,7 +60,13 @@ pub(crate) fn migrate(
     check_removes(&removal, permit)?;
     let created = Write::Create { object: new.clone(), write_only: WriteOnlyValues::default() };
     let mut all = removal.with(Admitted::one(&target, name, created));
-    for wanted in view.dependents(&target, &new, &roles)? {
+    // Whom the rules name is still who was meant when they were added.
+    let recorded = view.bound_grants(kind, &old, &[]);
+    let by_roles = || grants_of_stored(&roles, &new.metadata);
+    let bound = if recorded.is_empty() { by_roles() } else { recorded };
+    let dependents = view.dependents(&target, &new, &roles, &bound)?;
+    all.bound.push(ObjectNames::of(kind, &new, &dependents));
+    for wanted in dependents {
         all = all.with(in_step(view, &wanted, Some(reference_to(kind, &new)))?);
     }
     match secret {
@@ -109,7 +115,7 @@ fn roles_of(
     new: &Object,
 ) -> Result<Vec<Object>, ApiError> {
     let mut roles = Vec::new();
-    for role in view.dependents(permit, old, &[])? {
+    for role in view.dependents(permit, old, &[], &[])? {
         let found = view.read(role.kind, role.namespace.as_deref(), &role.name)?;
         roles.extend(found.map(|found| {
             let mut role = found.object;

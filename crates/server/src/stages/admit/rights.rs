@@ -2,10 +2,12 @@
 //! not learn about fields that they may not write.
 
 use postern_auth::explanation::rule_yaml;
+use postern_auth::policy::{MAX_COMBINATIONS, NotCovered};
 use postern_auth::scope::contains;
-use postern_kinds::rbac::{Granted, PolicyChange, RBAC_V1};
-use postern_kinds::{AnyKind, Carried, Owner, Prepared, Right, Verb};
-use postern_meta::field::{FieldError, FieldErrors};
+use postern_kinds::cluster_role::ClusterRole;
+use postern_kinds::rbac::{Granted, GrantedRoles, PolicyChange, PolicyRule, RBAC_V1};
+use postern_kinds::{AnyKind, Carried, Owner, Prepared, RequiredRight, Right, Verb};
+use postern_meta::field::{BadValue, FieldError, FieldErrors};
 use postern_meta::object::{Object, ObjectMeta, OwnerReference};
 use postern_meta::status::ApiError;
 
@@ -56,6 +58,9 @@ pub(super) fn check_rights(
     if let Some(granted) = &prepared.granted {
         check_granted(view, permit, &new.metadata, granted)?;
     }
+    if let Some(granted) = &prepared.granted_roles {
+        check_granted_roles(view, permit, &new.metadata, granted)?;
+    }
     if let Some(carried) = &prepared.carried {
         check_carried(permit, &new.metadata, carried)?;
     }
@@ -71,41 +76,93 @@ fn check_granted(
 ) -> Result<(), ApiError> {
     let info = permit.kind().info();
     let namespace = Some(metadata.namespace.as_str()).filter(|namespace| !namespace.is_empty());
-    let (right, rules) = match granted {
+    let (path, right, rules) = match granted {
         Granted::Rules(rules) => {
             let right = Right {
                 namespace: metadata.namespace.clone(),
                 ..Right::cluster("escalate", info.version.group, info.plural, &metadata.name)
             };
-            (right, Some(rules.clone()))
+            ("rules", right, Some(rules.clone()))
         }
         Granted::RoleRef(role) => {
             let kind = postern_kinds::of_reference(&RBAC_V1.to_string(), &role.kind);
             let kind = kind.ok_or_else(ApiError::resource_not_served)?;
             let of = namespace.filter(|_| kind.info().is_namespaced());
-            let right = Right {
-                namespace: of.unwrap_or_default().to_owned(),
-                ..Right::cluster("bind", RBAC_V1.group, kind.info().plural, &role.name)
-            };
-            let found = view.read(kind, of, &role.name)?;
-            let json = found.map(|found| found.cached.json());
-            let rules = match kind.policy_change(json.as_deref()) {
-                Some(PolicyChange::Role(rules)) => rules,
-                _ => None,
-            };
-            (right, rules)
+            let rules = rules_of(view, kind, of, &role.name)?;
+            ("roleRef", right_to_bind(kind, of, &role.name), rules)
         }
     };
-    if permit.has(&right.clone().into()) {
+    let given = Given { name: &metadata.name, path, namespace, rules };
+    check_holds(permit, &right.into(), given)
+}
+
+/// Checks the same of each role that a write gives in a namespace.
+fn check_granted_roles(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    metadata: &ObjectMeta,
+    granted: &GrantedRoles,
+) -> Result<(), ApiError> {
+    let namespace = granted.namespace.as_str();
+    for role in &granted.cluster_roles {
+        let right = right_to_bind(&ClusterRole, None, role);
+        let there = Right { namespace: namespace.to_owned(), ..right.clone() };
+        let right = RequiredRight::from(right).or(there);
+        let rules = rules_of(view, &ClusterRole, None, role)?;
+        let (name, path) = (metadata.name.as_str(), "spec.members");
+        let given = Given { name, path, namespace: Some(namespace), rules };
+        check_holds(permit, &right, given)?;
+    }
+    Ok(())
+}
+
+fn right_to_bind(kind: &dyn AnyKind, namespace: Option<&str>, role: &str) -> Right {
+    Right {
+        namespace: namespace.unwrap_or_default().to_owned(),
+        ..Right::cluster("bind", RBAC_V1.group, kind.info().plural, role)
+    }
+}
+
+/// Returns the rules of a role; `None` for one that is not there.
+fn rules_of(
+    view: &AdmissionView<'_>,
+    kind: &'static dyn AnyKind,
+    namespace: Option<&str>,
+    role: &str,
+) -> Result<Option<Vec<PolicyRule>>, ApiError> {
+    let json = view.read(kind, namespace, role)?.map(|found| found.cached.json());
+    Ok(match kind.policy_change(json.as_deref()) {
+        Some(PolicyChange::Role(rules)) => rules,
+        _ => None,
+    })
+}
+
+/// Rules that a write gives to others.
+struct Given<'a> {
+    /// The name of the object that is written.
+    name: &'a str,
+    /// The field that gives them.
+    path: &'static str,
+    /// Where they are given; `None` for everywhere.
+    namespace: Option<&'a str>,
+    /// The rules; `None` when the role is not there.
+    rules: Option<Vec<PolicyRule>>,
+}
+
+/// Checks that a caller may give rules to others: by a right, or because they hold them all.
+fn check_holds(permit: &Permit, right: &RequiredRight, given: Given<'_>) -> Result<(), ApiError> {
+    let Given { name, path, namespace, rules } = given;
+    if permit.has(right) {
         return Ok(());
     }
     let Some(rules) = rules else {
         // A role that is not there can only be bound by those who may bind it whatever it will be.
-        return permit.check_right(&right.into());
+        return permit.check_right(right);
     };
     let lacking = match permit.policy().covers(permit.identity(), namespace, &rules) {
         Ok(()) => return Ok(()),
-        Err(lacking) => lacking,
+        Err(NotCovered::Missing(lacking)) => lacking,
+        Err(NotCovered::TooMany) => return Err(too_many_combinations(permit, name, path)),
     };
     let lacking: Vec<String> = lacking.iter().take(MAX_LACKING).map(rule_yaml).collect();
     let text = format!(
@@ -113,7 +170,20 @@ fn check_granted(
         permit.identity().name,
         lacking.concat()
     );
-    Err(ApiError::forbidden(info.group_resource(), &metadata.name, text))
+    Err(ApiError::forbidden(permit.kind().info().group_resource(), name, text))
+}
+
+/// Returns the 422 for rules that have too many combinations to be compared with what the caller holds.
+fn too_many_combinations(permit: &Permit, name: &str, path: &str) -> ApiError {
+    let verb = if path == "rules" { "escalate" } else { "bind" };
+    let detail = format!(
+        "all rules together have more than {MAX_COMBINATIONS} combinations of verbs, groups, resources and \
+         names, too many to compare with what you hold: make smaller roles, or have it written by somebody \
+         with the verb {verb} on it"
+    );
+    let mut errors = FieldErrors::new();
+    errors.push(FieldError::invalid(path, BadValue::Omitted, detail));
+    ApiError::invalid(permit.kind().info().group_kind(), name, errors)
 }
 
 /// Checks that a caller whose own key has a scope makes no credential that reaches further

@@ -1,18 +1,29 @@
 //! What admission reads: what is cached, the time of the write, what the operator decides.
 
+use std::sync::Arc;
+
 use postern_auth::digest::Digester;
 use postern_auth::identity::MASTERS_GROUP;
 use postern_kinds::action::{ActionRequest, ActionResult};
-use postern_kinds::{AnyKind, Context, Dependent, Prepared, Reading, Verb};
+use postern_kinds::{
+    AnyKind, BoundGrant, Context, Dependent, Prepared, Reading, Verb, grants_of_stored,
+};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
 
+use super::named::Named;
 use super::write::Previous;
 use crate::cache::Cache;
 use crate::clock::Source;
 use crate::stages::authorize::Permit;
 use crate::storage_key;
+
+/// Returns the storage key of the record of whom an object names.
+pub(super) fn key_of_names(kind: &dyn AnyKind, metadata: &ObjectMeta) -> Arc<str> {
+    let namespace = Some(metadata.namespace.as_str()).filter(|name| !name.is_empty());
+    storage_key::bound_names(kind.info(), namespace, &metadata.name)
+}
 
 /// A kind's own action: a pure function.
 pub(crate) type ActionHandler = fn(&ActionRequest<'_>) -> Result<ActionResult, ApiError>;
@@ -84,16 +95,49 @@ impl<'a> AdmissionView<'a> {
         self.with_plain_context(permit, |context| permit.kind().check_delete(metadata, &context))
     }
 
-    /// Returns the dependents that an object has to have, given those that are there now.
+    /// Checks that the garbage collector may delete an object, by the kind's own rules: it acts for whoever has written
+    /// the owner references.
+    ///
+    /// # Errors
+    /// 403 if it may not.
+    pub(crate) fn check_collect(
+        &self,
+        permit: &Permit,
+        metadata: &ObjectMeta,
+    ) -> Result<(), ApiError> {
+        self.with_plain_context(permit, |context| {
+            permit.kind().check_delete(metadata, &Context { is_collector: true, ..context })
+        })
+    }
+
+    /// Returns the dependents that an object has to have, given those that are there now, and whom it
+    /// names.
     pub(super) fn dependents(
         &self,
         permit: &Permit,
         object: &Object,
         previous: &[Object],
+        bound: &[BoundGrant],
     ) -> Result<Vec<Dependent>, ApiError> {
         self.with_plain_context(permit, |context| {
-            permit.kind().dependents(object, previous, &context)
+            permit.kind().dependents(object, previous, &Context { bound, ..context })
         })
+    }
+
+    /// Returns whom the access rules and members of an object name: those that are recorded. Of an object from before there
+    /// were such records, the dependents that are there say it.
+    pub(super) fn bound_grants(
+        &self,
+        kind: &dyn AnyKind,
+        object: &Object,
+        previous: &[Object],
+    ) -> Vec<BoundGrant> {
+        let recorded = self.cache.bound_names(&key_of_names(kind, &object.metadata));
+        let recorded = recorded.filter(|names| names.uid == object.metadata.uid);
+        recorded.map_or_else(
+            || grants_of_stored(previous, &object.metadata),
+            |names| names.grants.clone(),
+        )
     }
 
     /// Runs a kind's own action on an object.
@@ -118,7 +162,9 @@ impl<'a> AdmissionView<'a> {
         permit: &Permit,
         run: impl FnOnce(Context<'_>) -> Result<T, ApiError>,
     ) -> Result<T, ApiError> {
-        let caller_key = permit.credential().caller_key(&self.cache.principals(), self.now)?;
+        let (principals, policy) = (self.cache.principals(), self.cache.policy());
+        let caller_key = permit.credential().caller_key(&principals, &policy, self.now)?;
+        drop(principals);
         self.with_plain_context(permit, |context| {
             run(Context {
                 access_key_max_ttl_seconds: self.key_policy.max_ttl_seconds,
@@ -135,13 +181,16 @@ impl<'a> AdmissionView<'a> {
         run: impl FnOnce(Context<'_>) -> Result<T, ApiError>,
     ) -> Result<T, ApiError> {
         let (caller, policy) = (permit.caller(), self.cache.policy());
+        let principals = self.cache.principals();
+        let named = Named { cache: self.cache, policy: &policy, principals: &principals };
         let namespace = permit.target().namespace.as_deref();
         let project = namespace.and_then(|namespace| policy.projects().of(namespace));
         run(Context {
             is_server: permit.credential().is_server(),
             is_master: permit.identity().is_in(MASTERS_GROUP),
             project_of_namespace: project,
-            ..Context::of(&caller, self.now, &*self.cache.principals())
+            named: &named,
+            ..Context::of(&caller, self.now, &*principals)
         })
     }
 

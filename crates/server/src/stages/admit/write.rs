@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 
-use postern_kinds::AnyKind;
 use postern_kinds::write_only::WriteOnlyValues;
+use postern_kinds::{AnyKind, Dependent, grants_of};
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 use postern_store::Position;
 
-use crate::cache::CachedObject;
+use super::view::key_of_names;
+use crate::cache::{BoundNames, CachedObject};
 use crate::secret_record::SecretRecord;
 use crate::stages::authorize::Permit;
 
@@ -88,13 +89,31 @@ pub(crate) struct AdmittedChange {
 pub(crate) struct Admitted {
     pub(super) first: AdmittedChange,
     pub(super) others: Vec<AdmittedChange>,
+    /// Whom the objects name, where that may have changed.
+    pub(super) bound: Vec<ObjectNames>,
+}
+
+impl ObjectNames {
+    /// Returns whom an object names, by its dependents.
+    pub(super) fn of(kind: &dyn AnyKind, object: &Object, dependents: &[Dependent]) -> Self {
+        let (uid, grants) = (object.metadata.uid.clone(), grants_of(dependents));
+        Self { key: key_of_names(kind, &object.metadata), names: BoundNames { uid, grants } }
+    }
+}
+
+/// Whom the access rules and members of an object name.
+pub(crate) struct ObjectNames {
+    /// The storage key of the record.
+    pub(crate) key: Arc<str>,
+    /// The record.
+    pub(crate) names: BoundNames,
 }
 
 impl Admitted {
     pub(super) fn one(permit: &Permit, name: &str, write: Write) -> Self {
         let (kind, namespace) = (permit.kind(), permit.target().namespace.clone());
         let first = AdmittedChange { kind, namespace, name: name.to_owned(), write };
-        Self { first, others: Vec::new() }
+        Self { first, others: Vec::new(), bound: Vec::new() }
     }
 
     /// Returns both writes as one, with the response of this one. Changes of the other one that
@@ -103,6 +122,7 @@ impl Admitted {
     pub(crate) fn with(mut self, other: Self) -> Self {
         let changes = std::iter::once(other.first).chain(other.others);
         self.others.extend(changes.filter(|one| !matches!(one.write, Write::Nothing(_))));
+        self.bound.extend(other.bound);
         self
     }
 
@@ -111,8 +131,9 @@ impl Admitted {
         matches!(self.first.write, Write::Remove { .. } | Write::RemoveCorrupt { .. })
     }
 
-    /// Returns its parts for the registry: the change whose result is the response, and the others.
-    pub(crate) fn into_parts(self) -> (AdmittedChange, Vec<AdmittedChange>) {
-        (self.first, self.others)
+    /// Returns its parts for the registry: the change whose result is the response, the others, and whom the objects
+    /// name.
+    pub(crate) fn into_parts(self) -> (AdmittedChange, Vec<AdmittedChange>, Vec<ObjectNames>) {
+        (self.first, self.others, self.bound)
     }
 }

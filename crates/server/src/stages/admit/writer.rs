@@ -3,7 +3,6 @@
 
 use postern_auth::writer::Writer;
 use postern_kinds::follows::SYNCED_FOR;
-use postern_kinds::secret::Secret;
 use postern_kinds::{AnyKind, DataSource};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
@@ -12,23 +11,21 @@ use super::view::AdmissionView;
 use crate::cache::Cache;
 use crate::stages::authorize::Permit;
 
-/// Returns the object that an object takes its data from, if it does. A core Secret does so in a project alone.
+/// Returns the object that an object takes its data from, if it does: in a project alone.
 pub(crate) fn data_source(
     cache: &Cache,
     kind: &dyn AnyKind,
     metadata: &ObjectMeta,
 ) -> Option<DataSource> {
     let source = kind.data_source(metadata)?;
-    let is_secret = kind.info().group_resource() == Secret.info().group_resource();
-    let is_in_project = || cache.policy().projects().of(&metadata.namespace).is_some();
-    (!is_secret || is_in_project()).then_some(source)
+    cache.policy().projects().of(&metadata.namespace).is_some().then_some(source)
 }
 
 /// Sets the annotation with the writer, which no client sets: the caller, where they have said anew from which
 /// object the data is taken. They may read that: it was checked before.
 ///
 /// # Errors
-/// 403 for a caller who cannot be found again later.
+/// 401 when the key of the caller has stopped working meanwhile.
 pub(super) fn remember_writer(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -64,14 +61,12 @@ fn encoded_writer(
     permit: &Permit,
     name: &str,
 ) -> Result<String, ApiError> {
-    let (credential, principals) = (permit.credential(), view.cache.principals());
-    let key = credential.caller_key(&principals, view.now)?;
-    let key_uid = key.map(|key| key.uid).unwrap_or_default();
-    let Some(writer) = Writer::of(credential.identity(), credential.bearer(), &key_uid) else {
-        let text = "whoever says that a secret takes its data from another one is asked again later: a \
-                    user, a team or the bearer of a key, and no impersonated name that is neither";
+    let (credential, policy) = (permit.credential(), view.cache.policy());
+    let key = credential.caller_key(&view.cache.principals(), &policy, view.now)?;
+    let Some(key) = key else {
+        let text = "a secret takes its data from another one for the bearer of an access key";
         return Err(ApiError::forbidden(permit.kind().info().group_resource(), name, text));
     };
-    serde_json::to_string(&writer)
+    serde_json::to_string(&Writer::of(credential.bearer(), &key))
         .map_err(|error| ApiError::internal("the writer could not be encoded", error))
 }

@@ -8,7 +8,7 @@ use postern_auth::attributes::Attributes;
 use postern_auth::identity::{AUTHENTICATED_GROUP, Identity};
 use postern_auth::policy::{Decision, DelegatedOwners, Policy, Readable};
 use postern_kinds::action::{Action, ActionRight};
-use postern_kinds::{AnyKind, MANAGEMENT_V1, Owner, Verb};
+use postern_kinds::{AnyKind, Info, MANAGEMENT_V1, Owner, Verb};
 use postern_meta::status::ApiError;
 
 use super::{forbidden, forbidden_plainly};
@@ -107,7 +107,11 @@ fn may_hold_by_owner(policy: &Policy, identity: &Identity, target: &ResourceTarg
 
 /// Are lists of a kind filtered, and objects hidden from those who may not get them?
 fn filters(kind: &dyn AnyKind) -> bool {
-    let info = kind.info();
+    is_filtered(kind.info())
+}
+
+/// Are lists of a kind filtered, and so open to every caller?
+pub(crate) fn is_filtered(info: &Info) -> bool {
     info.version == MANAGEMENT_V1 && info.is_stored()
 }
 

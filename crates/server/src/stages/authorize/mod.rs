@@ -15,7 +15,7 @@ use postern_kinds::{AnyKind, Caller, MANAGEMENT_V1, OwnedBy, Owner, RequiredRigh
 use postern_meta::status::{ApiError, StatusCause};
 use postern_meta::time::Timestamp;
 
-pub(crate) use self::coverage::Coverage;
+pub(crate) use self::coverage::{Coverage, is_filtered};
 use self::coverage::{attributes_of, refused};
 pub(crate) use self::gateway::{
     GatewayPermit, SPACES, VIRTUAL_CLUSTERS, authorize_gateway, check_request, refused_at_target,
@@ -86,7 +86,10 @@ impl Permit {
     /// Returns the caller, as kinds see them.
     pub(crate) fn caller(&self) -> Caller {
         let Identity { user, team, uid, .. } = self.identity();
-        Caller { user: user.clone(), team: team.clone(), uid: uid.clone() }
+        // A uid that somebody impersonates is not that of an object.
+        let uid = uid.clone();
+        let uid = if user.is_some() || team.is_some() { uid } else { String::new() };
+        Caller { user: user.clone(), team: team.clone(), uid }
     }
 
     /// Returns which of the objects in its target it covers.
@@ -150,10 +153,11 @@ impl Permit {
         }
         let mut renewed = self.clone();
         let version = cache.access_version();
-        if let Some(current) = self.credential.current(&cache.principals(), now)? {
+        let policy = cache.policy();
+        if let Some(current) = self.credential.current(&cache.principals(), &policy, now)? {
             renewed.credential = self.credential.renewed(&current).known_at(version);
         }
-        renewed.under(cache.policy()).map(Some)
+        renewed.under(policy).map(Some)
     }
 
     /// Returns the permit as a snapshot of the policy decides.

@@ -1,0 +1,136 @@
+//! Whom the names in access rules and among members mean: the uids that they had when they were added. A later user or
+//! team of the same name has none of it, whatever becomes of the Roles and bindings that are made from them.
+
+use std::collections::HashMap;
+
+use postern_meta::object::{Object, ObjectMeta};
+use serde::{Deserialize, Serialize};
+
+use crate::access::{MadeFor, made_for, member_role};
+use crate::bindings::subject_uids;
+use crate::kind::dependent::{Dependent, belongs_to};
+use crate::rbac::PolicyRule;
+use crate::role;
+
+/// What is given to one user or team, and who that is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BoundGrant {
+    /// What is given: the role of a member, or the verbs and resources of an access rule.
+    pub what: String,
+    /// The group of the user or team.
+    pub group: String,
+    /// Their uid; empty for nobody.
+    pub uid: String,
+}
+
+/// The start of [`BoundGrant::what`] of members.
+const MEMBER: &str = "member:";
+
+/// Returns what the role of a member gives.
+pub(crate) fn of_member(cluster_role: &str) -> String {
+    format!("{MEMBER}{cluster_role}")
+}
+
+/// Returns what an access rule gives.
+pub(crate) fn of_rule(rule: &PolicyRule) -> String {
+    format!("{} {}", rule.verbs.join(","), rule.resources.join(","))
+}
+
+/// Returns whom dependents name.
+pub fn grants_of(dependents: &[Dependent]) -> Vec<BoundGrant> {
+    dependents.iter().flat_map(|one| one.grants.clone()).collect()
+}
+
+/// Returns whom the dependents of an object name that are stored: for an object from before there were records of it.
+pub fn grants_of_stored(dependents: &[Object], owner: &ObjectMeta) -> Vec<BoundGrant> {
+    let own = || dependents.iter().filter(|one| belongs_to(one, owner));
+    let rule = |name: &str| {
+        let role = own().find(|one| one.metadata.name == name && one.fields.contains_key("rules"));
+        let spec = role::Spec::deserialize(&role?.fields).ok()?;
+        Some(of_rule(spec.rules.first()?))
+    };
+    let bindings = own().filter(|one| one.fields.contains_key("roleRef"));
+    let grants = bindings.filter_map(|binding| {
+        let name = binding.metadata.name.as_str();
+        let what = match made_for(name)? {
+            MadeFor::AccessRules { .. } => rule(name)?,
+            MadeFor::Members => of_member(member_role(name)?),
+        };
+        let uids = subject_uids(&binding.metadata)?;
+        let grant = move |(group, uid)| BoundGrant { what: what.clone(), group, uid };
+        Some(uids.into_iter().map(grant))
+    });
+    grants.flatten().collect()
+}
+
+/// The uids of grants from before a write, each to be taken once.
+pub(crate) struct KnownUids<'a> {
+    grants: Vec<Option<&'a BoundGrant>>,
+    /// Which of them are of a group.
+    of_group: HashMap<&'a str, Vec<usize>>,
+}
+
+impl<'a> KnownUids<'a> {
+    pub(crate) fn new(grants: &'a [BoundGrant]) -> Self {
+        let mut of_group: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (index, grant) in grants.iter().enumerate() {
+            of_group.entry(&grant.group).or_default().push(index);
+        }
+        Self { grants: grants.iter().map(Some).collect(), of_group }
+    }
+
+    /// Returns the uids to which wanted grants are bound, in their order; `None` for a grant that is new. Who has the
+    /// very same after the write is who had it before. What is left belongs to those whose grant was changed: a verb
+    /// that is added, or another role, is for who was meant, and not for a namesake.
+    pub(crate) fn take_all(&mut self, wanted: &[(&str, &str)]) -> Vec<Option<String>> {
+        let same: Vec<Option<String>> = wanted
+            .iter()
+            .map(|(what, group)| self.take(group, |grant| grant.what == *what))
+            .collect();
+        let changed = |((what, group), uid): (&(&str, &str), Option<String>)| {
+            let is_member = what.starts_with(MEMBER);
+            uid.or_else(|| self.take(group, |grant| grant.what.starts_with(MEMBER) == is_member))
+        };
+        wanted.iter().zip(same).map(changed).collect()
+    }
+
+    fn take(&mut self, group: &str, is_it: impl Fn(&BoundGrant) -> bool) -> Option<String> {
+        let indices = self.of_group.get(group)?;
+        let found = indices.iter().find(|index| self.grants[**index].is_some_and(&is_it))?;
+        self.grants[*found].take().map(|grant| grant.uid.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(what: &str, group: &str, uid: &str) -> BoundGrant {
+        let [what, group, uid] = [what, group, uid].map(str::to_owned);
+        BoundGrant { what, group, uid }
+    }
+
+    #[test]
+    fn a_namesake_has_nothing_of_a_grant_that_is_changed() {
+        let known = [
+            grant("get s", "ada", "old"),
+            grant("get s", "bob", "b1"),
+            grant("member:viewer", "ada", "old"),
+        ];
+        for (wanted, uids) in [
+            (&[("get s", "ada")][..], &[Some("old")][..]),
+            (&[("get,list s", "ada")], &[Some("old")]),
+            (&[("member:admin", "ada")], &[Some("old")]),
+            // One more rule is for who has the name when it is added.
+            (&[("list s", "ada"), ("get s", "ada")], &[None, Some("old")]),
+            (&[("get s", "ada"), ("get s", "ada")], &[Some("old"), None]),
+            (&[("update s", "carol"), ("get,list s", "ada")], &[None, Some("old")]),
+            (&[("member:viewer", "ada"), ("member:admin", "ada")], &[Some("old"), None]),
+            (&[("member:viewer", "bob")], &[None]),
+        ] {
+            let found = KnownUids::new(&known).take_all(wanted);
+            let found: Vec<_> = found.iter().map(Option::as_deref).collect();
+            assert_eq!(found, uids, "{wanted:?}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Keeps in step with what is stored about secret sync: who asked for each secret to take its data from another
+//! one, and which access keys were deleted by a logout. What this allows is decided in `auth`.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use postern_auth::writer::Writer;
+use postern_meta::decode;
+
+use super::tokens::TokenValue;
+use crate::storage_key;
+
+/// What is stored about secret sync.
+#[derive(Default)]
+pub(super) struct SyncState {
+    writers: RwLock<Writers>,
+    logged_out: RwLock<HashSet<String>>,
+}
+
+#[derive(Default)]
+struct Writers {
+    of_id: HashMap<String, Arc<Writer>>,
+    /// How many of them wrote with the access key of a uid.
+    with_key: HashMap<String, usize>,
+}
+
+impl Writers {
+    fn set(&mut self, id: &str, writer: Option<Writer>) {
+        if let Some(old) = self.of_id.remove(id)
+            && let Some(count) = self.with_key.get_mut(&old.key_uid)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.with_key.remove(&old.key_uid);
+            }
+        }
+        if let Some(writer) = writer {
+            *self.with_key.entry(writer.key_uid.clone()).or_default() += 1;
+            self.of_id.insert(id.to_owned(), Arc::new(writer));
+        }
+    }
+}
+
+impl SyncState {
+    /// Returns whether the value of a key is about secret sync.
+    pub(super) fn is_indexed(key: &str) -> bool {
+        key.starts_with(storage_key::SYNC_WRITERS) || key.starts_with(storage_key::LOGGED_OUT_KEYS)
+    }
+
+    /// Applies a change.
+    pub(super) fn apply(&self, change: &TokenValue) {
+        if let Some(id) = change.key.strip_prefix(storage_key::SYNC_WRITERS) {
+            let value = change.value.as_ref();
+            let writer = value.and_then(|value| decode::decode_typed(value).ok());
+            self.writers.write().set(id, writer);
+        } else if let Some(uid) = change.key.strip_prefix(storage_key::LOGGED_OUT_KEYS) {
+            let mut logged_out = self.logged_out.write();
+            if change.value.is_some() {
+                logged_out.insert(uid.to_owned());
+            } else {
+                logged_out.remove(uid);
+            }
+        }
+    }
+
+    /// Replaces everything.
+    pub(super) fn load(&self, values: &[TokenValue]) {
+        *self.writers.write() = Writers::default();
+        self.logged_out.write().clear();
+        for value in values {
+            self.apply(value);
+        }
+    }
+
+    /// Returns the writer with an id.
+    pub(super) fn writer(&self, id: &str) -> Option<Arc<Writer>> {
+        self.writers.read().of_id.get(id).cloned()
+    }
+
+    /// Returns how many writers wrote with the access key of a uid.
+    pub(super) fn writers_with(&self, key_uid: &str) -> usize {
+        self.writers.read().with_key.get(key_uid).copied().unwrap_or_default()
+    }
+
+    /// Returns whether the access key of a uid was deleted by a logout.
+    pub(super) fn has_logged_out(&self, key_uid: &str) -> bool {
+        self.logged_out.read().contains(key_uid)
+    }
+}

@@ -1,0 +1,59 @@
+//! The identities that something stored names: whoever gets such a name would get what it was given. A new User or Team,
+//! and one that changes its name for access decisions, takes the right to it.
+
+use std::collections::HashSet;
+
+use postern_auth::principal_index::PrincipalIndex;
+use postern_kinds::{AnyKind, NamedIdentities, Owner, Principal, all};
+
+use crate::cache::{Cache, PolicyAt};
+use crate::storage_key;
+
+/// Looks names up in what is cached.
+pub(super) struct Named<'a> {
+    pub(super) cache: &'a Cache,
+    pub(super) policy: &'a PolicyAt,
+    pub(super) principals: &'a PrincipalIndex,
+}
+
+impl NamedIdentities for Named<'_> {
+    fn names_user(&self, name: &str) -> bool {
+        self.policy.names_user(name)
+            || self.principals.has_keys_of(&Owner::Subject(name.to_owned()))
+    }
+
+    fn names_group(&self, group: &str) -> bool {
+        self.policy.names_group(group)
+    }
+
+    fn names_owner(&self, owner: Principal<'_>) -> bool {
+        let of_keys = match owner {
+            Principal::User(name) => Owner::User(name.to_owned()),
+            Principal::Team(name) => Owner::Team(name.to_owned()),
+        };
+        self.principals.has_keys_of(&of_keys) || self.owns_an_object(owner)
+    }
+}
+
+impl Named<'_> {
+    /// Does an object name this user or team as its owner, who is not there any more? Of each owner who is gone, one
+    /// object tells the name.
+    fn owns_an_object(&self, owner: Principal<'_>) -> bool {
+        let there: HashSet<&str> = self.principals.principal_uids().collect();
+        let gone = self.policy.owners().filter(|owned| !there.contains(owned.uid));
+        gone.into_iter().any(|owned| {
+            let mut kinds = all().iter();
+            let is_it = |kind: &&&dyn AnyKind| kind.info().group_resource() == owned.kind;
+            let Some(kind) = kinds.find(is_it) else { return false };
+            let namespace = Some(owned.namespace).filter(|namespace| !namespace.is_empty());
+            let key = storage_key::object(kind.info(), namespace, owned.name);
+            let Ok(Some(object)) = self.cache.of(kind.info()).get(&key) else { return false };
+            let Ok(object) = object.decode() else { return false };
+            let named = kind.ownership(&object).and_then(|ownership| ownership.owner);
+            named.is_some_and(|named| match owner {
+                Principal::User(name) => named.user == name,
+                Principal::Team(name) => named.team == name,
+            })
+        })
+    }
+}
