@@ -35,12 +35,13 @@ pub(crate) struct Feed {
     /// Verifies tokens for this cluster.
     pub(crate) verifier: Arc<Verifier>,
     /// The instances by what a path names, each its index in `spec.instances`.
-    instances: HashMap<InstanceKey, usize>,
+    instances: Arc<HashMap<InstanceKey, usize>>,
 }
 
 impl Feed {
     /// Returns what is decided from a configuration. The tokens that were verified by `last` need not be
-    /// verified again.
+    /// verified again, and what is made of the instances is not made again while they are the same: a revocation does
+    /// not wait for that.
     pub(crate) fn new(spec: Spec, last: Option<&Self>) -> Self {
         let is_same = |last: &&Self| {
             (&last.spec.issuer, &last.spec.audiences) == (&spec.issuer, &spec.audiences)
@@ -52,10 +53,13 @@ impl Feed {
         verifier.set_keys(&JwkSet { keys: spec.keys.iter().map(key_of).collect() });
         let revocations = spec.revocations.iter();
         verifier.set_revocations(revocations.map(|one| (one.uid.clone(), one.generation)));
-        let instances = spec.instances.iter().enumerate();
-        let instances = instances.filter_map(|(index, one)| Some((key_of_instance(one)?, index)));
-        let instances = instances.collect();
-        Self { policy: policy_of(&spec), verifier, instances, spec }
+        let has_same =
+            |last: &&Self| (&last.spec.instances, &last.spec.uses) == (&spec.instances, &spec.uses);
+        let (policy, instances) = match last.filter(has_same) {
+            Some(last) => (last.policy.clone(), last.instances.clone()),
+            None => (policy_of(&spec), Arc::new(keys_of_instances(&spec))),
+        };
+        Self { spec, policy, verifier, instances }
     }
 
     /// Returns what is known of a target.
@@ -98,6 +102,11 @@ fn key_of(key: &PublicKey) -> Jwk {
     let value = serde_json::to_value(key).unwrap_or_default();
     // What is not ours in form is left out by the verifier.
     serde_json::from_value(value).unwrap_or_default()
+}
+
+fn keys_of_instances(spec: &Spec) -> HashMap<InstanceKey, usize> {
+    let instances = spec.instances.iter().enumerate();
+    instances.filter_map(|(index, one)| Some((key_of_instance(one)?, index))).collect()
 }
 
 fn key_of_instance(instance: &Instance) -> Option<InstanceKey> {

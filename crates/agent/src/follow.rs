@@ -1,25 +1,34 @@
-//! Asks the central server for the agent's configuration, again and again.
+//! Follows the agent's configuration at the central server: by watches of its two parts, each over a connection of
+//! its own, so that no revocation waits for what is on the cluster. An idle agent costs nothing but heartbeats, by which
+//! it knows that nothing has changed and that the connection lives.
 //!
-//! The API serves no watch of a subresource, so the agent asks twice a second: a revocation counts here
-//! within a second. The central server makes the answer anew only when something has changed, and sends it only then:
-//! otherwise it says that it is the one with the same `ETag`.
+//! Where there is no watch, the agent asks for the whole, twice a second. That is so at an older central server, and
+//! where its access key may not watch.
 //!
 //! What is heard counts at once. It is written to disk by a task of its own: no revocation waits for a slow disk.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use postern_client::{Client, Collection, decode_fields};
-use postern_kinds::agent_config::{AgentConfig, Spec};
+use parking_lot::Mutex;
+use postern_client::{Client, Collection, Error, WatchEvent, decode_fields};
+use postern_kinds::agent_config::{AgentConfig, Part, Spec};
 use postern_kinds::cluster::Cluster;
+use postern_meta::object::Object;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::state::State;
 use crate::state_dir::Heard;
 
-/// How often the central server is asked.
+/// How often the central server is asked, and how long it is at least from one watch to the next.
 const INTERVAL: Duration = Duration::from_millis(500);
+
+/// A watch of which nothing is heard for so long is dead: the central server sends a heartbeat every 5 seconds.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// How long it asks before it tries to watch again: the central server may be a newer one by then.
+const ASKING: Duration = Duration::from_mins(1);
 
 /// How often the time of the last answer is kept, when the answer has not changed: after a restart the agent
 /// may think that it has heard nothing for so much longer.
@@ -28,76 +37,177 @@ const KEEP_INTERVAL: Duration = Duration::from_mins(1);
 /// How often the log says that the central server is not reached.
 const WARNING_INTERVAL: Duration = Duration::from_mins(1);
 
+/// The codes of answers that say that there is no watch to be had: it is not served, not allowed, or there are too
+/// many.
+const NO_WATCH: [u16; 5] = [400, 403, 404, 405, 429];
+
+/// What was heard.
+enum News {
+    /// Another document: a part, or the whole.
+    Changed(Box<Spec>),
+    /// The one of last time.
+    Same,
+}
+
 /// Takes what is heard.
 struct Follower {
     state: Arc<State>,
+    cluster: String,
     /// What is to be kept: the newest counts.
     to_keep: watch::Sender<Option<Arc<Heard>>>,
     /// When something was last given to be kept.
-    given: Option<Instant>,
+    given: Mutex<Option<Instant>>,
+    /// When the log said last that the central server is not reached; `None` while it is.
+    warned: Mutex<Option<Instant>>,
 }
 
 impl Follower {
-    /// Takes what the central server said at a time; `None` when it was the same as last time.
-    fn hear(&mut self, changed: Option<Spec>, at: i64) {
-        let is_new = match changed {
-            Some(spec) => self.state.hear(spec, at),
-            None => self.state.hear_the_same(at),
+    fn new(state: Arc<State>, cluster: String, to_keep: watch::Sender<Option<Arc<Heard>>>) -> Self {
+        Self { state, cluster, to_keep, given: Mutex::default(), warned: Mutex::default() }
+    }
+
+    /// Takes what the central server said at a time about a part, or about the whole.
+    fn hear(&self, part: Option<Part>, news: News, at: i64) {
+        if self.warned.lock().take().is_some() {
+            tracing::info!("the central server answers again");
+        }
+        let is_new = match (news, part) {
+            (News::Changed(spec), Some(part)) => self.state.hear_part(part, *spec, at),
+            (News::Changed(spec), None) => self.state.hear(*spec, at),
+            (News::Same, part) => {
+                self.state.hear_the_same(part, at);
+                false
+            }
         };
-        let is_due = is_new || self.given.is_none_or(|given| given.elapsed() >= KEEP_INTERVAL);
-        if is_due && let Some(spec) = self.state.heard() {
-            self.given = Some(Instant::now());
+        let mut given = self.given.lock();
+        let is_due = is_new || given.is_none_or(|given| given.elapsed() >= KEEP_INTERVAL);
+        if is_due && let Some((spec, at)) = self.state.heard() {
+            *given = Some(Instant::now());
+            drop(given);
             self.to_keep.send_replace(Some(Arc::new(Heard { at, spec })));
         }
     }
-}
 
-/// Follows the configuration of a cluster, and gives what is [to be kept](keep). It returns never.
-pub(crate) async fn follow(
-    state: Arc<State>,
-    mut client: Client,
-    cluster: String,
-    to_keep: watch::Sender<Option<Arc<Heard>>>,
-) {
-    let mut follower = Follower { state, to_keep, given: None };
-    let (mut known, mut warned): (_, Option<Instant>) = (None, None);
-    loop {
-        // The time before the request: it may take a while.
-        let at = follower.state.now();
-        match ask(&mut client, &cluster, &mut known).await {
-            Ok(changed) => {
-                if warned.take().is_some() {
-                    tracing::info!("the central server answers again");
-                }
-                follower.hear(changed, at);
-            }
-            Err(error) if warned.is_none_or(|at| at.elapsed() >= WARNING_INTERVAL) => {
-                warned = Some(Instant::now());
-                tracing::warn!("the central server does not answer: {error:#}");
-            }
-            Err(_) => {}
+    /// Notes that nothing is heard.
+    fn fail(&self, error: &anyhow::Error) {
+        let mut warned = self.warned.lock();
+        if warned.is_none_or(|at| at.elapsed() >= WARNING_INTERVAL) {
+            *warned = Some(Instant::now());
+            drop(warned);
+            tracing::warn!("the central server does not answer: {error:#}");
         }
-        sleep(INTERVAL).await;
+    }
+
+    /// Returns what a document says.
+    fn spec_of(&self, config: &Object, part: Option<Part>) -> anyhow::Result<Spec> {
+        let spec = decode_fields::<AgentConfig>(config)?.spec;
+        anyhow::ensure!(
+            spec.cluster.name == self.cluster && !spec.cluster.uid.is_empty(),
+            "its answer is not about this cluster"
+        );
+        anyhow::ensure!(
+            spec.part == part.map(Part::as_str).unwrap_or_default(),
+            "its answer is about another part"
+        );
+        Ok(spec)
+    }
+
+    /// Watches a part for as long as that goes well.
+    ///
+    /// # Errors
+    /// Why it does not any more.
+    async fn watch(&self, client: &mut Client, part: Part) -> anyhow::Result<()> {
+        let clusters = Collection::of::<Cluster>(None);
+        let query = format!("{}={}", Part::PARAMETER, part.as_str());
+        let watch = client.watch_part(clusters, &self.cluster, "agentconfig", &query);
+        let mut watch = watch.await?;
+        while let Some(event) = watch.next(SILENCE).await? {
+            let at = self.state.now();
+            let news = match event {
+                WatchEvent::Object(config) => {
+                    News::Changed(Box::new(self.spec_of(&config, Some(part))?))
+                }
+                WatchEvent::Bookmark => News::Same,
+            };
+            self.hear(Some(part), news, at);
+        }
+        Ok(())
+    }
+
+    /// Watches a part, again and again. It returns when there is no watch to be had, and why.
+    async fn watch_on(&self, client: &mut Client, part: Part) -> Error {
+        loop {
+            let next = Instant::now() + INTERVAL;
+            if let Err(error) = self.watch(client, part).await {
+                match error.downcast::<Error>() {
+                    Ok(error) if is_without_watch(&error) => return error,
+                    // Rights that are others now are looked at anew: that is no fault.
+                    Ok(Error::Status(status)) if status.code == 410 => {}
+                    Ok(error) => self.fail(&error.into()),
+                    Err(error) => self.fail(&error),
+                }
+            }
+            sleep_until(next).await;
+        }
+    }
+
+    /// Asks for the whole, again and again, until it is time to try to watch.
+    async fn ask_on(&self, client: &mut Client) {
+        let (mut known, until) = (None, Instant::now() + ASKING);
+        while Instant::now() < until {
+            // The time before the request: it may take a while.
+            let at = self.state.now();
+            match self.ask(client, &mut known).await {
+                Ok(news) => self.hear(None, news, at),
+                Err(error) => self.fail(&error),
+            }
+            sleep(INTERVAL).await;
+        }
+    }
+
+    /// Asks for the configuration.
+    async fn ask(&self, client: &mut Client, known: &mut Option<String>) -> anyhow::Result<News> {
+        let clusters = Collection::of::<Cluster>(None);
+        let mut tag = known.clone();
+        let config = client.get_changed(clusters, &self.cluster, "agentconfig", &mut tag).await?;
+        let Some(config) = config else { return Ok(News::Same) };
+        let spec = self.spec_of(&config, None)?;
+        *known = tag;
+        Ok(News::Changed(Box::new(spec)))
     }
 }
 
-/// Asks for the configuration. Returns `None` when it is the one that is known.
-async fn ask(
-    client: &mut Client,
-    cluster: &str,
-    known: &mut Option<String>,
-) -> anyhow::Result<Option<Spec>> {
-    let clusters = Collection::of::<Cluster>(None);
-    let mut tag = known.clone();
-    let config = client.get_changed(clusters, cluster, "agentconfig", &mut tag).await?;
-    let Some(config) = config else { return Ok(None) };
-    let spec = decode_fields::<AgentConfig>(&config)?.spec;
-    anyhow::ensure!(
-        spec.cluster.name == cluster && !spec.cluster.uid.is_empty(),
-        "its answer is not about this cluster"
-    );
-    *known = tag;
-    Ok(Some(spec))
+/// Does an error say that there is no watch to be had?
+fn is_without_watch(error: &Error) -> bool {
+    match error {
+        Error::NoWatch => true,
+        Error::Status(status) => NO_WATCH.contains(&status.code),
+        _ => false,
+    }
+}
+
+/// Follows the configuration of a cluster, with a client for each part, and gives what is [to be kept](keep). It
+/// returns never.
+pub(crate) async fn follow(
+    state: Arc<State>,
+    [mut of_tokens, mut of_places]: [Client; 2],
+    cluster: String,
+    to_keep: watch::Sender<Option<Arc<Heard>>>,
+) {
+    let follower = Follower::new(state, cluster, to_keep);
+    let mut last: Option<String> = None;
+    loop {
+        let why = tokio::select! {
+            why = follower.watch_on(&mut of_tokens, Part::Tokens) => why,
+            why = follower.watch_on(&mut of_places, Part::Places) => why,
+        };
+        let why = why.to_string();
+        if last.as_ref() != Some(&why) {
+            tracing::info!("the agent asks twice a second, because it cannot watch: {why}");
+            last = Some(why);
+        }
+        follower.ask_on(&mut of_tokens).await;
+    }
 }
 
 /// Keeps the newest of what is given, one after another. It returns when nothing more is given, and the last is kept.
@@ -116,9 +226,11 @@ pub(crate) async fn keep(
 }
 
 #[cfg(test)]
+mod watching;
+
+#[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "tasks of a test end with its runtime")]
 mod tests {
-    use parking_lot::Mutex;
     use postern_auth::endpoint_token::SigningKey;
     use tokio::sync::mpsc;
 
@@ -129,7 +241,7 @@ mod tests {
     async fn what_is_heard_counts_while_the_disk_is_slow_and_the_newest_is_kept() {
         let state = Arc::new(State::new(Arc::new(|| at_second(NOW)), 500));
         let (to_keep, given) = watch::channel(None);
-        let mut follower = Follower { state: state.clone(), to_keep, given: None };
+        let follower = Follower::new(state.clone(), "c".to_owned(), to_keep);
         let (began, mut writes) = mpsc::unbounded_channel();
         let (go_on, gate) = std::sync::mpsc::channel::<()>();
         let gate = Arc::new(Mutex::new(gate));
@@ -138,17 +250,19 @@ mod tests {
             Ok(gate.lock().recv()?)
         }));
         let key = SigningKey::generate().unwrap();
-        let spec = |seconds: i64| Some(Spec { max_offline_seconds: seconds, ..spec_with(&key) });
-        follower.hear(spec(1), NOW);
+        let spec = |seconds: i64| {
+            News::Changed(Box::new(Spec { max_offline_seconds: seconds, ..spec_with(&key) }))
+        };
+        follower.hear(None, spec(1), NOW);
         assert_eq!(writes.recv().await, Some((NOW, 1)));
         for more in 2..5 {
-            follower.hear(spec(more), NOW + more);
-            assert_eq!(state.heard().unwrap().max_offline_seconds, more, "the disk still writes");
+            follower.hear(None, spec(more), NOW + more);
+            assert_eq!(state.heard().unwrap().0.max_offline_seconds, more, "the disk still writes");
         }
-        follower.hear(None, NOW + 5);
+        follower.hear(None, News::Same, NOW + 5);
         go_on.send(()).unwrap();
         assert_eq!(writes.recv().await, Some((NOW + 4, 4)), "what is not new is kept later");
-        follower.hear(spec(6), NOW + 6);
+        follower.hear(None, spec(6), NOW + 6);
         // The end of the agent waits for the last one.
         drop(follower);
         for _ in 0..2 {

@@ -219,7 +219,7 @@ fn talk(
     let (mut tasks, mut keeping) = (JoinSet::new(), JoinSet::new());
     let (to_keep, given) = watch::channel(None);
     keeping.spawn(follow::keep(given, move |heard| dir.keep(heard)));
-    tasks.spawn(follow::follow(state, client()?, cluster.clone(), to_keep));
+    tasks.spawn(follow::follow(state, [client()?, client()?], cluster.clone(), to_keep));
     tasks.spawn(reach::follow(asker, client()?));
     tasks.spawn(audit::send(agent.audit.clone(), client()?, cluster));
     Ok((tasks, keeping))

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use http::HeaderMap;
+use parking_lot::Mutex;
 use postern_auth::endpoint_token::{TokenRefusal, VerifiedToken};
 use postern_auth::gateway_path::GatewayTarget;
 use postern_auth::kube_request::KubeRequest;
 use postern_auth::policy::target::{ForwardedIdentity, TargetRefusal, TargetRequest};
-use postern_kinds::agent_config::Spec;
+use postern_kinds::agent_config::{Part, Spec};
 use postern_meta::time::MicroTimestamp;
 use tokio::sync::watch;
 
@@ -25,9 +26,39 @@ pub(crate) struct State {
     clock: Clock,
     max_offline_seconds: i64,
     feed: ArcSwapOption<Feed>,
-    /// When the central server was heard last, in seconds since 1970.
-    heard_at: AtomicI64,
+    /// The parts of which the feed is made.
+    parts: Mutex<Parts>,
+    /// When the central server was heard last about each part, in seconds since 1970, in the order of [`Part::ALL`].
+    heard_at: [AtomicI64; 2],
     changed: watch::Sender<u64>,
+}
+
+/// What was heard last, part by part. The fields of the other part are empty.
+#[derive(Default)]
+struct Parts {
+    tokens: Option<Spec>,
+    places: Option<Spec>,
+}
+
+impl Parts {
+    /// Takes a part. The other one is forgotten when it is of another cluster: one that was deleted and made anew.
+    fn take(&mut self, part: Part, spec: Spec) {
+        let (own, other) = match part {
+            Part::Tokens => (&mut self.tokens, &mut self.places),
+            Part::Places => (&mut self.places, &mut self.tokens),
+        };
+        if other.as_ref().is_some_and(|other| other.cluster != spec.cluster) {
+            *other = None;
+        }
+        *own = Some(spec);
+    }
+
+    /// Returns the whole; `None` without all parts.
+    fn whole(&self) -> Option<Spec> {
+        let (tokens, places) = (self.tokens.as_ref()?, self.places.as_ref()?);
+        let (instances, uses) = (places.instances.clone(), places.uses.clone());
+        Some(Spec { instances, uses, part: String::new(), ..tokens.clone() })
+    }
 }
 
 /// Why a request is not let through.
@@ -71,8 +102,14 @@ pub(crate) struct Allowed {
 impl State {
     /// Returns the state of an agent that has heard nothing.
     pub(crate) fn new(clock: Clock, max_offline_seconds: i64) -> Self {
-        let (feed, heard_at) = (ArcSwapOption::empty(), AtomicI64::new(0));
-        Self { clock, max_offline_seconds, feed, heard_at, changed: watch::Sender::new(0) }
+        Self {
+            clock,
+            max_offline_seconds,
+            feed: ArcSwapOption::empty(),
+            parts: Mutex::default(),
+            heard_at: [const { AtomicI64::new(0) }; 2],
+            changed: watch::Sender::new(0),
+        }
     }
 
     /// Returns the time, in seconds since 1970.
@@ -87,33 +124,64 @@ impl State {
 
     /// Takes what the central server said at a time. Returns whether it is something new.
     pub(crate) fn hear(&self, spec: Spec, at: i64) -> bool {
-        let last = self.feed.load_full();
-        let is_new = last.as_ref().is_none_or(|last| last.spec != spec);
-        if is_new {
-            self.feed.store(Some(Arc::new(Feed::new(spec, last.as_deref()))));
-        }
-        self.heard_at.store(at, Ordering::Release);
-        if is_new {
-            self.changed.send_modify(|version| *version += 1);
-        }
-        is_new
+        let mut parts = self.parts.lock();
+        let places = Spec {
+            cluster: spec.cluster.clone(),
+            instances: spec.instances.clone(),
+            uses: spec.uses.clone(),
+            ..Spec::default()
+        };
+        let tokens = Spec { instances: Vec::new(), uses: Vec::new(), ..spec };
+        *parts = Parts { tokens: Some(tokens), places: Some(places) };
+        self.hear_the_same(None, at);
+        self.decide_from(&parts)
     }
 
-    /// Takes that the central server says the same as last time. Returns `false`: it is nothing new.
-    pub(crate) fn hear_the_same(&self, at: i64) -> bool {
-        self.heard_at.store(at, Ordering::Release);
-        false
+    /// Takes what the central server said about one part at a time. Returns whether it is something new.
+    pub(crate) fn hear_part(&self, part: Part, spec: Spec, at: i64) -> bool {
+        let mut parts = self.parts.lock();
+        parts.take(part, spec);
+        self.hear_the_same(Some(part), at);
+        self.decide_from(&parts)
     }
 
-    /// Returns what was heard last.
-    pub(crate) fn heard(&self) -> Option<Spec> {
-        self.feed.load().as_ref().map(|feed| feed.spec.clone())
+    /// Takes that the central server says the same as last time, about a part or the whole.
+    pub(crate) fn hear_the_same(&self, part: Option<Part>, at: i64) {
+        for (one, heard_at) in Part::ALL.into_iter().zip(&self.heard_at) {
+            if part.is_none_or(|part| part == one) {
+                heard_at.store(at, Ordering::Release);
+            }
+        }
+    }
+
+    /// Decides from these parts from now on; from nothing, if they are not all there.
+    fn decide_from(&self, parts: &Parts) -> bool {
+        let (last, spec) = (self.feed.load_full(), parts.whole());
+        if last.as_ref().map(|last| &last.spec) == spec.as_ref() {
+            return false;
+        }
+        let feed = spec.map(|spec| Arc::new(Feed::new(spec, last.as_deref())));
+        self.feed.store(feed);
+        self.changed.send_modify(|version| *version += 1);
+        true
+    }
+
+    /// Returns when the central server was heard last about all parts.
+    fn heard_at(&self) -> i64 {
+        let [tokens, places] = self.heard_at.each_ref().map(|at| at.load(Ordering::Acquire));
+        tokens.min(places)
+    }
+
+    /// Returns what was heard last, and when.
+    pub(crate) fn heard(&self) -> Option<(Spec, i64)> {
+        let at = self.heard_at();
+        self.feed.load().as_ref().map(|feed| (feed.spec.clone(), at))
     }
 
     /// Returns how long the central server was not heard; `None` when it never was.
     pub(crate) fn silent_seconds(&self) -> Option<u64> {
         self.feed.load().as_ref()?;
-        let seconds = self.now().saturating_sub(self.heard_at.load(Ordering::Acquire));
+        let seconds = self.now().saturating_sub(self.heard_at());
         Some(seconds.max(0).unsigned_abs())
     }
 
@@ -133,7 +201,7 @@ impl State {
             0 => i64::MAX,
             seconds => seconds,
         });
-        let silent_seconds = self.now().saturating_sub(self.heard_at.load(Ordering::Acquire));
+        let silent_seconds = self.now().saturating_sub(self.heard_at());
         if silent_seconds > limit { Err(Refused::Offline) } else { Ok(feed) }
     }
 

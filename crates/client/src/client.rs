@@ -29,6 +29,7 @@ use crate::request::{
 use crate::server_url::ServerUrl;
 use crate::trust::{CaDigest, Trust};
 use crate::warnings::{WarningHandler, Warnings};
+use crate::watch::Watch;
 
 /// The largest answer that is read. The server's largest object has 3 MiB, and a page of whole
 /// objects has 20 of them.
@@ -172,6 +173,37 @@ impl Client {
         let object = decode_object(value)?;
         *known = self.tag.take();
         Ok(Some(object))
+    }
+
+    /// Watches a subresource of one object; `query` is what else is asked for. Only its beginning has a deadline.
+    ///
+    /// # Errors
+    /// As for every request.
+    pub async fn watch_part(
+        &mut self,
+        of: Collection<'_>,
+        name: &str,
+        subresource: &str,
+        query: &str,
+    ) -> Result<Watch, Error> {
+        let path = format!("{}/{subresource}", of.path_of(name)?);
+        let query = format!("watch=true&allowWatchBookmarks=true&{query}");
+        let request = ApiRequest::new(Method::GET, path).query(query);
+        let (address, after) = (self.settings.server.authority(), self.settings.request_timeout);
+        let begun = tokio::time::timeout(after, async {
+            let response = self.attempt(&request).await?;
+            // The watch takes the connection.
+            let sender = self.sender.take();
+            if response.status() != StatusCode::OK {
+                let (code, body) = self.read(response).await?;
+                decode_response(code, &body)?;
+                return Err(Error::NoWatch);
+            }
+            let address = self.settings.server.authority();
+            let sender = sender.ok_or(Error::NoWatch)?;
+            Ok(Watch::new(response.into_body(), sender, address, RESPONSE_MAX_BYTES))
+        });
+        begun.await.map_err(|_| Error::Timeout { address, after })?
     }
 
     /// Creates an object, or asks with one that is not stored, such as a Self. Unknown fields are

@@ -84,6 +84,9 @@ pub enum Error {
         /// What is odd about it.
         what: String,
     },
+    /// The server answers a watch with something else than events: it has none of this.
+    #[error("the server has no watch of this")]
+    NoWatch,
     /// The server refused the request, and says why.
     #[error("{}", .0.message)]
     Status(Box<Status>),
@@ -125,7 +128,9 @@ impl Error {
     pub fn fails_all_requests(&self) -> bool {
         match self {
             Self::Status(status) => status.code == 401,
-            Self::Name(_) | Self::TooLarge { .. } | Self::Unexpected { .. } => false,
+            Self::Name(_) | Self::TooLarge { .. } | Self::Unexpected { .. } | Self::NoWatch => {
+                false
+            }
             _ => true,
         }
     }

@@ -1,7 +1,6 @@
 //! A client of the API: one server, one access key, and requests in terms of the kinds.
 //!
-//! What does not live here: where the address and the key come from, anything that is printed, and
-//! watches. Secret values pass through this crate and are in no error and no log.
+//! What does not live here: where the address and the key come from, and anything that is printed. Secret values pass through this crate and are in no error and no log.
 
 mod client;
 mod collection;
@@ -12,6 +11,7 @@ mod request;
 mod server_url;
 mod trust;
 mod warnings;
+mod watch;
 
 #[cfg(test)]
 mod tests;
@@ -23,3 +23,4 @@ pub use request::{Representation, decode_fields};
 pub use server_url::ServerUrl;
 pub use trust::{CaDigest, Trust};
 pub use warnings::WarningHandler;
+pub use watch::{Watch, WatchEvent};

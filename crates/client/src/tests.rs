@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use crate::{Client, Collection, Error, ServerUrl, Settings, Trust};
+use crate::{Client, Collection, Error, ServerUrl, Settings, Trust, WatchEvent};
 
 /// A server with one answer for each request; after the last it is silent.
 struct ScriptedServer {
@@ -297,4 +297,50 @@ async fn what_is_known_already_is_not_read_again() {
     let seen = server.seen.lock().unwrap().clone();
     let asked = seen.iter().map(|request| request.contains("if-none-match: \"one\""));
     assert_eq!(asked.collect::<Vec<_>>(), [false, true, true]);
+}
+
+/// The answer to a watch, with these lines.
+fn watched(lines: &[serde_json::Value]) -> String {
+    let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    answer("200 OK", &lines)
+}
+
+#[tokio::test]
+async fn a_watch_tells_event_after_event_and_why_it_ends() {
+    let event = |kind: &str, object: serde_json::Value| json!({ "type": kind, "object": object });
+    let object =
+        json!({ "kind": "X", "metadata": { "name": "db" }, "spec": { "a": "x".repeat(70_000) } });
+    let status =
+        json!({ "kind": "Status", "reason": "Unauthorized", "message": "gone", "code": 401 });
+    let lines = [
+        event("ADDED", object),
+        event("BOOKMARK", json!({ "kind": "X", "metadata": {} })),
+        event("ERROR", status),
+    ];
+    let mut script = script(&[&watched(&lines)], LONG_TIMEOUT).await;
+    let watch = script.client.watch_part(secrets(), "db", "parts", "part=a");
+    let mut watch = watch.await.unwrap();
+    let next = watch.next(LONG_TIMEOUT).await.unwrap();
+    assert!(matches!(next, Some(WatchEvent::Object(object)) if object.metadata.name == "db"));
+    assert!(matches!(watch.next(LONG_TIMEOUT).await, Ok(Some(WatchEvent::Bookmark))));
+    let error = watch.next(LONG_TIMEOUT).await.unwrap_err();
+    assert_eq!(error.status().unwrap().code, 401);
+    assert!(watch.next(LONG_TIMEOUT).await.unwrap().is_none(), "it has ended");
+    let seen = script.seen.lock().unwrap();
+    let path = "/secrets/db/parts?watch=true&allowWatchBookmarks=true&part=a ";
+    assert!(seen[0].contains(path.trim_start_matches("/secrets")), "{}", seen[0]);
+}
+
+#[tokio::test]
+async fn a_server_without_the_watch_and_one_that_falls_silent_are_noticed() {
+    for old in [answer("200 OK", "{\"kind\":\"X\"}"), answer("200 OK", "{\"kind\":\"X\"}\n")] {
+        let mut script = script(&[&old], LONG_TIMEOUT).await;
+        let mut watch = script.client.watch_part(secrets(), "db", "parts", "").await.unwrap();
+        assert!(matches!(watch.next(LONG_TIMEOUT).await, Err(Error::NoWatch)));
+    }
+    let mut script =
+        script(&["HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"], LONG_TIMEOUT).await;
+    let mut watch = script.client.watch_part(secrets(), "db", "parts", "").await.unwrap();
+    let silent = watch.next(Duration::from_millis(1)).await;
+    assert!(matches!(silent, Err(Error::Timeout { .. })), "{silent:?}");
 }
