@@ -125,6 +125,7 @@ fn options(query: &str) -> ListOptions {
     ListOptions::parse(&Query::parse(query).unwrap(), SELECTABLE_FIELDS).unwrap()
 }
 
+mod agent_configs;
 mod damage;
 mod events;
 mod fleet;

@@ -92,6 +92,18 @@ impl AgentConfigs {
         self.documents.lock().get(cluster).cloned().unwrap_or_default()
     }
 
+    /// Lets nothing of what is on clusters be made until what is returned is dropped.
+    #[cfg(test)]
+    pub(crate) async fn hold_places(&self) -> impl Sized + '_ {
+        self.uses.lock().await
+    }
+
+    /// Returns how often an instance was looked at.
+    #[cfg(test)]
+    pub(crate) async fn looks(&self) -> u64 {
+        self.uses.lock().await.looks
+    }
+
     /// Keeps a document of a cluster.
     fn keep(&self, cluster: &str, document: &Arc<Document>) {
         let mut all = self.documents.lock();

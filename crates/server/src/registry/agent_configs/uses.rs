@@ -81,6 +81,9 @@ pub(super) struct Uses {
     last_version: u64,
     /// The objects that are to be looked at. They stay here until that is done, also when whoever does it is gone.
     waiting: BTreeSet<ObjectKey>,
+    /// How often one was looked at.
+    #[cfg(test)]
+    pub(super) looks: u64,
 }
 
 /// The elements of two lists of a configuration, in JSON.
@@ -98,6 +101,10 @@ impl Uses {
         while let Some(key) = self.waiting.first().cloned() {
             self.look_at(cache, &policy, &key);
             self.waiting.remove(&key);
+            #[cfg(test)]
+            {
+                self.looks += 1;
+            }
             looked_at += 1;
             if looked_at % OBJECTS_AT_ONCE == 0 {
                 tokio::task::yield_now().await;
