@@ -301,8 +301,8 @@ async fn what_is_known_already_is_not_read_again() {
 
 /// The answer to a watch, with these lines.
 fn watched(lines: &[serde_json::Value]) -> String {
-    let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    answer("200 OK", &lines)
+    let lines: Vec<String> = lines.iter().map(serde_json::Value::to_string).collect();
+    answer("200 OK", &(lines.join("\n") + "\n"))
 }
 
 #[tokio::test]

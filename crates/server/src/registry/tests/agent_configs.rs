@@ -218,8 +218,8 @@ async fn what_is_kept_in_step_is_what_a_computation_of_everything_gives() {
 async fn agent_key(server: &Fixture) -> Digest {
     let rule = json!({ "verbs": ["get", "watch"], "apiGroups": [MANAGEMENT_V1.group],
         "resources": ["clusters/agentconfig"], "resourceNames": ["c"] });
-    let role = json!({ "metadata": { "name": "agent" }, "rules": [rule] });
-    make(server, of(&ClusterRole, Verb::Create, "agent"), role).await;
+    let whole = json!({ "metadata": { "name": "agent" }, "rules": [rule] });
+    make(server, of(&ClusterRole, Verb::Create, "agent"), whole).await;
     let binding = json!({ "metadata": { "name": "agent" },
         "roleRef": { "apiGroup": RBAC, "kind": "ClusterRole", "name": "agent" },
         "subjects": [{ "apiGroup": RBAC, "kind": "User", "name": "ada@example.com" }] });
@@ -250,14 +250,14 @@ async fn next(watcher: &mut AgentWatcher) -> String {
 async fn a_watch_tells_what_changes_then_that_nothing_does_and_ends_with_its_key() {
     let server = scene().await;
     let digest = agent_key(&server).await;
-    let mut watches = Vec::new();
+    let mut all = Vec::new();
     for part in [None, Some(Part::Tokens), Some(Part::Places)] {
         let mut watcher = watch_of(&server, digest, part).await;
         assert_eq!(next(&mut watcher).await, "ADDED c");
         assert_eq!(next(&mut watcher).await, "BOOKMARK false", "{part:?}");
-        watches.push(watcher);
+        all.push(watcher);
     }
-    let [whole, tokens, places] = &mut watches[..] else { unreachable!() };
+    let [whole, tokens, places] = &mut all[..] else { unreachable!() };
     let instance = json!({ "metadata": { "name": "x" }, "spec": { "owner": { "user": "eve" },
         "clusterRef": { "cluster": "c", "namespace": "n" } } });
     make(&server, Permit::for_server(&SpaceInstance, Verb::Create, Some("p-a"), "x"), instance)
@@ -266,7 +266,7 @@ async fn a_watch_tells_what_changes_then_that_nothing_does_and_ends_with_its_key
     assert_eq!(next(places).await, "MODIFIED c");
     assert_eq!(next(tokens).await, "BOOKMARK false", "it is of the other part");
     delete(&server, of(&OwnedAccessKey, Verb::Delete, "agent"), DeleteOptions::default()).await;
-    for watcher in &mut watches {
+    for watcher in &mut all {
         let mut last = String::new();
         while let Some(deliveries) = watcher.next().await {
             last = names(&deliveries).join(",");
@@ -319,8 +319,8 @@ async fn a_change_of_other_rules_makes_nothing_anew() {
         let in_a = |kind: AnyKindRef| Permit::for_server(kind, Verb::Create, Some("p-a"), name);
         let rule = json!({ "verbs": verbs, "apiGroups": [MANAGEMENT_V1.group],
             "resources": [resource] });
-        let role = json!({ "metadata": { "name": name }, "rules": [rule] });
-        make(&server, in_a(&Role), role).await;
+        let whole = json!({ "metadata": { "name": name }, "rules": [rule] });
+        make(&server, in_a(&Role), whole).await;
         let binding = json!({ "metadata": { "name": name },
             "roleRef": { "apiGroup": RBAC, "kind": "Role", "name": name },
             "subjects": [{ "apiGroup": RBAC, "kind": "User", "name": "eve@example.com" }] });
