@@ -114,6 +114,8 @@ pub struct Settings {
     pub max_session: Duration,
     /// How long a shutdown waits for requests in flight.
     pub drain_timeout: Duration,
+    /// Do the audit records of exec and attach have the command?
+    pub audit_exec_commands: bool,
 }
 
 /// Runs an agent until `stop` is ready. `listening` is called with the address once it listens. `first_id` is
@@ -133,8 +135,10 @@ pub async fn run(
     let upstream = upstream::of_file(&settings.upstream).context("--upstream")?;
     let max_offline = i64::try_from(settings.max_offline.as_secs()).unwrap_or(i64::MAX);
     let state = Arc::new(State::new(clock, max_offline));
-    if let Some(heard) = dir.heard(&settings.cluster)? {
-        state.hear(heard.spec, heard.at);
+    if let Some(heard) = dir.heard(&settings.cluster) {
+        // A time that has not come yet would keep the agent going for longer than --max-offline.
+        let at = heard.at.min(state.now());
+        state.hear(heard.spec, at);
     }
     let endpoint = settings.advertise.as_deref().map(Endpoint::parse).transpose();
     let endpoint = endpoint.map_err(|what| anyhow::anyhow!("--advertise: {what}"))?;
@@ -157,7 +161,7 @@ pub async fn run(
         upstream,
         virtual_clusters: VirtualClusters::new(reader),
         max_session: settings.max_session,
-        audit: Audit::new(queue, first_id),
+        audit: Audit::new(queue, first_id, settings.audit_exec_commands),
         metrics: Metrics::default(),
         flow: Flow::new(FlowLimits::of_connections(limits.total)),
         gateway_tokens: GatewayTokens::default(),

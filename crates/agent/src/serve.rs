@@ -69,7 +69,7 @@ impl Agent {
         }
         let (head, body) = request.into_parts();
         let record = Record::new(&self.audit, self.state.clock(), peer.address(), &head);
-        let response = match self.forwarded(peer, &record, head, body).await {
+        let mut response = match self.forwarded(peer, &record, head, body).await {
             Ok((response, goes_on)) => {
                 record.answered(response.status().as_u16(), None, goes_on);
                 response
@@ -85,6 +85,9 @@ impl Agent {
             }
         };
         self.metrics.count_answer(record.verb(), response.status().as_u16());
+        if let Ok(id) = record.id().parse() {
+            response.headers_mut().insert(AUDIT_ID, id);
+        }
         response
     }
 

@@ -12,6 +12,9 @@ use postern_kinds::agent_config::Spec;
 use postern_meta::decode::decode_typed;
 use serde::{Deserialize, Serialize};
 
+/// The file with what was heard last.
+const HEARD: &str = "agentconfig.json";
+
 /// What was heard, and when.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -59,18 +62,23 @@ impl StateDir {
         self.path.join(name)
     }
 
-    /// Returns what was heard last, for this cluster; `None` where nothing is kept.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub(crate) fn heard(&self, cluster: &str) -> anyhow::Result<Option<Heard>> {
-        let path = self.path.join("agentconfig.json");
-        let Some(text) = read_if_there(&path)? else { return Ok(None) };
-        let heard: Heard = decode_typed(&text).map_err(|error| {
-            anyhow::anyhow!("{} is damaged ({error}): remove it", path.display())
-        })?;
+    /// Returns what was heard last, for this cluster; `None` where nothing is kept. What cannot be used is as if it
+    /// were not there: the agent refuses everything until it hears the central server, and then replaces it.
+    pub(crate) fn heard(&self, cluster: &str) -> Option<Heard> {
+        let path = self.path.join(HEARD);
+        let read = read_if_there(&path).and_then(|text| {
+            let decode = |text: Vec<u8>| decode_typed::<Heard>(&text);
+            text.map(decode).transpose().map_err(|error| anyhow::anyhow!("it is damaged: {error}"))
+        });
+        let heard = read.unwrap_or_else(|error| {
+            tracing::error!(
+                file = %path.display(),
+                "what was heard last cannot be used, and is left out until the central server is heard: {error:#}"
+            );
+            None
+        });
         // The directory of another cluster's agent says nothing about this one.
-        Ok(Some(heard).filter(|heard| heard.spec.cluster.name == cluster))
+        heard.filter(|heard| heard.spec.cluster.name == cluster)
     }
 
     /// Keeps what was heard.
@@ -79,7 +87,7 @@ impl StateDir {
     /// When it cannot be written; what was kept before stays.
     pub(crate) fn keep(&self, heard: &Heard) -> anyhow::Result<()> {
         let text = serde_json::to_vec(heard)?;
-        self.write("agentconfig.json", &text)
+        self.write(HEARD, &text)
     }
 
     /// Returns a file's text; `None` where there is no such file.
@@ -158,15 +166,15 @@ mod tests {
         let cluster = ClusterId { name: "east".to_owned(), uid: "u1".to_owned() };
         let heard = || Heard { at: 5, spec: Spec { cluster: cluster.clone(), ..Spec::default() } };
         let dir = StateDir::open(&path).unwrap();
-        assert_eq!(dir.heard("east").unwrap(), None);
+        assert_eq!(dir.heard("east"), None);
         dir.keep(&Heard { at: 4, ..heard() }).unwrap();
         dir.keep(&heard()).unwrap();
         let refused = StateDir::open(&path).unwrap_err().to_string();
         assert!(refused.contains("another agent") && refused.contains("--state-dir"), "{refused}");
         drop(dir);
         let again = StateDir::open(&path).unwrap();
-        assert_eq!(again.heard("east").unwrap(), Some(heard()));
-        assert_eq!(again.heard("west").unwrap(), None);
+        assert_eq!(again.heard("east"), Some(heard()));
+        assert_eq!(again.heard("west"), None);
         let file = path.join("agentconfig.json");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
@@ -175,6 +183,32 @@ mod tests {
         std::os::unix::fs::symlink(&elsewhere, path.join("agentconfig.json.unfinished")).unwrap();
         again.write("agentconfig.json", b"{").unwrap();
         assert_eq!(read_given(&elsewhere).unwrap(), b"kept", "a link is not followed");
-        assert!(again.heard("east").unwrap_err().to_string().contains("damaged"));
+    }
+
+    #[test]
+    fn what_is_damaged_is_as_if_it_were_not_there_and_is_replaced() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = StateDir::open(home.path()).unwrap();
+        let cluster = ClusterId { name: "east".to_owned(), uid: "u1".to_owned() };
+        let heard = || Heard { at: 5, spec: Spec { cluster: cluster.clone(), ..Spec::default() } };
+        let whole = serde_json::to_vec(&heard()).unwrap();
+        let damaged: [&[u8]; 7] = [
+            b"",
+            b"{",
+            b"\xff\xfe\0",
+            b"null",
+            br#"{"at":5}"#,
+            br#"{"at":"5","spec":{"cluster":{"name":"east"}}}"#,
+            &whole[..whole.len() / 2],
+        ];
+        for text in damaged {
+            dir.write("agentconfig.json", text).unwrap();
+            assert_eq!(dir.heard("east"), None, "{}", String::from_utf8_lossy(text));
+            dir.keep(&heard()).unwrap();
+            assert_eq!(dir.heard("east"), Some(heard()));
+        }
+        fs::remove_file(home.path().join("agentconfig.json")).unwrap();
+        fs::create_dir(home.path().join("agentconfig.json")).unwrap();
+        assert_eq!(dir.heard("east"), None, "what cannot be read");
     }
 }

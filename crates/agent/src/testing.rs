@@ -145,7 +145,7 @@ impl Scene {
             virtual_clusters: VirtualClusters::new(reader),
             max_session: Duration::from_mins(1),
             metrics: Metrics::default(),
-            audit: Audit::new(queue, 1),
+            audit: Audit::new(queue, 1, true),
             flow: Flow::new(FlowLimits { requests: 2, long_requests: 1 }),
             gateway_tokens: GatewayTokens::default(),
             connections: ConnectionTable::new(ConnectionLimits::of_descriptors(16)),

@@ -7,7 +7,8 @@
 //! about access in Postern is taken here.
 //!
 //! A request to a cluster is read by [`gateway_path`] and [`kube_request`]; [`policy::target`] decides
-//! about it, at the central server and at an agent alike.
+//! about it, at the central server and at an agent alike. What audit records have of its query is in
+//! [`exec_command`].
 //!
 //! A policy is made of roles and bindings (`rbac`), of what everyone has without a role (`own`), of who
 //! owns which objects (`owners`), and of which namespaces belong to which [`projects`]. A key with a
@@ -19,6 +20,7 @@ pub mod attributes;
 pub mod bearer;
 pub mod digest;
 pub mod endpoint_token;
+pub mod exec_command;
 pub mod explanation;
 pub mod forbidden;
 pub mod gateway_path;

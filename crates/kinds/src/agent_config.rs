@@ -1,6 +1,9 @@
 //! `AgentConfig`: what the agent of a connected cluster decides from (decision 6). It is made when it is asked
 //! for at `clusters/NAME/agentconfig`, and never stored here; the agent keeps the last one it got.
 //!
+//! It has two parts, which can be had apart: what tokens are verified by, which depends on nothing else and reaches
+//! an agent at once, and who may use what, which takes longer where there is much of it.
+//!
 //! It has public keys and names, and no credential.
 
 use crate::prelude::*;
@@ -10,6 +13,32 @@ pub struct AgentConfig;
 
 /// The fields next to `metadata`.
 pub type Fields = crate::Fields<Spec, NoStatus>;
+
+/// A part of what an agent decides from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// By what tokens are verified: the issuer, audiences, keys and revocations, and what else the central server
+    /// has decided about them.
+    Tokens,
+    /// What is on the cluster, and who may use it.
+    Places,
+}
+
+impl Part {
+    /// The parameter that asks for one part.
+    pub const PARAMETER: &str = "part";
+
+    /// All parts.
+    pub const ALL: [Self; 2] = [Self::Tokens, Self::Places];
+
+    /// Returns its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tokens => "tokens",
+            Self::Places => "places",
+        }
+    }
+}
 
 /// Everything that an agent needs to decide without asking.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -42,6 +71,9 @@ pub struct Spec {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub forward_groups: Vec<String>,
+    /// Which part this is, `tokens` or `places`; empty where it is the whole.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub part: String,
 }
 
 /// A cluster.

@@ -39,7 +39,17 @@ const ACTIONS: &[Action] = &[
         handler: Handler::Server(ServerAction::AgentConfig),
         request: None,
         response: Response::Object(&AgentConfig),
-        description: "Returns what the agent of the cluster decides from.",
+        description: "Returns what the agent of the cluster decides from; with watch=true, what it decides from as it \
+                      changes.",
+    },
+    Action {
+        subresource: "agentconfig",
+        verb: Verb::Watch,
+        right: ActionRight::OnSubresource,
+        handler: Handler::Server(ServerAction::AgentConfig),
+        request: None,
+        response: Response::Object(&AgentConfig),
+        description: "Follows what the agent of the cluster decides from.",
     },
     Action {
         subresource: "auditevents",

@@ -110,6 +110,16 @@ pub(crate) struct Agent {
     #[arg(long, env = "POSTERN_AGENT_DRAIN_TIMEOUT", value_name = "DURATION")]
     drain_timeout: Option<String>,
 
+    /// Whether the audit records of exec and attach have the command: its words, up to 2 KiB of them
+    #[arg(
+        long,
+        env = "POSTERN_AGENT_AUDIT_EXEC_COMMANDS",
+        value_name = "BOOL",
+        default_value_t = true,
+        action = clap::ArgAction::Set
+    )]
+    audit_exec_commands: bool,
+
     /// What is logged, as a filter: error, warn, info, debug, trace, or such for one module
     #[arg(long, env = "POSTERN_AGENT_LOG", value_name = "FILTER", default_value = "info")]
     log: String,
@@ -147,6 +157,7 @@ impl Agent {
             listen: self.listen,
             metrics_listen: self.metrics_listen,
             state_dir: self.state_dir,
+            audit_exec_commands: self.audit_exec_commands,
             advertise: self.advertise,
             advertised_ca: match self.advertise_ca_file {
                 Some(file) => AdvertisedCa::File(file),

@@ -123,7 +123,7 @@ fn agent_role() -> DefaultRole {
     DefaultRole {
         name: "platform-agent",
         rules: json!([
-            rule(ours, &["clusters/agentconfig"], &["get"]),
+            rule(ours, &["clusters/agentconfig"], &["get", "watch"]),
             // For its direct endpoint, an annotation.
             rule(ours, &["clusters"], &["get", "patch"]),
             // For its condition.

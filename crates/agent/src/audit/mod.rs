@@ -43,6 +43,8 @@ pub(crate) struct Audit {
     /// The first id. Those that follow it are of no other run.
     first_id: u128,
     next: AtomicU64,
+    /// Do records have the commands of exec and attach?
+    has_commands: bool,
     failures: Mutex<Failures>,
     lost: Arc<Lost>,
 }
@@ -55,15 +57,23 @@ struct Failures {
 }
 
 impl Audit {
-    /// Returns a log that keeps its records in a queue. Ids count up from the first, which is random.
-    pub(crate) fn new(queue: Queue, first_id: u128) -> Arc<Self> {
+    /// Returns a log that keeps its records in a queue. Ids count up from the first, which is random. With
+    /// `has_commands`, its records have the commands of exec and attach.
+    pub(crate) fn new(queue: Queue, first_id: u128, has_commands: bool) -> Arc<Self> {
         Arc::new(Self {
             queue,
             first_id,
             next: AtomicU64::new(0),
+            has_commands,
             failures: Mutex::default(),
             lost: Arc::default(),
         })
+    }
+
+    /// Sets whether records have the commands of exec and attach.
+    #[cfg(test)]
+    pub(crate) fn set_has_commands(&mut self, has_commands: bool) {
+        self.has_commands = has_commands;
     }
 
     /// Returns how many records are missing since the start.

@@ -9,6 +9,7 @@ use http::request::Parts;
 use parking_lot::Mutex;
 use postern_auth::attributes::Attributes;
 use postern_auth::endpoint_token::VerifiedToken;
+use postern_auth::exec_command::{ExecCommand, MAX_COMMAND_BYTES, exec_command};
 use postern_auth::identity::Identity;
 use postern_auth::kube_request::KubeRequest;
 use postern_kinds::access_key;
@@ -17,6 +18,7 @@ use postern_kinds::audit_event_list::{
 };
 use postern_meta::status::{ApiError, Reason};
 use postern_meta::time::MicroTimestamp;
+use uuid::Uuid;
 
 use super::Audit;
 use crate::state::Clock;
@@ -36,10 +38,16 @@ const LEFT_OUT: &str = "(left-out)";
 const ACCESS_KEY: &str = "platform.sh/access-key";
 const TOKEN_ID: &str = "platform.sh/token-id";
 
-/// The annotation with the id that the client gives a request: that of the gateway's record, say.
+/// The annotation with the id that the client gives a request, where it is no UUID: a UUID is the id of the records.
 const CLIENT_ID: &str = "platform.sh/client-audit-id";
 
 const DECISION: &str = "authorization.k8s.io/decision";
+
+/// The annotation with the command of exec and attach, a JSON array of its words; and the one that says that the
+/// command is longer.
+const EXEC_COMMAND: &str = "platform.sh/exec-command";
+const EXEC_COMMAND_CUT: &str = "platform.sh/exec-command-cut";
+
 /// The annotation of a request that was allowed, and whose right ended before its answer.
 const ENDED: &str = "platform.sh/ended-by";
 
@@ -66,10 +74,12 @@ struct Inner {
 impl Record {
     /// Returns the record of a request that has just arrived.
     pub(crate) fn new(audit: &Arc<Audit>, clock: &Clock, from: IpAddr, head: &Parts) -> Arc<Self> {
-        let id = audit.next_id();
         let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
-        let client_id = header("audit-id").filter(|id| id.len() <= MAX_ID_BYTES);
+        let sent = header("audit-id");
+        let own = sent.and_then(|id| Uuid::try_parse(id).ok());
+        let client_id = sent.filter(|id| own.is_none() && id.len() <= MAX_ID_BYTES);
         let client_id = client_id.map(|id| (CLIENT_ID.to_owned(), clean(id, MAX_ID_BYTES)));
+        let id = own.map_or_else(|| audit.next_id(), |id| id.to_string());
         let event = AuditEvent {
             level: "Metadata".to_owned(),
             audit_id: id.clone(),
@@ -85,7 +95,7 @@ impl Record {
         Arc::new(Self { audit: audit.clone(), clock: clock.clone(), id, inner })
     }
 
-    /// Returns its id.
+    /// Returns its id: the client's own, when it is a UUID, and else a new one.
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
@@ -119,6 +129,11 @@ impl Record {
         inner.verb = Some(kube.verb());
         kube.verb().clone_into(&mut inner.event.verb);
         inner.event.object_ref = object_of(kube);
+        if self.audit.has_commands
+            && let Some(command) = exec_command(kube)
+        {
+            inner.event.annotations.extend(annotations_of(&command));
+        }
     }
 
     /// Sets that it was allowed; for a change, it is recorded first that it was asked for.
@@ -220,6 +235,14 @@ fn object_of(kube: &KubeRequest) -> Option<AuditObjectReference> {
         api_version: text(kube.version()),
         subresource: text(subresource),
     })
+}
+
+/// Returns the annotations with a command.
+fn annotations_of(command: &ExecCommand) -> impl Iterator<Item = (String, String)> {
+    let words: Vec<_> = command.words.iter().map(|word| clean(word, MAX_COMMAND_BYTES)).collect();
+    let text = serde_json::Value::from(words).to_string();
+    let cut = command.is_cut.then(|| (EXEC_COMMAND_CUT.to_owned(), "true".to_owned()));
+    [(EXEC_COMMAND.to_owned(), text)].into_iter().chain(cut)
 }
 
 /// The methods that are recorded by their names.

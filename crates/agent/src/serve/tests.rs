@@ -1,5 +1,6 @@
 //! Requests to an agent, with a JWT each, and what they are answered with.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -152,6 +153,82 @@ async fn each_request_is_recorded_and_a_change_before_it_is_made() {
     assert_eq!(records[0].audit_id, received.audit_id);
     assert_eq!(records[1].annotations["authorization.k8s.io/decision"], "allow");
     assert_eq!(records[2].annotations["authorization.k8s.io/decision"], "forbid");
+}
+
+#[tokio::test]
+async fn the_id_of_the_client_is_that_of_the_records_when_it_is_a_uuid() {
+    const UUID: &str = "5f3c2c1e-8c61-4b6e-9d2f-0a4b8f2f7c11";
+    let scene = Scene::new().await;
+    let mut client = scene.client().await;
+    let mut ids = Vec::new();
+    for (path, sent, is_its) in [
+        (POD, UUID, true),
+        (POD, "5F3C2C1E8C614B6E9D2F0A4B8F2F7C11", true),
+        (POD, "not-a-uuid", false),
+        // The agent's own answer, too.
+        ("/nothing", UUID, true),
+    ] {
+        let mut request = scene.request("GET", path);
+        request.headers_mut().insert("audit-id", sent.parse().unwrap());
+        let answer = client.send_request(request).await.unwrap();
+        let id = answer.headers()["audit-id"].to_str().unwrap().to_owned();
+        assert_eq!(id == UUID, is_its, "{path} {sent}");
+        ids.push((id, (!is_its).then(|| sent.to_owned())));
+        read(answer).await;
+    }
+    drop(client);
+    let of = |record: AuditEvent| {
+        (record.audit_id, record.annotations.get("platform.sh/client-audit-id").cloned())
+    };
+    let mut found: Vec<_> = scene.records().await.into_iter().map(of).collect();
+    found.sort();
+    ids.sort();
+    assert_eq!(found, ids);
+}
+
+#[tokio::test]
+async fn the_command_of_exec_is_recorded_unless_that_is_turned_off() {
+    for is_on in [true, false] {
+        let mut scene = Scene::new().await;
+        let agent = Arc::get_mut(&mut scene.agent).unwrap();
+        Arc::get_mut(&mut agent.audit).unwrap().set_has_commands(is_on);
+        let mut client = scene.client().await;
+        let (long, mut eve) = ("a".repeat(3000), claims());
+        "eve".clone_into(&mut eve.sub);
+        let secret = format!("{POD}/exec?command=pst_secret&command=x");
+        let queries = [
+            scene.request("GET", &format!("{POD}/exec?command=sh&stdin=true&command=-c&z=hidden")),
+            scene.request("POST", &format!("{POD}/attach?command={long}")),
+            scene.request_of(&eve, "POST", &format!("{POD}/exec?command=refused")),
+            scene.request("POST", &secret),
+            scene.request("GET", &format!("{POD}/log?command=none")),
+        ];
+        for request in queries {
+            read(client.send_request(request).await.unwrap()).await;
+        }
+        drop(client);
+        let records = scene.records().await;
+        let of = |record: &AuditEvent| {
+            ["platform.sh/exec-command", "platform.sh/exec-command-cut"]
+                .map(|name| record.annotations.get(name).cloned().unwrap_or_default())
+        };
+        let ends = records.iter().filter(|record| record.stage == "ResponseComplete");
+        let mut found: Vec<_> = ends.map(of).collect();
+        found.sort();
+        let cut = format!(r#"["{}"]"#, "a".repeat(2048));
+        let mut want = [
+            ["", ""],
+            [r#"["(left-out)","x"]"#, ""],
+            [&cut, "true"],
+            [r#"["refused"]"#, ""],
+            [r#"["sh","-c"]"#, ""],
+        ];
+        if !is_on {
+            want = [["", ""]; 5];
+        }
+        assert_eq!(found, want);
+        assert!(records.iter().all(|record| !format!("{record:?}").contains("hidden")));
+    }
 }
 
 #[tokio::test]

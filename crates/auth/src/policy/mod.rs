@@ -27,11 +27,13 @@ mod explain;
 mod readable;
 mod rules_of;
 pub mod target;
+pub(crate) mod using;
 mod who_can;
 
 pub use covers::{MAX_COMBINATIONS, NotCovered};
 pub use readable::{DelegatedOwners, Readable};
 pub use rules_of::RulesOf;
+pub use using::UseChange;
 pub use who_can::{Grantee, WhoCan};
 
 /// The result of a decision.
@@ -90,6 +92,7 @@ impl Policy {
             }
         }
         policy.owners = Owners::of_all(owned);
+        policy.index.use_changes.clear();
         policy
     }
 
@@ -98,6 +101,7 @@ impl Policy {
     #[must_use]
     pub fn with(&self, changes: &[NamedChange<'_>]) -> Self {
         let mut next = self.clone();
+        next.index.use_changes.clear();
         for (namespace, name, change) in changes {
             next.apply(*namespace, name, change.clone());
         }
@@ -110,9 +114,14 @@ impl Policy {
         match change {
             PolicyChange::Role(rules) => self.index.set_role(&key(), rules),
             PolicyChange::Binding(facts) => self.index.set_binding(&key(), facts),
-            PolicyChange::Namespace(project) => self.projects.set(name, project.as_deref()),
+            PolicyChange::Namespace(project) => {
+                self.index.use_changes.note_namespace(name);
+                self.projects.set(name, project.as_deref());
+            }
             PolicyChange::Owner(kind, uid) => {
-                self.owners.set(kind, namespace.unwrap_or_default(), name, uid.as_deref());
+                let namespace = namespace.unwrap_or_default();
+                self.index.use_changes.note_owner(kind.group, kind.resource, namespace, name);
+                self.owners.set(kind, namespace, name, uid.as_deref());
             }
         }
     }

@@ -11,6 +11,7 @@ use super::role::{PolicyKey, Role};
 use super::role_finder::RoleFinder;
 use super::rule::ResourceQuery;
 use crate::identity::Identity;
+use crate::policy::using::UseChanges;
 use crate::shared_map::SharedMap;
 
 /// So many roles and subjects are looked at before a decision is made subject by subject instead.
@@ -35,6 +36,8 @@ pub(crate) struct Index {
     groups: SharedMap<Arc<str>, Arc<Holdings>>,
     /// By the uid of a user or team.
     principals: SharedMap<Arc<str>, Arc<Holdings>>,
+    /// What the last change concerns.
+    pub(crate) use_changes: UseChanges,
 }
 
 impl Index {
@@ -129,10 +132,12 @@ impl Index {
     }
 
     fn attach(&mut self, binding: &PolicyKey, facts: &BindingFacts, role: &Arc<Role>) {
+        self.use_changes.note_role(binding.namespace.as_ref(), role);
         self.each_holdings(facts, |holdings| holdings.add(role, binding));
     }
 
     fn detach(&mut self, binding: &PolicyKey, facts: &BindingFacts, role: &Role) {
+        self.use_changes.note_role(binding.namespace.as_ref(), role);
         self.each_holdings(facts, |holdings| holdings.remove(role, binding));
     }
 
@@ -217,6 +222,23 @@ impl Index {
             }
         }
         Some(false)
+    }
+
+    /// Returns the subjects of every binding by which a role allows this.
+    pub(crate) fn subjects_who_may(
+        &self,
+        query: &ResourceQuery<'_>,
+        namespace: &str,
+    ) -> Vec<&BoundSubject> {
+        let mut subjects = Vec::new();
+        let there = Some(namespace).filter(|namespace| !namespace.is_empty());
+        for role in self.finder.find(query, namespace).filter(|role| role.allows(query)) {
+            let Some(naming) = self.bindings_of.get(&role.key) else { continue };
+            let bindings = [Some(""), there].into_iter().flatten().filter_map(|of| naming.get(of));
+            let facts = bindings.flat_map(|there| there.values());
+            subjects.extend(facts.flat_map(|facts| &facts.subjects));
+        }
+        subjects
     }
 
     /// Returns the subjects of a binding.

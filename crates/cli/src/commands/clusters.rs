@@ -189,6 +189,7 @@ fn key(cluster: &Object) -> Result<Object, CliError> {
     };
     let rules = vec![
         rule(&["get", "patch"], &["clusters", "clusters/agentconfig", "clusters/status"]),
+        rule(&["watch"], &["clusters/agentconfig"]),
         rule(&["create"], &["clusters/auditevents"]),
     ];
     let spec = owned_access_key::Spec {

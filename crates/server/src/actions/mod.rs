@@ -2,7 +2,6 @@
 //! of their tables of actions. The tables are with the kinds. The server's own actions are matched
 //! here one by one, so that an action without a handler does not compile.
 
-mod agent_config;
 mod endpoint_tokens;
 mod migrate;
 mod object;
@@ -12,7 +11,6 @@ mod selves;
 mod who_can;
 
 use postern_kinds::action::{Action, Handler, ServerAction};
-use postern_kinds::agent_config::AgentConfig;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::principal::AccessChange;
 use postern_kinds::{AnyKind, Owner};
@@ -29,8 +27,6 @@ use crate::stages::authorize::Permit;
 pub(crate) enum ActionOutput {
     /// One object of a kind.
     Object(&'static dyn AnyKind, EncodedObject),
-    /// One object of a kind, and the hash of what it is made of: for an `ETag`.
-    Tagged(&'static dyn AnyKind, EncodedObject, String),
     /// A list of objects of a kind.
     List(&'static dyn AnyKind, ObjectPage),
 }
@@ -54,10 +50,6 @@ pub(crate) async fn run(
         }
         Handler::Server(ServerAction::IssueEndpointToken) => {
             endpoint_tokens::issue(registry, permit, body, writing).await.map(same)
-        }
-        Handler::Server(ServerAction::AgentConfig) => {
-            let (config, hash) = agent_config::config(registry, permit).await?;
-            Ok(ActionOutput::Tagged(&AgentConfig, config, hash))
         }
         Handler::Server(ServerAction::AccessKeysOfOwner) => {
             let keys = registry.access_keys_of(permit, owner_of(permit), list).await?;
@@ -87,8 +79,10 @@ pub(crate) async fn run(
         Handler::Object(handle) => {
             object::act(registry, permit, action, handle, body, writing).await
         }
-        // The pipeline serves the status subresource as it serves the object itself, and has the audit log.
-        Handler::Status | Handler::Server(ServerAction::ReportAuditEvents) => {
+        // The pipeline serves the status subresource as it serves the object itself, has the audit log, and sends
+        // what agents decide from as it changes.
+        Handler::Status
+        | Handler::Server(ServerAction::ReportAuditEvents | ServerAction::AgentConfig) => {
             Err(ApiError::resource_not_served())
         }
     }

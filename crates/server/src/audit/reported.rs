@@ -194,8 +194,9 @@ impl Audit {
     ) -> Result<Vec<ReportedLine>, FieldError> {
         let received = self.source.now_micro();
         let lines = events.into_iter().enumerate().map(|(index, event)| {
-            let id = (cluster, &event.audit_id, &event.stage);
-            let hash = self.reported.state.hash_one(id);
+            // The whole record: its id can be the client's, who may give two requests the same one.
+            let text = serde_json::to_vec(&event).unwrap_or_default();
+            let hash = self.reported.state.hash_one((cluster, text));
             line_of(cluster, agent, received, event)
                 .map(|line| ReportedLine { hash, line })
                 .map_err(|(field, detail)| {
@@ -375,6 +376,28 @@ mod tests {
             stage_timestamp: at,
             ..AuditEvent::default()
         }
+    }
+
+    #[tokio::test]
+    async fn a_repeated_record_is_written_once_and_another_request_of_the_same_id_is_not_left_out()
+    {
+        let dir = tempfile::TempDir::new().unwrap();
+        let settings = AuditSettings {
+            log: AuditLog::File(dir.path().join("audit.log")),
+            policy_file: None,
+            max_file_bytes: 1_000_000,
+            max_files_aside: 1,
+            before_answer: false,
+        };
+        let audit = Audit::open(settings, Arc::new(System::default())).unwrap();
+        let hidden = AuditEvent { verb: "delete".to_owned(), ..event() };
+        for sent in [event(), hidden, event()] {
+            let reporting = audit.begin_report("east").unwrap();
+            let lines = audit.reported_lines("east", "agent:east", vec![sent]).unwrap();
+            audit.report(&reporting, lines).await.unwrap();
+        }
+        audit.close().await;
+        assert_eq!(audit.counts().events, 2);
     }
 
     #[test]

@@ -534,6 +534,16 @@ impl Cache {
         self.tokens.keys()
     }
 
+    /// Returns the version of the keys that sign endpoint tokens, and of whose tokens count no more.
+    pub(crate) fn tokens_version(&self) -> u64 {
+        *self.tokens.subscribe().borrow()
+    }
+
+    /// Returns a subscription to that version.
+    pub(crate) fn subscribe_to_tokens(&self) -> watch::Receiver<u64> {
+        self.tokens.subscribe()
+    }
+
     /// Returns whose endpoint tokens count no more: for a uid, the revision from which on they must be.
     pub(crate) fn revocations(&self) -> Vec<(String, u64)> {
         self.tokens.revocations()

@@ -12,6 +12,7 @@ use postern_meta::decode;
 use postern_meta::time::Timestamp;
 use postern_store::{Event, Position};
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 use crate::signing_keys::SigningKeys;
 use crate::storage_key;
@@ -82,6 +83,8 @@ pub(super) struct TokenState {
     /// Those of the records of issued tokens that are of an impersonation.
     impersonations: RwLock<BTreeMap<Arc<str>, NotedImpersonation>>,
     revocations: RwLock<Revocations>,
+    /// It grows with each change of the keys and the revocations.
+    version: watch::Sender<u64>,
 }
 
 /// The revocations, by record and by uid.
@@ -167,9 +170,11 @@ impl TokenState {
                 self.impersonations.write().insert(change.key.clone(), noted.clone());
             }
             self.issued.write().insert(change.key.clone(), (change.position, record));
+            return;
         } else {
             self.revocations.write().apply(change);
         }
+        self.version.send_modify(|version| *version += 1);
     }
 
     /// Replaces everything.
@@ -181,6 +186,12 @@ impl TokenState {
         for value in values {
             self.apply(value);
         }
+        self.version.send_modify(|version| *version += 1);
+    }
+
+    /// Returns a subscription to the version of the keys and the revocations.
+    pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
     }
 
     /// Returns the keys that sign.

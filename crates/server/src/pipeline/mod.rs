@@ -3,6 +3,7 @@
 //! The few paths that need no credential (health, version, public keys) are served before the first stage. What
 //! each verb does is in [`verbs`]; what every request works with is the [`Server`].
 
+mod agent_config;
 mod audit_events;
 mod client;
 mod gateway;

@@ -16,10 +16,9 @@ use postern_meta::patch::{
 };
 use postern_meta::status::{ApiError, Status};
 
-use super::{Outcome, Server, audit_events};
+use super::{Outcome, Server, agent_config, audit_events};
 use crate::actions::{self, ActionOutput};
 use crate::endpoints::openapi::v3::SERVED_PATCHES;
-use crate::endpoints::tagged;
 use crate::operations::{self, Applied};
 use crate::stages::admit::{Part, Writing};
 use crate::stages::authorize::Permit;
@@ -50,6 +49,9 @@ pub(super) async fn serve(
     body: ReceivedBody,
 ) -> Result<Outcome, ApiError> {
     if let Some(action) = permit.target().action {
+        if matches!(action.handler, Handler::Server(ServerAction::AgentConfig)) {
+            return Box::pin(agent_config::serve(server, parsed, permit)).await.map(Outcome::from);
+        }
         return Box::pin(act(server, parsed, permit, action, body)).await;
     }
     // The futures of writes are boxed. Otherwise the future of a read would have room for them, and
@@ -183,10 +185,6 @@ async fn act(
         ActionOutput::List(kind, page) => {
             let large = large_work(server, permit);
             respond::list(kind, page, negotiated, large).map(Outcome::from)
-        }
-        ActionOutput::Tagged(kind, object, hash) => {
-            let response = respond::object(kind, StatusCode::OK, object, negotiated)?;
-            Ok(tagged(parsed, response, &hash).into())
         }
         ActionOutput::Object(kind, object) => {
             let is_post = action.verb == Verb::Create;

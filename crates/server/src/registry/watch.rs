@@ -254,7 +254,7 @@ impl Registry {
         }
     }
 
-    fn timeout_of(&self, options: &ListOptions) -> Duration {
+    pub(super) fn timeout_of(&self, options: &ListOptions) -> Duration {
         let seconds = options.timeout_seconds.filter(|seconds| *seconds > 0).unwrap_or_else(|| {
             // At random, so that watches that started together do not end together.
             SHORTEST_DEFAULT_TIMEOUT_SECONDS
@@ -265,7 +265,7 @@ impl Registry {
 }
 
 /// Returns a number below another one, at random.
-fn random_below(source: &dyn Source, bound: u64) -> u64 {
+pub(super) fn random_below(source: &dyn Source, bound: u64) -> u64 {
     let mut random = [0; 8];
     source.fill(&mut random);
     u64::from_le_bytes(random) % bound.max(1)

@@ -390,7 +390,7 @@ fn resource_target(
         return Ok(Target::Nothing);
     }
     if !subresource.is_empty() {
-        return subresource_target(method, kind, namespace, name, subresource);
+        return subresource_target(method, kind, namespace, name, subresource, query);
     }
     let verb = verb_of(kind, method, name.is_some(), query)?;
     // What writes to a collection names the namespace; reads may be of all of them.
@@ -414,12 +414,15 @@ fn subresource_target(
     namespace: Option<&str>,
     name: Option<&str>,
     subresource: &str,
+    query: &Query,
 ) -> Result<Target, ApiError> {
     let info = kind.info();
     if !info.subresources().any(|known| known == subresource) {
         return Ok(Target::Nothing);
     }
+    let can_be_watched = info.action(subresource, Verb::Watch).is_some();
     let verb = match *method {
+        Method::GET if can_be_watched && query.flag("watch")?.unwrap_or(false) => Verb::Watch,
         Method::GET | Method::HEAD => Verb::Get,
         Method::POST => Verb::Create,
         Method::PUT => Verb::Update,
@@ -523,6 +526,10 @@ mod tests {
             ("DELETE", "/namespaces/a/sharedsecrets", "deletecollection sharedsecrets a -"),
             ("GET", "/users/admin", "get users - admin"),
             ("GET", "/users/ada/accesskeys", "get users - ada"),
+            ("GET", "/users/ada/accesskeys?watch=1", "get users - ada"),
+            ("GET", "/clusters/east/agentconfig", "get clusters - east"),
+            ("GET", "/clusters/east/agentconfig?watch=1", "watch clusters - east"),
+            ("HEAD", "/clusters/east/agentconfig?watch=1", "get clusters - east"),
             ("POST", "/users/ada/accesskeys", "405"),
             ("GET", "/users/ada/secrets", "nothing"),
             ("GET", "/selves/me", "get selves - me"),

@@ -11,6 +11,7 @@ use postern_auth::kube_request::KubeRequest;
 use postern_kinds::AnyKind;
 use postern_meta::decode::Format;
 use postern_meta::status::{ApiError, Status};
+use postern_meta::time::Timestamp;
 use postern_proxy::ProxyBody;
 
 use super::body::{Body, Guards, ProxiedBody};
@@ -134,10 +135,36 @@ pub(crate) fn note_gzip(response: &mut Response<Body>) {
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
 }
 
+/// What a watch sends, step by step.
+pub(crate) trait Deliveries: Send + 'static {
+    /// Returns the kind that is watched.
+    fn kind(&self) -> &'static dyn AnyKind;
+
+    /// Returns the time.
+    fn now(&self) -> Timestamp;
+
+    /// Returns what comes next, at least one delivery; `None` when the watch has ended.
+    fn next(&mut self) -> impl Future<Output = Option<Vec<Delivery>>> + Send;
+}
+
+impl Deliveries for Watcher {
+    fn kind(&self) -> &'static dyn AnyKind {
+        Self::kind(self)
+    }
+
+    fn now(&self) -> Timestamp {
+        Self::now(self)
+    }
+
+    fn next(&mut self) -> impl Future<Output = Option<Vec<Delivery>>> + Send {
+        Self::next(self)
+    }
+}
+
 /// Returns the response of a watch: a stream of events, one line each, that ends with the watch; or, with a
 /// handshake, a WebSocket with a message for each.
 pub(crate) fn watch(
-    watcher: Watcher,
+    watcher: impl Deliveries,
     permit: WatchPermit,
     meter: WatchMeter,
     negotiated: Negotiated,

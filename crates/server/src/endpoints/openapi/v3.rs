@@ -294,8 +294,10 @@ fn operation(kind: &dyn AnyKind, verb: Verb) -> Value {
 
 /// Returns the operations of one subresource, from the kind's table of actions.
 fn action_operations(kind: &dyn AnyKind, subresource: &str) -> Map<String, Value> {
-    let actions = kind.info().actions.iter().filter(|action| action.subresource == subresource);
+    // A watch is a parameter of the GET.
+    let actions = kind.info().actions.iter().filter(|action| action.verb != Verb::Watch);
     actions
+        .filter(|action| action.subresource == subresource)
         .map(|action| (method_of(action.verb).to_owned(), action_operation(kind, action)))
         .collect()
 }

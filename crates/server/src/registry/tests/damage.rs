@@ -65,19 +65,15 @@ async fn a_damaged_instance_keeps_no_agent_and_no_token_from_the_others() {
         make_instance(&fixture, "p-a", name, name).await.unwrap();
     }
     fixture.damage(&VirtualClusterInstance, Some("p-a"), "bad").await;
-    let action = Cluster.info().action("agentconfig", Verb::Get).unwrap();
-    let permit = Permit::for_server(&Cluster, Verb::Get, None, "c");
-    let (list, writing) = (ListOptions::default(), Writing::by_server());
-    let output =
-        actions::run(&fixture.registry, &permit, action, None, &list, &writing).await.unwrap();
-    let actions::ActionOutput::Tagged(_, config, _) = output else { panic!("another output") };
-    let config = decoded(&config).unwrap().into_value();
+    let config = fixture.registry.agent_config("c", None).await.unwrap();
+    let config = config.object.decode().unwrap().into_value();
     let instances = config["spec"]["instances"].as_array().unwrap();
     let names: Vec<_> = instances.iter().map(|one| &one["name"]).collect();
     assert_eq!(names, ["good"]);
 
     let digest = fixture.key_of("laptop", "ada", json!({})).await;
     let cache = fixture.registry.cache();
+    let (list, writing) = (ListOptions::default(), Writing::by_server());
     let identity = {
         let now = fixture.clock.now().unix_seconds();
         cache.principals().identify(&digest, now, &cache.policy()).unwrap().identity.clone()

@@ -1,0 +1,283 @@
+//! Who holds `use` on clusters and instances, found without a look at every binding; and which of these objects a
+//! change of the policy can concern in that.
+//!
+//! It serves the configurations of agents: each has who holds `use` on some thousands of objects, and must not be
+//! made anew because somebody shares a secret.
+
+use std::sync::Arc;
+
+use postern_kinds::MANAGEMENT_V1;
+use postern_kinds::rbac::BoundSubject;
+
+use super::Policy;
+use super::who_can::WhoCan;
+use crate::attributes::Attributes;
+use crate::identity::{AUTHENTICATED_GROUP, Identity, MASTERS_GROUP};
+use crate::own;
+use crate::rbac::role::Role;
+use crate::rbac::rule::{ResourceQuery, Rule};
+
+/// The verb that lets somebody in.
+const USE: &str = "use";
+
+/// What can be used, of our own group.
+const USABLE: [&str; 3] = ["clusters", "virtualclusterinstances", "spaceinstances"];
+
+/// Parts of a change that are told apart. One with more concerns everything.
+const MAX_PARTS: usize = 256;
+
+/// What a change of the policy concerns, as far as it is about who holds `use`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UseChange {
+    /// Every object.
+    Everything,
+    /// The objects in a namespace.
+    Namespace(Arc<str>),
+    /// The objects of a name: in a namespace, or wherever they are.
+    Named(Option<Arc<str>>, Arc<str>),
+}
+
+/// What the last change of a policy concerns.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UseChanges(Vec<UseChange>);
+
+impl UseChanges {
+    /// Forgets all: a new change begins.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Notes that a role is given or taken in a namespace; `None` for everywhere.
+    pub(crate) fn note_role(&mut self, namespace: Option<&Arc<str>>, role: &Role) {
+        for rule in role.rules().iter().filter(|rule| gives_use(rule)) {
+            match (&rule.names, namespace) {
+                (Some(names), _) => {
+                    for name in names.iter() {
+                        self.note(UseChange::Named(namespace.cloned(), name.clone()));
+                    }
+                }
+                (None, Some(namespace)) => self.note_namespace(namespace),
+                (None, None) => self.note(UseChange::Everything),
+            }
+        }
+    }
+
+    /// Notes that something in a namespace, or its project, is another.
+    pub(crate) fn note_namespace(&mut self, namespace: &str) {
+        self.note(UseChange::Namespace(namespace.into()));
+    }
+
+    /// Notes that an object of a kind has another owner.
+    pub(crate) fn note_owner(&mut self, group: &str, resource: &str, namespace: &str, name: &str) {
+        if group == MANAGEMENT_V1.group && USABLE.contains(&resource) {
+            let namespace = (!namespace.is_empty()).then(|| Arc::from(namespace));
+            self.note(UseChange::Named(namespace, name.into()));
+        }
+    }
+
+    fn note(&mut self, change: UseChange) {
+        if self.0.first() == Some(&UseChange::Everything) || self.0.last() == Some(&change) {
+            return;
+        }
+        if change == UseChange::Everything || self.0.len() >= MAX_PARTS {
+            self.0 = vec![UseChange::Everything];
+        } else {
+            self.0.push(change);
+        }
+    }
+}
+
+/// Can a rule give `use` on anything that can be used?
+fn gives_use(rule: &Rule) -> bool {
+    rule.verbs.has(USE)
+        && rule.groups.has(MANAGEMENT_V1.group)
+        && USABLE.iter().any(|resource| rule.resources.has(resource, ""))
+}
+
+impl Policy {
+    /// Returns what the change concerns that made this snapshot of the one before, as far as it is about who holds
+    /// `use` on clusters and instances. Of a snapshot that is the first one, nothing is known.
+    pub fn use_changes(&self) -> &[UseChange] {
+        &self.index.use_changes.0
+    }
+
+    /// Returns who holds `use` on an object of our own group: the same as [`Policy::who_can`], in no order, and
+    /// some perhaps twice. Its cost is that of the roles that can give it.
+    pub fn holders_of_use(&self, resource: &str, namespace: &str, name: &str) -> Vec<WhoCan> {
+        let (verb, group, subresource) = (USE, MANAGEMENT_V1.group, "");
+        let attributes =
+            Attributes::Resource { verb, group, resource, subresource, namespace, name };
+        let of_group = |name: &str| WhoCan::Subject(BoundSubject::Group(name.to_owned()));
+        let mut all = vec![of_group(MASTERS_GROUP)];
+        let groups = vec![AUTHENTICATED_GROUP.to_owned()];
+        if own::is_open(&Identity { groups, ..Identity::default() }, &attributes) {
+            all.push(of_group(AUTHENTICATED_GROUP));
+        }
+        let owner = self.owner_of(&attributes);
+        all.extend(owner.map(|uid| WhoCan::Owner { uid: uid.to_owned() }));
+        let query = ResourceQuery { verb, group, resource, subresource, name: Some(name) };
+        let subjects = self.index.subjects_who_may(&query, namespace);
+        all.extend(subjects.into_iter().cloned().map(WhoCan::Subject));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use postern_kinds::rbac::{BindingFacts, PolicyChange, PolicyRule};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::policy::Decision;
+
+    const NAMES: [&str; 3] = ["a", "b", "c"];
+    const NAMESPACES: [Option<&str>; 3] = [None, Some("n"), Some("m")];
+
+    type Change = (Option<&'static str>, &'static str, PolicyChange);
+
+    fn picked(from: &'static [&'static str]) -> impl Strategy<Value = Vec<String>> {
+        let all: Vec<String> = from.iter().map(|&text| text.to_owned()).collect();
+        prop::sample::subsequence(all, 0..=from.len())
+    }
+
+    fn rule() -> impl Strategy<Value = PolicyRule> {
+        let verbs = picked(&["use", "get", "*"]);
+        let groups = picked(&["management.platform.sh", "*", ""]);
+        let resources = picked(&[
+            "clusters",
+            "virtualclusterinstances",
+            "sharedsecrets",
+            "spaceinstances/status",
+            "*",
+        ]);
+        let names = prop_oneof![Just(Vec::new()), picked(&NAMES)];
+        (verbs, groups, resources, names).prop_map(|(verbs, api_groups, resources, names)| {
+            PolicyRule {
+                verbs,
+                api_groups,
+                resources,
+                resource_names: names,
+                ..PolicyRule::default()
+            }
+        })
+    }
+
+    fn subject() -> impl Strategy<Value = BoundSubject> {
+        let text = || prop::sample::select(vec!["x", "y"]);
+        prop_oneof![
+            text().prop_map(|name| BoundSubject::User(name.to_owned())),
+            text().prop_map(|name| BoundSubject::Group(name.to_owned())),
+            text().prop_map(|uid| BoundSubject::Principal {
+                group: "g".to_owned(),
+                uid: uid.to_owned()
+            }),
+        ]
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        let facts = (
+            any::<bool>(),
+            prop::sample::select(&NAMES[..]),
+            prop::collection::vec(subject(), 0..3),
+        )
+            .prop_map(|(is_cluster_role, role, subjects)| BindingFacts {
+                is_cluster_role,
+                role: role.to_owned(),
+                subjects,
+            });
+        let owner = prop::option::of(prop::sample::select(vec!["x", "y"]));
+        let kind = prop::sample::select(vec!["clusters", "spaceinstances", "sharedsecrets"]);
+        let what = prop_oneof![
+            4 => prop::option::of(prop::collection::vec(rule(), 0..4)).prop_map(PolicyChange::Role),
+            4 => prop::option::of(facts).prop_map(PolicyChange::Binding),
+            2 => (kind, owner).prop_map(|(resource, uid)| {
+                let kind = postern_meta::gvk::GroupResource { group: MANAGEMENT_V1.group, resource };
+                PolicyChange::Owner(kind, uid.map(str::to_owned))
+            }),
+        ];
+        (prop::sample::select(&NAMESPACES[..]), prop::sample::select(&NAMES[..]), what)
+    }
+
+    fn objects() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+        USABLE.into_iter().flat_map(|resource| {
+            let namespaces: &[&str] = if resource == "clusters" { &[""] } else { &["n", "m"] };
+            namespaces
+                .iter()
+                .flat_map(move |namespace| NAMES.map(|name| (resource, *namespace, name)))
+        })
+    }
+
+    fn of(all: impl IntoIterator<Item = WhoCan>) -> BTreeSet<String> {
+        all.into_iter().map(|who| format!("{who:?}")).collect()
+    }
+
+    fn concerns(change: &UseChange, namespace: &str, name: &str) -> bool {
+        match change {
+            UseChange::Everything => true,
+            UseChange::Namespace(of) => **of == *namespace,
+            UseChange::Named(of, named) => {
+                **named == *name && of.as_ref().is_none_or(|of| **of == *namespace)
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn holders_are_those_who_can_and_none_changes_without_a_note(
+            steps in prop::collection::vec(prop::collection::vec(change(), 1..4), 1..20),
+        ) {
+            let mut policy = Policy::default();
+            for changes in steps {
+                let next = policy.with(&changes);
+                for (resource, namespace, name) in objects() {
+                    let (verb, group, subresource) = (USE, MANAGEMENT_V1.group, "");
+                    let attributes =
+                        Attributes::Resource { verb, group, resource, subresource, namespace, name };
+                    let can = next.who_can(&attributes).into_iter().map(|grantee| grantee.who);
+                    let holders = of(next.holders_of_use(resource, namespace, name));
+                    prop_assert_eq!(&holders, &of(can), "{} {} {}", resource, namespace, name);
+                    let before = of(policy.holders_of_use(resource, namespace, name));
+                    let is_noted =
+                        next.use_changes().iter().any(|change| concerns(change, namespace, name));
+                    prop_assert!(is_noted || before == holders, "{} {} {}", resource, namespace, name);
+                    let x = Identity { name: "x".to_owned(), ..Identity::default() };
+                    let is_holder = holders.contains("Subject(User(\"x\"))");
+                    prop_assert_eq!(next.decide(&x, &attributes) == Decision::Allow, is_holder);
+                }
+                policy = next;
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_about_other_kinds_is_no_change_of_use() {
+        let about = |resource: &str| PolicyRule {
+            verbs: vec!["*".to_owned()],
+            api_groups: vec![MANAGEMENT_V1.group.to_owned()],
+            resources: vec![resource.to_owned()],
+            resource_names: vec!["a".to_owned()],
+            ..PolicyRule::default()
+        };
+        let facts = BindingFacts {
+            is_cluster_role: false,
+            role: "r".to_owned(),
+            subjects: vec![BoundSubject::User("x".to_owned())],
+        };
+        let of = |resource: &str| {
+            Policy::default().with(&[
+                (Some("n"), "r", PolicyChange::Role(Some(vec![about(resource)]))),
+                (Some("n"), "b", PolicyChange::Binding(Some(facts.clone()))),
+            ])
+        };
+        assert_eq!(of("sharedsecrets").use_changes(), []);
+        let shared = of("spaceinstances");
+        assert_eq!(shared.use_changes(), [UseChange::Named(Some("n".into()), "a".into())]);
+        let same = shared.with(&[(Some("n"), "b", PolicyChange::Binding(Some(facts)))]);
+        assert_eq!(same.use_changes(), [], "nothing is given or taken");
+        let role = PolicyChange::Role(Some(vec![about("sharedsecrets")]));
+        let gone = shared.with(&[(Some("n"), "r", role)]);
+        assert_eq!(gone.use_changes(), [UseChange::Named(Some("n".into()), "a".into())]);
+    }
+}

@@ -1,0 +1,59 @@
+//! What the agent of a cluster decides from, for its agent: as it is now, or as it changes.
+
+use http::{Response, StatusCode};
+use postern_kinds::Verb;
+use postern_kinds::agent_config::{AgentConfig, Part};
+use postern_meta::accept::Offered;
+use postern_meta::options::{GetOptions, ListOptions};
+use postern_meta::status::ApiError;
+
+use super::Server;
+use super::verbs::large_work;
+use crate::endpoints::tagged;
+use crate::registry::EncodedObject;
+use crate::registry::agent_configs::watch::AgentWatcher;
+use crate::stages::authorize::Permit;
+use crate::stages::parse::{Parsed, SELECTABLE_FIELDS};
+use crate::wire::body::Body;
+use crate::wire::encode::Negotiated;
+use crate::wire::{respond, websocket};
+
+/// Serves a get or a watch.
+///
+/// # Errors
+/// 404 when there is no such cluster; 400 for a part that there is not.
+pub(super) async fn serve(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+) -> Result<Response<Body>, ApiError> {
+    let negotiated = Negotiated::of(parsed, Offered::Object, server.source.now())?;
+    let part = part_of(parsed)?;
+    let registry = &server.registry;
+    if permit.target().verb == Verb::Watch {
+        let options = ListOptions::parse(parsed.query(), SELECTABLE_FIELDS)?;
+        let handshake = websocket::handshake(parsed)?;
+        let watch_permit = server.flow.acquire_watch(&permit.credential().bearer().name)?;
+        let ending = server.watches_end();
+        let watcher = AgentWatcher::begin(registry, permit, part, &options, ending).await?;
+        let (meter, large) = (server.metrics.watch(permit.target()), large_work(server, permit));
+        return Ok(respond::watch(watcher, watch_permit, meter, negotiated, handshake, large));
+    }
+    // They have no effect; what they cannot be is refused all the same.
+    GetOptions::parse(parsed.query())?;
+    registry.cache().wait_until_current().await?;
+    let document = registry.agent_config(permit.name(), part).await?;
+    let object = EncodedObject { json: document.object.json() };
+    let response = respond::object(&AgentConfig, StatusCode::OK, object, negotiated)?;
+    Ok(tagged(parsed, response, &document.hash))
+}
+
+/// Returns which part is asked for; `None` for the whole.
+fn part_of(parsed: &Parsed) -> Result<Option<Part>, ApiError> {
+    let Some(text) = parsed.query().get(Part::PARAMETER) else { return Ok(None) };
+    let part = Part::ALL.into_iter().find(|part| part.as_str() == text);
+    part.map(Some).ok_or_else(|| {
+        let known = Part::ALL.map(Part::as_str).join(" or ");
+        ApiError::bad_request(format!("there is no such part: part is {known}, or left out"))
+    })
+}

@@ -1,0 +1,297 @@
+//! The instances of every cluster and who holds `use` on them, kept in step with what is stored: what a change does
+//! not concern is not looked at again.
+//!
+//! Changes only say which objects are to be looked at again. What is then found of an object is made of its present
+//! state and of the present policy: so the result is that of a computation of everything.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use postern_auth::policy::{Policy, UseChange, WhoCan};
+use postern_kinds::AnyKind;
+use postern_kinds::agent_config::{Instance, PlaceInCluster, Use, UseSubject};
+use postern_kinds::rbac::BoundSubject;
+use postern_kinds::space_instance::SpaceInstance;
+use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
+use postern_store::Position;
+use serde::{Deserialize, Serialize};
+
+use crate::cache::{Cache, CachedObject, Next, PolicyAt, ResourceCache};
+use crate::storage_key;
+
+/// Objects that are looked at before others get their turn.
+const OBJECTS_AT_ONCE: usize = 64;
+
+/// What can be on a cluster, in the order of configurations.
+pub(super) const INSTANCES: [&dyn AnyKind; 2] = [&VirtualClusterInstance, &SpaceInstance];
+
+/// The one part of an instance that counts here.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct InstanceSpec {
+    cluster_ref: ClusterRef,
+}
+
+#[derive(Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ClusterRef {
+    cluster: String,
+    namespace: String,
+    virtual_cluster: String,
+}
+
+/// An instance: the index of its kind, and its storage key.
+type ObjectKey = (usize, Arc<str>);
+
+/// What an instance itself says.
+struct Read {
+    uid: String,
+    at: ClusterRef,
+}
+
+/// What a configuration has of an instance, in JSON.
+#[derive(PartialEq, Eq)]
+struct Entry {
+    cluster: String,
+    instance: String,
+    holders: String,
+}
+
+/// The instances of one cluster.
+#[derive(Default)]
+struct OfCluster {
+    /// It is another one after each change.
+    version: u64,
+    keys: BTreeSet<ObjectKey>,
+}
+
+/// Up to where changes have been followed.
+struct AsOf {
+    policy: Arc<PolicyAt>,
+    cursors: [Position; INSTANCES.len()],
+}
+
+/// The instances of every cluster, and who holds `use` on them.
+#[derive(Default)]
+pub(super) struct Uses {
+    as_of: Option<AsOf>,
+    read: HashMap<ObjectKey, Read>,
+    entries: BTreeMap<ObjectKey, Entry>,
+    of_clusters: HashMap<String, OfCluster>,
+    last_version: u64,
+    /// The objects that are to be looked at. They stay here until that is done, also when whoever does it is gone.
+    waiting: BTreeSet<ObjectKey>,
+}
+
+/// The elements of two lists of a configuration, in JSON.
+pub(super) struct Lists {
+    pub(super) instances: String,
+    pub(super) uses: String,
+}
+
+impl Uses {
+    /// Follows all changes up to now.
+    pub(super) async fn follow(&mut self, cache: &Cache) {
+        self.note_changes(cache);
+        let Some(policy) = self.as_of.as_ref().map(|as_of| as_of.policy.clone()) else { return };
+        let mut looked_at = 0;
+        while let Some(key) = self.waiting.first().cloned() {
+            self.look_at(cache, &policy, &key);
+            self.waiting.remove(&key);
+            looked_at += 1;
+            if looked_at % OBJECTS_AT_ONCE == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Notes which objects are to be looked at, because of what has changed.
+    fn note_changes(&mut self, cache: &Cache) {
+        let Some(AsOf { policy, mut cursors }) = self.as_of.take() else {
+            return self.note_all(cache);
+        };
+        let kinds = INSTANCES.map(|kind| cache.of(kind.info()));
+        for (index, (kind, cursor)) in kinds.into_iter().zip(&mut cursors).enumerate() {
+            loop {
+                match kind.events_after(*cursor) {
+                    Next::Events(events) => {
+                        for event in &events {
+                            *cursor = event.position();
+                            let key = (index, event.object.key().clone());
+                            self.read.remove(&key);
+                            self.waiting.insert(key);
+                        }
+                    }
+                    Next::Expired(_) => return self.note_all(cache),
+                    Next::Idle(revision) => {
+                        *cursor = (*cursor).max(Position::end_of(revision));
+                        break;
+                    }
+                }
+            }
+        }
+        // Read after the objects: what decides about them is at least as new.
+        let newest = cache.policy();
+        let Some(snapshots) = cache.policies_after(&policy) else { return self.note_all(cache) };
+        for snapshot in snapshots.iter().filter(|one| one.revision <= newest.revision) {
+            for change in snapshot.use_changes() {
+                self.note(&kinds, change);
+            }
+        }
+        self.as_of = Some(AsOf { policy: newest, cursors });
+    }
+
+    /// Notes every object.
+    fn note_all(&mut self, cache: &Cache) {
+        self.read.clear();
+        self.waiting.extend(self.entries.keys().cloned());
+        let kinds = INSTANCES.map(|kind| cache.of(kind.info()));
+        // Read before the objects: what comes in between is looked at twice.
+        let cursors = kinds.map(|kind| Position::end_of(kind.revision()));
+        for (index, kind) in kinds.into_iter().enumerate() {
+            // What is corrupt is left out: nobody gets to it, and to all others as before.
+            let all = kind.list_intact(kind.prefix(), None, 0).objects.into_iter();
+            self.waiting.extend(all.map(|object| (index, object.key().clone())));
+        }
+        self.as_of = Some(AsOf { policy: cache.policy(), cursors });
+    }
+
+    /// Notes the objects that a change of the policy concerns.
+    fn note(&mut self, kinds: &[&ResourceCache], change: &UseChange) {
+        match change {
+            UseChange::Everything => self.waiting.extend(self.read.keys().cloned()),
+            UseChange::Named(Some(namespace), name) => {
+                for (index, kind) in kinds.iter().enumerate() {
+                    self.waiting.insert((index, kind.key_of(namespace, name).into()));
+                }
+            }
+            UseChange::Named(None, name) => {
+                let is_it = |key: &ObjectKey| storage_key::name_of(&key.1).1 == &**name;
+                self.waiting.extend(self.read.keys().filter(|key| is_it(key)).cloned());
+            }
+            UseChange::Namespace(namespace) => {
+                let is_in = |key: &ObjectKey| storage_key::name_of(&key.1).0 == Some(&**namespace);
+                self.waiting.extend(self.read.keys().filter(|key| is_in(key)).cloned());
+            }
+        }
+    }
+
+    /// Finds out what a configuration has of an object now.
+    fn look_at(&mut self, cache: &Cache, policy: &Policy, key: &ObjectKey) {
+        let Some(kind) = INSTANCES.get(key.0).copied() else { return };
+        if !self.read.contains_key(key) {
+            let object = cache.of(kind.info()).get(&key.1).ok().flatten();
+            if let Some(read) = object.and_then(|object| read(&object)) {
+                self.read.insert(key.clone(), read);
+            }
+        }
+        let entry = self.read.get(key).and_then(|read| entry(policy, kind, &key.1, read));
+        let before = self.entries.get(key);
+        if before == entry.as_ref() {
+            return;
+        }
+        let clusters = [before, entry.as_ref()].map(|one| one.map(|one| one.cluster.clone()));
+        self.last_version += 1;
+        for (index, cluster) in clusters.into_iter().enumerate() {
+            let Some(cluster) = cluster else { continue };
+            let of_cluster = self.of_clusters.entry(cluster.clone()).or_default();
+            of_cluster.version = self.last_version;
+            if index == 0 {
+                of_cluster.keys.remove(key);
+            } else {
+                of_cluster.keys.insert(key.clone());
+            }
+            if of_cluster.keys.is_empty() {
+                self.of_clusters.remove(&cluster);
+            }
+        }
+        match entry {
+            Some(entry) => self.entries.insert(key.clone(), entry),
+            None => self.entries.remove(key),
+        };
+    }
+
+    /// Returns the version of what is on a cluster: while it is the same, all of it is. 0 where nothing is.
+    pub(super) fn version(&self, cluster: &str) -> u64 {
+        self.of_clusters.get(cluster).map_or(0, |of_cluster| of_cluster.version)
+    }
+
+    /// Returns what is on a cluster.
+    pub(super) fn lists(&self, cluster: &str) -> Lists {
+        let keys =
+            self.of_clusters.get(cluster).into_iter().flat_map(|of_cluster| &of_cluster.keys);
+        let entries: Vec<&Entry> = keys.filter_map(|key| self.entries.get(key)).collect();
+        let joined = |text: fn(&Entry) -> &str| {
+            entries.iter().map(|entry| text(entry)).collect::<Vec<_>>().join(",")
+        };
+        Lists { instances: joined(|one| &one.instance), uses: joined(|one| &one.holders) }
+    }
+}
+
+fn read(object: &CachedObject) -> Option<Read> {
+    let object = object.decode().ok()?;
+    let spec = object.fields.get("spec").cloned().unwrap_or_default();
+    let at = InstanceSpec::deserialize(spec).unwrap_or_default().cluster_ref;
+    Some(Read { uid: object.metadata.uid, at })
+}
+
+/// Returns what a configuration has of an instance; `None` for one that is on no cluster, or in no project.
+fn entry(policy: &Policy, kind: &dyn AnyKind, key: &str, read: &Read) -> Option<Entry> {
+    let (namespace, name) = storage_key::name_of(key);
+    let namespace = namespace?;
+    let project = policy.projects().of(namespace)?;
+    let Read { uid, at } = read;
+    if at.cluster.is_empty() {
+        return None;
+    }
+    let instance = Instance {
+        kind: kind.info().kind.to_owned(),
+        project: project.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        uid: uid.clone(),
+        cluster_ref: PlaceInCluster {
+            namespace: at.namespace.clone(),
+            virtual_cluster: at.virtual_cluster.clone(),
+        },
+    };
+    Some(Entry {
+        cluster: at.cluster.clone(),
+        instance: json(&instance),
+        holders: json(&holders(policy, kind.info().plural, namespace, name)),
+    })
+}
+
+/// Returns who holds `use` on an object.
+pub(super) fn holders(policy: &Policy, resource: &str, namespace: &str, name: &str) -> Use {
+    let who = policy.holders_of_use(resource, namespace, name).into_iter();
+    let subjects: BTreeSet<UseSubject> = who.filter_map(subject).collect();
+    Use {
+        resource: resource.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        subjects: subjects.into_iter().collect(),
+    }
+}
+
+/// Returns who is meant. What users and teams hold on themselves is not `use` on anything here.
+fn subject(who: WhoCan) -> Option<UseSubject> {
+    match who {
+        WhoCan::Subject(BoundSubject::User(user)) => {
+            Some(UseSubject { user, ..UseSubject::default() })
+        }
+        WhoCan::Subject(BoundSubject::Group(group)) => {
+            Some(UseSubject { group, ..UseSubject::default() })
+        }
+        WhoCan::Subject(BoundSubject::Principal { group, uid }) => {
+            Some(UseSubject { group, uid, ..UseSubject::default() })
+        }
+        WhoCan::Owner { uid } => Some(UseSubject { uid, ..UseSubject::default() }),
+        WhoCan::User(_) | WhoCan::Team(_) | WhoCan::Members(_) => None,
+    }
+}
+
+/// Returns a value's JSON.
+pub(super) fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
