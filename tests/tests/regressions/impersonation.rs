@@ -2,12 +2,12 @@
 
 use postern_tests::http::Client;
 use postern_tests::objects::{collection, make, secret, secret_path, secrets};
-use postern_tests::rights::{allow, disallow, path, rule, set, user, with_key};
+use postern_tests::rights::{allow, path, rule, set, user, with_key};
 use postern_tests::{Server, status};
 use serde_json::{Value, json};
 
 use crate::scene::{
-    Findings, KEYS, acting, code_of, is_refused_soon, key_path, may_impersonate, remove,
+    ENDS, End, Findings, KEYS, acting, code_of, is_refused_soon, key_path, may_impersonate,
     wait_for_collector, who,
 };
 
@@ -169,49 +169,6 @@ async fn impersonation_without_groups_takes_the_right_to_each_stored_group() {
     }
     let text = status::failure(&acting(who(&deputy), "admin", &[]).send().await);
     assert!(text.contains("impersonate"), "{text}");
-}
-
-/// How an impersonator ends.
-#[derive(Debug, Clone, Copy)]
-enum End {
-    KeyDeleted,
-    KeyDisabled,
-    KeyNarrowed,
-    KeyExpired,
-    UserDisabled,
-    UserDeleted,
-    RightTaken,
-}
-
-const ENDS: [End; 7] = [
-    End::KeyDeleted,
-    End::KeyDisabled,
-    End::KeyNarrowed,
-    End::KeyExpired,
-    End::UserDisabled,
-    End::UserDeleted,
-    End::RightTaken,
-];
-
-impl End {
-    async fn come(self, admin: &Client, user: &str, key: &str) {
-        match self {
-            Self::KeyDeleted => remove(admin, &key_path(key)).await,
-            Self::KeyDisabled => {
-                drop(set(admin, &key_path(key), json!({ "disabled": true })).await);
-            }
-            Self::KeyNarrowed => {
-                let scope = json!({ "scope": { "rules": [{ "verbs": ["get", "list"] }] } });
-                set(admin, &key_path(key), scope).await;
-            }
-            Self::KeyExpired => drop(set(admin, &key_path(key), json!({ "ttl": 1 })).await),
-            Self::UserDisabled => {
-                set(admin, &path("users", user), json!({ "disabled": true })).await;
-            }
-            Self::UserDeleted => remove(admin, &path("users", user)).await,
-            Self::RightTaken => disallow(admin, user, None).await,
-        }
-    }
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "test code: a panic is how it fails")]
 
 mod child_keys;
+mod clusters;
 mod deputies;
 mod impersonation;
 mod made_for;

@@ -2,11 +2,11 @@
 
 use postern_tests::Server;
 use postern_tests::http::{Client, Response};
-use postern_tests::objects::{GROUP, make};
+use postern_tests::objects::{GROUP, make, make_kubeconfig};
 use postern_tests::rights::{allow, rbac, rule, rule_on, user};
 use serde_json::{Value, json};
 
-use crate::scene::{core_rule, core_secret, core_secrets, create, in_namespace};
+use crate::scene::{core_rule, create, in_namespace};
 
 async fn migrate(client: &Client, query: &str) -> Response {
     let path = format!("{GROUP}/projects/b/migratevirtualclusterinstance{query}");
@@ -26,7 +26,13 @@ async fn a_migration_takes_the_rights_to_the_secret_that_it_moves() {
     for project in ["a", "b"] {
         make(&admin, "projects", project, json!({})).await;
     }
-    create(&admin, &core_secrets("p-a"), "kc", core_secret("x")).await;
+    make_kubeconfig(
+        &admin,
+        "p-a",
+        "kc",
+        &std::fs::read_to_string(server.home().kubeconfig()).unwrap(),
+    )
+    .await;
     let spec = json!({ "clusterRef": { "cluster": "c", "namespace": "n", "virtualCluster": "v" },
         "config": { "secretName": "kc", "secretNamespace": "p-a" } });
     let instances = in_namespace("p-a", "virtualclusterinstances");

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postern_tests::http::{Client, Request, Response};
 use postern_tests::objects::{CORE, GROUP, collection, secret, secret_path, secrets};
-use postern_tests::rights::path;
+use postern_tests::rights::{disallow, path, set};
 use postern_tests::wait;
 use serde_json::{Value, json};
 
@@ -161,4 +161,49 @@ pub(crate) fn who(client: &Client) -> Request<'_> {
 /// The collection of users.
 pub(crate) fn users() -> String {
     collection("users")
+}
+
+/// How an impersonator ends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum End {
+    KeyDeleted,
+    KeyDisabled,
+    KeyNarrowed,
+    KeyExpired,
+    UserDisabled,
+    UserDeleted,
+    RightTaken,
+}
+
+/// All of them.
+pub(crate) const ENDS: [End; 7] = [
+    End::KeyDeleted,
+    End::KeyDisabled,
+    End::KeyNarrowed,
+    End::KeyExpired,
+    End::UserDisabled,
+    End::UserDeleted,
+    End::RightTaken,
+];
+
+impl End {
+    /// Lets the user `user` with the key `key`, and with a right that the binding `user` gives, end so.
+    pub(crate) async fn come(self, admin: &Client, user: &str, key: &str) {
+        match self {
+            Self::KeyDeleted => remove(admin, &key_path(key)).await,
+            Self::KeyDisabled => {
+                drop(set(admin, &key_path(key), json!({ "disabled": true })).await);
+            }
+            Self::KeyNarrowed => {
+                let scope = json!({ "scope": { "rules": [{ "verbs": ["get", "list"] }] } });
+                set(admin, &key_path(key), scope).await;
+            }
+            Self::KeyExpired => drop(set(admin, &key_path(key), json!({ "ttl": 1 })).await),
+            Self::UserDisabled => {
+                set(admin, &path("users", user), json!({ "disabled": true })).await;
+            }
+            Self::UserDeleted => remove(admin, &path("users", user)).await,
+            Self::RightTaken => disallow(admin, user, None).await,
+        }
+    }
 }
