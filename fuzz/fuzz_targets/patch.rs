@@ -2,7 +2,9 @@
 #![no_main]
 
 use postern_meta::object::ObjectMeta;
-use postern_meta::patch::{apply_json_patch, apply_merge_patch, apply_strategic_merge_patch};
+use postern_meta::patch::{
+    apply_json_patch, apply_json_patch_unread, apply_merge_patch, apply_strategic_merge_patch,
+};
 use postern_meta::schema::Schema;
 use postern_meta::{Format, decode};
 
@@ -12,6 +14,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Ok(object) = decode(object, Format::Json) else { return };
     for patched in [
         apply_json_patch(object.value.clone(), &patch.value),
+        apply_json_patch_unread(object.value.clone(), &patch.value, &[&["spec", "data"]]),
         apply_merge_patch(object.value.clone(), &patch.value),
         // Its finalizers are a set, its owners have keys.
         apply_strategic_merge_patch(object.value, &patch.value, &Schema::of::<ObjectMeta>()),

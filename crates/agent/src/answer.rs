@@ -10,7 +10,7 @@ use http_body::{Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use postern_meta::status::{ApiError, Reason};
-use postern_proxy::{BoxError, ProxyBody, ProxyError};
+use postern_proxy::{BoxError, ProxyBody, ProxyError, UNREACHABLE};
 
 use crate::state::Refused;
 
@@ -110,25 +110,16 @@ pub(crate) fn failed(error: ProxyError, target: &str) -> ApiError {
         ProxyError::SessionEnded(_) | ProxyError::Draining | ProxyError::Overloaded { .. } => {
             return ApiError::unavailable(error.to_string(), Some(1));
         }
-        ProxyError::AddressRefused { .. } => format!(
-            "{target} is on a loopback or link-local address, which takes --allow-local-upstreams at its agent"
-        ),
-        ProxyError::Unreachable { .. } => format!("no connection to {target} could be made"),
-        ProxyError::Tls { .. } => {
-            format!("the certificate of {target} is not trusted, or it does not speak TLS")
-        }
-        ProxyError::ConnectTimeout { .. } | ProxyError::AnswerTimeout { .. } => {
-            format!("{target} did not answer in time")
-        }
         ProxyError::Redirect { .. } => {
             format!("{target} answered with a redirect to another place")
         }
-        ProxyError::Lost { .. } => format!("the connection to {target} was lost"),
-        _ => format!("{target} did not answer as HTTP does"),
+        _ => {
+            tracing::warn!("{target} could not be reached: {error}");
+            format!("{target} {UNREACHABLE}")
+        }
     };
     let reason = match error.status() {
         StatusCode::SERVICE_UNAVAILABLE => Reason::ServiceUnavailable,
-        StatusCode::GATEWAY_TIMEOUT => Reason::Timeout,
         _ => Reason::Unknown,
     };
     ApiError::new(error.status().as_u16(), reason, message).with_inner(error)

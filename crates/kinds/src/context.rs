@@ -71,6 +71,7 @@ pub enum Reading {
 
 /// The input of a kind's hooks besides the object.
 #[derive(Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about a write")]
 pub struct Context<'a> {
     /// The caller.
     pub caller: &'a Caller,

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use clap::Args;
 use postern_server::{
     AuditLog, AuditSettings, Build, DataDir, GatewaySettings, GivenCertificate, KeyPolicy, Limits,
-    Settings, TokenPolicy,
+    Settings, TokenPolicy, UpstreamNetworks,
 };
 use serde::Deserialize;
 
@@ -104,6 +104,15 @@ pub(crate) struct Serve {
     /// is sent there: whoever writes a kubeconfig could reach what only this machine should
     #[arg(long, env = "POSTERN_ALLOW_LOCAL_UPSTREAMS")]
     allow_local_upstreams: bool,
+
+    /// A network (CIDR) in which clusters may be, whatever it is: loopback, link-local, this machine's own addresses;
+    /// may be repeated
+    #[arg(long, env = "POSTERN_UPSTREAM_ALLOW", value_name = "CIDR", value_delimiter = ',')]
+    upstream_allow: Vec<String>,
+
+    /// A network (CIDR) in which no cluster may be, whatever else is allowed; may be repeated
+    #[arg(long, env = "POSTERN_UPSTREAM_DENY", value_name = "CIDR", value_delimiter = ',')]
+    upstream_deny: Vec<String>,
 
     /// A group of callers that clusters are told of, besides those of the platform; may be repeated.
     /// Never one that begins with system:
@@ -252,6 +261,14 @@ impl Serve {
         })
     }
 
+    fn upstream_networks(&self) -> anyhow::Result<UpstreamNetworks> {
+        let of = |texts: &'_ [String]| texts.iter().map(|text| text.trim().to_owned()).collect();
+        let (allow, deny): (Vec<String>, Vec<String>) =
+            (of(&self.upstream_allow), of(&self.upstream_deny));
+        UpstreamNetworks::parse(allow.iter().map(String::as_str), deny.iter().map(String::as_str))
+            .context("--upstream-allow, --upstream-deny")
+    }
+
     fn gateway(&self) -> anyhow::Result<GatewaySettings> {
         for group in &self.forward_groups {
             anyhow::ensure!(!group.is_empty(), "--forward-groups: a group has no name");
@@ -264,6 +281,7 @@ impl Serve {
         let defaults = GatewaySettings::default();
         Ok(GatewaySettings {
             allow_local_upstreams: self.allow_local_upstreams,
+            upstream_networks: self.upstream_networks()?,
             forward_groups: self.forward_groups.clone(),
             max_session: duration(
                 "max-session",
@@ -346,6 +364,16 @@ impl Serve {
             audit_log_maxsize: self.audit_log_maxsize.or(other.audit_log_maxsize),
             audit_log_maxbackup: self.audit_log_maxbackup.or(other.audit_log_maxbackup),
             allow_local_upstreams: self.allow_local_upstreams || other.allow_local_upstreams,
+            upstream_allow: if self.upstream_allow.is_empty() {
+                other.upstream_allow
+            } else {
+                self.upstream_allow
+            },
+            upstream_deny: if self.upstream_deny.is_empty() {
+                other.upstream_deny
+            } else {
+                self.upstream_deny
+            },
             forward_groups: if self.forward_groups.is_empty() {
                 other.forward_groups
             } else {

@@ -24,6 +24,7 @@ pub(crate) async fn connect(
         host: &upstream.origin.dialled,
         port: upstream.origin.port,
         local: upstream.local,
+        networks: &upstream.networks,
         may_stall,
     };
     let late = |after| ProxyError::ConnectTimeout { address: address(), after };

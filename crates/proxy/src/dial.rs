@@ -26,7 +26,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
-use crate::address::LocalAddresses;
+use crate::address::{LocalAddresses, UpstreamNetworks};
 use crate::error::ProxyError;
 
 /// Bytes both ways.
@@ -47,6 +47,8 @@ pub struct Target<'a> {
     pub port: u16,
     /// Whether local addresses may be dialled.
     pub local: LocalAddresses,
+    /// Networks that may be dialled all the same, or may not.
+    pub networks: &'a UpstreamNetworks,
     /// Whether the connection is for an upgrade, whose peer may take nothing for long.
     pub may_stall: bool,
 }
@@ -151,8 +153,9 @@ impl TcpDial {
             reason: error.to_string(),
         };
         let found = self.resolver.resolve(target.host, target.port).await.map_err(unreachable)?;
-        // One local address among others is as good as none: no honest name has both.
-        if let Some(refused) = found.iter().find(|found| !target.local.allows(found.ip())) {
+        // One refused address among others is as good as none: no honest name has both.
+        let is_refused = |found: &&SocketAddr| !target.networks.allow(target.local, found.ip());
+        if let Some(refused) = found.iter().find(is_refused) {
             return Err(ProxyError::AddressRefused { address: address(), ip: refused.ip() });
         }
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");

@@ -11,6 +11,10 @@ use crate::session::SessionEnd;
 /// An error of a body that comes in.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
+/// What a client is told of an upstream that could not be reached, after its name.
+pub const UNREACHABLE: &str =
+    "could not be reached, or gave no answer: the log of the server says why";
+
 /// Why a request could not be sent on, or the body of its answer broke off. No message has a value of a
 /// header or of a body. Addresses are `host:port` of the upstream: whoever shows a message to a
 /// client decides whether the client may know them.
@@ -22,8 +26,8 @@ pub enum ProxyError {
     BadRequest(String),
     /// The upstream's name stands for an address that may not be dialled.
     #[error(
-        "{address} is at {ip}, which is a local address: upstreams on loopback, link-local, \
-         unspecified and multicast addresses are refused unless they are allowed"
+        "{address} is at {ip}, which may not be dialled: it is a special address (loopback, link-local, \
+         multicast and the like), one of this machine's own, or in a network that the operator denies"
     )]
     AddressRefused {
         /// The upstream.
@@ -103,21 +107,30 @@ pub enum ProxyError {
 }
 
 impl ProxyError {
-    /// Returns the status for the client. For a broken body, the answer has begun already.
+    /// Returns the status for the client. It is the same for every upstream that could not be reached, whatever the
+    /// cause: a client that chooses where upstreams are must not learn which addresses and ports are open. For a broken
+    /// body, the answer has begun already.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::BadRequest(_) | Self::ClientGone => StatusCode::BAD_REQUEST,
-            Self::AddressRefused { .. }
-            | Self::Tls { .. }
-            | Self::Malformed { .. }
-            | Self::Redirect { .. }
-            | Self::Lost { .. } => StatusCode::BAD_GATEWAY,
-            Self::ConnectTimeout { .. } | Self::AnswerTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
-            Self::Unreachable { .. }
-            | Self::SessionEnded(_)
-            | Self::Overloaded { .. }
-            | Self::Draining => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Redirect { .. } => StatusCode::BAD_GATEWAY,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
         }
+    }
+
+    /// Returns whether the upstream could not be reached, or gave no answer: then the client is told this alone
+    /// ([`UNREACHABLE`]), and the cause is for the log.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(
+            self,
+            Self::AddressRefused { .. }
+                | Self::Unreachable { .. }
+                | Self::Tls { .. }
+                | Self::ConnectTimeout { .. }
+                | Self::AnswerTimeout { .. }
+                | Self::Malformed { .. }
+                | Self::Lost { .. }
+        )
     }
 
     /// Returns the class that it is counted in.

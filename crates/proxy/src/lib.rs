@@ -31,11 +31,11 @@ mod upstream_config;
 #[cfg(test)]
 mod tests;
 
-pub use address::LocalAddresses;
+pub use address::{InvalidNetwork, LocalAddresses, UpstreamNetworks};
 pub use body::ProxyBody;
 pub use counts::Counts;
 pub use dial::{Dial, DialFuture, Liveness, Resolve, ResolveFuture, Stream, Target, TcpDial};
-pub use error::{BoxError, Failure, ProxyError};
+pub use error::{BoxError, Failure, ProxyError, UNREACHABLE};
 pub use forward::{Forward, Renewal};
 pub use proxy::Proxy;
 pub use secret_bytes::SecretBytes;

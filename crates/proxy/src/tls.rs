@@ -3,10 +3,14 @@
 use std::sync::{Arc, OnceLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
 
 use crate::upstream_config::{ClientCertificate, UpstreamConfig, UpstreamError};
 
@@ -23,7 +27,14 @@ pub(crate) fn client_config(config: &UpstreamConfig) -> Result<Arc<ClientConfig>
             Some(pem) => Arc::new(roots(pem)?),
             None => system_roots()?,
         };
-        builder.with_root_certificates(roots)
+        match &config.ca_pem {
+            None => builder.with_root_certificates(roots),
+            Some(pem) => {
+                let given = certificates(pem).map_err(UpstreamError::Authorities)?;
+                let verifier = GivenCertificates::new(roots, given, provider)?;
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+            }
+        }
     };
     let mut tls = match &config.client_certificate {
         None => builder.with_no_client_auth(),
@@ -82,6 +93,95 @@ fn identity(own: &ClientCertificate) -> Result<(Chain, PrivateKeyDer<'static>), 
         UpstreamError::ClientCertificate("there is no private key in PEM form".to_owned())
     })?;
     Ok((chain, key))
+}
+
+/// Trusts the authorities that are given, and the given certificates themselves: a kubeconfig can have the certificate
+/// of the server as its authority. Go's verifier takes that, and so does kubectl; webpki takes only what an authority
+/// has signed, and no authority as a server.
+#[derive(Debug)]
+struct GivenCertificates {
+    by_authority: Arc<WebPkiServerVerifier>,
+    given: Vec<CertificateDer<'static>>,
+}
+
+impl GivenCertificates {
+    fn new(
+        roots: Arc<RootCertStore>,
+        given: Vec<CertificateDer<'static>>,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Self, UpstreamError> {
+        let by_authority = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
+        let by_authority =
+            by_authority.map_err(|error| UpstreamError::Authorities(error.to_string()))?;
+        Ok(Self { by_authority, given })
+    }
+}
+
+/// Is the chain to an authority all that is wrong with a certificate? Its validity in time and its purpose are checked
+/// before that.
+fn is_only_untrusted(error: &rustls::Error) -> bool {
+    match error {
+        // The latter, where its issuer has the name of a given authority, and another key.
+        rustls::Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        ) => true,
+        rustls::Error::InvalidCertificate(CertificateError::Other(other)) => {
+            let of_webpki = other.0.downcast_ref::<webpki::Error>();
+            of_webpki.is_some_and(|error| *error == webpki::Error::CaUsedAsEndEntity)
+        }
+        _ => false,
+    }
+}
+
+impl ServerCertVerifier for GivenCertificates {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let verified = self.by_authority.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        );
+        match verified {
+            Err(error)
+                if is_only_untrusted(&error)
+                    && self.given.iter().any(|one| one.as_ref() == end_entity.as_ref()) =>
+            {
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.by_authority.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.by_authority.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.by_authority.supported_verify_schemes()
+    }
 }
 
 /// Takes any certificate, for `insecure-skip-tls-verify`. The peer still proves that it has the key of what

@@ -7,7 +7,7 @@ use http::HeaderValue;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
-use crate::address::LocalAddresses;
+use crate::address::{LocalAddresses, UpstreamNetworks};
 use crate::origin::Origin;
 use crate::pool::Pool;
 use crate::secret_bytes::SecretBytes;
@@ -25,6 +25,7 @@ pub struct Upstream {
 pub(crate) struct Inner {
     pub(crate) origin: Origin,
     pub(crate) local: LocalAddresses,
+    pub(crate) networks: UpstreamNetworks,
     pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     pub(crate) authorization: Option<HeaderValue>,
     pub(crate) pool: Arc<Pool>,
@@ -49,8 +50,9 @@ impl Upstream {
             let server_name = ServerName::try_from(name.clone());
             Some((tls, server_name.map_err(|_| UpstreamError::ServerName(name))?))
         };
-        let (local, pool) = (config.local, Arc::default());
-        Ok(Self { inner: Arc::new(Inner { origin, local, tls, authorization, pool }) })
+        let (local, networks, pool) = (config.local, config.networks, Arc::default());
+        let inner = Inner { origin, local, networks, tls, authorization, pool };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Returns its address, `host:port`, for messages.

@@ -2,7 +2,7 @@
 
 use http::Uri;
 
-use crate::address::LocalAddresses;
+use crate::address::{LocalAddresses, UpstreamNetworks};
 use crate::secret_bytes::SecretBytes;
 
 /// What an upstream is made of.
@@ -23,6 +23,8 @@ pub struct UpstreamConfig {
     pub authorization: Option<SecretBytes>,
     /// Whether it may be on a local address.
     pub local: LocalAddresses,
+    /// Networks in which it may be all the same, or may not.
+    pub networks: UpstreamNetworks,
     /// Whether it may be without TLS. Credentials are sent all the same.
     pub allow_plain: bool,
 }
@@ -48,6 +50,7 @@ impl UpstreamConfig {
             client_certificate: None,
             authorization: None,
             local: LocalAddresses::Refused,
+            networks: UpstreamNetworks::default(),
             allow_plain: false,
         }
     }

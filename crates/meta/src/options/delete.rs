@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value};
 
-use super::known::{DELETE, LIST, check_case, check_names};
+use super::known::{DELETE, LIST, check_write, unknown_field};
 use super::read::check_timeout;
 use super::{Query, dry_run, invalid};
 use crate::decode::Decoded;
 use crate::field::{FieldError, FieldErrors};
-use crate::quote::{cut, quote};
+use crate::quote::quote;
 use crate::status::ApiError;
 
 const IGNORE_STORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
@@ -72,7 +72,8 @@ impl DeleteOptions {
     /// Decodes them from the query.
     ///
     /// # Errors
-    /// 400 for what cannot be decoded, 422 for what is invalid.
+    /// 400 for what cannot be decoded, and for a parameter that a deletion does not have; 422 for
+    /// what is invalid.
     pub fn from_query(query: &Query, of: DeletionOf) -> Result<Self, ApiError> {
         let mut errors = FieldErrors::new();
         let options = Self::decode_query(query, of, &mut errors)?;
@@ -114,7 +115,7 @@ impl DeleteOptions {
             }
             DeletionOf::Collection => (&[DELETE, LIST], &["preconditions.resourceVersion"]),
         };
-        check_names(query, "DeleteOptions", understood)?;
+        check_write(query, "DeleteOptions", understood)?;
         check_timeout(query)?;
         Ok(Self {
             grace_period_seconds: query.number("gracePeriodSeconds")?,
@@ -238,8 +239,7 @@ fn check_fields(
     let Some(name) = fields.keys().find(|name| !known.contains(&name.as_str())) else {
         return Ok(());
     };
-    check_case(name, known.iter().copied(), "DeleteOptions cannot be read: field")?;
-    Err(unreadable(&format!("unknown field {}", quote(cut(name, 128)))))
+    Err(unreadable(&unknown_field(name, known)))
 }
 
 /// Checks the API version: `DeleteOptions` belong to every group, but a version other than `v1`

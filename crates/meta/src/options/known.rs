@@ -1,18 +1,24 @@
 //! Which options each request has, by the names of their query parameters.
 //!
-//! Parameters that are no option of any request are ignored, as upstream does: clients and proxies
-//! add their own. An option of another request, or one in the wrong case, is refused: its sender
-//! expects an effect that it does not have.
+//! On a write, and on the deletion of a collection, every other parameter is refused: its sender
+//! expects an effect that it does not have, such as a selector or a dry run. On a read, an option of
+//! another request is refused, too, and one in the wrong case; what is not known at all has no
+//! effect, and [`parameter_warnings`] says so: proxies and browsers add parameters of their own.
 
 use super::Query;
-use crate::quote::cut;
+use super::nearest::nearest;
+use crate::quote::{cut, quote};
 use crate::status::ApiError;
 
-/// Options that every request may have.
-const COMMON: &[&str] = &["pretty", "timeout"];
+/// Options that every request may have. `includeUninitialized` is sent by old clients, and has no
+/// effect since Kubernetes 1.14.
+const COMMON: &[&str] = &["pretty", "timeout", "includeObject", "includeUninitialized"];
 
 /// Options of a get; upstream's `GetOptions`.
 pub(super) const GET: &[&str] = &["resourceVersion", "export", "exact", "extended"];
+
+/// Options that select objects.
+const SELECTORS: &[&str] = &["labelSelector", "fieldSelector"];
 
 /// Options of a list, a watch and the selection of a collection; upstream's `ListOptions`.
 pub(super) const LIST: &[&str] = &[
@@ -50,46 +56,120 @@ pub(super) const DELETE: &[&str] = &[
     "ignoreStoreReadErrorWithClusterBreakingPotential",
 ];
 
-/// Checks that the query has no options but those of `understood`. `request` is the name of the
+const ALL: [&[&str]; 6] = [COMMON, GET, LIST, WRITE, PATCH, DELETE];
+
+/// Maximum bytes of a name in a message.
+const MAX_NAME_BYTES: usize = 128;
+
+/// Maximum number of warnings about the parameters of one request.
+const MAX_WARNINGS: usize = 10;
+
+/// How the values of access keys begin. A name that has it is not repeated.
+const KEY_PREFIX: &str = "pst_";
+
+/// Checks that the query of a read has no option of another request. `request` is the name of the
 /// options object, for the error.
 ///
 /// # Errors
-/// 400 for an option of another request, and for one whose name is written in the wrong case.
-pub(super) fn check_names(
+/// 400 for such an option, and for one whose name is written in the wrong case.
+pub(super) fn check_read(
     query: &Query,
     request: &str,
-    understood: &[&[&str]],
+    understood: &[&[&'static str]],
 ) -> Result<(), ApiError> {
-    let is_in = |lists: &[&[&str]], name: &str| lists.iter().any(|list| list.contains(&name));
-    let all = [COMMON, GET, LIST, WRITE, PATCH, DELETE];
-    for name in query.names() {
-        if is_in(&[COMMON], name) || is_in(understood, name) {
-            continue;
+    for name in query.names().filter(|name| !has(understood, name)) {
+        if has(&ALL, name) {
+            return Err(not_supported(name, request));
         }
-        if is_in(&all, name) {
+        if let Some(known) = all().find(|known| known.eq_ignore_ascii_case(name)) {
             return Err(ApiError::bad_request(format!(
-                "query parameter {name} is not supported in {request}"
+                "query parameter {} is not known: it is written {known}",
+                cut(name, MAX_NAME_BYTES)
             )));
         }
-        check_case(name, all.iter().copied().flatten().copied(), "query parameter")?;
     }
     Ok(())
 }
 
-/// Checks that `name`, which is not `known`, does not differ from one of them in case alone.
+/// Checks that the query of a write has no parameters but those of `understood`. `request` is the
+/// name of the options object, for the error.
 ///
 /// # Errors
-/// 400 with the known name.
-pub(super) fn check_case(
-    name: &str,
-    mut known: impl Iterator<Item = &'static str>,
-    what: &str,
+/// 400 for any other. The error names the parameter, and the one that is nearest to it.
+pub(super) fn check_write(
+    query: &Query,
+    request: &str,
+    understood: &[&[&'static str]],
 ) -> Result<(), ApiError> {
-    match known.find(|known| known.eq_ignore_ascii_case(name)) {
-        Some(known) => Err(ApiError::bad_request(format!(
-            "{what} {} is not known: it is written {known}",
-            cut(name, 128)
-        ))),
-        None => Ok(()),
+    let Some(name) = query.names().find(|name| !has(understood, name)) else { return Ok(()) };
+    if has(&ALL, name) {
+        return Err(not_supported(name, request));
     }
+    let own = || understood.iter().copied().chain([COMMON]).flatten().copied();
+    let near = nearest(name, own().chain(all()));
+    let (supported, others): (Vec<_>, Vec<_>) =
+        near.iter().copied().partition(|near| own().any(|own| own == *near));
+    let hint = match (supported.as_slice(), others.as_slice()) {
+        ([], []) => format!("{request} has {}", own().collect::<Vec<_>>().join(", ")),
+        ([], others) => {
+            format!("the nearest is {}, which {request} does not have", others.join(" or "))
+        }
+        (supported, _) => format!("did you mean {}?", supported.join(" or ")),
+    };
+    Err(ApiError::bad_request(format!("query parameter {} is not known: {hint}", shown(name))))
+}
+
+/// Returns a warning for each parameter of a read that no request has, at most [`MAX_WARNINGS`].
+pub fn parameter_warnings(query: &Query) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for name in query.names().filter(|name| !has(&ALL, name)) {
+        if warnings.len() == MAX_WARNINGS {
+            break;
+        }
+        let near = nearest(name, all());
+        let hint = match near.as_slice() {
+            [] => String::new(),
+            near => format!(": did you mean {}?", near.join(" or ")),
+        };
+        let warning =
+            format!("query parameter {} is not known and has no effect{hint}", shown(name));
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
+        }
+    }
+    warnings
+}
+
+/// Returns the error for a field of an options object that is not `known`.
+pub(super) fn unknown_field(name: &str, known: &'static [&'static str]) -> String {
+    let hint = match nearest(name, known.iter().copied()).as_slice() {
+        [] => String::new(),
+        near => format!(", did you mean {}?", near.join(" or ")),
+    };
+    format!("unknown field {}{hint}", shown(name))
+}
+
+fn not_supported(name: &str, request: &str) -> ApiError {
+    let why = if SELECTORS.contains(&name) {
+        ": it selects objects in a list, a watch or the deletion of a collection"
+    } else {
+        ""
+    };
+    ApiError::bad_request(format!("query parameter {name} is not supported in {request}{why}"))
+}
+
+/// Returns a name as messages have it.
+fn shown(name: &str) -> String {
+    if name.contains(KEY_PREFIX) {
+        return "(left out, since it may be an access key)".to_owned();
+    }
+    quote(cut(name, MAX_NAME_BYTES))
+}
+
+fn has(lists: &[&[&'static str]], name: &str) -> bool {
+    lists.iter().chain([&COMMON]).any(|list| list.contains(&name))
+}
+
+fn all() -> impl Iterator<Item = &'static str> {
+    ALL.into_iter().flatten().copied()
 }

@@ -1,11 +1,13 @@
 //! The options of requests, decoded and validated (wire contract 1.4).
 //!
 //! A value that cannot be decoded is 400; one that can, and is invalid, is 422. No option is
-//! ignored: one that the request does not have is 400, too.
+//! ignored: one that the request does not have is 400, too. A parameter that is not known is 400 on
+//! a write, and a warning on a read.
 
 mod delete;
 mod duration;
 mod known;
+mod nearest;
 mod query;
 mod read;
 #[cfg(test)]
@@ -13,6 +15,7 @@ mod tests;
 mod write;
 
 pub use delete::{DeleteOptions, DeletionOf, Propagation};
+pub use known::parameter_warnings;
 pub use query::Query;
 pub use read::{GetOptions, ListOptions, RequestedVersion, VersionMatch};
 pub(crate) use write::check_manager;

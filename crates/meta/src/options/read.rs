@@ -1,6 +1,6 @@
 //! Options of get, list and watch.
 
-use super::known::{DELETE, GET, LIST, check_names};
+use super::known::{DELETE, GET, LIST, check_read, check_write};
 use super::{Query, duration, invalid};
 use crate::field::{FieldError, FieldErrors};
 use crate::selector::{FieldSelector, LabelSelector};
@@ -39,7 +39,7 @@ impl GetOptions {
     /// # Errors
     /// 400 for what cannot be decoded.
     pub fn parse(query: &Query) -> Result<Self, ApiError> {
-        check_names(query, "GetOptions", &[GET])?;
+        check_read(query, "GetOptions", &[GET])?;
         check_common(query)?;
         let extended = query.flag("extended")?.unwrap_or(false);
         Ok(Self { resource_version: version(query)?, extended })
@@ -79,7 +79,7 @@ impl ListOptions {
     /// # Errors
     /// 400 for what cannot be decoded, 422 for what is invalid.
     pub fn parse(query: &Query, fields: &[&str]) -> Result<Self, ApiError> {
-        check_names(query, "ListOptions", &[LIST])?;
+        check_read(query, "ListOptions", &[LIST])?;
         Self::decode(query, fields)
     }
 
@@ -89,7 +89,7 @@ impl ListOptions {
     /// # Errors
     /// As [`ListOptions::parse`]; 400 for `watch=true`.
     pub fn parse_of_deletion(query: &Query, fields: &[&str]) -> Result<Self, ApiError> {
-        check_names(query, "DeleteOptions of a collection", &[LIST, DELETE])?;
+        check_write(query, "DeleteOptions of a collection", &[LIST, DELETE])?;
         let options = Self::decode(query, fields)?;
         if options.watch {
             return Err(ApiError::bad_request("a deletion cannot be watched"));

@@ -3,7 +3,9 @@
 
 use super::{
     DeleteOptions, DeletionOf, GetOptions, ListOptions, Query, WriteKind, WriteOptions, known,
+    parameter_warnings,
 };
+use crate::status::ApiError;
 
 const REQUESTS: &[&str] =
     &["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
@@ -12,20 +14,23 @@ const REQUESTS: &[&str] =
 fn code(request: &str, query: &str) -> u16 {
     let query = if request == "watch" { format!("watch=1&{query}") } else { query.to_owned() };
     let query = Query::parse(&query).unwrap();
+    outcome(request, &query).map_or_else(|error| error.code(), |()| 200)
+}
+
+fn outcome(request: &str, query: &Query) -> Result<(), ApiError> {
     let fields = &["metadata.name"];
-    let outcome = match request {
-        "get" => GetOptions::parse(&query).map(drop),
-        "list" | "watch" => ListOptions::parse(&query, fields).map(drop),
-        "create" => WriteOptions::parse(&query, WriteKind::Create).map(drop),
-        "update" => WriteOptions::parse(&query, WriteKind::Update).map(drop),
-        "patch" => WriteOptions::parse(&query, WriteKind::Patch).map(drop),
-        "delete" => DeleteOptions::from_query(&query, DeletionOf::Object).map(drop),
-        "deletecollection" => ListOptions::parse_of_deletion(&query, fields)
-            .and_then(|_| DeleteOptions::from_query(&query, DeletionOf::Collection))
+    match request {
+        "get" => GetOptions::parse(query).map(drop),
+        "list" | "watch" => ListOptions::parse(query, fields).map(drop),
+        "create" => WriteOptions::parse(query, WriteKind::Create).map(drop),
+        "update" => WriteOptions::parse(query, WriteKind::Update).map(drop),
+        "patch" => WriteOptions::parse(query, WriteKind::Patch).map(drop),
+        "delete" => DeleteOptions::from_query(query, DeletionOf::Object).map(drop),
+        "deletecollection" => ListOptions::parse_of_deletion(query, fields)
+            .and_then(|_| DeleteOptions::from_query(query, DeletionOf::Collection))
             .map(drop),
         other => panic!("{other}"),
-    };
-    outcome.map_or_else(|error| error.code(), |()| 200)
+    }
 }
 
 /// One option: a value that is valid wherever the option applies, with what else it needs; another
@@ -121,11 +126,122 @@ fn resource_versions() {
     }
 }
 
+/// An unknown parameter of a write was ignored: `labelSelectors=a=b` deleted a whole collection, and
+/// `dry-run=All` wrote.
 #[test]
-fn unknown_parameters_are_ignored() {
+fn unknown_parameters_are_refused_where_something_is_written() {
+    let is_read = |request: &str| matches!(request, "get" | "list" | "watch");
     for request in REQUESTS {
-        assert_eq!(code(request, "includeUninitialized=1&_=17&pretty=true"), 200, "{request}");
+        assert_eq!(code(request, "includeUninitialized=1&includeObject=None&pretty=true"), 200);
+        for name in UNKNOWN.iter().map(|(name, _)| *name).chain(["_", "", "a", "%00", "%ff"]) {
+            let Ok(query) = Query::parse(&format!("{name}=All&pretty=true")) else { continue };
+            let code = outcome(request, &query).map_or_else(|error| error.code(), |()| 200);
+            let wrong_case = ["DryRun", "dryrun", "DRYRUN", "labelselector"].contains(&name);
+            let want = if is_read(request) && !wrong_case { 200 } else { 400 };
+            assert_eq!(code, want, "{request} {name}");
+        }
     }
+}
+
+/// Names that are not known, and the nearest ones.
+const UNKNOWN: &[(&str, &str)] = &[
+    ("labelSelectors", "labelSelector"),
+    ("label_selector", "labelSelector"),
+    ("label-selector", "labelSelector"),
+    ("labelselector", "labelSelector"),
+    ("lableSelector", "labelSelector"),
+    ("labels", "labelSelector"),
+    ("label", "labelSelector"),
+    ("selector", "labelSelector or fieldSelector"),
+    ("selectors", "labelSelector"),
+    ("fieldSelectors", "fieldSelector"),
+    ("field_selector", "fieldSelector"),
+    ("fields", "fieldSelector"),
+    ("dry-run", "dryRun"),
+    ("dry_run", "dryRun"),
+    ("DryRun", "dryRun"),
+    ("dryrun", "dryRun"),
+    ("DRYRUN", "dryRun"),
+    ("dryRuns", "dryRun"),
+    ("drRun", "dryRun"),
+    ("dyrRun", "dryRun"),
+    ("dry", "dryRun"),
+    ("server-dry-run", "dryRun"),
+    ("field-manager", "fieldManager"),
+    ("manager", "fieldManager"),
+    ("validation", "fieldValidation"),
+    ("grace-period", "gracePeriodSeconds"),
+    ("grace_period_seconds", "gracePeriodSeconds"),
+    ("cascade", "propagationPolicy"),
+    ("propagation", "propagationPolicy"),
+    ("precondition.uid", "preconditions.uid"),
+    ("limits", "limit"),
+    ("resource-version", "resourceVersion"),
+];
+
+#[test]
+fn an_unknown_parameter_is_answered_with_the_nearest() {
+    for (name, near) in UNKNOWN {
+        let query = Query::parse(&format!("{name}=x")).unwrap();
+        let message = outcome("deletecollection", &query).unwrap_err().status().message.clone();
+        let is_of_writes = ["fieldManager", "fieldValidation"].contains(near);
+        let want = if is_of_writes {
+            format!(
+                "query parameter \"{name}\" is not known: the nearest is {near}, which \
+                 DeleteOptions of a collection does not have"
+            )
+        } else {
+            format!("query parameter \"{name}\" is not known: did you mean {near}?")
+        };
+        assert_eq!(message, want);
+        assert_eq!(
+            parameter_warnings(&query),
+            [format!(
+                "query parameter \"{name}\" is not known and has no effect: did you mean {near}?"
+            )]
+        );
+    }
+}
+
+#[test]
+fn a_parameter_that_is_near_to_none_is_answered_with_what_there_is() {
+    let message = |query: &str| {
+        let query = Query::parse(query).unwrap();
+        outcome("create", &query).unwrap_err().status().message.clone()
+    };
+    assert_eq!(
+        message("dryRun=All&_=17"),
+        "query parameter \"_\" is not known: CreateOptions has dryRun, fieldManager, \
+         fieldValidation, pretty, timeout, includeObject, includeUninitialized"
+    );
+    assert!(message("a%22%0a%E2%80%AE=x").starts_with(r#"query parameter "a\"\n\u202e" is"#));
+    let long = message(&format!("{}=x", "dryRun".repeat(2000)));
+    assert!(long.len() < 400, "{long}");
+    assert!(!message("pst_AAAAAAAA_secret=").contains("secret"), "a key is not repeated");
+}
+
+#[test]
+fn a_selector_is_refused_where_it_selects_nothing() {
+    for request in ["create", "update", "patch", "delete"] {
+        for name in ["labelSelector", "fieldSelector"] {
+            let query = Query::parse(&format!("{name}=metadata.name%3Da")).unwrap();
+            let error = outcome(request, &query).unwrap_err();
+            assert_eq!(error.code(), 400);
+            let message = &error.status().message;
+            assert!(message.contains("it selects objects in a list"), "{request} {message}");
+        }
+    }
+}
+
+#[test]
+fn warnings_are_bounded_and_about_unknown_parameters_alone() {
+    let warnings = |query: &str| parameter_warnings(&Query::parse(query).unwrap());
+    assert!(warnings("watch=1&limit=5&pretty=1&dryRun=All&includeObject=None").is_empty());
+    assert_eq!(warnings("foo=1&foo=2").len(), 1, "the same only once");
+    let many: Vec<String> = (0..90).map(|i| format!("labelSelecto{i}=")).collect();
+    assert_eq!(warnings(&many.join("&")).len(), 10);
+    assert_eq!(warnings("pst_AAAAAAAA_secret=").len(), 1);
+    assert!(!warnings("pst_AAAAAAAA_secret=")[0].contains("secret"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Options of create, update and patch.
 
-use super::known::{PATCH, WRITE, check_names};
+use super::known::{PATCH, WRITE, check_write};
 use super::read::check_timeout;
 use super::{Query, dry_run, invalid};
 use crate::field::{BadValue, FieldError, FieldErrors};
@@ -62,11 +62,12 @@ impl WriteOptions {
     /// Decodes them from the query.
     ///
     /// # Errors
-    /// 400 for what cannot be decoded, 422 for what is invalid.
+    /// 400 for what cannot be decoded, and for a parameter that the request does not have; 422 for
+    /// what is invalid.
     pub fn parse(query: &Query, kind: WriteKind) -> Result<Self, ApiError> {
         let is_apply = kind == WriteKind::Apply;
         let options = if is_apply || kind == WriteKind::Patch { PATCH } else { WRITE };
-        check_names(query, kind.options_kind(), &[options])?;
+        check_write(query, kind.options_kind(), &[options])?;
         check_timeout(query)?;
         let mut errors = FieldErrors::new();
         let dry_run = dry_run(query.get_all("dryRun"), &mut errors);

@@ -22,6 +22,19 @@ const MAX_POINTER_BYTES: usize = 256;
 /// 400 for what is not a JSON Patch; 413 for one that is too large, makes the object too large, or
 /// moves too much of it; 422 for one that does not apply to the object. They name the operation, never a value.
 pub fn apply_json_patch(mut target: Value, patch: &Value) -> Result<Value, ApiError> {
+    let operations = operations_of(patch)?;
+    add_empty_maps(&mut target);
+    let mut budget = Budget::new(&target);
+    for (index, operation) in operations.iter().enumerate() {
+        let operation = read(index, operation)?;
+        apply_one(&mut target, index, &operation, &mut budget)?;
+    }
+    drop_empty_maps(&mut target);
+    Ok(target)
+}
+
+/// Returns the operations of a patch, not decoded yet.
+pub(super) fn operations_of(patch: &Value) -> Result<&[Value], ApiError> {
     let Value::Array(operations) = patch else {
         return Err(ApiError::bad_request("a JSON Patch must be an array of operations"));
     };
@@ -31,13 +44,7 @@ pub fn apply_json_patch(mut target: Value, patch: &Value) -> Result<Value, ApiEr
             operations.len()
         )));
     }
-    add_empty_maps(&mut target);
-    let mut budget = Budget::new(&target);
-    for (index, operation) in operations.iter().enumerate() {
-        apply_one(&mut target, index, operation, &mut budget)?;
-    }
-    drop_empty_maps(&mut target);
-    Ok(target)
+    Ok(operations)
 }
 
 /// Returns whether a JSON Patch tells something about the object that it changes, to a caller who may
@@ -55,32 +62,38 @@ pub fn json_patch_reads(patch: &Value) -> bool {
     !patch.as_array().is_none_or(|operations| operations.iter().all(only_writes))
 }
 
-fn apply_one(
-    target: &mut Value,
-    index: usize,
-    operation: &Value,
-    budget: &mut Budget,
-) -> Result<(), ApiError> {
-    let typed =
-        PatchOperation::deserialize(operation).ok().filter(|typed| has_value(typed, operation));
-    let Some(typed) = typed else {
-        return Err(ApiError::bad_request(format!(
+/// Decodes one operation.
+pub(super) fn read(index: usize, operation: &Value) -> Result<PatchOperation, ApiError> {
+    let typed = PatchOperation::deserialize(operation).ok();
+    typed.filter(|typed| has_value(typed, operation)).ok_or_else(|| {
+        ApiError::bad_request(format!(
             "operation {index} of the JSON Patch cannot be read: it needs op (add, remove, \
              replace, move, copy or test), path, and with that value or from"
-        )));
-    };
-    if tests_for_absence(&typed, target) {
-        return Ok(());
-    }
-    budget.charge(&typed, target)?;
-    // Nothing is undone on failure: the caller drops the whole value.
-    patch_unsafe(target, std::slice::from_ref(&typed)).map_err(|_| {
-        ApiError::unprocessable(format!(
-            "operation {index} ({}) does not apply at {}",
-            name_of(&typed),
-            crate::quote::cut(typed.path().as_str(), MAX_POINTER_BYTES),
         ))
     })
+}
+
+pub(super) fn apply_one(
+    target: &mut Value,
+    index: usize,
+    operation: &PatchOperation,
+    budget: &mut Budget,
+) -> Result<(), ApiError> {
+    if tests_for_absence(operation, target) {
+        return Ok(());
+    }
+    budget.charge(operation, target)?;
+    // Nothing is undone on failure: the caller drops the whole value.
+    patch_unsafe(target, std::slice::from_ref(operation))
+        .map_err(|_| does_not_apply(index, operation))
+}
+
+pub(super) fn does_not_apply(index: usize, operation: &PatchOperation) -> ApiError {
+    ApiError::unprocessable(format!(
+        "operation {index} ({}) does not apply at {}",
+        name_of(operation),
+        crate::quote::cut(operation.path().as_str(), MAX_POINTER_BYTES),
+    ))
 }
 
 /// Returns whether the operation has the value that it requires. The library reads a missing value
@@ -119,14 +132,14 @@ fn metadata(target: &mut Value) -> Option<&mut Map<String, Value>> {
     target.get_mut("metadata")?.as_object_mut()
 }
 
-fn add_empty_maps(target: &mut Value) {
+pub(super) fn add_empty_maps(target: &mut Value) {
     let Some(metadata) = metadata(target) else { return };
     for name in IMPLICIT_MAPS {
         metadata.entry(name).or_insert_with(|| json!({}));
     }
 }
 
-fn drop_empty_maps(target: &mut Value) {
+pub(super) fn drop_empty_maps(target: &mut Value) {
     let Some(metadata) = metadata(target) else { return };
     for name in IMPLICIT_MAPS {
         if metadata.get(name).and_then(Value::as_object).is_some_and(Map::is_empty) {

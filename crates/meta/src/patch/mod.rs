@@ -4,10 +4,12 @@ mod budget;
 mod json_patch;
 mod merge_patch;
 mod strategic;
+mod unread;
 
 pub use json_patch::{apply_json_patch, json_patch_reads};
 pub use merge_patch::apply_merge_patch;
 pub use strategic::apply_strategic_merge_patch;
+pub use unread::apply_json_patch_unread;
 
 /// Maximum number of operations in one JSON Patch, as upstream.
 pub const MAX_OPERATIONS: usize = 10_000;

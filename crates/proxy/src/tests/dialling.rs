@@ -44,7 +44,7 @@ async fn a_local_address_is_refused_before_anything_is_sent() {
             matches!(error, ProxyError::AddressRefused { .. }) || is_unknown,
             "{host}: {error}"
         );
-        assert!(is_unknown || error.status() == 502);
+        assert!(is_unknown || error.status() == 503);
     }
     assert_eq!(upstream.connections(), 0);
 }

@@ -204,7 +204,7 @@ async fn an_upstream_cannot_choose_the_sub_protocol_that_is_a_token() {
     let mut client = Raw::connect(front.address).await;
     client.send(WEBSOCKET.replace("v5.channel.k8s.io", token)).await;
     let head = client.head().await;
-    assert!(head.starts_with("HTTP/1.1 502"), "{head}");
+    assert!(head.starts_with("HTTP/1.1 503"), "{head}");
 }
 
 /// A terminal ends when what allowed it does not hold any more.

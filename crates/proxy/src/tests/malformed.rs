@@ -45,7 +45,7 @@ async fn what_is_no_answer_is_said_to_be_none() {
     ] {
         let error = fails(answer).await;
         assert!(matches!(error, ProxyError::Malformed { .. }), "{answer}: {error:?}");
-        assert_eq!(error.status(), 502, "{answer}");
+        assert_eq!(error.status(), 503, "{answer}");
         assert!(error.to_string().contains("sent a malformed answer: "), "{error}");
     }
 }
@@ -81,7 +81,7 @@ async fn an_answer_that_breaks_off_is_an_error() {
     ] {
         let error = fails(answer).await;
         assert!(matches!(error, ProxyError::Lost { .. }), "{answer}: {error:?}");
-        assert_eq!(error.status(), 502, "{answer}");
+        assert_eq!(error.status(), 503, "{answer}");
     }
 }
 

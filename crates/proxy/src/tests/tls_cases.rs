@@ -47,9 +47,17 @@ async fn start(
     name: &str,
     versions: &[&'static rustls::SupportedProtocolVersion],
 ) -> RawUpstream {
-    let (certificate, key) = authority.issue(name);
+    start_with(&authority.pem(), authority.issue(name), versions).await
+}
+
+/// Starts one with a certificate and its key, in PEM, that knows the clients of an authority.
+async fn start_with(
+    authority_pem: &[u8],
+    (certificate, key): (String, String),
+    versions: &[&'static rustls::SupportedProtocolVersion],
+) -> RawUpstream {
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(&authority.pem()).unwrap()).unwrap();
+    roots.add(CertificateDer::from_pem_slice(authority_pem).unwrap()).unwrap();
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
         .allow_unauthenticated()
         .build()
@@ -123,6 +131,56 @@ async fn both_versions_of_tls_are_spoken() {
     }
 }
 
+/// A self-signed certificate of a server, in PEM, with its key.
+fn self_signed(names: &[&str], is_authority: bool, last_year: i32) -> (String, String) {
+    let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+    let mut params = CertificateParams::new(names).unwrap();
+    if is_authority {
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    }
+    params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+    params.not_after = rcgen::date_time_ymd(last_year, 1, 1);
+    let key = KeyPair::generate().unwrap();
+    (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
+}
+
+/// kubectl takes a kubeconfig whose authority is the certificate of the server itself, and webpki does not.
+#[tokio::test]
+async fn the_very_certificate_that_is_given_is_trusted_as_the_servers_own() {
+    let authority = Authority::new();
+    let (leaf, leaf_key) = authority.issue("127.0.0.1");
+    let cases = [
+        ("an authority", self_signed(&["127.0.0.1"], true, 2200)),
+        ("no authority", self_signed(&["127.0.0.1"], false, 2200)),
+        ("signed by an authority that is not given", (leaf, leaf_key)),
+    ];
+    for (case, (certificate, key)) in cases {
+        let versions = rustls::DEFAULT_VERSIONS;
+        let of = (certificate.clone(), key);
+        let upstream = start_with(&authority.pem(), of, versions).await;
+        let given =
+            |pem: String| UpstreamConfig { ca_pem: Some(pem.into_bytes()), ..config(&upstream) };
+        let said_to_it = said(given(certificate.clone())).await;
+        assert!(said_to_it.is_ok(), "{case}: {said_to_it:?}");
+        // Another certificate for the same name, and the same one for another name.
+        let another = self_signed(&["127.0.0.1"], true, 2200).0;
+        let error = said(given(another)).await.unwrap_err();
+        assert!(matches!(error, ProxyError::Tls { .. }), "{case}: {error}");
+        let named =
+            UpstreamConfig { server_name: Some("v.example".to_owned()), ..given(certificate) };
+        let error = said(named).await.unwrap_err();
+        assert!(matches!(error, ProxyError::Tls { .. }), "{case}: {error}");
+    }
+    for is_authority in [true, false] {
+        let expired = self_signed(&["127.0.0.1"], is_authority, 2021);
+        let upstream =
+            start_with(&authority.pem(), expired.clone(), rustls::DEFAULT_VERSIONS).await;
+        let ca_pem = Some(expired.0.into_bytes());
+        let error = said(UpstreamConfig { ca_pem, ..config(&upstream) }).await.unwrap_err();
+        assert!(error.to_string().contains("expired"), "{is_authority}: {error}");
+    }
+}
+
 #[tokio::test]
 async fn an_upstream_that_nobody_vouches_for_is_not_trusted() {
     let (authority, other) = (Authority::new(), Authority::new());
@@ -143,7 +201,7 @@ async fn an_upstream_that_nobody_vouches_for_is_not_trusted() {
     for (case, config) in cases {
         let error = said(config).await.unwrap_err();
         assert!(matches!(error, ProxyError::Tls { .. }), "{case}: {error}");
-        assert_eq!(error.status(), 502, "{case}");
+        assert_eq!(error.status(), 503, "{case}");
         assert!(error.to_string().contains("certificate"), "{case}: {error}");
     }
     let named_well = UpstreamConfig {

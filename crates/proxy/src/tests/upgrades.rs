@@ -192,7 +192,7 @@ async fn another_protocol_or_sub_protocol_than_asked_for_is_refused() {
         let head = client.head().await;
         assert_eq!(head.starts_with("HTTP/1.1 101"), is_good, "{line}: {head}");
         if !is_good {
-            assert!(head.starts_with("HTTP/1.1 502"), "{line}: {head}");
+            assert!(head.starts_with("HTTP/1.1 503"), "{line}: {head}");
             until(&proxy, |counts| counts.connections == 0).await;
         }
     }

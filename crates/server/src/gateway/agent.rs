@@ -11,10 +11,11 @@ use http::HeaderValue;
 use postern_auth::endpoint_token::{Bearer, Claims, Issuance, cluster_audience};
 use postern_kinds::cluster::DIRECT_ENDPOINT;
 use postern_meta::status::ApiError;
-use postern_proxy::{LocalAddresses, Renewal, UpstreamConfig};
+use postern_proxy::{Renewal, UpstreamConfig};
 
 use super::place::Way;
 use super::session::Caller;
+use super::upstreams::Addresses;
 use crate::clock::new_uid;
 use crate::registry::issued_tokens::AsOf;
 
@@ -57,7 +58,8 @@ impl AgentRoute {
     ///
     /// # Errors
     /// Which annotation is wrong.
-    pub(super) fn config(&self, local: LocalAddresses) -> Result<UpstreamConfig, String> {
+    pub(super) fn config(&self, addresses: Addresses) -> Result<UpstreamConfig, String> {
+        let Addresses { local, networks } = addresses;
         let url = format!("https://{}{}", self.endpoint, self.prefix);
         let url = url.parse().map_err(|_| format!("{DIRECT_ENDPOINT} is not a host"))?;
         let wrong = |_| format!("{DIRECT_ENDPOINT}-ca-data is not base64");
@@ -65,6 +67,7 @@ impl AgentRoute {
         let insecure = self.is_insecure;
         Ok(UpstreamConfig {
             local,
+            networks,
             insecure,
             ca_pem: ca_pem.map_err(wrong)?,
             ..UpstreamConfig::new(url)
@@ -159,13 +162,11 @@ mod tests {
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[("", "")]), None);
         let route = of(&[("", "agent.example:6443"), ("-ca-data", "Y2E=")]).unwrap();
-        let config = route.config(LocalAddresses::Refused).unwrap();
+        let config = route.config(Addresses::default()).unwrap();
         assert_eq!(config.url, "https://agent.example:6443/kubernetes/cluster");
         assert_eq!((config.insecure, config.ca_pem.as_deref()), (false, Some(&b"ca"[..])));
-        assert!(
-            of(&[("", "h"), ("-ca-data", "?")]).unwrap().config(LocalAddresses::Refused).is_err()
-        );
+        assert!(of(&[("", "h"), ("-ca-data", "?")]).unwrap().config(Addresses::default()).is_err());
         let insecure = of(&[("", "h"), ("-insecure", "true")]).unwrap();
-        assert!(insecure.config(LocalAddresses::Refused).unwrap().insecure);
+        assert!(insecure.config(Addresses::default()).unwrap().insecure);
     }
 }

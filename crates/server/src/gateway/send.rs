@@ -13,7 +13,7 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::{Frame, SizeHint};
 use postern_auth::gateway_path::OF_WORKLOAD;
 use postern_meta::status::{ApiError, Reason};
-use postern_proxy::{Forward, ProxyError};
+use postern_proxy::{Forward, ProxyError, UNREACHABLE};
 use tokio::sync::watch;
 
 use super::place::{Found, Way};
@@ -51,7 +51,7 @@ pub(crate) struct SendContext<'a> {
 /// Sends a request on.
 ///
 /// # Errors
-/// 502, 503 and 504 when the target cannot be reached, or does not answer; 413, 415 and 400 for a review
+/// 503 when the target cannot be reached, or does not answer; 502 for an answer that is not passed on; 413, 415 and 400 for a review
 /// that cannot be read.
 pub(crate) async fn send(
     context: SendContext<'_>,
@@ -136,7 +136,7 @@ where
         answered.await
     } else {
         let timed = tokio::time::timeout(ANSWER_TIMEOUT, answered).await;
-        timed.map_err(|_| ApiError::timeout("the target did not answer in time"))?
+        timed.map_err(|_| unreachable_target(&"it did not answer in time"))?
     };
     if let Err(ProxyError::SessionEnded(_)) = &answer {
         // To try again would not help a caller who may not make the request any more.
@@ -174,26 +174,17 @@ fn failed(error: ProxyError) -> ApiError {
         ProxyError::SessionEnded(_) | ProxyError::Draining | ProxyError::Overloaded { .. } => {
             return ApiError::unavailable(error.to_string(), Some(1));
         }
-        ProxyError::AddressRefused { .. } => {
-            "the target is on a loopback or link-local address, which takes --allow-local-upstreams"
-        }
-        ProxyError::Unreachable { .. } => "no connection to the target could be made",
-        ProxyError::Tls { .. } => {
-            "the target's certificate is not trusted, or it does not speak TLS"
-        }
-        ProxyError::ConnectTimeout { .. } | ProxyError::AnswerTimeout { .. } => {
-            "the target did not answer in time"
-        }
         ProxyError::Redirect { .. } => "the target answered with a redirect to another place",
-        ProxyError::Lost { .. } => "the connection to the target was lost",
-        _ => "the target did not answer as HTTP does",
+        // One text: whoever writes kubeconfigs could find open ports by the differences.
+        _ => return unreachable_target(&error),
     };
-    let reason = match error.status() {
-        StatusCode::SERVICE_UNAVAILABLE => Reason::ServiceUnavailable,
-        StatusCode::GATEWAY_TIMEOUT => Reason::Timeout,
-        _ => Reason::Unknown,
-    };
-    ApiError::new(error.status().as_u16(), reason, message).with_inner(error)
+    bad_gateway(message).with_inner(error)
+}
+
+/// Returns the error for a target that could not be reached. What is in the way is for the log.
+fn unreachable_target(why: &dyn std::fmt::Display) -> ApiError {
+    tracing::warn!("a target could not be reached: {why}");
+    ApiError::new(503, Reason::ServiceUnavailable, format!("the target {UNREACHABLE}"))
 }
 
 /// The body of a request on its way to a target. Each part is counted until it is context.

@@ -6,7 +6,9 @@ use postern_kinds::kubeconfig::Kubeconfig;
 use postern_kinds::secret;
 use postern_meta::decode::decode_typed;
 use postern_meta::status::ApiError;
-use postern_proxy::{ClientCertificate, LocalAddresses, SecretBytes, Upstream, UpstreamConfig};
+use postern_proxy::{
+    ClientCertificate, LocalAddresses, SecretBytes, Upstream, UpstreamConfig, UpstreamNetworks,
+};
 use postern_store::Position;
 use std::collections::HashMap;
 
@@ -28,16 +30,23 @@ enum Origin {
     Agent(AgentRoute),
 }
 
+/// Which addresses upstreams may be at.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Addresses {
+    pub(super) local: LocalAddresses,
+    pub(super) networks: UpstreamNetworks,
+}
+
 /// The upstreams that have been made.
 pub(super) struct Upstreams {
-    local: LocalAddresses,
+    addresses: Addresses,
     kept: Mutex<HashMap<Origin, (Option<Position>, Upstream)>>,
 }
 
 impl Upstreams {
-    pub(super) fn new(allow_local: bool) -> Self {
+    pub(super) fn new(allow_local: bool, networks: UpstreamNetworks) -> Self {
         let local = if allow_local { LocalAddresses::Allowed } else { LocalAddresses::Refused };
-        Self { local, kept: Mutex::default() }
+        Self { addresses: Addresses { local, networks }, kept: Mutex::default() }
     }
 
     /// Returns the upstream of a target.
@@ -74,8 +83,8 @@ impl Upstreams {
             ApiError::unavailable(message, Some(RETRY_AFTER_SECONDS))
         };
         let secret = secret_of(registry, key)?.ok_or_else(changed)?;
-        let (name, local) = (key.key.clone(), self.local);
-        let upstream = elsewhere(move || made(&secret.json(), &name, local)).await;
+        let (name, addresses) = (key.key.clone(), self.addresses.clone());
+        let upstream = elsewhere(move || made(&secret.json(), &name, addresses)).await;
         let upstream = upstream
             .map_err(|why| no_way(&format!("the kubeconfig in {at} cannot be used: {why}")))?;
         self.keep(origin, key.position, &upstream);
@@ -87,9 +96,10 @@ impl Upstreams {
         if let Some(upstream) = self.kept(&origin, None) {
             return Ok(upstream);
         }
-        let (of, local) = (route.clone(), self.local);
-        let upstream =
-            elsewhere(move || Upstream::new(of.config(local)?).map_err(|error| error.to_string()));
+        let (of, addresses) = (route.clone(), self.addresses.clone());
+        let upstream = elsewhere(move || {
+            Upstream::new(of.config(addresses)?).map_err(|error| error.to_string())
+        });
         let upstream = upstream.await;
         let upstream =
             upstream.map_err(|why| no_way(&format!("its agent cannot be reached: {why}")))?;
@@ -130,7 +140,8 @@ fn no_way(why: &str) -> ApiError {
 }
 
 /// Makes an upstream from the kubeconfig in a Secret. No error has a value of it.
-fn made(secret: &[u8], key: &str, local: LocalAddresses) -> Result<Upstream, String> {
+fn made(secret: &[u8], key: &str, addresses: Addresses) -> Result<Upstream, String> {
+    let Addresses { local, networks } = addresses;
     let secret: secret::Spec =
         decode_typed(secret).map_err(|_| "the Secret cannot be read".to_owned())?;
     let kubeconfig = Kubeconfig::of_secret(&secret, key).map_err(|error| error.to_string())?;
@@ -148,6 +159,7 @@ fn made(secret: &[u8], key: &str, local: LocalAddresses) -> Result<Upstream, Str
         client_certificate: certificate,
         authorization,
         local,
+        networks,
         ..UpstreamConfig::new(url)
     };
     Upstream::new(config).map_err(|error| error.to_string())
@@ -184,7 +196,7 @@ mod tests {
 
     #[test]
     fn an_upstream_is_made_from_what_is_written_in_a_kubeconfig() {
-        let of = |text: &str| made(&secret(text), "config", LocalAddresses::Refused);
+        let of = |text: &str| made(&secret(text), "config", Addresses::default());
         let upstream = of(&kubeconfig("https://10.0.0.1:6443/k8s", "{token: hunter2}")).unwrap();
         assert_eq!(upstream.address(), "10.0.0.1:6443");
         assert!(!format!("{upstream:?}").contains("hunter2"));
@@ -192,7 +204,7 @@ mod tests {
             let error = of(&kubeconfig("https://10.0.0.1", user)).unwrap_err();
             assert!(error.contains(word), "{error}");
         }
-        assert!(made(&secret("x"), "other", LocalAddresses::Refused).is_err());
+        assert!(made(&secret("x"), "other", Addresses::default()).is_err());
         let error = of("token: hunter2").unwrap_err();
         assert!(!error.contains("hunter2"), "{error}");
     }

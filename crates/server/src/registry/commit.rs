@@ -173,12 +173,6 @@ impl Registry {
         Ok(changes)
     }
 
-    /// Returns what removes the record of whom an object names.
-    fn forget_bound(&self, of: RecordsOf<'_>) -> Option<Change> {
-        let key = storage_key::bound_names(of.kind.info(), of.namespace, of.name);
-        self.cache().bound_names(&key).map(|_| Change::Delete { key })
-    }
-
     /// Returns one change, laid out; `None` for one that changes nothing.
     async fn stage(
         &self,
@@ -218,17 +212,13 @@ impl Registry {
             }
             Write::Remove { object, previous } => {
                 let Previous { cached, object: old } = previous;
-                let mut side = self.side_records_of_removed(of, Some(&old)).await?;
-                side.changes.extend(self.forget_bound(of));
-                side.changes.extend(self.forget_sync_writer(Some(&old)));
-                side.changes.extend(self.logout(kind, Some(&old)));
+                let side = self.side_records_of_removed(of, Some(&old)).await?;
                 before = Some(cached.json());
                 (cached.key().clone(), Some(cached.position()), None, to_stored(object), side)
             }
             Write::RemoveCorrupt { key, position } => {
                 gone = self.revoked_with_corrupt(of).await?;
-                let mut side = self.side_records_of_removed(of, None).await?;
-                side.changes.extend(self.forget_bound(of));
+                let side = self.side_records_of_removed(of, None).await?;
                 (key, Some(position), None, Bytes::new(), side)
             }
         };

@@ -2,7 +2,9 @@
 //!
 //! - its secret record: what is stored of write-only fields (decision 3);
 //! - its digest record, which leads from a digest to the access key: it identifies a bearer;
-//! - its unique keys: values that no two objects of a kind may both have.
+//! - its unique keys: values that no two objects of a kind may both have;
+//! - whom its access rules and members name (`commit` writes it), and who asked for it to take its data from another
+//!   object (`sync_writers`).
 //!
 //! The record of an access key's last use, which `activity` writes, is removed with its key.
 
@@ -219,6 +221,11 @@ impl Registry {
             Some(previous) => side.unique_keys(of.kind, None, Some(previous))?,
             None => self.give_up_unique_keys(of, &mut side).await?,
         }
+        let names = storage_key::bound_names(of.kind.info(), of.namespace, of.name);
+        side.changes
+            .extend(self.cache().bound_names(&names).map(|_| Change::Delete { key: names }));
+        side.changes.extend(self.forget_sync_writer(previous));
+        side.changes.extend(self.logout(of.kind, previous));
         if of.kind.write_only().is_empty() {
             return Ok(side);
         }

@@ -1,0 +1,196 @@
+//! Reads of the past show nothing of another namespace or project of the same name, and nothing of before a right.
+
+use postern_tests::http::Client;
+use postern_tests::objects::{make, version_of};
+use postern_tests::rights::{RBAC, allow, path, rule, user};
+use postern_tests::{Server, wait};
+use serde_json::{Value, json};
+
+use crate::scene::{
+    Findings, core_rule, core_secret, core_secrets, create, in_namespace, namespace, until_gone,
+};
+
+/// The base64 of what must not be seen.
+const CANARY: &str = "Y2FuYXJ5";
+
+/// Reads the past of a collection in every way, and checks that it has no text that must not be seen.
+/// `last` is the name of an object that exists now, and ends the watches.
+async fn read_the_past(
+    found: &mut Findings,
+    client: &Client,
+    collection: &str,
+    past: &Value,
+    last: &str,
+    secret: &[&str],
+) {
+    let version = version_of(&past["list"]);
+    let next = past["page"]["metadata"]["continue"].as_str().unwrap_or_default();
+    let hidden = |text: &str| secret.iter().all(|secret| !text.contains(secret));
+    let tables = "application/json;as=Table;g=meta.k8s.io;v=v1";
+    for query in [
+        format!("resourceVersion={version}&resourceVersionMatch=Exact"),
+        format!("resourceVersion={version}&resourceVersionMatch=NotOlderThan"),
+        format!("resourceVersion={version}&resourceVersionMatch=Exact&limit=1"),
+        format!("continue={next}"),
+        format!("continue={next}&limit=1"),
+    ] {
+        for accept in ["application/json", tables, "application/vnd.kubernetes.protobuf"] {
+            let request = client.get(&format!("{collection}?{query}")).accept(accept);
+            let reply = request.send().await;
+            found.check(
+                hidden(&reply.text()),
+                format!("list {query} as {accept}: {}", reply.status),
+            );
+        }
+    }
+    for query in [
+        "",
+        "&allowWatchBookmarks=true",
+        "&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan",
+    ] {
+        let path =
+            format!("{collection}?watch=true&resourceVersion={version}{query}&timeoutSeconds=20");
+        let reply = client.get(&path);
+        let events = wait::within("a watch from before", watched(reply, last)).await;
+        found.check(hidden(&events), format!("watch from before{query}: {events}"));
+    }
+}
+
+/// Everything that a watch shows until it has an event about the object `last`, ends or is refused.
+async fn watched(request: postern_tests::http::Request<'_>, last: &str) -> String {
+    let Ok(mut lines) = request.try_stream().await else { return String::new() };
+    let mut text = String::new();
+    while let Ok(Some(line)) = lines.next().await {
+        text.push_str(&line);
+        if line.contains(&format!("\"{last}\"")) || line.contains("\"ERROR\"") {
+            break;
+        }
+    }
+    text
+}
+
+async fn past_of(client: &Client, collection: &str) -> Value {
+    let list = client.get(collection).send().await.expect(200);
+    let page = client.get(&format!("{collection}?limit=1")).send().await.expect(200);
+    assert!(page["metadata"]["continue"].is_string());
+    json!({ "list": list, "page": page })
+}
+
+#[tokio::test]
+async fn the_past_of_an_earlier_project_of_the_same_name_is_not_shown() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let bob = user(&admin, "bob").await;
+    let rules = json!([
+        core_rule(&["secrets", "namespaces"], &["get", "list", "watch"]),
+        rule(&["projectsecrets"], &["get", "list", "watch"]),
+        { "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "rolebindings"],
+            "verbs": ["get", "list", "watch"] },
+    ]);
+    make(&admin, "projects", "foo", json!({})).await;
+    let role_bindings = format!("{RBAC}/namespaces/p-foo/roles");
+    let kinds = [core_secrets("p-foo"), in_namespace("p-foo", "projectsecrets"), role_bindings];
+    let mut past = Vec::new();
+    for kind in &kinds {
+        for name in ["canary-a", "canary-b"] {
+            let object = match kind {
+                kind if kind.contains("roles") => json!({ "rules": [] }),
+                kind if kind.contains("projectsecrets") => {
+                    json!({ "spec": { "data": { "value": CANARY } } })
+                }
+                _ => core_secret("canary"),
+            };
+            create(&admin, kind, name, object).await;
+        }
+        past.push(past_of(&admin, kind).await);
+    }
+    admin.delete(&path("projects", "foo")).send().await.expect(200);
+    until_gone(&admin, &path("projects", "foo")).await;
+    until_gone(&admin, &namespace("p-foo")).await;
+    make(&admin, "projects", "foo", json!({})).await;
+    allow(&admin, "of-bob", Some("p-foo"), rules, "platform:user:bob").await;
+    let mut found = Findings::new();
+    for (kind, past) in kinds.iter().zip(&past) {
+        let object = if kind.contains("roles") { json!({ "rules": [] }) } else { json!({}) };
+        create(&admin, kind, "last", object).await;
+        read_the_past(&mut found, &bob, kind, past, "last", &[CANARY, "canary-a", "canary-b"])
+            .await;
+    }
+    found.assert_none();
+}
+
+#[tokio::test]
+async fn the_past_of_an_earlier_namespace_of_the_same_name_is_not_shown() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let bob = user(&admin, "bob").await;
+    let namespaces = namespace("").trim_end_matches('/').to_owned();
+    create(&admin, &namespaces, "web", json!({})).await;
+    let rules = json!([core_rule(&["secrets"], &["get", "list", "watch"])]);
+    // The same binding in both: bob had the right then, and has it now.
+    allow(&admin, "of-bob", Some("web"), rules.clone(), "platform:user:bob").await;
+    let secrets = core_secrets("web");
+    for name in ["canary-a", "canary-b"] {
+        create(&admin, &secrets, name, core_secret("canary")).await;
+    }
+    let past = past_of(&admin, &secrets).await;
+    admin.delete(&namespace("web")).send().await.expect(200);
+    until_gone(&admin, &namespace("web")).await;
+    create(&admin, &namespaces, "web", json!({})).await;
+    allow(&admin, "of-bob", Some("web"), rules, "platform:user:bob").await;
+    create(&admin, &secrets, "last", core_secret("x")).await;
+    let mut found = Findings::new();
+    let hidden = [CANARY, "canary-a", "canary-b"];
+    read_the_past(&mut found, &bob, &secrets, &past, "last", &hidden).await;
+    found.assert_none();
+}
+
+#[tokio::test]
+async fn what_a_secret_was_before_the_right_to_list_it_is_not_shown() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let bob = user(&admin, "bob").await;
+    let secrets = core_secrets("platform");
+    for name in ["rotated", "deleted"] {
+        create(&admin, &secrets, name, core_secret("canary")).await;
+    }
+    let past = past_of(&admin, &secrets).await;
+    let change = core_secret("new");
+    let rotated = format!("{secrets}/rotated");
+    admin.patch(&rotated, "merge-patch", &change).send().await.expect(200);
+    admin.delete(&format!("{secrets}/deleted")).send().await.expect(200);
+    let rules = json!([core_rule(&["secrets"], &["get", "list", "watch"])]);
+    allow(&admin, "of-bob", Some("platform"), rules.clone(), "platform:user:bob").await;
+    create(&admin, &secrets, "last", core_secret("x")).await;
+    let mut found = Findings::new();
+    read_the_past(&mut found, &bob, &secrets, &past, "last", &[CANARY, "canary"]).await;
+    // The same by the whole cluster's collection.
+    allow(&admin, "of-bob", None, rules, "platform:user:bob").await;
+    create(&admin, &secrets, "later", core_secret("x")).await;
+    let all = secrets.replace("/namespaces/platform", "");
+    read_the_past(&mut found, &bob, &all, &past, "later", &[CANARY, "canary"]).await;
+    found.assert_none();
+}
+
+#[tokio::test]
+async fn who_could_always_list_reads_the_past() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let bob = user(&admin, "bob").await;
+    let rules = json!([core_rule(&["secrets"], &["get", "list", "watch"])]);
+    allow(&admin, "of-bob", Some("platform"), rules, "platform:user:bob").await;
+    let secrets = core_secrets("platform");
+    for name in ["a", "b"] {
+        create(&admin, &secrets, name, core_secret("old")).await;
+    }
+    let past = past_of(&bob, &secrets).await;
+    admin.delete(&format!("{secrets}/b")).send().await.expect(200);
+    let version = version_of(&past["list"]);
+    let exact = format!("{secrets}?resourceVersion={version}&resourceVersionMatch=Exact");
+    assert_eq!(bob.get(&exact).send().await.expect(200)["items"].as_array().unwrap().len(), 2);
+    let next = past["page"]["metadata"]["continue"].as_str().unwrap();
+    let rest = bob.get(&format!("{secrets}?continue={next}")).send().await.expect(200);
+    assert_eq!(rest["items"][0]["metadata"]["name"], "b");
+    let mut watch = bob.watch(&secrets, &format!("&resourceVersion={version}")).await;
+    assert_eq!(watch.next().await.unwrap().summary(), "DELETED b");
+}
