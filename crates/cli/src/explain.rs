@@ -42,7 +42,7 @@ pub(crate) fn explain(error: &Error, server: &str, acting_as: Option<&str>) -> C
         Error::Trust(_) => explained.hint("--ca-file takes a file with certificates in PEM"),
         Error::Impersonation(_) => explained
             .hint("it comes from the flags --as…, or from the fields as… of the kubeconfig's user"),
-        Error::TooLarge { .. } | Error::Name(_) => explained,
+        Error::TooLarge { .. } | Error::Name(_) | Error::NoWatch => explained,
     }
 }
 
