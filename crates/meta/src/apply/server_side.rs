@@ -100,7 +100,7 @@ fn attempt(
     let mut managers = managers_of(live, apply, kind);
     let last = managers.take(&apply.identity());
     let configuration = ownable(apply.configuration);
-    let mut own = set_of(&configuration, kind.schema);
+    let mut own = writable(set_of(&configuration, kind.schema), apply.manager);
     own.subtract_below(kind.ignored);
 
     let before = live.map_or_else(|| Value::Object(Map::new()), ownable);
@@ -111,7 +111,7 @@ fn attempt(
         let owned = FieldSet::union_of(others.chain([own.clone(), kind.ignored.clone()]));
         prune(&mut merged, &last.fields, &owned, kind.schema);
     }
-    let mut nulls = nulls.clone();
+    let mut nulls = writable(nulls.clone(), apply.manager);
     nulls.subtract_below(kind.ignored);
     remove_all(&mut merged, &nulls, kind.schema);
 
@@ -151,16 +151,20 @@ fn managers_of(live: Option<&Object>, apply: &Apply<'_>, kind: &TrackedKind<'_>)
     if managers.is_empty() {
         let name = BEFORE_FIRST_APPLY.to_owned();
         let manager = Manager { name, ..apply.manager.clone() };
-        let mut fields = changes(None, live, kind).added;
-        if manager.subresource == STATUS {
-            // The rest is not written through it.
-            fields = fields.at_and_below(&PathElement::field(STATUS));
-        }
+        let fields = writable(changes(None, live, kind).added, &manager);
         let (operation, time) = (Operation::Update, Some(apply.now));
         managers.put(ManagedSet { manager, operation, time, fields });
         managers.tidy(false);
     }
     managers
+}
+
+/// Returns the part of a set that is written through the manager's subresource.
+fn writable(set: FieldSet, manager: &Manager) -> FieldSet {
+    if manager.subresource == STATUS {
+        return set.at_and_below(&PathElement::field(STATUS));
+    }
+    set
 }
 
 /// Takes from the other managers what the apply changes.
