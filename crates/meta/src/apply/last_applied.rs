@@ -8,6 +8,7 @@ use super::set::FieldSet;
 use super::track::TrackedKind;
 use crate::decode::{Format, decode};
 use crate::object::Object;
+use crate::validate::{MAX_ANNOTATIONS_BYTES, annotations_bytes};
 
 /// The annotation in which client-side apply keeps what it sent.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -15,9 +16,6 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// The only manager for whom the annotation counts, as upstream: kubectl's default for server-side
 /// apply.
 pub(super) const KUBECTL: &str = "kubectl";
-
-/// Maximum bytes of all annotations, keys and values, as validation has it.
-const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
 /// Returns the fields that client-side apply set and that still have its values; `None` if there is
 /// no annotation, or none that says so in terms of `api_version`.
@@ -52,8 +50,7 @@ pub(super) fn refresh(object: &mut Object, configuration: &Object) {
     let mut applied = configuration.clone();
     applied.metadata.annotations.remove(LAST_APPLIED);
     annotations.insert(LAST_APPLIED.to_owned(), format!("{}\n", applied.into_value()));
-    let bytes: usize = annotations.iter().map(|(name, value)| name.len() + value.len()).sum();
-    if bytes > MAX_ANNOTATION_BYTES {
+    if annotations_bytes(annotations) > MAX_ANNOTATIONS_BYTES {
         annotations.remove(LAST_APPLIED);
     }
 }

@@ -132,12 +132,12 @@ impl Managers {
         }
     }
 
-    /// Leaves to the applies of `manager` only what is in `paths`.
-    pub(super) fn keep_only(&mut self, manager: &Manager, paths: &FieldSet) {
-        for entry in &mut self.entries {
-            if entry.operation == Operation::Apply && entry.manager == *manager {
-                entry.fields = entry.fields.intersection(paths);
-            }
+    /// Removes these paths from every entry but that of the applies of `manager`.
+    pub(super) fn subtract_from_others(&mut self, manager: &Manager, paths: &FieldSet) {
+        let is_own =
+            |entry: &ManagedSet| entry.operation == Operation::Apply && entry.manager == *manager;
+        for entry in self.entries.iter_mut().filter(|entry| !is_own(entry)) {
+            entry.fields.subtract(paths);
         }
     }
 
@@ -154,8 +154,15 @@ impl Managers {
         }
     }
 
-    /// Drops entries without fields, and merges the oldest updates if there are too many.
-    pub(super) fn tidy(&mut self) {
+    /// Drops entries without fields, and merges the oldest updates if there are too many. If no entry
+    /// has fields and `keeps_one`, the first one stays: an object without entries is not tracked, and
+    /// its next apply would make one manager the owner of all that it has.
+    pub(super) fn tidy(&mut self, keeps_one: bool) {
+        if keeps_one && self.entries.iter().all(|entry| entry.fields.is_empty()) {
+            // The oldest one: a manager that owns nothing, either, does not take its place.
+            self.entries.truncate(1);
+            return;
+        }
         self.entries.retain(|entry| !entry.fields.is_empty());
         self.cap_updates();
     }
@@ -171,8 +178,15 @@ impl Managers {
     /// what was removed. The time of its entry becomes `now` if it changed a value,
     /// or the fields that it owns.
     ///
-    /// Entries in other API versions than that of `who` are dropped.
-    pub fn record_update(&mut self, changes: Comparison, who: &Manager, now: Timestamp) {
+    /// Entries in other API versions than that of `who` are dropped. If nobody owns anything, an
+    /// entry without fields stays if it `keeps_one`.
+    pub(super) fn record_update(
+        &mut self,
+        changes: Comparison,
+        who: &Manager,
+        now: Timestamp,
+        keeps_one: bool,
+    ) {
         let Comparison { added, modified, removed } = changes;
         let mut own = ManagedSet {
             manager: who.clone(),
@@ -201,7 +215,7 @@ impl Managers {
             Some(entry) => entry.fields.unite(own.fields),
             None => self.entries.push(own),
         }
-        self.tidy();
+        self.tidy(keeps_one);
     }
 
     /// Merges the oldest updates into one if there are too many. All entries are in one API

@@ -14,6 +14,7 @@ mod last_applied;
 mod lists;
 mod managers;
 mod merge;
+mod nulls;
 mod ownership;
 mod prune;
 mod server_side;
@@ -31,7 +32,8 @@ pub use managers::{
     ANCIENT_CHANGES, BEFORE_FIRST_APPLY, MAX_ENTRIES, MAX_UPDATE_MANAGERS, ManagedSet, Manager,
     Managers, equal_except_times,
 };
+pub use nulls::nulls_of;
 pub use ownership::set_of;
-pub use server_side::{Apply, apply, track_apply};
+pub use server_side::{Apply, apply, apply_with_nulls, track_apply};
 pub use set::FieldSet;
 pub use track::{TrackedKind, track_update};

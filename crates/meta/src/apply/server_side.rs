@@ -7,15 +7,20 @@ use serde_json::{Map, Value};
 
 use super::compare::{Comparison, compare};
 use super::conflicts::Conflicts;
+use super::element::PathElement;
 use super::last_applied::{self, KUBECTL};
 use super::managers::{BEFORE_FIRST_APPLY, ManagedSet, Manager, Managers, equal_except_times};
 use super::merge::merge;
+use super::nulls::{empty_values, remove_all};
 use super::ownership::set_of;
 use super::prune::prune;
 use super::set::FieldSet;
-use super::track::{TrackedKind, changes};
+use super::track::{TrackedKind, changes, has_fields};
 use crate::object::{Object, ObjectMeta, Operation};
 use crate::time::Timestamp;
+
+/// The subresource through which nothing is written but the status.
+const STATUS: &str = "status";
 
 /// An apply of one manager.
 #[derive(Debug, Clone, Copy)]
@@ -54,18 +59,30 @@ pub fn apply(
     apply: &Apply<'_>,
     kind: &TrackedKind<'_>,
 ) -> Result<Object, Conflicts> {
+    apply_with_nulls(live, apply, &FieldSet::new(), kind)
+}
+
+/// Applies a configuration as [`apply`] does. `nulls` are the fields that are null in it, which is
+/// their absence: see [`nulls_of`](super::nulls_of). They are removed, whoever owns them, if the apply
+/// is forced.
+///
+/// # Errors
+/// The conflicts, if it is not forced.
+pub fn apply_with_nulls(
+    live: Option<&Object>,
+    apply: &Apply<'_>,
+    nulls: &FieldSet,
+    kind: &TrackedKind<'_>,
+) -> Result<Object, Conflicts> {
     let is_kubectl = apply.manager.name == KUBECTL;
-    let outcome = attempt(live, apply, kind).or_else(|conflicts| {
+    let attempt = |apply: &Apply<'_>| attempt(live, apply, nulls, kind);
+    let outcome = attempt(apply).or_else(|conflicts| {
         let live = live.filter(|_| is_kubectl);
         let fields =
             live.and_then(|live| last_applied::fields_of(live, kind, &apply.manager.api_version));
         let Some(fields) = fields else { return Err(conflicts) };
         let rest = conflicts.without(&fields);
-        if rest.is_empty() {
-            attempt(live, &Apply { force: true, ..*apply }, kind)
-        } else {
-            Err(rest)
-        }
+        if rest.is_empty() { attempt(&Apply { force: true, ..*apply }) } else { Err(rest) }
     })?;
     let mut object = object_of(outcome, live, apply.configuration);
     if is_kubectl {
@@ -77,12 +94,13 @@ pub fn apply(
 fn attempt(
     live: Option<&Object>,
     apply: &Apply<'_>,
+    nulls: &FieldSet,
     kind: &TrackedKind<'_>,
 ) -> Result<Outcome, Conflicts> {
     let mut managers = managers_of(live, apply, kind);
     let last = managers.take(&apply.identity());
     let configuration = ownable(apply.configuration);
-    let mut own = set_of(&configuration, kind.schema);
+    let mut own = writable(set_of(&configuration, kind.schema), apply.manager);
     own.subtract_below(kind.ignored);
 
     let before = live.map_or_else(|| Value::Object(Map::new()), ownable);
@@ -93,17 +111,22 @@ fn attempt(
         let owned = FieldSet::union_of(others.chain([own.clone(), kind.ignored.clone()]));
         prune(&mut merged, &last.fields, &owned, kind.schema);
     }
+    let mut nulls = writable(nulls.clone(), apply.manager);
+    nulls.subtract_below(kind.ignored);
+    remove_all(&mut merged, &nulls, kind.schema);
 
     let mut changed = compare(&before, &merged, kind.schema);
     changed.ignore(kind.ignored);
     let is_change = !changed.is_empty();
-    give_way(&mut managers, &changed, apply.force)?;
+    let mut shared = changed.clone();
+    shared.added.subtract(&empty_values(&configuration, kind.schema));
+    give_way(&mut managers, &shared, apply.force)?;
     let time = match &last {
         Some(last) if !is_change && last.fields == own => last.time,
         _ => Some(apply.now),
     };
     managers.put(ManagedSet { fields: own, time, ..apply.identity() });
-    managers.tidy();
+    managers.tidy(true);
     Ok(Outcome { merged, managers, is_change })
 }
 
@@ -128,14 +151,20 @@ fn managers_of(live: Option<&Object>, apply: &Apply<'_>, kind: &TrackedKind<'_>)
     if managers.is_empty() {
         let name = BEFORE_FIRST_APPLY.to_owned();
         let manager = Manager { name, ..apply.manager.clone() };
-        managers.put(ManagedSet {
-            manager,
-            operation: Operation::Update,
-            time: Some(apply.now),
-            fields: changes(None, live, kind).added,
-        });
+        let fields = writable(changes(None, live, kind).added, &manager);
+        let (operation, time) = (Operation::Update, Some(apply.now));
+        managers.put(ManagedSet { manager, operation, time, fields });
+        managers.tidy(false);
     }
     managers
+}
+
+/// Returns the part of a set that is written through the manager's subresource.
+fn writable(set: FieldSet, manager: &Manager) -> FieldSet {
+    if manager.subresource == STATUS {
+        return set.at_and_below(&PathElement::field(STATUS));
+    }
+    set
 }
 
 /// Takes from the other managers what the apply changes.
@@ -210,6 +239,9 @@ fn object_of(outcome: Outcome, live: Option<&Object>, configuration: &Object) ->
 /// Sets `new.metadata.managed_fields` to what they are once the object is otherwise complete: `new`
 /// has the entries of [`apply`], and admission may have changed or removed something since. A write
 /// that changes nothing keeps the entries of `live`, with their times.
+///
+/// The manager keeps all that it has applied, as upstream: an empty value is its own, though the kind
+/// does not store it.
 pub fn track_apply(
     live: Option<&Object>,
     new: &mut Object,
@@ -226,10 +258,8 @@ pub fn track_apply(
     let mut managers = Managers::decode_stored(&new.metadata.managed_fields);
     // Of several items with one key, one may have stayed.
     changed.removed.subtract(&changed.added);
-    managers.subtract(&changed.removed);
-    let present = compare(&Value::Object(Map::new()), &ownable(new), kind.schema).added;
-    managers.keep_only(manager, &present);
-    managers.tidy();
+    managers.subtract_from_others(manager, &changed.removed);
+    managers.tidy(has_fields(new, kind.schema));
     if !is_change {
         // Admission made of what was applied what is there already: an apply that changes nothing.
         managers.keep_times(&Managers::decode_stored(live_entries));

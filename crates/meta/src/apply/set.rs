@@ -77,6 +77,12 @@ impl FieldSet {
         self.nodes.get(at)
     }
 
+    /// Returns the part of the set that is at and below one element.
+    pub(super) fn at_and_below(mut self, element: &PathElement) -> Self {
+        self.nodes.retain(|node| node.element == *element);
+        self
+    }
+
     /// Adds what is at and below one element. Cheap when elements come in order.
     pub(super) fn add(&mut self, element: PathElement, is_member: bool, children: Self) {
         if !is_member && children.is_empty() {

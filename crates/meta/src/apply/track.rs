@@ -32,7 +32,8 @@ pub struct TrackedKind<'a> {
 /// nothing.
 ///
 /// An existing object without entries stays without: only an apply starts to
-/// track it, and then attributes everything in it to one manager.
+/// track it, and then attributes everything in it to one manager. An object that is
+/// tracked, and of which nobody owns anything, has an entry without fields.
 pub fn track_update(
     live: Option<&Object>,
     new: &mut Object,
@@ -46,7 +47,7 @@ pub fn track_update(
         if who.subresource.is_empty() { decode_sent(&sent, live_entries) } else { Sent::Nothing };
     let changes = changes(live, new, kind);
     let mut managers = match sent {
-        Sent::Nothing if changes.is_empty() => {
+        Sent::Nothing if changes.is_empty() && live.is_some() => {
             new.metadata.managed_fields = live_entries.to_vec();
             return;
         }
@@ -60,7 +61,7 @@ pub fn track_update(
     if live.is_some() && managers.is_empty() {
         return;
     }
-    managers.record_update(changes, who, now);
+    managers.record_update(changes, who, now, has_fields(new, kind.schema));
     new.metadata.managed_fields = managers.encode();
 }
 
@@ -102,6 +103,12 @@ pub(super) fn changes(live: Option<&Object>, new: &Object, kind: &TrackedKind<'_
     }
     changes.ignore(kind.ignored);
     changes
+}
+
+/// Returns whether an object has anything that could be owned, whoever set it.
+pub(super) fn has_fields(object: &Object, schema: &Schema) -> bool {
+    let ignored = &FieldSet::new();
+    !changes(None, object, &TrackedKind { schema, ignored }).is_empty()
 }
 
 /// Returns what a created object is compared with: its structs, empty, because the

@@ -116,7 +116,10 @@ pub(super) fn check_write(
         }
         (supported, _) => format!("did you mean {}?", supported.join(" or ")),
     };
-    Err(ApiError::bad_request(format!("query parameter {} is not known: {hint}", shown(name))))
+    Err(ApiError::bad_request(format!(
+        "query parameter {} is not known: {hint}",
+        display_name(name)
+    )))
 }
 
 /// Returns a warning for each parameter of a read that no request has, at most [`MAX_WARNINGS`].
@@ -132,7 +135,7 @@ pub fn parameter_warnings(query: &Query) -> Vec<String> {
             near => format!(": did you mean {}?", near.join(" or ")),
         };
         let warning =
-            format!("query parameter {} is not known and has no effect{hint}", shown(name));
+            format!("query parameter {} is not known and has no effect{hint}", display_name(name));
         if !warnings.contains(&warning) {
             warnings.push(warning);
         }
@@ -146,7 +149,7 @@ pub(super) fn unknown_field(name: &str, known: &'static [&'static str]) -> Strin
         [] => String::new(),
         near => format!(", did you mean {}?", near.join(" or ")),
     };
-    format!("unknown field {}{hint}", shown(name))
+    format!("unknown field {}{hint}", display_name(name))
 }
 
 fn not_supported(name: &str, request: &str) -> ApiError {
@@ -159,7 +162,7 @@ fn not_supported(name: &str, request: &str) -> ApiError {
 }
 
 /// Returns a name as messages have it.
-fn shown(name: &str) -> String {
+fn display_name(name: &str) -> String {
     if name.contains(KEY_PREFIX) {
         return "(left out, since it may be an access key)".to_owned();
     }

@@ -125,6 +125,12 @@ impl Schema {
         walk::check(self, value)
     }
 
+    /// Returns whether any value fits at `at`, a part of the schema, so that `null` is a value like
+    /// others.
+    pub(crate) fn takes_any_value(&self, at: &Value) -> bool {
+        walk::is_free(self, at)
+    }
+
     /// Returns the schema that a reference leads to, also over several references;
     /// anything else is returned as it is.
     pub fn resolve<'a>(&'a self, schema: &'a Value) -> &'a Value {

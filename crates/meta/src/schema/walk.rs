@@ -180,7 +180,7 @@ impl Pruner<'_> {
 }
 
 /// Returns whether any value fits, so that `null` is a value like others.
-fn is_free(schema: &Schema, at: &Value) -> bool {
+pub(super) fn is_free(schema: &Schema, at: &Value) -> bool {
     branches(schema, at)
         .iter()
         .any(|branch| type_of(branch).is_none() && matches!(fields_of(branch), Fields::Free))

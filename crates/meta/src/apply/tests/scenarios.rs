@@ -14,13 +14,14 @@ use std::fmt::Write as _;
 use super::*;
 use crate::object::Operation;
 
-const TABLES: [(&str, &str); 6] = [
+const TABLES: [(&str, &str); 7] = [
     ("values.txt", include_str!("scenarios/values.txt")),
     ("lists.txt", include_str!("scenarios/lists.txt")),
     ("managers.txt", include_str!("scenarios/managers.txt")),
     ("removal.txt", include_str!("scenarios/removal.txt")),
     ("free_form.txt", include_str!("scenarios/free_form.txt")),
     ("metadata.txt", include_str!("scenarios/metadata.txt")),
+    ("nulls.txt", include_str!("scenarios/nulls.txt")),
 ];
 
 /// What one step is.
@@ -78,11 +79,12 @@ impl Step {
                     return Err(format!("422 {}", paths.join(" ")));
                 }
                 let mut configuration = self.value.clone();
+                let nulls = &nulls_of(&configuration, schema());
                 schema().prune_unknown(&mut configuration);
                 let configuration = object(&configuration);
                 let (configuration, manager, now) = (&configuration, &self.who, at(seconds));
-                let applied = apply(live, &Apply { configuration, manager, force, now }, &kind);
-                let mut new = applied.map_err(refusal)?;
+                let asked = Apply { configuration, manager, force, now };
+                let mut new = apply_with_nulls(live, &asked, nulls, &kind).map_err(refusal)?;
                 track_apply(live, &mut new, &kind, &self.who);
                 Ok(new)
             }

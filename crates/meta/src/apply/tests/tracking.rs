@@ -167,20 +167,122 @@ fn updates_and_applies_and_subresources_have_entries_of_their_own() {
     );
 }
 
-/// Applies, and normalises as admission does: empty texts go, and an owner has a team.
 fn apply_and_admit(live: Option<&Object>, spec: &Value, name: &str, seconds: i64) -> Object {
+    admitted(live, spec, (name, false), seconds).unwrap()
+}
+
+/// Applies, and normalises as admission does: empty values go, and an owner has a team.
+fn admitted(
+    live: Option<&Object>,
+    spec: &Value,
+    (name, force): (&str, bool),
+    seconds: i64,
+) -> Result<Object, Vec<String>> {
     let ignored = FieldSet::new();
     let kind = TrackedKind { schema: schema(), ignored: &ignored };
-    let configuration = &object(&json!({ "spec": spec }));
+    let (spec_less, with_spec) = (json!({}), json!({ "spec": spec }));
+    let configuration = &object(if spec.is_null() { &spec_less } else { &with_spec });
     let (manager, now) = (&manager(name), at(seconds));
-    let mut new = apply(live, &Apply { configuration, manager, force: false, now }, &kind).unwrap();
-    let spec = new.fields["spec"].as_object_mut().unwrap();
-    spec.retain(|_, value| *value != json!(""));
+    let applied = apply(live, &Apply { configuration, manager, force, now }, &kind);
+    let mut new = applied.map_err(|conflicts| {
+        let causes = conflicts.into_error().into_status().details.unwrap().causes;
+        causes.into_iter().map(|cause| cause.field).collect::<Vec<_>>()
+    })?;
+    let mut nothing = serde_json::Map::new();
+    let spec = new.fields.get_mut("spec").and_then(Value::as_object_mut).unwrap_or(&mut nothing);
+    spec.retain(|_, value| ![json!(""), json!([]), json!({}), json!(0)].contains(value));
     for owner in spec.get_mut("access").and_then(Value::as_array_mut).into_iter().flatten() {
         owner["team"] = json!("all");
     }
     track_apply(live, &mut new, &kind, manager);
-    new
+    Ok(new)
+}
+
+fn empties() -> Value {
+    json!({ "displayName": "", "replicas": 0, "access": [], "data": {}, "tags": [] })
+}
+
+/// An applied value that the kind does not store was owned by nobody: another manager set it, and the
+/// first one was not told.
+#[test]
+fn an_applied_empty_value_is_owned_by_who_applied_it() {
+    let own = json!({"f:spec": {
+        "f:access": {}, "f:data": {}, "f:displayName": {}, "f:replicas": {}, "f:tags": {},
+    }});
+    let live = apply_and_admit(None, &empties(), "a", 1);
+    assert_eq!(live.fields["spec"], json!({}));
+    assert_eq!(owners(&live), [owner("a", 1, own.clone())]);
+    assert_eq!(apply_and_admit(Some(&live), &empties(), "a", 2), live);
+    for (spec, path) in [
+        (json!({ "displayName": "B" }), ".spec.displayName"),
+        (json!({ "replicas": 1 }), ".spec.replicas"),
+        (json!({ "access": [{ "user": "u" }] }), ".spec.access"),
+    ] {
+        assert_eq!(admitted(Some(&live), &spec, ("b", false), 2), Err(vec![path.to_owned()]));
+        let forced = admitted(Some(&live), &spec, ("b", true), 2).unwrap();
+        assert!(owners(&forced).iter().any(|(name, ..)| name == "b"), "{path}");
+    }
+    // Who applies the same shares it, and who gives it up owns it no more.
+    let both = apply_and_admit(Some(&live), &empties(), "b", 2);
+    assert_eq!(owners(&both), [owner("a", 1, own.clone()), owner("b", 2, own.clone())]);
+    let rest = apply_and_admit(Some(&both), &Value::Null, "a", 3);
+    assert_eq!(owners(&rest), [owner("b", 2, own)]);
+    // Who sets a value by an update owns it alone.
+    let updated = rewrite(&live, &json!({"spec": {"displayName": "U"}}), &manager("u"), 3);
+    let left = json!({"f:spec": {"f:access": {}, "f:data": {}, "f:replicas": {}, "f:tags": {}}});
+    let set = json!({"f:spec": {"f:displayName": {}}});
+    assert_eq!(owners(&updated), [owner("a", 1, left), owner("u", 3, set)]);
+}
+
+#[test]
+fn an_empty_value_over_anothers_conflicts_and_is_taken_by_force() {
+    let live = write(None, &json!({"spec": {"displayName": "A", "replicas": 1}}), &manager("u"), 1);
+    let empty = json!({ "displayName": "" });
+    let refused = admitted(Some(&live), &empty, ("a", false), 2);
+    assert_eq!(refused, Err(vec![".spec.displayName".to_owned()]));
+    let forced = admitted(Some(&live), &empty, ("a", true), 2).unwrap();
+    assert_eq!(forced.fields["spec"], json!({ "replicas": 1 }));
+    assert_eq!(
+        owners(&forced),
+        [
+            owner("a", 2, json!({"f:spec": {"f:displayName": {}}})),
+            owner("u", 1, json!({"f:spec": {"f:replicas": {}}})),
+        ]
+    );
+    assert_eq!(apply_and_admit(Some(&forced), &empty, "a", 3), forced);
+}
+
+/// What the server had set in an object that came without a spec was made `before-first-apply`'s, who
+/// then stood in the way of the first apply.
+#[test]
+fn what_nobody_set_is_nobodys_at_the_first_apply() {
+    let filled = json!({"metadata": {"name": "a"}, "spec": {"owner": {"user": "ada"}}});
+    let by_server = FieldSet::of_fields(&[&["spec", "owner"]]);
+    let mut posted = object(&filled);
+    let kind = TrackedKind { schema: schema(), ignored: &by_server };
+    track_update(None, &mut posted, &kind, &manager("curl"), at(1));
+    assert_eq!(owners(&posted), [owner("curl", 1, json!({}))], "it is tracked");
+    // Or the first apply has nothing, or nothing any more.
+    let mut applied = apply_and_admit(None, &Value::Null, "first", 1);
+    applied.fields.insert("spec".to_owned(), filled["spec"].clone());
+    applied.metadata.managed_fields = vec![entry("first", 1, &json!({}))];
+    let mut emptied = write(None, &json!({"spec": {"displayName": "A"}}), &manager("u"), 1);
+    emptied.fields["spec"]["owner"] = filled["spec"]["owner"].clone();
+    let emptied = rewrite(&emptied, &filled, &manager("u"), 1);
+    assert_eq!(owners(&emptied), [owner("u", 1, json!({}))]);
+    for live in [posted, applied, emptied] {
+        // A write that changes nothing, or reads what nobody owns, leaves it so.
+        assert_eq!(rewrite(&live, &live.clone().into_value(), &manager("other"), 2), live);
+        assert_eq!(apply_and_admit(Some(&live), &Value::Null, "other", 2), live);
+        for owner_of in [json!({ "user": "ada" }), json!({ "user": "bob" })] {
+            let next = apply_and_admit(Some(&live), &json!({ "owner": owner_of }), "m", 2);
+            let own = json!({"f:spec": {"f:owner": {"f:user": {}}}});
+            assert_eq!(owners(&next), [owner("m", 2, own)]);
+        }
+    }
+    // An object in which there is nothing has no entries, as upstream.
+    let nothing = write(None, &json!({"metadata": {"name": "a"}}), &manager("curl"), 1);
+    assert_eq!(nothing.metadata.managed_fields, []);
 }
 
 #[test]
@@ -323,7 +425,7 @@ fn secret_fields_are_never_owned() {
     let kind = TrackedKind { schema: schema(), ignored: &ignored };
     let mut new = object(&json!({"spec": {"owner": {"user": "u"}, "displayName": "d"}}));
     track_update(None, &mut new, &kind, &manager("m"), at(1));
-    assert_eq!(new.metadata.managed_fields, []);
+    assert_eq!(owners(&new), [owner("m", 1, json!({}))]);
     let mut new = object(&json!({"spec": {"owner": {"user": "u"}, "replicas": 1}}));
     track_update(None, &mut new, &kind, &manager("m"), at(1));
     assert_eq!(owners(&new), [owner("m", 1, json!({"f:spec": {"f:replicas": {}}}))]);
