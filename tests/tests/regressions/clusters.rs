@@ -132,8 +132,19 @@ fn kubeconfig(server: &str, authority: &str) -> String {
     .to_string()
 }
 
+/// Creates a user who may use every cluster.
+async fn caller(admin: &Client) -> Client {
+    let ada = user(admin, "ada").await;
+    allow(admin, "uses", None, json!([rule(&["clusters"], &["use"])]), "platform:user:ada").await;
+    ada
+}
+
 /// Makes a cluster with this kubeconfig, and asks it for its namespaces. `None` where no such cluster can be made.
-async fn ask(admin: &Client, name: &str, kubeconfig: &str) -> Option<Response> {
+async fn ask(
+    (admin, caller): (&Client, &Client),
+    name: &str,
+    kubeconfig: &str,
+) -> Option<Response> {
     make_kubeconfig(admin, "platform", name, kubeconfig).await;
     let config = json!({ "secretName": name, "secretNamespace": "platform" });
     let object = json!({ "metadata": { "name": name }, "spec": { "config": config } });
@@ -142,13 +153,7 @@ async fn ask(admin: &Client, name: &str, kubeconfig: &str) -> Option<Response> {
         assert_eq!(made.status, 422, "{}", made.text());
         return None;
     }
-    Some(
-        admin
-            .get(&format!("/kubernetes/cluster/{name}{NAMESPACES}"))
-            .header("impersonate-user", "ada")
-            .send()
-            .await,
-    )
+    Some(caller.get(&format!("/kubernetes/cluster/{name}{NAMESPACES}")).send().await)
 }
 
 /// A listener that counts connections, and ends each.
@@ -169,7 +174,7 @@ async fn counting(address: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {
 async fn a_kubeconfig_does_not_lead_to_the_servers_own_addresses() {
     let server = Server::start().await;
     let admin = server.client();
-    user(&admin, "ada").await;
+    let ada = caller(&admin).await;
     let authority = SelfSigned::make();
     let mut hosts =
         vec!["127.0.0.1".to_owned(), "[::ffff:127.0.0.1]".to_owned(), "localhost".to_owned()];
@@ -187,7 +192,7 @@ async fn a_kubeconfig_does_not_lead_to_the_servers_own_addresses() {
     for (index, host) in hosts.iter().enumerate() {
         let port = if host.contains("127") || host == "localhost" { local.port() } else { port };
         let kubeconfig = kubeconfig(&format!("https://{host}:{port}"), authority.pem());
-        ask(&admin, &format!("c{index}"), &kubeconfig).await;
+        ask((&admin, &ada), &format!("c{index}"), &kubeconfig).await;
         let reached: usize = counts.iter().map(|count| count.swap(0, Ordering::SeqCst)).sum();
         found.check(reached == 0, format!("https://{host} was dialled"));
     }
@@ -199,7 +204,7 @@ async fn no_answer_tells_an_open_port_from_a_closed_one() {
     let setup = Setup::on(&Home::new()).argument("--allow-local-upstreams");
     let server = setup.start().await;
     let admin = server.client();
-    user(&admin, "ada").await;
+    let ada = caller(&admin).await;
     let authority = SelfSigned::make();
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let of_closed = closed.local_addr().unwrap();
@@ -212,7 +217,7 @@ async fn no_answer_tells_an_open_port_from_a_closed_one() {
         [("closed", of_closed), ("ended", of_ended), ("plain", of_plain), ("foreign", of_foreign)]
     {
         let kubeconfig = kubeconfig(&format!("https://{address}"), authority.pem());
-        let reply = ask(&admin, name, &kubeconfig).await.expect("the cluster can be made");
+        let reply = ask((&admin, &ada), name, &kubeconfig).await.expect("the cluster can be made");
         let text = reply.text().replace(name, "NAME").replace(&address.to_string(), "ADDRESS");
         answers.push((reply.status, text, reply.header("retry-after").map(str::to_owned)));
     }
@@ -268,7 +273,7 @@ async fn a_certificate_authority_that_is_the_servers_own_certificate_is_trusted(
     let setup = Setup::on(&Home::new()).argument("--allow-local-upstreams");
     let server = setup.start().await;
     let admin = server.client();
-    user(&admin, "ada").await;
+    let ada = caller(&admin).await;
     let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate().unwrap();
@@ -282,12 +287,12 @@ async fn a_certificate_authority_that_is_the_servers_own_certificate_is_trusted(
         .unwrap();
     let address = tls(TlsAcceptor::from(Arc::new(config))).await;
     let kubeconfig = kubeconfig(&format!("https://{address}"), &certificate.pem());
-    let reply = ask(&admin, "own", &kubeconfig).await.expect("the cluster can be made");
+    let reply = ask((&admin, &ada), "own", &kubeconfig).await.expect("the cluster can be made");
     assert_eq!(reply.status, 200, "{}", reply.text());
     // Another certificate with the same name is not trusted.
     let other = tls(SelfSigned::make().acceptor()).await;
     let kubeconfig = self::kubeconfig(&format!("https://{other}"), &certificate.pem());
-    let reply = ask(&admin, "other", &kubeconfig).await.expect("the cluster can be made");
+    let reply = ask((&admin, &ada), "other", &kubeconfig).await.expect("the cluster can be made");
     assert!(reply.status >= 500, "{}", reply.text());
 }
 

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use crate::scene::{
     Findings, acting, comes_true, core_rule, core_secret, core_secrets, create, dead_owner,
-    in_namespace, key_path, may_impersonate, namespace, remove, wait_for_collector,
+    in_namespace, is_refused_soon, key_path, may_impersonate, namespace, remove,
+    wait_for_collector,
 };
 
 #[tokio::test]
@@ -250,7 +251,11 @@ async fn a_copy_ends_with_the_key_that_asked_for_it() {
             .await;
         match end {
             "deleted" => remove(&admin, &key_path(&name)).await,
-            "expired" => drop(set(&admin, &key_path(&name), json!({ "ttl": 1 })).await),
+            "expired" => {
+                // It has not expired yet when that is set.
+                set(&admin, &key_path(&name), json!({ "ttl": 3 })).await;
+                assert!(is_refused_soon(&key).await);
+            }
             "scoped away" => {
                 let scope = json!({ "rules": [{ "resources": [{ "group": "", "resources": ["secrets"] }] }] });
                 set(&admin, &key_path(&name), json!({ "scope": scope })).await;

@@ -3,7 +3,7 @@
 use postern_tests::Server;
 use postern_tests::http::{Client, Response};
 use postern_tests::objects::{CORE, based, collection, secret, secret_path, secrets};
-use postern_tests::rights::{RBAC_GROUP, allow, merge, path, rbac, rule, user, with_key};
+use postern_tests::rights::{RBAC_GROUP, allow, merge, path, rbac, rule, user};
 use serde_json::{Value, json};
 
 use crate::scene::{
@@ -139,13 +139,11 @@ async fn who_may_write_and_not_read_does_not_learn_the_keys_of_the_data() {
     let server = Server::start().await;
     let admin = server.client();
     let ada = user(&admin, "ada").await;
-    let bob = user(&admin, "bob").await;
     let rules = json!([
         rule(&["sharedsecrets"], &["update", "patch"]),
         core_rule(&["secrets"], &["update", "patch"])
     ]);
     allow(&admin, "writes", Some("platform"), rules, "platform:user:ada").await;
-    assert_eq!(bob.get(&secret_path("s")).send().await.status, 404);
     admin.post(&secrets("platform")).json(&secret("s", "x")).send().await.expect(201);
     create(&admin, &core_secrets("platform"), "s", core_secret("x")).await;
     let mut found = Findings::new();
@@ -250,8 +248,7 @@ async fn an_applied_null_conflicts_with_the_value_of_another_manager() {
 async fn before_the_first_apply_is_no_manager_that_owns_nothing() {
     let server = Server::start().await;
     let admin = server.client();
-    let ada = user(&admin, "ada").await;
-    drop(ada);
+    user(&admin, "ada").await;
     let plain = json!({ "apiVersion": "management.platform.sh/v1", "kind": "SharedSecret",
         "metadata": { "name": "s" } });
     admin.post(&secrets("platform")).json(&plain).send().await.expect(201);
@@ -294,23 +291,5 @@ async fn annotations_may_have_as_many_bytes_as_upstream() {
         let reply = admin.post(&secrets("platform")).json(&body).send().await;
         found.check_code(&reply, &[code], &format!("{count} bytes"));
     }
-    found.assert_none();
-}
-
-#[tokio::test]
-async fn a_key_that_a_scope_can_narrow_takes_no_unknown_field() {
-    let server = Server::start().await;
-    let admin = server.client();
-    user(&admin, "ada").await;
-    let mut found = Findings::new();
-    let key = with_key(&admin, "k", json!({ "user": "ada" })).await;
-    for change in [json!({ "Scope": {} }), json!({ "disable": true }), json!({ "scopes": {} })] {
-        let reply = merge(&admin, &key_path("k"), json!({ "spec": change })).await;
-        found.check_code(&reply, &[422], &format!("merge of {change}"));
-        let add = json!([{ "op": "add", "path": "/spec/scopes", "value": {} }]);
-        let reply = admin.patch(&key_path("k"), "json-patch", &add).send().await;
-        found.check_code(&reply, &[422], "JSON Patch of scopes");
-    }
-    assert_eq!(key.get(&secrets("platform")).send().await.status, 200);
     found.assert_none();
 }
