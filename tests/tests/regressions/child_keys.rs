@@ -299,3 +299,26 @@ async fn a_child_of_a_narrowed_key_is_narrow_whatever_references_it_has() {
     wait_for_collector(&admin).await;
     assert_eq!(child.get(&secret_path("s")).send().await.status, 401);
 }
+
+#[tokio::test]
+async fn a_watch_of_a_key_ends_with_the_maker_of_the_key() {
+    let server = Server::start().await;
+    let admin = server.client();
+    user(&admin, "ada").await;
+    let mut found = Findings::new();
+    for change in ["deleted", "disabled", "expired"] {
+        let suffix = format!("-{change}");
+        let (_, child) = family(&admin, &suffix).await;
+        let mut watch = child.watch(&secrets("platform"), "").await;
+        let parent = key_path(&format!("parent{suffix}"));
+        match change {
+            "deleted" => remove(&admin, &parent).await,
+            "disabled" => drop(set(&admin, &parent, json!({ "disabled": true })).await),
+            _ => drop(set(&admin, &parent, json!({ "ttl": 1 })).await),
+        }
+        let ended = tokio::time::timeout(Duration::from_secs(10), watch.rest()).await;
+        let last = ended.ok().and_then(|events| Some(events.last()?.object["code"].clone()));
+        found.check(last == Some(json!(401)), format!("the maker is {change}: {last:?}"));
+    }
+    found.assert_none();
+}

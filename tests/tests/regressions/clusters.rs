@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use postern_tests::cli::CliUser;
 use postern_tests::http::{Client, Response};
 use postern_tests::objects::{collection, endpoint_token, make, make_kubeconfig};
-use postern_tests::rights::{RBAC, allow, merge, rule, rule_on, user};
+use postern_tests::rights::{RBAC, allow, merge, rule, rule_on, user, with_key};
 use postern_tests::{Agent, AgentSetup, Home, SelfSigned, Server, Setup, wait};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use serde_json::{Value, json};
@@ -112,6 +112,53 @@ async fn a_revocation_arrives_at_an_agent_while_another_tenant_changes_rules() {
     changes.abort();
 }
 
+#[tokio::test]
+async fn an_endpoint_token_ends_with_each_maker_of_its_key() {
+    let scene = Scene::new().await;
+    let (admin, agent) = (&scene.admin, scene.agent().start().await);
+    let mut found = Findings::new();
+    let scope = json!({ "scope": { "rules": [{}] } });
+    let ends = [End::KeyDeleted, End::KeyDisabled, End::KeyNarrowed, End::KeyExpired];
+    for (index, end) in ends.into_iter().enumerate() {
+        let name = format!("parent{index}");
+        let mut spec = scope.clone();
+        spec["user"] = "ada".into();
+        let parent = with_key(admin, &name, spec).await;
+        let child = with_key(&parent, &format!("child{index}"), scope.clone()).await;
+        let grandchild = with_key(&child, &format!("grand{index}"), scope.clone()).await;
+        let mut tokens = Vec::new();
+        for (what, key) in [("child", &child), ("grandchild", &grandchild)] {
+            let token = endpoint_token(key, json!({})).await;
+            let accepted = comes_true(async || code_at(&agent, &token).await == 200).await;
+            found.check(accepted, format!("{end:?}: the token of the {what} is never accepted"));
+            tokens.push((what, token));
+        }
+        end.come(admin, "ada", &name).await;
+        for (what, token) in &tokens {
+            let refused = is_refused_at(&agent, token).await;
+            found.check(refused, format!("{end:?}: the token of the {what} goes on"));
+        }
+    }
+    found.assert_none();
+}
+
+#[tokio::test]
+async fn an_endpoint_token_of_a_key_made_under_impersonation_ends_with_it() {
+    let scene = Scene::new().await;
+    let (admin, agent) = (&scene.admin, scene.agent().start().await);
+    let ops = user(admin, "ops").await;
+    let rules = json!([may_impersonate("users", &["ada"])]);
+    allow(admin, "ops", None, rules, "platform:user:ops").await;
+    let object = json!({ "metadata": { "name": "made" }, "spec": {} });
+    let keys = collection("ownedaccesskeys");
+    let made = acting(ops.post(&keys), "ada", &[]).json(&object).send().await.expect(201);
+    let key = admin.with_token(made["spec"]["key"].as_str().unwrap());
+    let token = endpoint_token(&key, json!({})).await;
+    assert!(comes_true(async || code_at(&agent, &token).await == 200).await);
+    End::RightTaken.come(admin, "ops", "ops-key").await;
+    assert!(is_refused_at(&agent, &token).await, "the token goes on");
+}
+
 /// An address of this machine that is not of the loopback network, where it has one.
 fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
@@ -176,12 +223,24 @@ async fn a_kubeconfig_does_not_lead_to_the_servers_own_addresses() {
     let admin = server.client();
     let ada = caller(&admin).await;
     let authority = SelfSigned::make();
-    let mut hosts =
-        vec!["127.0.0.1".to_owned(), "[::ffff:127.0.0.1]".to_owned(), "localhost".to_owned()];
+    let mut hosts: Vec<String> = [
+        "127.0.0.1",
+        "127.1",
+        "2130706433",
+        "0.0.0.0",
+        "[::ffff:127.0.0.1]",
+        "[::]",
+        "[::ffff:0:0]",
+        "localhost",
+        "127.0.0.9",
+    ]
+    .map(str::to_owned)
+    .into();
     let (local, of_loopback) = counting("127.0.0.1:0".parse().unwrap()).await;
     let mut counts = vec![of_loopback];
     let mut port = local.port();
-    if let Some(own) = own_address() {
+    let own = own_address();
+    if let Some(own) = own {
         let (address, count) = counting(SocketAddr::new(own, 0)).await;
         port = address.port();
         counts.push(count);
@@ -190,11 +249,23 @@ async fn a_kubeconfig_does_not_lead_to_the_servers_own_addresses() {
     }
     let mut found = Findings::new();
     for (index, host) in hosts.iter().enumerate() {
-        let port = if host.contains("127") || host == "localhost" { local.port() } else { port };
+        let is_own = own.is_some_and(|own| host.contains(&own.to_string()));
+        let port = if is_own { port } else { local.port() };
         let kubeconfig = kubeconfig(&format!("https://{host}:{port}"), authority.pem());
         ask((&admin, &ada), &format!("c{index}"), &kubeconfig).await;
         let reached: usize = counts.iter().map(|count| count.swap(0, Ordering::SeqCst)).sum();
         found.check(reached == 0, format!("https://{host} was dialled"));
+        // The same as the endpoint of an agent, by which the gateway goes where there is no kubeconfig.
+        let annotations = json!({ "platform.sh/direct-cluster-endpoint": format!("{host}:{port}"),
+            "platform.sh/direct-cluster-endpoint-insecure": "true" });
+        let object =
+            json!({ "metadata": { "name": format!("e{index}"), "annotations": annotations } });
+        let made = admin.post(&collection("clusters")).json(&object).send().await;
+        if made.status == 201 {
+            ada.get(&format!("/kubernetes/cluster/e{index}{NAMESPACES}")).send().await;
+        }
+        let reached: usize = counts.iter().map(|count| count.swap(0, Ordering::SeqCst)).sum();
+        found.check(reached == 0, format!("the endpoint {host} was dialled"));
     }
     found.assert_none();
 }

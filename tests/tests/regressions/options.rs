@@ -2,7 +2,7 @@
 
 use postern_tests::http::Client;
 use postern_tests::objects::{collection, make, secret, secret_path, secrets};
-use postern_tests::rights::{merge, path};
+use postern_tests::rights::{merge, path, rbac};
 use postern_tests::{Server, status};
 use serde_json::{Value, json};
 
@@ -264,6 +264,56 @@ async fn a_scope_at_a_wrong_place_makes_no_unscoped_key() {
                     );
                 }
             }
+        }
+    }
+    found.assert_none();
+}
+
+#[tokio::test]
+async fn misspelled_fields_that_narrow_are_refused_in_every_kind_of_write() {
+    let server = Server::start().await;
+    let admin = server.client();
+    make(&admin, "users", "bob", json!({})).await;
+    make(&admin, "projects", "web", json!({})).await;
+    make(&admin, KEYS, "k", json!({ "user": "bob" })).await;
+    let mut found = Findings::new();
+    for (resource, name, kind, field, value) in [
+        ("users", "bob", "User", "disable", json!(true)),
+        ("projects", "web", "Project", "allowedclusters", json!([])),
+        (KEYS, "k", "OwnedAccessKey", "scopes", json!({})),
+        (KEYS, "k", "OwnedAccessKey", "Disabled", json!(true)),
+    ] {
+        let at = path(resource, name);
+        let body = json!({ "spec": { field: value } });
+        for kind in ["merge-patch", "strategic-merge-patch"] {
+            let reply = admin.patch(&at, kind, &body).send().await;
+            found.check_code(&reply, &[400, 422], &format!("{kind} of {field}"));
+        }
+        let add = json!([{ "op": "add", "path": format!("/spec/{field}"), "value": value }]);
+        let reply = admin.patch(&at, "json-patch", &add).send().await;
+        found.check_code(&reply, &[400, 422], &format!("JSON Patch of {field}"));
+        let body = json!({ "apiVersion": "management.platform.sh/v1", "kind": kind,
+            "metadata": { "name": name }, "spec": { field: value } });
+        let request = admin.request("PATCH", &format!("{at}?fieldManager=x"));
+        let request = request.body("application/apply-patch+yaml", body.to_string());
+        found.check_code(&request.send().await, &[400, 422], &format!("apply of {field}"));
+    }
+    found.assert_none();
+}
+
+#[tokio::test]
+async fn misspelled_fields_that_narrow_a_role_are_refused() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let mut found = Findings::new();
+    for field in ["resourcenames", "resourceName", "resource_names"] {
+        for namespace in [None, Some("platform")] {
+            let mut rule = json!({ "apiGroups": [""], "resources": ["secrets"], "verbs": ["get"] });
+            rule[field] = json!(["one"]);
+            let role = json!({ "metadata": { "name": "r" }, "rules": [rule] });
+            let at = format!("{}?dryRun=All", rbac(namespace, "role"));
+            let reply = admin.post(&at).json(&role).send().await;
+            found.check_code(&reply, &[400, 422], &format!("{field} in {namespace:?}"));
         }
     }
     found.assert_none();
