@@ -102,9 +102,9 @@ async fn a_revocation_arrives_at_an_agent_while_another_tenant_changes_rules() {
     let writer = admin.clone();
     let changes = tokio::spawn(async move {
         for round in 0.. {
-            let rules =
-                json!({ "rules": [rule_on("sharedsecrets", &[&format!("s{round}")], &["get"])] });
-            merge(&writer, &format!("{roles}/r"), rules).await;
+            let rule = rule_on("sharedsecrets", &[&format!("s{round}")], &["get"]);
+            let change = json!({ "rules": [rule] });
+            merge(&writer, &format!("{roles}/r"), change).await;
         }
     });
     End::KeyDisabled.come(&admin, "ada", "ada-key").await;

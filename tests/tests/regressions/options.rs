@@ -308,9 +308,10 @@ async fn misspelled_fields_that_narrow_a_role_are_refused() {
     let mut found = Findings::new();
     for field in ["resourcenames", "resourceName", "resource_names"] {
         for namespace in [None, Some("platform")] {
-            let mut rule = json!({ "apiGroups": [""], "resources": ["secrets"], "verbs": ["get"] });
-            rule[field] = json!(["one"]);
-            let role = json!({ "metadata": { "name": "r" }, "rules": [rule] });
+            let mut given =
+                json!({ "apiGroups": [""], "resources": ["secrets"], "verbs": ["get"] });
+            given[field] = json!(["one"]);
+            let role = json!({ "metadata": { "name": "r" }, "rules": [given] });
             let at = format!("{}?dryRun=All", rbac(namespace, "role"));
             let reply = admin.post(&at).json(&role).send().await;
             found.check_code(&reply, &[400, 422], &format!("{field} in {namespace:?}"));

@@ -102,8 +102,8 @@ async fn a_review_of_a_scoped_key_is_not_that_of_its_owner() {
     let scoped = with_key(&admin, "scoped", json!({ "user": "admin", "scope": scope })).await;
     let nothing = with_key(&admin, "nothing", json!({ "user": "admin", "scope": {} })).await;
     let makes = json!({ "rules": [{ "verbs": ["list", "create", "createkey"] }] });
-    let maker = with_key(&admin, "maker", json!({ "user": "admin", "scope": makes })).await;
-    let child = with_key(&maker, "child", json!({ "scope": scope })).await;
+    let middle = with_key(&admin, "maker", json!({ "user": "admin", "scope": makes })).await;
+    let child = with_key(&middle, "child", json!({ "scope": scope })).await;
     let ask = async |token: &str, spec: serde_json::Value| {
         let mut spec = spec;
         spec["token"] = token.into();

@@ -264,13 +264,11 @@ async fn a_first_apply_of_the_status_owns_nothing_of_the_spec() {
     let server = Server::start().await;
     let admin = server.client();
     create(&admin, &collection("clusters"), "c", json!({ "spec": { "displayName": "C" } })).await;
+    // Nobody is known to manage it.
+    let nobody = json!({ "metadata": { "managedFields": [{}] } });
+    merge(&admin, &path("clusters", "c"), nobody).await.expect(200);
     let condition = json!([{ "type": "Ready", "status": "True", "reason": "Up", "message": "" }]);
-    let body = apply_body(
-        "Cluster",
-        "c",
-        json!({ "spec": { "displayName": "C" },
-        "status": { "conditions": condition } }),
-    );
+    let body = apply_body("Cluster", "c", json!({ "status": { "conditions": condition } }));
     let at = format!("{}/status", path("clusters", "c"));
     let object = apply(&admin, &at, "one", body).await.expect(200);
     for entry in object["metadata"]["managedFields"].as_array().unwrap() {
