@@ -248,7 +248,7 @@ async fn who_may_update_a_project_does_not_become_its_admin() {
 }
 
 #[tokio::test]
-async fn a_user_whose_name_is_somebodys_identity_takes_impersonate() {
+async fn a_user_whose_name_is_an_identity_already_takes_impersonate() {
     let server = Server::start().await;
     let admin = server.client();
     let eve = user(&admin, "eve").await;
@@ -293,7 +293,7 @@ async fn a_user_whose_name_is_somebodys_identity_takes_impersonate() {
     found.check_code(&reply, &[403], "POST of the team red");
     let cleared =
         merge(&eve, &path("users", "frank"), json!({ "spec": { "subject": null } })).await;
-    found.check_code(&cleared, &[403], "the subject of frank is cleared");
+    found.check_code(&cleared, &[403], "the subject of the user is cleared");
     let object = json!({ "metadata": { "name": "frank-new" }, "spec": {} });
     let reply = eve.post(&users()).json(&object).send().await;
     found.check_code(&reply, &[201], "a user whose name is nobody's");
@@ -378,7 +378,7 @@ async fn a_binding_by_hand_to_a_made_role_gives_nothing_of_a_later_object_of_the
         for role in made(&admin, "platform", "role", &format!(":{name}:")).await {
             let of_eve = format!("of-eve-{name}");
             let bound = binding(&of_eve, Some("platform"), &role, "platform:user:eve");
-            // She holds everything that the role gives now.
+            // The caller holds everything that the role gives now.
             eve.post(&rbac(Some("platform"), "rolebinding")).json(&bound).send().await;
         }
     }

@@ -1,4 +1,4 @@
-//! Answers that are as Kubernetes gives them, and that tell no more than their caller may know.
+//! Responses that follow Kubernetes, and that tell no more than the caller may know.
 
 use postern_tests::Server;
 use postern_tests::http::{Client, Response};
