@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use postern_tests::cli::CliUser;
 use postern_tests::http::{Client, Response};
 use postern_tests::objects::{collection, endpoint_token, make, make_kubeconfig};
-use postern_tests::rights::{RBAC, allow, merge, rule, rule_on, user};
+use postern_tests::rights::{RBAC, allow, merge, rule, rule_on, user, with_key};
 use postern_tests::{Agent, AgentSetup, Home, SelfSigned, Server, Setup, wait};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use serde_json::{Value, json};
@@ -102,14 +102,61 @@ async fn a_revocation_arrives_at_an_agent_while_another_tenant_changes_rules() {
     let writer = admin.clone();
     let changes = tokio::spawn(async move {
         for round in 0.. {
-            let rules =
-                json!({ "rules": [rule_on("sharedsecrets", &[&format!("s{round}")], &["get"])] });
-            merge(&writer, &format!("{roles}/r"), rules).await;
+            let rule = rule_on("sharedsecrets", &[&format!("s{round}")], &["get"]);
+            let change = json!({ "rules": [rule] });
+            merge(&writer, &format!("{roles}/r"), change).await;
         }
     });
     End::KeyDisabled.come(&admin, "ada", "ada-key").await;
     assert!(is_refused_at(&agent, &token).await);
     changes.abort();
+}
+
+#[tokio::test]
+async fn an_endpoint_token_ends_with_each_maker_of_its_key() {
+    let scene = Scene::new().await;
+    let (admin, agent) = (&scene.admin, scene.agent().start().await);
+    let mut found = Findings::new();
+    let scope = json!({ "scope": { "rules": [{}] } });
+    let ends = [End::KeyDeleted, End::KeyDisabled, End::KeyNarrowed, End::KeyExpired];
+    for (index, end) in ends.into_iter().enumerate() {
+        let name = format!("parent{index}");
+        let mut spec = scope.clone();
+        spec["user"] = "ada".into();
+        let parent = with_key(admin, &name, spec).await;
+        let child = with_key(&parent, &format!("child{index}"), scope.clone()).await;
+        let grandchild = with_key(&child, &format!("grand{index}"), scope.clone()).await;
+        let mut tokens = Vec::new();
+        for (what, key) in [("child", &child), ("grandchild", &grandchild)] {
+            let token = endpoint_token(key, json!({})).await;
+            let accepted = comes_true(async || code_at(&agent, &token).await == 200).await;
+            found.check(accepted, format!("{end:?}: the token of the {what} is never accepted"));
+            tokens.push((what, token));
+        }
+        end.come(admin, "ada", &name).await;
+        for (what, token) in &tokens {
+            let refused = is_refused_at(&agent, token).await;
+            found.check(refused, format!("{end:?}: the token of the {what} goes on"));
+        }
+    }
+    found.assert_none();
+}
+
+#[tokio::test]
+async fn an_endpoint_token_of_a_key_made_under_impersonation_ends_with_it() {
+    let scene = Scene::new().await;
+    let (admin, agent) = (&scene.admin, scene.agent().start().await);
+    let ops = user(admin, "ops").await;
+    let rules = json!([may_impersonate("users", &["ada"])]);
+    allow(admin, "ops", None, rules, "platform:user:ops").await;
+    let object = json!({ "metadata": { "name": "made" }, "spec": {} });
+    let keys = collection("ownedaccesskeys");
+    let made = acting(ops.post(&keys), "ada", &[]).json(&object).send().await.expect(201);
+    let key = admin.with_token(made["spec"]["key"].as_str().unwrap());
+    let token = endpoint_token(&key, json!({})).await;
+    assert!(comes_true(async || code_at(&agent, &token).await == 200).await);
+    End::RightTaken.come(admin, "ops", "ops-key").await;
+    assert!(is_refused_at(&agent, &token).await, "the token goes on");
 }
 
 /// An address of this machine that is not of the loopback network, where it has one.
@@ -132,8 +179,19 @@ fn kubeconfig(server: &str, authority: &str) -> String {
     .to_string()
 }
 
+/// Creates a user who may use every cluster.
+async fn caller(admin: &Client) -> Client {
+    let ada = user(admin, "ada").await;
+    allow(admin, "uses", None, json!([rule(&["clusters"], &["use"])]), "platform:user:ada").await;
+    ada
+}
+
 /// Makes a cluster with this kubeconfig, and asks it for its namespaces. `None` where no such cluster can be made.
-async fn ask(admin: &Client, name: &str, kubeconfig: &str) -> Option<Response> {
+async fn ask(
+    (admin, caller): (&Client, &Client),
+    name: &str,
+    kubeconfig: &str,
+) -> Option<Response> {
     make_kubeconfig(admin, "platform", name, kubeconfig).await;
     let config = json!({ "secretName": name, "secretNamespace": "platform" });
     let object = json!({ "metadata": { "name": name }, "spec": { "config": config } });
@@ -142,13 +200,7 @@ async fn ask(admin: &Client, name: &str, kubeconfig: &str) -> Option<Response> {
         assert_eq!(made.status, 422, "{}", made.text());
         return None;
     }
-    Some(
-        admin
-            .get(&format!("/kubernetes/cluster/{name}{NAMESPACES}"))
-            .header("impersonate-user", "ada")
-            .send()
-            .await,
-    )
+    Some(caller.get(&format!("/kubernetes/cluster/{name}{NAMESPACES}")).send().await)
 }
 
 /// A listener that counts connections, and ends each.
@@ -169,14 +221,26 @@ async fn counting(address: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {
 async fn a_kubeconfig_does_not_lead_to_the_servers_own_addresses() {
     let server = Server::start().await;
     let admin = server.client();
-    user(&admin, "ada").await;
+    let ada = caller(&admin).await;
     let authority = SelfSigned::make();
-    let mut hosts =
-        vec!["127.0.0.1".to_owned(), "[::ffff:127.0.0.1]".to_owned(), "localhost".to_owned()];
+    let mut hosts: Vec<String> = [
+        "127.0.0.1",
+        "127.1",
+        "2130706433",
+        "0.0.0.0",
+        "[::ffff:127.0.0.1]",
+        "[::]",
+        "[::ffff:0:0]",
+        "localhost",
+        "127.0.0.9",
+    ]
+    .map(str::to_owned)
+    .into();
     let (local, of_loopback) = counting("127.0.0.1:0".parse().unwrap()).await;
     let mut counts = vec![of_loopback];
     let mut port = local.port();
-    if let Some(own) = own_address() {
+    let own = own_address();
+    if let Some(own) = own {
         let (address, count) = counting(SocketAddr::new(own, 0)).await;
         port = address.port();
         counts.push(count);
@@ -185,11 +249,23 @@ async fn a_kubeconfig_does_not_lead_to_the_servers_own_addresses() {
     }
     let mut found = Findings::new();
     for (index, host) in hosts.iter().enumerate() {
-        let port = if host.contains("127") || host == "localhost" { local.port() } else { port };
+        let is_own = own.is_some_and(|own| host.contains(&own.to_string()));
+        let port = if is_own { port } else { local.port() };
         let kubeconfig = kubeconfig(&format!("https://{host}:{port}"), authority.pem());
-        ask(&admin, &format!("c{index}"), &kubeconfig).await;
+        ask((&admin, &ada), &format!("c{index}"), &kubeconfig).await;
         let reached: usize = counts.iter().map(|count| count.swap(0, Ordering::SeqCst)).sum();
         found.check(reached == 0, format!("https://{host} was dialled"));
+        // The same as the endpoint of an agent, by which the gateway goes where there is no kubeconfig.
+        let annotations = json!({ "platform.sh/direct-cluster-endpoint": format!("{host}:{port}"),
+            "platform.sh/direct-cluster-endpoint-insecure": "true" });
+        let object =
+            json!({ "metadata": { "name": format!("e{index}"), "annotations": annotations } });
+        let made = admin.post(&collection("clusters")).json(&object).send().await;
+        if made.status == 201 {
+            ada.get(&format!("/kubernetes/cluster/e{index}{NAMESPACES}")).send().await;
+        }
+        let reached: usize = counts.iter().map(|count| count.swap(0, Ordering::SeqCst)).sum();
+        found.check(reached == 0, format!("the endpoint {host} was dialled"));
     }
     found.assert_none();
 }
@@ -199,7 +275,7 @@ async fn no_answer_tells_an_open_port_from_a_closed_one() {
     let setup = Setup::on(&Home::new()).argument("--allow-local-upstreams");
     let server = setup.start().await;
     let admin = server.client();
-    user(&admin, "ada").await;
+    let ada = caller(&admin).await;
     let authority = SelfSigned::make();
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let of_closed = closed.local_addr().unwrap();
@@ -212,7 +288,7 @@ async fn no_answer_tells_an_open_port_from_a_closed_one() {
         [("closed", of_closed), ("ended", of_ended), ("plain", of_plain), ("foreign", of_foreign)]
     {
         let kubeconfig = kubeconfig(&format!("https://{address}"), authority.pem());
-        let reply = ask(&admin, name, &kubeconfig).await.expect("the cluster can be made");
+        let reply = ask((&admin, &ada), name, &kubeconfig).await.expect("the cluster can be made");
         let text = reply.text().replace(name, "NAME").replace(&address.to_string(), "ADDRESS");
         answers.push((reply.status, text, reply.header("retry-after").map(str::to_owned)));
     }
@@ -268,7 +344,7 @@ async fn a_certificate_authority_that_is_the_servers_own_certificate_is_trusted(
     let setup = Setup::on(&Home::new()).argument("--allow-local-upstreams");
     let server = setup.start().await;
     let admin = server.client();
-    user(&admin, "ada").await;
+    let ada = caller(&admin).await;
     let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate().unwrap();
@@ -282,12 +358,12 @@ async fn a_certificate_authority_that_is_the_servers_own_certificate_is_trusted(
         .unwrap();
     let address = tls(TlsAcceptor::from(Arc::new(config))).await;
     let kubeconfig = kubeconfig(&format!("https://{address}"), &certificate.pem());
-    let reply = ask(&admin, "own", &kubeconfig).await.expect("the cluster can be made");
+    let reply = ask((&admin, &ada), "own", &kubeconfig).await.expect("the cluster can be made");
     assert_eq!(reply.status, 200, "{}", reply.text());
     // Another certificate with the same name is not trusted.
     let other = tls(SelfSigned::make().acceptor()).await;
     let kubeconfig = self::kubeconfig(&format!("https://{other}"), &certificate.pem());
-    let reply = ask(&admin, "other", &kubeconfig).await.expect("the cluster can be made");
+    let reply = ask((&admin, &ada), "other", &kubeconfig).await.expect("the cluster can be made");
     assert!(reply.status >= 500, "{}", reply.text());
 }
 

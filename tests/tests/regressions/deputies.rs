@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use crate::scene::{
     Findings, acting, comes_true, core_rule, core_secret, core_secrets, create, dead_owner,
-    in_namespace, key_path, may_impersonate, namespace, remove, wait_for_collector,
+    in_namespace, is_refused_soon, key_path, may_impersonate, namespace, remove,
+    wait_for_collector,
 };
 
 #[tokio::test]
@@ -250,7 +251,11 @@ async fn a_copy_ends_with_the_key_that_asked_for_it() {
             .await;
         match end {
             "deleted" => remove(&admin, &key_path(&name)).await,
-            "expired" => drop(set(&admin, &key_path(&name), json!({ "ttl": 1 })).await),
+            "expired" => {
+                // It has not expired yet when that is set.
+                set(&admin, &key_path(&name), json!({ "ttl": 3 })).await;
+                assert!(is_refused_soon(&key).await);
+            }
             "scoped away" => {
                 let scope = json!({ "rules": [{ "resources": [{ "group": "", "resources": ["secrets"] }] }] });
                 set(&admin, &key_path(&name), json!({ "scope": scope })).await;
@@ -383,6 +388,44 @@ async fn sync_and_mirror_labels_outside_of_a_project_are_refused() {
                 found.check_code(&reply, &[422], &format!("PATCH in {home} with {labels}"));
             }
         }
+    }
+    found.assert_none();
+}
+
+#[tokio::test]
+async fn a_core_secret_ends_following_with_the_key_that_asked_for_it() {
+    let server = Server::start().await;
+    let admin = server.client();
+    project(&admin).await;
+    let rules = json!([core_rule(&["secrets"], &["create", "get"])]);
+    allow(&admin, "ada-core", Some("p-web"), rules, "platform:user:ada").await;
+    let labels =
+        json!({ "metadata": { "labels": { "platform.sh/project-secret-name": "reference" } } });
+    let mut found = Findings::new();
+    for end in ["deleted", "disabled and deleted"] {
+        let name = end.replace(' ', "-");
+        let key = with_key(&admin, &name, json!({ "user": "ada" })).await;
+        create(&key, &core_secrets("p-web"), &name, labels.clone()).await;
+        let value = async |name: &str| {
+            let path = format!("{}/{name}", core_secrets("p-web"));
+            admin.get(&path).send().await.expect(200)["data"]["value"].clone()
+        };
+        let first = value_at(&admin, &project_secret("reference")).await;
+        wait::until("the copy", async || (value(&name).await == first).then_some(())).await;
+        if end != "deleted" {
+            set(&admin, &key_path(&name), json!({ "disabled": true })).await;
+        }
+        remove(&admin, &key_path(&name)).await;
+        let next = format!("after-{name}");
+        set_source(&admin, &next).await;
+        until_synced(&admin, &next).await;
+        let next = Value::from(STANDARD.encode(&next));
+        let of_admin = format!("of-admin-{name}");
+        create(&admin, &core_secrets("p-web"), &of_admin, labels.clone()).await;
+        let followed = async || (value(&of_admin).await == next).then_some(());
+        wait::until("the administrator's copy", followed).await;
+        wait_for_collector(&admin).await;
+        found.check(value(&name).await != next, format!("the key is {end}: the copy goes on"));
     }
     found.assert_none();
 }

@@ -2,7 +2,7 @@
 
 use postern_tests::http::Client;
 use postern_tests::objects::{collection, make, secret, secret_path, secrets};
-use postern_tests::rights::{allow, path, rule, set, user, with_key};
+use postern_tests::rights::{allow, disallow, merge, path, rbac, rule, set, user, with_key};
 use postern_tests::{Server, status};
 use serde_json::{Value, json};
 
@@ -226,4 +226,64 @@ async fn a_key_replaced_under_impersonation_ends_with_it() {
         found.check(is_refused_soon(&key).await, format!("{end:?}: the replaced key goes on"));
     }
     found.assert_none();
+}
+
+/// What changes an impersonated user so that the impersonator may not be them any more.
+const CHANGES: [&str; 4] = ["groups", "team", "subject", "role"];
+
+#[tokio::test]
+async fn a_key_made_under_impersonation_ends_when_its_user_becomes_more() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let mut found = Findings::new();
+    for (index, change) in CHANGES.into_iter().enumerate() {
+        let (ops_name, bob) = (format!("ops{index}"), format!("bob{index}"));
+        let ops = user(&admin, &ops_name).await;
+        user(&admin, &bob).await;
+        let rules = json!([may_impersonate("users", &[&bob])]);
+        allow(&admin, &ops_name, None, rules, &format!("platform:user:{ops_name}")).await;
+        let object = json!({ "metadata": { "name": format!("made{index}") }, "spec": {} });
+        let made = acting(ops.post(&collection(KEYS)), &bob, &[]).json(&object).send().await;
+        let key = admin.with_token(made.expect(201)["spec"]["key"].as_str().unwrap());
+        assert_eq!(code_of(&key).await, 200);
+        match change {
+            "groups" => {
+                set(&admin, &path("users", &bob), json!({ "groups": ["system:masters"] })).await;
+            }
+            "team" => {
+                let team = json!({ "users": [bob], "groups": ["leads"] });
+                make(&admin, "teams", &format!("team{index}"), team).await;
+            }
+            "subject" => {
+                set(&admin, &path("users", &bob), json!({ "subject": format!("boss{index}") }))
+                    .await;
+            }
+            _ => {
+                let role = format!("{}/{ops_name}", rbac(None, "role"));
+                merge(&admin, &role, json!({ "rules": [] })).await.expect(200);
+            }
+        }
+        found.check(is_refused_soon(&key).await, format!("{change}: the key goes on"));
+    }
+    found.assert_none();
+}
+
+#[tokio::test]
+async fn a_key_made_under_impersonation_changes_no_other_key_of_the_user() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let bob = user(&admin, "bob").await;
+    let ops = user(&admin, "ops").await;
+    let rules = json!([may_impersonate("users", &["bob"])]);
+    allow(&admin, "ops", None, rules, "platform:user:ops").await;
+    let made = acting(ops.post(&collection(KEYS)), "bob", &[]).json(&json!({ "spec": {} }));
+    let made = made.send().await.expect(201);
+    let key = admin.with_token(made["spec"]["key"].as_str().unwrap());
+    // It would not end with the impersonation.
+    let change = json!({ "spec": { "key": VALUE } });
+    key.patch(&key_path("bob-key"), "merge-patch", &change).send().await;
+    disallow(&admin, "ops", None).await;
+    assert!(is_refused_soon(&key).await, "the key goes on");
+    assert_eq!(code_of(&admin.with_token(VALUE)).await, 401, "another key has the value");
+    assert_eq!(code_of(&bob).await, 200, "the value of bob's own key is gone");
 }

@@ -1,5 +1,7 @@
-//! Holes that were found, as requests over HTTP: ways to get or keep what one must not have, and ways to lose what is
-//! one's own. What is tested at another level is not repeated here.
+//! Security holes that were found and mended, reproduced over HTTP with the binary. Each test is named for what must
+//! hold. It fails with every variant of the attack that succeeds.
+//!
+//! Not here: what the unit tests of a crate already show.
 #![expect(clippy::unwrap_used, reason = "test code: a panic is how it fails")]
 
 mod child_keys;

@@ -46,6 +46,8 @@ async fn a_migration_takes_the_rights_to_the_secret_that_it_moves() {
     let mut rules = vec![rule(&["projects/migratevirtualclusterinstance"], &["create"])];
     rules.push(rule_on("projects", &["a", "b"], &["get"]));
     allow(&admin, "migrates", None, Value::from(rules), group).await;
+    // As to set the reference to it.
+    allow(&admin, "reads", Some("p-a"), json!([core_rule(&["secrets"], &["get"])]), group).await;
     for (name, namespace, verb) in [("deletes", "p-a", "delete"), ("creates", "p-b", "create")] {
         for query in ["?dryRun=All", ""] {
             let reply = migrate(&ada, query).await;

@@ -2,7 +2,7 @@
 
 use postern_tests::http::Client;
 use postern_tests::objects::{collection, make, secret, secret_path, secrets};
-use postern_tests::rights::{merge, path};
+use postern_tests::rights::{merge, path, rbac};
 use postern_tests::{Server, status};
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ async fn an_unknown_option_of_a_write_is_refused_and_writes_nothing() {
     let admin = server.client();
     let mut found = Findings::new();
     let collections = secrets("platform");
-    for query in [
+    for (index, query) in [
         "dry-run=All",
         "dry_run=All",
         "dryrun=All",
@@ -73,8 +73,11 @@ async fn an_unknown_option_of_a_write_is_refused_and_writes_nothing() {
         "fieldmanager=x",
         "force_=true",
         "x=y",
-    ] {
-        let name = format!("made-{}", query.replace(['=', '_'], "-").to_lowercase());
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("made-{index}");
         let reply =
             admin.post(&format!("{collections}?{query}")).json(&secret(&name, "x")).send().await;
         found.check_code(&reply, &[400], &format!("POST ?{query}"));
@@ -84,9 +87,10 @@ async fn an_unknown_option_of_a_write_is_refused_and_writes_nothing() {
         );
         let reply =
             admin.post(&collections).json(&secret(&format!("old-{name}"), "x")).send().await;
-        reply.expect(201);
+        let mut object = reply.expect(201);
         let at = format!("{}?{query}", secret_path(&format!("old-{name}")));
-        let reply = admin.put(&at).json(&secret(&format!("old-{name}"), "y")).send().await;
+        object["spec"]["displayName"] = "y".into();
+        let reply = admin.put(&at).json(&object).send().await;
         found.check_code(&reply, &[400], &format!("PUT ?{query}"));
         let labels = json!({ "metadata": { "labels": { "a": "b" } } });
         found.check_code(&merge(&admin, &at, labels).await, &[400], &format!("PATCH ?{query}"));
@@ -151,12 +155,8 @@ fn projects() -> Vec<Value> {
 
 /// Fields of other kinds that narrow: the resource, and what must be refused.
 fn others() -> Vec<(&'static str, Vec<Value>)> {
-    let user = [
-        json!({ "Disabled": true }),
-        json!({ "disable": true }),
-        json!({ "enabled": false }),
-        json!({ "disabled": null }),
-    ];
+    let user =
+        [json!({ "Disabled": true }), json!({ "disable": true }), json!({ "disabled": null })];
     let keys = [
         json!({ "Scope": {} }),
         json!({ "scopes": {} }),
@@ -222,7 +222,7 @@ async fn fields_that_narrow_are_never_lost() {
             let object = json!({ "metadata": { "generateName": "x-" }, "spec": spec });
             let dry = if at.ends_with("tokens") { "" } else { "?dryRun=All" };
             let reply = admin.post(&format!("{at}{dry}")).json(&object).send().await;
-            found.check_code(&reply, &[422], &format!("POST {at} {spec}"));
+            found.check_code(&reply, &[400, 422], &format!("POST {at} {spec}"));
             if let Some(existing) = &existing {
                 let now = admin.get(existing).send().await.expect(200);
                 let mut object = now;
@@ -230,7 +230,7 @@ async fn fields_that_narrow_are_never_lost() {
                     object["spec"][name] = value.clone();
                 }
                 let reply = admin.put(&format!("{existing}?dryRun=All")).json(&object).send().await;
-                found.check_code(&reply, &[422], &format!("PUT {existing} {spec}"));
+                found.check_code(&reply, &[400, 422], &format!("PUT {existing} {spec}"));
             }
         }
     }
@@ -250,25 +250,71 @@ async fn a_scope_at_a_wrong_place_makes_no_unscoped_key() {
         ("metadata.scope", json!({ "metadata": { "scope": scope }, "spec": {} })),
         ("metadata.spec", json!({ "metadata": { "spec": { "scope": scope } }, "spec": {} })),
         ("disabled at the top", json!({ "disabled": true, "spec": {} })),
-        ("status.scope", json!({ "status": { "scope": scope }, "spec": {} })),
     ] {
         for resource in [KEYS, "directclusterendpointtokens"] {
-            if resource != KEYS && what == "status.scope" {
-                continue;
-            }
             for validation in ["", "?fieldValidation=Ignore", "?fieldValidation=Warn"] {
                 let at = format!("{}{validation}", collection(resource));
                 let reply = admin.post(&at).json(&body).send().await;
                 let narrow = reply.status == 201 && !reply.json()["spec"]["scope"].is_null();
-                let wanted: &[u16] = if validation.is_empty() { &[422] } else { &[422, 400] };
                 if !narrow {
                     found.check_code(
                         &reply,
-                        wanted,
+                        &[400, 422],
                         &format!("{resource}{validation} with {what}"),
                     );
                 }
             }
+        }
+    }
+    found.assert_none();
+}
+
+#[tokio::test]
+async fn misspelled_fields_that_narrow_are_refused_in_every_kind_of_write() {
+    let server = Server::start().await;
+    let admin = server.client();
+    make(&admin, "users", "bob", json!({})).await;
+    make(&admin, "projects", "web", json!({})).await;
+    make(&admin, KEYS, "k", json!({ "user": "bob" })).await;
+    let mut found = Findings::new();
+    for (resource, name, kind, field, value) in [
+        ("users", "bob", "User", "disable", json!(true)),
+        ("projects", "web", "Project", "allowedclusters", json!([])),
+        (KEYS, "k", "OwnedAccessKey", "scopes", json!({})),
+        (KEYS, "k", "OwnedAccessKey", "Disabled", json!(true)),
+    ] {
+        let at = path(resource, name);
+        let body = json!({ "spec": { field: value } });
+        for kind in ["merge-patch", "strategic-merge-patch"] {
+            let reply = admin.patch(&at, kind, &body).send().await;
+            found.check_code(&reply, &[400, 422], &format!("{kind} of {field}"));
+        }
+        let add = json!([{ "op": "add", "path": format!("/spec/{field}"), "value": value }]);
+        let reply = admin.patch(&at, "json-patch", &add).send().await;
+        found.check_code(&reply, &[400, 422], &format!("JSON Patch of {field}"));
+        let body = json!({ "apiVersion": "management.platform.sh/v1", "kind": kind,
+            "metadata": { "name": name }, "spec": { field: value } });
+        let request = admin.request("PATCH", &format!("{at}?fieldManager=x"));
+        let request = request.body("application/apply-patch+yaml", body.to_string());
+        found.check_code(&request.send().await, &[400, 422], &format!("apply of {field}"));
+    }
+    found.assert_none();
+}
+
+#[tokio::test]
+async fn misspelled_fields_that_narrow_a_role_are_refused() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let mut found = Findings::new();
+    for field in ["resourcenames", "resourceName", "resource_names"] {
+        for namespace in [None, Some("platform")] {
+            let mut given =
+                json!({ "apiGroups": [""], "resources": ["secrets"], "verbs": ["get"] });
+            given[field] = json!(["one"]);
+            let role = json!({ "metadata": { "name": "r" }, "rules": [given] });
+            let at = format!("{}?dryRun=All", rbac(namespace, "role"));
+            let reply = admin.post(&at).json(&role).send().await;
+            found.check_code(&reply, &[400, 422], &format!("{field} in {namespace:?}"));
         }
     }
     found.assert_none();

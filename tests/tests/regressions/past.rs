@@ -76,6 +76,19 @@ async fn past_of(client: &Client, collection: &str) -> Value {
     json!({ "list": list, "page": page })
 }
 
+/// Leases of the project.
+const LEASES: &str = "/kubernetes/management/apis/coordination.k8s.io/v1/namespaces/p-foo/leases";
+
+/// An object of a collection, with the canary where it can have one.
+fn content(collection: &str) -> Value {
+    match collection.rsplit('/').next().unwrap() {
+        "roles" => json!({ "rules": [] }),
+        "leases" => json!({ "spec": {} }),
+        "secrets" => core_secret("canary"),
+        _ => json!({ "spec": { "data": { "value": CANARY } } }),
+    }
+}
+
 #[tokio::test]
 async fn the_past_of_an_earlier_project_of_the_same_name_is_not_shown() {
     let server = Server::start().await;
@@ -83,23 +96,23 @@ async fn the_past_of_an_earlier_project_of_the_same_name_is_not_shown() {
     let bob = user(&admin, "bob").await;
     let rules = json!([
         core_rule(&["secrets", "namespaces"], &["get", "list", "watch"]),
-        rule(&["projectsecrets"], &["get", "list", "watch"]),
+        rule(&["projectsecrets", "sharedsecrets"], &["get", "list", "watch"]),
+        { "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "list", "watch"] },
         { "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "rolebindings"],
             "verbs": ["get", "list", "watch"] },
     ]);
     make(&admin, "projects", "foo", json!({})).await;
-    let role_bindings = format!("{RBAC}/namespaces/p-foo/roles");
-    let kinds = [core_secrets("p-foo"), in_namespace("p-foo", "projectsecrets"), role_bindings];
+    let kinds = [
+        in_namespace("p-foo", "sharedsecrets"),
+        LEASES.to_owned(),
+        format!("{RBAC}/namespaces/p-foo/roles"),
+        core_secrets("p-foo"),
+        in_namespace("p-foo", "projectsecrets"),
+    ];
     let mut past = Vec::new();
     for kind in &kinds {
         for name in ["canary-a", "canary-b"] {
-            let object = match kind {
-                kind if kind.contains("roles") => json!({ "rules": [] }),
-                kind if kind.contains("projectsecrets") => {
-                    json!({ "spec": { "data": { "value": CANARY } } })
-                }
-                _ => core_secret("canary"),
-            };
+            let object = content(kind);
             create(&admin, kind, name, object).await;
         }
         past.push(past_of(&admin, kind).await);
@@ -111,7 +124,11 @@ async fn the_past_of_an_earlier_project_of_the_same_name_is_not_shown() {
     allow(&admin, "of-bob", Some("p-foo"), rules, "platform:user:bob").await;
     let mut found = Findings::new();
     for (kind, past) in kinds.iter().zip(&past) {
-        let object = if kind.contains("roles") { json!({ "rules": [] }) } else { json!({}) };
+        let object = if kind.contains("roles") || kind.contains("leases") {
+            content(kind)
+        } else {
+            json!({})
+        };
         create(&admin, kind, "last", object).await;
         read_the_past(&mut found, &bob, kind, past, "last", &[CANARY, "canary-a", "canary-b"])
             .await;
@@ -163,12 +180,13 @@ async fn what_a_secret_was_before_the_right_to_list_it_is_not_shown() {
     allow(&admin, "of-bob", Some("platform"), rules.clone(), "platform:user:bob").await;
     create(&admin, &secrets, "last", core_secret("x")).await;
     let mut found = Findings::new();
-    read_the_past(&mut found, &bob, &secrets, &past, "last", &[CANARY, "canary"]).await;
+    let hidden = [CANARY, "canary"];
+    read_the_past(&mut found, &bob, &secrets, &past, "last", &hidden).await;
     // The same by the whole cluster's collection.
     allow(&admin, "of-bob", None, rules, "platform:user:bob").await;
     create(&admin, &secrets, "later", core_secret("x")).await;
     let all = secrets.replace("/namespaces/platform", "");
-    read_the_past(&mut found, &bob, &all, &past, "later", &[CANARY, "canary"]).await;
+    read_the_past(&mut found, &bob, &all, &past, "later", &hidden).await;
     found.assert_none();
 }
 

@@ -47,10 +47,18 @@ impl Findings {
 }
 
 /// Whether the condition comes to hold soon.
-pub(crate) async fn comes_true(mut check: impl AsyncFnMut() -> bool) -> bool {
+pub(crate) async fn comes_true(check: impl AsyncFnMut() -> bool) -> bool {
+    comes_true_within(EFFECTIVE, check).await
+}
+
+/// Whether the condition comes to hold in this time.
+pub(crate) async fn comes_true_within(
+    limit: Duration,
+    mut check: impl AsyncFnMut() -> bool,
+) -> bool {
     let started = Instant::now();
     while !check().await {
-        if started.elapsed() > EFFECTIVE {
+        if started.elapsed() > limit {
             return false;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -1,9 +1,9 @@
-//! Answers that are as Kubernetes gives them, and that tell no more than their caller may know.
+//! Responses that follow Kubernetes, and that tell no more than the caller may know.
 
 use postern_tests::Server;
 use postern_tests::http::{Client, Response};
 use postern_tests::objects::{CORE, based, collection, secret, secret_path, secrets};
-use postern_tests::rights::{RBAC_GROUP, allow, merge, path, rbac, rule, user, with_key};
+use postern_tests::rights::{RBAC_GROUP, allow, merge, path, rbac, rule, user};
 use serde_json::{Value, json};
 
 use crate::scene::{
@@ -139,13 +139,11 @@ async fn who_may_write_and_not_read_does_not_learn_the_keys_of_the_data() {
     let server = Server::start().await;
     let admin = server.client();
     let ada = user(&admin, "ada").await;
-    let bob = user(&admin, "bob").await;
     let rules = json!([
         rule(&["sharedsecrets"], &["update", "patch"]),
         core_rule(&["secrets"], &["update", "patch"])
     ]);
     allow(&admin, "writes", Some("platform"), rules, "platform:user:ada").await;
-    assert_eq!(bob.get(&secret_path("s")).send().await.status, 404);
     admin.post(&secrets("platform")).json(&secret("s", "x")).send().await.expect(201);
     create(&admin, &core_secrets("platform"), "s", core_secret("x")).await;
     let mut found = Findings::new();
@@ -250,8 +248,7 @@ async fn an_applied_null_conflicts_with_the_value_of_another_manager() {
 async fn before_the_first_apply_is_no_manager_that_owns_nothing() {
     let server = Server::start().await;
     let admin = server.client();
-    let ada = user(&admin, "ada").await;
-    drop(ada);
+    user(&admin, "ada").await;
     let plain = json!({ "apiVersion": "management.platform.sh/v1", "kind": "SharedSecret",
         "metadata": { "name": "s" } });
     admin.post(&secrets("platform")).json(&plain).send().await.expect(201);
@@ -267,13 +264,11 @@ async fn a_first_apply_of_the_status_owns_nothing_of_the_spec() {
     let server = Server::start().await;
     let admin = server.client();
     create(&admin, &collection("clusters"), "c", json!({ "spec": { "displayName": "C" } })).await;
+    // Nobody is known to manage it.
+    let nobody = json!({ "metadata": { "managedFields": [{}] } });
+    merge(&admin, &path("clusters", "c"), nobody).await.expect(200);
     let condition = json!([{ "type": "Ready", "status": "True", "reason": "Up", "message": "" }]);
-    let body = apply_body(
-        "Cluster",
-        "c",
-        json!({ "spec": { "displayName": "C" },
-        "status": { "conditions": condition } }),
-    );
+    let body = apply_body("Cluster", "c", json!({ "status": { "conditions": condition } }));
     let at = format!("{}/status", path("clusters", "c"));
     let object = apply(&admin, &at, "one", body).await.expect(200);
     for entry in object["metadata"]["managedFields"].as_array().unwrap() {
@@ -294,23 +289,5 @@ async fn annotations_may_have_as_many_bytes_as_upstream() {
         let reply = admin.post(&secrets("platform")).json(&body).send().await;
         found.check_code(&reply, &[code], &format!("{count} bytes"));
     }
-    found.assert_none();
-}
-
-#[tokio::test]
-async fn a_key_that_a_scope_can_narrow_takes_no_unknown_field() {
-    let server = Server::start().await;
-    let admin = server.client();
-    user(&admin, "ada").await;
-    let mut found = Findings::new();
-    let key = with_key(&admin, "k", json!({ "user": "ada" })).await;
-    for change in [json!({ "Scope": {} }), json!({ "disable": true }), json!({ "scopes": {} })] {
-        let reply = merge(&admin, &key_path("k"), json!({ "spec": change })).await;
-        found.check_code(&reply, &[422], &format!("merge of {change}"));
-        let add = json!([{ "op": "add", "path": "/spec/scopes", "value": {} }]);
-        let reply = admin.patch(&key_path("k"), "json-patch", &add).send().await;
-        found.check_code(&reply, &[422], "JSON Patch of scopes");
-    }
-    assert_eq!(key.get(&secrets("platform")).send().await.status, 200);
     found.assert_none();
 }
