@@ -8,7 +8,7 @@ use common::{Known, ada, context, errors, object, required};
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::team::Team;
 use postern_kinds::user::User;
-use postern_kinds::{AnyKind, Context, NamedIdentities, Principal};
+use postern_kinds::{AnyKind, Context, NamedIdentities, Principal, RequiredRight};
 use serde_json::{Value, json};
 
 #[test]
@@ -98,7 +98,7 @@ fn a_name_that_is_named_already_must_be_impersonated_by_who_makes_a_user_or_team
         let context = Context { named: &named, ..context(&caller, &principals) };
         let old = old.map(|spec| object(kind, "a", spec));
         let prepared = kind.prepare(&mut object(kind, "a", new), old.as_ref(), &context).unwrap();
-        let required = prepared.required_rights.iter().map(|required| required.first());
+        let required = prepared.required_rights.iter().map(RequiredRight::first);
         let found: Vec<_> = required
             .map(|right| format!("{} {}/{}", right.verb, right.resource, right.name))
             .collect();
