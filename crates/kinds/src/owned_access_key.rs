@@ -315,10 +315,7 @@ impl Kind for OwnedAccessKey {
 
     const MAX_BYTES: Option<usize> = Some(MAX_KEY_OBJECT_BYTES);
 
-    const STRICT_FIELDS: StrictFields = StrictFields {
-        not_null: &["spec", "spec.scope", "spec.disabled", "spec.ttl"],
-        ..StrictFields::OF_CREDENTIALS
-    };
+    const STRICT_FIELDS: StrictFields = StrictFields::OF_CREDENTIALS;
 
     const NAME_PREFIX: Option<&'static str> = Some("key-");
 

@@ -200,7 +200,9 @@ impl Fixture {
     /// Returns the object for a target, under a name.
     pub(crate) fn object(&self, target: Target, name: &str) -> Value {
         let mut object = self.fields(target);
-        object["metadata"] = json!({ "name": name });
+        // A review of access has no metadata.
+        let is_review = self.group == AUTHORIZATION && self.plural.ends_with("accessreviews");
+        object["metadata"] = if is_review { json!({}) } else { json!({ "name": name }) };
         if !self.has_access_rules() {
             return object;
         }

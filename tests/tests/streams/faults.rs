@@ -130,7 +130,7 @@ async fn what_is_malformed_is_an_error_and_harms_nothing_else() {
             // What has begun breaks off, unless it ends before anything of it was passed on.
             if !begins || reply.is_ok() {
                 let reply = reply.unwrap();
-                assert_eq!(reply.status, 502, "{} {bytes:?}: {}", way.name, reply.text());
+                assert_eq!(reply.status, 503, "{} {bytes:?}: {}", way.name, reply.text());
                 assert_eq!(reply.json()["kind"], "Status", "{} {bytes:?}", way.name);
                 assert!(reply.header("x").is_none() && reply.header("injected").is_none());
             }

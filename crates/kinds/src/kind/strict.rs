@@ -92,7 +92,8 @@ impl StrictFields {
     /// Those of a credential that a client asks for: all of its fields are about access.
     pub const OF_CREDENTIALS: Self = Self {
         no_unknown_below: &["spec"],
-        not_null: &["spec", "spec.scope"],
+        not_null: &["spec", "spec.scope", "spec.disabled"],
+        no_null_below: &["spec.scope", "spec.ttl", "spec.groups", "spec.subject"],
         is_closed: true,
         ..Self::OURS
     };
@@ -152,12 +153,13 @@ impl StrictFields {
         let mut errors = FieldErrors::new();
         for path in unknown {
             if let Some(instead) = self.instead_of(schema, path) {
-                errors
-                    .push(FieldError::forbidden(path, format!("unknown field: {instead}; {WHY}")));
+                let detail = format!("unknown field \"{path}\": {instead}; {WHY}");
+                errors.push(FieldError::forbidden(path, detail));
             }
         }
         for path in duplicates.iter().filter(|path| self.is_not_twice(path)) {
-            errors.push(FieldError::forbidden(path, format!("duplicate field: {WHY}")));
+            let detail = format!("duplicate field \"{path}\": {WHY}");
+            errors.push(FieldError::forbidden(path, detail));
         }
         for (what, paths) in [("unknown", unknown), ("duplicate", duplicates)] {
             // Only so many are known, and the next one could matter.
@@ -360,10 +362,8 @@ mod tests {
     use crate::role_binding::RoleBinding;
     use crate::secret::Secret;
     use crate::shared_secret::SharedSecret;
-    use crate::space_instance::SpaceInstance;
     use crate::team::Team;
     use crate::user::User;
-    use crate::virtual_cluster_instance::VirtualClusterInstance;
 
     /// Returns what is wrong with a whole object.
     fn problems(kind: &dyn AnyKind, mut value: Value) -> Vec<String> {
@@ -374,115 +374,108 @@ mod tests {
         errors.iter().map(ToString::to_string).collect()
     }
 
-    /// Checks that each of these is refused, with what to write instead.
-    fn refused(cases: &[(&'static dyn AnyKind, Value, &str, &str)]) {
-        for (kind, value, path, instead) in cases {
-            let found = problems(*kind, value.clone());
+    /// Checks that each object is refused for the field at a path, with what is to be written instead.
+    fn are_refused(kind: &'static dyn AnyKind, rows: &[(Value, &str, &str)]) {
+        for (value, path, instead) in rows {
+            let found = problems(kind, value.clone());
             let [only] = &found[..] else { panic!("{kind:?} {value}: {found:?}") };
-            let expected = format!("{path}: Forbidden: unknown field: {instead}");
+            let expected = format!("{path}: Forbidden: unknown field \"{path}\": {instead}");
             assert!(only.starts_with(&expected), "{kind:?} {value}: {only}");
         }
     }
 
-    fn of<'a>(
-        kind: &'static dyn AnyKind,
-        value: Value,
-        path: &'a str,
-        instead: &'a str,
-    ) -> (&'static dyn AnyKind, Value, &'a str, &'a str) {
-        (kind, value, path, instead)
+    #[test]
+    fn a_misspelled_field_of_a_project_does_not_open_it_to_every_cluster() {
+        let spec = |spec: Value| json!({ "spec": spec });
+        let clusters = "write spec.allowedClusters instead";
+        are_refused(
+            &Project,
+            &[
+                (spec(json!({ "allowedclusters": [] })), "spec.allowedclusters", clusters),
+                (spec(json!({ "alowedCluster": [] })), "spec.alowedCluster", clusters),
+                (json!({ "allowed_clusters": [] }), "allowed_clusters", clusters),
+                (spec(json!({ "quota": {} })), "spec.quota", "write spec.quotas instead"),
+                (
+                    spec(json!({ "quotas": { "projects": {} } })),
+                    "spec.quotas.projects",
+                    "did you mean spec.quotas.project?",
+                ),
+                (
+                    spec(json!({ "members": [{ "role": "x" }] })),
+                    "spec.members[0].role",
+                    "known here: clusterRole, kind, name",
+                ),
+                (
+                    spec(json!({ "allowedClusters": [{ "cluster": "c" }] })),
+                    "spec.allowedClusters[0].cluster",
+                    "known here: name",
+                ),
+            ],
+        );
     }
 
     #[test]
-    fn a_misspelled_field_of_a_project_is_refused() {
-        refused(&[
-            of(
-                &Project,
-                json!({ "spec": { "allowedclusters": [] } }),
-                "spec.allowedclusters",
-                "write spec.allowedClusters",
-            ),
-            of(
-                &Project,
-                json!({ "spec": { "alowedCluster": [] } }),
-                "spec.alowedCluster",
-                "write spec.allowedClusters",
-            ),
-            of(&Project, json!({ "spec": { "quota": {} } }), "spec.quota", "write spec.quotas"),
-            of(
-                &Project,
-                json!({ "spec": { "quotas": { "projects": {} } } }),
-                "spec.quotas.projects",
-                "did you mean spec.quotas.project?",
-            ),
-            of(
-                &Project,
-                json!({ "spec": { "members": [{ "role": "x" }] } }),
-                "spec.members[0].role",
-                "known here: clusterRole, kind, name",
-            ),
-            of(
-                &Project,
-                json!({ "spec": { "allowedClusters": [{ "cluster": "c" }] } }),
-                "spec.allowedClusters[0].cluster",
-                "known here: name",
-            ),
-            of(&Project, json!({ "allowed_clusters": [] }), "allowed_clusters", "write spec."),
-        ]);
+    fn a_misspelled_field_of_a_user_does_not_leave_them_enabled() {
+        let disabled = "write spec.disabled instead";
+        are_refused(
+            &User,
+            &[
+                (json!({ "spec": { "Disabled": true } }), "spec.Disabled", disabled),
+                (json!({ "spec": { "disable": true } }), "spec.disable", disabled),
+                (json!({ "spec": { "enabled": false } }), "spec.enabled", disabled),
+                (json!({ "disabled": true }), "disabled", disabled),
+                (json!({ "metadata": { "disabled": true } }), "metadata.disabled", disabled),
+                (json!({ "status": { "disabled": true } }), "status.disabled", disabled),
+                (json!({ "spce": { "disabled": true } }), "spce", "write spec instead"),
+                (json!({ "Spec": { "disabled": true } }), "Spec", "write spec instead"),
+                (json!({ "spec": { "access": [] } }), "spec.access", "this kind has no access"),
+            ],
+        );
+        are_refused(
+            &Team,
+            &[
+                (json!({ "spec": { "disabled": true } }), "spec.disabled", "this kind has no"),
+                (json!({ "spec": { "user": [] } }), "spec.user", "write spec.users instead"),
+            ],
+        );
     }
 
     #[test]
-    fn a_misspelled_field_that_grants_or_narrows_is_refused_on_every_kind() {
-        refused(&[
-            of(&User, json!({ "spec": { "Disabled": true } }), "spec.Disabled", "write spec.dis"),
-            of(&User, json!({ "spec": { "disable": true } }), "spec.disable", "write spec.dis"),
-            of(&User, json!({ "spec": { "enabled": false } }), "spec.enabled", "write spec.dis"),
-            of(&User, json!({ "disabled": true }), "disabled", "write spec.disabled"),
-            of(&User, json!({ "metadata": { "disabled": true } }), "metadata.disabled", "write"),
-            of(&User, json!({ "status": { "disabled": true } }), "status.disabled", "write"),
-            of(&User, json!({ "spce": { "disabled": true } }), "spce", "write spec instead"),
-            of(&User, json!({ "Spec": { "disabled": true } }), "Spec", "write spec instead"),
-            of(
-                &User,
-                json!({ "spec": { "access": [] } }),
-                "spec.access",
-                "this kind has no access",
-            ),
-            of(&Team, json!({ "spec": { "disabled": true } }), "spec.disabled", "this kind has no"),
-            of(&Team, json!({ "spec": { "user": [] } }), "spec.user", "write spec.users"),
-            of(
-                &VirtualClusterInstance,
-                json!({ "spec": { "extraAccessRules": [] } }),
-                "spec.extraAccessRules",
-                "write spec.access",
-            ),
-            of(
-                &SpaceInstance,
-                json!({ "spec": { "extraAccessRules": [] } }),
-                "spec.extraAccessRules",
-                "write spec.access",
-            ),
-            of(
-                &SharedSecret,
-                json!({ "spec": { "access": [{ "user": ["a"] }] } }),
+    fn misspelled_access_rules_and_owners_are_refused_on_every_kind_that_has_them() {
+        let access = "write spec.access instead";
+        let extra =
+            (json!({ "spec": { "extraAccessRules": [] } }), "spec.extraAccessRules", access);
+        let of = |spec: Value| json!({ "spec": spec });
+        let rows = [
+            extra,
+            (json!({ "access": [] }), "access", access),
+            (json!({ "specs": {} }), "specs", "write spec instead"),
+            (
+                of(json!({ "access": [{ "user": ["a"] }] })),
                 "spec.access[0].user",
                 "did you mean spec.access[0].users?",
             ),
-            of(
-                &SharedSecret,
-                json!({ "spec": { "owner": { "name": "a" } } }),
-                "spec.owner.name",
-                "known here: team, user",
-            ),
-            of(&SharedSecret, json!({ "access": [] }), "access", "write spec.access"),
-            of(&SharedSecret, json!({ "specs": {} }), "specs", "write spec"),
-            of(&OwnedAccessKey, json!({ "metadata": { "scope": {} } }), "metadata.scope", "write"),
-            of(&OwnedAccessKey, json!({ "metadata": { "ttl": 1 } }), "metadata.ttl", "write"),
-            of(&OwnedAccessKey, json!({ "specs": { "scope": {} } }), "specs", "write spec"),
-            of(&OwnedAccessKey, json!({ "anything": {} }), "anything", "known here: apiVersion"),
-            of(&OwnedAccessKey, json!({ "spec": { "x": {} } }), "spec.x", "known here: "),
-            of(&DirectClusterEndpointToken, json!({ "x": {} }), "x", "known here: apiVersion"),
-        ]);
+            (of(json!({ "owner": { "name": "a" } })), "spec.owner.name", "known here: team, user"),
+            (of(json!({ "owners": {} })), "spec.owners", "write spec.owner instead"),
+        ];
+        let with_access = crate::all().iter().filter(|kind| kind.has_ownership());
+        assert!(with_access.map(|kind| are_refused(*kind, &rows)).count() > 5);
+    }
+
+    #[test]
+    fn keys_and_tokens_have_no_unknown_field_at_the_top() {
+        are_refused(
+            &OwnedAccessKey,
+            &[
+                (json!({ "metadata": { "scope": {} } }), "metadata.scope", "write spec.scope"),
+                (json!({ "metadata": { "ttl": 1 } }), "metadata.ttl", "write spec.ttl instead"),
+                (json!({ "specs": { "scope": {} } }), "specs", "write spec instead"),
+                (json!({ "anything": {} }), "anything", "known here: apiVersion"),
+                (json!({ "spec": { "x": {} } }), "spec.x", "known here: "),
+            ],
+        );
+        let top = (json!({ "x": {} }), "x", "known here: apiVersion");
+        are_refused(&DirectClusterEndpointToken, &[top]);
     }
 
     #[test]
@@ -575,6 +568,8 @@ mod tests {
             (&SharedSecret, json!({ "spec": { "owner": null, "access": null } }), false),
             (&OwnedAccessKey, json!({ "spec": { "scope": null } }), true),
             (&OwnedAccessKey, json!({ "spec": { "disabled": null } }), true),
+            // Who may do that is decided as for any other lifetime.
+            (&OwnedAccessKey, json!({ "spec": { "ttl": null } }), false),
             (&OwnedAccessKey, json!({ "spec": { "description": null } }), false),
         ] {
             let errors = kind.strict_fields().nulls_in_patch(&patch);

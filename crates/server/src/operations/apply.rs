@@ -1,5 +1,6 @@
 //! Applies a configuration: changes the object, or creates it when it is not there.
 
+use postern_meta::apply::FieldSet;
 use postern_meta::object::Object;
 use postern_meta::status::{ApiError, Reason};
 
@@ -20,6 +21,8 @@ const NEEDS_READING: &str =
 pub(crate) struct Applied<'a> {
     /// What the manager wants.
     pub(crate) configuration: &'a Object,
+    /// The fields that it has as null.
+    pub(crate) nulls: &'a FieldSet,
     /// How it is written.
     pub(crate) writing: &'a Writing,
     /// Whether it takes over what others own.
@@ -52,9 +55,9 @@ async fn apply_once(
     permit: &Permit,
     applied: &Applied<'_>,
 ) -> Result<(EncodedObject, bool), ApiError> {
-    let &Applied { configuration, writing, force } = applied;
+    let &Applied { configuration, nulls, writing, force } = applied;
     let make = |live: Option<&Object>| {
-        admit::apply(&registry.admission(), permit, live, configuration, writing, force)
+        admit::apply(&registry.admission(), permit, live, (configuration, nulls), writing, force)
     };
     let updated = update(registry, permit, writing, |live| {
         if !force {

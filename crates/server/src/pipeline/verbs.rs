@@ -6,13 +6,16 @@ use postern_kinds::action::{Action, Handler, ServerAction};
 use postern_kinds::audit_event_list::AuditEventList;
 use postern_kinds::{AnyKind, Verb};
 use postern_meta::accept::{Offered, PatchType, patch_type};
+use postern_meta::apply::nulls_of;
 use postern_meta::decode::{Decoded, Format, decode};
 use postern_meta::object::{Object, Operation};
 use postern_meta::options::{
     DeleteOptions, DeletionOf, FieldValidation, GetOptions, ListOptions, WriteKind, WriteOptions,
+    parameter_warnings,
 };
 use postern_meta::patch::{
-    apply_json_patch, apply_merge_patch, apply_strategic_merge_patch, json_patch_reads,
+    apply_json_patch, apply_json_patch_unread, apply_merge_patch, apply_strategic_merge_patch,
+    json_patch_reads,
 };
 use postern_meta::status::{ApiError, Status};
 
@@ -43,6 +46,24 @@ const MAX_MANAGER_BYTES: usize = 128;
 /// # Errors
 /// What is wrong with the request, as the client gets it.
 pub(super) async fn serve(
+    server: &Server,
+    parsed: &Parsed,
+    permit: &Permit,
+    body: ReceivedBody,
+) -> Result<Outcome, ApiError> {
+    let mut outcome = serve_verb(server, parsed, permit, body).await?;
+    // What agents poll has a parameter of its own.
+    let is_polled = permit
+        .target()
+        .action
+        .is_some_and(|action| matches!(action.handler, Handler::Server(ServerAction::AgentConfig)));
+    if matches!(permit.target().verb, Verb::Get | Verb::List | Verb::Watch) && !is_polled {
+        outcome.warnings.extend(parameter_warnings(parsed.query()));
+    }
+    Ok(outcome)
+}
+
+async fn serve_verb(
     server: &Server,
     parsed: &Parsed,
     permit: &Permit,
@@ -305,8 +326,10 @@ async fn patch(
         decode(&body, Format::Json).map_err(|error| ApiError::bad_request(error.to_string()))?;
     let kind = permit.kind();
     let warnings = parking_lot::Mutex::new(Vec::new());
+    let may_read = server.registry.check_may_read(permit, PATCH_READS);
+    let is_unread = may_read.is_err();
     if patch_type == PatchType::Json && json_patch_reads(&patch) {
-        server.registry.check_may_read(permit, PATCH_READS)?;
+        may_read?;
     }
     if patch_type != PatchType::Json {
         input::check_patch_is_strict(kind, permit.name(), &patch)?;
@@ -314,6 +337,9 @@ async fn patch(
     let change = |current: &Object| {
         let current = current.clone().into_value();
         let patched = match patch_type {
+            PatchType::Json if is_unread => {
+                apply_json_patch_unread(current, &patch, kind.read_protected())?
+            }
             PatchType::Json => apply_json_patch(current, &patch)?,
             PatchType::Strategic => apply_strategic_merge_patch(current, &patch, kind.schema())?,
             _ => apply_merge_patch(current, &patch)?,
@@ -344,10 +370,15 @@ async fn apply(
     let (kind, name) = (permit.kind(), permit.name());
     let decoded = input::decode_configuration(&body)?;
     let validation = options.field_validation;
+    let nulls = nulls_of(&decoded.value, kind.schema());
     let (configuration, warnings) = input::configuration_of(kind, name, decoded, validation)?;
     let writing = Writing { operation: Operation::Apply, ..writing(parsed, &options, part) };
-    let applied =
-        Applied { configuration: &configuration, writing: &writing, force: options.force };
+    let applied = Applied {
+        configuration: &configuration,
+        nulls: &nulls,
+        writing: &writing,
+        force: options.force,
+    };
     let (object, is_new) = operations::apply(&server.registry, permit, &applied).await?;
     let created = is_new.then(|| object.json.clone());
     let code = if is_new { StatusCode::CREATED } else { StatusCode::OK };

@@ -34,7 +34,7 @@ pub(crate) fn apply(
     view: &AdmissionView<'_>,
     permit: &Permit,
     live: Option<&Object>,
-    configuration: &Object,
+    (configuration, nulls): (&Object, &FieldSet),
     writing: &Writing,
     force: bool,
 ) -> Result<Object, ApiError> {
@@ -49,7 +49,8 @@ pub(crate) fn apply(
     let ignored = ignored(kind, writing.part);
     let tracked = TrackedKind { schema: kind.schema(), ignored: &ignored };
     let asked = Apply { configuration: &configuration, manager, force, now: view.now };
-    let made = apply::apply(live, &asked, &tracked).map_err(apply::Conflicts::into_error)?;
+    let made = apply::apply_with_nulls(live, &asked, nulls, &tracked)
+        .map_err(apply::Conflicts::into_error)?;
     let mut errors = FieldErrors::new();
     if let Some(live) = live {
         check_managers(&made, live, &mut errors);
