@@ -42,7 +42,7 @@ const WARNING_INTERVAL: Duration = Duration::from_mins(1);
 const NO_WATCH: [u16; 5] = [400, 403, 404, 405, 429];
 
 /// What was heard.
-enum News {
+enum Received {
     /// Another document: a part, or the whole.
     Changed(Box<Spec>),
     /// The one of last time.
@@ -67,14 +67,14 @@ impl Follower {
     }
 
     /// Takes what the central server said at a time about a part, or about the whole.
-    fn hear(&self, part: Option<Part>, news: News, at: i64) {
+    fn hear(&self, part: Option<Part>, received: Received, at: i64) {
         if self.warned.lock().take().is_some() {
             tracing::info!("the central server answers again");
         }
-        let is_new = match (news, part) {
-            (News::Changed(spec), Some(part)) => self.state.hear_part(part, *spec, at),
-            (News::Changed(spec), None) => self.state.hear(*spec, at),
-            (News::Same, part) => {
+        let is_new = match (received, part) {
+            (Received::Changed(spec), Some(part)) => self.state.hear_part(part, *spec, at),
+            (Received::Changed(spec), None) => self.state.hear(*spec, at),
+            (Received::Same, part) => {
                 self.state.hear_the_same(part, at);
                 false
             }
@@ -123,13 +123,13 @@ impl Follower {
         let mut watch = watch.await?;
         while let Some(event) = watch.next(SILENCE).await? {
             let at = self.state.now();
-            let news = match event {
+            let received = match event {
                 WatchEvent::Object(config) => {
-                    News::Changed(Box::new(self.spec_of(&config, Some(part))?))
+                    Received::Changed(Box::new(self.spec_of(&config, Some(part))?))
                 }
-                WatchEvent::Bookmark => News::Same,
+                WatchEvent::Bookmark => Received::Same,
             };
-            self.hear(Some(part), news, at);
+            self.hear(Some(part), received, at);
         }
         Ok(())
     }
@@ -158,7 +158,7 @@ impl Follower {
             // The time before the request: it may take a while.
             let at = self.state.now();
             match self.ask(client, &mut known).await {
-                Ok(news) => self.hear(None, news, at),
+                Ok(received) => self.hear(None, received, at),
                 Err(error) => self.fail(&error),
             }
             sleep(INTERVAL).await;
@@ -166,14 +166,18 @@ impl Follower {
     }
 
     /// Asks for the configuration.
-    async fn ask(&self, client: &mut Client, known: &mut Option<String>) -> anyhow::Result<News> {
+    async fn ask(
+        &self,
+        client: &mut Client,
+        known: &mut Option<String>,
+    ) -> anyhow::Result<Received> {
         let clusters = Collection::of::<Cluster>(None);
         let mut tag = known.clone();
         let config = client.get_changed(clusters, &self.cluster, "agentconfig", &mut tag).await?;
-        let Some(config) = config else { return Ok(News::Same) };
+        let Some(config) = config else { return Ok(Received::Same) };
         let spec = self.spec_of(&config, None)?;
         *known = tag;
-        Ok(News::Changed(Box::new(spec)))
+        Ok(Received::Changed(Box::new(spec)))
     }
 }
 
@@ -251,7 +255,7 @@ mod tests {
         }));
         let key = SigningKey::generate().unwrap();
         let spec = |seconds: i64| {
-            News::Changed(Box::new(Spec { max_offline_seconds: seconds, ..spec_with(&key) }))
+            Received::Changed(Box::new(Spec { max_offline_seconds: seconds, ..spec_with(&key) }))
         };
         follower.hear(None, spec(1), NOW);
         assert_eq!(writes.recv().await, Some((NOW, 1)));
@@ -259,7 +263,7 @@ mod tests {
             follower.hear(None, spec(more), NOW + more);
             assert_eq!(state.heard().unwrap().0.max_offline_seconds, more, "the disk still writes");
         }
-        follower.hear(None, News::Same, NOW + 5);
+        follower.hear(None, Received::Same, NOW + 5);
         go_on.send(()).unwrap();
         assert_eq!(writes.recv().await, Some((NOW + 4, 4)), "what is not new is kept later");
         follower.hear(None, spec(6), NOW + 6);

@@ -120,7 +120,7 @@ mod tests {
     use crate::digest::Digest;
     use crate::principal_index::DigestRecord;
 
-    /// Returns an index with the user ada, and with her key, if it is there.
+    /// Returns an index with the user ada, and with the key of this user, if it is there.
     fn index(uid: &str, is_user_disabled: bool, key: Option<KeyFacts>) -> PrincipalIndex {
         let mut index = PrincipalIndex::default();
         let (groups, subject) = (Vec::new(), String::new());

@@ -3,9 +3,9 @@
 
 use postern_meta::time::Timestamp;
 
-use crate::identities::{NamedIdentities, NobodyNamed};
+use crate::bound::BoundGrant;
 use crate::impersonation::Impersonation;
-use crate::kind::BoundGrant;
+use crate::named_identities::{NamedIdentities, NobodyNamed};
 use crate::principal::{Lifetime, Owner, Principal, Principals};
 
 /// The caller of a write, as far as a kind may know: for defaults such as an object's owner.

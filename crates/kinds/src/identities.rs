@@ -11,37 +11,6 @@ use crate::names::{MAX_IDENTITIES, RESERVED_PREFIXES, is_reserved_identity};
 use crate::principal::Principal;
 use crate::right::{RequiredRight, Right};
 
-/// The identities to which something that is stored gives something by their names alone. A user or team that is made
-/// under such a name gets it.
-pub trait NamedIdentities {
-    /// Is this the name of a user in a binding, or the subject of an access key?
-    fn names_user(&self, name: &str) -> bool;
-
-    /// Is this a group in a binding, which the binding knows by its name and not by a uid?
-    fn names_group(&self, group: &str) -> bool;
-
-    /// Does an object name this user or team as its owner?
-    fn names_owner(&self, owner: Principal<'_>) -> bool;
-}
-
-/// Nothing is stored yet that names anybody.
-#[derive(Debug)]
-pub struct NobodyNamed;
-
-impl NamedIdentities for NobodyNamed {
-    fn names_user(&self, _: &str) -> bool {
-        false
-    }
-
-    fn names_group(&self, _: &str) -> bool {
-        false
-    }
-
-    fn names_owner(&self, _: Principal<'_>) -> bool {
-        false
-    }
-}
-
 /// Returns the right to be a user of this name, if something that is stored names one: it is theirs by the write.
 pub(crate) fn right_to_be_user(name: &str, ctx: &Context<'_>) -> Option<RequiredRight> {
     ctx.named.names_user(name).then(|| impersonate("users", name))

@@ -7,16 +7,19 @@
 use std::sync::OnceLock;
 
 mod bindings;
+mod bound;
 mod column;
 mod condition;
 mod context;
 mod fields;
+mod grants;
 mod identities;
 mod impersonation;
 mod instance;
 mod key_life;
 mod kind;
 mod kubeconfig_ref;
+mod named_identities;
 mod names;
 mod policy_rules;
 mod right;
@@ -62,18 +65,20 @@ pub mod user;
 pub mod virtual_cluster_instance;
 pub mod write_only;
 
+pub use bound::BoundGrant;
 pub use column::{Cell, ColumnInfo};
 pub use condition::{Condition, ConditionsStatus};
 pub use context::{Caller, CallerKey, Context, Observations, Reading};
 pub use fields::{Draft, FieldType, Fields, Layout, NoStatus};
-pub use identities::{NamedIdentities, NobodyNamed};
+pub use grants::{grants_of, grants_of_stored};
 pub use impersonation::Impersonation;
 pub use kind::{
-    AnyKind, BoundGrant, Carried, Companion, DataSource, Dependent, DraftOf, FieldsChange, Info,
-    Kind, ObservedStatus, OnRemove, Prepared, ResourceScope, SelectableField, StrictFields,
-    UniqueKey, UniqueKeys, action, grants_of, grants_of_stored,
+    AnyKind, Carried, Companion, DataSource, Dependent, DraftOf, FieldsChange, Info, Kind,
+    ObservedStatus, OnRemove, Prepared, ResourceScope, SelectableField, StrictFields, UniqueKey,
+    UniqueKeys, action,
 };
 pub use kubeconfig_ref::KubeconfigRef;
+pub use named_identities::{NamedIdentities, NobodyNamed};
 pub use names::{
     BASE_PATH, CORE_V1, HOME_NAMESPACE, MANAGEMENT_V1, MAX_IDENTITIES, PERMANENT_NAMESPACES,
     identity_name, is_reserved_identity,

@@ -11,8 +11,8 @@ use serde_json::Map;
 
 use crate::access;
 use crate::bindings::subject_uids;
+use crate::bound::{KnownUids, of_member};
 use crate::cluster_role::ClusterRole;
-use crate::kind::bound::{KnownUids, of_member};
 use crate::kind::dependent::belongs_to;
 use crate::kind::ownership::owner_uid_in;
 use crate::kind::{AnyKind, Dependent};

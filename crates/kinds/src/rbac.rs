@@ -214,3 +214,8 @@ impl<Spec> PolicyPart<Spec> {
         }
     }
 }
+
+/// Returns what an access rule gives.
+pub(crate) fn of_rule(rule: &PolicyRule) -> String {
+    format!("{} {}", rule.verbs.join(","), rule.resources.join(","))
+}

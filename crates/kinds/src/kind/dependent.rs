@@ -7,8 +7,8 @@ use postern_meta::status::ApiError;
 use serde_json::{Map, Value};
 
 use super::AnyKind;
+use crate::bound::BoundGrant;
 use crate::context::Context;
-use crate::kind::bound::BoundGrant;
 
 /// An object as it is to be, as long as the object that it depends on is as it is.
 #[derive(Clone, Debug)]

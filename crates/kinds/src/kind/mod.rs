@@ -23,7 +23,6 @@ use ownership::OwnershipPart;
 
 pub mod action;
 mod any;
-pub(crate) mod bound;
 mod data_source;
 pub(crate) mod dependent;
 mod info;
@@ -31,7 +30,6 @@ pub(crate) mod ownership;
 mod strict;
 
 pub use any::{AnyKind, Carried, Prepared};
-pub use bound::{BoundGrant, grants_of, grants_of_stored};
 pub use data_source::DataSource;
 pub use dependent::{Dependent, Dependents};
 pub use info::{Info, ResourceScope, SelectableField};

@@ -152,8 +152,8 @@ impl StrictFields {
     ) -> FieldErrors {
         let mut errors = FieldErrors::new();
         for path in unknown {
-            if let Some(instead) = self.instead_of(schema, path) {
-                let detail = format!("unknown field \"{path}\": {instead}; {WHY}");
+            if let Some(correction) = self.correction_for(schema, path) {
+                let detail = format!("unknown field \"{path}\": {correction}; {WHY}");
                 errors.push(FieldError::forbidden(path, detail));
             }
         }
@@ -177,7 +177,7 @@ impl StrictFields {
     }
 
     /// Returns what to write instead of an unknown field; `None` for one that is ignored.
-    fn instead_of(&self, schema: &Schema, path: &str) -> Option<String> {
+    fn correction_for(&self, schema: &Schema, path: &str) -> Option<String> {
         let (parent, name) = path.rsplit_once('.').unwrap_or(("", path));
         let known = known_names(schema, parent);
         let similar = known.iter().find(|known| is_like(name, known));
@@ -376,10 +376,10 @@ mod tests {
 
     /// Checks that each object is refused for the field at a path, with what is to be written instead.
     fn are_refused(kind: &'static dyn AnyKind, rows: &[(Value, &str, &str)]) {
-        for (value, path, instead) in rows {
+        for (value, path, correction) in rows {
             let found = problems(kind, value.clone());
             let [only] = &found[..] else { panic!("{kind:?} {value}: {found:?}") };
-            let expected = format!("{path}: Forbidden: unknown field \"{path}\": {instead}");
+            let expected = format!("{path}: Forbidden: unknown field \"{path}\": {correction}");
             assert!(only.starts_with(&expected), "{kind:?} {value}: {only}");
         }
     }

@@ -181,8 +181,8 @@ impl Registry {
     ) -> Result<Option<StagedChange>, ApiError> {
         let AdmittedChange { kind, namespace, name, write } = change;
         let of = RecordsOf { kind, namespace: namespace.as_deref(), name: &name };
-        let (mut owner, mut owned_by, mut new_cluster) = (None, None, None);
-        let (mut before, mut gone) = (None, Vec::new());
+        let (mut owner, mut owned_by, mut new_cluster, mut before) = (None, None, None, None);
+        let mut gone = Vec::new();
         let (key, previous, stored, result, side) = match write {
             Write::Nothing(_) => return Ok(None),
             Write::Create { mut object, write_only } => {
@@ -200,15 +200,14 @@ impl Registry {
             Write::Replace { mut object, previous, write_only, secrets } => {
                 let Previous { cached, object: old } = previous;
                 let old_cluster = kind.on_cluster(&old);
-                new_cluster =
-                    kind.on_cluster(&object).filter(|new| old_cluster.as_ref() != Some(new));
+                let cluster = kind.on_cluster(&object);
+                new_cluster = cluster.filter(|new| old_cluster.as_ref() != Some(new));
                 let mut side =
                     self.side_records_of_changed(of, &object, &old, &secrets, &write_only)?;
                 side.changes.extend(self.move_sync_writer(kind, &mut object, Some(&old)));
                 let stored = stored_within_limit(object, limits::VALUE_BYTES);
                 before = Some(cached.json());
-                let at = Some(cached.position());
-                (cached.key().clone(), at, Some(stored.clone()), stored, side)
+                (cached.key().clone(), Some(cached.position()), Some(stored.clone()), stored, side)
             }
             Write::Remove { object, previous } => {
                 let Previous { cached, object: old } = previous;
@@ -222,7 +221,6 @@ impl Registry {
                 (key, Some(position), None, Bytes::new(), side)
             }
         };
-        let is_removal = stored.is_none();
         let (old, new) = (before.as_deref(), stored.as_deref());
         gone.extend(revoked(kind, old, new, &*self.cache().principals()));
         if side.replaces_credential
@@ -236,7 +234,7 @@ impl Registry {
             name,
             key,
             previous,
-            is_removal,
+            is_removal: stored.is_none(),
             new_cluster,
             owned_by,
             stored,

@@ -501,3 +501,29 @@ impl Watcher {
         }
     }
 }
+
+/// What a watch sends, step by step.
+pub(crate) trait Deliveries: Send + 'static {
+    /// Returns the kind that is watched.
+    fn kind(&self) -> &'static dyn AnyKind;
+
+    /// Returns the time.
+    fn now(&self) -> Timestamp;
+
+    /// Returns what comes next, at least one delivery; `None` when the watch has ended.
+    fn next(&mut self) -> impl Future<Output = Option<Vec<Delivery>>> + Send;
+}
+
+impl Deliveries for Watcher {
+    fn kind(&self) -> &'static dyn AnyKind {
+        Self::kind(self)
+    }
+
+    fn now(&self) -> Timestamp {
+        Self::now(self)
+    }
+
+    fn next(&mut self) -> impl Future<Output = Option<Vec<Delivery>>> + Send {
+        Self::next(self)
+    }
+}

@@ -21,7 +21,7 @@ use super::websocket::{self, Handshake};
 use crate::metrics::WatchMeter;
 use crate::registry::EncodedObject;
 use crate::registry::read::ObjectPage;
-use crate::registry::watch::{Delivery, Watcher};
+use crate::registry::watch::{Deliveries, Delivery};
 use crate::stages::flow::WatchPermit;
 use crate::stages::flow::large::{LARGE_BYTES, LargeWork};
 
@@ -133,32 +133,6 @@ fn compressed(mut response: Response<Body>, negotiated: Negotiated) -> Response<
 pub(crate) fn note_gzip(response: &mut Response<Body>) {
     response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
-}
-
-/// What a watch sends, step by step.
-pub(crate) trait Deliveries: Send + 'static {
-    /// Returns the kind that is watched.
-    fn kind(&self) -> &'static dyn AnyKind;
-
-    /// Returns the time.
-    fn now(&self) -> Timestamp;
-
-    /// Returns what comes next, at least one delivery; `None` when the watch has ended.
-    fn next(&mut self) -> impl Future<Output = Option<Vec<Delivery>>> + Send;
-}
-
-impl Deliveries for Watcher {
-    fn kind(&self) -> &'static dyn AnyKind {
-        Self::kind(self)
-    }
-
-    fn now(&self) -> Timestamp {
-        Self::now(self)
-    }
-
-    fn next(&mut self) -> impl Future<Output = Option<Vec<Delivery>>> + Send {
-        Self::next(self)
-    }
 }
 
 /// Returns the response of a watch: a stream of events, one line each, that ends with the watch; or, with a

@@ -20,9 +20,9 @@ use tokio::time::{Instant, sleep_until};
 use super::uses::INSTANCES;
 use crate::registry::Registry;
 use crate::registry::visibility::rights_changed;
+use crate::registry::watch::Deliveries;
 use crate::registry::watch::{Delivery, random_below};
 use crate::stages::authorize::Permit;
-use crate::wire::respond::Deliveries;
 
 /// How often the agent hears that nothing has changed. It takes a connection for dead that brings nothing for some of
 /// these.

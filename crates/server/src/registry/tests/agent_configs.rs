@@ -25,9 +25,9 @@ use serde_json::{Value, json};
 use super::fleet::{delete, make, of};
 use super::*;
 use crate::registry::agent_configs::watch::AgentWatcher;
+use crate::registry::watch::Deliveries as _;
 use crate::stages::authenticate::Credential;
 use crate::stages::parse::ResourceTarget;
-use crate::wire::respond::Deliveries as _;
 
 type AnyKindRef = &'static dyn postern_kinds::AnyKind;
 

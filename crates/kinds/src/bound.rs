@@ -3,14 +3,7 @@
 
 use std::collections::HashMap;
 
-use postern_meta::object::{Object, ObjectMeta};
 use serde::{Deserialize, Serialize};
-
-use crate::access::{MadeFor, made_for, member_role};
-use crate::bindings::subject_uids;
-use crate::kind::dependent::{Dependent, belongs_to};
-use crate::rbac::PolicyRule;
-use crate::role;
 
 /// What is given to one user or team, and who that is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,38 +22,6 @@ const MEMBER: &str = "member:";
 /// Returns what the role of a member gives.
 pub(crate) fn of_member(cluster_role: &str) -> String {
     format!("{MEMBER}{cluster_role}")
-}
-
-/// Returns what an access rule gives.
-pub(crate) fn of_rule(rule: &PolicyRule) -> String {
-    format!("{} {}", rule.verbs.join(","), rule.resources.join(","))
-}
-
-/// Returns whom dependents name.
-pub fn grants_of(dependents: &[Dependent]) -> Vec<BoundGrant> {
-    dependents.iter().flat_map(|one| one.grants.clone()).collect()
-}
-
-/// Returns whom the dependents of an object name that are stored: for an object from before there were records of it.
-pub fn grants_of_stored(dependents: &[Object], owner: &ObjectMeta) -> Vec<BoundGrant> {
-    let own = || dependents.iter().filter(|one| belongs_to(one, owner));
-    let rule = |name: &str| {
-        let role = own().find(|one| one.metadata.name == name && one.fields.contains_key("rules"));
-        let spec = role::Spec::deserialize(&role?.fields).ok()?;
-        Some(of_rule(spec.rules.first()?))
-    };
-    let bindings = own().filter(|one| one.fields.contains_key("roleRef"));
-    let grants = bindings.filter_map(|binding| {
-        let name = binding.metadata.name.as_str();
-        let what = match made_for(name)? {
-            MadeFor::AccessRules { .. } => rule(name)?,
-            MadeFor::Members => of_member(member_role(name)?),
-        };
-        let uids = subject_uids(&binding.metadata)?;
-        let grant = move |(group, uid)| BoundGrant { what: what.clone(), group, uid };
-        Some(uids.into_iter().map(grant))
-    });
-    grants.flatten().collect()
 }
 
 /// The uids of grants from before a write, each to be taken once.

@@ -1,0 +1,34 @@
+//! What the kinds ask about the identities that stored objects name.
+
+use crate::principal::Principal;
+
+/// The identities to which something that is stored gives something by their names alone. A user or team that is made
+/// under such a name gets it.
+pub trait NamedIdentities {
+    /// Is this the name of a user in a binding, or the subject of an access key?
+    fn names_user(&self, name: &str) -> bool;
+
+    /// Is this a group in a binding, which the binding knows by its name and not by a uid?
+    fn names_group(&self, group: &str) -> bool;
+
+    /// Does an object name this user or team as its owner?
+    fn names_owner(&self, owner: Principal<'_>) -> bool;
+}
+
+/// Nothing is stored yet that names anybody.
+#[derive(Debug)]
+pub struct NobodyNamed;
+
+impl NamedIdentities for NobodyNamed {
+    fn names_user(&self, _: &str) -> bool {
+        false
+    }
+
+    fn names_group(&self, _: &str) -> bool {
+        false
+    }
+
+    fn names_owner(&self, _: Principal<'_>) -> bool {
+        false
+    }
+}
