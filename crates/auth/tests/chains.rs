@@ -1,4 +1,4 @@
-//! Whatever an access key or an endpoint token allows at a moment, each limited maker and each impersonator in its chain
+//! Whatever an access key or an endpoint token (a JWT) allows at a moment, each limited maker and each impersonator in its chain
 //! is valid and allows at that moment. Shown by random sequences: keys are created (also under impersonation), narrowed,
 //! disabled, given new values, deleted, expire, are collected, and everything is read anew.
 //!

@@ -7,7 +7,6 @@ use postern_meta::names::dns1123_label;
 
 use crate::names::PERMANENT_NAMESPACES;
 use crate::prelude::*;
-use crate::project::Project;
 use crate::rbac::{PROJECT_LABEL, PolicyPart};
 
 /// The finalizer in `spec.finalizers` of a namespace that is not empty yet, as in Kubernetes.
@@ -163,25 +162,21 @@ impl Kind for Namespace {
     }
 }
 
+/// Does a reference name a project?
+fn is_project(one: &OwnerReference) -> bool {
+    one.kind == "Project" && one.api_version == MANAGEMENT_V1.to_string()
+}
+
 /// Are all owners of a namespace the project that it belongs to?
 fn has_only_project(metadata: &ObjectMeta) -> bool {
     let project = metadata.labels.get(PROJECT_LABEL);
-    metadata.owner_references.iter().all(|one| {
-        one.kind == Project::INFO.kind
-            && one.api_version == Project::INFO.version.to_string()
-            && Some(&one.name) == project
-    })
+    metadata.owner_references.iter().all(|one| is_project(one) && Some(&one.name) == project)
 }
 
 /// Puts the references of a namespace to its project back, as the label. Without them, the project would not know it for
 /// its own.
 fn keep_project(new: &mut ObjectMeta, old: &ObjectMeta) {
-    let project = &Project::INFO;
-    for reference in old
-        .owner_references
-        .iter()
-        .filter(|one| one.kind == project.kind && one.api_version == project.version.to_string())
-    {
+    for reference in old.owner_references.iter().filter(|one| is_project(one)) {
         if !new.owner_references.contains(reference) {
             new.owner_references.push(reference.clone());
         }

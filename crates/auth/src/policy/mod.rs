@@ -30,10 +30,10 @@ pub mod target;
 pub(crate) mod using;
 mod who_can;
 
+pub use crate::rbac::use_changes::UseChange;
 pub use covers::{MAX_COMBINATIONS, NotCovered};
 pub use readable::{DelegatedOwners, Readable};
 pub use rules_of::RulesOf;
-pub use using::UseChange;
 pub use who_can::{Grantee, WhoCan};
 
 /// The result of a decision.

@@ -10,8 +10,8 @@ use super::place::Holdings;
 use super::role::{PolicyKey, Role};
 use super::role_finder::RoleFinder;
 use super::rule::ResourceQuery;
+use super::use_changes::UseChanges;
 use crate::identity::Identity;
-use crate::policy::using::UseChanges;
 use crate::shared_map::SharedMap;
 
 /// So many roles and subjects are looked at before a decision is made subject by subject instead.

@@ -11,3 +11,4 @@ pub(crate) mod place;
 pub(crate) mod role;
 pub(crate) mod role_finder;
 pub(crate) mod rule;
+pub(crate) mod use_changes;

@@ -11,7 +11,6 @@ use postern_auth::kube_request::KubeRequest;
 use postern_kinds::AnyKind;
 use postern_meta::decode::Format;
 use postern_meta::status::{ApiError, Status};
-use postern_meta::time::Timestamp;
 use postern_proxy::ProxyBody;
 
 use super::body::{Body, Guards, ProxiedBody};

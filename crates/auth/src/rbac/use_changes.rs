@@ -1,0 +1,90 @@
+//! Which objects a change of the policy can concern as to who holds `use`.
+
+use std::sync::Arc;
+
+use postern_kinds::MANAGEMENT_V1;
+
+use super::role::Role;
+use super::rule::Rule;
+
+/// The verb that lets somebody in.
+pub(crate) const USE: &str = "use";
+
+/// What can be used, of our own group.
+const USABLE: [&str; 3] = ["clusters", "virtualclusterinstances", "spaceinstances"];
+
+/// Parts of a change that are told apart. One with more concerns everything.
+const MAX_PARTS: usize = 256;
+
+/// What a change of the policy concerns, as far as it is about who holds `use`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UseChange {
+    /// Every object.
+    Everything,
+    /// The objects in a namespace.
+    Namespace(Arc<str>),
+    /// The objects of a name: in a namespace, or wherever they are.
+    Named(Option<Arc<str>>, Arc<str>),
+}
+
+/// What the last change of a policy concerns.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UseChanges(Vec<UseChange>);
+
+impl UseChanges {
+    /// Returns all that are noted.
+    pub(crate) fn all(&self) -> &[UseChange] {
+        &self.0
+    }
+
+    /// Forgets all: a new change begins.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Notes that a role is given or taken in a namespace; `None` for everywhere.
+    pub(crate) fn note_role(&mut self, namespace: Option<&Arc<str>>, role: &Role) {
+        for rule in role.rules().iter().filter(|rule| gives_use(rule)) {
+            match (&rule.names, namespace) {
+                (Some(names), _) => {
+                    for name in names.iter() {
+                        self.note(UseChange::Named(namespace.cloned(), name.clone()));
+                    }
+                }
+                (None, Some(namespace)) => self.note_namespace(namespace),
+                (None, None) => self.note(UseChange::Everything),
+            }
+        }
+    }
+
+    /// Notes that something in a namespace, or its project, is another.
+    pub(crate) fn note_namespace(&mut self, namespace: &str) {
+        self.note(UseChange::Namespace(namespace.into()));
+    }
+
+    /// Notes that an object of a kind has another owner.
+    pub(crate) fn note_owner(&mut self, group: &str, resource: &str, namespace: &str, name: &str) {
+        if group == MANAGEMENT_V1.group && USABLE.contains(&resource) {
+            let namespace = (!namespace.is_empty()).then(|| Arc::from(namespace));
+            self.note(UseChange::Named(namespace, name.into()));
+        }
+    }
+
+    fn note(&mut self, change: UseChange) {
+        if self.0.first() == Some(&UseChange::Everything) || self.0.last() == Some(&change) {
+            return;
+        }
+        if change == UseChange::Everything || self.0.len() >= MAX_PARTS {
+            self.0 = vec![UseChange::Everything];
+        } else {
+            self.0.push(change);
+        }
+    }
+}
+
+/// Can a rule give `use` on anything that can be used?
+fn gives_use(rule: &Rule) -> bool {
+    rule.verbs.has(USE)
+        && rule.groups.has(MANAGEMENT_V1.group)
+        && USABLE.iter().any(|resource| rule.resources.has(resource, ""))
+}
