@@ -4,6 +4,7 @@
 use percent_encoding::percent_decode_str;
 
 use crate::attributes::Attributes;
+use crate::credential_text::{has_jwt, may_have_access_key};
 use crate::kube_request::KubeRequest;
 
 /// Bytes of all words that are recorded.
@@ -15,6 +16,15 @@ const SUBRESOURCES: [&str; 2] = ["exec", "attach"];
 /// The parameter that has one word of the command.
 const COMMAND: &str = "command";
 
+/// The annotation with the words.
+const COMMAND_ANNOTATION: &str = "platform.sh/exec-command";
+
+/// The annotation of a record that has not the whole command.
+const COMMAND_CUT_ANNOTATION: &str = "platform.sh/exec-command-cut";
+
+/// What is recorded in place of a word that may contain a credential.
+const LEFT_OUT: &str = "(left-out)";
+
 /// A command as it is recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecCommand {
@@ -22,6 +32,19 @@ pub struct ExecCommand {
     pub words: Vec<String>,
     /// Is it longer than that? Then the last word ends early, or words are left out.
     pub is_cut: bool,
+}
+
+impl ExecCommand {
+    /// Returns the annotations of an audit record that has this command: its words as an array in JSON, and whether it is
+    /// longer. A word that may contain a credential is left out.
+    pub fn annotations(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let is_credential = |word: &str| may_have_access_key(word) || has_jwt(word);
+        let recorded = |word: &String| if is_credential(word) { LEFT_OUT } else { word }.to_owned();
+        let words: Vec<_> = self.words.iter().map(recorded).collect();
+        let text = serde_json::Value::from(words).to_string();
+        let cut = self.is_cut.then(|| (COMMAND_CUT_ANNOTATION, "true".to_owned()));
+        [(COMMAND_ANNOTATION, text)].into_iter().chain(cut)
+    }
 }
 
 /// Returns the command that a request starts in a pod; `None` for a request that starts none.

@@ -18,6 +18,7 @@
 
 pub mod attributes;
 pub mod bearer;
+pub mod credential_text;
 pub mod digest;
 pub mod endpoint_token;
 pub mod exec_command;

@@ -185,9 +185,13 @@ impl PrincipalIndex {
 
     /// Did this key expire before a time, in seconds since 1970?
     pub fn has_ended_before(&self, name: &str, unix_seconds: i64) -> bool {
-        let Some(key) = self.keys.get(name) else { return false };
-        let end = key.lifetime.ends_at(self.last_activity(name, &key.uid));
-        end.is_some_and(|end| end < unix_seconds)
+        self.end_of(name).is_some_and(|end| end < unix_seconds)
+    }
+
+    /// Returns when a key expires, in seconds since 1970, if it is there and expires at all.
+    pub fn end_of(&self, name: &str) -> Option<i64> {
+        let key = self.keys.get(name)?;
+        key.lifetime.ends_at(self.last_activity(name, &key.uid))
     }
 
     /// Returns the names of the keys whose user or team is not there any more under the uid that owns

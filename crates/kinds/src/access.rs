@@ -15,7 +15,7 @@ mod roles;
 
 use change::Change;
 pub(crate) use change::is_of;
-pub(crate) use roles::{Binding, MEMBERS_PREFIX, binding, dependents, managed_by, member_role};
+pub(crate) use roles::{Binding, binding, dependents, managed_by, member_role};
 pub use roles::{MANAGED_BY_ACCESS_RULES, MadeFor, made_for, owner_role, rule_role};
 
 /// Maximum number of entries in `spec.access`: each becomes a Role and a RoleBinding, and a transaction

@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 
 use postern_meta::decode::decode_typed;
+use postern_meta::gvk::GroupResource;
 
 use crate::prelude::*;
 use crate::rbac::{
-    BindingFacts, BoundSubject, Granted, RBAC_GROUP, RoleRef, SUBJECT_UIDS, Subject,
-    only_for_garbage_collection,
+    BindingFacts, BoundSubject, Granted, MADE_ROLE_PREFIXES, RBAC_GROUP, RoleRef, SUBJECT_UIDS,
+    Subject, only_for_garbage_collection,
 };
 
 /// The kinds of subjects.
@@ -119,6 +120,29 @@ fn validate_subject(path: &str, subject: &Subject, is_namespaced: bool, errors: 
             errors.push(FieldError::required(format!("{path}.namespace"), ""));
         }
     }
+}
+
+/// Checks that a client binds no role that is made from access rules or members: it is made anew for each object of the
+/// name, and the binding would give what a later object has.
+///
+/// # Errors
+/// 403 for such a role.
+pub(crate) fn check_role(
+    resource: GroupResource,
+    new: &Draft<Fields>,
+    old: Option<&Draft<Fields>>,
+    ctx: &Context<'_>,
+) -> Result<(), ApiError> {
+    let role = new.fields.spec.role_ref.name.as_str();
+    let is_made = MADE_ROLE_PREFIXES.iter().any(|prefix| role.starts_with(prefix));
+    let is_as_before = old.is_some_and(|old| old.fields.spec == new.fields.spec);
+    if !is_made || is_as_before || ctx.may_change_servers_own() {
+        return Ok(());
+    }
+    let reason = format!(
+        "the server makes {role} from access rules or members, and binds it itself: change those instead"
+    );
+    Err(ApiError::forbidden(resource, &new.metadata.name, reason))
 }
 
 /// Returns the role that a write gives to others. A binding to what is no role gives nothing, and is invalid, which a

@@ -22,7 +22,7 @@ use crate::project_clusters::ProjectClusters;
 use crate::project_members::ProjectMembers;
 use crate::project_migrate_virtual_cluster_instance::ProjectMigrateVirtualClusterInstance;
 use crate::project_secret::ProjectSecret;
-use crate::rbac::{GrantedRoles, PROJECT_LABEL, RBAC_V1};
+use crate::rbac::{GrantedRoles, MEMBERS_PREFIX, PROJECT_LABEL, RBAC_V1};
 use crate::role_binding::RoleBinding;
 use crate::space_instance::SpaceInstance;
 use crate::virtual_cluster_instance::VirtualClusterInstance;
@@ -208,7 +208,7 @@ pub fn namespace_of(project: &str) -> String {
 
 /// Returns the name of the binding of the members with a `ClusterRole`.
 pub fn members_binding(cluster_role: &str) -> String {
-    format!("{}{cluster_role}", access::MEMBERS_PREFIX)
+    format!("{MEMBERS_PREFIX}{cluster_role}")
 }
 
 /// Returns the uids of the members that a binding of members is for, by their groups. Whoever only has

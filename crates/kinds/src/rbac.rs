@@ -39,6 +39,15 @@ pub const PROJECT_LABEL: &str = "platform.sh/project";
 /// The prefix of the names of Roles and bindings that the server makes, and nobody else.
 pub const SERVERS_PREFIX: &str = "platform:";
 
+/// The prefix of the Roles and bindings that access rules become.
+pub(crate) const ACCESS_PREFIX: &str = "platform:access:";
+
+/// The prefix of the bindings that members of projects become.
+pub(crate) const MEMBERS_PREFIX: &str = "platform:members:";
+
+/// The prefixes of what is made from the fields of other objects.
+pub(crate) const MADE_ROLE_PREFIXES: [&str; 2] = [ACCESS_PREFIX, MEMBERS_PREFIX];
+
 /// One rule of a Role: what it allows. Rules only ever add.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,

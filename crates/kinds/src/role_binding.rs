@@ -42,6 +42,7 @@ impl Kind for RoleBinding {
         ctx: &Context<'_>,
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
+        bindings::check_role(Self::INFO.group_resource(), new, old, ctx)?;
         let old = old.map(|old| &old.fields.spec);
         bindings::validate(&new.fields.spec, old, &["Role", "ClusterRole"], true, errors);
         rbac::check_name(Self::INFO.group_resource(), &new.metadata.name, ctx)

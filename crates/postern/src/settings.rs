@@ -166,6 +166,11 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_AUDIT_BEFORE_ANSWER")]
     audit_before_answer: bool,
 
+    /// Whether the audit records of exec and attach have the command: its words, up to 2 KiB of them
+    /// [default: true]
+    #[arg(long, env = "POSTERN_AUDIT_EXEC_COMMANDS", value_name = "BOOL")]
+    audit_exec_commands: Option<bool>,
+
     /// Memory for the database's pages, in MiB [default: 32]
     #[arg(long, env = "POSTERN_DB_CACHE_MIB", value_name = "MIB")]
     db_cache_mib: Option<usize>,
@@ -214,6 +219,7 @@ impl Serve {
             max_file_bytes: mebibytes("audit-log-maxsize", given.audit_log_maxsize, 100)? as u64,
             max_files_aside: positive("audit-log-maxbackup", given.audit_log_maxbackup, 10)?,
             before_answer: given.audit_before_answer,
+            exec_commands: given.audit_exec_commands.unwrap_or(true),
         };
         let settings = Settings {
             data_dir,
@@ -381,6 +387,7 @@ impl Serve {
             },
             max_session: self.max_session.or(other.max_session),
             audit_before_answer: self.audit_before_answer || other.audit_before_answer,
+            audit_exec_commands: self.audit_exec_commands.or(other.audit_exec_commands),
             db_cache_mib: self.db_cache_mib.or(other.db_cache_mib),
             log: self.log.or(other.log),
         }

@@ -171,7 +171,9 @@ fn serves(operation: &Operation, root: &str, resource: &Value, verb: &Value) -> 
     };
     let (method, of_object) = match verb.as_str().unwrap() {
         "get" => ("GET", true),
-        "list" | "watch" => ("GET", false),
+        "list" => ("GET", false),
+        // What is below an object is watched there.
+        "watch" => ("GET", sub.is_some()),
         "create" => ("POST", sub.is_some()),
         "update" => ("PUT", true),
         "patch" => ("PATCH", true),

@@ -167,16 +167,24 @@ async fn a_right_that_is_taken_away_stops_what_flows_and_the_condition_says_so()
     until(&admin, "s", "one", "Synced", "NotAuthorized").await;
     share(&admin, json!([{ "verbs": ["get"], "users": ["ada"] }])).await;
     until(&admin, "s", "two", "Synced", "Synced").await;
-    // A key that is gone changes nothing; a user who is gone does, whoever has the name since.
+    // With the key it ends; a person who has logged out goes on, until the user is gone, whoever has the name since.
     admin.delete(&path("ownedaccesskeys", "ada-key")).send().await.expect(200);
     set_shared(&admin, "three").await;
+    until(&admin, "s", "two", "Synced", "NotAuthorized").await;
+    let login = with_key(&admin, "login", json!({ "user": "ada", "type": "Login" })).await;
+    for source in [Value::Null, "db".into()] {
+        merge(&login, &at("s"), labelled(json!({ NAME: source }))).await.expect(200);
+    }
     until(&admin, "s", "three", "Synced", "Synced").await;
+    admin.delete(&path("ownedaccesskeys", "login")).send().await.expect(200);
+    set_shared(&admin, "four").await;
+    until(&admin, "s", "four", "Synced", "Synced").await;
     let reads = json!([rule(&["sharedsecrets"], &["get"])]);
     allow(&admin, "reads", Some("platform"), reads, "platform:user:ada").await;
     admin.delete(&path("users", "ada")).send().await.expect(200);
     user(&admin, "ada").await;
-    set_shared(&admin, "four").await;
-    until(&admin, "s", "three", "Synced", "NotAuthorized").await;
+    set_shared(&admin, "five").await;
+    until(&admin, "s", "four", "Synced", "NotAuthorized").await;
 }
 
 /// Waits until a core Secret has a value; `None` until it is gone.

@@ -8,11 +8,11 @@ use http::header::USER_AGENT;
 use http::request::Parts;
 use parking_lot::Mutex;
 use postern_auth::attributes::Attributes;
+use postern_auth::credential_text::{has_jwt, may_have_access_key};
 use postern_auth::endpoint_token::VerifiedToken;
-use postern_auth::exec_command::{ExecCommand, MAX_COMMAND_BYTES, exec_command};
+use postern_auth::exec_command::exec_command;
 use postern_auth::identity::Identity;
 use postern_auth::kube_request::KubeRequest;
-use postern_kinds::access_key;
 use postern_kinds::audit_event_list::{
     AuditEvent, AuditObjectReference, AuditResponseStatus, AuditUser,
 };
@@ -42,11 +42,6 @@ const TOKEN_ID: &str = "platform.sh/token-id";
 const CLIENT_ID: &str = "platform.sh/client-audit-id";
 
 const DECISION: &str = "authorization.k8s.io/decision";
-
-/// The annotation with the command of exec and attach, a JSON array of its words; and the one that says that the
-/// command is longer.
-const EXEC_COMMAND: &str = "platform.sh/exec-command";
-const EXEC_COMMAND_CUT: &str = "platform.sh/exec-command-cut";
 
 /// The annotation of a request that was allowed, and whose right ended before its answer.
 const ENDED: &str = "platform.sh/ended-by";
@@ -132,7 +127,8 @@ impl Record {
         if self.audit.has_commands
             && let Some(command) = exec_command(kube)
         {
-            inner.event.annotations.extend(annotations_of(&command));
+            let annotations = command.annotations().map(|(name, value)| (name.to_owned(), value));
+            inner.event.annotations.extend(annotations);
         }
     }
 
@@ -237,14 +233,6 @@ fn object_of(kube: &KubeRequest) -> Option<AuditObjectReference> {
     })
 }
 
-/// Returns the annotations with a command.
-fn annotations_of(command: &ExecCommand) -> impl Iterator<Item = (String, String)> {
-    let words: Vec<_> = command.words.iter().map(|word| clean(word, MAX_COMMAND_BYTES)).collect();
-    let text = serde_json::Value::from(words).to_string();
-    let cut = command.is_cut.then(|| (EXEC_COMMAND_CUT.to_owned(), "true".to_owned()));
-    [(EXEC_COMMAND.to_owned(), text)].into_iter().chain(cut)
-}
-
 /// The methods that are recorded by their names.
 const METHODS: [Method; 9] = [
     Method::GET,
@@ -271,15 +259,9 @@ fn uri_of(path: &str) -> String {
     if path.starts_with('/') { path } else { format!("/{path}") }
 }
 
-/// Returns whether there is something like a JWT in a text: an object of JSON in base64, and a dot (RFC 7519).
-fn has_jwt(text: &str) -> bool {
-    let is_base64 = |one: char| one.is_ascii_alphanumeric() || one == '-' || one == '_';
-    text.split("eyJ").skip(1).any(|rest| rest.trim_start_matches(is_base64).starts_with('.'))
-}
-
 /// Returns a text as it is recorded: without what may be an access key or a JWT, and not longer than it may be.
 fn clean(text: &str, max_bytes: usize) -> String {
-    if text.contains(access_key::PREFIX) || has_jwt(text) {
+    if may_have_access_key(text) || has_jwt(text) {
         return LEFT_OUT.to_owned();
     }
     let end = (0..=max_bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));

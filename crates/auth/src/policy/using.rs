@@ -52,6 +52,7 @@ mod tests {
 
     use super::*;
     use crate::policy::Decision;
+    use crate::rbac::use_changes::USABLE;
 
     const NAMES: [&str; 3] = ["a", "b", "c"];
     const NAMESPACES: [Option<&str>; 3] = [None, Some("n"), Some("m")];

@@ -11,7 +11,7 @@ use super::rule::Rule;
 pub(crate) const USE: &str = "use";
 
 /// What can be used, of our own group.
-const USABLE: [&str; 3] = ["clusters", "virtualclusterinstances", "spaceinstances"];
+pub(crate) const USABLE: [&str; 3] = ["clusters", "virtualclusterinstances", "spaceinstances"];
 
 /// Parts of a change that are told apart. One with more concerns everything.
 const MAX_PARTS: usize = 256;

@@ -18,19 +18,15 @@ use crate::cluster_role_binding::ClusterRoleBinding;
 use crate::context::Context;
 use crate::kind::{AnyKind, Dependent, Info};
 use crate::principal::Principal;
-use crate::rbac::of_rule;
-use crate::rbac::{MANAGED_BY, PolicyRule, RBAC_GROUP, RoleRef, SUBJECT_UIDS, Subject};
+use crate::rbac::{
+    ACCESS_PREFIX, MANAGED_BY, MEMBERS_PREFIX, PolicyRule, RBAC_GROUP, RoleRef, SUBJECT_UIDS,
+    Subject, of_rule,
+};
 use crate::role::{self, Role};
 use crate::role_binding::RoleBinding;
 
 /// The value of the label [`MANAGED_BY`] of Roles and bindings of access rules.
 pub const MANAGED_BY_ACCESS_RULES: &str = "access-rules";
-
-/// The start of the names of Roles and bindings of access rules.
-const ACCESS_PREFIX: &str = "platform:access:";
-
-/// The start of the names of bindings of the members of a project.
-pub(crate) const MEMBERS_PREFIX: &str = "platform:members:";
 
 /// The group of all users.
 const ALL_USERS_GROUP: &str = "platform:user:*";

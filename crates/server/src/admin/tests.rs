@@ -32,6 +32,7 @@ fn settings(dir: &Path) -> Settings {
             max_file_bytes: u64::MAX,
             max_files_aside: 1,
             before_answer: false,
+            exec_commands: true,
         },
         cache_bytes: Options::DEFAULT_CACHE_BYTES,
         build: crate::Build::default(),

@@ -10,6 +10,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Response, Uri};
 use parking_lot::Mutex;
 use postern_auth::attributes::Attributes;
+use postern_auth::exec_command::exec_command;
 use postern_auth::identity::Identity;
 use postern_kinds::action::Handler;
 use postern_kinds::{Info, Verb, all};
@@ -513,6 +514,15 @@ impl AuditContext {
         }
         if let Some(key) = &self.rejected_key {
             note(ACCESS_KEY, Cow::Borrowed(key));
+        }
+        if self.audit.exec_commands
+            && self.credential.is_some()
+            && let Some(request) = &self.gateway
+            && let Some(command) = exec_command(&request.kube)
+        {
+            for (name, value) in command.annotations() {
+                note(name, Cow::Owned(value));
+            }
         }
         if self.response.truncated || self.request_is_too_large() {
             note("audit.k8s.io/truncated", Cow::Borrowed("true"));

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use http::Uri;
-use percent_encoding::percent_decode_str;
 use postern_auth::attributes::Attributes;
+use postern_auth::credential_text::may_have_access_key;
 use postern_auth::identity::Identity;
 use postern_auth::kube_request::KubeRequest;
-use postern_kinds::access_key;
 use postern_meta::status::Status;
 use postern_meta::time::MicroTimestamp;
 use serde::Serialize;
@@ -285,16 +284,16 @@ impl<'a> ResponseStatus<'a> {
 
 /// Returns a text, or [`LEFT_OUT`] if it may contain an access key, however that is encoded.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
-    Cow::Borrowed(if may_contain_key(text) { LEFT_OUT } else { text })
+    Cow::Borrowed(if may_have_access_key(text) { LEFT_OUT } else { text })
 }
 
 /// Removes access keys from a body.
 pub(super) fn clean_value(value: &mut Value) {
     match value {
-        Value::String(text) if may_contain_key(text) => LEFT_OUT.clone_into(text),
+        Value::String(text) if may_have_access_key(text) => LEFT_OUT.clone_into(text),
         Value::Array(values) => values.iter_mut().for_each(clean_value),
         Value::Object(fields) => {
-            if fields.keys().any(|name| may_contain_key(name)) {
+            if fields.keys().any(|name| may_have_access_key(name)) {
                 let clean_name = |(name, value): (String, _)| (clean(&name).into_owned(), value);
                 *fields = std::mem::take(fields).into_iter().map(clean_name).collect();
             }
@@ -302,12 +301,6 @@ pub(super) fn clean_value(value: &mut Value) {
         }
         _ => {}
     }
-}
-
-fn may_contain_key(text: &str) -> bool {
-    let decoded = || percent_decode_str(text).decode_utf8_lossy();
-    text.contains(access_key::PREFIX)
-        || (text.contains('%') && decoded().contains(access_key::PREFIX))
 }
 
 /// Returns a user agent as it is recorded.
@@ -363,7 +356,7 @@ fn may_be_recorded(pair: &str) -> bool {
     let is_keyword =
         value.len() <= MAX_KEYWORD_BYTES && value.bytes().all(|b| b.is_ascii_alphanumeric());
     (KEYWORD_PARAMETERS.contains(&name) && is_keyword)
-        || (TEXT_PARAMETERS.contains(&name) && !may_contain_key(value))
+        || (TEXT_PARAMETERS.contains(&name) && !may_have_access_key(value))
 }
 
 /// Returns a record as its line in the log.

@@ -398,6 +398,7 @@ mod tests {
             max_file_bytes,
             max_files_aside: 2,
             before_answer: false,
+            exec_commands: true,
         };
         (LogFile::open(settings, Arc::new(System::default())).unwrap(), path)
     }
@@ -437,6 +438,7 @@ mod tests {
             max_file_bytes: 100,
             max_files_aside: 2,
             before_answer: false,
+            exec_commands: true,
         };
         assert_eq!(shortage(600, [0, 0], &settings), None);
         assert_eq!(shortage(599, [0, 0], &settings), Some(1));
@@ -572,6 +574,7 @@ mod tests {
             max_file_bytes: 2,
             max_files_aside: 2,
             before_answer: false,
+            exec_commands: true,
         };
         let mut log = LogFile::open(settings, Arc::new(System::default())).unwrap();
         write(&mut log, "1\n");

@@ -299,6 +299,7 @@ mod tests {
             max_file_bytes: u64::MAX,
             max_files_aside: 1,
             before_answer: false,
+            exec_commands: true,
         };
         LogFile::open(settings, Arc::new(System::default())).unwrap()
     }

@@ -73,6 +73,8 @@ pub struct AuditSettings {
     /// Whether an answer with an object of a confidential kind waits until its record is in the
     /// file.
     pub before_answer: bool,
+    /// Whether records of exec and attach have the command.
+    pub exec_commands: bool,
 }
 
 /// The audit log and its policy.
@@ -84,6 +86,7 @@ pub(crate) struct Audit {
     /// What agents have reported. With a file of its own, no cluster can have this server's own records rotated away.
     agents_log: Log,
     before_answer: bool,
+    exec_commands: bool,
     /// Failures without an access key, or with one that does not exist.
     unknown_key_failures: AuthenticationFailures,
     /// Failures with an access key that does not work any more. They have a limit of their own, so
@@ -133,7 +136,7 @@ impl Audit {
             None => Policy::by_default()?,
             Some(path) => read_policy(path)?,
         };
-        let before_answer = settings.before_answer;
+        let (before_answer, exec_commands) = (settings.before_answer, settings.exec_commands);
         let file = LogFile::open(settings, source.clone())?;
         file.warn_of_shortage();
         let of_agents = file.of_agents();
@@ -152,6 +155,7 @@ impl Audit {
             log,
             agents_log,
             before_answer,
+            exec_commands,
             unknown_key_failures: failures(),
             known_key_failures: failures(),
             source,

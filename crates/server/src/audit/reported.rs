@@ -342,6 +342,7 @@ mod tests {
             max_file_bytes: 1000,
             max_files_aside: 1,
             before_answer: false,
+            exec_commands: true,
         };
         let audit = Audit::open(settings, Arc::new(System::default())).unwrap();
         let own = audit.log.append(b"own\n");
@@ -388,6 +389,7 @@ mod tests {
             max_file_bytes: 1_000_000,
             max_files_aside: 1,
             before_answer: false,
+            exec_commands: true,
         };
         let audit = Audit::open(settings, Arc::new(System::default())).unwrap();
         let hidden = AuditEvent { verb: "delete".to_owned(), ..event() };

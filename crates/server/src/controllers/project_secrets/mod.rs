@@ -44,6 +44,9 @@ const RIGHTS_INTERVAL: Duration = Duration::from_millis(500);
 /// The longest time until what failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
 
+/// The longest time until the clock is looked at again, while a key of a writer is to expire.
+const CLOCK_INTERVAL: Duration = Duration::from_mins(1);
+
 /// Secrets that are written at once: they share the commits of the store.
 const WRITES_AT_ONCE: usize = 32;
 
@@ -68,8 +71,9 @@ pub(crate) async fn run(registry: Arc<Registry>, flow: Arc<Flow>) {
             next_rights = Instant::now() + RIGHTS_INTERVAL;
             follower.look_at_rights().await;
         }
+        follower.enqueue_ended();
         let has_more = follower.work().await;
-        let wait = if has_more { RETRY } else { Duration::MAX };
+        let wait = if has_more { RETRY } else { follower.until_next_end() };
         let rights_wait = async {
             if !rights.has_changed().unwrap_or(false) && rights.changed().await.is_err() {
                 std::future::pending::<()>().await;
@@ -96,6 +100,8 @@ struct Follower {
     takers_of: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// By whose right each of them took its data last.
     takers: HashMap<Arc<str>, Taker>,
+    /// When the keys of those expire, in seconds since 1970.
+    ends: BTreeSet<(i64, Arc<str>)>,
     /// The secrets of projects that are, or are to be, mirrored.
     mirrored: BTreeSet<Arc<str>>,
     queue: BTreeSet<Arc<str>>,
@@ -132,6 +138,7 @@ impl Follower {
             source_of: HashMap::new(),
             takers_of: HashMap::new(),
             takers: HashMap::new(),
+            ends: BTreeSet::new(),
             mirrored: BTreeSet::new(),
             queue: BTreeSet::new(),
             waiting: HashMap::new(),
@@ -233,8 +240,40 @@ impl Follower {
         if let Some(source) = source {
             self.takers_of.entry(source).or_default().insert(key.clone());
         } else {
-            self.takers.remove(key);
+            self.set_taker(key, None);
         }
+    }
+
+    fn set_taker(&mut self, key: &Arc<str>, taker: Option<Taker>) {
+        let end = |taker: &Taker| taker.ends_at.map(|end| (end, key.clone()));
+        if let Some(before) = self.takers.get(key).and_then(end) {
+            self.ends.remove(&before);
+        }
+        let now = self.registry.source().now().unix_seconds();
+        self.ends.extend(taker.as_ref().and_then(end).filter(|(end, _)| *end >= now));
+        match taker {
+            Some(taker) => drop(self.takers.insert(key.clone(), taker)),
+            None => drop(self.takers.remove(key)),
+        }
+    }
+
+    /// Enqueues those whose writer's key has expired: nothing is written when it does.
+    fn enqueue_ended(&mut self) {
+        let now = self.registry.source().now().unix_seconds();
+        while let Some((end, _)) = self.ends.first()
+            && *end < now
+            && let Some((_, key)) = self.ends.pop_first()
+        {
+            self.queue.insert(key);
+        }
+    }
+
+    /// Returns how long it is until a writer's key expires, or until the clock is looked at again, which may be set.
+    fn until_next_end(&self) -> Duration {
+        let Some((end, _)) = self.ends.first() else { return Duration::MAX };
+        let left = end.saturating_add(1) - self.registry.source().now().unix_seconds();
+        Duration::from_secs(u64::try_from(left).unwrap_or_default())
+            .clamp(BATCH_INTERVAL, CLOCK_INTERVAL)
     }
 
     /// Enqueues those whose writers may read what they could not, or may not any more. Rights change all the
@@ -300,7 +339,7 @@ impl Follower {
                 if let Some(owner) = taker.counted_for.clone().filter(|_| taker.is_waiting) {
                     self.wait_for(owner, key.clone());
                 }
-                self.takers.insert(key, taker);
+                self.set_taker(&key, Some(taker));
             }
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use postern_auth::identity::Identity;
+use postern_auth::writer::Writer;
 use postern_kinds::follows::{SYNCED, SYNCED_FOR, is_mirrored};
 use postern_kinds::{AnyKind, Condition, DataSource, Verb};
 use postern_meta::object::{Object, ObjectMeta};
@@ -54,6 +55,8 @@ pub(super) struct Taker {
     writer: Option<String>,
     source: DataSource,
     may_read: bool,
+    /// When the key that set the labels expires, in seconds since 1970, if it does.
+    pub(super) ends_at: Option<i64>,
     /// For whom the copies are counted, if they are known.
     pub(super) counted_for: Option<Arc<str>>,
     /// Has it still to be written, when there is room for more copies?
@@ -66,7 +69,8 @@ impl Taker {
         let identity = writer.as_deref().and_then(|writer| batch.identity(writer));
         let may_read = identity.as_ref().is_some_and(|identity| batch.holds(identity, &source));
         let counted_for = identity.map(|identity| Arc::from(identity.name.as_str()));
-        Self { writer, source, may_read, counted_for, is_waiting: false }
+        let ends_at = writer.as_deref().and_then(|writer| batch.end_of_key(writer));
+        Self { writer, source, may_read, ends_at, counted_for, is_waiting: false }
     }
 
     /// Returns whether its writer may read the source as things are now, where they could not before, or
@@ -97,14 +101,25 @@ impl<'a> Batch<'a> {
             *writers = (version, HashMap::new());
         }
         let known = writers.1.entry(writer.to_owned()).or_insert_with(|| {
-            let inline = inline_writer(writer).map(Arc::new);
-            let writer = inline.or_else(|| cache.sync_writer(writer))?;
+            let writer = self.writer(writer)?;
             let now = self.registry.source().now().unix_seconds();
             let has_logged_out = cache.has_logged_out(&writer.key_uid);
             let (principals, policy) = (cache.principals(), cache.policy());
             writer.identity_now(&principals, &policy, has_logged_out, now).map(Arc::new)
         });
         known.clone()
+    }
+
+    fn writer(&self, annotation: &str) -> Option<Arc<Writer>> {
+        let inline = inline_writer(annotation).map(Arc::new);
+        inline.or_else(|| self.registry.cache().sync_writer(annotation))
+    }
+
+    /// Returns when the key of a writer expires, in seconds since 1970, if it does.
+    fn end_of_key(&self, annotation: &str) -> Option<i64> {
+        let writer = self.writer(annotation)?;
+        let principals = self.registry.cache().principals();
+        principals.is_key(&writer.key, &writer.key_uid).then(|| principals.end_of(&writer.key))?
     }
 
     /// Returns the data of an object; `None` when there is none.

@@ -64,7 +64,7 @@ pub(super) fn check_rights(
     if let Some(carried) = &prepared.carried {
         check_carried(permit, &new.metadata, carried)?;
     }
-    check_blocked_owners(permit, &new.metadata, old_metadata)
+    check_blocked_owners(view, permit, &new.metadata, old_metadata)
 }
 
 /// Checks that a caller gives nobody more than they have (Kubernetes' escalation check).
@@ -230,6 +230,7 @@ fn check_owner_references(
 /// Checks that a caller who blocks an owner's deletion may delete that owner. By the specification
 /// (part 7) the code is 422, where upstream has 403.
 fn check_blocked_owners(
+    view: &AdmissionView<'_>,
     permit: &Permit,
     new: &ObjectMeta,
     old: Option<&ObjectMeta>,
@@ -243,8 +244,8 @@ fn check_blocked_owners(
         if !blocks(&reference) || blocked_before(&reference.uid) {
             continue;
         }
-        let right = right_to_delete(reference, &new.namespace);
-        if permit.check_right(&right.into()).is_err() {
+        let right = right_to_delete(view, reference, &new.namespace)?;
+        if permit.check_right(&right).is_err() {
             let path = format!("metadata.ownerReferences[{index}].blockOwnerDeletion");
             let detail = "cannot be set without the right to delete the owner";
             errors.push(FieldError::forbidden(path, detail));
@@ -253,13 +254,34 @@ fn check_blocked_owners(
     finish(permit.kind(), new, errors)
 }
 
-fn right_to_delete(reference: &OwnerReference, namespace: &str) -> Right {
-    let kind = postern_kinds::of_reference(&reference.api_version, &reference.kind);
-    let Some(info) = kind.map(AnyKind::info) else {
+/// Returns the right to delete an owner, also that which counts as it on those whom the owner belongs to.
+fn right_to_delete(
+    view: &AdmissionView<'_>,
+    reference: &OwnerReference,
+    namespace: &str,
+) -> Result<RequiredRight, ApiError> {
+    let Some(kind) = postern_kinds::of_reference(&reference.api_version, &reference.kind) else {
         // A kind that is not served here: only a caller who may delete everything may delete it.
-        return Right::cluster("delete", "", "*", &reference.name);
+        return Ok(Right::cluster("delete", "", "*", &reference.name).into());
     };
-    let namespace = if info.is_namespaced() { namespace.to_owned() } else { String::new() };
-    let name = reference.name.clone();
-    Right { namespace, ..Right::cluster("delete", info.version.group, info.plural, name) }
+    let info = kind.info();
+    let namespace = if info.is_namespaced() { namespace } else { "" };
+    let name = reference.name.as_str();
+    let right = RequiredRight::from(Right {
+        namespace: namespace.to_owned(),
+        ..Right::cluster("delete", info.version.group, info.plural, name)
+    });
+    if !kind.is_delegated() {
+        return Ok(right);
+    }
+    let found = view.read(kind, Some(namespace).filter(|one| !one.is_empty()), name)?;
+    let found = found.filter(|found| found.object.metadata.uid == reference.uid);
+    let on_owner = found.and_then(|found| {
+        let owned = found.cached.owner()?;
+        kind.delegated_right(Verb::Delete, &owned.owner)
+    });
+    Ok(match on_owner {
+        Some(on_owner) => right.or(on_owner),
+        None => right,
+    })
 }
