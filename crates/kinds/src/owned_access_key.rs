@@ -428,17 +428,6 @@ impl Kind for OwnedAccessKey {
     const ENDS_WITH: Option<EndsWith<Status>> =
         Some(|status| status.maker.as_ref().map(|maker| maker.uid.as_str()));
 
-    fn check_delete(metadata: &ObjectMeta, ctx: &Context<'_>) -> Result<(), ApiError> {
-        let Some(caller) = ctx.caller_key.filter(|caller| caller.uid != metadata.uid) else {
-            // Whoever has a key may end it.
-            return Ok(());
-        };
-        let is_made = ctx.principals.is_made_by(&metadata.uid, &caller.uid);
-        let change = scoped_maker::KeyChange { maker: None, is_made, takes_all: false };
-        scoped_maker::check_change(caller, change)
-            .map_err(|why| ApiError::forbidden(Self::INFO.group_resource(), &metadata.name, why))
-    }
-
     const OBSERVED_STATUS: Option<ObservedStatus> = Some(|name, uid, observations| {
         let at = observations.last_activity(name, uid);
         at.map(|at| ("lastActivity", at.to_string().into())).into_iter().collect()

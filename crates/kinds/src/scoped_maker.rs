@@ -49,7 +49,7 @@ pub(crate) struct KeyChange<'a> {
     pub(crate) takes_all: bool,
 }
 
-/// Checks a change of a key that exists, or its deletion.
+/// Checks a change of a key that exists. A deletion is none: nobody gets anything by it.
 ///
 /// # Errors
 /// What is wrong, for the message of a 403. A limited key would otherwise take over a key that outlives it.
@@ -66,16 +66,14 @@ pub(crate) fn check_change(caller: &CallerKey, change: KeyChange<'_>) -> Result<
         return Ok(());
     }
     if caller.is_scoped {
-        return Err(
-            "the access key of the request has a scope, and changes and deletes only keys that it \
+        return Err("the access key of the request has a scope, and changes only keys that it \
                     created, or that keys created by it did"
-                .to_owned(),
-        );
+            .to_owned());
     }
     if caller.has_maker {
         return Err(
             "the access key of the request ends with the key that created it, and changes \
-                    and deletes only keys that it created, or that keys created by it did"
+                    only keys that it created, or that keys created by it did"
                 .to_owned(),
         );
     }

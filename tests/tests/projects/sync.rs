@@ -173,7 +173,9 @@ async fn a_right_that_is_taken_away_stops_what_flows_and_the_condition_says_so()
     until(&admin, "s", "two", "Synced", "NotAuthorized").await;
     let login = with_key(&admin, "login", json!({ "user": "ada", "type": "Login" })).await;
     for source in [Value::Null, "db".into()] {
-        merge(&login, &at("s"), labelled(json!({ NAME: source }))).await.expect(200);
+        let mut change = labelled(json!({ NAME: source }));
+        change["spec"] = json!({ "data": null });
+        merge(&login, &at("s"), change).await.expect(200);
     }
     until(&admin, "s", "three", "Synced", "Synced").await;
     admin.delete(&path("ownedaccesskeys", "login")).send().await.expect(200);

@@ -54,28 +54,6 @@ async fn a_scoped_key_does_not_change_a_key_that_it_did_not_make() {
 }
 
 #[tokio::test]
-async fn a_scoped_key_does_not_delete_a_key_that_it_did_not_make() {
-    let server = Server::start().await;
-    let admin = server.client();
-    let sibling = user(&admin, "ada").await;
-    let everything = json!({ "rules": [{}] });
-    let scoped = with_key(&admin, "scoped", json!({ "user": "ada", "scope": everything })).await;
-    with_key(&scoped, "child", json!({ "scope": { "rules": [{}] } })).await;
-    let mut found = Findings::new();
-    let reply = scoped.delete(&key_path("ada-key")).send().await;
-    found.check_code(&reply, &[403], "DELETE of a sibling");
-    scoped
-        .delete(&format!("{}?fieldSelector=metadata.name!=scoped", collection(KEYS)))
-        .send()
-        .await;
-    found.check(code_of(&sibling).await == 200, "the sibling is gone");
-    found.check_code(&admin.get(&key_path("child")).send().await, &[404], "what it made stays");
-    // With its own end, it widens nothing.
-    found.check_code(&scoped.delete(&key_path("scoped")).send().await, &[200], "DELETE of itself");
-    found.assert_none();
-}
-
-#[tokio::test]
 async fn a_scoped_key_changes_what_it_and_its_descendants_made() {
     let server = Server::start().await;
     let admin = server.client();

@@ -74,9 +74,11 @@ impl Taker {
     }
 
     /// Returns whether its writer may read the source as things are now, where they could not before, or
-    /// may not any more.
+    /// may not any more; or until another time.
     pub(super) fn has_changed(&self, batch: &Batch<'_>) -> bool {
-        batch.may_read(self.writer.as_deref(), &self.source) != self.may_read
+        let writer = self.writer.as_deref();
+        batch.may_read(writer, &self.source) != self.may_read
+            || writer.and_then(|writer| batch.end_of_key(writer)) != self.ends_at
     }
 }
 
