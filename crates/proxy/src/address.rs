@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// Whether an upstream may be on a special address ([`SPECIAL_V4`], [`SPECIAL_V6`]) or on one of this machine's own.
+/// Whether an upstream may be on a special address (`SPECIAL_V4`, `SPECIAL_V6`) or on one of this machine's own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum LocalAddresses {
     /// It may not. Private networks are not special: clusters are there.

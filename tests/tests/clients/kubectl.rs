@@ -177,7 +177,8 @@ async fn every_kubectl_asks_who_it_is_and_what_it_may() {
             of_ada.expect("auth whoami", &["ada", "platform:user:ada"]).await;
         }
         program.expect("auth can-i --list", &["*.*", "[*]"]).await;
-        let rules = ["sharedsecrets.management.platform.sh", "[create deletecollection list watch]"];
+        let rules =
+            ["sharedsecrets.management.platform.sh", "[create deletecollection list watch]"];
         of_ada.expect("auth can-i --list -n platform", &rules).await;
         let elsewhere = of_ada.expect("auth can-i --list -n default", &["selves"]).await;
         assert!(!elsewhere.contains("deletecollection"), "{elsewhere}");
