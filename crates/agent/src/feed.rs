@@ -57,7 +57,7 @@ impl Feed {
             |last: &&Self| (&last.spec.instances, &last.spec.uses) == (&spec.instances, &spec.uses);
         let (policy, instances) = match last.filter(has_same) {
             Some(last) => (last.policy.clone(), last.instances.clone()),
-            None => (policy_of(&spec), Arc::new(keys_of_instances(&spec))),
+            None => (policy_of(&spec, last), Arc::new(keys_of_instances(&spec))),
         };
         Self { spec, policy, verifier, instances }
     }
@@ -115,38 +115,58 @@ fn key_of_instance(instance: &Instance) -> Option<InstanceKey> {
     Some((resource, instance.project.clone(), instance.name.clone()))
 }
 
-/// Returns the policy that says who may use what, and which namespace belongs to which project.
-fn policy_of(spec: &Spec) -> Policy {
-    let mut policy = Policy::default();
-    for instance in &spec.instances {
-        let project = PolicyChange::Namespace(Some(instance.project.clone()));
-        policy.apply(None, &instance.namespace, project);
+/// Returns the policy that says who may use what, and which namespace belongs to which project. It is made of that of
+/// `last`, so that what is the same is not made again: there can be thousands of objects, of which one has changed.
+fn policy_of(spec: &Spec, last: Option<&Feed>) -> Policy {
+    let nothing = Spec::default();
+    let before = last.map_or(&nothing, |last| &last.spec);
+    let mut policy = last.map(|last| last.policy.clone()).unwrap_or_default();
+    let [old, new] = [before, spec].map(projects_of);
+    for namespace in old.keys().filter(|namespace| !new.contains_key(*namespace)) {
+        policy.apply(None, namespace, PolicyChange::Namespace(None));
     }
-    for one in &spec.uses {
-        let namespace = Some(one.namespace.as_str()).filter(|name| !name.is_empty());
-        let name = format!("{}/{}", one.resource, one.name);
-        policy.apply(namespace, &name, PolicyChange::Role(Some(vec![rule_of(one)])));
-        for owner in one.subjects.iter().filter(|subject| is_owner(subject)) {
-            let kind = GroupResource {
-                group: MANAGEMENT_V1.group,
-                resource: USABLE
-                    .iter()
-                    .find(|known| **known == one.resource)
-                    .copied()
-                    .unwrap_or_default(),
-            };
-            let change = PolicyChange::Owner(kind, Some(owner.uid.clone()));
-            policy.apply(namespace, &one.name, change);
-        }
-        let others = one.subjects.iter().filter(|subject| !is_owner(subject));
-        let facts = BindingFacts {
-            is_cluster_role: namespace.is_none(),
-            role: name.clone(),
-            subjects: others.map(subject_of).collect(),
-        };
-        policy.apply(namespace, &name, PolicyChange::Binding(Some(facts)));
+    for (namespace, project) in new.iter().filter(|(of, project)| old.get(*of) != Some(project)) {
+        policy.apply(None, namespace, PolicyChange::Namespace(Some((*project).to_owned())));
+    }
+    let [old, new] = [before, spec].map(uses_of);
+    for (_, one) in old.iter().filter(|(of, one)| new.get(*of) != Some(one)) {
+        set_use(&mut policy, one, false);
+    }
+    for (_, one) in new.iter().filter(|(of, one)| old.get(*of) != Some(one)) {
+        set_use(&mut policy, one, true);
     }
     policy
+}
+
+/// Returns the project of each namespace.
+fn projects_of(spec: &Spec) -> HashMap<&str, &str> {
+    spec.instances.iter().map(|one| (one.namespace.as_str(), one.project.as_str())).collect()
+}
+
+/// Returns who may use each object, by its resource, namespace and name.
+fn uses_of(spec: &Spec) -> HashMap<[&str; 3], &Use> {
+    spec.uses.iter().map(|one| ([&*one.resource, &*one.namespace, &*one.name], one)).collect()
+}
+
+/// Gives those their `use` on an object who hold it, or takes it from them.
+fn set_use(policy: &mut Policy, one: &Use, is_given: bool) {
+    let namespace = Some(one.namespace.as_str()).filter(|name| !name.is_empty());
+    let name = format!("{}/{}", one.resource, one.name);
+    let rules = is_given.then(|| vec![rule_of(one)]);
+    policy.apply(namespace, &name, PolicyChange::Role(rules));
+    let known = USABLE.iter().find(|known| **known == one.resource);
+    let kind =
+        GroupResource { group: MANAGEMENT_V1.group, resource: known.copied().unwrap_or_default() };
+    let owner = one.subjects.iter().rfind(|subject| is_owner(subject)).filter(|_| is_given);
+    let owner = PolicyChange::Owner(kind, owner.map(|owner| owner.uid.clone()));
+    policy.apply(namespace, &one.name, owner);
+    let others = one.subjects.iter().filter(|subject| !is_owner(subject));
+    let facts = is_given.then(|| BindingFacts {
+        is_cluster_role: namespace.is_none(),
+        role: name.clone(),
+        subjects: others.map(subject_of).collect(),
+    });
+    policy.apply(namespace, &name, PolicyChange::Binding(facts));
 }
 
 fn rule_of(one: &Use) -> PolicyRule {

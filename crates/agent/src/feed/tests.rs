@@ -344,3 +344,45 @@ fn tokens_that_were_verified_need_not_be_again_unless_they_are_for_somebody_else
     assert!(second.verifier.verify(token.expose(), NOW).is_ok());
     assert_eq!(third.verifier.verify(token.expose(), NOW), Err(TokenRefusal::Audience));
 }
+
+/// Returns who holds `use` on each object, and the project of each namespace.
+fn said(policy: &Policy) -> Vec<String> {
+    let (verb, group, subresource) = ("use", MANAGEMENT_V1.group, "");
+    let objects = OBJECTS.iter().map(|(resource, namespace, name)| {
+        let attributes =
+            Attributes::Resource { verb, group, resource, subresource, namespace, name };
+        let who = policy.who_can(&attributes).into_iter().map(|grantee| format!("{grantee:?}"));
+        let project = policy.projects().of(namespace);
+        format!("{name} {project:?} {:?}", who.collect::<std::collections::BTreeSet<_>>())
+    });
+    objects.collect()
+}
+
+proptest! {
+    /// Nobody keeps what an earlier configuration gave them.
+    #[test]
+    fn what_is_made_of_the_last_policy_is_what_is_made_anew(
+        steps in prop::collection::vec(
+            (
+                prop::collection::vec(granted(), 0..6),
+                prop::collection::vec(prop::option::of(select(vec!["uid-ada", "uid-team"])), 5),
+                subsequence(vec![0, 1, 2, 3, 4], 0..=5),
+                subsequence(vec![1, 2, 3, 4], 0..=4),
+            ),
+            1..8,
+        ),
+    ) {
+        let mut last: Option<Feed> = None;
+        for (granted, owners, uses, instances) in steps {
+            let whole = spec_of(&central_of(granted, &owners));
+            let spec = Spec {
+                uses: uses.into_iter().map(|index: usize| whole.uses[index].clone()).collect(),
+                instances: instances.into_iter().map(instance).collect(),
+                ..whole
+            };
+            let next = Feed::new(spec.clone(), last.as_ref());
+            prop_assert_eq!(said(&next.policy), said(&Feed::new(spec, None).policy));
+            last = Some(next);
+        }
+    }
+}

@@ -32,6 +32,24 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 const PAUSE_OF_TOKENS: Duration = Duration::from_millis(50);
 const PAUSE_OF_PLACES: Duration = Duration::from_millis(300);
 
+/// Bytes of a document that was sent, for each second that the pause after it is longer: who may change one instance of
+/// many, again and again, must not keep agents busy with all of them.
+const BYTES_PER_SECOND: u64 = 4 * 1024 * 1024;
+
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Returns how long it is at least until the next look, after a document of so many bytes was sent; 0 for none.
+fn pause_after(part: Option<Part>, sent_bytes: usize) -> Duration {
+    let least = match part {
+        Some(Part::Tokens) => return PAUSE_OF_TOKENS,
+        Some(Part::Places) | None => PAUSE_OF_PLACES,
+    };
+    let sent_bytes = u64::try_from(sent_bytes).unwrap_or(u64::MAX);
+    let more = Duration::from_millis(sent_bytes.saturating_mul(1000) / BYTES_PER_SECOND);
+    (least + more).min(LONGEST_PAUSE)
+}
+
 /// A running watch.
 pub(crate) struct AgentWatcher {
     registry: Arc<Registry>,
@@ -125,12 +143,10 @@ impl AgentWatcher {
     /// Returns the document, if it is another one than was sent last.
     async fn look(&mut self) -> Result<Option<Delivery>, ApiError> {
         let document = self.registry.agent_config(self.permit.name(), self.part).await?;
-        let pause = match self.part {
-            Some(Part::Tokens) => PAUSE_OF_TOKENS,
-            Some(Part::Places) | None => PAUSE_OF_PLACES,
-        };
-        self.next_look = Instant::now() + pause;
-        if self.sent.as_ref() == Some(&document.hash) {
+        let is_same = self.sent.as_ref() == Some(&document.hash);
+        let sent_bytes = if is_same { 0 } else { document.object.bytes() };
+        self.next_look = Instant::now() + pause_after(self.part, sent_bytes);
+        if is_same {
             return Ok(None);
         }
         let is_first = self.sent.replace(document.hash.clone()).is_none();
@@ -223,5 +239,19 @@ impl Deliveries for AgentWatcher {
                 Some(vec![Delivery::Failed(error)])
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_document_is_followed_by_a_longer_pause_and_a_revocation_never_waits_for_it() {
+        let of_places = |bytes| pause_after(Some(Part::Places), bytes).as_millis();
+        assert_eq!([0, 1000, 2 << 20, 4 << 20].map(of_places), [300, 300, 800, 1300]);
+        assert_eq!([of_places(1 << 30), of_places(usize::MAX)], [5000, 5000]);
+        assert_eq!(pause_after(None, 4 << 20), pause_after(Some(Part::Places), 4 << 20));
+        assert_eq!(pause_after(Some(Part::Tokens), usize::MAX), PAUSE_OF_TOKENS);
     }
 }
