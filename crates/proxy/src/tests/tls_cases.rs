@@ -113,7 +113,7 @@ async fn echo(mut raw: Raw) {
 
 fn config(upstream: &RawUpstream) -> UpstreamConfig {
     let url = format!("https://{}", upstream.address).parse().unwrap();
-    UpstreamConfig { local: LocalAddresses::Allowed, ..UpstreamConfig::new(url) }
+    UpstreamConfig { addresses: UpstreamAddresses::any(), ..UpstreamConfig::new(url) }
 }
 
 async fn said(config: UpstreamConfig) -> Result<String, ProxyError> {
@@ -255,7 +255,7 @@ async fn a_given_certificate_does_not_do_without_its_key() {
     let (certificate, _) = self_signed(&["127.0.0.1"], true, |_| {});
     let (_, other_key) = self_signed(&["127.0.0.1"], true, |_| {});
     let other_key = PrivateKeyDer::from_pem_slice(other_key.as_bytes()).unwrap();
-    let shown = rustls::sign::CertifiedKey::new(
+    let certified_key = rustls::sign::CertifiedKey::new(
         vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()],
         provider().key_provider.load_private_key(other_key).unwrap(),
     );
@@ -264,7 +264,7 @@ async fn a_given_certificate_does_not_do_without_its_key() {
             .with_protocol_versions(&[version])
             .unwrap()
             .with_no_client_auth()
-            .with_cert_resolver(Arc::new(Shows(Arc::new(shown.clone()))));
+            .with_cert_resolver(Arc::new(Shows(Arc::new(certified_key.clone()))));
         let acceptor = TlsAcceptor::from(Arc::new(server));
         let upstream = RawUpstream::start_on_streams(move |_, stream| {
             let acceptor = acceptor.clone();
