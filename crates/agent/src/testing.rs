@@ -23,7 +23,7 @@ use postern_kinds::agent_config::{ClusterId, Spec, Use, UseSubject};
 use postern_kinds::audit_event_list::AuditEvent;
 use postern_listen::{ConnectionLimits, ConnectionTable, Peer};
 use postern_meta::time::MicroTimestamp;
-use postern_proxy::{LocalAddresses, Proxy, Upstream, UpstreamConfig};
+use postern_proxy::{Proxy, Upstream, UpstreamAddresses, UpstreamConfig};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
@@ -88,8 +88,8 @@ pub(crate) type Answer = Arc<Mutex<(StatusCode, String)>>;
 
 fn upstream(cluster: SocketAddr) -> Upstream {
     let url = format!("http://{cluster}").parse().unwrap();
-    let (local, allow_plain) = (LocalAddresses::Allowed, true);
-    Upstream::new(UpstreamConfig { local, allow_plain, ..UpstreamConfig::new(url) }).unwrap()
+    let (addresses, allow_plain) = (UpstreamAddresses::any(), true);
+    Upstream::new(UpstreamConfig { addresses, allow_plain, ..UpstreamConfig::new(url) }).unwrap()
 }
 
 /// An agent in front of a cluster that answers when it is let.

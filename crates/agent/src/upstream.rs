@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use http::Uri;
 use postern_kinds::kubeconfig::Kubeconfig;
 use postern_proxy::{
-    ClientCertificate, LocalAddresses, SecretBytes, Upstream, UpstreamConfig, UpstreamError,
+    ClientCertificate, SecretBytes, Upstream, UpstreamAddresses, UpstreamConfig, UpstreamError,
 };
 
 use crate::state_dir::read_given;
@@ -26,7 +26,7 @@ fn of_text(text: &[u8]) -> anyhow::Result<Upstream> {
     let url = kubeconfig.server.parse().ok().context("server is no URL")?;
     let server_name = kubeconfig.tls_server_name.clone();
     // The operator has chosen it.
-    Ok(of(&kubeconfig, url, server_name, LocalAddresses::Allowed)?)
+    Ok(of(&kubeconfig, url, server_name, UpstreamAddresses::any())?)
 }
 
 /// Returns what is at a URL, with the trust and the credential of a kubeconfig. Without a server name, its
@@ -38,7 +38,7 @@ pub(crate) fn of(
     kubeconfig: &Kubeconfig,
     url: Uri,
     server_name: Option<String>,
-    local: LocalAddresses,
+    addresses: UpstreamAddresses,
 ) -> Result<Upstream, UpstreamError> {
     let bytes = |text: &str| SecretBytes::new(text.as_bytes().to_vec());
     let authorization = kubeconfig.token.as_ref().map(|token| bearer(token.expose()));
@@ -52,7 +52,7 @@ pub(crate) fn of(
         insecure: kubeconfig.is_insecure,
         client_certificate,
         authorization,
-        local,
+        addresses,
         ..UpstreamConfig::new(url)
     })
 }

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use clap::Args;
 use postern_server::{
     AuditLog, AuditSettings, Build, DataDir, GatewaySettings, GivenCertificate, KeyPolicy, Limits,
-    Settings, TokenPolicy, UpstreamNetworks,
+    Settings, TokenPolicy, UpstreamAddresses,
 };
 use serde::Deserialize;
 
@@ -100,17 +100,19 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_EXPIRED_KEY_RETENTION", value_name = "DURATION")]
     expired_key_retention: Option<String>,
 
-    /// Clusters may be on loopback and link-local addresses, as in development. Otherwise no request
-    /// is sent there: whoever writes a kubeconfig could reach what only this machine should
+    /// Clusters may be at any address, as in development. Otherwise no request is sent to loopback, link-local and
+    /// other special addresses, nor to this machine's own: a kubeconfig could lead to what only this machine
+    /// should reach
     #[arg(long, env = "POSTERN_ALLOW_LOCAL_UPSTREAMS")]
     allow_local_upstreams: bool,
 
-    /// A network (CIDR) in which clusters may be, whatever it is: loopback, link-local, this machine's own addresses;
-    /// may be repeated
+    /// A network, or an address, in which clusters may be though it is special or this machine's own; may be
+    /// repeated. All services there can be reached by kubeconfigs
     #[arg(long, env = "POSTERN_UPSTREAM_ALLOW", value_name = "CIDR", value_delimiter = ',')]
     upstream_allow: Vec<String>,
 
-    /// A network (CIDR) in which no cluster may be, whatever else is allowed; may be repeated
+    /// A network, or an address, in which no cluster may be, whatever --upstream-allow and
+    /// --allow-local-upstreams allow; may be repeated
     #[arg(long, env = "POSTERN_UPSTREAM_DENY", value_name = "CIDR", value_delimiter = ',')]
     upstream_deny: Vec<String>,
 
@@ -267,12 +269,16 @@ impl Serve {
         })
     }
 
-    fn upstream_networks(&self) -> anyhow::Result<UpstreamNetworks> {
-        let of = |texts: &'_ [String]| texts.iter().map(|text| text.trim().to_owned()).collect();
-        let (allow, deny): (Vec<String>, Vec<String>) =
-            (of(&self.upstream_allow), of(&self.upstream_deny));
-        UpstreamNetworks::parse(allow.iter().map(String::as_str), deny.iter().map(String::as_str))
-            .context("--upstream-allow, --upstream-deny")
+    fn upstream_addresses(&self) -> anyhow::Result<UpstreamAddresses> {
+        let any = self.allow_local_upstreams.then(UpstreamAddresses::any);
+        let mut addresses = any.unwrap_or_default();
+        for network in &self.upstream_allow {
+            addresses.allow(network).context("--upstream-allow")?;
+        }
+        for network in &self.upstream_deny {
+            addresses.deny(network).context("--upstream-deny")?;
+        }
+        Ok(addresses)
     }
 
     fn gateway(&self) -> anyhow::Result<GatewaySettings> {
@@ -286,8 +292,7 @@ impl Serve {
         }
         let defaults = GatewaySettings::default();
         Ok(GatewaySettings {
-            allow_local_upstreams: self.allow_local_upstreams,
-            upstream_networks: self.upstream_networks()?,
+            upstream_addresses: self.upstream_addresses()?,
             forward_groups: self.forward_groups.clone(),
             max_session: duration(
                 "max-session",
@@ -493,6 +498,26 @@ mod tests {
         let file = Serve { log: Some("debug".to_owned()), ..Serve::default() };
         let flags = Serve { log: Some("warn".to_owned()), ..Serve::default() };
         assert_eq!(flags.or(file).log.as_deref(), Some("warn"));
+    }
+
+    #[test]
+    fn networks_of_upstreams_are_checked_at_the_start() {
+        let of = |allow: &[&str], deny: &[&str]| {
+            let texts = |networks: &[&str]| networks.iter().map(|&text| text.to_owned()).collect();
+            let (upstream_allow, upstream_deny) = (texts(allow), texts(deny));
+            Serve { upstream_allow, upstream_deny, ..Serve::default() }.upstream_addresses()
+        };
+        let mut expected = UpstreamAddresses::default();
+        expected.allow("192.0.2.5/32").unwrap();
+        expected.deny("10.0.0.0/8").unwrap();
+        expected.deny("fd00::/8").unwrap();
+        assert_eq!(of(&["192.0.2.5"], &["10.0.0.0/8", " fd00::/8"]).unwrap(), expected);
+        let error = |allow: &[&str], deny: &[&str]| format!("{:#}", of(allow, deny).unwrap_err());
+        let said = error(&["10.0.0.0/33"], &[]);
+        assert!(said.starts_with("--upstream-allow: \"10.0.0.0/33\" is no network"), "{said}");
+        let said = error(&[], &["10.0.0.0/8", "10.0.0.1/8"]);
+        assert!(said.starts_with("--upstream-deny: \"10.0.0.1/8\" has bits after"), "{said}");
+        assert!(error(&[], &[""]).starts_with("--upstream-deny: \"\" is no network"));
     }
 
     #[test]

@@ -23,8 +23,7 @@ pub(crate) async fn connect(
     let target = Target {
         host: &upstream.origin.dialled,
         port: upstream.origin.port,
-        local: upstream.local,
-        networks: &upstream.networks,
+        addresses: &upstream.addresses,
         may_stall,
     };
     let late = |after| ProxyError::ConnectTimeout { address: address(), after };

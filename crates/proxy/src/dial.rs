@@ -26,7 +26,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
-use crate::address::{LocalAddresses, UpstreamNetworks};
+use crate::address::UpstreamAddresses;
 use crate::error::ProxyError;
 
 /// Bytes both ways.
@@ -45,10 +45,8 @@ pub struct Target<'a> {
     pub host: &'a str,
     /// The port.
     pub port: u16,
-    /// Whether local addresses may be dialled.
-    pub local: LocalAddresses,
-    /// Networks that may be dialled all the same, or may not.
-    pub networks: &'a UpstreamNetworks,
+    /// Which addresses may be dialled.
+    pub addresses: &'a UpstreamAddresses,
     /// Whether the connection is for an upgrade, whose peer may take nothing for long.
     pub may_stall: bool,
 }
@@ -74,6 +72,10 @@ pub trait Resolve: Send + Sync + 'static {
 /// Names that are looked up at once. Each takes a thread of those that do all blocking work, until the system gives
 /// up, also when nobody waits for it any more: a name server that does not answer must not take them all.
 const MAX_LOOKUPS: usize = 64;
+
+/// Addresses of one name that are dialled, one after the other. An answer of a name server has room for thousands:
+/// whoever answers for a name could have that many hosts dialled by one request.
+const MAX_ADDRESSES: usize = 16;
 
 /// The system's resolver.
 struct SystemResolver {
@@ -152,12 +154,15 @@ impl TcpDial {
             address: address(),
             reason: error.to_string(),
         };
-        let found = self.resolver.resolve(target.host, target.port).await.map_err(unreachable)?;
-        // One refused address among others is as good as none: no honest name has both.
-        let is_refused = |found: &&SocketAddr| !target.networks.allow(target.local, found.ip());
-        if let Some(refused) = found.iter().find(is_refused) {
-            return Err(ProxyError::AddressRefused { address: address(), ip: refused.ip() });
-        }
+        let found = self.resolver.resolve(target.host, target.port).await;
+        let mut found = found.map_err(unreachable)?;
+        found.truncate(MAX_ADDRESSES);
+        let checked = target.addresses.check(found.iter().map(SocketAddr::ip));
+        checked.map_err(|(ip, what)| ProxyError::AddressRefused {
+            address: address(),
+            ip,
+            what,
+        })?;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for found in found {
             match self.open(found, target.may_stall).await {

@@ -25,15 +25,14 @@ pub enum ProxyError {
     #[error("{0}")]
     BadRequest(String),
     /// The upstream's name stands for an address that may not be dialled.
-    #[error(
-        "{address} is at {ip}, which may not be dialled: it is a special address (loopback, link-local, \
-         multicast and the like), one of this machine's own, or in a network that the operator denies"
-    )]
+    #[error("{address} is at {ip}, which may not be dialled: it is {what}")]
     AddressRefused {
         /// The upstream.
         address: String,
         /// One of its addresses.
         ip: IpAddr,
+        /// What is wrong with that.
+        what: &'static str,
     },
     /// There is no connection to the upstream.
     #[error("cannot connect to {address}: {reason}")]

@@ -17,6 +17,7 @@ mod forward;
 mod headers;
 mod link;
 mod origin;
+mod own_addresses;
 mod pool;
 mod proxy;
 mod request_body;
@@ -31,7 +32,7 @@ mod upstream_config;
 #[cfg(test)]
 mod tests;
 
-pub use address::{InvalidNetwork, LocalAddresses, UpstreamNetworks};
+pub use address::{InvalidNetwork, UpstreamAddresses};
 pub use body::ProxyBody;
 pub use counts::Counts;
 pub use dial::{Dial, DialFuture, Liveness, Resolve, ResolveFuture, Stream, Target, TcpDial};

@@ -96,8 +96,8 @@ fn identity(own: &ClientCertificate) -> Result<(Chain, PrivateKeyDer<'static>), 
 }
 
 /// Trusts the authorities that are given, and the given certificates themselves: a kubeconfig can have the certificate
-/// of the server as its authority. Go's verifier takes that, and so does kubectl; webpki takes only what an authority
-/// has signed, and no authority as a server.
+/// of the server as its authority. Go's verifier takes that, and so does kubectl. webpki does not take every such
+/// certificate: none that is marked as an authority, and none whose signature it cannot check.
 #[derive(Debug)]
 struct GivenCertificates {
     by_authority: Arc<WebPkiServerVerifier>,
@@ -115,22 +115,36 @@ impl GivenCertificates {
             by_authority.map_err(|error| UpstreamError::Authorities(error.to_string()))?;
         Ok(Self { by_authority, given })
     }
+
+    /// Returns whether a certificate is one of the given ones, byte for byte.
+    fn contain(&self, certificate: &CertificateDer<'_>) -> bool {
+        self.given.iter().any(|given| given.as_ref() == certificate.as_ref())
+    }
 }
 
-/// Is the chain to an authority all that is wrong with a certificate? Its validity in time and its purpose are checked
-/// before that.
-fn is_only_untrusted(error: &rustls::Error) -> bool {
-    match error {
-        // The latter, where its issuer has the name of a given authority, and another key.
-        rustls::Error::InvalidCertificate(
-            CertificateError::UnknownIssuer | CertificateError::BadSignature,
-        ) => true,
-        rustls::Error::InvalidCertificate(CertificateError::Other(other)) => {
-            let of_webpki = other.0.downcast_ref::<webpki::Error>();
-            of_webpki.is_some_and(|error| *error == webpki::Error::CaUsedAsEndEntity)
-        }
-        _ => false,
+/// Checks a certificate that was given itself. Nobody needs to have signed it; all else counts as for others: its
+/// critical extensions, its validity in time, what it is for, and its names.
+fn verify_given(
+    certificate: &CertificateDer<'_>,
+    server_name: &ServerName<'_>,
+    now: UnixTime,
+) -> Result<(), rustls::Error> {
+    // It refuses critical extensions that it does not know.
+    let names = ParsedCertificate::try_from(certificate)?;
+    let bad = |_| CertificateError::BadEncoding;
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(bad)?;
+    let (validity, now) = (parsed.validity(), i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+    if now < validity.not_before.timestamp() {
+        return Err(CertificateError::NotValidYet.into());
     }
+    if now > validity.not_after.timestamp() {
+        return Err(CertificateError::Expired.into());
+    }
+    let usage = parsed.extended_key_usage().map_err(|_| CertificateError::BadEncoding)?;
+    if usage.is_some_and(|usage| !usage.value.server_auth && !usage.value.any) {
+        return Err(CertificateError::InvalidPurpose.into());
+    }
+    verify_server_name(&names, server_name)
 }
 
 impl ServerCertVerifier for GivenCertificates {
@@ -149,16 +163,11 @@ impl ServerCertVerifier for GivenCertificates {
             ocsp_response,
             now,
         );
-        match verified {
-            Err(error)
-                if is_only_untrusted(&error)
-                    && self.given.iter().any(|one| one.as_ref() == end_entity.as_ref()) =>
-            {
-                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
-                Ok(ServerCertVerified::assertion())
-            }
-            verified => verified,
+        if verified.is_err() && self.contain(end_entity) {
+            verify_given(end_entity, server_name, now)?;
+            return Ok(ServerCertVerified::assertion());
         }
+        verified
     }
 
     fn verify_tls12_signature(

@@ -7,7 +7,7 @@ use http::HeaderValue;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
-use crate::address::{LocalAddresses, UpstreamNetworks};
+use crate::address::UpstreamAddresses;
 use crate::origin::Origin;
 use crate::pool::Pool;
 use crate::secret_bytes::SecretBytes;
@@ -24,8 +24,7 @@ pub struct Upstream {
 
 pub(crate) struct Inner {
     pub(crate) origin: Origin,
-    pub(crate) local: LocalAddresses,
-    pub(crate) networks: UpstreamNetworks,
+    pub(crate) addresses: UpstreamAddresses,
     pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     pub(crate) authorization: Option<HeaderValue>,
     pub(crate) pool: Arc<Pool>,
@@ -50,9 +49,8 @@ impl Upstream {
             let server_name = ServerName::try_from(name.clone());
             Some((tls, server_name.map_err(|_| UpstreamError::ServerName(name))?))
         };
-        let (local, networks, pool) = (config.local, config.networks, Arc::default());
-        let inner = Inner { origin, local, networks, tls, authorization, pool };
-        Ok(Self { inner: Arc::new(inner) })
+        let (addresses, pool) = (config.addresses, Arc::default());
+        Ok(Self { inner: Arc::new(Inner { origin, addresses, tls, authorization, pool }) })
     }
 
     /// Returns its address, `host:port`, for messages.

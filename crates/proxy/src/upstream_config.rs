@@ -2,7 +2,7 @@
 
 use http::Uri;
 
-use crate::address::{LocalAddresses, UpstreamNetworks};
+use crate::address::UpstreamAddresses;
 use crate::secret_bytes::SecretBytes;
 
 /// What an upstream is made of.
@@ -21,10 +21,8 @@ pub struct UpstreamConfig {
     pub client_certificate: Option<ClientCertificate>,
     /// The value of `Authorization`: `Bearer …`.
     pub authorization: Option<SecretBytes>,
-    /// Whether it may be on a local address.
-    pub local: LocalAddresses,
-    /// Networks in which it may be all the same, or may not.
-    pub networks: UpstreamNetworks,
+    /// Which addresses it may be at.
+    pub addresses: UpstreamAddresses,
     /// Whether it may be without TLS. Credentials are sent all the same.
     pub allow_plain: bool,
 }
@@ -49,8 +47,7 @@ impl UpstreamConfig {
             insecure: false,
             client_certificate: None,
             authorization: None,
-            local: LocalAddresses::Refused,
-            networks: UpstreamNetworks::default(),
+            addresses: UpstreamAddresses::default(),
             allow_plain: false,
         }
     }

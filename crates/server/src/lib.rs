@@ -40,7 +40,7 @@ pub use clock::{Source, System};
 pub use data_dir::DataDir;
 pub use endpoints::version::Build;
 pub use gateway::GatewaySettings;
-pub use postern_proxy::UpstreamNetworks;
+pub use postern_proxy::UpstreamAddresses;
 pub use signing_keys::TokenPolicy;
 pub use stages::admit::KeyPolicy;
 pub use stages::flow::Limits;

@@ -187,12 +187,12 @@ fn made(
     let kubeconfig = Kubeconfig::of_secret(&spec, KEY);
     let kubeconfig = kubeconfig.map_err(|error| unusable(error.to_string()))?;
     let address = Address::of(&kubeconfig, place, allow_local, domain);
-    let Address { url, server_name, local } =
+    let Address { url, server_name, addresses } =
         address.map_err(|NotInNamespace| Unread::Because {
             why: format!("{of} names another server than a Service of this namespace"),
             detail: format!("its server is {}", kubeconfig.server),
         })?;
-    let upstream = upstream::of(&kubeconfig, url, Some(server_name), local);
+    let upstream = upstream::of(&kubeconfig, url, Some(server_name), addresses);
     let upstream = upstream.map_err(|error| Unread::Because {
         why: format!("{of} cannot be used"),
         detail: error.to_string(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use http::Uri;
 use postern_kinds::kubeconfig::Kubeconfig;
 use postern_meta::names::{dns1123_label, dns1123_subdomain};
-use postern_proxy::LocalAddresses;
+use postern_proxy::UpstreamAddresses;
 
 use super::Place;
 
@@ -46,7 +46,7 @@ pub(super) struct Address {
     pub(super) url: Uri,
     /// The name that the certificate must be for, as the kubeconfig says: whom it trusts is not changed.
     pub(super) server_name: String,
-    pub(super) local: LocalAddresses,
+    pub(super) addresses: UpstreamAddresses,
 }
 
 /// The server names something else.
@@ -74,9 +74,10 @@ impl Address {
         let host = named.host().ok_or(NotInNamespace)?.to_ascii_lowercase();
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let server_name = kubeconfig.tls_server_name.clone().unwrap_or_else(|| host.to_owned());
-        let local = if allow_local { LocalAddresses::Allowed } else { LocalAddresses::Refused };
+        let addresses =
+            if allow_local { UpstreamAddresses::any() } else { UpstreamAddresses::default() };
         let (service, port) = match (is_loopback(host), allow_local) {
-            (true, true) => return Ok(Self { url: named, server_name, local }),
+            (true, true) => return Ok(Self { url: named, server_name, addresses }),
             (true, false) => (place.name.as_str(), HTTPS_PORT),
             (false, _) => {
                 let service = service_of(host, &place.namespace).ok_or(NotInNamespace)?;
@@ -87,7 +88,7 @@ impl Address {
         let (namespace, domain, path) = (&place.namespace, &domain.0, named.path());
         let url = format!("https://{service}.{namespace}.svc.{domain}.:{port}{path}");
         let url = url.parse().map_err(|_| NotInNamespace)?;
-        Ok(Self { url, server_name, local })
+        Ok(Self { url, server_name, addresses })
     }
 }
 
@@ -120,7 +121,7 @@ mod tests {
         let place = Place { namespace: "ns".to_owned(), name: "v".to_owned() };
         let domain = "cluster.test".parse().unwrap();
         let address = Address::of(&kubeconfig, &place, allow_local, &domain)?;
-        assert_eq!(address.local == LocalAddresses::Allowed, allow_local);
+        assert_eq!(address.addresses == UpstreamAddresses::any(), allow_local);
         Ok((address.url.to_string(), address.server_name))
     }
 

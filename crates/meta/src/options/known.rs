@@ -122,7 +122,7 @@ pub(super) fn check_write(
     )))
 }
 
-/// Returns a warning for each parameter of a read that no request has, at most [`MAX_WARNINGS`].
+/// Returns a warning for each parameter of a read that no request has, at most `MAX_WARNINGS`.
 pub fn parameter_warnings(query: &Query) -> Vec<String> {
     let mut warnings = Vec::new();
     for name in query.names().filter(|name| !has(&ALL, name)) {

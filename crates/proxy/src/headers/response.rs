@@ -1,19 +1,29 @@
 //! The headers of an answer on its way to the client.
 
-use http::header::{
-    ALT_SVC, CONNECTION, CONTENT_LENGTH, LOCATION, REFRESH, SET_COOKIE, TRAILER, TRANSFER_ENCODING,
-    UPGRADE,
-};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, response};
+use http::header::{CONNECTION, CONTENT_LENGTH, LOCATION, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, response};
 
 use super::location::location;
 use super::{Asked, announced_trailers, is_hop_by_hop, is_one_of, tokens, websocket};
 use crate::error::ProxyError;
 use crate::origin::Origin;
 
-/// What an upstream must not say in our name: cookies would be set for our origin, and the others
-/// lead the client elsewhere.
-const NOT_PASSED: &[HeaderName] = &[SET_COOKIE, ALT_SVC, REFRESH];
+/// What an upstream must not say in our name: cookies would be set for our origin, and some lead the client elsewhere. A
+/// browser applies the last ones to all of our origin: it would forget what others have stored, demand TLS of our other
+/// ports, report its requests elsewhere, or let a script of the upstream see them.
+const NOT_PASSED: &[&str] = &[
+    "set-cookie",
+    "set-cookie2",
+    "alt-svc",
+    "refresh",
+    "clear-site-data",
+    "nel",
+    "public-key-pins",
+    "report-to",
+    "reporting-endpoints",
+    "service-worker-allowed",
+    "strict-transport-security",
+];
 
 /// Returns the headers for the client. `prefix` is what stands before the upstream's paths at our own address.
 ///
@@ -37,8 +47,7 @@ pub(crate) fn response(
     for (name, value) in headers {
         let bytes = name.as_str().as_bytes();
         let is_dropped = is_hop_by_hop(bytes)
-            || NOT_PASSED.contains(name)
-            || is_one_of(bytes, &["set-cookie", "set-cookie2"])
+            || is_one_of(bytes, NOT_PASSED)
             || dropped.iter().any(|dropped| bytes.eq_ignore_ascii_case(dropped));
         if !is_dropped && name != LOCATION {
             passed.append(name, value.clone());

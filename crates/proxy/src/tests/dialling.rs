@@ -3,8 +3,10 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::support::*;
+use crate::own_addresses::tests::of_procfs;
 use crate::*;
 
 /// Says what it was told.
@@ -35,7 +37,7 @@ async fn a_local_address_is_refused_before_anything_is_sent() {
         "[fe80::1]",
     ] {
         let mut config = upstream.config();
-        config.local = LocalAddresses::Refused;
+        config.addresses = UpstreamAddresses::default();
         config.url = format!("http://{host}:{port}").parse().unwrap();
         let made = Upstream::new(config).unwrap();
         let error = get(&Proxy::new(), &made, "/x").await.unwrap_err();
@@ -96,11 +98,124 @@ async fn one_local_address_among_others_is_enough_to_refuse() {
     let dial = TcpDial::with(Arc::new(Fixed(others)), Liveness::default());
     let proxy = Proxy::with(Limits::default(), Arc::new(dial));
     let mut config = upstream.config();
-    config.local = LocalAddresses::Refused;
+    config.addresses = UpstreamAddresses::default();
     let error = get(&proxy, &Upstream::new(config).unwrap(), "/x").await.unwrap_err();
     let ProxyError::AddressRefused { ip, .. } = error else { panic!("{error}") };
     assert_eq!(ip, upstream.address.ip());
     assert_eq!(upstream.connections(), 0);
+}
+
+/// A service that listens on all of this machine's addresses is reached by none of them.
+#[tokio::test]
+async fn an_address_of_this_machines_own_interfaces_is_refused() {
+    let listener = std::net::TcpListener::bind("[::]:0");
+    let listener = listener.or_else(|_| std::net::TcpListener::bind("0.0.0.0:0")).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    for ip in of_procfs() {
+        let address = SocketAddr::new(ip, port);
+        let mut config = UpstreamConfig::new(format!("http://{address}").parse().unwrap());
+        config.allow_plain = true;
+        let made = Upstream::new(config).unwrap();
+        let error = get(&Proxy::new(), &made, "/x").await.unwrap_err();
+        assert!(matches!(error, ProxyError::AddressRefused { .. }), "{ip}: {error}");
+    }
+    let error = listener.accept().unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "nobody came");
+}
+
+#[tokio::test]
+async fn the_operators_networks_count_for_all_addresses_of_a_name() {
+    let upstream = RawUpstream::answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+    let port = upstream.address.port();
+    let at =
+        |ips: &[&str]| ips.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), port)).collect();
+    for (found, allowed, denied, refused) in [
+        (&["127.0.0.1"][..], &["127.0.0.1"][..], &[][..], None),
+        (&["127.0.0.1", "127.0.0.2"], &["127.0.0.0/8"], &[], None),
+        (&["127.0.0.1", "127.0.0.2"], &["127.0.0.1"], &[], Some("127.0.0.2")),
+        (&["127.0.0.2", "127.0.0.1"], &["127.0.0.1"], &[], Some("127.0.0.2")),
+        (&["127.0.0.1", "127.0.0.2"], &["127.0.0.0/8"], &["127.0.0.2"], Some("127.0.0.2")),
+        (&["127.0.0.1", "203.0.113.7"], &["127.0.0.1"], &["203.0.113.0/24"], Some("203.0.113.7")),
+        (&["127.0.0.1", "::1"], &["127.0.0.1"], &[], Some("::1")),
+    ] {
+        let dial = TcpDial::with(Arc::new(Fixed(at(found))), Liveness::default());
+        let mut config = upstream.config();
+        config.addresses = UpstreamAddresses::default();
+        for network in allowed {
+            config.addresses.allow(network).unwrap();
+        }
+        for network in denied {
+            config.addresses.deny(network).unwrap();
+        }
+        let proxy = Proxy::with(Limits::default(), Arc::new(dial));
+        let before = upstream.connections();
+        match (get(&proxy, &Upstream::new(config).unwrap(), "/x").await, refused) {
+            (Ok(response), None) => assert_eq!(text(response).await.unwrap(), "ok"),
+            (Err(ProxyError::AddressRefused { ip, .. }), Some(refused)) => {
+                assert_eq!(ip.to_string(), refused, "{found:?}");
+                assert_eq!(upstream.connections(), before, "{found:?}");
+            }
+            (answer, _) => panic!("{found:?}: {answer:?}"),
+        }
+    }
+}
+
+/// What a tenant learns of a kubeconfig that leads to no cluster: that, and nothing about what is there instead.
+#[tokio::test]
+async fn all_upstreams_that_are_not_reached_look_alike() {
+    const SHORT: Duration = Duration::from_millis(50);
+    let closed = {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        listener.local_addr().unwrap()
+    };
+    let hangs_up = RawUpstream::start(|_, _| async {}).await;
+    let banner = RawUpstream::start(|_, mut raw| async move {
+        raw.send("SSH-2.0-Server\r\n").await;
+        raw.rest().await;
+    })
+    .await;
+    let web = RawUpstream::answering("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+    let silent = RawUpstream::start(|_, mut raw| async move {
+        raw.rest().await;
+    })
+    .await;
+    let (any, default) = (UpstreamAddresses::any(), UpstreamAddresses::default());
+    let mut classes = Vec::new();
+    for (scheme, found, addresses, patience) in [
+        ("https", vec![], &any, PATIENCE),
+        ("https", vec![closed], &any, PATIENCE),
+        ("https", vec![hangs_up.address], &any, PATIENCE),
+        ("https", vec![banner.address], &any, PATIENCE),
+        ("https", vec![web.address], &default, PATIENCE),
+        ("https", vec![silent.address], &any, SHORT),
+        ("http", vec![closed], &any, PATIENCE),
+        ("http", vec![hangs_up.address], &any, PATIENCE),
+        ("http", vec![banner.address], &any, PATIENCE),
+        ("http", vec![web.address], &default, PATIENCE),
+        ("http", vec![silent.address], &any, SHORT),
+    ] {
+        let mut config =
+            UpstreamConfig::new(format!("{scheme}://cluster.example").parse().unwrap());
+        (config.allow_plain, config.insecure) = (true, true);
+        config.addresses = addresses.clone();
+        let dial = TcpDial::with(Arc::new(Fixed(found.clone())), Liveness::default());
+        let limits = Limits { handshake_timeout: patience, ..Limits::default() };
+        let proxy = Proxy::with(limits, Arc::new(dial));
+        let request = http::Request::get("/x").body(http_body_util::Empty::<bytes::Bytes>::new());
+        let mut forward = forward(&"/x".parse().unwrap());
+        forward.answer_timeout = Some(patience);
+        let upstream = Upstream::new(config).unwrap();
+        let error = soon(proxy.forward(&upstream, request.unwrap(), forward)).await.unwrap_err();
+        assert!(error.is_unreachable(), "{scheme} {found:?}: {error:?}");
+        assert_eq!(error.status(), 503, "{scheme} {found:?}: {error:?}");
+        classes.push(error.failure().name());
+    }
+    classes.sort_unstable();
+    classes.dedup();
+    // The log and the metrics know them apart.
+    let known = ["address_refused", "lost", "malformed", "timeout", "tls", "unreachable"];
+    assert_eq!(classes, known);
 }
 
 #[tokio::test]
@@ -115,7 +230,9 @@ async fn the_next_address_is_tried_when_one_does_not_answer() {
     let response = get(&proxy, &upstream.upstream(), "/x").await.unwrap();
     assert_eq!(text(response).await.unwrap(), "ok");
 
-    for found in [vec![closed], vec![]] {
+    // A name with very many addresses does not have them all dialled.
+    let many = std::iter::repeat_n(closed, 16).chain([upstream.address]).collect();
+    for found in [vec![closed], vec![], many] {
         let dial = TcpDial::with(Arc::new(Fixed(found)), Liveness::default());
         let proxy = Proxy::with(Limits::default(), Arc::new(dial));
         let error = get(&proxy, &upstream.upstream(), "/x").await.unwrap_err();

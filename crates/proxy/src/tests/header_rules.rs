@@ -180,7 +180,9 @@ async fn an_answer_says_nothing_in_our_name() {
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nSet-Cookie: a=gone\r\nSet_Cookie: gone\r\n\
                   Alt-Svc: h2=\"gone\"\r\nRefresh: 0; url=gone\r\nKeep-Alive: gone\r\n\
                   Connection: keep-alive, x-hop\r\nX-Hop: gone\r\nProxy-Authenticate: gone\r\n\
-                  Upgrade: gone\r\nWWW-Authenticate: Bearer realm=\"k\"\r\nX-Own: 1\r\n\
+                  Strict-Transport-Security: gone\r\nPublic-Key-Pins: gone\r\nNEL: gone\r\n\
+                  Clear-Site-Data: \"gone\"\r\nReport-To: gone\r\nReporting-Endpoints: gone\r\n\
+                  Service-Worker-Allowed: /gone\r\nUpgrade: gone\r\nWWW-Authenticate: Bearer realm=\"k\"\r\nX-Own: 1\r\n\
                   Warning: 299 - \"deprecated\"\r\n\r\n";
     let (_, head) = answered_with("GET /x HTTP/1.1\r\nHost: front\r\n\r\n", answer).await;
     assert!(!head.contains("gone"), "{head}");

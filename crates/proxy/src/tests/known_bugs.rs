@@ -128,7 +128,7 @@ async fn cve_2020_8562_and_2022_3294_a_name_is_not_resolved_again_after_the_chec
     assert_eq!(second.connections(), 0);
 
     // The next connection asks again, and the new answer is checked again.
-    config.local = LocalAddresses::Refused;
+    config.addresses = UpstreamAddresses::default();
     let error = get(&proxy, &Upstream::new(config).unwrap(), "/x").await.unwrap_err();
     assert!(matches!(error, ProxyError::AddressRefused { .. }), "{error}");
     assert_eq!(second.connections(), 0);

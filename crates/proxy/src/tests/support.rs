@@ -23,8 +23,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use crate::{
-    BoxError, Counts, Dial, DialFuture, Forward, LocalAddresses, Proxy, ProxyBody, ProxyError,
-    SecretBytes, Stream, Target, Upstream, UpstreamConfig,
+    BoxError, Counts, Dial, DialFuture, Forward, Proxy, ProxyBody, ProxyError, SecretBytes, Stream,
+    Target, Upstream, UpstreamAddresses, UpstreamConfig,
 };
 
 /// No test takes this long; one that waits for nothing fails.
@@ -160,7 +160,7 @@ impl RawUpstream {
     pub(super) fn config(&self) -> UpstreamConfig {
         let mut config = UpstreamConfig::new(format!("http://{}", self.address).parse().unwrap());
         config.allow_plain = true;
-        config.local = LocalAddresses::Allowed;
+        config.addresses = UpstreamAddresses::any();
         config.authorization = Some(SecretBytes::new(b"Bearer upstream".to_vec()));
         config
     }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -111,7 +113,7 @@ async fn echo(mut raw: Raw) {
 
 fn config(upstream: &RawUpstream) -> UpstreamConfig {
     let url = format!("https://{}", upstream.address).parse().unwrap();
-    UpstreamConfig { local: LocalAddresses::Allowed, ..UpstreamConfig::new(url) }
+    UpstreamConfig { addresses: UpstreamAddresses::any(), ..UpstreamConfig::new(url) }
 }
 
 async fn said(config: UpstreamConfig) -> Result<String, ProxyError> {
@@ -131,15 +133,19 @@ async fn both_versions_of_tls_are_spoken() {
     }
 }
 
-/// A self-signed certificate of a server, in PEM, with its key.
-fn self_signed(names: &[&str], is_authority: bool, last_year: i32) -> (String, String) {
+/// A self-signed certificate for names, in PEM, with its key; `change` makes it what the case is about.
+fn self_signed(
+    names: &[&str],
+    is_authority: bool,
+    change: impl FnOnce(&mut CertificateParams),
+) -> (String, String) {
     let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
     let mut params = CertificateParams::new(names).unwrap();
-    if is_authority {
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    }
+    let of_authority = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.is_ca = if is_authority { of_authority } else { IsCa::ExplicitNoCa };
     params.not_before = rcgen::date_time_ymd(2020, 1, 1);
-    params.not_after = rcgen::date_time_ymd(last_year, 1, 1);
+    params.not_after = rcgen::date_time_ymd(2200, 1, 1);
+    change(&mut params);
     let key = KeyPair::generate().unwrap();
     (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
 }
@@ -148,36 +154,128 @@ fn self_signed(names: &[&str], is_authority: bool, last_year: i32) -> (String, S
 #[tokio::test]
 async fn the_very_certificate_that_is_given_is_trusted_as_the_servers_own() {
     let authority = Authority::new();
-    let (leaf, leaf_key) = authority.issue("127.0.0.1");
+    let plain = |_: &mut CertificateParams| {};
     let cases = [
-        ("an authority", self_signed(&["127.0.0.1"], true, 2200)),
-        ("no authority", self_signed(&["127.0.0.1"], false, 2200)),
-        ("signed by an authority that is not given", (leaf, leaf_key)),
+        ("an authority", self_signed(&["127.0.0.1", "u.example"], true, plain)),
+        ("no authority", self_signed(&["127.0.0.1", "u.example"], false, plain)),
+        ("signed by an authority that is not given", {
+            let key = KeyPair::generate().unwrap();
+            let names = ["127.0.0.1".to_owned(), "u.example".to_owned()];
+            let params = CertificateParams::new(names).unwrap();
+            (params.signed_by(&key, &authority.0).unwrap().pem(), key.serialize_pem())
+        }),
     ];
     for (case, (certificate, key)) in cases {
-        let versions = rustls::DEFAULT_VERSIONS;
-        let of = (certificate.clone(), key);
-        let upstream = start_with(&authority.pem(), of, versions).await;
-        let given =
-            |pem: String| UpstreamConfig { ca_pem: Some(pem.into_bytes()), ..config(&upstream) };
-        let said_to_it = said(given(certificate.clone())).await;
-        assert!(said_to_it.is_ok(), "{case}: {said_to_it:?}");
-        // Another certificate for the same name, and the same one for another name.
-        let another = self_signed(&["127.0.0.1"], true, 2200).0;
-        let error = said(given(another)).await.unwrap_err();
-        assert!(matches!(error, ProxyError::Tls { .. }), "{case}: {error}");
-        let named =
-            UpstreamConfig { server_name: Some("v.example".to_owned()), ..given(certificate) };
-        let error = said(named).await.unwrap_err();
-        assert!(matches!(error, ProxyError::Tls { .. }), "{case}: {error}");
+        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+            let of = (certificate.clone(), key.clone());
+            let upstream = start_with(&authority.pem(), of, &[version]).await;
+            let given = |pem: &str, server_name: Option<&str>| UpstreamConfig {
+                ca_pem: Some(pem.as_bytes().to_vec()),
+                server_name: server_name.map(str::to_owned),
+                ..config(&upstream)
+            };
+            let another = self_signed(&["127.0.0.1", "u.example"], true, plain).0;
+            let both = format!("{another}{certificate}");
+            for good in [
+                given(&certificate, None),
+                given(&certificate, Some("u.example")),
+                given(&both, None),
+            ] {
+                let answer = said(good).await;
+                assert!(answer.is_ok(), "{case} {version:?}: {answer:?}");
+            }
+            for bad in [
+                given(&another, None),
+                given(&another, Some("u.example")),
+                given(&certificate, Some("v.example")),
+                given(&certificate, Some("127.0.0.2")),
+            ] {
+                let error = said(bad).await.unwrap_err();
+                assert!(matches!(error, ProxyError::Tls { .. }), "{case} {version:?}: {error}");
+            }
+        }
     }
+}
+
+/// As for every certificate; only nobody needs to have signed it.
+#[tokio::test]
+async fn a_given_certificate_must_be_valid_now_and_for_servers() {
+    type Change = fn(&mut CertificateParams);
+    let cases: [(&str, Change); 4] = [
+        ("Expired", |params| params.not_after = rcgen::date_time_ymd(2021, 1, 1)),
+        ("NotValidYet", |params| params.not_before = rcgen::date_time_ymd(2199, 1, 1)),
+        ("InvalidPurpose", |params| {
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        }),
+        ("not valid for name", |params| params.subject_alt_names.clear()),
+    ];
+    let good: [Change; 2] = [
+        |params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth],
+        |params| {
+            params.extended_key_usages =
+                vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
+        },
+    ];
+    let authority = Authority::new();
+    let answer = async |is_authority, change: Change| {
+        let of = self_signed(&["127.0.0.1"], is_authority, change);
+        let ca_pem = Some(of.0.clone().into_bytes());
+        let upstream = start_with(&authority.pem(), of, rustls::DEFAULT_VERSIONS).await;
+        let made = Upstream::new(UpstreamConfig { ca_pem, ..config(&upstream) });
+        let made = made.map_err(|error| error.to_string())?;
+        get(&Proxy::new(), &made, "/x").await.map_err(|error| error.to_string())
+    };
     for is_authority in [true, false] {
-        let expired = self_signed(&["127.0.0.1"], is_authority, 2021);
-        let upstream =
-            start_with(&authority.pem(), expired.clone(), rustls::DEFAULT_VERSIONS).await;
-        let ca_pem = Some(expired.0.into_bytes());
+        for change in good {
+            let answer = answer(is_authority, change).await;
+            assert!(answer.is_ok(), "{is_authority}: {answer:?}");
+        }
+        for (words, change) in cases {
+            let error = answer(is_authority, change).await.unwrap_err();
+            assert!(error.contains(words), "{is_authority} {words}: {error}");
+        }
+    }
+}
+
+/// A server that shows the given certificate and does not have its key is not the one that is meant.
+#[tokio::test]
+async fn a_given_certificate_does_not_do_without_its_key() {
+    #[derive(Debug)]
+    struct Shows(Arc<rustls::sign::CertifiedKey>);
+
+    impl rustls::server::ResolvesServerCert for Shows {
+        fn resolve(
+            &self,
+            _hello: rustls::server::ClientHello<'_>,
+        ) -> Option<Arc<rustls::sign::CertifiedKey>> {
+            Some(self.0.clone())
+        }
+    }
+
+    let (certificate, _) = self_signed(&["127.0.0.1"], true, |_| {});
+    let (_, other_key) = self_signed(&["127.0.0.1"], true, |_| {});
+    let other_key = PrivateKeyDer::from_pem_slice(other_key.as_bytes()).unwrap();
+    let certified_key = rustls::sign::CertifiedKey::new(
+        vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()],
+        provider().key_provider.load_private_key(other_key).unwrap(),
+    );
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let server = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(Shows(Arc::new(certified_key.clone()))));
+        let acceptor = TlsAcceptor::from(Arc::new(server));
+        let upstream = RawUpstream::start_on_streams(move |_, stream| {
+            let acceptor = acceptor.clone();
+            async move {
+                assert!(acceptor.accept(stream).await.is_err());
+            }
+        })
+        .await;
+        let ca_pem = Some(certificate.clone().into_bytes());
         let error = said(UpstreamConfig { ca_pem, ..config(&upstream) }).await.unwrap_err();
-        assert!(error.to_string().contains("expired"), "{is_authority}: {error}");
+        assert!(error.to_string().contains("ignature"), "{version:?}: {error}");
     }
 }
 

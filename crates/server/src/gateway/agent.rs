@@ -11,11 +11,10 @@ use http::HeaderValue;
 use postern_auth::endpoint_token::{Bearer, Claims, Issuance, cluster_audience};
 use postern_kinds::cluster::DIRECT_ENDPOINT;
 use postern_meta::status::ApiError;
-use postern_proxy::{Renewal, UpstreamConfig};
+use postern_proxy::{Renewal, UpstreamAddresses, UpstreamConfig};
 
 use super::place::Way;
 use super::session::Caller;
-use super::upstreams::Addresses;
 use crate::clock::new_uid;
 use crate::registry::issued_tokens::AsOf;
 
@@ -58,16 +57,14 @@ impl AgentRoute {
     ///
     /// # Errors
     /// Which annotation is wrong.
-    pub(super) fn config(&self, addresses: Addresses) -> Result<UpstreamConfig, String> {
-        let Addresses { local, networks } = addresses;
+    pub(super) fn config(&self, addresses: UpstreamAddresses) -> Result<UpstreamConfig, String> {
         let url = format!("https://{}{}", self.endpoint, self.prefix);
         let url = url.parse().map_err(|_| format!("{DIRECT_ENDPOINT} is not a host"))?;
         let wrong = |_| format!("{DIRECT_ENDPOINT}-ca-data is not base64");
         let ca_pem = self.ca_data.as_ref().map(|data| STANDARD.decode(data)).transpose();
         let insecure = self.is_insecure;
         Ok(UpstreamConfig {
-            local,
-            networks,
+            addresses,
             insecure,
             ca_pem: ca_pem.map_err(wrong)?,
             ..UpstreamConfig::new(url)
@@ -162,11 +159,16 @@ mod tests {
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[("", "")]), None);
         let route = of(&[("", "agent.example:6443"), ("-ca-data", "Y2E=")]).unwrap();
-        let config = route.config(Addresses::default()).unwrap();
+        let config = route.config(UpstreamAddresses::default()).unwrap();
         assert_eq!(config.url, "https://agent.example:6443/kubernetes/cluster");
         assert_eq!((config.insecure, config.ca_pem.as_deref()), (false, Some(&b"ca"[..])));
-        assert!(of(&[("", "h"), ("-ca-data", "?")]).unwrap().config(Addresses::default()).is_err());
+        assert!(
+            of(&[("", "h"), ("-ca-data", "?")])
+                .unwrap()
+                .config(UpstreamAddresses::default())
+                .is_err()
+        );
         let insecure = of(&[("", "h"), ("-insecure", "true")]).unwrap();
-        assert!(insecure.config(Addresses::default()).unwrap().insecure);
+        assert!(insecure.config(UpstreamAddresses::default()).unwrap().insecure);
     }
 }

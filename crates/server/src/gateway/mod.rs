@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postern_listen::{raise_descriptor_limit, upstream_descriptors};
-use postern_proxy::{Limits, Proxy, TcpDial, UpstreamNetworks};
+use postern_proxy::{Limits, Proxy, TcpDial, UpstreamAddresses};
 
 pub(crate) use self::place::Found;
 pub(crate) use self::send::{SendContext, send};
@@ -28,10 +28,8 @@ const DEFAULT_MAX_SESSION: Duration = Duration::from_hours(8);
 /// What the operator decides about the gateway.
 #[derive(Clone, Debug)]
 pub struct GatewaySettings {
-    /// May clusters be on loopback or link-local addresses? For development.
-    pub allow_local_upstreams: bool,
-    /// Networks that clusters may be in all the same, or may not be in.
-    pub upstream_networks: UpstreamNetworks,
+    /// Which addresses clusters may be at.
+    pub upstream_addresses: UpstreamAddresses,
     /// Groups of callers that clusters are told of, besides the platform's own.
     pub forward_groups: Vec<String>,
     /// How long exec, attach, port-forward and the like go on at most.
@@ -41,8 +39,7 @@ pub struct GatewaySettings {
 impl Default for GatewaySettings {
     fn default() -> Self {
         Self {
-            allow_local_upstreams: false,
-            upstream_networks: UpstreamNetworks::default(),
+            upstream_addresses: UpstreamAddresses::default(),
             forward_groups: Vec::new(),
             max_session: DEFAULT_MAX_SESSION,
         }
@@ -59,8 +56,7 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// Returns a gateway. Nothing is connected yet.
     pub(crate) fn new(settings: GatewaySettings) -> Self {
-        let upstreams =
-            Upstreams::new(settings.allow_local_upstreams, settings.upstream_networks.clone());
+        let upstreams = Upstreams::new(settings.upstream_addresses.clone());
         let max_connections = upstream_descriptors(raise_descriptor_limit());
         let limits = Limits { max_connections, ..Limits::default() };
         let proxy = Proxy::with(limits, Arc::new(TcpDial::new()));

@@ -6,9 +6,7 @@ use postern_kinds::kubeconfig::Kubeconfig;
 use postern_kinds::secret;
 use postern_meta::decode::decode_typed;
 use postern_meta::status::ApiError;
-use postern_proxy::{
-    ClientCertificate, LocalAddresses, SecretBytes, Upstream, UpstreamConfig, UpstreamNetworks,
-};
+use postern_proxy::{ClientCertificate, SecretBytes, Upstream, UpstreamAddresses, UpstreamConfig};
 use postern_store::Position;
 use std::collections::HashMap;
 
@@ -30,23 +28,15 @@ enum Origin {
     Agent(AgentRoute),
 }
 
-/// Which addresses upstreams may be at.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Addresses {
-    pub(super) local: LocalAddresses,
-    pub(super) networks: UpstreamNetworks,
-}
-
 /// The upstreams that have been made.
 pub(super) struct Upstreams {
-    addresses: Addresses,
+    addresses: UpstreamAddresses,
     kept: Mutex<HashMap<Origin, (Option<Position>, Upstream)>>,
 }
 
 impl Upstreams {
-    pub(super) fn new(allow_local: bool, networks: UpstreamNetworks) -> Self {
-        let local = if allow_local { LocalAddresses::Allowed } else { LocalAddresses::Refused };
-        Self { addresses: Addresses { local, networks }, kept: Mutex::default() }
+    pub(super) fn new(addresses: UpstreamAddresses) -> Self {
+        Self { addresses, kept: Mutex::default() }
     }
 
     /// Returns the upstream of a target.
@@ -140,8 +130,7 @@ fn no_way(why: &str) -> ApiError {
 }
 
 /// Makes an upstream from the kubeconfig in a Secret. No error has a value of it.
-fn made(secret: &[u8], key: &str, addresses: Addresses) -> Result<Upstream, String> {
-    let Addresses { local, networks } = addresses;
+fn made(secret: &[u8], key: &str, addresses: UpstreamAddresses) -> Result<Upstream, String> {
     let secret: secret::Spec =
         decode_typed(secret).map_err(|_| "the Secret cannot be read".to_owned())?;
     let kubeconfig = Kubeconfig::of_secret(&secret, key).map_err(|error| error.to_string())?;
@@ -158,8 +147,7 @@ fn made(secret: &[u8], key: &str, addresses: Addresses) -> Result<Upstream, Stri
         insecure: kubeconfig.is_insecure,
         client_certificate: certificate,
         authorization,
-        local,
-        networks,
+        addresses,
         ..UpstreamConfig::new(url)
     };
     Upstream::new(config).map_err(|error| error.to_string())
@@ -196,7 +184,7 @@ mod tests {
 
     #[test]
     fn an_upstream_is_made_from_what_is_written_in_a_kubeconfig() {
-        let of = |text: &str| made(&secret(text), "config", Addresses::default());
+        let of = |text: &str| made(&secret(text), "config", UpstreamAddresses::default());
         let upstream = of(&kubeconfig("https://10.0.0.1:6443/k8s", "{token: hunter2}")).unwrap();
         assert_eq!(upstream.address(), "10.0.0.1:6443");
         assert!(!format!("{upstream:?}").contains("hunter2"));
@@ -204,7 +192,7 @@ mod tests {
             let error = of(&kubeconfig("https://10.0.0.1", user)).unwrap_err();
             assert!(error.contains(word), "{error}");
         }
-        assert!(made(&secret("x"), "other", Addresses::default()).is_err());
+        assert!(made(&secret("x"), "other", UpstreamAddresses::default()).is_err());
         let error = of("token: hunter2").unwrap_err();
         assert!(!error.contains("hunter2"), "{error}");
     }
