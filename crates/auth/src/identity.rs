@@ -31,7 +31,7 @@ pub fn team_group(name: &str) -> String {
     format!("{TEAM_PREFIX}{name}")
 }
 
-/// Returns the groups that every user is in, and nobody else: one of its own, and that of all users.
+/// The implicit groups of a user: the group of this user alone, and the group of all users.
 pub(crate) fn own_groups(name: &str) -> [String; 2] {
     [format!("platform:user:{name}"), ALL_USERS_GROUP.to_owned()]
 }

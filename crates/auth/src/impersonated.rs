@@ -40,7 +40,7 @@ pub struct ImpersonatedIdentity {
 /// Returns the rights that the caller must hold to impersonate this identity: all of them.
 ///
 /// Without explicit groups these are the right to the user, and to each group and team that is stored for
-/// the user: whoever may impersonate every user is not thereby a member of every group.
+/// the user. The right to impersonate every user does not include any group.
 pub fn rights(wanted: &Impersonation, impersonated: &Identity) -> Vec<Right> {
     let core = |resource, name: &str| Right::cluster(VERB, "", resource, name);
     let mut rights = vec![match service_account(wanted) {

@@ -188,8 +188,8 @@ mod tests {
         assert!(!known(&index("u2", false, None)), "a namesake");
         assert!(!known(&index("u1", true, None)), "disabled");
         assert!(!known(&PrincipalIndex::default()), "gone");
-        let nobody = Writer { uid: String::new(), ..writer() };
-        assert!(!is_known(&nobody, &index("", false, None), true, 0), "nobody has no uid");
+        let without_uid = Writer { uid: String::new(), ..writer() };
+        assert!(!is_known(&without_uid, &index("", false, None), true, 0), "no uid");
     }
 
     #[test]

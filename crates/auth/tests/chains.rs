@@ -450,7 +450,7 @@ fn step(rng: &mut Rng, world: &mut World) {
         9 => change(rng, world, &name, |spec, rng| spec["scope"] = scope(rng)),
         10 => change(rng, world, &name, |spec, _| spec["disabled"] = json!(true)),
         11 => change(rng, world, &name, |spec, _| spec["disabled"] = json!(false)),
-        // Somebody else's key gets a new value, or another scope.
+        // A caller gives another key a new value, or another scope.
         12..15 => {
             let by = name_of_one(rng, world);
             let wanted = wanted(rng);

@@ -1,8 +1,8 @@
-//! Who holds `use` on clusters and instances, found without a look at every binding; and which of these objects a
-//! change of the policy can concern in that.
+//! The holders of `use` on clusters and instances, without a scan of all bindings, and the objects whose holders a
+//! policy change can affect.
 //!
-//! It serves the configurations of agents: each has who holds `use` on some thousands of objects, and must not be
-//! made anew because somebody shares a secret.
+//! The configuration of an agent lists the holders of `use` on thousands of objects. It is not rebuilt when an
+//! unrelated access rule changes.
 
 use postern_kinds::MANAGEMENT_V1;
 use postern_kinds::rbac::BoundSubject;

@@ -80,7 +80,7 @@ impl PrincipalIndex {
         self.users.values().map(|user| user.uid.as_str()).chain(teams)
     }
 
-    /// Does an access key name this owner, whoever has the name now?
+    /// Whether an access key names this owner. The uid of the owner is not compared.
     pub fn has_keys_of(&self, owner: &Owner) -> bool {
         self.keys_of.get(owner).is_some_and(|keys| !keys.is_empty())
     }

@@ -328,7 +328,7 @@ fn a_user_has_the_uids_of_their_teams_and_an_impersonated_one_those_that_are_the
     }
 }
 
-/// A policy by which ada may impersonate the user and the group, and nobody else may.
+/// A policy that lets only ada impersonate the named users and groups.
 fn ada_may_impersonate(names: &[&str]) -> Policy {
     let rules = vec![PolicyRule {
         verbs: vec!["impersonate".to_owned()],

@@ -1,4 +1,4 @@
-//! Which objects a change of the policy can concern as to who holds `use`.
+//! The objects whose holders of `use` a policy change can affect.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use postern_kinds::MANAGEMENT_V1;
 use super::role::Role;
 use super::rule::Rule;
 
-/// The verb that lets somebody in.
+/// The verb that permits requests to a cluster or an instance.
 pub(crate) const USE: &str = "use";
 
-/// What can be used, of our own group.
+/// The resources of our own group that can be used.
 pub(crate) const USABLE: [&str; 3] = ["clusters", "virtualclusterinstances", "spaceinstances"];
 
 /// Parts of a change that are told apart. One with more concerns everything.
