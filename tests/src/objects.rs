@@ -33,6 +33,15 @@ pub fn collection(resource: &str) -> String {
     format!("{GROUP}/{resource}")
 }
 
+/// Creates an object in a collection, which has to succeed, and returns it.
+pub async fn create(client: &Client, collection: &str, name: &str, rest: Value) -> Value {
+    let mut object = rest;
+    let metadata = object["metadata"].take();
+    object["metadata"] = if metadata.is_null() { json!({}) } else { metadata };
+    object["metadata"]["name"] = name.into();
+    client.post(collection).json(&object).send().await.expect(201)
+}
+
 /// Creates a cluster-scoped object, which has to succeed, and returns it.
 pub async fn make(client: &Client, resource: &str, name: &str, spec: Value) -> Value {
     let object = json!({ "metadata": { "name": name }, "spec": spec });

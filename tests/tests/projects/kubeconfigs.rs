@@ -3,11 +3,11 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postern_tests::Server;
-use postern_tests::objects::make;
+use postern_tests::objects::{create, make};
 use postern_tests::rights::{allow, merge, path, rule, user};
 use serde_json::{Value, json};
 
-use crate::scene::{core_secrets, create, instances, two_projects};
+use crate::scene::{core_secrets, instances, two_projects};
 
 /// A kubeconfig with this user, in base64.
 fn kubeconfig(user: &Value) -> String {

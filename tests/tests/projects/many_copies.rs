@@ -7,13 +7,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::future::join_all;
 use postern_tests::http::Client;
-use postern_tests::objects::{make, name_of, secret_path, secrets, version_of};
+use postern_tests::objects::{create, make, name_of, secret_path, secrets, version_of};
 use postern_tests::rights::set;
 use postern_tests::watching::Watch;
 use postern_tests::{Home, Setup, wait};
 use serde_json::{Value, json};
 
-use crate::scene::{create, in_namespace};
+use crate::scene::in_namespace;
 
 /// How many there are.
 const COPIES: usize = 1000;

@@ -2,11 +2,11 @@
 
 use postern_tests::Server;
 use postern_tests::http::{Client, Response};
-use postern_tests::objects::{GROUP, collection, version_of};
+use postern_tests::objects::{GROUP, collection, create, version_of};
 use postern_tests::rights::{allow, merge, path, rbac, rule, rule_on, set, user, with_key};
 use serde_json::{Value, json};
 
-use crate::scene::{core_secrets, create, instances, migrate, on_cluster, two_projects};
+use crate::scene::{core_secrets, instances, migrate, on_cluster, two_projects};
 
 const V: (&str, &str) = ("p-a", "v");
 

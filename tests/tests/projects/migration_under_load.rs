@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use postern_tests::http::{Client, Connection, Request, Response};
-use postern_tests::objects::{GROUP, version_of};
+use postern_tests::objects::{GROUP, create, version_of};
 use postern_tests::watching::Watch;
 use postern_tests::{Home, Kubeconfig, Random, Relay, Server, Setup, wait};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::scene::{create, instances, of_project, on_cluster, two_projects};
+use crate::scene::{instances, of_project, on_cluster, two_projects};
 
 /// Instances that are only moved and changed, and instances that are also deleted and made again.
 const LASTING: usize = 6;

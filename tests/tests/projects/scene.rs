@@ -1,7 +1,7 @@
 //! What the tests here set up: projects, clusters and instances.
 
 use postern_tests::http::{Client, Response};
-use postern_tests::objects::{CORE, GROUP, make};
+use postern_tests::objects::{CORE, GROUP, create, make};
 use serde_json::{Value, json};
 
 /// The collection of a namespaced kind of our own group.
@@ -22,15 +22,6 @@ pub(crate) fn core_secrets(namespace: &str) -> String {
 /// The path of an action or a list of a project.
 pub(crate) fn of_project(project: &str, what: &str) -> String {
     format!("{GROUP}/projects/{project}/{what}")
-}
-
-/// Creates an object in a collection, which has to succeed, and returns it.
-pub(crate) async fn create(client: &Client, collection: &str, name: &str, rest: Value) -> Value {
-    let mut object = rest;
-    let metadata = object["metadata"].take();
-    object["metadata"] = if metadata.is_null() { json!({}) } else { metadata };
-    object["metadata"]["name"] = name.into();
-    client.post(collection).json(&object).send().await.expect(201)
 }
 
 /// A virtual cluster instance on a cluster.

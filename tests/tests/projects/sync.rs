@@ -4,12 +4,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postern_tests::Server;
 use postern_tests::http::Client;
-use postern_tests::objects::{CORE, make, secret_path, secrets};
+use postern_tests::objects::{CORE, create, make, secret_path, secrets};
 use postern_tests::rights::{allow, merge, path, rule, set, user, with_key};
 use postern_tests::wait;
 use serde_json::{Value, json};
 
-use crate::scene::{core_secrets, create, in_namespace};
+use crate::scene::{core_secrets, in_namespace};
 
 const NAME: &str = "platform.sh/sharedsecret-name";
 const NAMESPACE: &str = "platform.sh/sharedsecret-namespace";

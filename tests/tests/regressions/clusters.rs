@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postern_tests::cli::CliUser;
 use postern_tests::http::{Client, Response};
-use postern_tests::objects::{collection, endpoint_token, make, make_kubeconfig};
+use postern_tests::objects::{collection, create, endpoint_token, make, make_kubeconfig};
 use postern_tests::rights::{RBAC, allow, merge, rule, rule_on, user, with_key};
 use postern_tests::{Agent, AgentSetup, Home, SelfSigned, Server, Setup, wait};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
@@ -17,9 +17,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use crate::scene::{
-    ENDS, End, Findings, acting, comes_true, create, in_namespace, may_impersonate,
-};
+use crate::scene::{ENDS, End, Findings, acting, comes_true, in_namespace, may_impersonate};
 
 /// Namespaces of a cluster, below its path.
 const NAMESPACES: &str = "/api/v1/namespaces";

@@ -3,15 +3,14 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postern_tests::http::Client;
-use postern_tests::objects::{make, secret_path, secrets};
+use postern_tests::objects::{create, make, secret_path, secrets};
 use postern_tests::rights::{RBAC, allow, disallow, merge, path, rule, set, user, with_key};
 use postern_tests::{Server, wait};
 use serde_json::{Value, json};
 
 use crate::scene::{
-    Findings, acting, comes_true, core_rule, core_secret, core_secrets, create, dead_owner,
-    in_namespace, is_refused_soon, key_path, may_impersonate, namespace, remove,
-    wait_for_collector,
+    Findings, acting, comes_true, core_rule, core_secret, core_secrets, dead_owner, in_namespace,
+    is_refused_soon, key_path, may_impersonate, namespace, remove, wait_for_collector,
 };
 
 #[tokio::test]

@@ -104,6 +104,21 @@ async fn a_hand_edit_of_a_made_role_is_put_back_without_its_labels_and_reference
 const EDITS: [&str; 6] =
     ["none", "annotations", "all metadata", "deleted", "deleted with role", "entry"];
 
+/// Edits a binding in one of the ways of [`EDITS`].
+async fn edit_binding(admin: &Client, at: &str, way: &str) {
+    match way {
+        "annotations" => {
+            drop(merge(admin, at, json!({ "metadata": { "annotations": null } })).await);
+        }
+        "all metadata" => {
+            let change = json!({ "annotations": null, "labels": null, "ownerReferences": null });
+            drop(merge(admin, at, json!({ "metadata": change })).await);
+        }
+        "deleted" | "deleted with role" => drop(admin.delete(at).send().await),
+        _ => {}
+    }
+}
+
 #[tokio::test]
 async fn a_namesake_of_a_user_gets_nothing_by_a_hand_edit_or_a_change_of_the_entry() {
     let server = Server::start().await;
@@ -123,18 +138,7 @@ async fn a_namesake_of_a_user_gets_nothing_by_a_hand_edit_or_a_change_of_the_ent
         let binding = made(&admin, "platform", "rolebinding", &text).await;
         for name in &binding {
             let at = format!("{}/{name}", rbac(Some("platform"), "rolebinding"));
-            match way {
-                "annotations" => {
-                    drop(merge(&admin, &at, json!({ "metadata": { "annotations": null } })).await);
-                }
-                "all metadata" => {
-                    let change =
-                        json!({ "annotations": null, "labels": null, "ownerReferences": null });
-                    merge(&admin, &at, json!({ "metadata": change })).await;
-                }
-                "deleted" | "deleted with role" => drop(admin.delete(&at).send().await),
-                _ => {}
-            }
+            edit_binding(&admin, &at, way).await;
         }
         if way == "deleted with role" {
             for name in made(&admin, "platform", "role", &text).await {
@@ -175,18 +179,7 @@ async fn a_namesake_of_a_member_gets_nothing_by_a_hand_edit() {
         let namespace = format!("p-{of}");
         for binding in made(&admin, &namespace, "rolebinding", "members").await {
             let at = format!("{}/{binding}", rbac(Some(&namespace), "rolebinding"));
-            match way {
-                "annotations" => {
-                    drop(merge(&admin, &at, json!({ "metadata": { "annotations": null } })).await);
-                }
-                "all metadata" => {
-                    let change =
-                        json!({ "annotations": null, "labels": null, "ownerReferences": null });
-                    merge(&admin, &at, json!({ "metadata": change })).await;
-                }
-                "deleted" | "deleted with role" => drop(admin.delete(&at).send().await),
-                _ => {}
-            }
+            edit_binding(&admin, &at, way).await;
         }
         wait_for_collector(&admin).await;
         if way == "entry" {

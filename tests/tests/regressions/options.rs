@@ -1,12 +1,12 @@
 //! Options and fields that are not understood are refused where they would narrow or protect.
 
 use postern_tests::http::Client;
-use postern_tests::objects::{collection, make, secret, secret_path, secrets};
+use postern_tests::objects::{collection, create, make, secret, secret_path, secrets};
 use postern_tests::rights::{merge, path, rbac};
 use postern_tests::{Server, status};
 use serde_json::{Value, json};
 
-use crate::scene::{Findings, KEYS, core_secret, core_secrets, create, in_namespace};
+use crate::scene::{Findings, KEYS, core_secret, core_secrets, in_namespace};
 
 async fn count(admin: &Client, collection: &str) -> usize {
     let list = admin.get(collection).send().await.expect(200);

@@ -1,13 +1,13 @@
 //! Reads of the past show nothing of another namespace or project of the same name, and nothing of before a right.
 
 use postern_tests::http::Client;
-use postern_tests::objects::{make, version_of};
+use postern_tests::objects::{create, make, version_of};
 use postern_tests::rights::{RBAC, allow, path, rule, user};
 use postern_tests::{Server, wait};
 use serde_json::{Value, json};
 
 use crate::scene::{
-    Findings, core_rule, core_secret, core_secrets, create, in_namespace, namespace, until_gone,
+    Findings, core_rule, core_secret, core_secrets, in_namespace, namespace, until_gone,
 };
 
 /// The base64 of what must not be seen.

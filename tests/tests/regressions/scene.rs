@@ -122,15 +122,6 @@ pub(crate) fn namespace(name: &str) -> String {
     format!("{CORE}/namespaces/{name}")
 }
 
-/// Creates an object, which has to succeed, and returns it.
-pub(crate) async fn create(client: &Client, collection: &str, name: &str, rest: Value) -> Value {
-    let mut object = rest;
-    let metadata = object["metadata"].take();
-    object["metadata"] = if metadata.is_null() { json!({}) } else { metadata };
-    object["metadata"]["name"] = name.into();
-    client.post(collection).json(&object).send().await.expect(201)
-}
-
 /// A core Secret with one value.
 pub(crate) fn core_secret(value: &str) -> Value {
     json!({ "data": { "value": STANDARD.encode(value) } })

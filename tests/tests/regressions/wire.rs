@@ -2,12 +2,12 @@
 
 use postern_tests::Server;
 use postern_tests::http::{Client, Response};
-use postern_tests::objects::{CORE, based, collection, secret, secret_path, secrets};
+use postern_tests::objects::{CORE, based, collection, create, secret, secret_path, secrets};
 use postern_tests::rights::{RBAC_GROUP, allow, merge, path, rbac, rule, user};
 use serde_json::{Value, json};
 
 use crate::scene::{
-    Findings, KEYS, core_rule, core_secret, core_secrets, create, key_path, namespace, remove,
+    Findings, KEYS, core_rule, core_secret, core_secrets, key_path, namespace, remove,
 };
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1";

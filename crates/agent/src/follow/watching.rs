@@ -156,6 +156,18 @@ impl Scene {
         Self { answers, state, seconds, changes, _kept: kept, _tasks: tasks }
     }
 
+    /// An agent whose watches have brought both parts, and what sends the next events of each.
+    async fn watching() -> (Self, Spec, [mpsc::UnboundedSender<Value>; 2]) {
+        let (tokens, of_tokens) = mpsc::unbounded_channel();
+        let (places, of_places) = mpsc::unbounded_channel();
+        let watches = HashMap::from([("tokens", of_tokens), ("places", of_places)]);
+        let scene = Self::new(Answers { watches, ..Answers::default() }).await;
+        let first = spec_with(&SigningKey::generate().unwrap());
+        tokens.send(event("ADDED", &tokens_of(&first))).unwrap();
+        places.send(event("ADDED", &places_of(&first))).unwrap();
+        (scene, first, [tokens, places])
+    }
+
     /// Returns what counts after the next change.
     async fn next(&mut self) -> Spec {
         self.changes.changed().await.unwrap();
@@ -165,13 +177,7 @@ impl Scene {
 
 #[tokio::test]
 async fn an_agent_watches_both_parts_and_asks_for_the_whole_where_it_may_not_watch() {
-    let (tokens, of_tokens) = mpsc::unbounded_channel();
-    let (places, of_places) = mpsc::unbounded_channel();
-    let watches = HashMap::from([("tokens", of_tokens), ("places", of_places)]);
-    let mut scene = Scene::new(Answers { watches, ..Answers::default() }).await;
-    let first = spec_with(&SigningKey::generate().unwrap());
-    tokens.send(event("ADDED", &tokens_of(&first))).unwrap();
-    places.send(event("ADDED", &places_of(&first))).unwrap();
+    let (mut scene, first, [tokens, places]) = Scene::watching().await;
     assert_eq!(scene.next().await, first, "with both parts");
 
     // A revocation is a matter of one part. What was heard long ago of the other one makes the whole old.
@@ -210,13 +216,7 @@ async fn an_agent_asks_an_older_central_server_for_the_whole() {
 
 #[tokio::test]
 async fn a_cluster_that_is_made_anew_has_nothing_of_the_one_before() {
-    let (tokens, of_tokens) = mpsc::unbounded_channel();
-    let (places, of_places) = mpsc::unbounded_channel();
-    let watches = HashMap::from([("tokens", of_tokens), ("places", of_places)]);
-    let mut scene = Scene::new(Answers { watches, ..Answers::default() }).await;
-    let first = spec_with(&SigningKey::generate().unwrap());
-    tokens.send(event("ADDED", &tokens_of(&first))).unwrap();
-    places.send(event("ADDED", &places_of(&first))).unwrap();
+    let (mut scene, first, [tokens, places]) = Scene::watching().await;
     assert_eq!(scene.next().await, first);
     let mut second = first.clone();
     "other".clone_into(&mut second.cluster.uid);
