@@ -118,7 +118,7 @@ impl PrincipalIndex {
         key.check(now_unix_seconds)?;
         for maker in &key.ancestors {
             if let Some(wanted) = &maker.impersonated
-                && !self.may_impersonate(&maker.name, &maker.uid, wanted, policy)
+                && !self.has_right_to_impersonate(&maker.name, wanted, policy)
             {
                 return Err(Refusal::ImpersonationEnded);
             }
@@ -126,18 +126,24 @@ impl PrincipalIndex {
         Ok(key)
     }
 
-    /// Returns whether the owner of an access key, by its name and uid, holds every right that an impersonation
-    /// takes, and whether the impersonated user is enabled.
+    /// Returns whether an access key, by its name and uid, gives access at a time, in seconds since 1970, and its owner
+    /// holds every right that an impersonation takes, and whether the impersonated user is enabled.
     pub fn may_impersonate(
         &self,
         key: &str,
         uid: &str,
         wanted: &Impersonation,
+        now_unix_seconds: i64,
         policy: &Policy,
     ) -> bool {
-        if !self.is_key(key, uid) {
-            return false;
-        }
+        self.is_key(key, uid)
+            && self.identify_by_name(key, now_unix_seconds, policy).is_ok()
+            && self.has_right_to_impersonate(key, wanted, policy)
+    }
+
+    /// Returns whether the owner of a key holds every right that an impersonation takes, and whether the impersonated
+    /// user is enabled. Whether the key gives access is not asked.
+    fn has_right_to_impersonate(&self, key: &str, wanted: &Impersonation, policy: &Policy) -> bool {
         let Some(bearer) = self.identity_of_key(key) else { return false };
         impersonated::may(&bearer, wanted, &self.impersonate(wanted, &bearer), policy)
     }

@@ -188,7 +188,7 @@ impl World {
     fn revoke_ended(&mut self) {
         self.revision += 1;
         for (id, (key, uid, wanted)) in &self.noted {
-            if !self.index.may_impersonate(key, uid, wanted, &self.policy) {
+            if !self.index.may_impersonate(key, uid, wanted, self.now, &self.policy) {
                 self.verifier.revoke(id, self.revision);
             }
         }

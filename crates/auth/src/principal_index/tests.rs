@@ -384,6 +384,37 @@ fn a_key_that_was_made_under_impersonation_ends_with_the_right_to_impersonate() 
     assert_eq!(refusal(&disabled, &["robot", "helpers"]), Some(Refusal::Unknown));
 }
 
+#[test]
+fn a_key_that_does_not_give_access_impersonates_nobody() {
+    let wanted = Impersonation { user: "robot".to_owned(), ..Impersonation::default() };
+    let may = |change: &dyn Fn(&mut PrincipalIndex), now| {
+        let mut principals = principals();
+        let policy = ada_may_impersonate(&["robot"]);
+        change(&mut principals);
+        principals.may_impersonate("k", "uid-k", &wanted, now, &policy)
+    };
+    let of = |facts: KeyFacts| {
+        move |principals: &mut PrincipalIndex| {
+            principals.set_key("k", Some(facts.clone()));
+        }
+    };
+    let short =
+        Lifetime { created_unix_seconds: NOW - 100, ttl_seconds: 200, after_last_activity: false };
+    assert!(may(&|_| (), NOW));
+    assert!(!may(&of(KeyFacts { disabled: true, ..key("k", ada()) }), NOW), "disabled");
+    assert!(may(&of(KeyFacts { lifetime: short, ..key("k", ada()) }), NOW));
+    assert!(!may(&of(KeyFacts { lifetime: short, ..key("k", ada()) }), NOW + 100), "expired");
+    assert!(
+        !may(&of(KeyFacts { maker: made_by("uid-gone"), ..key("k", ada()) }), NOW),
+        "lost maker"
+    );
+    let disabled = |principals: &mut PrincipalIndex| {
+        principals.set_user("ada", Some(UserFacts { disabled: true, ..user("u1") }));
+    };
+    assert!(!may(&disabled, NOW), "the owner is disabled");
+    assert!(!may(&|principals| principals.set_user("ada", None), NOW), "the owner is gone");
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Record(u8, Option<u8>),
