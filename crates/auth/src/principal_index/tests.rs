@@ -415,6 +415,43 @@ fn a_key_that_does_not_give_access_impersonates_nobody() {
     assert!(!may(&|principals| principals.set_user("ada", None), NOW), "the owner is gone");
 }
 
+#[test]
+fn it_is_known_since_when_an_impersonated_name_is_who_it_is() {
+    let wanted = |user: &str, groups: &[&str]| Impersonation {
+        user: user.to_owned(),
+        groups: groups.iter().map(|&group| group.to_owned()).collect(),
+        ..Impersonation::default()
+    };
+    let mut principals = PrincipalIndex::default();
+    principals.set_revision(10);
+    let with_subject = || UserFacts { subject: "oidc|7".to_owned(), ..user("u1") };
+    principals.set_user("ada", Some(with_subject()));
+    principals.set_team("red", Some(team(&["ada"])));
+    let at = |principals: &PrincipalIndex| {
+        ["ada", "oidc|7", "platform:team:red", "bob"]
+            .map(|name| principals.since_of(&wanted(name, &[])))
+    };
+    assert_eq!(at(&principals), [10; 4]);
+    principals.set_revision(20);
+    principals.set_user("ada", Some(with_subject()));
+    principals.set_team("red", Some(team(&["ada"])));
+    assert_eq!(at(&principals), [10; 4], "nothing has changed");
+    principals.set_team("red", Some(team(&[])));
+    assert_eq!(at(&principals), [20, 20, 10, 10], "the user has left the team");
+    principals.set_revision(30);
+    principals.set_team("red", Some(TeamFacts { groups: Vec::new(), ..team(&["ada"]) }));
+    assert_eq!(at(&principals), [30, 30, 30, 10]);
+    principals.set_revision(40);
+    principals.set_user("bob", Some(UserFacts { groups: Vec::new(), ..user("u2") }));
+    assert_eq!(at(&principals), [30, 30, 30, 40]);
+    principals.set_revision(50);
+    principals.set_user("ada", None);
+    assert_eq!(at(&principals), [50, 50, 30, 40]);
+    for fixed in [wanted("ada", &["x"]), wanted("system:serviceaccount:a:b", &[])] {
+        assert_eq!(principals.since_of(&fixed), 0, "{fixed:?}");
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Record(u8, Option<u8>),
