@@ -9,7 +9,7 @@
 mod name_changes;
 mod queries;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
@@ -593,9 +593,24 @@ impl PrincipalIndex {
         let makers = self.makers(key)?;
         let scopes = std::iter::once(name).chain(makers.into_iter().map(|(name, _)| name));
         identity.scopes.extend(scopes.filter_map(|name| self.scopes.get(name).cloned()));
-        identity.groups.splice(0..0, key.groups.iter().cloned());
+        identity.groups.splice(0..0, self.groups_of_key(key));
         identity.add_groups([PLATFORM_AUTHENTICATED_GROUP, AUTHENTICATED_GROUP].map(str::to_owned));
         Some(identity)
+    }
+
+    /// Returns the groups that a key adds to those of its owner. A key whose maker has a scope adds only groups that the
+    /// maker has now. The makers of the key must be known to be there.
+    fn groups_of_key(&self, key: &KeyFacts) -> Vec<String> {
+        let maker = key.maker_uid().filter(|_| !key.groups.is_empty());
+        let Some(maker) = maker else { return key.groups.clone() };
+        let name = self.key_of_uid.get(maker);
+        let maker = name.and_then(|name| self.identity(name, self.keys.get(name)?));
+        let Some(maker) = maker else { return Vec::new() };
+        if !maker.is_scoped() {
+            return key.groups.clone();
+        }
+        let held: HashSet<&String> = maker.groups.iter().collect();
+        key.groups.iter().filter(|group| held.contains(group)).cloned().collect()
     }
 
     /// Returns the identity of a user, without what a key adds; `None` when there is none of that

@@ -416,6 +416,46 @@ fn a_key_that_does_not_give_access_impersonates_nobody() {
 }
 
 #[test]
+fn a_key_adds_no_groups_that_its_scoped_maker_does_not_have_now() {
+    let groups = |groups: &[&str]| groups.iter().map(|&group| group.to_owned()).collect::<Vec<_>>();
+    let scoped = |of: &[&str]| KeyFacts {
+        groups: groups(of),
+        scope: Some(Arc::new(scope_of("p"))),
+        ..key("k", ada())
+    };
+    let mut principals = principals();
+    principals.set_user("ada", Some(user("u1")));
+    principals.set_key("k", Some(scoped(&["of-maker"])));
+    principals.set_team("red", Some(team(&["ada"])));
+    for (number, name, maker) in [(2, "child", "uid-k"), (3, "grandchild", "uid-child")] {
+        principals.set_record(digest(number), Some(record(name, "u1")));
+        let all = groups(&["ops", "of-maker", "deployers", "other"]);
+        let facts = KeyFacts { groups: all, maker: made_by(maker), ..key(name, ada()) };
+        principals.set_key(name, Some(facts));
+    }
+    let added = |principals: &PrincipalIndex| {
+        let held = |byte| {
+            let key = principals.identify(&digest(byte), NOW, &Policy::default()).unwrap();
+            let all = ["ops", "of-maker", "deployers", "other"].into_iter();
+            all.filter(|group| key.identity.is_in(group)).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(held(2), held(3));
+        held(2)
+    };
+    assert_eq!(added(&principals), "ops of-maker deployers");
+    let mut without = principals;
+    without.set_team("red", Some(team(&[])));
+    assert_eq!(added(&without), "ops of-maker", "the user has left the team");
+    without.set_user("ada", Some(UserFacts { groups: Vec::new(), ..user("u1") }));
+    assert_eq!(added(&without), "of-maker", "the user has lost the group");
+    without.set_key("k", Some(scoped(&[])));
+    assert_eq!(added(&without), "", "the maker has lost the group");
+    // A maker without a scope, which impersonated, gives what the impersonated identity could give.
+    without.set_key("k", Some(key("k", ada())));
+    assert_eq!(added(&without), "ops of-maker deployers other");
+}
+
+#[test]
 fn it_is_known_since_when_an_impersonated_name_is_who_it_is() {
     let wanted = |user: &str, groups: &[&str]| Impersonation {
         user: user.to_owned(),
