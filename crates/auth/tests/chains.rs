@@ -400,7 +400,8 @@ impl World {
     }
 
     /// Looks up whether a key is valid and allows a request, and the same of all that it owes to; from the plain data
-    /// alone. A key without a scope that impersonated need not be in the group itself.
+    /// alone. A maker must be in the group if it has a scope and the owner of the key. A key of another owner was created
+    /// by the right to create that owner's keys.
     fn holds(&self, uid: &str, ask: Ask, depth: usize) -> bool {
         let Some(key) = self.key(uid) else { return false };
         let spec = spec_of(key);
@@ -419,7 +420,9 @@ impl World {
         });
         let debts = self.debts.get(uid).into_iter().flatten();
         let is_held = |debt: &Debt| {
-            let takes_ops = ask.takes_ops && self.is_scoped(&debt.to, 0);
+            let is_of_owner =
+                self.key(&debt.to).is_some_and(|maker| spec_of(maker).user == spec.user);
+            let takes_ops = ask.takes_ops && is_of_owner && self.is_scoped(&debt.to, 0);
             self.holds(&debt.to, Ask { takes_ops, ..ask }, depth + 1) && self.may_act(debt)
         };
         depth < 20
