@@ -6,9 +6,10 @@
 //!
 //! What does not live here: decisions about access, and reading what is stored.
 
+mod name_changes;
 mod queries;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
@@ -16,6 +17,7 @@ use postern_kinds::principal::{AccessChange, KeyFacts, Maker, TeamFacts, UserFac
 use postern_kinds::{Impersonation, Owner, Principal, Principals};
 use serde::{Deserialize, Serialize};
 
+use self::name_changes::NameChanges;
 use crate::bearer::Refusal;
 use crate::digest::Digest;
 use crate::identity::{
@@ -86,6 +88,8 @@ pub struct PrincipalIndex {
     resolved: ByDigest<Result<Arc<ResolvedKey>, Refusal>>,
     /// Since which revision a key has the identity that it has.
     since: ByDigest<u64>,
+    /// Since which revision a name means the identity that it means.
+    name_changes: NameChanges,
     /// The revision of the changes that are applied.
     revision: u64,
     /// Whose keys are still resolved as they were before a change.
@@ -118,7 +122,7 @@ impl PrincipalIndex {
         key.check(now_unix_seconds)?;
         for maker in &key.ancestors {
             if let Some(wanted) = &maker.impersonated
-                && !self.may_impersonate(&maker.name, &maker.uid, wanted, policy)
+                && !self.has_right_to_impersonate(&maker.name, wanted, policy)
             {
                 return Err(Refusal::ImpersonationEnded);
             }
@@ -126,18 +130,24 @@ impl PrincipalIndex {
         Ok(key)
     }
 
-    /// Returns whether the owner of an access key, by its name and uid, holds every right that an impersonation
-    /// takes, and whether the impersonated user is enabled.
+    /// Returns whether an access key, by its name and uid, gives access at a time, in seconds since 1970, and its owner
+    /// holds every right that an impersonation takes, and whether the impersonated user is enabled.
     pub fn may_impersonate(
         &self,
         key: &str,
         uid: &str,
         wanted: &Impersonation,
+        now_unix_seconds: i64,
         policy: &Policy,
     ) -> bool {
-        if !self.is_key(key, uid) {
-            return false;
-        }
+        self.is_key(key, uid)
+            && self.identify_by_name(key, now_unix_seconds, policy).is_ok()
+            && self.has_right_to_impersonate(key, wanted, policy)
+    }
+
+    /// Returns whether the owner of a key holds every right that an impersonation takes, and whether the impersonated
+    /// user is enabled. Whether the key gives access is not asked.
+    fn has_right_to_impersonate(&self, key: &str, wanted: &Impersonation, policy: &Policy) -> bool {
         let Some(bearer) = self.identity_of_key(key) else { return false };
         impersonated::may(&bearer, wanted, &self.impersonate(wanted, &bearer), policy)
     }
@@ -421,10 +431,15 @@ impl PrincipalIndex {
     }
 
     fn change_user(&mut self, name: &str, user: Option<UserFacts>) {
-        let old_subject = self.users.remove(name).map(|old| old.subject).unwrap_or_default();
+        let old = self.users.remove(name);
+        let old_subject = old.as_ref().map(|old| old.subject.clone()).unwrap_or_default();
         // It may be another user's by now.
         if self.user_of_subject.get(&old_subject).is_some_and(|of| of == name) {
             self.user_of_subject.remove(&old_subject);
+        }
+        if old != user {
+            let subject = user.as_ref().map(|user| user.subject.clone()).unwrap_or_default();
+            self.note_names([name, &old_subject, &subject]);
         }
         if let Some(user) = user {
             if !user.subject.is_empty() {
@@ -436,21 +451,43 @@ impl PrincipalIndex {
     }
 
     fn change_team(&mut self, name: &str, team: Option<TeamFacts>) {
-        let before = self.teams.remove(name).map(|old| old.users).unwrap_or_default();
+        let old = self.teams.remove(name);
+        let of_all = |team: &Option<TeamFacts>| {
+            team.as_ref().map(|team| (team.uid.clone(), team.groups.clone()))
+        };
+        let is_same_for_all = of_all(&old) == of_all(&team);
+        let users_of = |team: Option<&TeamFacts>| -> BTreeSet<String> {
+            team.iter().flat_map(|team| team.users.iter().cloned()).collect()
+        };
+        let (before, after) = (users_of(old.as_ref()), users_of(team.as_ref()));
         for user in &before {
             remove_from(&mut self.teams_of, user, name);
         }
-        let after = team.as_ref().map(|team| team.users.clone()).unwrap_or_default();
         for user in &after {
             self.teams_of.entry(user.clone()).or_default().insert(name.to_owned());
         }
         if let Some(team) = team {
             self.teams.insert(name.to_owned(), team);
         }
+        if !is_same_for_all {
+            self.note_names([team_group(name).as_str()]);
+        }
         self.concerned.push_back(Concerned::KeysOf(Owner::Team(name.to_owned())));
-        let users: BTreeSet<String> = before.into_iter().chain(after).collect();
-        let users = users.into_iter().map(Owner::User);
-        self.concerned.extend(users.map(Concerned::KeysOf));
+        for user in &(&before | &after) {
+            if !is_same_for_all || before.contains(user) != after.contains(user) {
+                let subject = self.users.get(user).map(|user| user.subject.clone());
+                self.note_names([user.as_str(), subject.as_deref().unwrap_or_default()]);
+            }
+            self.concerned.push_back(Concerned::KeysOf(Owner::User(user.clone())));
+        }
+    }
+
+    /// Notes that names of users and teams mean other identities from now on.
+    fn note_names<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
+        let known = self.users.len() + self.teams.len();
+        for name in names {
+            self.name_changes.note(name, self.revision, known);
+        }
     }
 
     /// Sets a last use that is stored, in seconds since 1970. A later one that is known stays.
@@ -507,6 +544,7 @@ impl PrincipalIndex {
 
     /// Says which revision the changes are of that come next.
     pub fn set_revision(&mut self, revision: u64) {
+        self.name_changes.begin(revision);
         self.revision = revision;
     }
 
@@ -514,6 +552,13 @@ impl PrincipalIndex {
     /// far as is known here.
     pub fn since(&self, digest: &Digest) -> u64 {
         self.since.get(digest).copied().unwrap_or(self.revision)
+    }
+
+    /// Returns the revision since which an impersonation gives the identity that it gives now, as far as is known here.
+    /// With explicit groups, it is always the same.
+    pub fn since_of(&self, wanted: &Impersonation) -> u64 {
+        let is_stored = wanted.groups.is_empty() && impersonated::service_account(wanted).is_none();
+        if is_stored { self.name_changes.since(&wanted.user) } else { 0 }
     }
 
     fn resolve(&mut self, record: &DigestRecord) -> Result<Arc<ResolvedKey>, Refusal> {
@@ -548,9 +593,24 @@ impl PrincipalIndex {
         let makers = self.makers(key)?;
         let scopes = std::iter::once(name).chain(makers.into_iter().map(|(name, _)| name));
         identity.scopes.extend(scopes.filter_map(|name| self.scopes.get(name).cloned()));
-        identity.groups.splice(0..0, key.groups.iter().cloned());
+        identity.groups.splice(0..0, self.groups_of_key(key));
         identity.add_groups([PLATFORM_AUTHENTICATED_GROUP, AUTHENTICATED_GROUP].map(str::to_owned));
         Some(identity)
+    }
+
+    /// Returns the groups that a key adds to those of its owner. A key whose maker has a scope adds only groups that the
+    /// maker has now. The makers of the key must be known to be there.
+    fn groups_of_key(&self, key: &KeyFacts) -> Vec<String> {
+        let maker = key.maker_uid().filter(|_| !key.groups.is_empty());
+        let Some(maker) = maker else { return key.groups.clone() };
+        let name = self.key_of_uid.get(maker);
+        let maker = name.and_then(|name| self.identity(name, self.keys.get(name)?));
+        let Some(maker) = maker else { return Vec::new() };
+        if !maker.is_scoped() {
+            return key.groups.clone();
+        }
+        let held: HashSet<&String> = maker.groups.iter().collect();
+        key.groups.iter().filter(|group| held.contains(group)).cloned().collect()
     }
 
     /// Returns the identity of a user, without what a key adds; `None` when there is none of that

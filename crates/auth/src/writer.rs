@@ -46,6 +46,16 @@ pub struct Writer {
     pub scopes: Vec<Scope>,
 }
 
+/// How a key of type `Login` was when its owner deleted it, or when it expired: what was asked for with it goes on within
+/// this scope.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Logout {
+    /// Its scope.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Scope>,
+}
+
 impl Writer {
     /// Returns the writer of a request: `bearer` is the owner of its key.
     pub fn of(bearer: &Identity, key: &CallerKey) -> Self {
@@ -71,16 +81,16 @@ impl Writer {
 
     /// Returns the identity as which it wrote, with the groups, teams and scopes of now; `None` when that has ended.
     /// It ends with the key, with the owner of the key, and with the right to impersonate. Only a key of type `Login`
-    /// may expire or be deleted without that, since people log out: `has_logged_out` says that the key was deleted
-    /// while it was enabled.
+    /// may expire or be deleted without that, since people log out: `logout` says how the key was when its owner deleted
+    /// it while it was enabled.
     pub fn identity_now(
         &self,
         principals: &PrincipalIndex,
         policy: &Policy,
-        has_logged_out: bool,
+        logout: Option<&Logout>,
         now_unix_seconds: i64,
     ) -> Option<Identity> {
-        let mut bearer = self.bearer_now(principals, policy, has_logged_out, now_unix_seconds)?;
+        let mut bearer = self.bearer_now(principals, policy, logout, now_unix_seconds)?;
         let recorded = self.scopes.iter().map(|scope| Arc::new(ScopeRules::new(scope)));
         bearer.scopes.extend(recorded);
         let Some(wanted) = &self.impersonated else { return Some(bearer) };
@@ -93,7 +103,7 @@ impl Writer {
         &self,
         principals: &PrincipalIndex,
         policy: &Policy,
-        has_logged_out: bool,
+        logout: Option<&Logout>,
         now_unix_seconds: i64,
     ) -> Option<Identity> {
         let is_there = principals.is_key(&self.key, &self.key_uid);
@@ -102,12 +112,15 @@ impl Writer {
         {
             return (key.identity.uid == self.uid).then(|| (*key.identity).clone());
         }
-        let is_logged_out =
-            if is_there { principals.outlives_its_end(&self.key) } else { has_logged_out };
-        if !self.is_login || !is_logged_out {
-            return None;
-        }
-        principals.identity_of_principal(self.principal()?, &self.uid)
+        let expired = || {
+            let key = principals.key_that_outlives_its_end(&self.key)?;
+            Some(Logout { scope: key.scope.as_deref().cloned() })
+        };
+        let logout = if is_there { expired() } else { logout.cloned() };
+        let logout = logout.filter(|_| self.is_login)?;
+        let mut identity = principals.identity_of_principal(self.principal()?, &self.uid)?;
+        identity.scopes.extend(logout.scope.map(|scope| Arc::new(ScopeRules::new(&scope))));
+        Some(identity)
     }
 }
 
@@ -153,7 +166,8 @@ mod tests {
     }
 
     fn is_known(writer: &Writer, index: &PrincipalIndex, has_logged_out: bool, now: i64) -> bool {
-        writer.identity_now(index, &Policy::default(), has_logged_out, now).is_some()
+        let logout = has_logged_out.then(Logout::default);
+        writer.identity_now(index, &Policy::default(), logout.as_ref(), now).is_some()
     }
 
     #[test]
@@ -196,8 +210,24 @@ mod tests {
     fn the_scopes_of_a_key_that_is_gone_hold() {
         let writer = Writer { scopes: vec![Scope::default()], ..writer() };
         let index = index("u1", false, None);
-        let identity = writer.identity_now(&index, &Policy::default(), true, 0).unwrap();
+        let identity =
+            writer.identity_now(&index, &Policy::default(), Some(&Logout::default()), 0).unwrap();
         assert!(identity.is_scoped(), "and allows nothing");
+    }
+
+    #[test]
+    fn the_last_scope_of_a_key_holds_after_its_end() {
+        let scoped = || KeyFacts { scope: Some(Arc::new(Scope::default())), ..key() };
+        let gone = index("u1", false, None);
+        let expired = index("u1", false, Some(scoped()));
+        let logout = Logout { scope: Some(Scope::default()) };
+        for (index, logout, now) in [(&gone, Some(&logout), 0), (&expired, None, 100)] {
+            let identity = writer().identity_now(index, &Policy::default(), logout, now).unwrap();
+            assert!(identity.is_scoped(), "it was narrowed after the write, at {now}");
+        }
+        let wide = writer().identity_now(&gone, &Policy::default(), Some(&Logout::default()), 0);
+        assert!(!wide.unwrap().is_scoped());
+        assert_eq!(postern_meta::decode::decode_typed::<Logout>(b"{}").unwrap(), Logout::default());
     }
 
     #[test]
@@ -212,7 +242,7 @@ mod tests {
         assert!(!is_known(&writer, &masters, false, 0), "ada may not impersonate");
         let groups = vec!["system:masters".to_owned()];
         masters.set_key("k", Some(KeyFacts { groups, ..key() }));
-        let identity = writer.identity_now(&masters, &Policy::default(), false, 0).unwrap();
+        let identity = writer.identity_now(&masters, &Policy::default(), None, 0).unwrap();
         assert_eq!((identity.name.as_str(), &identity.user), ("robot", &None));
         assert!(identity.groups.contains(&"helpers".to_owned()));
         assert!(!identity.is_in("system:masters"), "the rights of the bearer are not its own");

@@ -21,6 +21,7 @@ use postern_auth::attributes::Attributes;
 use postern_auth::digest::Digest;
 use postern_auth::endpoint_token::{
     Bearer, Claims, GENERAL_AUDIENCE, Issuance, JwkSet, SigningKey, Verifier, impersonation_id,
+    keys_of,
 };
 use postern_auth::identity::Identity;
 use postern_auth::impersonated;
@@ -50,6 +51,12 @@ const USERS: [&str; 3] = ["ada", "bob", "eve"];
 const NAMES: [&str; 8] = ["k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7"];
 const START: i64 = 1_000_000;
 
+/// Users and groups whom some may impersonate.
+const NAMED: [&str; 5] = ["bob", "eve", "robot", "helpers", OPS];
+
+/// The group that alone may read space instances.
+const OPS: &str = "ops";
+
 /// What a key owes to a key that gave it away while it was limited: it was created by it, or got its value from it.
 #[derive(Clone, Debug)]
 struct Debt {
@@ -59,13 +66,43 @@ struct Debt {
     impersonated: Option<Impersonation>,
 }
 
+/// A user as plain data.
+#[derive(Clone, Debug)]
+struct User {
+    uid: String,
+    is_disabled: bool,
+    /// Is the user in the group [`OPS`]?
+    is_ops: bool,
+}
+
+/// A request, as plain data: for a shared secret, or for a space instance, which takes the group [`OPS`].
+#[derive(Clone, Copy, Debug)]
+struct Ask {
+    verb: &'static str,
+    namespace: &'static str,
+    takes_ops: bool,
+}
+
+impl Ask {
+    fn random(rng: &mut Rng, verbs: &[&'static str]) -> Self {
+        let verb = verbs[rng.below(verbs.len())];
+        Self { verb, namespace: ["a", "b"][rng.below(2)], takes_ops: rng.percent(25) }
+    }
+
+    fn attributes(&self) -> Attributes<'static> {
+        let Self { verb, namespace, takes_ops } = *self;
+        let (group, subresource, name) = (MANAGEMENT_V1.group, "", "s");
+        let resource = if takes_ops { "spaceinstances" } else { "sharedsecrets" };
+        Attributes::Resource { verb, group, resource, subresource, namespace, name }
+    }
+}
+
 /// Everything that is stored, as plain data, and what is made of it.
 struct World {
     now: i64,
     revision: u64,
     next_uid: usize,
-    /// Uid, and whether the user is disabled.
-    users: BTreeMap<&'static str, (String, bool)>,
+    users: BTreeMap<&'static str, User>,
     /// Who may impersonate which users and groups.
     may: BTreeSet<(&'static str, &'static str)>,
     keys: BTreeMap<String, Object>,
@@ -127,10 +164,10 @@ impl World {
             noted: BTreeMap::new(),
         };
         for user in USERS {
-            let uid = world.uid();
-            world.users.insert(user, (uid, false));
+            let (uid, is_ops) = (world.uid(), rng.percent(50));
+            world.users.insert(user, User { uid, is_disabled: false, is_ops });
         }
-        for name in ["bob", "eve", "robot", "helpers"] {
+        for name in NAMED {
             if rng.percent(70) {
                 world.may.insert(("ada", name));
             }
@@ -155,10 +192,8 @@ impl World {
     /// Makes the index and the policy from what is stored, as after a restart.
     fn read_anew(&mut self) {
         self.index = PrincipalIndex::default();
-        for (user, (uid, disabled)) in &self.users {
-            let (uid, disabled) = (uid.clone(), *disabled);
-            let (subject, groups) = (String::new(), Vec::new());
-            self.index.set_user(user, Some(UserFacts { uid, subject, groups, disabled }));
+        for user in USERS {
+            self.index_user(user);
         }
         for name in self.keys.keys().cloned().collect::<Vec<_>>() {
             self.index_key(&name);
@@ -166,10 +201,21 @@ impl World {
         self.set_policy();
     }
 
+    fn index_user(&mut self, user: &str) {
+        let User { uid, is_disabled, is_ops } = self.users[user].clone();
+        let groups = if is_ops { vec![OPS.to_owned()] } else { Vec::new() };
+        let (subject, disabled) = (String::new(), is_disabled);
+        self.index.set_user(user, Some(UserFacts { uid, subject, groups, disabled }));
+    }
+
     fn set_policy(&mut self) {
         let mut policy = Policy::default();
-        let all = vec![rule(&["*"], MANAGEMENT_V1.group, &["*"], &[])];
+        let all = ["ownedaccesskeys", "sharedsecrets"];
+        let all = vec![rule(&["*"], MANAGEMENT_V1.group, &all, &[])];
         policy.apply(None, "all", PolicyChange::Role(Some(all)));
+        let of_ops = vec![rule(&["*"], MANAGEMENT_V1.group, &["spaceinstances"], &[])];
+        policy.apply(None, OPS, PolicyChange::Role(Some(of_ops)));
+        policy.apply(None, OPS, bound(BoundSubject::Group(OPS.to_owned()), OPS));
         let users = BoundSubject::Group("platform:authenticated".to_owned());
         policy.apply(None, "all", bound(users, "all"));
         for user in USERS {
@@ -188,10 +234,19 @@ impl World {
     fn revoke_ended(&mut self) {
         self.revision += 1;
         for (id, (key, uid, wanted)) in &self.noted {
-            if !self.index.may_impersonate(key, uid, wanted, &self.policy) {
+            if !self.index.may_impersonate(key, uid, wanted, self.now, &self.policy) {
                 self.verifier.revoke(id, self.revision);
             }
         }
+    }
+
+    /// Revokes the tokens of a key, or all tokens of the keys of its owner, as the server does for owners of many keys.
+    fn revoke_key(&mut self, key: &Object, is_folded: bool) {
+        self.revision += 1;
+        let owner = key.metadata.owner_references.iter().find(|one| one.kind == "User");
+        let of_owner = owner.filter(|_| is_folded).map(|owner| keys_of(&owner.uid));
+        let revoked = of_owner.unwrap_or_else(|| key.metadata.uid.clone());
+        self.verifier.revoke(&revoked, self.revision);
     }
 
     fn index_key(&mut self, name: &str) {
@@ -260,12 +315,14 @@ impl World {
         if let Some(key) = &resolved {
             let is_limited =
                 key.identity.is_scoped() || wanted.is_some() || !key.ancestors.is_empty();
-            if is_limited && (old.is_none() || is_new_value) {
+            let groups_of = |key: &Object| spec_of(key).groups;
+            let had = old.as_ref().map(groups_of).unwrap_or_default();
+            let gains = groups_of(&new).iter().any(|group| !had.contains(group));
+            if is_limited && (old.is_none() || is_new_value || gains) {
                 debts.push(Debt { to: key.uid.clone(), impersonated: wanted.cloned() });
             }
         }
-        self.revision += 1;
-        self.verifier.revoke(&uid, self.revision);
+        self.revoke_key(old.as_ref().unwrap_or(&new), self.revision.is_multiple_of(3));
         self.keys.insert(name.to_owned(), new);
         self.index_key(name);
         true
@@ -313,62 +370,68 @@ impl World {
             }
             _ => !identity.is_scoped(),
         };
-        self.allows(identity, verb, "ownedaccesskeys", "", name)
+        let attributes = Attributes::Resource {
+            verb,
+            group: MANAGEMENT_V1.group,
+            resource: "ownedaccesskeys",
+            subresource: "",
+            namespace: "",
+            name,
+        };
+        self.allows(identity, &attributes)
             && rights.clone().all(|right| self.policy.satisfies(identity, right))
             && carried
             && prepared.verdict.is_ok_and(|errors| errors.is_empty())
     }
 
-    fn allows(
-        &self,
-        identity: &Identity,
-        verb: &str,
-        resource: &str,
-        namespace: &str,
-        name: &str,
-    ) -> bool {
-        let group = MANAGEMENT_V1.group;
-        let attributes =
-            Attributes::Resource { verb, group, resource, subresource: "", namespace, name };
-        self.policy.decide(identity, &attributes) == Decision::Allow
+    fn allows(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
+        self.policy.decide(identity, attributes) == Decision::Allow
     }
 
-    /// Looks up whether a key is valid and its scope allows a request, and the same of all that it owes to; from the plain
-    /// data alone.
-    fn holds(&self, uid: &str, verb: &str, namespace: &str, depth: usize) -> bool {
-        let Some(key) = self.keys.values().find(|key| key.metadata.uid == uid) else {
-            return false;
-        };
+    fn key(&self, uid: &str) -> Option<&Object> {
+        self.keys.values().find(|key| key.metadata.uid == uid)
+    }
+
+    /// Looks up whether a key or one that it owes to has a scope, in the plain data.
+    fn is_scoped(&self, uid: &str, depth: usize) -> bool {
+        let has_scope = self.key(uid).is_some_and(|key| spec_of(key).scope.is_some());
+        let mut debts = self.debts.get(uid).into_iter().flatten();
+        has_scope || (depth < 20 && debts.any(|debt| self.is_scoped(&debt.to, depth + 1)))
+    }
+
+    /// Looks up whether a key is valid and allows a request, and the same of all that it owes to; from the plain data
+    /// alone. A maker must be in the group if it has a scope and the owner of the key. A key of another owner was created
+    /// by the right to create that owner's keys.
+    fn holds(&self, uid: &str, ask: Ask, depth: usize) -> bool {
+        let Some(key) = self.key(uid) else { return false };
         let spec = spec_of(key);
         let created = key.metadata.creation_timestamp.unwrap().unix_seconds();
         let is_over = spec.ttl > 0 && created + spec.ttl <= self.now;
         let owner = self.users.get(spec.user.as_str());
-        let is_owned = owner.is_some_and(|(uid, disabled)| {
-            !disabled && key.metadata.owner_references.iter().any(|one| one.uid == *uid)
+        let is_owned = owner.is_some_and(|User { uid, is_disabled, .. }| {
+            !is_disabled && key.metadata.owner_references.iter().any(|one| one.uid == *uid)
         });
+        let is_ops =
+            owner.is_some_and(|owner| owner.is_ops) || spec.groups.iter().any(|group| group == OPS);
         let in_scope = spec.scope.as_ref().is_none_or(|scope| {
-            let group = MANAGEMENT_V1.group;
-            let attributes = Attributes::Resource {
-                verb,
-                group,
-                resource: "sharedsecrets",
-                subresource: "",
-                namespace,
-                name: "s",
-            };
-            let request = postern_auth::attributes::Request::management(attributes);
+            let request = postern_auth::attributes::Request::management(ask.attributes());
             let rules = ScopeRules::new(scope);
             rules.allows(&request, &Holder::default(), self.policy.projects())
         });
         let debts = self.debts.get(uid).into_iter().flatten();
+        let is_held = |debt: &Debt| {
+            let is_of_owner =
+                self.key(&debt.to).is_some_and(|maker| spec_of(maker).user == spec.user);
+            let takes_ops = ask.takes_ops && is_of_owner && self.is_scoped(&debt.to, 0);
+            self.holds(&debt.to, Ask { takes_ops, ..ask }, depth + 1) && self.may_act(debt)
+        };
         depth < 20
             && !spec.disabled
             && !is_over
             && is_owned
             && in_scope
-            && debts
-                .clone()
-                .all(|debt| self.holds(&debt.to, verb, namespace, depth + 1) && self.may_act(debt))
+            && (is_ops || !ask.takes_ops)
+            && debts.clone().all(is_held)
     }
 
     fn told(&self) -> String {
@@ -383,13 +446,13 @@ impl World {
     /// Looks up whether the owner of a key may impersonate as it did, in the table.
     fn may_act(&self, debt: &Debt) -> bool {
         let Some(wanted) = &debt.impersonated else { return true };
-        let key = self.keys.values().find(|key| key.metadata.uid == debt.to);
-        let Some(key) = key else { return false };
+        let Some(key) = self.key(&debt.to) else { return false };
         let owner = spec_of(key).user;
         let may = |name: &String| self.may.iter().any(|(who, whom)| *who == owner && whom == name);
-        let is_disabled = wanted.groups.is_empty()
-            && self.users.get(wanted.user.as_str()).is_some_and(|(_, disabled)| *disabled);
-        may(&wanted.user) && wanted.groups.iter().all(may) && !is_disabled
+        let stored = self.users.get(wanted.user.as_str()).filter(|_| wanted.groups.is_empty());
+        let is_refused =
+            stored.is_some_and(|user| user.is_disabled || (user.is_ops && !may(&OPS.to_owned())));
+        may(&wanted.user) && wanted.groups.iter().all(may) && !is_refused
     }
 }
 
@@ -445,27 +508,34 @@ fn step(rng: &mut Rng, world: &mut World) {
             if rng.percent(20) {
                 spec["ttl"] = json!(50 + rng.below(200));
             }
+            if rng.percent(15) {
+                spec["groups"] = json!([OPS]);
+            }
             world.write(free, &spec, Some(&name), wanted.as_ref(), false);
         }
         9 => change(rng, world, &name, |spec, rng| spec["scope"] = scope(rng)),
         10 => change(rng, world, &name, |spec, _| spec["disabled"] = json!(true)),
         11 => change(rng, world, &name, |spec, _| spec["disabled"] = json!(false)),
         // A caller gives another key a new value, or another scope.
+        // Or other groups.
         12..15 => {
             let by = name_of_one(rng, world);
             let wanted = wanted(rng);
             let Some(key) = world.keys.get(&name) else { return };
             let mut spec = serde_json::to_value(spec_of(key)).unwrap();
-            if rng.percent(50) {
+            let is_new_value = rng.percent(60);
+            if rng.percent(if is_new_value { 50 } else { 10 }) {
                 spec["scope"] = scope(rng);
             }
-            world.write(&name, &spec, Some(&by), wanted.as_ref(), true);
+            if rng.percent(if is_new_value { 10 } else { 80 }) {
+                spec["groups"] = if rng.percent(70) { json!([OPS]) } else { json!([]) };
+            }
+            world.write(&name, &spec, Some(&by), wanted.as_ref(), is_new_value);
         }
         15 => delete(rng, world, &name),
         16 => world.now += 60,
         17 => {
-            let pair =
-                (["ada", "bob"][rng.below(2)], ["bob", "eve", "robot", "helpers"][rng.below(4)]);
+            let pair = (["ada", "bob"][rng.below(2)], NAMED[rng.below(NAMED.len())]);
             if !world.may.remove(&pair) {
                 world.may.insert(pair);
             }
@@ -474,13 +544,16 @@ fn step(rng: &mut Rng, world: &mut World) {
         18 => {
             let user = USERS[rng.below(USERS.len())];
             let uid = world.uid();
-            let (old, is_disabled) = world.users.get_mut(user).unwrap();
-            *is_disabled = !*is_disabled;
-            world.verifier.revoke(old, world.revision + 1);
-            if rng.percent(20) {
-                *old = uid;
+            let of_user = world.users.get_mut(user).unwrap();
+            world.verifier.revoke(&of_user.uid, world.revision + 1);
+            match rng.below(5) {
+                0 | 1 => of_user.is_ops = !of_user.is_ops,
+                2 => of_user.uid = uid,
+                _ => of_user.is_disabled = !of_user.is_disabled,
             }
-            world.read_anew();
+            world.revision += 1;
+            // The index hears of the change, or is made anew.
+            if rng.percent(50) { world.index_user(user) } else { world.read_anew() }
         }
         _ => world.read_anew(),
     }
@@ -503,8 +576,7 @@ fn change(
 /// A deletion: the collector deletes what ends with the key, or takes off its references, or comes later.
 fn delete(rng: &mut Rng, world: &mut World, name: &str) {
     let Some(key) = world.keys.remove(name) else { return };
-    world.revision += 1;
-    world.verifier.revoke(&key.metadata.uid, world.revision);
+    world.revoke_key(&key, rng.percent(30));
     world.index_key(name);
     let how = rng.below(3);
     for other in world.keys.keys().cloned().collect::<Vec<_>>() {
@@ -548,7 +620,8 @@ fn what_a_key_or_a_token_allows_each_in_its_chain_allows() {
     let variable = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let sequences = variable("POSTERN_CHAIN_SEQUENCES").unwrap_or(2_000);
     let mut rng = Rng::new(variable("POSTERN_NAIVE_SEED").unwrap_or(1));
-    let (mut asked, mut allowed, mut owing) = (0_u64, 0_u64, 0_u64);
+    let (mut asked, mut allowed, mut owing, mut by_group, mut by_token) =
+        (0_u64, 0_u64, 0_u64, 0_u64, 0_u64);
     for number in 0..sequences {
         let mut world = World::new(&mut rng);
         let has_tokens = number % 16 == 0;
@@ -559,35 +632,39 @@ fn what_a_key_or_a_token_allows_each_in_its_chain_allows() {
             }
         }
         for name in world.keys.keys() {
-            let (verb, namespace) = (rng.text(&["get", "update", "list"]), rng.text(&["a", "b"]));
+            let ask = Ask::random(&mut rng, &["get", "update", "list"]);
             asked += 1;
             let Some(key) = world.identify(name) else { continue };
-            if !world.allows(&key.identity, &verb, "sharedsecrets", &namespace, "s") {
+            if !world.allows(&key.identity, &ask.attributes()) {
                 continue;
             }
             allowed += 1;
+            by_group += u64::from(ask.takes_ops);
             owing += u64::from(!world.debts[&key.uid].is_empty());
-            let told = || format!("sequence {number}: {name} {verb} {namespace}\n{}", world.told());
-            assert!(world.holds(&key.uid, &verb, &namespace, 0), "{}", told());
+            let told = || format!("sequence {number}: {name} {ask:?}\n{}", world.told());
+            assert!(world.holds(&key.uid, ask, 0), "{}", told());
         }
         for token in &world.tokens {
-            let (verb, namespace) = (rng.text(&["get", "update"]), rng.text(&["a", "b"]));
+            let ask = Ask::random(&mut rng, &["get", "update"]);
             // The clocks of agents may be behind by a minute.
             let Ok(verified) = world.verifier.verify(&token.text, world.now + 60) else { continue };
-            if world.allows(&verified.identity, &verb, "sharedsecrets", &namespace, "s") {
+            if world.allows(&verified.identity, &ask.attributes()) {
                 let told = || {
                     let claims = &verified.claims;
-                    format!("sequence {number}: {verb} {namespace}\n{claims:?}\n{}", world.told())
+                    format!("sequence {number}: {ask:?}\n{claims:?}\n{}", world.told())
                 };
-                assert!(world.holds(&token.key, &verb, &namespace, 0), "{}", told());
+                let takes_ops = ask.takes_ops && token.impersonated.is_none();
+                assert!(world.holds(&token.key, Ask { takes_ops, ..ask }, 0), "{}", told());
                 let to = token.key.clone();
                 let debt = Debt { to, impersonated: token.impersonated.clone() };
                 assert!(world.may_act(&debt), "{}", told());
+                by_token += 1;
             }
         }
     }
     eprintln!(
-        "{sequences} sequences: {allowed} of {asked} allowed, {owing} of them by keys with makers"
+        "{sequences} sequences: {allowed} of {asked} allowed, {owing} of them by keys with makers, {by_group} by the \
+         group; {by_token} more by tokens"
     );
     assert!(allowed * 10 >= asked * 3, "only {allowed} of {asked} are allowed");
     assert!(owing * 20 >= allowed, "only {owing} of {allowed} have makers");

@@ -231,12 +231,20 @@ impl Session {
         flag.namespace.as_deref().unwrap_or(self.namespace()).to_owned()
     }
 
-    /// Asks the server for the names of namespaces that its operator chose, if a command needs them: that of a
-    /// project, or the default one because the context has none.
-    pub(crate) async fn learn_names(&mut self, is_for_project: bool) -> Result<(), CliError> {
-        if self.namespace.is_some() && !is_for_project {
+    /// Asks the server for the namespace of requests that name none, where a command needs one (`flag`) and neither `-n`
+    /// nor the context gives it.
+    pub(crate) async fn learn_namespace(
+        &mut self,
+        flag: Option<&NamespaceFlag>,
+    ) -> Result<(), CliError> {
+        if self.namespace.is_some() || flag.is_none_or(|flag| flag.namespace.is_some()) {
             return Ok(());
         }
+        self.learn_names().await
+    }
+
+    /// Asks the server for the names of namespaces that its operator chose, for a command that names a project.
+    pub(crate) async fn learn_names(&mut self) -> Result<(), CliError> {
         let asked = self.ask_self().await;
         asked.map(drop).map_err(|error| self.explain(&error))
     }

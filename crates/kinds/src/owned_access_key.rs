@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::context::CallerKey;
+use crate::identities::added;
 use crate::key_life::{self, WrittenKey};
 use crate::names::{MAX_IDENTITIES, is_reserved_identity};
 use crate::prelude::*;
@@ -445,6 +446,15 @@ fn takes_all(new: &Draft<Fields>, old: &Draft<Fields>, ctx: &Context<'_>) -> boo
     ctx.has_new_credential || is_enabled_by(new, old) || is_more(&new.fields.spec, &old.fields.spec)
 }
 
+/// Returns whether a key gives more after a change than before, or the writer gets everything that it carries. A
+/// group that is added gives more. The type `Login` does as well: such a key is not held to its end.
+fn widens(new: &Draft<Fields>, old: &Draft<Fields>, ctx: &Context<'_>) -> bool {
+    let (spec, before) = (&new.fields.spec, &old.fields.spec);
+    let has_more_groups = added(&spec.groups, Some(&before.groups)).next().is_some();
+    let becomes_login = spec.r#type == LOGIN && before.r#type != LOGIN;
+    has_more_groups || becomes_login || takes_all(new, old, ctx)
+}
+
 /// Returns whether a key may live longer than it did, or may do more. A scope that is another one counts as more.
 fn is_more(new: &Spec, old: &Spec) -> bool {
     let lives_longer = old.ttl != 0 && (new.ttl == 0 || new.ttl > old.ttl);
@@ -515,7 +525,7 @@ fn check_life(
         let change = scoped_maker::KeyChange {
             maker: old.fields.status.maker.as_ref(),
             is_made: ctx.principals.is_made_by(&new.metadata.uid, &caller_key.uid),
-            takes_all: takes_all(new, old, ctx),
+            widens: widens(new, old, ctx),
         };
         scoped_maker::check_change(caller_key, change).map_err(refused)?;
     }

@@ -45,8 +45,8 @@ pub(crate) struct KeyChange<'a> {
     pub(crate) maker: Option<&'a Maker>,
     /// Did the caller's key create it, or a key that did?
     pub(crate) is_made: bool,
-    /// Does the writer get everything that the key carries?
-    pub(crate) takes_all: bool,
+    /// Does the key give more after it, or does the writer get everything that the key carries?
+    pub(crate) widens: bool,
 }
 
 /// Checks a change of a key that exists. A deletion is none: nobody gets anything by it.
@@ -54,12 +54,12 @@ pub(crate) struct KeyChange<'a> {
 /// # Errors
 /// What is wrong, for the message of a 403. A limited key would otherwise take over a key that outlives it.
 pub(crate) fn check_change(caller: &CallerKey, change: KeyChange<'_>) -> Result<(), String> {
-    let KeyChange { maker: of, is_made, takes_all } = change;
+    let KeyChange { maker: of, is_made, widens } = change;
     // What impersonation gives ends with the right to this very impersonation.
-    if caller.impersonated.is_some() && takes_all && of != maker(caller).as_ref() {
+    if caller.impersonated.is_some() && widens && of != maker(caller).as_ref() {
         return Err("while it impersonates, a request gives no other key a new value, a longer life, a \
-                    wider scope, and enables none: create a key instead, which ends with the key of the \
-                    request"
+                    wider scope, more groups or the type Login, and enables none: create a key instead, \
+                    which ends with the key of the request"
             .to_owned());
     }
     if is_made {
@@ -161,7 +161,7 @@ mod tests {
         let made = CallerKey { has_maker: true, ..free.clone() };
         let same = maker(&acting());
         let another = maker(&scoped);
-        for (caller, maker, is_made, takes_all, allowed) in [
+        for (caller, maker, is_made, widens, allowed) in [
             (&scoped, &another, true, true, true),
             (&scoped, &None, false, false, false),
             (&made, &another, true, true, true),
@@ -173,7 +173,7 @@ mod tests {
             (&acting(), &None, false, false, true),
             (&free, &None, false, true, true),
         ] {
-            let change = KeyChange { maker: maker.as_ref(), is_made, takes_all };
+            let change = KeyChange { maker: maker.as_ref(), is_made, widens };
             let checked = check_change(caller, change);
             assert_eq!(checked.is_ok(), allowed, "{caller:?}, {change:?}: {checked:?}");
         }

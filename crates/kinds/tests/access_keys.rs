@@ -5,8 +5,8 @@
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::principal::Lifetime;
 use postern_kinds::{
-    AnyKind as _, Caller, CallerKey, Context, MAX_IDENTITIES, NoPrincipals, Prepared, Principal,
-    Principals, RequiredRight, Right,
+    AnyKind as _, Caller, CallerKey, Context, Impersonation, MAX_IDENTITIES, NoPrincipals, Owner,
+    Prepared, Principal, Principals, RequiredRight, Right,
 };
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
@@ -95,6 +95,52 @@ fn what_a_key_carries_takes_its_rights_when_it_is_made_gets_a_value_or_is_enable
         let old = old.map(|spec| key(spec, &mine));
         let prepared = prepare(&mut key(new, &mine), old.as_ref(), context);
         assert_eq!(prepared.required_rights, required, "{old:?} to {new}");
+    }
+}
+
+/// What an impersonation gives ends with the right to it. So a key that is not recorded as its own gets nothing by it.
+#[test]
+fn under_impersonation_no_other_key_gets_more() {
+    let impersonated =
+        |user: &str| Impersonation { user: user.to_owned(), ..Impersonation::default() };
+    let acting = CallerKey {
+        name: "mine".to_owned(),
+        uid: "uid-mine".to_owned(),
+        owner: Some(Owner::User("eve".to_owned())),
+        impersonated: Some(impersonated("ada")),
+        ..CallerKey::default()
+    };
+    let made_as = |user: &str| json!({ "maker": { "name": "mine", "uid": "uid-mine", "impersonated": impersonated(user) } });
+    let before = json!({ "user": "ada", "groups": ["a"] });
+    let caller = caller("uid-ada");
+    let context = Context {
+        caller_key: Some(&acting),
+        ..Context::of(&caller, Timestamp::from_unix_seconds(NOW), &NoPrincipals)
+    };
+    for (change, widens) in [
+        (json!({ "groups": ["a", "b"] }), true),
+        (json!({ "groups": ["b"] }), true),
+        (json!({ "groups": [] }), false),
+        (json!({ "groups": ["a", "a"] }), false),
+        (json!({ "type": "Login" }), true),
+        (json!({ "type": "Other" }), false),
+        (json!({ "displayName": "x" }), false),
+    ] {
+        let mut spec = before.clone();
+        spec.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        for (status, is_its_own) in
+            [(json!({}), false), (made_as("bob"), false), (made_as("ada"), true)]
+        {
+            let old = key(&before, &status);
+            let prepared = prepare(&mut key(&spec, &status), Some(&old), context);
+            let is_allowed = is_its_own || !widens;
+            assert_eq!(
+                prepared.verdict.is_ok(),
+                is_allowed,
+                "{change} {status}: {:?}",
+                prepared.verdict
+            );
+        }
     }
 }
 

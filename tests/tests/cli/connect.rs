@@ -264,12 +264,12 @@ async fn make_space(scene: &Scene) {
 }
 
 #[tokio::test]
-async fn who_may_not_read_a_cluster_is_led_through_the_gateway() {
+async fn a_member_who_may_not_use_a_cluster_is_led_through_the_gateway() {
     let scene = Scene::new(true).await;
     make_space(&scene).await;
     let space = ["connect", "space", "s", "--project", "p"];
     let output = scene.ada.run(&space).await;
-    assert!(output.code == 0 && output.err.contains("may not read"), "{}", output.all_output());
+    assert!(output.code == 0 && output.err.contains("the gateway"), "{}", output.all_output());
     let got = scene.kubectl(&scene.ada.kubeconfig(), &["get", "sharedsecrets"]).await;
     assert!(got.ok && got.err.contains("in platform namespace"), "{got:?}");
     let eve = logged_in(&scene.admin, &scene.central, "eve").await;

@@ -178,7 +178,7 @@ async fn a_right_that_is_taken_away_stops_what_flows_and_the_condition_says_so()
         merge(&login, &at("s"), change).await.expect(200);
     }
     until(&admin, "s", "three", "Synced", "Synced").await;
-    admin.delete(&path("ownedaccesskeys", "login")).send().await.expect(200);
+    login.delete(&path("ownedaccesskeys", "login")).send().await.expect(200);
     set_shared(&admin, "four").await;
     until(&admin, "s", "four", "Synced", "Synced").await;
     let reads = json!([rule(&["sharedsecrets"], &["get"])]);

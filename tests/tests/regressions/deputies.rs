@@ -1,5 +1,7 @@
 //! The server does nothing for a client that the client may not do: not by its collector, and not by its sync.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postern_tests::http::Client;
@@ -10,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::scene::{
     Findings, acting, comes_true, core_rule, core_secret, core_secrets, dead_owner, in_namespace,
-    is_refused_soon, key_path, may_impersonate, namespace, remove, wait_for_collector,
+    is_refused_soon, key_path, may_impersonate, namespace, remove, until_gone, wait_for_collector,
 };
 
 #[tokio::test]
@@ -229,7 +231,7 @@ async fn check_ended(found: &mut Findings, admin: &Client, copy: &str, what: &st
 async fn a_copy_ends_with_the_key_that_asked_for_it() {
     let server = Server::start().await;
     let admin = server.client();
-    project(&admin).await;
+    let ada = project(&admin).await;
     let mut found = Findings::new();
     let ends = [
         "deleted",
@@ -238,6 +240,10 @@ async fn a_copy_ends_with_the_key_that_asked_for_it() {
         "disabled and deleted",
         "scoped away",
         "login disabled and deleted",
+        "login deleted by an administrator",
+        "login scoped away and deleted by its owner",
+        "login scoped away and expired",
+        "login disabled and expired",
     ];
     for (number, end) in ends.into_iter().enumerate() {
         let (name, copy) = (format!("key-{number}"), format!("copy-{number}"));
@@ -248,23 +254,25 @@ async fn a_copy_ends_with_the_key_that_asked_for_it() {
         let first = value_at(&admin, &project_secret("reference")).await;
         wait::until("the copy", async || (value_at(&admin, &at).await == first).then_some(()))
             .await;
-        match end {
-            "deleted" => remove(&admin, &key_path(&name)).await,
-            "expired" => {
-                // It has not expired yet when that is set.
-                set(&admin, &key_path(&name), json!({ "ttl": 3 })).await;
-                assert!(is_refused_soon(&key).await);
-            }
-            "scoped away" => {
-                let scope = json!({ "rules": [{ "resources": [{ "group": "", "resources": ["secrets"] }] }] });
-                set(&admin, &key_path(&name), json!({ "scope": scope })).await;
-            }
-            _ => {
-                set(&admin, &key_path(&name), json!({ "disabled": true })).await;
-                if end.ends_with("deleted") {
-                    remove(&admin, &key_path(&name)).await;
-                }
-            }
+        if end.contains("scoped away") {
+            let scope =
+                json!({ "rules": [{ "resources": [{ "group": "", "resources": ["secrets"] }] }] });
+            set(&admin, &key_path(&name), json!({ "scope": scope })).await;
+        }
+        if end.contains("disabled") {
+            set(&admin, &key_path(&name), json!({ "disabled": true })).await;
+        }
+        if end.ends_with("expired") {
+            // It has not expired yet when that is set.
+            set(&admin, &key_path(&name), json!({ "ttl": 4 })).await;
+            assert!(is_refused_soon(&key).await);
+            tokio::time::sleep(Duration::from_secs(4)).await;
+        }
+        if end.ends_with("by its owner") {
+            ada.delete(&key_path(&name)).send().await.expect(200);
+            until_gone(&admin, &key_path(&name)).await;
+        } else if end.contains("deleted") {
+            remove(&admin, &key_path(&name)).await;
         }
         check_ended(&mut found, &admin, &copy, &format!("the key is {end}")).await;
     }
@@ -278,7 +286,8 @@ async fn a_copy_of_a_person_outlives_their_logout() {
     project(&admin).await;
     let key = with_key(&admin, "login", json!({ "user": "ada", "type": "Login" })).await;
     create(&key, &in_namespace("p-web", "projectsecrets"), "copy", follower()).await;
-    remove(&admin, &key_path("login")).await;
+    key.delete(&key_path("login")).send().await.expect(200);
+    until_gone(&admin, &key_path("login")).await;
     set_source(&admin, "two").await;
     wait::until("the copy", async || {
         (value_at(&admin, &project_secret("copy")).await == STANDARD.encode("two").as_str())

@@ -1,13 +1,14 @@
 //! Reads of the past show nothing of another namespace or project of the same name, and nothing of before a right.
 
 use postern_tests::http::Client;
-use postern_tests::objects::{create, make, version_of};
-use postern_tests::rights::{RBAC, allow, path, rule, user};
+use postern_tests::objects::{create, make, secret_path, secrets, version_of};
+use postern_tests::rights::{RBAC, allow, path, rule, set, user};
 use postern_tests::{Server, wait};
 use serde_json::{Value, json};
 
 use crate::scene::{
-    Findings, core_rule, core_secret, core_secrets, in_namespace, namespace, until_gone,
+    Findings, acting, core_rule, core_secret, core_secrets, in_namespace, may_impersonate,
+    namespace, until_gone,
 };
 
 /// The base64 of what must not be seen.
@@ -187,6 +188,78 @@ async fn what_a_secret_was_before_the_right_to_list_it_is_not_shown() {
     create(&admin, &secrets, "later", core_secret("x")).await;
     let all = secrets.replace("/namespaces/platform", "");
     read_the_past(&mut found, &bob, &all, &past, "later", &hidden).await;
+    found.assert_none();
+}
+
+#[tokio::test]
+async fn an_impersonated_user_reads_no_past_from_before_they_were_in_the_team() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let deputy = user(&admin, "deputy").await;
+    for name in ["eve", "old"] {
+        make(&admin, "users", name, json!({})).await;
+    }
+    make(&admin, "teams", "red", json!({ "users": ["old"] })).await;
+    let team = "platform:team:red";
+    let rules =
+        json!([may_impersonate("users", &["eve", "old"]), may_impersonate("groups", &[team])]);
+    allow(&admin, "acting", None, rules, "platform:user:deputy").await;
+    let list = json!([rule(&["sharedsecrets"], &["get", "list", "watch"])]);
+    allow(&admin, "listing", None, list, team).await;
+    for name in ["canary-a", "canary-b"] {
+        create(&admin, &secrets("platform"), name, content("sharedsecrets")).await;
+    }
+    let past = past_of(&admin, &secrets("platform")).await;
+    for name in ["canary-a", "canary-b"] {
+        admin.delete(&secret_path(name)).send().await.expect(200);
+    }
+    set(&admin, &path("teams", "red"), json!({ "users": ["old", "eve"] })).await;
+    create(&admin, &secrets("platform"), "last", json!({ "spec": {} })).await;
+    let (version, next) = (version_of(&past["list"]), &past["page"]["metadata"]["continue"]);
+    let next = next.as_str().unwrap();
+    let mut found = Findings::new();
+    for query in [
+        format!("resourceVersion={version}&resourceVersionMatch=Exact"),
+        format!("continue={next}"),
+        format!("watch=true&resourceVersion={version}&timeoutSeconds=2"),
+    ] {
+        for (user, is_shown) in [("old", true), ("eve", false)] {
+            let path = format!("{}?{query}", secrets("platform"));
+            let reply = deputy.get(&path).header("impersonate-user", user).send().await;
+            let text = reply.text();
+            let shown = text.contains(CANARY);
+            found.check(shown == is_shown, format!("{user} {query}: {} {text}", reply.status));
+        }
+    }
+    let now = deputy.get(&secrets("platform")).header("impersonate-user", "eve").send().await;
+    found.check_code(&now, &[200], "a list of now");
+    found.assert_none();
+}
+
+#[tokio::test]
+async fn an_impersonator_reads_no_past_from_before_the_right_to_impersonate() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let deputy = user(&admin, "deputy").await;
+    let list = json!([rule(&["sharedsecrets"], &["get", "list", "watch"])]);
+    allow(&admin, "listing", None, list, "helpers").await;
+    create(&admin, &secrets("platform"), "canary", content("sharedsecrets")).await;
+    let version = version_of(&admin.get(&secrets("platform")).send().await.expect(200));
+    admin.delete(&secret_path("canary")).send().await.expect(200);
+    let rules =
+        json!([may_impersonate("users", &["robot"]), may_impersonate("groups", &["helpers"])]);
+    allow(&admin, "acting", None, rules, "platform:user:deputy").await;
+    let mut found = Findings::new();
+    for query in [
+        format!("resourceVersion={version}&resourceVersionMatch=Exact"),
+        format!("watch=true&resourceVersion={version}&timeoutSeconds=2"),
+    ] {
+        let path = format!("{}?{query}", secrets("platform"));
+        let text = acting(deputy.get(&path), "robot", &["helpers"]).send().await.text();
+        found.check(!text.contains(CANARY), format!("{query}: {text}"));
+    }
+    let now = acting(deputy.get(&secrets("platform")), "robot", &["helpers"]).send().await;
+    found.check_code(&now, &[200], "a list of now");
     found.assert_none();
 }
 

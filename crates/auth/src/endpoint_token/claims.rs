@@ -241,13 +241,13 @@ impl Claims {
         }
     }
 
-    /// Returns the uids of whoever may own the key that asked for the token. Of somebody who acts as somebody else,
-    /// only all of theirs are known.
+    /// Returns the uids of all who may own the key that asked for the token, or a key that created it. Of a caller who
+    /// impersonates, the uids of their teams are among them, too.
     pub(super) fn key_owners(&self) -> impl Iterator<Item = &str> {
-        let PlatformClaims { uid, actor, .. } = &self.platform;
+        let PlatformClaims { uid, actor, dependencies, .. } = &self.platform;
         let own = actor.is_none().then_some(uid.as_str()).filter(|uid| !uid.is_empty());
-        let of_actor = actor.iter().flat_map(|actor| &actor.principal_uids).map(String::as_str);
-        own.into_iter().chain(of_actor)
+        let of_actor = actor.iter().flat_map(|actor| &actor.principal_uids).chain(dependencies);
+        own.into_iter().chain(of_actor.map(String::as_str))
     }
 
     /// Returns the uids of all whom it depends on: what one of them gives may change.

@@ -3,6 +3,7 @@
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
+use postern_kinds::principal::KeyFacts;
 use postern_kinds::{Owner, Principal};
 
 use super::PrincipalIndex;
@@ -66,10 +67,10 @@ impl PrincipalIndex {
         (!uid.is_empty() && identity.uid == uid).then_some(identity)
     }
 
-    /// Does what was asked for with the key of this name go on when the key expires or is deleted? Only with an enabled
+    /// Returns the key of this name, if what was asked for with it goes on after it expires or is deleted: an enabled
     /// key of type `Login` that does not end with another key.
-    pub fn outlives_its_end(&self, name: &str) -> bool {
-        self.keys.get(name).is_some_and(|key| {
+    pub fn key_that_outlives_its_end(&self, name: &str) -> Option<&KeyFacts> {
+        self.keys.get(name).filter(|key| {
             key.is_login && key.maker.is_none() && self.has_owner(key) && !self.is_disabled(key)
         })
     }

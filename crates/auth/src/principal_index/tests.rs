@@ -384,6 +384,114 @@ fn a_key_that_was_made_under_impersonation_ends_with_the_right_to_impersonate() 
     assert_eq!(refusal(&disabled, &["robot", "helpers"]), Some(Refusal::Unknown));
 }
 
+#[test]
+fn a_key_that_does_not_give_access_impersonates_nobody() {
+    let wanted = Impersonation { user: "robot".to_owned(), ..Impersonation::default() };
+    let may = |change: &dyn Fn(&mut PrincipalIndex), now| {
+        let mut principals = principals();
+        let policy = ada_may_impersonate(&["robot"]);
+        change(&mut principals);
+        principals.may_impersonate("k", "uid-k", &wanted, now, &policy)
+    };
+    let of = |facts: KeyFacts| {
+        move |principals: &mut PrincipalIndex| {
+            principals.set_key("k", Some(facts.clone()));
+        }
+    };
+    let short =
+        Lifetime { created_unix_seconds: NOW - 100, ttl_seconds: 200, after_last_activity: false };
+    assert!(may(&|_| (), NOW));
+    assert!(!may(&of(KeyFacts { disabled: true, ..key("k", ada()) }), NOW), "disabled");
+    assert!(may(&of(KeyFacts { lifetime: short, ..key("k", ada()) }), NOW));
+    assert!(!may(&of(KeyFacts { lifetime: short, ..key("k", ada()) }), NOW + 100), "expired");
+    assert!(
+        !may(&of(KeyFacts { maker: made_by("uid-gone"), ..key("k", ada()) }), NOW),
+        "lost maker"
+    );
+    let disabled = |principals: &mut PrincipalIndex| {
+        principals.set_user("ada", Some(UserFacts { disabled: true, ..user("u1") }));
+    };
+    assert!(!may(&disabled, NOW), "the owner is disabled");
+    assert!(!may(&|principals| principals.set_user("ada", None), NOW), "the owner is gone");
+}
+
+#[test]
+fn a_key_adds_no_groups_that_its_scoped_maker_does_not_have_now() {
+    let groups = |groups: &[&str]| groups.iter().map(|&group| group.to_owned()).collect::<Vec<_>>();
+    let scoped = |of: &[&str]| KeyFacts {
+        groups: groups(of),
+        scope: Some(Arc::new(scope_of("p"))),
+        ..key("k", ada())
+    };
+    let mut principals = principals();
+    principals.set_user("ada", Some(user("u1")));
+    principals.set_key("k", Some(scoped(&["of-maker"])));
+    principals.set_team("red", Some(team(&["ada"])));
+    for (number, name, maker) in [(2, "child", "uid-k"), (3, "grandchild", "uid-child")] {
+        principals.set_record(digest(number), Some(record(name, "u1")));
+        let all = groups(&["ops", "of-maker", "deployers", "other"]);
+        let facts = KeyFacts { groups: all, maker: made_by(maker), ..key(name, ada()) };
+        principals.set_key(name, Some(facts));
+    }
+    let added = |principals: &PrincipalIndex| {
+        let held = |byte| {
+            let key = principals.identify(&digest(byte), NOW, &Policy::default()).unwrap();
+            let all = ["ops", "of-maker", "deployers", "other"].into_iter();
+            all.filter(|group| key.identity.is_in(group)).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(held(2), held(3));
+        held(2)
+    };
+    assert_eq!(added(&principals), "ops of-maker deployers");
+    let mut without = principals;
+    without.set_team("red", Some(team(&[])));
+    assert_eq!(added(&without), "ops of-maker", "the user has left the team");
+    without.set_user("ada", Some(UserFacts { groups: Vec::new(), ..user("u1") }));
+    assert_eq!(added(&without), "of-maker", "the user has lost the group");
+    without.set_key("k", Some(scoped(&[])));
+    assert_eq!(added(&without), "", "the maker has lost the group");
+    // A maker without a scope, which impersonated, gives what the impersonated identity could give.
+    without.set_key("k", Some(key("k", ada())));
+    assert_eq!(added(&without), "ops of-maker deployers other");
+}
+
+#[test]
+fn it_is_known_since_when_an_impersonated_name_is_who_it_is() {
+    let wanted = |user: &str, groups: &[&str]| Impersonation {
+        user: user.to_owned(),
+        groups: groups.iter().map(|&group| group.to_owned()).collect(),
+        ..Impersonation::default()
+    };
+    let mut principals = PrincipalIndex::default();
+    principals.set_revision(10);
+    let with_subject = || UserFacts { subject: "oidc|7".to_owned(), ..user("u1") };
+    principals.set_user("ada", Some(with_subject()));
+    principals.set_team("red", Some(team(&["ada"])));
+    let at = |principals: &PrincipalIndex| {
+        ["ada", "oidc|7", "platform:team:red", "bob"]
+            .map(|name| principals.since_of(&wanted(name, &[])))
+    };
+    assert_eq!(at(&principals), [10; 4]);
+    principals.set_revision(20);
+    principals.set_user("ada", Some(with_subject()));
+    principals.set_team("red", Some(team(&["ada"])));
+    assert_eq!(at(&principals), [10; 4], "nothing has changed");
+    principals.set_team("red", Some(team(&[])));
+    assert_eq!(at(&principals), [20, 20, 10, 10], "the user has left the team");
+    principals.set_revision(30);
+    principals.set_team("red", Some(TeamFacts { groups: Vec::new(), ..team(&["ada"]) }));
+    assert_eq!(at(&principals), [30, 30, 30, 10]);
+    principals.set_revision(40);
+    principals.set_user("bob", Some(UserFacts { groups: Vec::new(), ..user("u2") }));
+    assert_eq!(at(&principals), [30, 30, 30, 40]);
+    principals.set_revision(50);
+    principals.set_user("ada", None);
+    assert_eq!(at(&principals), [50, 50, 30, 40]);
+    for fixed in [wanted("ada", &["x"]), wanted("system:serviceaccount:a:b", &[])] {
+        assert_eq!(principals.since_of(&fixed), 0, "{fixed:?}");
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Record(u8, Option<u8>),

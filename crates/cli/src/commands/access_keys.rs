@@ -146,9 +146,11 @@ pub(super) fn keys() -> Collection<'static> {
 impl Create {
     /// Creates, and prints the key.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        // What makes no sense ends before a request.
+        self.scope.scope()?;
         let mut session = Session::open(&self.connection, process)?;
         if self.scope.names_projects() {
-            session.learn_names(true).await?;
+            session.learn_names().await?;
         }
         let scope = self.scope.scope()?;
         let metadata =

@@ -367,6 +367,9 @@ impl Target {
 
     /// Finds the way to it. What the caller may not read does not tell of a direct endpoint.
     async fn way(&self, session: &mut Session) -> Result<Way, CliError> {
+        if !matches!(self, Self::Cluster { .. }) {
+            session.learn_names().await?;
+        }
         let namespace = self.namespace();
         let mut way = Way::default();
         let cluster = match self {

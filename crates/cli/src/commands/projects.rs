@@ -163,7 +163,7 @@ impl CreateProject {
     /// Creates.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let mut session = Session::open(&self.connection, process)?;
-        session.learn_names(true).await?;
+        session.learn_names().await?;
         let metadata = ObjectMeta { name: self.name.clone(), ..ObjectMeta::default() };
         let spec = Spec {
             display_name: self.display_name,

@@ -143,6 +143,14 @@ pub(super) struct PlaceFlags {
 }
 
 impl PlaceFlags {
+    /// Asks the server for the names of namespaces that [`PlaceFlags::place`] needs.
+    async fn learn(&self, session: &mut Session) -> Result<(), CliError> {
+        match &self.project {
+            Some(_) => session.learn_names().await,
+            None => session.learn_namespace(Some(&self.namespace)).await,
+        }
+    }
+
     /// Returns the kind of the secret, and its namespace.
     fn place(&self, session: &Session) -> (&'static Info, String) {
         match &self.project {
@@ -168,7 +176,7 @@ impl GetSecret {
         let given = GivenPath::new(&self.path, self.key.as_ref(), self.whole)?;
         self.check(&given.path)?;
         let mut session = Session::open(&self.connection, process)?;
-        session.learn_names(self.place.project.is_some()).await?;
+        self.place.learn(&mut session).await?;
         let (info, namespace) = self.place.place(&session);
         let of = Collection::new(info, Some(&namespace));
         let found = self.find(&mut session, of, &given, process).await?;
@@ -361,7 +369,7 @@ impl SetSecret {
             return Err(CliError::usage(format!("name the key, too: {name}.KEY")));
         };
         let mut session = Session::open(&self.connection, process)?;
-        session.learn_names(self.place.project.is_some()).await?;
+        self.place.learn(&mut session).await?;
         let value = SecretText::from(STANDARD.encode(&self.value(&given.path, process)?));
         let (info, namespace) = self.place.place(&session);
         let of = Collection::new(info, Some(&namespace));

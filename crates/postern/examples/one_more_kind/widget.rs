@@ -62,7 +62,11 @@ impl Kind for Widget {
     ];
 
     const OWNERSHIP: Option<OwnershipPart<Spec>> = Some(access::part(
-        |spec| Ownership { owner: spec.owner.clone(), access: spec.access.clone() },
+        |spec| Ownership {
+            owner: spec.owner.clone(),
+            access: spec.access.clone(),
+            ..Ownership::default()
+        },
         |spec| &mut spec.owner,
     ));
 

@@ -24,7 +24,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use parking_lot::{Mutex, RwLockReadGuard};
 use postern_auth::principal_index::PrincipalIndex;
-use postern_auth::writer::Writer;
+use postern_auth::writer::{Logout, Writer};
 use postern_kinds::{Info, all};
 use postern_meta::accept::Representation;
 use postern_meta::event::WatchEventType;
@@ -524,9 +524,9 @@ impl Cache {
         self.sync.writers_with(key_uid)
     }
 
-    /// Returns whether the access key of a uid was deleted by a logout.
-    pub(crate) fn has_logged_out(&self, key_uid: &str) -> bool {
-        self.sync.has_logged_out(key_uid)
+    /// Returns how the access key of a uid was when it was deleted, if that was a logout.
+    pub(crate) fn logout_of(&self, key_uid: &str) -> Option<Arc<Logout>> {
+        self.sync.logout_of(key_uid)
     }
 
     /// Returns the keys that sign endpoint tokens.

@@ -1,11 +1,11 @@
 //! Keeps in step with what is stored about secret sync: who asked for each secret to take its data from another
 //! one, and which access keys were deleted by a logout. What this allows is decided in `auth`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use postern_auth::writer::Writer;
+use postern_auth::writer::{Logout, Writer};
 use postern_meta::decode;
 
 use super::tokens::TokenValue;
@@ -15,7 +15,7 @@ use crate::storage_key;
 #[derive(Default)]
 pub(super) struct SyncState {
     writers: RwLock<Writers>,
-    logged_out: RwLock<HashSet<String>>,
+    logged_out: RwLock<HashMap<String, Arc<Logout>>>,
 }
 
 #[derive(Default)]
@@ -55,12 +55,13 @@ impl SyncState {
             let writer = value.and_then(|value| decode::decode_typed(value).ok());
             self.writers.write().set(id, writer);
         } else if let Some(uid) = change.key.strip_prefix(storage_key::LOGGED_OUT_KEYS) {
+            let value = change.value.as_ref();
+            let logout = value.and_then(|value| decode::decode_typed::<Logout>(value).ok());
             let mut logged_out = self.logged_out.write();
-            if change.value.is_some() {
-                logged_out.insert(uid.to_owned());
-            } else {
-                logged_out.remove(uid);
-            }
+            match logout {
+                Some(logout) => logged_out.insert(uid.to_owned(), Arc::new(logout)),
+                None => logged_out.remove(uid),
+            };
         }
     }
 
@@ -83,8 +84,8 @@ impl SyncState {
         self.writers.read().with_key.get(key_uid).copied().unwrap_or_default()
     }
 
-    /// Returns whether the access key of a uid was deleted by a logout.
-    pub(super) fn has_logged_out(&self, key_uid: &str) -> bool {
-        self.logged_out.read().contains(key_uid)
+    /// Returns how the access key of a uid was when it was deleted, if that was a logout.
+    pub(super) fn logout_of(&self, key_uid: &str) -> Option<Arc<Logout>> {
+        self.logged_out.read().get(key_uid).cloned()
     }
 }

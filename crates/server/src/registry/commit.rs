@@ -209,9 +209,10 @@ impl Registry {
                 before = Some(cached.json());
                 (cached.key().clone(), Some(cached.position()), Some(stored.clone()), stored, side)
             }
-            Write::Remove { object, previous } => {
+            Write::Remove { object, previous, by } => {
                 let Previous { cached, object: old } = previous;
-                let side = self.side_records_of_removed(of, Some(&old)).await?;
+                let mut side = self.side_records_of_removed(of, Some(&old)).await?;
+                side.changes.extend(self.logout(kind, &old, &by)?);
                 before = Some(cached.json());
                 (cached.key().clone(), Some(cached.position()), None, to_stored(object), side)
             }

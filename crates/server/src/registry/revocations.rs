@@ -248,8 +248,8 @@ impl Registry {
     pub(crate) async fn revoke_ended_impersonations(&self) -> Result<(), ApiError> {
         self.cache().wait_until_current().await?;
         for (id, NotedImpersonation { key, key_uid, wanted }) in self.cache().impersonations() {
-            let policy = self.cache().policy();
-            if self.cache().principals().may_impersonate(&key, &key_uid, &wanted, &policy) {
+            let (policy, now) = (self.cache().policy(), self.source().now().unix_seconds());
+            if self.cache().principals().may_impersonate(&key, &key_uid, &wanted, now, &policy) {
                 continue;
             }
             let Revocation { conditions, changes } =

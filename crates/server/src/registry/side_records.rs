@@ -225,7 +225,6 @@ impl Registry {
         side.changes
             .extend(self.cache().bound_names(&names).map(|_| Change::Delete { key: names }));
         side.changes.extend(self.forget_sync_writer(previous));
-        side.changes.extend(self.logout(of.kind, previous));
         if of.kind.write_only().is_empty() {
             return Ok(side);
         }

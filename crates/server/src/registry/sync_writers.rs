@@ -3,17 +3,20 @@
 //! learn nothing of the writer's key or its scope.
 
 use bytes::Bytes;
-use postern_auth::writer::Writer;
+use postern_auth::writer::{Logout, Writer};
 use postern_kinds::follows::SYNCED_FOR;
 use postern_kinds::owned_access_key::{Fields, LOGIN, OwnedAccessKey};
 use postern_kinds::{AnyKind, Owner};
 use postern_meta::decode::decode_typed;
-use postern_meta::object::Object;
+use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::status::ApiError;
 use postern_store::Change;
 use serde::Deserialize as _;
 
 use super::Registry;
+use super::issued_tokens::encoded;
 use crate::clock::new_uid;
+use crate::stages::admit::Remover;
 use crate::storage_key;
 
 /// Returns the writer that an annotation names in full. Any other annotation is the id of a record.
@@ -54,29 +57,55 @@ impl Registry {
         let Some(writer) = self.cache().sync_writer(id) else { return Vec::new() };
         let mut changes = vec![Change::Delete { key: storage_key::sync_writer(id) }];
         let uid = &writer.key_uid;
-        if self.cache().has_logged_out(uid) && self.cache().sync_writers_with(uid) <= 1 {
+        if self.cache().logout_of(uid).is_some() && self.cache().sync_writers_with(uid) <= 1 {
             changes.push(Change::Delete { key: storage_key::logged_out_key(uid) });
         }
         changes
     }
 
     /// Returns the record that an access key was deleted by a logout, if secrets follow others by the rights of its
-    /// owner. A key that is disabled, or whose owner is, stays so when it is deleted.
-    pub(super) fn logout(&self, kind: &dyn AnyKind, removed: Option<&Object>) -> Option<Change> {
-        let key = removed.filter(|_| kind.info().kind == OwnedAccessKey.info().kind)?;
-        let uid = &key.metadata.uid;
-        let Fields { spec, status } = Fields::deserialize(&key.fields).ok()?;
-        let is_free = spec.r#type == LOGIN && !spec.disabled && status.maker.is_none();
-        if !is_free || self.cache().sync_writers_with(uid) == 0 {
-            return None;
+    /// owner. A logout is the deletion by the owner, and the removal of an expired key by the server: after a deletion by
+    /// another caller, the key may have been stolen. A key that is disabled, or whose owner is, stays so when it is
+    /// deleted.
+    ///
+    /// # Errors
+    /// 500 when the record cannot be encoded: a bug.
+    pub(super) fn logout(
+        &self,
+        kind: &dyn AnyKind,
+        removed: &Object,
+        by: &Remover,
+    ) -> Result<Option<Change>, ApiError> {
+        let ObjectMeta { name, uid, .. } = &removed.metadata;
+        if kind.info().kind != OwnedAccessKey.info().kind
+            || self.cache().sync_writers_with(uid) == 0
+        {
+            return Ok(None);
         }
+        let Ok(Fields { spec, status }) = Fields::deserialize(&removed.fields) else {
+            return Ok(None);
+        };
         let owner = spec.owner();
-        let owner_uid = owner.as_ref().and_then(|owner| owner.uid_in(&key.metadata));
-        let principal = owner.as_ref().and_then(Owner::principal).zip(owner_uid);
+        let owner_uid = owner.as_ref().and_then(|owner| owner.uid_in(&removed.metadata));
+        let Some((owner, owner_uid)) = owner.as_ref().and_then(Owner::principal).zip(owner_uid)
+        else {
+            return Ok(None);
+        };
         let principals = self.cache().principals();
-        let is_owned = principal
-            .is_some_and(|(owner, uid)| principals.identity_of_principal(owner, uid).is_some());
-        let key = storage_key::logged_out_key(uid);
-        is_owned.then(|| Change::Put { key, value: Bytes::from_static(b"{}") })
+        let is_expired = || {
+            let end = principals.end_of(name);
+            end.is_some_and(|end| end <= self.source().now().unix_seconds())
+        };
+        let is_logout = match by {
+            Remover::Server => is_expired(),
+            Remover::Principal(uid) => uid == owner_uid,
+            Remover::Unknown => false,
+        };
+        let is_free = spec.r#type == LOGIN && !spec.disabled && status.maker.is_none();
+        if !is_logout || !is_free || principals.identity_of_principal(owner, owner_uid).is_none() {
+            return Ok(None);
+        }
+        let value = encoded(&Logout { scope: spec.scope })?;
+        Ok(Some(Change::Put { key: storage_key::logged_out_key(uid), value }))
     }
 }

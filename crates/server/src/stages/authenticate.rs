@@ -141,9 +141,11 @@ impl Credential {
         self.version == version
     }
 
-    /// Returns the revision since which the caller is who they are now, as far as is known.
+    /// Returns the revision since which the caller is who they are now, as far as is known. Of a caller who impersonates,
+    /// both identities count.
     pub(crate) fn since(&self, principals: &PrincipalIndex) -> u64 {
-        self.digest.map_or(0, |digest| principals.since(&digest))
+        let own = self.digest.map_or(0, |digest| principals.since(&digest));
+        self.wanted().map_or(own, |wanted| principals.since_of(wanted).max(own))
     }
 
     /// Checks that the caller is still who they were when the request came in.

@@ -105,9 +105,9 @@ impl<'a> Batch<'a> {
         let known = writers.1.entry(writer.to_owned()).or_insert_with(|| {
             let writer = self.writer(writer)?;
             let now = self.registry.source().now().unix_seconds();
-            let has_logged_out = cache.has_logged_out(&writer.key_uid);
+            let logout = cache.logout_of(&writer.key_uid);
             let (principals, policy) = (cache.principals(), cache.policy());
-            writer.identity_now(&principals, &policy, has_logged_out, now).map(Arc::new)
+            writer.identity_now(&principals, &policy, logout.as_deref(), now).map(Arc::new)
         });
         known.clone()
     }

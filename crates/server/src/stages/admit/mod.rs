@@ -38,7 +38,7 @@ use self::phase::set_phase;
 use self::rights::{check_count, check_rights};
 pub use self::view::KeyPolicy;
 pub(crate) use self::view::{ActionHandler, AdmissionView};
-pub(crate) use self::write::{Admitted, AdmittedChange, ObjectNames, Previous, Write};
+pub(crate) use self::write::{Admitted, AdmittedChange, ObjectNames, Previous, Remover, Write};
 pub(crate) use self::writer::data_source;
 use self::writer::remember_writer;
 use super::authorize::Permit;
@@ -261,7 +261,8 @@ fn write_for(
     let states = needs_states.then(|| (previous.object.clone(), object.clone()));
     let admitted = if is_removed {
         let metadata = object.metadata.clone();
-        let removal = Admitted::one(permit, permit.name(), Write::Remove { object, previous });
+        let by = Remover::of(permit, &previous.object);
+        let removal = Admitted::one(permit, permit.name(), Write::Remove { object, previous, by });
         with_companions(view, removal, kind, &metadata)?
     } else {
         let (write_only, secrets) = written.unwrap_or_default();

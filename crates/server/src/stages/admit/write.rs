@@ -34,6 +34,31 @@ impl Previous {
     }
 }
 
+/// By whom an object is removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Remover {
+    /// By the server itself.
+    Server,
+    /// By the user or team with this uid, who deleted it at once. Empty for another identity.
+    Principal(String),
+    /// It was being deleted before, or the caller impersonates: who wants it to be removed is not known.
+    Unknown,
+}
+
+impl Remover {
+    /// Returns by whom an object is removed that is as it was read before.
+    pub(super) fn of(permit: &Permit, previous: &Object) -> Self {
+        let credential = permit.credential();
+        if previous.metadata.is_terminating() || credential.is_acting() {
+            Self::Unknown
+        } else if credential.is_server() {
+            Self::Server
+        } else {
+            Self::Principal(credential.bearer().uid.clone())
+        }
+    }
+}
+
 /// A write to one object.
 pub(crate) enum Write {
     /// A new object.
@@ -60,6 +85,8 @@ pub(crate) enum Write {
         object: Object,
         /// What was read.
         previous: Previous,
+        /// By whom it is removed.
+        by: Remover,
     },
     /// The removal of an object that cannot be read.
     RemoveCorrupt {
