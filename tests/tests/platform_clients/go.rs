@@ -21,6 +21,12 @@ impl Failure {
         Self { code: 0, message: message.into() }
     }
 
+    /// Fails unless it is what callers get who may know nothing of an object: it is not there, or nothing of its kind is
+    /// for them.
+    pub(crate) fn expect_hidden(self) {
+        assert!([403, 404].contains(&self.code), "{self:?}");
+    }
+
     /// Fails unless the message has all of these words, and returns it.
     pub(crate) fn expect(self, code: u16, words: &[&str]) -> String {
         assert_eq!(self.code, code, "{}", self.message);
@@ -216,6 +222,13 @@ pub(crate) fn annotated(object: &Value, name: &str, value: &str) -> Value {
     let mut object = object.clone();
     object["metadata"]["annotations"][name] = value.into();
     object
+}
+
+/// Fails if an object has an annotation of the sleep mode.
+pub(crate) fn assert_no_sleep_mode(object: &Value) {
+    let annotations = object["metadata"]["annotations"].as_object();
+    let mut names = annotations.into_iter().flatten().map(|(name, _)| name);
+    assert!(!names.any(|name| name.starts_with("sleepmode.")), "{object}");
 }
 
 /// Returns the resource of a collection, without its namespace.

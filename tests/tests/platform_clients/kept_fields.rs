@@ -59,6 +59,7 @@ impl Holder<'_> {
 #[tokio::test]
 async fn a_reference_to_a_kubeconfig_is_removed_by_null_alone() {
     let platform = Platform::start(&[]).await;
+    platform.when_ready().await;
     let web = "/kubernetes/project/shop/virtualcluster/web";
     assert_reaches(&platform.ada, web).await;
     let instance = format!("{}/web", platform.collection("virtualclusterinstances"));

@@ -62,6 +62,9 @@ impl Platform {
 
     async fn fill(&self) {
         let admin = &self.admin;
+        let namespaces =
+            json!([{ "apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list"] }]);
+        allow(&self.upstream.client(), "bob", None, namespaces, "platform:user:bob").await;
         let kubeconfig = std::fs::read_to_string(self.upstream.home().kubeconfig()).unwrap();
         make_kubeconfig(admin, "default", "member", &kubeconfig).await;
         let config = json!({ "secretName": "member", "secretNamespace": "default" });
@@ -83,6 +86,20 @@ impl Platform {
         let at = json!({ "cluster": "member", "namespace": "platform" });
         let stage = json!({ "spec": { "owner": owner, "clusterRef": at } });
         create(admin, &self.collection("spaceinstances"), "stage", stage).await;
+    }
+
+    /// Waits until what there is has been looked at. From then on, only clients change it.
+    pub(crate) async fn when_ready(&self) {
+        let member = path("clusters", "member");
+        let web = format!("{}/web", self.collection("virtualclusterinstances"));
+        let stage = format!("{}/stage", self.collection("spaceinstances"));
+        for one in [member, web, stage] {
+            postern_tests::wait::until("a phase that is Ready", async || {
+                let found = self.admin.get(&one).send().await.expect(200);
+                (found["status"]["phase"] == "Ready").then_some(())
+            })
+            .await;
+        }
     }
 
     /// The path of a collection of the project, from the root of the server.
