@@ -1,9 +1,11 @@
 //! The story of a team that works without the administrator of the platform: its admin was made one as a member of the
 //! project, and does the rest alone. As the tutorial tells it, and what its reader does not see.
 
+use postern_tests::documents::{run, shell_of};
 use postern_tests::http::Client;
 use postern_tests::objects::{CORE, GROUP, collection};
 use postern_tests::rights::{allow, merge, path, user};
+use postern_tests::{Home, Setup};
 use serde_json::{Value, json};
 
 use crate::scene::{Platform, SHOP, assert_reaches};
@@ -160,4 +162,18 @@ async fn member_may_not_do_what_admins_do(max: &Person<'_>, ada: &Person<'_>) {
     let core = format!("{CORE}/namespaces/{}/secrets", max.platform.namespace);
     assert_eq!(max.code(&core).await, 403);
     assert_eq!(ada.code(&core).await, 200);
+}
+
+#[tokio::test]
+async fn the_tutorial_is_true() {
+    let setup = Setup::on(&Home::new()).argument("--allow-local-upstreams");
+    let server = setup.start().await;
+    let script = shell_of("docs/tutorials/a-teams-project.md", "# A team's project", "\n## Next");
+    let output = run(&server, &script).await;
+    assert!(output.ok, "{}\n{}", output.out, output.err);
+    assert_eq!(output.out.matches("hunter2").count(), 1, "Bob reads it: {}", output.out);
+    assert_eq!(output.err.matches("No resources found").count(), 2, "{}", output.err);
+    assert!(!format!("{}{}", output.out, output.err).contains("pst_"), "no key is on the screen");
+    let left = server.kubectl().ok(&["get", "projects,ns", "-A", "-o", "name"]).await;
+    assert_eq!(left, "namespace/default\nnamespace/platform\n", "the script deletes its objects");
 }
