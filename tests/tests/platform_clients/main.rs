@@ -5,6 +5,7 @@
 //! sends it. docs/how-to/clients-of-vcluster-platform.md is the same for readers.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
 
+mod direct_endpoint;
 mod go;
 mod javascript;
 mod kept_fields;

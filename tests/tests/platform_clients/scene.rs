@@ -32,7 +32,7 @@ pub(crate) struct Platform {
     pub(crate) zoe: Client,
     pub(crate) eve: Client,
     pub(crate) namespace: String,
-    _server: Server,
+    pub(crate) server: Server,
     /// The connected cluster, and what is at the address of the virtual cluster.
     pub(crate) upstream: Server,
 }
@@ -54,8 +54,7 @@ impl Platform {
         set(&admin, &path("users", "ada"), names).await;
         make(&admin, "teams", "night", json!({ "displayName": "Night", "users": ["zoe"] })).await;
         let namespace = format!("{}{SHOP}", prefix(&admin).await);
-        let platform =
-            Self { admin, ada, bob, tim, zoe, eve, namespace, _server: server, upstream };
+        let platform = Self { admin, ada, bob, tim, zoe, eve, namespace, server, upstream };
         platform.fill().await;
         platform
     }
