@@ -92,6 +92,11 @@ fn in_project(text: &str) -> Result<InProject, String> {
 }
 
 impl ScopeFlags {
+    /// Do they name projects, whose namespaces the scope then has?
+    pub(crate) fn names_projects(&self) -> bool {
+        !self.projects.is_empty()
+    }
+
     /// Returns the scope that the flags name; `None` without any flag: the key may do what its owner may.
     ///
     /// # Errors

@@ -6,10 +6,17 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use postern_client::{Client, Collection, Error, ServerUrl, Settings, Trust};
-use postern_kinds::{HOME_NAMESPACE, Impersonation, SecretText};
+use postern_client::{
+    Client, Collection, Error, Representation, ServerUrl, Settings, Trust, decode_fields,
+};
+use postern_kinds::Kind as _;
+use postern_kinds::selves::{SelfKind, Status};
+use postern_kinds::{
+    Impersonation, NamespaceNames, SecretText, default_namespace, set_namespace_names,
+};
+use postern_meta::object::Object;
 use postern_meta::status::Reason;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use tracing_subscriber::EnvFilter;
 
 use crate::error::CliError;
@@ -32,8 +39,8 @@ pub(crate) struct Session {
     pub(crate) client: Client,
     /// The kubeconfig's context, if one was used.
     pub(crate) context: Option<String>,
-    /// The namespace of requests that do not name one.
-    pub(crate) namespace: String,
+    /// The namespace of the context; the server's default for requests that name none, if `None`.
+    namespace: Option<String>,
 }
 
 impl Session {
@@ -75,7 +82,7 @@ impl Session {
             tls_server_name: None,
             request_timeout: flags.target.credential.timeout,
         };
-        Self::new(settings, None, HOME_NAMESPACE.to_owned(), process)
+        Self::new(settings, None, None, process)
     }
 
     fn by_kubeconfig(
@@ -105,8 +112,8 @@ impl Session {
             tls_server_name: text_in(resolved.cluster, "tls-server-name").map(str::to_owned),
             request_timeout: flags.target.credential.timeout,
         };
-        let namespace = text_in(resolved.context, "namespace").unwrap_or(HOME_NAMESPACE);
-        Self::new(settings, Some(resolved.name.to_owned()), namespace.to_owned(), process)
+        let namespace = text_in(resolved.context, "namespace").map(str::to_owned);
+        Self::new(settings, Some(resolved.name.to_owned()), namespace, process)
     }
 
     /// Returns a session with what a context of a kubeconfig says, whatever the environment says: as whom it
@@ -126,14 +133,14 @@ impl Session {
             tls_server_name: text_in(resolved.cluster, "tls-server-name").map(str::to_owned),
             request_timeout,
         };
-        Self::new(settings, Some(resolved.name.to_owned()), HOME_NAMESPACE.to_owned(), process)
+        Self::new(settings, Some(resolved.name.to_owned()), None, process)
     }
 
     /// Returns a session with settings that have been chosen. The server's warnings are printed.
     pub(crate) fn new(
         settings: Settings,
         context: Option<String>,
-        namespace: String,
+        namespace: Option<String>,
         process: &Process,
     ) -> Result<Self, CliError> {
         let client = Client::new(settings);
@@ -173,6 +180,10 @@ impl Session {
         if let Some(namespace) = of.namespace() {
             explained.message = format!("{} in the namespace {namespace}", explained.message);
         }
+        if let Some(namespace) = self.namespace_with(of, name).await {
+            return explained
+                .hint(format!("there is one in the namespace {namespace}: -n {namespace}"));
+        }
         // Only a help: an error of this request is not worth printing.
         let names = self.client.some_names(of).await.unwrap_or_default();
         let near = nearest(name, names.iter().map(String::as_str));
@@ -182,10 +193,66 @@ impl Session {
         explained.hint(format!("did you mean {}?", near.join(" or ")))
     }
 
+    /// Asks the server whose key the session uses, or as whom it acts. From then on, its names of namespaces count.
+    pub(crate) async fn ask_self(&mut self) -> Result<(Object, Status), Error> {
+        let request = Object {
+            api_version: SelfKind::INFO.version.to_string(),
+            kind: SelfKind::INFO.kind.to_owned(),
+            fields: Map::from_iter([("spec".to_owned(), json!({}))]),
+            ..Object::default()
+        };
+        let answer = self.client.create(Collection::of::<SelfKind>(None), &request).await?;
+        let status = decode_fields::<SelfKind>(&answer)?.status;
+        set_names(&status);
+        Ok((answer, status))
+    }
+
+    /// Returns another namespace in which there is an object of this name; the default one if it is in several.
+    async fn namespace_with(&mut self, of: Collection<'_>, name: &str) -> Option<String> {
+        let namespace = of.namespace()?;
+        let everywhere = Collection::new(of.info(), None);
+        // Only a help: an error of this request is not worth printing.
+        let list = self.client.list(everywhere, Representation::Metadata).await.ok()?;
+        let items = list["items"].as_array()?.iter();
+        let metadata = items.map(|item| &item["metadata"]).filter(|one| one["name"] == name);
+        let namespaces = metadata.filter_map(|one| one["namespace"].as_str());
+        let found: Vec<&str> = namespaces.filter(|other| *other != namespace).collect();
+        let default = found.iter().find(|found| **found == default_namespace());
+        default.or(found.first()).map(|found| (*found).to_owned())
+    }
+
+    /// Returns the namespace of requests that do not name one. [`Session::learn_names`] comes before.
+    pub(crate) fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or_else(|| default_namespace())
+    }
+
     /// Returns the namespace of `-n`, or else the session's.
     pub(crate) fn namespace_or(&self, flag: &NamespaceFlag) -> String {
-        flag.namespace.as_ref().unwrap_or(&self.namespace).clone()
+        flag.namespace.as_deref().unwrap_or(self.namespace()).to_owned()
     }
+
+    /// Asks the server for the names of namespaces that its operator chose, if a command needs them: that of a
+    /// project, or the default one because the context has none.
+    pub(crate) async fn learn_names(&mut self, is_for_project: bool) -> Result<(), CliError> {
+        if self.namespace.is_some() && !is_for_project {
+            return Ok(());
+        }
+        let asked = self.ask_self().await;
+        asked.map(drop).map_err(|error| self.explain(&error))
+    }
+}
+
+/// Sets the names of namespaces for this process as a server says them. One from before it said them has the default
+/// ones.
+fn set_names(status: &Status) {
+    let defaults = NamespaceNames::default();
+    let or = |told: &String, default: String| if told.is_empty() { default } else { told.clone() };
+    let names = NamespaceNames {
+        project_prefix: or(&status.project_namespace_prefix, defaults.project_prefix),
+        default_namespace: or(&status.default_namespace, defaults.default_namespace),
+    };
+    // A command asks one server.
+    let _ = set_namespace_names(names);
 }
 
 /// Starts to print requests on the standard error.

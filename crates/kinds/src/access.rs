@@ -7,7 +7,9 @@
 use postern_meta::field::FieldErrors;
 
 use crate::context::Context;
-pub use crate::kind::ownership::{Access, OWNER_UID, Ownership, OwnershipPart, UserOrTeam};
+pub use crate::kind::ownership::{
+    Access, ExtraAccess, OWNER_UID, Ownership, OwnershipPart, UserOrTeam,
+};
 use crate::kind::ownership::{AccessRules, Checked, Owned};
 
 mod change;
@@ -15,8 +17,10 @@ mod roles;
 
 use change::Change;
 pub(crate) use change::is_of;
-pub(crate) use roles::{Binding, binding, dependents, managed_by, member_role};
-pub use roles::{MANAGED_BY_ACCESS_RULES, MadeFor, made_for, owner_role, rule_role};
+pub use roles::{
+    ALL_USERS_GROUP, MANAGED_BY_ACCESS_RULES, MadeFor, made_for, member_role, owner_role, rule_role,
+};
+pub(crate) use roles::{Binding, binding, dependents, encode, managed_by};
 
 /// Maximum number of entries in `spec.access`: each becomes a Role and a RoleBinding, and a transaction
 /// has a limit.
@@ -29,7 +33,7 @@ pub const MAX_GRANTEES: usize = 100;
 pub const ALL: &str = crate::rbac::ALL;
 
 /// The verbs that an access rule can give, besides those of the API: to go through the gateway.
-pub const USE: &str = "use";
+pub const USE: &str = crate::rbac::USE;
 
 /// Returns where a kind has the owner and the access rules of its objects.
 pub const fn part<Spec>(

@@ -19,6 +19,13 @@ pub struct BoundGrant {
 /// The start of [`BoundGrant::what`] of members.
 const MEMBER: &str = "member:";
 
+impl BoundGrant {
+    /// Is it the role of a member of a project?
+    pub fn is_of_member(&self) -> bool {
+        self.what.starts_with(MEMBER)
+    }
+}
+
 /// Returns what the role of a member gives.
 pub(crate) fn of_member(cluster_role: &str) -> String {
     format!("{MEMBER}{cluster_role}")

@@ -91,6 +91,9 @@ pub struct Spec {
     pub access: Vec<Access>,
 }
 
+/// Why a field is refused that says what is to be installed in a cluster.
+const NOT_MANAGED: &str = "this server installs nothing in clusters; leave this field out";
+
 impl Kind for Cluster {
     type Spec = Spec;
     type Status = ConditionsStatus;
@@ -112,11 +115,33 @@ impl Kind for Cluster {
     ];
 
     const OWNERSHIP: Option<OwnershipPart<Spec>> = Some(crate::access::part(
-        |spec| Ownership { owner: spec.owner.clone(), access: spec.access.clone() },
+        |spec| Ownership::of(spec.owner.as_ref(), &spec.access, &[]),
         |spec| &mut spec.owner,
     ));
 
+    const KEPT_FIELDS: &'static [&'static str] = &["config"];
+
+    const UNSERVED_FIELDS: &'static [UnservedField] = &[
+        UnservedField::new("local", NOT_MANAGED),
+        UnservedField::new(
+            "networkPeer",
+            "a cluster is reached by spec.config or by its agent; leave this field out",
+        ),
+        UnservedField::new("managementNamespace", NOT_MANAGED),
+        UnservedField::new(
+            "unusable",
+            "this server does not lock clusters: take away the access rules instead",
+        ),
+        UnservedField::new("metrics", NOT_MANAGED),
+        UnservedField::new("opencost", NOT_MANAGED),
+        UnservedField::new("argoCD", NOT_MANAGED),
+    ];
+
     const KUBECONFIG: Option<KubeconfigOf<Spec>> = Some(|spec| spec.config.as_ref());
+
+    fn prepare(new: &mut Draft<Fields>, _old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
+        instance::drop_empty(&mut new.fields.spec.config);
+    }
 
     fn validate(
         new: &Draft<Fields>,

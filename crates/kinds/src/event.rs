@@ -2,11 +2,10 @@
 
 use postern_meta::time::MicroTimestamp;
 
-use crate::names::PERMANENT_NAMESPACES;
 use crate::prelude::*;
 
 /// The namespace of events about objects that have none.
-const DEFAULT_NAMESPACE: &str = PERMANENT_NAMESPACES[0];
+const DEFAULT_NAMESPACE: &str = "default";
 
 /// The kind.
 pub struct Event;

@@ -6,6 +6,7 @@ use postern_meta::object::ObjectMeta;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
 /// Where the typed fields of a kind are in its objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +39,25 @@ impl<Spec, Status: Default> Fields<Spec, Status> {
     pub fn of(spec: Spec) -> Self {
         Self { spec, status: Status::default() }
     }
+}
+
+/// Puts a field of the old spec into a new one that does not have it, or has `{}` there. Returns whether it did.
+pub(crate) fn keep_in_spec(
+    new: &mut Map<String, Value>,
+    old: &Map<String, Value>,
+    name: &str,
+) -> bool {
+    let is_there = |value: &&Value| !matches!(value, Value::Null) && **value != json!({});
+    let Some(kept) = old.get("spec").and_then(|spec| spec.get(name)).filter(is_there) else {
+        return false;
+    };
+    let spec = new.entry("spec").or_insert_with(|| json!({}));
+    let Some(spec) = spec.as_object_mut() else { return false };
+    if spec.get(name).filter(is_there).is_some() {
+        return false;
+    }
+    spec.insert(name.to_owned(), kept.clone());
+    true
 }
 
 /// The status of a kind that has none: always `{}`.

@@ -28,6 +28,8 @@ pub fn grants_of_stored(dependents: &[Object], owner: &ObjectMeta) -> Vec<BoundG
         let name = binding.metadata.name.as_str();
         let what = match made_for(name)? {
             MadeFor::AccessRules { .. } => rule(name)?,
+            // That of all members together follows from those of the roles.
+            MadeFor::Members if binding.metadata.namespace.is_empty() => return None,
             MadeFor::Members => of_member(member_role(name)?),
         };
         let uids = subject_uids(&binding.metadata)?;

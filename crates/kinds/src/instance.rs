@@ -42,6 +42,48 @@ pub(crate) fn clear_observed(status: &mut Status) {
     status.can_update = None;
 }
 
+/// Makes an empty value an absent one: typed clients always send it.
+pub(crate) fn drop_empty<T: Default + PartialEq>(value: &mut Option<T>) {
+    if value.as_ref() == Some(&T::default()) {
+        *value = None;
+    }
+}
+
+/// The annotations by which clients ask for an instance to sleep or to wake up, without their prefixes. Others with the
+/// same prefixes say something and ask for nothing.
+const SLEEP_REQUESTS: [&str; 7] = [
+    "force",
+    "force-duration",
+    "last-activity",
+    "sleep-after",
+    "delete-after",
+    "sleep-schedule",
+    "wakeup-schedule",
+];
+
+/// The prefixes of annotations about sleep.
+const SLEEP_PREFIXES: [&str; 2] = ["sleepmode.platform.sh", "sleepmode.loft.sh"];
+
+/// Adds an error for each annotation that is new and asks for an instance to sleep or to wake up: without one, the
+/// client would wait for what does not happen. `what` says of what kind the instance is, in the plural.
+pub(crate) fn validate_sleep(
+    new: &ObjectMeta,
+    old: Option<&ObjectMeta>,
+    what: &str,
+    errors: &mut FieldErrors,
+) {
+    for (name, value) in &new.annotations {
+        let asks = name.split_once('/').is_some_and(|(prefix, rest)| {
+            SLEEP_PREFIXES.contains(&prefix) && SLEEP_REQUESTS.contains(&rest)
+        });
+        let is_new = || old.and_then(|old| old.annotations.get(name)) != Some(value);
+        if asks && is_new() {
+            let detail = format!("this server does not put {what} to sleep");
+            errors.push(FieldError::forbidden(format!("metadata.annotations[{name}]"), detail));
+        }
+    }
+}
+
 /// Returns the unique key of an instance that is at a place, whose parts are these.
 pub(crate) fn place(parts: &[&str]) -> UniqueKey {
     UniqueKey { field: "spec.clusterRef", value: parts.join("/"), is_place: true }

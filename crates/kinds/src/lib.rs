@@ -21,6 +21,7 @@ mod kind;
 mod kubeconfig_ref;
 mod named_identities;
 mod names;
+mod namespace_names;
 mod policy_rules;
 mod right;
 mod scoped_maker;
@@ -51,6 +52,7 @@ pub mod project_clusters;
 pub mod project_members;
 pub mod project_migrate_virtual_cluster_instance;
 pub mod project_secret;
+pub mod project_templates;
 pub mod rbac;
 pub mod reviews;
 pub mod role;
@@ -80,8 +82,10 @@ pub use kind::{
 pub use kubeconfig_ref::KubeconfigRef;
 pub use named_identities::{NamedIdentities, NobodyNamed};
 pub use names::{
-    BASE_PATH, CORE_V1, HOME_NAMESPACE, MANAGEMENT_V1, MAX_IDENTITIES, PERMANENT_NAMESPACES,
-    identity_name, is_reserved_identity,
+    BASE_PATH, CORE_V1, MANAGEMENT_V1, MAX_IDENTITIES, identity_name, is_reserved_identity,
+};
+pub use namespace_names::{
+    NamespaceNames, default_namespace, permanent_namespaces, project_prefix, set_namespace_names,
 };
 /// The name of a kind in decisions.
 pub use postern_meta::gvk::GroupResource;
@@ -114,6 +118,8 @@ const OURS: &[&dyn AnyKind] = &[
     &custom_resource_definition::CustomResourceDefinition,
     &reviews::self_subject_access_review::SelfSubjectAccessReview,
     &reviews::subject_access_review::SubjectAccessReview,
+    &reviews::platform_self_subject_access_review::PlatformSelfSubjectAccessReview,
+    &reviews::platform_subject_access_review::PlatformSubjectAccessReview,
     &reviews::local_subject_access_review::LocalSubjectAccessReview,
     &reviews::self_subject_rules_review::SelfSubjectRulesReview,
     &reviews::self_subject_review::SelfSubjectReview,

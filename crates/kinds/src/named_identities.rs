@@ -13,6 +13,9 @@ pub trait NamedIdentities {
 
     /// Does an object name this user or team as its owner?
     fn names_owner(&self, owner: Principal<'_>) -> bool;
+
+    /// Is this user or team a member of a project: by itself, or by a team that is one?
+    fn is_member(&self, project: &str, principal: Principal<'_>) -> bool;
 }
 
 /// Nothing is stored yet that names anybody.
@@ -29,6 +32,10 @@ impl NamedIdentities for NobodyNamed {
     }
 
     fn names_owner(&self, _: Principal<'_>) -> bool {
+        false
+    }
+
+    fn is_member(&self, _: &str, _: Principal<'_>) -> bool {
         false
     }
 }

@@ -7,12 +7,6 @@ pub use postern_meta::names::identity_name;
 /// Base path of the management API; the server in every kubeconfig ends in it.
 pub const BASE_PATH: &str = "/kubernetes/management";
 
-/// The home namespace: where global secrets are by default.
-pub const HOME_NAMESPACE: &str = "platform";
-
-/// Namespaces that exist from the first start and cannot be deleted.
-pub const PERMANENT_NAMESPACES: [&str; 2] = ["default", HOME_NAMESPACE];
-
 /// The group of our own kinds.
 pub const MANAGEMENT_V1: GroupVersion =
     GroupVersion { group: "management.platform.sh", version: "v1" };

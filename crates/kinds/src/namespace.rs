@@ -5,7 +5,7 @@
 
 use postern_meta::names::dns1123_label;
 
-use crate::names::PERMANENT_NAMESPACES;
+use crate::namespace_names::{permanent_namespaces, project_prefix};
 use crate::prelude::*;
 use crate::rbac::{PROJECT_LABEL, PolicyPart};
 
@@ -14,9 +14,6 @@ pub const CONTENT_FINALIZER: &str = "kubernetes";
 
 /// The label with the namespace's own name, as in Kubernetes: clients select by it.
 pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
-
-/// The prefix of the namespaces of projects. Clients may not create one (decision 1).
-pub const PROJECT_PREFIX: &str = "p-";
 
 /// The kind.
 pub struct Namespace;
@@ -105,11 +102,11 @@ impl Kind for Namespace {
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
         let name = new.metadata.name.as_str();
-        if old.is_none() && name.starts_with(PROJECT_PREFIX) && !ctx.is_server {
+        if old.is_none() && name.starts_with(project_prefix()) && !ctx.is_server {
             return Err(ApiError::forbidden(
                 Self::INFO.group_resource(),
                 name,
-                format!("names that begin with {PROJECT_PREFIX} are reserved for projects"),
+                format!("names that begin with {} are reserved for projects", project_prefix()),
             ));
         }
         if let Err(detail) = dns1123_label(name) {
@@ -138,7 +135,7 @@ impl Kind for Namespace {
         let name = metadata.name.as_str();
         let forbidden =
             |why: &str| Err(ApiError::forbidden(Self::INFO.group_resource(), name, why));
-        if PERMANENT_NAMESPACES.contains(&name) {
+        if permanent_namespaces().contains(&name) {
             return forbidden(
                 "this namespace may not be deleted: if it is damaged, the next start makes it anew",
             );

@@ -18,11 +18,11 @@ pub use crate::fields::{Draft, Layout, NoStatus};
 pub use crate::kind::action::{
     Action, ActionRequest, ActionResult, ActionRight, Handler, Response, ServerAction,
 };
-pub use crate::kind::ownership::{Access, Ownership, OwnershipPart, UserOrTeam};
+pub use crate::kind::ownership::{Access, ExtraAccess, Ownership, OwnershipPart, UserOrTeam};
 pub use crate::kind::{
     CarriedScope, Companion, DataSource, DataSourceOf, Dependent, Dependents, EndsWith, Info, Kind,
-    KubeconfigOf, ObservedStatus, OnCluster, OnRemove, ResourceScope, SelectableField,
-    StrictFields, UniqueKey, UniqueKeys,
+    KubeconfigOf, ObservedStatus, OnCluster, OnRemove, PartialRight, ResourceScope,
+    SelectableField, StrictFields, UniqueKey, UniqueKeys, UnservedField,
 };
 pub use crate::names::{CORE_V1, MANAGEMENT_V1, check_identities, check_identity};
 pub use crate::principal::{

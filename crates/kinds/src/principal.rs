@@ -33,6 +33,20 @@ impl Principal<'_> {
         }
     }
 
+    /// Returns `user` or `team`.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::User(_) => "user",
+            Self::Team(_) => "team",
+        }
+    }
+
+    /// Returns kind and name, for messages.
+    pub(crate) fn described(self) -> String {
+        let (Self::User(name) | Self::Team(name)) = self;
+        format!("{} \"{name}\"", self.kind())
+    }
+
     /// Returns a right on the user or team.
     pub(crate) fn right(self, verb: &'static str) -> Right {
         match self {

@@ -11,18 +11,22 @@ use serde_json::Map;
 
 use crate::access;
 use crate::bindings::subject_uids;
-use crate::bound::{KnownUids, of_member};
+use crate::bound::{BoundGrant, KnownUids, of_member};
 use crate::cluster_role::ClusterRole;
+use crate::cluster_role_binding::ClusterRoleBinding;
 use crate::kind::dependent::belongs_to;
 use crate::kind::ownership::owner_uid_in;
 use crate::kind::{AnyKind, Dependent};
-use crate::namespace::{Namespace, PROJECT_PREFIX};
+use crate::namespace::Namespace;
+use crate::namespace_names::project_prefix;
 use crate::prelude::*;
 use crate::project_clusters::ProjectClusters;
 use crate::project_members::ProjectMembers;
 use crate::project_migrate_virtual_cluster_instance::ProjectMigrateVirtualClusterInstance;
 use crate::project_secret::ProjectSecret;
-use crate::rbac::{GrantedRoles, MEMBERS_PREFIX, PROJECT_LABEL, RBAC_V1};
+use crate::project_templates::{self, ProjectTemplates};
+use crate::rbac::{GrantedRoles, MEMBERS_PREFIX, PROJECT_LABEL, PolicyRule, RBAC_V1};
+use crate::role;
 use crate::role_binding::RoleBinding;
 use crate::space_instance::SpaceInstance;
 use crate::virtual_cluster_instance::VirtualClusterInstance;
@@ -33,6 +37,23 @@ pub const DEFAULT_MEMBER_ROLE: &str = "platform-project-user";
 /// The ClusterRoles that are for members of projects: the owner of a project gives them to its members.
 pub const MEMBER_ROLES: [&str; 3] =
     ["platform-project-admin", DEFAULT_MEMBER_ROLE, "platform-project-viewer"];
+
+/// The subresources that every member of a project may read.
+const SEEN_BY_MEMBERS: [&str; 3] = ["members", "clusters", "templates"];
+
+/// Names that other clients have for the roles of members.
+const ROLE_ALIASES: [(&str, &str); 3] = [
+    ("loft-management-project-admin", "platform-project-admin"),
+    ("loft-management-project-user", DEFAULT_MEMBER_ROLE),
+    ("loft-management-project-viewer", "platform-project-viewer"),
+];
+
+/// Every user.
+const ALL_USERS: &str = "*";
+
+/// The API groups that a member may have.
+const MEMBER_GROUPS: [&str; 4] =
+    ["", MANAGEMENT_V1.group, "storage.platform.sh", "storage.loft.sh"];
 
 /// The value of the label `platform.sh/managed-by` of the bindings of members.
 pub const MANAGED_BY_MEMBERS: &str = "project-members";
@@ -77,6 +98,15 @@ const GET_CLUSTERS: Action = Action {
     ..GET_MEMBERS
 };
 
+/// Returns the templates that it offers, which are none.
+const GET_TEMPLATES: Action = Action {
+    subresource: "templates",
+    handler: Handler::Object(project_templates::of_project),
+    response: Response::Object(&ProjectTemplates),
+    description: "Returns the templates of the project. This server has none, so every list is empty.",
+    ..GET_MEMBERS
+};
+
 /// Moves an instance into it.
 const MIGRATE: Action = Action {
     subresource: "migratevirtualclusterinstance",
@@ -87,6 +117,9 @@ const MIGRATE: Action = Action {
     response: Response::Object(&ProjectMigrateVirtualClusterInstance),
     description: "Moves a virtual cluster instance of another project into the project.",
 };
+
+/// Why fields are refused that this server gives no meaning.
+const NOT_SERVED: &str = "this server does nothing of the kind; leave this field out";
 
 /// The kind.
 pub struct Project;
@@ -120,6 +153,14 @@ pub struct Spec {
     /// How many objects there may be in the project.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quotas: Option<Quotas>,
+    /// Templates that the project allows, as other clients write them. This server has no templates, so that they have
+    /// no effect.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub allowed_templates: Vec<AllowedTemplate>,
+    /// Must new instances be made from templates? The server always answers that they need not: it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub require_template: Option<RequireTemplate>,
     /// Who else gets which verbs on the project itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
@@ -134,23 +175,73 @@ pub struct Member {
     /// User or Team.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kind: String,
-    /// The name of the user or team.
+    /// The API group of the user or team, which some clients write; it has no effect.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// The name of the user or team; `*` is every user.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// The `ClusterRole` that they get in the namespace of the project; `platform-project-user` by default.
+    /// `loft-management-project-admin`, `-user` and `-viewer` are other names of the platform's own roles.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cluster_role: String,
 }
 
 impl Member {
-    /// Returns who it is; `None` for another kind.
+    /// Returns the name of the `ClusterRole` that they get.
+    pub fn role(&self) -> &str {
+        match self.cluster_role.as_str() {
+            "" => DEFAULT_MEMBER_ROLE,
+            role => {
+                let alias = ROLE_ALIASES.iter().find(|(alias, _)| *alias == role);
+                alias.map_or(role, |(_, role)| role)
+            }
+        }
+    }
+
+    /// Is it every user?
+    pub fn is_all_users(&self) -> bool {
+        self.kind == "User" && self.name == ALL_USERS
+    }
+
+    /// Returns the user or team; `None` for every user, and for another kind.
     pub fn principal(&self) -> Option<Principal<'_>> {
         match self.kind.as_str() {
+            "User" if self.is_all_users() => None,
             "User" => Some(Principal::User(&self.name)),
             "Team" => Some(Principal::Team(&self.name)),
             _ => None,
         }
     }
+}
+
+/// A template that a project allows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.AllowedTemplate")]
+pub struct AllowedTemplate {
+    /// The kind of template.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    /// The API group of the template.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// The name of the template, or `*`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Is it the default one?
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_default: bool,
+}
+
+/// Must new instances be made from templates?
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.RequireTemplate")]
+pub struct RequireTemplate {
+    /// They need not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disabled: Option<bool>,
 }
 
 /// A cluster that the project may use.
@@ -203,7 +294,7 @@ fn count(counts: &BTreeMap<String, String>, plural: &str) -> Option<u64> {
 
 /// Returns the name of a project's namespace.
 pub fn namespace_of(project: &str) -> String {
-    format!("{PROJECT_PREFIX}{project}")
+    format!("{}{project}", project_prefix())
 }
 
 /// Returns the name of the binding of the members with a `ClusterRole`.
@@ -231,6 +322,7 @@ impl Kind for Project {
             Action::PATCH_STATUS,
             GET_MEMBERS,
             GET_CLUSTERS,
+            GET_TEMPLATES,
             MIGRATE,
         ],
         confidential: false,
@@ -251,6 +343,24 @@ impl Kind for Project {
         ..StrictFields::OURS
     };
 
+    const UNSERVED_FIELDS: &'static [UnservedField] = &[
+        UnservedField::new("allowedRunners", NOT_SERVED),
+        UnservedField::new("allowedNodeTypes", NOT_SERVED),
+        UnservedField::new("allowedNodeProfiles", NOT_SERVED),
+        UnservedField::new("defaultNodeProfile", NOT_SERVED),
+        UnservedField::new("requirePreset", NOT_SERVED),
+        UnservedField::new("namespaceTemplate", NOT_SERVED),
+        UnservedField::new("namespacePattern", NOT_SERVED),
+        UnservedField::new(
+            "automaticImport",
+            "this server imports nothing by itself: create the instances",
+        ),
+        UnservedField::new("argoCD", NOT_SERVED),
+        UnservedField::new("vault", NOT_SERVED),
+        UnservedField::new("rancher", NOT_SERVED),
+        UnservedField::new("devPod", NOT_SERVED),
+    ];
+
     const COLUMNS: &'static [ColumnInfo] = &[
         ColumnInfo::text("Owner", "The user or team that owns it."),
         ColumnInfo::integer("Members", "How many members it has."),
@@ -258,20 +368,24 @@ impl Kind for Project {
     ];
 
     const OWNERSHIP: Option<OwnershipPart<Spec>> = Some(access::part(
-        |spec| Ownership { owner: spec.owner.clone(), access: spec.access.clone() },
+        |spec| Ownership::of(spec.owner.as_ref(), &spec.access, &[]),
         |spec| &mut spec.owner,
     ));
 
     const DEPENDENTS: Option<Dependents<Spec>> = Some(dependents);
+
+    const PARTIAL_RIGHT: Option<PartialRight> = Some(|verb, name| {
+        let of_members = |verb: Verb| Right::on_members(verb.as_str(), name, &namespace_of(name));
+        matches!(verb, Verb::Update | Verb::Patch).then(|| of_members(verb))
+    });
 
     fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
         let spec = &mut new.fields.spec;
         // On an update, what is left out must not allow more than there was.
         let all = || vec![AllowedCluster { name: ALL_CLUSTERS.to_owned() }];
         spec.allowed_clusters.get_or_insert_with(|| if old.is_none() { all() } else { Vec::new() });
-        for member in spec.members.iter_mut().filter(|member| member.cluster_role.is_empty()) {
-            DEFAULT_MEMBER_ROLE.clone_into(&mut member.cluster_role);
-        }
+        let required = spec.require_template.get_or_insert_default();
+        required.disabled.get_or_insert(true);
     }
 
     fn validate(
@@ -281,11 +395,16 @@ impl Kind for Project {
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
         let (name, spec) = (new.metadata.name.as_str(), &new.fields.spec);
-        if name.len() > DNS1123_LABEL_MAX_BYTES - PROJECT_PREFIX.len() {
-            let max = DNS1123_LABEL_MAX_BYTES - PROJECT_PREFIX.len();
+        if name.len() > DNS1123_LABEL_MAX_BYTES - project_prefix().len() {
+            let max = DNS1123_LABEL_MAX_BYTES - project_prefix().len();
             errors.push(FieldError::too_long("metadata.name", max));
         }
         errors.check(dns1123_label(name), |text| FieldError::invalid("metadata.name", name, text));
+        if spec.require_template.as_ref().is_some_and(|one| one.disabled == Some(false)) {
+            let detail =
+                "this server has no templates, so that it cannot require one; leave this field out";
+            errors.push(FieldError::invalid("spec.requireTemplate.disabled", false, detail));
+        }
         let added = added_members(spec, old.map(|old| &old.fields.spec));
         validate_members(&spec.members, &added, ctx, errors);
         validate_clusters(spec.allowed_clusters.as_deref().unwrap_or_default(), errors);
@@ -302,7 +421,7 @@ impl Kind for Project {
         ctx: &Context<'_>,
     ) -> Vec<RequiredRight> {
         let added = new_members(new, old);
-        let roles: BTreeSet<&str> = added.iter().map(|member| &member.cluster_role[..]).collect();
+        let roles: BTreeSet<&str> = added.iter().map(|member| member.role()).collect();
         let of_owner = roles.into_iter().filter(|role| owner_gives(role, new, old, ctx));
         let roles = of_owner.map(|role| {
             let plural = ClusterRole.info().plural;
@@ -310,13 +429,35 @@ impl Kind for Project {
             let right = Right { namespace, ..Right::cluster("bind", RBAC_V1.group, plural, role) };
             RequiredRight::from(right).as_owner()
         });
+        let to_all = added.iter().any(|member| member.is_all_users()).then(|| {
+            let hint =
+                "a project with every user (`*`) as a member takes the verb bind on all users";
+            RequiredRight::from(Right::cluster("bind", MANAGEMENT_V1.group, "users", ""))
+                .because(hint.to_owned())
+        });
+        let named = added.iter().filter(|member| !member.is_all_users());
         let principals: BTreeSet<(bool, &str)> =
-            added.iter().map(|member| (member.kind == "Team", member.name.as_str())).collect();
+            named.map(|member| (member.kind == "Team", member.name.as_str())).collect();
+        let project = new.metadata.name.as_str();
+        let namespace = namespace_of(project);
         let bind = principals.into_iter().map(|(is_team, name)| {
             let principal = if is_team { Principal::Team(name) } else { Principal::User(name) };
-            principal.right("bind").into()
+            let (kind, whom) = (principal.kind(), principal.described());
+            let by_bind = RequiredRight::from(principal.right("bind")).because(format!(
+                "the member {whom} takes the verb bind on that {kind}, or an admin of the project who adds them"
+            ));
+            // A project that is new has no admins yet.
+            let of_admins = Right::on_members("bind", project, &namespace);
+            if old.is_some() { by_bind.or(of_admins) } else { by_bind }
         });
-        bind.chain(roles).collect()
+        let whole = old.filter(|old| changes_more_than_members(new, old)).map(|_| {
+            let right = |verb| Right::cluster(verb, MANAGEMENT_V1.group, Self::INFO.plural, project);
+            RequiredRight::from(right("update")).or(right("patch")).because(
+                "admins of a project change its members, displayName and description; all else takes the verb \
+                 update on the project".to_owned(),
+            )
+        });
+        to_all.into_iter().chain(bind).chain(roles).chain(whole).collect()
     }
 
     fn granted_roles(
@@ -324,7 +465,7 @@ impl Kind for Project {
         old: Option<&Draft<Fields>>,
         ctx: &Context<'_>,
     ) -> Option<GrantedRoles> {
-        let roles = new_members(new, old).into_iter().map(|member| member.cluster_role.clone());
+        let roles = new_members(new, old).into_iter().map(|member| member.role().to_owned());
         let cluster_roles: BTreeSet<String> =
             roles.filter(|role| !owner_gives(role, new, old, ctx)).collect();
         let namespace = namespace_of(&new.metadata.name);
@@ -340,6 +481,25 @@ impl Kind for Project {
             Cell::Text(spec.display_name.clone()),
         ]
     }
+}
+
+/// Does a write change more of a project than its admins may: its members, and what it is called?
+fn changes_more_than_members(new: &Draft<Fields>, old: &Draft<Fields>) -> bool {
+    let of_admins = Spec {
+        display_name: new.fields.spec.display_name.clone(),
+        description: new.fields.spec.description.clone(),
+        members: new.fields.spec.members.clone(),
+        // Absent is none, as at an update.
+        allowed_clusters: old.fields.spec.allowed_clusters.clone().or_else(|| Some(Vec::new())),
+        // The server's own.
+        require_template: new.fields.spec.require_template.clone(),
+        ..old.fields.spec.clone()
+    };
+    let (new_metadata, old_metadata) = (&new.metadata, &old.metadata);
+    of_admins != new.fields.spec
+        || new_metadata.labels != old_metadata.labels
+        || new_metadata.finalizers != old_metadata.finalizers
+        || new_metadata.owner_references != old_metadata.owner_references
 }
 
 /// Returns the members that a write adds, or gives another role.
@@ -394,7 +554,7 @@ fn validate_members(
         errors.push(FieldError::too_many(PATH, members.len(), MAX_MEMBERS));
         return;
     }
-    let roles: BTreeSet<&str> = members.iter().map(|one| one.cluster_role.as_str()).collect();
+    let roles: BTreeSet<&str> = members.iter().map(Member::role).collect();
     if roles.len() > MAX_MEMBER_ROLES {
         let detail =
             format!("must have at most {MAX_MEMBER_ROLES} different values of clusterRole");
@@ -403,16 +563,20 @@ fn validate_members(
     let mut seen = BTreeSet::new();
     for (index, member) in members.iter().enumerate() {
         let path = |field: &str| format!("{PATH}[{index}].{field}");
-        let Member { kind, name, cluster_role } = member;
-        if !seen.insert((kind, name, cluster_role)) {
+        let Member { kind, group, name, cluster_role } = member;
+        if !MEMBER_GROUPS.contains(&group.as_str()) {
+            errors.push(FieldError::not_supported(path("group"), group.as_str(), &MEMBER_GROUPS));
+        }
+        if !seen.insert((kind, name, member.role())) {
             errors.push(FieldError::duplicate(format!("{PATH}[{index}]"), name));
         }
-        errors.check(NameRule::PathSegment.check(&members_binding(cluster_role)), |detail| {
+        errors.check(NameRule::PathSegment.check(&members_binding(member.role())), |detail| {
             FieldError::invalid(path("clusterRole"), cluster_role, detail)
         });
         let is_unknown =
             |principal: Principal<'_>| added.contains(&index) && ctx.uid_of(principal).is_none();
         match (member.principal(), dns1123_subdomain(name)) {
+            (None, _) if member.is_all_users() => {}
             (None, _) => {
                 let kind = kind.as_str();
                 errors.push(FieldError::not_supported(path("kind"), kind, &["User", "Team"]));
@@ -477,35 +641,106 @@ fn dependents(
         grants: Vec::new(),
         owned: true,
     }];
+    all.extend(member_bindings(&metadata.name, &namespace, spec, ctx)?);
+    Ok(all)
+}
+
+/// Returns the bindings of the members: of each role to those who have it, in the project's namespace, and of the
+/// role by which all of them see the project itself.
+fn member_bindings(
+    project: &str,
+    namespace: &str,
+    spec: &Spec,
+    ctx: &Context<'_>,
+) -> Result<Vec<Dependent>, ApiError> {
     let mut by_role: BTreeMap<&str, BTreeMap<String, Principal<'_>>> = BTreeMap::new();
+    let mut of_all_users: BTreeSet<&str> = BTreeSet::new();
     for member in &spec.members {
-        let of_role = by_role.entry(&member.cluster_role).or_default();
+        let of_role = by_role.entry(member.role()).or_default();
         of_role.extend(member.principal().map(|principal| (principal.group(), principal)));
+        of_all_users.extend(member.is_all_users().then(|| member.role()));
     }
     let whats: Vec<String> = by_role.keys().map(|role| of_member(role)).collect();
     let grants = by_role.values().zip(&whats);
     let grants = grants.flat_map(|(of, what)| of.keys().map(|group| (&**what, group.as_str())));
     let wanted: Vec<(&str, &str)> = grants.collect();
-    // Who was a member before is who is meant now, also with another role.
+    // A member from before is the same user or team now, also with another role.
     let mut uids = KnownUids::new(ctx.bound).take_all(&wanted).into_iter();
+    let mut of_all: BTreeMap<String, String> = BTreeMap::new();
+    let mut bindings = Vec::with_capacity(by_role.len() + 2);
     for ((role, members), what) in by_role.iter().zip(&whats) {
-        let bound = members.iter().map(|(group, principal)| {
-            let uid = uids.next().flatten().or_else(|| ctx.uid_of(*principal));
-            (group.clone(), uid.unwrap_or_default())
-        });
-        all.push(access::binding(access::Binding {
+        let mut bound = BTreeMap::new();
+        for (group, principal) in members {
+            let present = ctx.uid_of(*principal);
+            let uid = uids.next().flatten().or_else(|| present.clone()).unwrap_or_default();
+            if !of_all.contains_key(group) || present.as_ref() == Some(&uid) {
+                of_all.insert(group.clone(), uid.clone());
+            }
+            bound.insert(group.clone(), uid);
+        }
+        let mut binding = access::binding(access::Binding {
             kind: &RoleBinding,
-            namespace: Some(namespace.clone()),
+            namespace: Some(namespace.to_owned()),
             name: members_binding(role),
             labels: access::managed_by(MANAGED_BY_MEMBERS),
             role_kind: &ClusterRole,
             role: (*role).to_owned(),
             what: what.clone(),
-            to_all: false,
-            bound: bound.collect(),
-        })?);
+            to_all: of_all_users.contains(role),
+            bound,
+        })?;
+        if of_all_users.contains(role) {
+            let (what, group) = (what.clone(), access::ALL_USERS_GROUP.to_owned());
+            binding.grants.push(BoundGrant { what, group, uid: String::new() });
+        }
+        bindings.push(binding);
     }
-    Ok(all)
+    if !spec.members.is_empty() {
+        bindings.extend(seeing_the_project(project, of_all, !of_all_users.is_empty())?);
+    }
+    Ok(bindings)
+}
+
+/// Returns the ClusterRole by which the members of a project see the project itself, and its binding to them: by
+/// their groups, with their uids.
+fn seeing_the_project(
+    project: &str,
+    members: BTreeMap<String, String>,
+    to_all: bool,
+) -> Result<[Dependent; 2], ApiError> {
+    let info = Project::INFO;
+    let name = format!("{MEMBERS_PREFIX}{project}");
+    let readable = SEEN_BY_MEMBERS.iter().map(|of| format!("{}/{of}", info.plural));
+    let rule = PolicyRule {
+        verbs: vec![Verb::Get.as_str().to_owned()],
+        api_groups: vec![info.version.group.to_owned()],
+        resources: std::iter::once(info.plural.to_owned()).chain(readable).collect(),
+        resource_names: vec![project.to_owned()],
+        ..PolicyRule::default()
+    };
+    let role = Dependent {
+        kind: &ClusterRole,
+        namespace: None,
+        name: name.clone(),
+        labels: access::managed_by(MANAGED_BY_MEMBERS),
+        annotations: BTreeMap::new(),
+        fields: access::encode(&role::Spec { rules: vec![rule] })?,
+        grants: Vec::new(),
+        owned: true,
+    };
+    let binding = access::binding(access::Binding {
+        kind: &ClusterRoleBinding,
+        namespace: None,
+        labels: access::managed_by(MANAGED_BY_MEMBERS),
+        role_kind: &ClusterRole,
+        role: name.clone(),
+        name,
+        what: String::new(),
+        to_all,
+        bound: members,
+    })?;
+    // The record of whom the project names has them with their roles.
+    Ok([role, Dependent { grants: Vec::new(), ..binding }])
 }
 
 /// Checks that a namespace that exists under the name of a project's is that of the project.

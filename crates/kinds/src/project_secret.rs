@@ -8,7 +8,7 @@ use crate::follows::{
     is_mirrored, required_right,
 };
 use crate::instance::STATUS_ACTIONS;
-use crate::names::HOME_NAMESPACE;
+use crate::namespace_names::default_namespace;
 use crate::prelude::*;
 use crate::secret_data;
 use crate::shared_secret::SharedSecret;
@@ -72,7 +72,7 @@ impl Kind for ProjectSecret {
     ];
 
     const OWNERSHIP: Option<OwnershipPart<Spec>> = Some(crate::access::part(
-        |spec| Ownership { owner: spec.owner.clone(), access: spec.access.clone() },
+        |spec| Ownership::of(spec.owner.as_ref(), &spec.access, &[]),
         |spec| &mut spec.owner,
     ));
 
@@ -84,7 +84,7 @@ impl Kind for ProjectSecret {
         let namespace = namespace.filter(|namespace| !namespace.is_empty());
         Some(DataSource {
             kind: &SharedSecret,
-            namespace: namespace.unwrap_or(HOME_NAMESPACE).to_owned(),
+            namespace: namespace.unwrap_or(default_namespace()).to_owned(),
             name: name.clone(),
         })
     });

@@ -25,6 +25,9 @@ pub const RBAC_GROUP: &str = RBAC_V1.group;
 /// All verbs, groups, resources or paths.
 pub const ALL: &str = "*";
 
+/// The verb for going through the gateway to an object.
+pub const USE: &str = "use";
+
 /// The annotation of a binding that the server makes: a JSON map from the name of each subject to
 /// the uid of the user or team that is meant, so that whoever has the name later holds nothing.
 pub const SUBJECT_UIDS: &str = "platform.sh/subject-uids";

@@ -1,5 +1,7 @@
 //! Rights that a write requires, in the words of Kubernetes' RBAC. `auth` decides who has them.
 
+use crate::names::MANAGEMENT_V1;
+
 /// One thing that a caller must be allowed to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Right {
@@ -36,6 +38,20 @@ impl Right {
     }
 }
 
+/// The plural name of projects, on whose members rights are given in their namespaces.
+const PROJECTS: &str = "projects";
+
+impl Right {
+    /// Returns a right on the members of a project, as a role in the project's namespace gives it: its admins have it.
+    pub fn on_members(verb: &'static str, project: &str, namespace: &str) -> Self {
+        Self {
+            subresource: "members".to_owned(),
+            namespace: namespace.to_owned(),
+            ..Self::cluster(verb, MANAGEMENT_V1.group, PROJECTS, project)
+        }
+    }
+}
+
 /// A requirement of a write: any one of these rights is enough. A refusal names the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequiredRight {
@@ -43,6 +59,7 @@ pub struct RequiredRight {
     others: Vec<Right>,
     by_role: bool,
     as_owner: bool,
+    hint: String,
 }
 
 impl RequiredRight {
@@ -58,6 +75,17 @@ impl RequiredRight {
     #[must_use]
     pub fn by_role(self) -> Self {
         Self { by_role: true, ..self }
+    }
+
+    /// Returns the requirement with a sentence for the refusal: what it is for, and what would meet it.
+    #[must_use]
+    pub fn because(self, hint: String) -> Self {
+        Self { hint, ..self }
+    }
+
+    /// Returns what a refusal says beyond the right that it names; empty for nothing.
+    pub fn hint(&self) -> &str {
+        &self.hint
     }
 
     /// Must the right be held by a role?
@@ -90,6 +118,7 @@ impl RequiredRight {
 
 impl From<Right> for RequiredRight {
     fn from(right: Right) -> Self {
-        Self { first: right, others: Vec::new(), by_role: false, as_owner: false }
+        let (others, hint) = (Vec::new(), String::new());
+        Self { first: right, others, by_role: false, as_owner: false, hint }
     }
 }

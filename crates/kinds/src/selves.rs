@@ -64,6 +64,9 @@ pub struct Status {
     /// The prefix of the namespaces of projects.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub project_namespace_prefix: String,
+    /// The namespace where shared secrets are by default.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub default_namespace: String,
 }
 
 /// A user, in short.

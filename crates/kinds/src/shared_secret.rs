@@ -63,7 +63,7 @@ impl Kind for SharedSecret {
     ];
 
     const OWNERSHIP: Option<OwnershipPart<Spec>> = Some(crate::access::part(
-        |spec| Ownership { owner: spec.owner.clone(), access: spec.access.clone() },
+        |spec| Ownership::of(spec.owner.as_ref(), &spec.access, &[]),
         |spec| &mut spec.owner,
     ));
 

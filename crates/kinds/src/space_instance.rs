@@ -33,7 +33,16 @@ pub struct Spec {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub access: Vec<Access>,
+    /// Access rules as other clients of the platform write them: each gives `get` and `use`. Together with `access` at
+    /// most 30.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub extra_access_rules: Vec<ExtraAccess>,
 }
+
+/// Why a field is refused that describes a space to be made.
+const NOT_CREATED: &str =
+    "this server does not create spaces; name an existing namespace in spec.clusterRef";
 
 /// Where a space is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -73,7 +82,7 @@ impl Kind for SpaceInstance {
     ];
 
     const OWNERSHIP: Option<OwnershipPart<Spec>> = Some(crate::access::part(
-        |spec| Ownership { owner: spec.owner.clone(), access: spec.access.clone() },
+        |spec| Ownership::of(spec.owner.as_ref(), &spec.access, &spec.extra_access_rules),
         |spec| &mut spec.owner,
     ));
 
@@ -87,10 +96,20 @@ impl Kind for SpaceInstance {
         spec.cluster_ref.as_ref().map(place).into_iter().collect()
     });
 
+    const UNSERVED_FIELDS: &'static [UnservedField] = &[
+        UnservedField::new("template", NOT_CREATED),
+        UnservedField::new("templateRef", NOT_CREATED),
+        UnservedField::new("parameters", NOT_CREATED),
+    ];
+
     const OBSERVED_STATUS: Option<ObservedStatus> = Some(instance::OBSERVED);
 
-    fn prepare(new: &mut Draft<Fields>, _old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
+    fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
         instance::clear_observed(&mut new.fields.status);
+        // Of a new object, an empty one is an error.
+        if old.is_some() {
+            instance::drop_empty(&mut new.fields.spec.cluster_ref);
+        }
     }
 
     fn validate(
@@ -101,7 +120,15 @@ impl Kind for SpaceInstance {
     ) -> Result<(), ApiError> {
         instance::check_in_project(&new.metadata, old.is_none(), ctx, errors);
         let spec = &new.fields.spec;
+        instance::validate_sleep(&new.metadata, old.map(|old| &old.metadata), "spaces", errors);
+        if old.is_none_or(|old| old.fields.spec.extra_access_rules != spec.extra_access_rules) {
+            ExtraAccess::validate_roles(&spec.extra_access_rules, errors);
+        }
         if let Some(at) = &spec.cluster_ref {
+            if *at == ClusterRef::default() {
+                errors.push(FieldError::required("spec.clusterRef", NOT_CREATED));
+                return Ok(());
+            }
             instance::validate_cluster_ref(&at.cluster, &at.namespace, None, errors);
         }
         Ok(())

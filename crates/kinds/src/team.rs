@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use crate::identities::{added, check_not_reserved, impersonate, right_to_be_user, rights_to_be};
 use crate::names::{MAX_IDENTITIES, identity_name};
 use crate::prelude::*;
+use crate::user::NO_CLUSTER_ROLES;
 
 /// The kind.
 pub struct Team;
@@ -22,6 +23,9 @@ pub struct Spec {
     /// Name shown to people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub display_name: String,
+    /// What the team is for.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub description: String,
     /// Name for logging in.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub username: String,
@@ -36,6 +40,10 @@ pub struct Spec {
     pub groups: Vec<String>,
 }
 
+/// Why fields are refused that give access to a team.
+const NO_ACCESS_RULES: &str =
+    "teams have no owner and no access rules: bind a role to teams of that name instead";
+
 impl Kind for Team {
     type Spec = Spec;
     type Status = NoStatus;
@@ -49,6 +57,17 @@ impl Kind for Team {
         description: "Team is a group of users who hold rights and access keys together.",
         ..Info::DEFAULT
     };
+
+    const UNSERVED_FIELDS: &'static [UnservedField] = &[
+        UnservedField::new("owner", NO_ACCESS_RULES),
+        UnservedField::new("access", NO_ACCESS_RULES),
+        UnservedField::new(
+            "imagePullSecrets",
+            "this server hands out no image pull secrets; leave this field out",
+        ),
+        UnservedField::new("clusterRoles", NO_CLUSTER_ROLES),
+        UnservedField::new("clusterAccountTemplates", NO_CLUSTER_ROLES),
+    ];
 
     const COLUMNS: &'static [ColumnInfo] = &[
         ColumnInfo::integer("Users", "How many users are in the team."),

@@ -24,6 +24,12 @@ pub struct Spec {
     /// Name for logging in; no other user has it as a name, username or subject.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub username: String,
+    /// What people should know about the user.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// A picture for pages: a URL or data. This server does not use it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub icon: String,
     /// E-mail address.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub email: String,
@@ -39,6 +45,16 @@ pub struct Spec {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub disabled: bool,
 }
+
+/// Why fields are refused that give access to a user.
+const NO_ACCESS_RULES: &str =
+    "users have no owner and no access rules: bind a role to users of that name instead";
+
+/// Why fields are refused that give a user something in clusters.
+pub(crate) const NO_CLUSTER_ROLES: &str = "write a ClusterRoleBinding instead";
+
+/// Why fields are refused that are about passwords.
+const NO_PASSWORDS: &str = "this server has no passwords: users log in with access keys";
 
 impl Kind for User {
     type Spec = Spec;
@@ -56,6 +72,29 @@ impl Kind for User {
 
     const STRICT_FIELDS: StrictFields =
         StrictFields { not_null: &["spec", "spec.disabled"], ..StrictFields::OURS };
+
+    const UNSERVED_FIELDS: &'static [UnservedField] = &[
+        UnservedField::new("owner", NO_ACCESS_RULES),
+        UnservedField::new("access", NO_ACCESS_RULES),
+        UnservedField::new("ssoGroups", "the server sets groups alone: write spec.groups"),
+        UnservedField::new("passwordRef", NO_PASSWORDS),
+        UnservedField::new("codesRef", NO_PASSWORDS),
+        UnservedField::new("accessKeysRef", "access keys are OwnedAccessKey objects: create those"),
+        UnservedField::new(
+            "imagePullSecrets",
+            "this server hands out no image pull secrets; leave this field out",
+        ),
+        UnservedField::new(
+            "tokenGeneration",
+            "to revoke access, disable or delete the access keys of the user",
+        ),
+        UnservedField::new("clusterRoles", NO_CLUSTER_ROLES),
+        UnservedField::new("clusterAccountTemplates", NO_CLUSTER_ROLES),
+        UnservedField::new(
+            "extraClaims",
+            "this server has no login with other identity providers; leave this field out",
+        ),
+    ];
 
     const COLUMNS: &'static [ColumnInfo] = &[
         ColumnInfo::text("Display Name", "Name shown to people."),

@@ -38,7 +38,20 @@ pub struct Spec {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub access: Vec<Access>,
+    /// Access rules as other clients of the platform write them: each gives `get` and `use`. Together with `access` at
+    /// most 30.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub extra_access_rules: Vec<ExtraAccess>,
 }
+
+/// Why a field is refused that describes a virtual cluster to be made.
+const NOT_CREATED: &str =
+    "this server does not create virtual clusters; name an existing one in spec.clusterRef";
+
+/// Why a field is refused that says how a virtual cluster is connected.
+const NOT_CONNECTED_SO: &str = "a virtual cluster is reached by spec.config, or by the agent of the cluster in \
+                                spec.clusterRef; leave this field out";
 
 /// Where a virtual cluster is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -81,7 +94,7 @@ impl Kind for VirtualClusterInstance {
     ];
 
     const OWNERSHIP: Option<OwnershipPart<Spec>> = Some(crate::access::part(
-        |spec| Ownership { owner: spec.owner.clone(), access: spec.access.clone() },
+        |spec| Ownership::of(spec.owner.as_ref(), &spec.access, &spec.extra_access_rules),
         |spec| &mut spec.owner,
     ));
 
@@ -98,10 +111,28 @@ impl Kind for VirtualClusterInstance {
         spec.cluster_ref.as_ref().map(place).into_iter().collect()
     });
 
+    const KEPT_FIELDS: &'static [&'static str] = &["config"];
+
+    const UNSERVED_FIELDS: &'static [UnservedField] = &[
+        UnservedField::new("template", NOT_CREATED),
+        UnservedField::new("templateRef", NOT_CREATED),
+        UnservedField::new("parameters", NOT_CREATED),
+        UnservedField::new("workloadClusterRef", NOT_CONNECTED_SO),
+        UnservedField::new("networkPeer", NOT_CONNECTED_SO),
+        UnservedField::new("external", NOT_CONNECTED_SO),
+        UnservedField::new("standalone", NOT_CONNECTED_SO),
+    ];
+
     const OBSERVED_STATUS: Option<ObservedStatus> = Some(instance::OBSERVED);
 
     fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
         instance::clear_observed(&mut new.fields.status);
+        let spec = &mut new.fields.spec;
+        instance::drop_empty(&mut spec.config);
+        // Of a new object, an empty one without a kubeconfig is an error.
+        if old.is_some() || spec.config.is_some() {
+            instance::drop_empty(&mut spec.cluster_ref);
+        }
         // Only a migration says where it came from.
         let annotations = &mut new.metadata.annotations;
         annotations.remove(MIGRATED_FROM);
@@ -117,7 +148,20 @@ impl Kind for VirtualClusterInstance {
     ) -> Result<(), ApiError> {
         instance::check_in_project(&new.metadata, old.is_none(), ctx, errors);
         let spec = &new.fields.spec;
+        instance::validate_sleep(
+            &new.metadata,
+            old.map(|old| &old.metadata),
+            "virtual clusters",
+            errors,
+        );
+        if old.is_none_or(|old| old.fields.spec.extra_access_rules != spec.extra_access_rules) {
+            ExtraAccess::validate_roles(&spec.extra_access_rules, errors);
+        }
         if let Some(at) = &spec.cluster_ref {
+            if *at == ClusterRef::default() {
+                errors.push(FieldError::required("spec.clusterRef", NOT_CREATED));
+                return Ok(());
+            }
             let name = Some(at.virtual_cluster.as_str());
             instance::validate_cluster_ref(&at.cluster, &at.namespace, name, errors);
         }

@@ -64,15 +64,15 @@ fn who_replaces_an_object_without_naming_its_owner_keeps_it() {
         (data(), of(&red), &red),
     ] {
         let mut replaced = secret(&new);
-        SharedSecret.keep_unnamed(&mut replaced, &secret(&old));
+        SharedSecret.keep_unnamed(&mut replaced, &secret(&old), &[]);
         assert_eq!(replaced.fields["spec"], of(kept), "{old} -> {new}");
     }
     let mut none = secret(&data());
-    SharedSecret.keep_unnamed(&mut none, &secret(&data()));
+    SharedSecret.keep_unnamed(&mut none, &secret(&data()), &[]);
     assert_eq!(none.fields["spec"], data(), "there is none");
     let mut empty = secret(&data());
     empty.fields.clear();
-    SharedSecret.keep_unnamed(&mut empty, &secret(&of(&ada)));
+    SharedSecret.keep_unnamed(&mut empty, &secret(&of(&ada)), &[]);
     assert_eq!(empty.fields["spec"], json!({ "owner": ada }));
     // What is kept takes no right.
     assert_eq!(required(Some(&of(&red)), &of(&red)), [""; 0]);

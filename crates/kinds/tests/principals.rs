@@ -57,6 +57,10 @@ impl NamedIdentities for Named {
         let (Principal::User(name) | Principal::Team(name)) = owner;
         self.owners.contains(&name)
     }
+
+    fn is_member(&self, _: &str, _: Principal<'_>) -> bool {
+        false
+    }
 }
 
 /// Whoever may only make users and keys made the user that a binding named, and was who the binding meant.

@@ -283,6 +283,8 @@ fn a_project_has_its_namespace_a_binding_for_each_role_of_members_and_access_rul
             ("Namespace", "", "p-one"),
             ("RoleBinding", "p-one", "platform:members:platform-project-user"),
             ("RoleBinding", "p-one", "platform:members:view"),
+            ("ClusterRole", "", "platform:members:one"),
+            ("ClusterRoleBinding", "", "platform:members:one"),
             ("ClusterRole", "", "platform:access:projects:one:0"),
             ("ClusterRoleBinding", "", "platform:access:projects:one:0"),
         ]
@@ -294,8 +296,13 @@ fn a_project_has_its_namespace_a_binding_for_each_role_of_members_and_access_rul
     let role =
         json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view" });
     assert_eq!(found[2].fields["roleRef"], role);
-    let resources = json!(found[3].fields["rules"][0]["resources"]);
-    let actions = ["clusters", "members", "migratevirtualclusterinstance", "status"];
+    let of_members =
+        json!(["projects", "projects/members", "projects/clusters", "projects/templates"]);
+    assert_eq!(found[3].fields["rules"][0]["resources"], of_members);
+    assert_eq!(found[3].fields["rules"][0]["resourceNames"], json!(["one"]));
+    assert_eq!(found[4].annotations[SUBJECT_UIDS], uids);
+    let resources = json!(found[5].fields["rules"][0]["resources"]);
+    let actions = ["clusters", "members", "migratevirtualclusterinstance", "status", "templates"];
     let subresources = actions.map(|action| format!("projects/{action}"));
     assert_eq!(resources, json!([&["projects".to_owned()], &subresources[..]].concat()));
 }
@@ -349,7 +356,35 @@ fn instances_are_validated_and_live_in_projects() {
             json!({ "config": { "secretName": "s", "secretNamespace": "p-two" } }),
             "spec.config.secretNamespace: Invalid value: \"p-two\": must be the instance's own namespace",
         ),
-        (vci, json!({ "config": {} }), "spec.config.secretName: Required value"),
+        (vci, json!({ "config": {}, "clusterRef": whole }), ""),
+        (vci, json!({ "config": { "key": "k" } }), "spec.config.secretName: Required value"),
+        (
+            vci,
+            json!({ "clusterRef": {} }),
+            "spec.clusterRef: Required value: this server does not create virtual clusters; name an existing one in \
+             spec.clusterRef",
+        ),
+        (
+            space,
+            json!({ "clusterRef": {} }),
+            "spec.clusterRef: Required value: this server does not create spaces",
+        ),
+        (vci, json!({ "extraAccessRules": [{ "users": ["bob"] }] }), ""),
+        (
+            vci,
+            json!({ "extraAccessRules": [{ "users": ["bob"], "clusterRole": "loft-cluster-space-admin" }] }),
+            "",
+        ),
+        (
+            vci,
+            json!({ "extraAccessRules": [{ "users": ["bob"], "clusterRole": "view" }] }),
+            "spec.extraAccessRules[0].clusterRole: Invalid value: \"view\": means nothing on this server",
+        ),
+        (
+            vci,
+            json!({ "extraAccessRules": [{ "users": ["nobody"] }] }),
+            "spec.extraAccessRules[0].users[0]: Not found: \"nobody\"",
+        ),
         (
             vci,
             json!({ "config": { "secretName": "s", "key": "a b" } }),

@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use postern_server::{
-    AuditLog, AuditSettings, Build, DataDir, GatewaySettings, GivenCertificate, KeyPolicy, Limits,
-    Settings, TokenPolicy, UpstreamAddresses,
+    AuditLog, AuditSettings, Build, DataDir, GatewaySettings, GivenCertificate, GivenNames,
+    KeyPolicy, Limits, Settings, TokenPolicy, UpstreamAddresses,
 };
 use serde::Deserialize;
 
@@ -130,6 +130,20 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_EXTERNAL_URL", value_name = "URL")]
     external_url: Option<String>,
 
+    /// The version that /version tells the platform's other clients, which compare it with their own: v0.0.0 lets every
+    /// version in; with another one, such as v3.4.8, major and minor at the root are its own too [default: Postern's]
+    #[arg(long, env = "POSTERN_ADVERTISE_VERSION", value_name = "VERSION")]
+    advertise_version: Option<String>,
+
+    /// The prefix of the namespaces of projects. It is chosen at the first start and stays as it is [default: p-]
+    #[arg(long, env = "POSTERN_PROJECT_NAMESPACE_PREFIX", value_name = "PREFIX")]
+    project_namespace_prefix: Option<String>,
+
+    /// The namespace where shared secrets are by default. It is chosen at the first start and stays as it is
+    /// [default: platform]
+    #[arg(long, env = "POSTERN_DEFAULT_NAMESPACE", value_name = "NAMESPACE")]
+    default_namespace: Option<String>,
+
     /// The longest ttl of an endpoint token [default: 24h]
     #[arg(long, env = "POSTERN_ENDPOINT_TOKEN_MAX_TTL", value_name = "DURATION")]
     endpoint_token_max_ttl: Option<String>,
@@ -247,6 +261,11 @@ impl Serve {
             tokens,
             cache_bytes: mebibytes("db-cache-mib", given.db_cache_mib, 32)?,
             build: BUILD,
+            namespaces: GivenNames {
+                project_prefix: given.project_namespace_prefix,
+                default_namespace: given.default_namespace,
+            },
+            advertised_version: given.advertise_version,
         };
         Ok(Complete { settings, log: given.log.unwrap_or_else(|| "info".to_owned()) })
     }
@@ -365,6 +384,11 @@ impl Serve {
             access_key_max_ttl: self.access_key_max_ttl.or(other.access_key_max_ttl),
             expired_key_retention: self.expired_key_retention.or(other.expired_key_retention),
             external_url: self.external_url.or(other.external_url),
+            advertise_version: self.advertise_version.or(other.advertise_version),
+            project_namespace_prefix: self
+                .project_namespace_prefix
+                .or(other.project_namespace_prefix),
+            default_namespace: self.default_namespace.or(other.default_namespace),
             endpoint_token_max_ttl: self.endpoint_token_max_ttl.or(other.endpoint_token_max_ttl),
             endpoint_token_key_rotation: self
                 .endpoint_token_key_rotation

@@ -2,7 +2,7 @@
 //! one is missing or damaged. Nobody may delete them, so nobody else could mend that.
 
 use postern_kinds::namespace::Namespace;
-use postern_kinds::{AnyKind as _, PERMANENT_NAMESPACES, Verb};
+use postern_kinds::{AnyKind as _, Verb, permanent_namespaces};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::options::GetOptions;
 use postern_meta::status::ApiError;
@@ -15,7 +15,7 @@ use crate::stages::authorize::Permit;
 
 /// Makes the namespaces that are not there, or corrupt. The log says which ones could not be made.
 pub(crate) async fn put_back(registry: &Registry) {
-    for name in PERMANENT_NAMESPACES {
+    for name in permanent_namespaces() {
         if let Err(error) = ensure(registry, name).await {
             let inner = error.inner();
             tracing::error!(name, inner, "a namespace could not be put back: {error}");

@@ -53,6 +53,7 @@ fn default_roles() -> Vec<DefaultRole> {
             rules: json!([
                 rule(ours, &["selves"], &["create", "get"]),
                 rule(ours, &["directclusterendpointtokens"], &["create"]),
+                rule(ours, &["selfsubjectaccessreviews"], &["create"]),
                 rule(authorization, &["selfsubjectaccessreviews"], &["create"]),
                 rule(authorization, &["selfsubjectrulesreviews"], &["create"]),
                 rule(&["authentication.k8s.io"], &["selfsubjectreviews"], &["create"]),
@@ -63,7 +64,11 @@ fn default_roles() -> Vec<DefaultRole> {
             name: "platform-viewer",
             rules: json!([
                 rule(ours, &["projects", "clusters", "users", "teams"], &READ),
-                rule(ours, &["projects/members", "projects/clusters"], &["get"]),
+                rule(
+                    ours,
+                    &["projects/members", "projects/clusters", "projects/templates"],
+                    &["get"]
+                ),
                 rule(ours, instances, &READ),
                 rule(&[""], &["namespaces", "events"], &READ),
                 rule(&["coordination.k8s.io"], &["leases"], &READ),

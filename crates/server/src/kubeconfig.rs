@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postern_auth::bearer::BearerToken;
-use postern_kinds::{BASE_PATH, HOME_NAMESPACE};
+use postern_kinds::{BASE_PATH, default_namespace};
 use postern_meta::decode::{Format, decode};
 use serde_json::Value;
 use zeroize::Zeroizing;
@@ -16,10 +16,11 @@ pub(crate) fn new(host_and_port: &str, trust: &str, key: &BearerToken) -> Zeroiz
     Zeroizing::new(format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: postern\nclusters:\n- name: postern\n  \
          cluster:\n{SERVER_FIELD}{}\n{CA_FIELD}{}\ncontexts:\n- name: postern\n  context:\n    \
-         cluster: postern\n    user: admin\n    namespace: {HOME_NAMESPACE}\nusers:\n- name: \
+         cluster: postern\n    user: admin\n    namespace: {}\nusers:\n- name: \
          admin\n  user:\n    token: {}\n",
         server(host_and_port),
         STANDARD.encode(trust),
+        default_namespace(),
         key.expose(),
     ))
 }

@@ -41,6 +41,7 @@ pub use data_dir::DataDir;
 pub use endpoints::version::Build;
 pub use gateway::GatewaySettings;
 pub use postern_proxy::UpstreamAddresses;
+pub use registry::namespace_names::GivenNames;
 pub use signing_keys::TokenPolicy;
 pub use stages::admit::KeyPolicy;
 pub use stages::flow::Limits;

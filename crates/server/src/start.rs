@@ -30,6 +30,7 @@ use crate::pipeline::Server;
 use crate::registry::Registry;
 use crate::registry::first_start::{self, Prepared};
 use crate::registry::issued_tokens;
+use crate::registry::namespace_names::{self, GivenNames};
 use crate::signing_keys::{self, TokenPolicy};
 use crate::stages::admit::KeyPolicy;
 use crate::stages::flow::{Flow, Limits};
@@ -74,6 +75,10 @@ pub struct Settings {
     pub cache_bytes: usize,
     /// What the program was built from.
     pub build: Build,
+    /// The names of namespaces that are chosen at the first start.
+    pub namespaces: GivenNames,
+    /// The version that `/version` tells the platform's clients; Postern's own if `None`.
+    pub advertised_version: Option<String>,
 }
 
 /// What a person who starts the server wants to know.
@@ -125,6 +130,7 @@ pub async fn open(
 ) -> anyhow::Result<(Running, Welcome)> {
     warm_up(&source);
     version::set_build(settings.build);
+    version::advertise(settings.advertised_version.clone());
     let dir = DataDir::open(&settings.data_dir, settings.key_dir.as_deref())?;
     let sealed = Arc::new(database::open(&dir, settings.cache_bytes).await?);
     // Before anything is written: a policy that cannot be used is found before there is a key.
@@ -135,6 +141,7 @@ pub async fn open(
         .with_context(|| format!("cannot listen on {}", settings.listen))?;
     let address = listener.local_addr()?;
     let hosts = hosts(&settings, address);
+    namespace_names::prepare(&store, &settings.namespaces).await?;
     let is_used = first_start::is_used(&store).await?;
     let tls = tls::prepare(&dir, settings.certificate.as_ref(), &hosts, source.now(), is_used)?;
     let (digester, first) =

@@ -75,6 +75,9 @@ pub(crate) const DIGEST_KEY: &str = "/postern/digest-key";
 /// The version of this layout.
 pub(crate) const FORMAT: &str = "/postern/format";
 
+/// The names of namespaces that were chosen at the first start.
+pub(crate) const NAMESPACE_NAMES: &str = "/postern/namespace-names";
+
 /// The note that all objects have the roles of their access rules.
 pub(crate) const ROLES_OF_ALL: &str = "/postern/roles-of-all";
 

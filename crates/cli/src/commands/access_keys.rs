@@ -10,7 +10,7 @@ use postern_kinds::{Kind as _, Owner, SecretText, access_key};
 use postern_meta::object::{Object, ObjectMeta};
 use serde_json::json;
 
-use super::{new_object, successor, whoami};
+use super::{new_object, successor};
 use crate::duration::display_duration;
 use crate::error::CliError;
 use crate::flags::{ConnectionFlags, ObjectFormat};
@@ -146,8 +146,11 @@ pub(super) fn keys() -> Collection<'static> {
 impl Create {
     /// Creates, and prints the key.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
-        let scope = self.scope.scope()?;
         let mut session = Session::open(&self.connection, process)?;
+        if self.scope.names_projects() {
+            session.learn_names(true).await?;
+        }
+        let scope = self.scope.scope()?;
         let metadata =
             ObjectMeta { name: self.name.clone().unwrap_or_default(), ..ObjectMeta::default() };
         let spec = Spec {
@@ -259,7 +262,7 @@ impl Replace {
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let mut session = Session::open(&self.connection, process)?;
         // Asked first: the session's own key may be the one that is replaced.
-        let own = whoami::ask(&mut session).await;
+        let own = session.ask_self().await;
         let own = own.is_ok_and(|(_, status)| status.access_key == self.name);
         match self.overlap {
             None => replace_value(&mut session, &self.name, process).await?,

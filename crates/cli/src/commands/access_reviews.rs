@@ -130,6 +130,7 @@ impl CanI {
             impersonation: ImpersonationFlags::default(),
         };
         let mut session = Session::open(&connection, process)?;
+        session.learn_names(false).await?;
         let attributes = self.question.attributes(&session, process);
         let AccessStatus { allowed: is_allowed, reason, evaluation_error, .. } =
             match self.review(attributes) {

@@ -17,7 +17,6 @@ use postern_meta::object::Object;
 use postern_meta::status::Reason;
 use serde_json::{Map, Value, json};
 
-use super::whoami;
 use crate::error::CliError;
 use crate::flags::{ImpersonationFlags, KubeconfigFormat};
 use crate::kubeconfig::{self, Connection, Credential, Files, Kubeconfig, Plugin, ResolvedContext};
@@ -216,7 +215,7 @@ impl Connect {
         let mut session =
             Session::of_context(&config, &login, acting, flags.login.timeout, process)?;
         note_environment(&login, process);
-        let (_, who) = whoami::ask(&mut session).await.map_err(|error| session.explain(&error))?;
+        let (_, who) = session.ask_self().await.map_err(|error| session.explain(&error))?;
         let mut way = target.way(&mut session).await?;
         if flags.gateway {
             way.direct = None;

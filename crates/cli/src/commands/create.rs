@@ -103,6 +103,7 @@ impl FromFiles {
     async fn run(self, process: &Process) -> Result<(), CliError> {
         let manifests = self.read(process)?;
         let mut session = Session::open(&self.connection, process)?;
+        session.learn_names(false).await?;
         let namespace = session.namespace_or(&self.namespace);
         let mut failed = false;
         let mut separator = "";

@@ -56,6 +56,7 @@ impl OfKind<List> {
     /// Lists, and prints.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let mut session = Session::open(&self.args.connection, process)?;
+        session.learn_names(false).await?;
         let flags = self.namespace_args.as_ref().filter(|flags| !flags.all_namespaces);
         let namespace = flags.map(|flags| session.namespace_or(&flags.namespace));
         let of = Collection::new(self.info, namespace.as_deref());

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use postern_client::{Collection, ServerUrl, Settings, Trust};
 use postern_kinds::owned_access_key::OwnedAccessKey;
-use postern_kinds::{HOME_NAMESPACE, SecretText, access_key, selves};
+use postern_kinds::{SecretText, access_key, selves};
 use postern_meta::status::Reason;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -131,8 +131,8 @@ impl Login {
             tls_server_name: None,
             request_timeout: self.credential.timeout,
         };
-        let mut session = Session::new(settings, None, HOME_NAMESPACE.to_owned(), process)?;
-        let asked = whoami::ask(&mut session).await;
+        let mut session = Session::new(settings, None, None, process)?;
+        let asked = session.ask_self().await;
         asked.map(|(_, status)| status).map_err(|error| {
             let mistyped = error.reason() == Some(Reason::Unauthorized)
                 && key.expose().starts_with(access_key::PREFIX)
@@ -203,7 +203,7 @@ async fn delete_login_key(
             return Ok(());
         }
     };
-    let status = match whoami::ask(&mut session).await {
+    let status = match session.ask_self().await {
         Ok((_, status)) => status,
         // It is of no use to anybody.
         Err(error) if error.reason() == Some(Reason::Unauthorized) => return Ok(()),

@@ -93,6 +93,7 @@ impl MigrateVirtualCluster {
             return Err(CliError::usage(message));
         }
         let mut session = Session::open(&self.connection, process)?;
+        session.learn_names(true).await?;
         let plan = self.plan(&mut session).await?;
         // What is in the way is known before anything is said, and before the question.
         self.ask_server(&mut session, true).await?;

@@ -139,7 +139,8 @@ fn member(text: &str) -> Result<Member, String> {
         Some(("team", name)) => ("Team", name),
         _ => return Err("a member is user/NAME or team/NAME, with :ROLE or without".to_owned()),
     };
-    Ok(Member { kind: kind.to_owned(), name: parse::name(name)?, cluster_role: role? })
+    let name = parse::name(name)?;
+    Ok(Member { kind: kind.to_owned(), name, cluster_role: role?, ..Member::default() })
 }
 
 /// Returns a member in a sentence.
@@ -153,7 +154,8 @@ impl MemberFlags {
             (Some(user), _) => ("User", user),
             (None, team) => ("Team", team.unwrap_or_default()),
         };
-        Member { kind: kind.to_owned(), name, cluster_role: role.to_owned() }
+        let (kind, cluster_role) = (kind.to_owned(), role.to_owned());
+        Member { kind, name, cluster_role, ..Member::default() }
     }
 }
 
@@ -161,6 +163,7 @@ impl CreateProject {
     /// Creates.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let mut session = Session::open(&self.connection, process)?;
+        session.learn_names(true).await?;
         let metadata = ObjectMeta { name: self.name.clone(), ..ObjectMeta::default() };
         let spec = Spec {
             display_name: self.display_name,
@@ -292,7 +295,7 @@ mod tests {
 
     fn parsed(text: &str) -> String {
         match member(text) {
-            Ok(Member { kind, name, cluster_role }) => format!("{kind} {name} {cluster_role}"),
+            Ok(Member { kind, name, cluster_role, .. }) => format!("{kind} {name} {cluster_role}"),
             Err(what) => what,
         }
     }

@@ -168,6 +168,7 @@ impl GetSecret {
         let given = GivenPath::new(&self.path, self.key.as_ref(), self.whole)?;
         self.check(&given.path)?;
         let mut session = Session::open(&self.connection, process)?;
+        session.learn_names(self.place.project.is_some()).await?;
         let (info, namespace) = self.place.place(&session);
         let of = Collection::new(info, Some(&namespace));
         let found = self.find(&mut session, of, &given, process).await?;
@@ -360,6 +361,7 @@ impl SetSecret {
             return Err(CliError::usage(format!("name the key, too: {name}.KEY")));
         };
         let mut session = Session::open(&self.connection, process)?;
+        session.learn_names(self.place.project.is_some()).await?;
         let value = SecretText::from(STANDARD.encode(&self.value(&given.path, process)?));
         let (info, namespace) = self.place.place(&session);
         let of = Collection::new(info, Some(&namespace));

@@ -1,11 +1,8 @@
 //! `postern whoami`: whose access key is used, or as whom it acts.
 
 use clap::Args;
-use postern_client::{Collection, Error, decode_fields};
 use postern_kinds::Kind as _;
-use postern_kinds::selves::{SelfKind, Status};
-use postern_meta::object::Object;
-use serde_json::{Map, json};
+use postern_kinds::selves::Status;
 
 use crate::error::CliError;
 use crate::flags::{ConnectionFlags, ObjectFormat};
@@ -28,7 +25,7 @@ impl Whoami {
     /// Asks, and prints the answer.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let mut session = Session::open(&self.connection, process)?;
-        let asked = ask(&mut session).await;
+        let asked = session.ask_self().await;
         let (object, status) = asked.map_err(|error| session.explain(&error))?;
         let text = match self.output {
             None => lines(&session, &status).into(),
@@ -38,19 +35,6 @@ impl Whoami {
         };
         process.write_stdout(text.as_bytes())
     }
-}
-
-/// Returns whose key the session uses, or as whom it acts, as the server says.
-pub(crate) async fn ask(session: &mut Session) -> Result<(Object, Status), Error> {
-    let request = Object {
-        api_version: SelfKind::INFO.version.to_string(),
-        kind: SelfKind::INFO.kind.to_owned(),
-        fields: Map::from_iter([("spec".to_owned(), json!({}))]),
-        ..Object::default()
-    };
-    let answer = session.client.create(Collection::of::<SelfKind>(None), &request).await?;
-    let status = decode_fields::<SelfKind>(&answer)?.status;
-    Ok((answer, status))
 }
 
 /// Returns whose key it is, for a sentence.
@@ -92,7 +76,7 @@ fn lines(session: &Session, status: &Status) -> String {
         ("Acting as", acting_as.to_owned()),
         ("Server", session.client.server().to_string()),
         ("Context", session.context.clone().unwrap_or_default()),
-        ("Namespace", session.namespace.clone()),
+        ("Namespace", session.namespace().to_owned()),
     ];
     let rows = rows.iter().filter(|(_, value)| !value.is_empty());
     let rows: Vec<_> = rows.map(|(name, value)| vec![format!("{name}:"), escape(value)]).collect();

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use postern_kinds::{HOME_NAMESPACE, SecretText};
+use postern_kinds::{SecretText, default_namespace};
 use postern_meta::encode_yaml;
 use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
@@ -126,7 +126,7 @@ fn put(config: &mut Map<String, Value>, login: &Login<'_>) -> Result<(), String>
     let context = entry(config, "contexts", "context", name)?;
     context.insert("cluster".to_owned(), json!(name));
     context.insert("user".to_owned(), json!(name));
-    context.entry("namespace").or_insert_with(|| json!(HOME_NAMESPACE));
+    context.entry("namespace").or_insert_with(|| json!(default_namespace()));
     config.insert("current-context".to_owned(), json!(name));
     Ok(())
 }

@@ -56,12 +56,29 @@ impl<'a> Grantee<'a> {
         }
     }
 
-    /// Returns the right that somebody needs to give anything to them.
-    fn right_to_bind(self) -> Right {
-        match self.principal() {
-            Some(principal) => principal.right("bind"),
-            None => Right::cluster("bind", MANAGEMENT_V1.group, "users", ""),
-        }
+    /// Returns the right that a caller needs to give anything to them by an object in a namespace. The admins of a
+    /// project need none for its members.
+    fn right_to_bind(self, namespace: &str, ctx: &Context<'_>) -> RequiredRight {
+        let Some(principal) = self.principal() else {
+            let of_all = Right::cluster("bind", MANAGEMENT_V1.group, "users", "");
+            let hint = "access for all users (`*`) takes the verb bind on all users";
+            return RequiredRight::from(of_all).because(hint.to_owned());
+        };
+        let by_bind = RequiredRight::from(principal.right("bind"));
+        let whom = principal.described();
+        let Some(project) = ctx.project_of_namespace else {
+            let hint =
+                format!("access for the {whom} takes the verb bind on that {}", principal.kind());
+            return by_bind.because(hint);
+        };
+        let is_member = ctx.named.is_member(project, principal);
+        let hint = format!(
+            "access for the {whom} takes the verb bind on that {}; admins of the project \"{project}\" \
+             need it only for those who are no members of the project",
+            principal.kind()
+        );
+        let of_admins = Right::on_members("bind", project, namespace);
+        if is_member { by_bind.or(of_admins) } else { by_bind }.because(hint)
     }
 }
 
@@ -106,9 +123,9 @@ impl<'a> Change<'a> {
         old: Option<&'a Ownership>,
     ) -> Self {
         let given = |rule| (verbs_of(rule), subresources_of(rule, info));
-        let old_rules = old.map_or(&[][..], |old| &old.access);
+        let old_rules: Vec<&'a Access> = old.into_iter().flat_map(Ownership::rules).collect();
         let mut before: HashMap<Given<'a>, HashMap<Grantee<'a>, usize>> = HashMap::new();
-        for rule in old_rules {
+        for rule in old_rules.iter().copied() {
             let to = before.entry(given(rule)).or_default();
             Grantee::of(rule).for_each(|grantee| *to.entry(grantee).or_default() += 1);
         }
@@ -122,14 +139,14 @@ impl<'a> Change<'a> {
             };
             Grantee::of(rule).take(2 * MAX_GRANTEES).filter(&mut is_added).collect()
         };
-        let rules = || new.access.iter().take(MAX_ACCESS_ENTRIES);
+        let rules = || new.rules().take(MAX_ACCESS_ENTRIES);
         Self {
             info,
             new,
             is_create: old.is_none(),
             old_owner: old.and_then(|old| old.owner.as_ref()),
             added: rules().map(&mut added_of).collect(),
-            is_kept: rules().map(|rule| old_rules.contains(rule)).collect(),
+            is_kept: rules().map(|rule| old_rules.contains(&rule)).collect(),
         }
     }
 
@@ -148,7 +165,8 @@ impl<'a> Change<'a> {
             rights.push(if is_owner { required.as_owner() } else { required });
         }
         let to: BTreeSet<Grantee<'_>> = self.added.iter().flatten().copied().collect();
-        rights.extend(to.into_iter().map(|grantee| grantee.right_to_bind().into()));
+        let namespace = &of.metadata.namespace;
+        rights.extend(to.into_iter().map(|grantee| grantee.right_to_bind(namespace, ctx)));
         rights
     }
 
@@ -170,7 +188,7 @@ impl<'a> Change<'a> {
     /// Returns all verbs that are given anew, each with its subresource, or without one.
     fn verbs_given(&self) -> BTreeSet<(&'static str, &'a str)> {
         let mut given = BTreeSet::new();
-        let rules = self.new.access.iter().zip(&self.added);
+        let rules = self.new.rules().zip(&self.added);
         for (rule, _) in rules.filter(|(_, added)| !added.is_empty()) {
             let verbs = verbs_of(rule);
             for known in VERBS.iter().filter(|known| verbs.contains(*known)) {
@@ -191,13 +209,13 @@ impl<'a> Change<'a> {
     /// Adds what is invalid to `errors`.
     pub(crate) fn validate(&self, ctx: &Context<'_>, errors: &mut FieldErrors) {
         self.validate_owner(ctx, errors);
-        let count = self.new.access.len();
+        let count = self.new.rules().count();
         if count > MAX_ACCESS_ENTRIES {
             errors.push(FieldError::too_many("spec.access", count, MAX_ACCESS_ENTRIES));
         }
-        let rules = self.new.access.iter().enumerate().zip(&self.is_kept);
+        let rules = self.new.rules().enumerate().zip(&self.is_kept);
         for ((index, rule), _) in rules.filter(|(_, is_kept)| !**is_kept) {
-            let path = format!("spec.access[{index}]");
+            let path = self.new.path_of(index);
             self.validate_words(&path, rule, errors);
             validate_grantees(&path, rule, &self.added[index], ctx, errors);
         }

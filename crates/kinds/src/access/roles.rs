@@ -29,7 +29,7 @@ use crate::role_binding::RoleBinding;
 pub const MANAGED_BY_ACCESS_RULES: &str = "access-rules";
 
 /// The group of all users.
-const ALL_USERS_GROUP: &str = "platform:user:*";
+pub const ALL_USERS_GROUP: &str = "platform:user:*";
 
 /// Returns the name of the Role and of the binding that older versions have made for the owner of an object.
 pub fn owner_role(info: &Info, name: &str) -> String {
@@ -51,7 +51,8 @@ pub enum MadeFor<'a> {
         /// Its name.
         name: &'a str,
     },
-    /// The members of the project whose namespace it is in.
+    /// The members of a project: of the one whose namespace it is in, or, outside of namespaces, of the one whose
+    /// name it ends with.
     Members,
 }
 
@@ -65,8 +66,9 @@ pub fn made_for(name: &str) -> Option<MadeFor<'_>> {
     Some(MadeFor::AccessRules { plural, name })
 }
 
-/// Returns the role of the members that a binding of this name is for.
-pub(crate) fn member_role(binding: &str) -> Option<&str> {
+/// Returns the role of the members that a binding of this name in a project's namespace is for; of a ClusterRole or
+/// its binding, the project.
+pub fn member_role(binding: &str) -> Option<&str> {
     binding.strip_prefix(MEMBERS_PREFIX)
 }
 
@@ -77,7 +79,7 @@ pub(crate) fn dependents(
     ctx: &Context<'_>,
 ) -> Result<Vec<Dependent>, ApiError> {
     let name = &of.metadata.name;
-    let rules: Vec<Rule> = ownership.access.iter().map(|entry| Rule::of(of, entry)).collect();
+    let rules: Vec<Rule> = ownership.rules().map(|entry| Rule::of(of, entry)).collect();
     let grants = rules.iter().flat_map(Rule::grants);
     let wanted: Vec<(&str, &str)> = grants.map(|(what, group, _)| (what, group.as_str())).collect();
     let mut uids = KnownUids::new(ctx.bound).take_all(&wanted).into_iter();
@@ -213,7 +215,7 @@ pub(crate) fn managed_by(what: &str) -> BTreeMap<String, String> {
     BTreeMap::from([(MANAGED_BY.to_owned(), what.to_owned())])
 }
 
-fn encode(fields: &impl Serialize) -> Result<Map<String, Value>, ApiError> {
+pub(crate) fn encode(fields: &impl Serialize) -> Result<Map<String, Value>, ApiError> {
     match serde_json::to_value(fields) {
         Ok(Value::Object(fields)) => Ok(fields),
         _ => Err(ApiError::internal("the access rules could not be encoded", "a role or binding")),

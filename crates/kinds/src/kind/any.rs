@@ -16,10 +16,12 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::ownership::{self, Owned, Ownership, OwnershipPart, owner_uid};
-use super::{Companion, DataSource, Dependent, DraftOf, Info, Kind, StrictFields, UniqueKey};
+use super::{
+    Companion, DataSource, Dependent, DraftOf, Info, Kind, StrictFields, UniqueKey, unserved,
+};
 use crate::column::{Cell, ColumnInfo};
 use crate::context::{Context, Observations};
-use crate::fields::{Draft, FieldType, Fields, Layout};
+use crate::fields::{Draft, FieldType, Fields, Layout, keep_in_spec};
 use crate::kubeconfig_ref::KubeconfigRef;
 use crate::principal::{AccessChange, OwnedBy, Owner, Principals, delegated_right};
 use crate::rbac::{Granted, GrantedRoles, PolicyChange};
@@ -152,8 +154,20 @@ pub trait AnyKind: Send + Sync {
     fn ownership(&self, object: &Object) -> Option<Ownership>;
 
     /// Puts back into a whole new state, which a client has sent to replace an object, what it does not name and keeps by
-    /// that: the owner of the object. Nobody gives away what is theirs by leaving it out.
-    fn keep_unnamed(&self, new: &mut Object, old: &Object);
+    /// that: the owner, and the [kept fields](AnyKind::kept_fields) but those that are `removed`. Returns the kept
+    /// fields that were put back.
+    fn keep_unnamed(&self, new: &mut Object, old: &Object, removed: &[&str]) -> Vec<&'static str>;
+
+    /// Returns the names of the fields of the spec that a replacement keeps if it does not name them.
+    fn kept_fields(&self) -> &'static [&'static str];
+
+    /// Removes the fields of other servers that ask for nothing from an object. Returns an error for each that asks for
+    /// something.
+    fn take_unserved(&self, object: &mut Value) -> FieldErrors;
+
+    /// Returns the right by which a caller may do this to a part of an object, given its name; `None` where there is
+    /// none.
+    fn partial_right(&self, verb: Verb, name: &str) -> Option<Right>;
 
     /// Do the quotas of a project limit how many of its objects there are?
     fn is_counted_in_quotas(&self) -> bool;
@@ -415,7 +429,7 @@ impl<K: Kind> AnyKind for K {
             let (new_ownership, old_ownership) = ownerships::<K>(&part, &draft, old.as_ref());
             let before = old.as_ref().map(|old| &old.metadata).zip(old_ownership.as_ref());
             ownership::set_owner_uid(&mut draft.metadata, &new_ownership, before, ctx);
-            has_dependents |= !new_ownership.access.is_empty();
+            has_dependents |= new_ownership.rules().next().is_some();
             let of = Owned { info: &K::INFO, metadata: &draft.metadata };
             let (rights, invalid) =
                 (part.rules.check)(of, &new_ownership, old_ownership.as_ref(), ctx);
@@ -524,14 +538,28 @@ impl<K: Kind> AnyKind for K {
         fields::<K>(object).ok().map(|fields| (part.get)(&fields.spec))
     }
 
-    fn keep_unnamed(&self, new: &mut Object, old: &Object) {
-        let (Some(new_owner), Some(old_owner)) = (self.ownership(new), self.ownership(old)) else {
-            return;
-        };
-        let Some(owner) = old_owner.owner.filter(|_| new_owner.principal().is_none()) else {
-            return;
-        };
-        ownership::set_owner_field(&mut new.fields, K::LAYOUT, &owner);
+    fn keep_unnamed(&self, new: &mut Object, old: &Object, removed: &[&str]) -> Vec<&'static str> {
+        let owner = self
+            .ownership(new)
+            .zip(self.ownership(old))
+            .and_then(|(new, old)| old.owner.filter(|_| new.principal().is_none()));
+        if let Some(owner) = owner {
+            ownership::set_owner_field(&mut new.fields, K::LAYOUT, &owner);
+        }
+        let unnamed = K::KEPT_FIELDS.iter().copied().filter(|name| !removed.contains(name));
+        unnamed.filter(|name| keep_in_spec(&mut new.fields, &old.fields, name)).collect()
+    }
+
+    fn kept_fields(&self) -> &'static [&'static str] {
+        K::KEPT_FIELDS
+    }
+
+    fn take_unserved(&self, object: &mut Value) -> FieldErrors {
+        unserved::take(K::UNSERVED_FIELDS, object)
+    }
+
+    fn partial_right(&self, verb: Verb, name: &str) -> Option<Right> {
+        K::PARTIAL_RIGHT?(verb, name)
     }
 
     fn is_counted_in_quotas(&self) -> bool {
@@ -561,7 +589,8 @@ impl<K: Kind> AnyKind for K {
     }
 
     fn changes_dependents(&self, new: &Object, old: &Object) -> bool {
-        let access = |object| self.ownership(object).map(|ownership| ownership.access);
+        let access =
+            |object| self.ownership(object).map(|ownership| (ownership.access, ownership.extra));
         K::DEPENDENTS.is_some() || access(new) != access(old)
     }
 

@@ -16,8 +16,9 @@ use crate::fields::{Draft, FieldType, Fields, Layout};
 use crate::kubeconfig_ref::KubeconfigRef;
 use crate::principal::{AccessRole, Delegation, Principals};
 use crate::rbac::{Granted, GrantedRoles, PolicyPart};
-use crate::right::RequiredRight;
+use crate::right::{RequiredRight, Right};
 use crate::scope::Scope;
+use crate::verb::Verb;
 use crate::write_only::WriteOnlyField;
 use ownership::OwnershipPart;
 
@@ -28,12 +29,14 @@ pub(crate) mod dependent;
 mod info;
 pub(crate) mod ownership;
 mod strict;
+mod unserved;
 
 pub use any::{AnyKind, Carried, Prepared};
 pub use data_source::DataSource;
 pub use dependent::{Dependent, Dependents};
 pub use info::{Info, ResourceScope, SelectableField};
 pub use strict::StrictFields;
+pub use unserved::UnservedField;
 
 /// The draft of a kind.
 pub type DraftOf<K> = Draft<Fields<<K as Kind>::Spec, <K as Kind>::Status>>;
@@ -91,6 +94,10 @@ pub type DataSourceOf = fn(&ObjectMeta) -> Option<DataSource>;
 /// Returns the uid of the object with which an object ends; `None` for an object that ends by itself alone.
 pub type EndsWith<Status> = fn(&Status) -> Option<&str>;
 
+/// Returns the right by which a caller who may `get` an object may also do this to a part of it, given its name; `None`
+/// for a verb without one. The kind's [`Kind::required_rights`] ask for the whole right where a write changes more.
+pub type PartialRight = fn(Verb, &str) -> Option<Right>;
+
 /// Returns the scope of a credential; `None` for one without.
 pub type CarriedScope<Spec> = fn(&Spec) -> Option<&Scope>;
 
@@ -131,11 +138,21 @@ pub trait Kind: Sized + Send + Sync + 'static {
     /// Fields that grant or narrow access, in which nothing is ignored, whatever the client asks for.
     const STRICT_FIELDS: StrictFields = StrictFields::of(&Self::INFO);
 
+    /// Fields of the platform's clients that this server does not have.
+    const UNSERVED_FIELDS: &'static [UnservedField] = &[];
+
+    /// Fields of the spec that the platform's clients do not know, by their names: a PUT that does not name one keeps
+    /// it, and null removes it.
+    const KEPT_FIELDS: &'static [&'static str] = &[];
+
     /// Who owns its objects, and who else has access by their access rules.
     const OWNERSHIP: Option<OwnershipPart<Self::Spec>> = None;
 
     /// Objects that are kept in step with one, beyond those of its access rules.
     const DEPENDENTS: Option<Dependents<Self::Spec>> = None;
+
+    /// The right that opens a write of an object to callers who may change a part of it alone.
+    const PARTIAL_RIGHT: Option<PartialRight> = None;
 
     /// Do the quotas of a project limit how many of its objects there are in the project's namespace?
     const COUNTED_IN_QUOTAS: bool = false;

@@ -2,7 +2,7 @@
 //! in `access`; who the owner is, by uid, is kept here, in an annotation of the server's.
 
 use postern_meta::decode;
-use postern_meta::field::FieldErrors;
+use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::object::ObjectMeta;
 use postern_meta::status::ApiError;
 use schemars::JsonSchema;
@@ -13,6 +13,7 @@ use super::{Dependent, Info};
 use crate::context::{Caller, Context};
 use crate::fields::Layout;
 use crate::principal::Principal;
+use crate::rbac::USE;
 use crate::right::RequiredRight;
 
 /// The annotation of an object that has an owner: the uid of the user or team that is meant, so that
@@ -56,9 +57,30 @@ pub struct Ownership {
     pub owner: Option<UserOrTeam>,
     /// Access rules: who else gets which verbs on this object. At most 30; the owner needs none.
     pub access: Vec<Access>,
+    /// The access rules that `spec.extraAccessRules` become, for the kinds that have it.
+    pub extra: Vec<Access>,
 }
 
 impl Ownership {
+    /// Returns an owner with access rules in both forms.
+    pub(crate) fn of(owner: Option<&UserOrTeam>, access: &[Access], extra: &[ExtraAccess]) -> Self {
+        let extra = extra.iter().map(ExtraAccess::as_access).collect();
+        Self { owner: owner.cloned(), access: access.to_vec(), extra }
+    }
+
+    /// Returns all access rules.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = &Access> {
+        self.access.iter().chain(&self.extra)
+    }
+
+    /// Returns the path of the field that an access rule comes from, by its index among all of them.
+    pub(crate) fn path_of(&self, index: usize) -> String {
+        match index.checked_sub(self.access.len()) {
+            None => format!("spec.access[{index}]"),
+            Some(extra) => format!("spec.extraAccessRules[{extra}]"),
+        }
+    }
+
     /// Returns the owner; `None` when there is none.
     pub fn principal(&self) -> Option<Principal<'_>> {
         self.owner.as_ref().and_then(UserOrTeam::principal)
@@ -144,6 +166,57 @@ pub struct Access {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub teams: Vec<String>,
+}
+
+/// One access rule in the form of `extraAccessRules`: it lets users and teams see this one object and go through the
+/// gateway to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.ExtraAccess")]
+pub struct ExtraAccess {
+    /// Names of the users; `*` is every user. A caller who adds one needs `bind` on that user.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub users: Vec<String>,
+    /// Names of the teams whose members get access. A caller who adds one needs `bind` on that team.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub teams: Vec<String>,
+    /// Empty, or `loft-cluster-space-admin`, which clients send by default. Both mean the verbs `get` and `use`: what a
+    /// user may do inside is decided there.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub cluster_role: String,
+}
+
+/// The values of [`ExtraAccess::cluster_role`].
+const EXTRA_ACCESS_ROLES: [&str; 4] =
+    ["", "loft-cluster-space-admin", "loft-cluster-space-default", "platform-cluster-space-admin"];
+
+impl ExtraAccess {
+    fn as_access(&self) -> Access {
+        Access {
+            verbs: ["get", USE].map(str::to_owned).to_vec(),
+            users: self.users.clone(),
+            teams: self.teams.clone(),
+            ..Access::default()
+        }
+    }
+
+    /// Adds an error for each rule with a role that means nothing here.
+    pub(crate) fn validate_roles(rules: &[Self], errors: &mut FieldErrors) {
+        for (index, Self { cluster_role, .. }) in rules.iter().enumerate() {
+            if !EXTRA_ACCESS_ROLES.contains(&cluster_role.as_str()) {
+                let path = format!("spec.extraAccessRules[{index}].clusterRole");
+                let [_, known @ ..] = EXTRA_ACCESS_ROLES;
+                let detail = format!(
+                    "means nothing on this server: leave it empty, or use one of {}, for the verbs get and use; or write \
+                     an entry of spec.access with the verbs",
+                    known.join(", ")
+                );
+                errors.push(FieldError::invalid(path, cluster_role.as_str(), detail));
+            }
+        }
+    }
 }
 
 /// Sets the owner of a new object to the caller, if it names none.

@@ -60,6 +60,7 @@ const NAMES_OF_OURS: &[(&str, &str)] = &[
 /// Where our own kinds have them. A kind that has none of a path is not concerned by it.
 const PATHS_OF_OURS: &[&str] = &[
     "spec.access",
+    "spec.extraAccessRules",
     "spec.members",
     "spec.allowedClusters",
     "spec.quotas",
@@ -403,7 +404,7 @@ mod tests {
                 (
                     spec(json!({ "members": [{ "role": "x" }] })),
                     "spec.members[0].role",
-                    "known here: clusterRole, kind, name",
+                    "known here: clusterRole, group, kind, name",
                 ),
                 (
                     spec(json!({ "allowedClusters": [{ "cluster": "c" }] })),
@@ -443,8 +444,7 @@ mod tests {
     #[test]
     fn misspelled_access_rules_and_owners_are_refused_on_every_kind_that_has_them() {
         let access = "write spec.access instead";
-        let extra =
-            (json!({ "spec": { "extraAccessRules": [] } }), "spec.extraAccessRules", access);
+        let extra = (json!({ "spec": { "accessRules": [] } }), "spec.accessRules", access);
         let of = |spec: Value| json!({ "spec": spec });
         let rows = [
             extra,
@@ -460,6 +460,8 @@ mod tests {
         ];
         let with_access = crate::all().iter().filter(|kind| kind.has_ownership());
         assert!(with_access.map(|kind| are_refused(*kind, &rows)).count() > 5);
+        let extra = json!({ "spec": { "extraAccessRules": [] } });
+        are_refused(&SharedSecret, &[(extra, "spec.extraAccessRules", access)]);
     }
 
     #[test]

@@ -14,6 +14,8 @@ use crate::kind::action::{Action, ActionRight, Handler, Response, ServerAction};
 use crate::verb::Verb;
 
 pub mod local_subject_access_review;
+pub mod platform_self_subject_access_review;
+pub mod platform_subject_access_review;
 pub mod resource_access_review;
 pub mod self_subject_access_review;
 pub mod self_subject_review;

@@ -23,7 +23,7 @@ const OTHER_NAMES: [(&str, &str); 2] =
 /// Returns the names of `known` that are nearest to `name`, at most [`MAX_NEAREST`], in their order;
 /// none if no name is near. Case, `-`, `_` and `.` make no difference. Nearer than any other is a
 /// name with few edits, and then one of which the other is a part.
-pub(super) fn nearest(name: &str, known: impl Iterator<Item = &'static str>) -> Vec<&'static str> {
+pub fn nearest(name: &str, known: impl Iterator<Item = &'static str>) -> Vec<&'static str> {
     let folded = fold(name);
     if folded.len() > MAX_COMPARED_BYTES {
         return Vec::new();

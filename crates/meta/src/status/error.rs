@@ -121,6 +121,20 @@ impl ApiError {
         Self::detailed(403, Reason::Forbidden, html_escape(&text), details)
     }
 
+    /// Returns the error with another message.
+    #[must_use]
+    pub fn with_message(mut self, message: String) -> Self {
+        self.0.status.message = message;
+        self
+    }
+
+    /// Returns the error with a sentence more at the end of its message.
+    #[must_use]
+    pub fn with_hint(mut self, hint: &str) -> Self {
+        self.0.status.message += &html_escape(&format!(": {hint}"));
+        self
+    }
+
     /// 403 on a path that is not a resource.
     pub fn forbidden_path(user: &str, verb: &str, path: &str) -> Self {
         let message = format!("User {} cannot {verb} path {}", quote(user), quote(path));

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use memchr::memmem;
 use postern_kinds::access::MANAGED_BY_ACCESS_RULES;
-use postern_kinds::namespace::PROJECT_PREFIX;
 use postern_kinds::project::{Project, namespace_of};
 use postern_kinds::project_migrate_virtual_cluster_instance::{
     ProjectMigrateVirtualClusterInstance, Source, Spec,
 };
+use postern_kinds::project_prefix;
 use postern_kinds::rbac::MANAGED_BY;
 use postern_kinds::secret::Secret;
 use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
@@ -111,7 +111,7 @@ fn check_names(body: &Object, source: &Source) -> Result<(), ApiError> {
 fn check_in_project(registry: &Registry, body: &Object, source: &Source) -> Result<(), ApiError> {
     let namespace = source.namespace.as_str();
     let policy = registry.cache().policy();
-    if namespace.starts_with(PROJECT_PREFIX) || policy.projects().of(namespace).is_some() {
+    if namespace.starts_with(project_prefix()) || policy.projects().of(namespace).is_some() {
         return Ok(());
     }
     let mut errors = FieldErrors::new();

@@ -41,8 +41,14 @@ pub(super) async fn members(
         if index % OBJECTS_PER_READ == OBJECTS_PER_READ - 1 {
             tokio::task::yield_now().await;
         }
-        let Some(principal) = member.principal() else { continue };
-        let role = member.cluster_role.as_str();
+        let Some(principal) = member.principal() else {
+            if member.is_all_users() {
+                let info = MemberInfo { name: member.name.clone(), ..MemberInfo::default() };
+                listed.users.push(ProjectMember { info, cluster_role: member.role().to_owned() });
+            }
+            continue;
+        };
+        let role = member.role();
         if !bindings.contains_key(role) {
             bindings.insert(role, uids_of(registry, permit.name(), role)?);
         }

@@ -10,6 +10,7 @@ use postern_auth::bearer::BearerToken;
 use postern_auth::explanation::{Explanation, PolicyName, Source, rule_yaml, scope_yaml};
 use postern_auth::identity::{AUTHENTICATED_GROUP, Identity};
 use postern_auth::policy::Decision;
+use postern_kinds::access::{MadeFor, made_for};
 use postern_kinds::action::ServerAction;
 use postern_kinds::rbac::{BoundSubject, PolicyRule};
 use postern_kinds::reviews::self_subject_rules_review;
@@ -17,7 +18,7 @@ use postern_kinds::reviews::{
     AccessStatus, NonResourceAttributes, ResourceAttributes, SubjectSpec, UserInfo,
     self_subject_access_review, self_subject_review, token_review,
 };
-use postern_kinds::{AnyKind, Impersonation, MANAGEMENT_V1, Verb, all};
+use postern_kinds::{AnyKind, Impersonation, MANAGEMENT_V1, Right, Verb, all};
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 use serde::Serialize;
@@ -125,9 +126,18 @@ impl Decider<'_> {
             (None, None) => return AccessStatus::default(),
         };
         let allowed = self.allows(identity, &attributes);
-        let explanation = self.policy.explain(identity, &attributes);
+        let explanation = self.explain(identity, &attributes);
         let reason = reason(allowed, &explanation, identity);
         AccessStatus { allowed, reason, ..AccessStatus::default() }
+    }
+
+    /// Returns through what an identity may do this, or what it lacks. A right on a part of an object explains a write
+    /// that is open by it.
+    fn explain(&self, identity: &Identity, attributes: &Attributes<'_>) -> Explanation {
+        let explanation = self.policy.explain(identity, attributes);
+        let partial = partial_right(attributes).filter(|_| explanation.source.is_none());
+        let by_part = partial.map(|right| self.policy.explain(identity, &(&right).into()));
+        by_part.filter(|found| found.source.is_some()).unwrap_or(explanation)
     }
 
     /// Returns whether a request would be allowed: the decision that the request itself would get.
@@ -167,6 +177,16 @@ pub(super) fn without_needless_namespace(attributes: Attributes<'_>) -> Attribut
         }
         _ => attributes,
     }
+}
+
+/// Returns the right by which a caller may do this to a part of the object; `None` where there is none.
+pub(super) fn partial_right(attributes: &Attributes<'_>) -> Option<Right> {
+    let Attributes::Resource { verb, group, resource, subresource: "", name, .. } = *attributes
+    else {
+        return None;
+    };
+    let verb = Verb::ALL.iter().copied().find(|known| known.as_str() == verb)?;
+    kind_of(group, resource)?.partial_right(verb, name)
 }
 
 /// Returns the kind that is served under a group and a plural name, of whichever version.
@@ -287,8 +307,10 @@ pub(super) fn source_text(source: &Source) -> String {
                     format!("Group \"{name}\"")
                 }
             };
+            let is_of_member = made_for(&binding.name) == Some(MadeFor::Members);
+            let why = if is_of_member { "member of the project: " } else { "" };
             format!(
-                "{binding_kind} \"{}\" of {role_kind} \"{}\" to {subject}, rule {rule}",
+                "{why}{binding_kind} \"{}\" of {role_kind} \"{}\" to {subject}, rule {rule}",
                 qualified(binding),
                 role.name
             )

@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use postern_auth::identity::Identity;
 use postern_kinds::AnyKind;
-use postern_kinds::namespace::PROJECT_PREFIX;
 use postern_kinds::owned_access_key::{self, OwnedAccessKey};
 use postern_kinds::selves::{Fields, SelfKind, Status, TeamInfo, UserInfo};
 use postern_kinds::team::{self, Team};
 use postern_kinds::user::{self, User};
+use postern_kinds::{default_namespace, project_prefix};
 use postern_meta::field::{BadValue, FieldError, FieldErrors};
 use postern_meta::names;
 use postern_meta::object::{Object, ObjectMeta};
@@ -102,7 +102,8 @@ fn status_of(registry: &Registry, identity: &Identity) -> Status {
         access_key: identity.access_key.clone(),
         access_key_type: key.r#type,
         access_key_scope: key.scope,
-        project_namespace_prefix: PROJECT_PREFIX.to_owned(),
+        project_namespace_prefix: project_prefix().to_owned(),
+        default_namespace: default_namespace().to_owned(),
     }
 }
 

@@ -11,7 +11,7 @@ use postern_kinds::rbac::BoundSubject;
 use postern_kinds::reviews::resource_access_review::{AllowedSubject, Spec, Status};
 use postern_kinds::{Principal, Verb};
 
-use super::reviews::{Decider, kind_of, source_text, without_needless_namespace};
+use super::reviews::{Decider, kind_of, partial_right, source_text, without_needless_namespace};
 use crate::registry::Registry;
 use crate::storage_key;
 
@@ -72,6 +72,9 @@ fn attributes_of(spec: &Spec) -> Attributes<'_> {
 /// Returns whom the policy names; for an object whose owner's rights count, those as well.
 fn grantees(decider: &Decider<'_>, attributes: &Attributes<'_>) -> Vec<Grantee> {
     let mut all_of_them = decider.policy.who_can(attributes);
+    if let Some(right) = partial_right(attributes) {
+        all_of_them.extend(decider.policy.who_can(&(&right).into()));
+    }
     let Attributes::Resource { verb, group, resource, name, .. } = *attributes else {
         return all_of_them;
     };

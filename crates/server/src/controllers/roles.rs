@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use postern_kinds::access::{MadeFor, made_for};
+use postern_kinds::access::{MadeFor, made_for, member_role};
 use postern_kinds::cluster_role::{AggregationRule, ClusterRole, Spec};
 use postern_kinds::cluster_role_binding::ClusterRoleBinding;
 use postern_kinds::project::Project;
@@ -174,7 +174,11 @@ impl Repair {
             }
             MadeFor::Members => {
                 let policy = self.registry.cache().policy();
-                (&Project, None, policy.projects().of(namespace?)?.to_owned())
+                let project = match namespace {
+                    Some(namespace) => policy.projects().of(namespace)?,
+                    None => member_role(name)?,
+                };
+                (&Project, None, project.to_owned())
             }
         };
         let info = kind.info();

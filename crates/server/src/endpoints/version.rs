@@ -26,13 +26,44 @@ pub(crate) fn set_build(build: Build) {
     BUILD.get_or_init(|| build);
 }
 
+/// The version that the platform's clients are told.
+static ADVERTISED: OnceLock<String> = OnceLock::new();
+
+/// Sets the version that the platform's clients are told, if there is one. The first call counts.
+pub(crate) fn advertise(version: Option<String>) {
+    if let Some(version) = version {
+        ADVERTISED.get_or_init(|| version);
+    }
+}
+
+/// Returns the major and the minor part of a version such as `v3.4.8`.
+fn parts(version: &str) -> Option<(&str, &str)> {
+    let mut numbers = version.trim_start_matches('v').split(['.', '-', '+']);
+    let (major, minor) = (numbers.next()?, numbers.next()?);
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number(major) && is_number(minor)).then_some((major, minor))
+}
+
+/// Returns the document for the platform's clients, which ask at the root of the server: the version that they are
+/// told, in all fields that they compare with their own.
+pub(crate) fn document_at_root() -> Value {
+    let mut document = document();
+    if let Some((major, minor)) = ADVERTISED.get().and_then(|version| parts(version)) {
+        document["major"] = major.into();
+        document["minor"] = minor.into();
+    }
+    document
+}
+
 /// Returns the document. Go's fields are in it because clients decode them; they are empty, or say
 /// that there is none, where nothing is known.
 pub(crate) fn document() -> Value {
     let postern = env!("CARGO_PKG_VERSION");
     let Build { commit, commit_date } = BUILD.get().copied().unwrap_or_default();
     let date = if commit_date.is_empty() { "1970-01-01T00:00:00Z" } else { commit_date };
+    let version = ADVERTISED.get().cloned().unwrap_or_else(|| format!("v{postern}"));
     json!({
+        "version": version,
         "major": KUBERNETES_MAJOR,
         "minor": KUBERNETES_MINOR,
         "gitVersion": format!("v{KUBERNETES_MAJOR}.{KUBERNETES_MINOR}.0+postern-{postern}"),

@@ -6,7 +6,7 @@ use postern_meta::status::ApiError;
 
 use crate::cache::CachedObject;
 use crate::registry::{EncodedObject, Registry};
-use crate::stages::admit::{self, Writing};
+use crate::stages::admit::{self, Part, Writing};
 use crate::stages::authorize::Permit;
 
 /// Changes an object: `change` makes the wanted state from the current one. It may run more than
@@ -32,7 +32,8 @@ pub(crate) async fn update(
         .await
 }
 
-/// Replaces an object with what a client has read and modified.
+/// Replaces an object with what a client has read and modified. `removed` are the kept fields of its spec that the client
+/// has set to null. Returns the new state, with warnings.
 ///
 /// # Errors
 /// As [`update`]; 422 when the resourceVersion is missing, since the client could undo another's
@@ -42,18 +43,26 @@ pub(crate) async fn replace(
     permit: &Permit,
     writing: &Writing,
     object: Object,
-) -> Result<EncodedObject, ApiError> {
-    update(registry, permit, writing, |current| {
+    removed: &[&str],
+) -> Result<(EncodedObject, Vec<String>), ApiError> {
+    let kept = parking_lot::Mutex::new(Vec::new());
+    let replaced = update(registry, permit, writing, |current| {
         let mut object = object.clone();
         // An object of another name is a mistake that a version would not mend.
         check_address(permit, &mut object)?;
         if object.metadata.resource_version.is_empty() {
             check_unconditional(permit)?;
         }
-        permit.kind().keep_unnamed(&mut object, current);
+        if writing.part == Part::Main {
+            *kept.lock() = permit.kind().keep_unnamed(&mut object, current, removed);
+        }
         Ok(object)
     })
-    .await
+    .await?;
+    let warning = |name: &&str| {
+        format!("spec.{name} is not in the request and stays as it is; to remove it, send null")
+    };
+    Ok((replaced, kept.into_inner().iter().map(warning).collect()))
 }
 
 /// Checks that name and namespace of the object that was sent are those of the URL. On an object that is in

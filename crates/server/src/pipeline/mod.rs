@@ -274,7 +274,9 @@ fn public(
     let path = under_base.unwrap_or(path);
     let query = request.uri().query().unwrap_or_default();
     let response = if path.strip_suffix('/').unwrap_or(path) == "/version" {
-        respond::value(StatusCode::OK, &version::document(), true)
+        let at_root = under_base.is_none();
+        let document = if at_root { version::document_at_root() } else { version::document() };
+        respond::value(StatusCode::OK, &document, true)
     } else if path == jwks::PATH && under_base.is_some() && server.is_loaded() {
         jwks::response(server.registry.cache().signing_keys().document().clone())
     } else {

@@ -300,9 +300,16 @@ async fn replace(
 ) -> Result<Outcome, ApiError> {
     let negotiated = negotiated_object(server, parsed)?;
     let options = WriteOptions::parse(parsed.query(), WriteKind::Update)?;
-    let (object, warnings) = sent_object(parsed, permit.kind(), &body, options.field_validation)?;
+    let kind = permit.kind();
+    let decoded = input::decode_body(parsed, &body)?;
+    let is_null =
+        |name: &&&str| decoded.value["spec"].get(**name).is_some_and(serde_json::Value::is_null);
+    let removed: Vec<&str> = kind.kept_fields().iter().filter(is_null).copied().collect();
+    let (object, mut warnings) = input::object_of(kind, decoded, options.field_validation)?;
     let writing = writing(parsed, &options, part);
-    let object = operations::replace(&server.registry, permit, &writing, object).await?;
+    let replaced = operations::replace(&server.registry, permit, &writing, object, &removed).await;
+    let (object, kept) = replaced?;
+    warnings.extend(kept);
     let object = server.registry.for_writer(permit, object)?;
     let response = respond::object(permit.kind(), StatusCode::OK, object, negotiated)?;
     Ok(Outcome { warnings, ..response.into() })

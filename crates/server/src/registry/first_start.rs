@@ -13,7 +13,7 @@ use postern_kinds::namespace::Namespace;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::user::User;
 use postern_kinds::{
-    AnyKind, Caller, Context, NoPrincipals, PERMANENT_NAMESPACES, Principal, Principals,
+    AnyKind, Caller, Context, NoPrincipals, Principal, Principals, permanent_namespaces,
 };
 use postern_meta::object::{Object, ObjectMeta};
 use postern_store::{Change, Condition, Error, Store, Txn};
@@ -103,7 +103,7 @@ fn first_txn(
     admin_key: &BearerToken,
 ) -> anyhow::Result<Txn> {
     let mut changes = Vec::new();
-    for name in PERMANENT_NAMESPACES {
+    for name in permanent_namespaces() {
         changes.push(put(&Namespace, name, Map::new(), source, &NoPrincipals)?.0);
     }
     let user = spec(json!({ "displayName": "Administrator", "groups": [MASTERS_GROUP] }));

@@ -12,6 +12,7 @@ pub(crate) mod first_start;
 pub(crate) mod format;
 pub(crate) mod issued_tokens;
 pub(crate) mod makers;
+pub(crate) mod namespace_names;
 pub(crate) mod observe;
 mod owner_uids;
 mod project_limits;

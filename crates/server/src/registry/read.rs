@@ -46,6 +46,8 @@ pub(crate) struct ObjectPage {
     pub(crate) observer: Option<Arc<Observer>>,
     /// What the client should know about objects that are not in it.
     pub(crate) warnings: Vec<String>,
+    /// Another field under which a list in plain JSON has its items as well.
+    pub(crate) also_as: Option<&'static str>,
 }
 
 /// Which objects a list or watch is for.
@@ -326,7 +328,9 @@ impl Registry {
         let owner = OwnedBy { owner, uid: found.decode()?.metadata.uid };
         let keys = Permit::for_server(&OwnedAccessKey, Verb::List, None, "").of_all();
         let selection = Selection::new(&keys, options).owned_by(owner);
-        self.list_selected(&keys, options, selection).await
+        let page = self.list_selected(&keys, options, selection).await?;
+        // Clients of the platform read the field, and those of Kubernetes the items.
+        Ok(ObjectPage { also_as: Some("accessKeys"), ..page })
     }
 
     /// Returns what a caller may see of a selection at one revision, with the permit that was so then:
@@ -682,6 +686,7 @@ fn page_of(list: ObjectList, selection: &Selection) -> ObjectPage {
         remaining,
         observer: None,
         warnings,
+        also_as: None,
     }
 }
 

@@ -154,6 +154,11 @@ fn set_once(field: &mut String, what: &str, value: String) -> Result<(), ApiErro
 /// Returns 400 for an unknown impersonation header. Ignoring it could carry out a request with more
 /// rights than its sender asked for.
 fn unknown(what: &str) -> ApiError {
+    if what == "joined-group" {
+        return ApiError::bad_request(
+            "the header Impersonate-Joined-Group is not served: send a header Impersonate-Group for each group",
+        );
+    }
     ApiError::bad_request(format!(
         "there is no header Impersonate-{what}: there are Impersonate-User, -Group, -Uid and \
          -Extra-KEY"

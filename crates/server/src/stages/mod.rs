@@ -16,6 +16,7 @@
 //! What does not live here: who calls them (`pipeline`), and what is done with an admitted write
 //! (`registry`). The audit log follows a request through all of them (`audit`).
 
+mod not_served;
 pub(crate) mod parse;
 
 pub(crate) mod websocket;

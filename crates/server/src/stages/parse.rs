@@ -12,14 +12,14 @@ use percent_encoding::percent_decode_str;
 use postern_auth::gateway_path::{self, GatewayTarget};
 use postern_auth::kube_request::{KubeRequest, check_host};
 use postern_kinds::action::Action;
-use postern_kinds::{AnyKind, BASE_PATH, Verb, access_key, all, find};
+use postern_kinds::{AnyKind, BASE_PATH, MANAGEMENT_V1, Verb, access_key, all, find};
 use postern_meta::gvk::GroupVersion;
 use postern_meta::options::Query;
 use postern_meta::selector::FieldSelector;
 use postern_meta::status::ApiError;
 
 use super::authenticate::is_deep;
-use super::websocket;
+use super::{not_served, websocket};
 
 /// The fields that field selectors support for every kind.
 pub(crate) const SELECTABLE_FIELDS: &[&str] = &["metadata.name", "metadata.namespace"];
@@ -339,7 +339,10 @@ fn target_of(method: &Method, path: &[Cow<'_, str>], query: &Query) -> Result<Ta
         },
         path => match version_of(path) {
             Some((version, [])) => document(Document::Resources(version)),
-            Some((version, rest)) => resource_target(method, version, rest, query),
+            Some((version, rest)) => match resource_target(method, version, rest, query)? {
+                Target::Nothing if version == MANAGEMENT_V1 => Err(not_served::error(rest)),
+                target => Ok(target),
+            },
             None => Ok(Target::Nothing),
         },
     }

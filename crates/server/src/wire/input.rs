@@ -329,7 +329,8 @@ fn field_problems(
     duplicates: &[String],
 ) -> Result<Vec<String>, ApiError> {
     let (strict, schema) = (kind.strict_fields(), kind.schema());
-    let mut errors = strict.nulls(schema, value);
+    let mut errors = kind.take_unserved(value);
+    errors.extend(strict.nulls(schema, value));
     let unknown = schema.prune_unknown(value);
     errors.extend(strict.ignored(schema, &unknown, duplicates));
     errors_to_result(kind, name, errors)?;

@@ -40,6 +40,8 @@ pub(crate) struct ListBody {
     items: Items,
     observer: Option<Arc<Observer>>,
     first: bool,
+    /// The field that has the same items once more, with these.
+    again: Option<(&'static str, Vec<Arc<CachedObject>>)>,
     end: Option<&'static str>,
     /// The bytes of all objects as they are stored.
     source_bytes: usize,
@@ -142,7 +144,8 @@ impl ListBody {
         let source_bytes = list.objects.iter().map(|object| object.json().len()).sum();
         let commas = list.objects.len().saturating_sub(1);
         // What is observed is not known before each object is encoded.
-        let known = list.observer.is_none();
+        let known = list.observer.is_none() && list.also_as.is_none();
+        let again = list.also_as.map(|field| (field, list.objects.clone()));
         let plain_bytes = known.then_some(head.len() + source_bytes + commas + JSON.end.len());
         Self {
             head: Some(head),
@@ -150,6 +153,7 @@ impl ListBody {
             items: Items::Stored,
             observer: list.observer,
             first: true,
+            again,
             end: Some(JSON.end),
             source_bytes,
             plain_bytes,
@@ -176,6 +180,7 @@ impl ListBody {
             items: Items::Encoded { kind, negotiated, layout },
             observer: list.observer,
             first: true,
+            again: None,
             end: Some(end),
             plain_bytes: None,
             gzip: None,
@@ -196,6 +201,7 @@ impl ListBody {
             head: self.head.clone(),
             objects: self.objects.as_slice().to_vec().into_iter(),
             observer: self.observer.clone(),
+            again: self.again.clone(),
             gzip: None,
             ..*self
         };
@@ -262,6 +268,11 @@ impl ListBody {
         let mut source = 0;
         while chunk.len() < CHUNK_BYTES && source < SOURCE_BYTES_PER_CHUNK {
             let Some(object) = self.objects.next() else {
+                if let Some((field, objects)) = self.again.take() {
+                    chunk.put_slice(format!("],\"{field}\":[").as_bytes());
+                    (self.objects, self.first) = (objects.into_iter(), true);
+                    continue;
+                }
                 chunk.put_slice(self.end.take().unwrap_or_default().as_bytes());
                 break;
             };

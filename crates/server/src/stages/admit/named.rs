@@ -4,7 +4,9 @@
 use std::collections::HashSet;
 
 use postern_auth::principal_index::PrincipalIndex;
-use postern_kinds::{AnyKind, NamedIdentities, Owner, Principal, all};
+use postern_kinds::access::ALL_USERS_GROUP;
+use postern_kinds::project::Project;
+use postern_kinds::{AnyKind, BoundGrant, NamedIdentities, Owner, Principal, Principals as _, all};
 
 use crate::cache::{Cache, PolicyAt};
 use crate::storage_key;
@@ -32,6 +34,24 @@ impl NamedIdentities for Named<'_> {
             Principal::Team(name) => Owner::Team(name.to_owned()),
         };
         self.principals.has_keys_of(&of_keys) || self.owns_an_object(owner)
+    }
+
+    fn is_member(&self, project: &str, principal: Principal<'_>) -> bool {
+        let key = storage_key::bound_names(Project.info(), None, project);
+        let Some(names) = self.cache.bound_names(&key) else { return false };
+        let is_named = |one: Principal<'_>| {
+            let (group, uid) = (one.group(), self.principals.uid(one));
+            let is_it = |grant: &BoundGrant| {
+                let is_user = matches!(one, Principal::User(_));
+                let is_named = grant.group == group && Some(&grant.uid) == uid.as_ref();
+                grant.is_of_member() && (is_named || (is_user && grant.group == ALL_USERS_GROUP))
+            };
+            uid.is_some() && names.grants.iter().any(is_it)
+        };
+        let by_team = |user: &str| {
+            self.principals.teams_of(user).iter().any(|team| is_named(Principal::Team(team)))
+        };
+        is_named(principal) || matches!(principal, Principal::User(user) if by_team(user))
     }
 }
 

@@ -51,6 +51,9 @@ impl Coverage {
         if allowed && is_in_scope(policy, identity, target) {
             return Ok(Self::All);
         }
+        if may_change_a_part(policy, identity, target) {
+            return Ok(Self::All);
+        }
         if target.action.is_none() && may_hold_by_owner(policy, identity, target) {
             return Ok(Self::Some(Arc::new(Covered::nothing_named())));
         }
@@ -92,6 +95,16 @@ fn is_in_scope(policy: &Policy, identity: &Identity, target: &ResourceTarget) ->
     let stands_for = |action: &Action| matches!(action.right, ActionRight::OnObject(_));
     !target.action.is_some_and(stands_for)
         || policy.scopes_allow(identity, &own_attributes_of(target))
+}
+
+/// May a caller who may get the object write a part of it? Admission asks for the whole right where more changes.
+fn may_change_a_part(policy: &Policy, identity: &Identity, target: &ResourceTarget) -> bool {
+    let (None, Some(name)) = (target.action, target.name.as_deref()) else { return false };
+    let Some(right) = target.kind.partial_right(target.verb, name) else { return false };
+    let read = ResourceTarget { verb: Verb::Get, ..target.clone() };
+    policy.satisfies(identity, &right.into())
+        && policy.decide(identity, &attributes_of(&read)) == Decision::Allow
+        && policy.scopes_allow(identity, &attributes_of(target))
 }
 
 /// Can the caller hold a right on an object by its owner, who is not known yet: this one, or to get it?

@@ -260,7 +260,9 @@ impl Permit {
         if self.holds(required) {
             return Ok(());
         }
-        Err(forbidden(&self.policy, self.identity(), &self.target, &required.first().into()))
+        let error =
+            forbidden(&self.policy, self.identity(), &self.target, &required.first().into());
+        Err(if required.hint().is_empty() { error } else { error.with_hint(required.hint()) })
     }
 
     /// Returns whether the caller meets a requirement.

@@ -1,0 +1,84 @@
+//! What is said of a path of our own group at which nothing is served: that it is not, and what is nearest to it.
+
+use postern_kinds::{AnyKind, Info, MANAGEMENT_V1, all};
+use postern_meta::options::nearest;
+use postern_meta::status::ApiError;
+
+/// The most characters of a path that an error repeats.
+const MAX_REPEATED_CHARS: usize = 100;
+
+/// Returns a 404 for a path below the group and version of our own kinds, given its segments.
+pub(super) fn error(path: &[&str]) -> ApiError {
+    let shown: String = path.join("/").chars().take(MAX_REPEATED_CHARS).collect();
+    let hint = hint(path).map(|hint| format!(": {hint}")).unwrap_or_default();
+    ApiError::resource_not_served()
+        .with_message(format!("{MANAGEMENT_V1}/{shown} is not served here{hint}"))
+}
+
+fn hint(path: &[&str]) -> Option<String> {
+    let (is_in_namespace, rest) = match path {
+        ["namespaces", _, rest @ ..] => (true, rest),
+        rest => (false, rest),
+    };
+    let (plural, rest) = rest.split_first()?;
+    let kinds = || {
+        all()
+            .iter()
+            .map(|kind: &&dyn AnyKind| kind.info())
+            .filter(|info| info.version == MANAGEMENT_V1)
+    };
+    let Some(info) = kinds().find(|info| info.plural == *plural) else {
+        let names = kinds().flat_map(|info| [info.plural, info.singular]);
+        let near = *nearest(plural, names).first()?;
+        let info = kinds().find(|info| [info.plural, info.singular].contains(&near))?;
+        return Some(format!("the nearest is {}", place_of(info)));
+    };
+    match rest {
+        [_, subresource] => {
+            let near = nearest(subresource, info.subresources());
+            let served: Vec<&str> =
+                if near.is_empty() { info.subresources().collect() } else { near };
+            (!served.is_empty()).then(|| format!("{} has {}", place_of(info), served.join(", ")))
+        }
+        _ if info.is_namespaced() != is_in_namespace => {
+            Some(format!("the nearest is {}", place_of(info)))
+        }
+        _ => None,
+    }
+}
+
+/// Returns where the objects of a kind are.
+fn place_of(info: &Info) -> String {
+    if !info.is_stored() {
+        return info.plural.to_owned();
+    }
+    let namespace = if info.is_namespaced() { "namespaces/NAMESPACE/" } else { "" };
+    format!("{namespace}{}/NAME", info.plural)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_place_is_named() {
+        for (path, hint) in [
+            (&["project"][..], ": the nearest is projects/NAME"),
+            (&["sharedsecret", "a"], ": the nearest is namespaces/NAMESPACE/sharedsecrets/NAME"),
+            (&["sharedsecrets", "a"], ": the nearest is namespaces/NAMESPACE/sharedsecrets/NAME"),
+            (&["namespaces", "p-a", "projects"], ": the nearest is projects/NAME"),
+            (&["projects", "a", "template"], ": projects/NAME has templates"),
+            (
+                &["projects", "a", "importvirtualcluster"],
+                ": projects/NAME has migratevirtualclusterinstance, status, members, clusters, templates",
+            ),
+            (&["kiosk"], ""),
+        ] {
+            let error = error(path);
+            assert_eq!(error.code(), 404);
+            let expected =
+                format!("management.platform.sh/v1/{} is not served here{hint}", path.join("/"));
+            assert_eq!(error.status().message, expected);
+        }
+    }
+}
