@@ -148,16 +148,20 @@ async fn fields_that_ask_for_something_are_refused_and_empty_ones_are_not() {
     for (field, value) in [
         ("automaticImport", json!({ "virtualClusters": { "enabled": true } })),
         ("namespacePattern", json!({ "space": "{{ .Values.name }}" })),
-        ("allowedTemplates", json!([{ "kind": "SpaceTemplate", "name": "*" }])),
         ("argoCD", json!({ "enabled": true })),
         ("vault", json!({ "enabled": true, "address": "https://vault.test" })),
     ] {
         let refused = admin.go.create("projects", &project(json!({ field: value }))).await;
         refused.unwrap_err().expect(422, &[&format!("spec.{field}")]);
     }
-    let made =
-        admin.go.create("projects", &project(json!({ "displayName": "New" }))).await.unwrap();
+    // Templates that are allowed have no effect, and are kept. None is required.
+    let templates =
+        json!([{ "kind": "SpaceTemplate", "group": "storage.platform.sh", "name": "*" }]);
+    let spec = json!({ "displayName": "New", "allowedTemplates": templates });
+    let made = admin.go.create("projects", &project(spec)).await.unwrap();
     assert_eq!(made["spec"]["displayName"], "New");
+    assert_eq!(made["spec"]["allowedTemplates"], templates);
+    assert_eq!(made["spec"]["requireTemplate"], json!({ "disabled": true }));
     assert!(made["spec"]["quotas"].is_null() || made["spec"]["quotas"] == json!({}), "{made}");
     // Keys with a scope in words that this server does not have grant nothing by it.
     let scope = json!({ "user": "ada", "scope": { "projects": [{ "project": "new" }] } });
