@@ -95,6 +95,14 @@ pub(crate) fn refused(refused: &Refused) -> ApiError {
     }
 }
 
+/// Returns the 401 for a caller who sends an access key: the agent knows no keys.
+pub(crate) fn wants_token() -> ApiError {
+    ApiError::unauthorized(
+        "this is an access key, and the direct endpoint of a cluster takes endpoint tokens: get one by \
+         `postern token`, or by creating a DirectClusterEndpointToken at the central server",
+    )
+}
+
 /// Returns a 403.
 pub(crate) fn forbidden(message: impl Into<String>) -> ApiError {
     ApiError::new(403, Reason::Forbidden, message)

@@ -15,6 +15,7 @@ use postern_auth::bearer::{self, BearerToken};
 use postern_auth::endpoint_token::VerifiedToken;
 use postern_auth::gateway_path::{self, GatewayTarget, OF_WORKLOAD};
 use postern_auth::kube_request::{KubeRequest, check_host};
+use postern_kinds::access_key;
 use postern_listen::{ConnectionTable, Peer};
 use postern_meta::status::{ApiError, Reason};
 use postern_proxy::{BoxError, Forward, Proxy, ProxyBody, ProxyError, Upstream};
@@ -115,7 +116,10 @@ impl Agent {
         let feed = self.state.feed().map_err(|why| refused(&why))?;
         let verified = feed.verifier.verify(bearer.expose(), self.state.now());
         self.metrics.count_token(verified.as_ref().err().copied());
-        let verified = verified.map_err(|why| logged(&Refused::Token(why)))?;
+        let verified = verified.map_err(|why| {
+            let error = logged(&Refused::Token(why));
+            if access_key::is_well_formed(bearer.expose()) { answer::wants_token() } else { error }
+        })?;
         let owner = verified.owner().to_owned();
         peer.set_authenticated(&owner, false);
         record.set_authenticated(&verified);

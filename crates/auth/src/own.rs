@@ -14,10 +14,12 @@ pub(crate) const OWN_VERBS: [&str; 2] = ["get", "bind"];
 
 /// The groups, resources and verbs that are open to everyone, whatever the scope of their key
 /// (decision 4).
-pub(crate) const OPEN: [(&str, &str, &[&str]); 6] = [
+pub(crate) const OPEN: [(&str, &str, &[&str]); 7] = [
     (MANAGEMENT_V1.group, "selves", &["create", "get"]),
     (MANAGEMENT_V1.group, "directclusterendpointtokens", &["create"]),
     (MANAGEMENT_V1.group, "selfsubjectaccessreviews", &["create"]),
+    // About what, the review itself is decided for.
+    (MANAGEMENT_V1.group, "resourceaccessreviews", &["create"]),
     ("authentication.k8s.io", "selfsubjectreviews", &["create"]),
     ("authorization.k8s.io", "selfsubjectaccessreviews", &["create"]),
     ("authorization.k8s.io", "selfsubjectrulesreviews", &["create"]),

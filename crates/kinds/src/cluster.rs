@@ -66,7 +66,27 @@ const ACTIONS: &[Action] = &[
 pub struct Cluster;
 
 /// The fields next to `metadata`.
-pub type Fields = crate::Fields<Spec, ConditionsStatus>;
+pub type Fields = crate::Fields<Spec, Status>;
+
+/// What is known of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "sh.platform.management.v1.ClusterStatus")]
+pub struct Status {
+    /// `Ready`, `Pending` or `Failed`. The server keeps it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub phase: String,
+    /// Why, in one word.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Why, for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// What is known of the state of the cluster. The agent writes `Ready`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub conditions: Vec<Condition>,
+}
 
 /// How the cluster is reached, its owner, and who has access to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -96,7 +116,7 @@ const NOT_MANAGED: &str = "this server installs nothing in clusters; leave this 
 
 impl Kind for Cluster {
     type Spec = Spec;
-    type Status = ConditionsStatus;
+    type Status = Status;
 
     const INFO: Info = Info {
         kind: "Cluster",
@@ -109,6 +129,7 @@ impl Kind for Cluster {
     };
 
     const COLUMNS: &'static [ColumnInfo] = &[
+        ColumnInfo::text("Status", "Whether it can be reached: Ready, Pending or Failed."),
         ColumnInfo::text("Owner", "The user or team that owns it."),
         ColumnInfo::text("Display Name", "Name shown to people."),
         ColumnInfo::text("Direct Endpoint", "The host under which it is reached directly.").wide(),
@@ -168,6 +189,7 @@ impl Kind for Cluster {
         let owner = spec.owner.clone().unwrap_or_default();
         let endpoint = object.metadata.annotations.get(DIRECT_ENDPOINT).cloned();
         vec![
+            Cell::Text(object.fields.status.phase.clone()),
             Cell::Text(owner.display_name()),
             Cell::Text(spec.display_name.clone()),
             Cell::Text(endpoint.unwrap_or_default()),

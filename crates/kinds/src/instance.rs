@@ -21,6 +21,15 @@ pub struct Status {
     /// May the caller change it? Only with `?extended=true`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub can_update: Option<bool>,
+    /// `Ready`, `Pending` or `Failed`. The server keeps it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub phase: String,
+    /// Why, in one word.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Why, for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
     /// What is known of the state of the instance.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::cluster;
 use crate::prelude::*;
 
 /// The kind.
@@ -32,7 +33,7 @@ pub struct ProjectCluster {
     /// What it is called.
     pub spec: ClusterSummary,
     /// What is known of its state.
-    pub status: ConditionsStatus,
+    pub status: cluster::Status,
 }
 
 /// The name and the uid of a Cluster, and its direct endpoint.

@@ -75,6 +75,7 @@ impl Kind for SpaceInstance {
     };
 
     const COLUMNS: &'static [ColumnInfo] = &[
+        ColumnInfo::text("Status", "Whether it can be reached: Ready, Pending or Failed."),
         ColumnInfo::text("Cluster", "The cluster that it is on."),
         ColumnInfo::text("Namespace", "Its namespace in the cluster."),
         ColumnInfo::text("Owner", "The user or team that owns it."),
@@ -151,6 +152,7 @@ impl Kind for SpaceInstance {
         let at = spec.cluster_ref.clone().unwrap_or_default();
         let owner = spec.owner.clone().unwrap_or_default();
         vec![
+            Cell::Text(object.fields.status.phase.clone()),
             Cell::Text(at.cluster),
             Cell::Text(at.namespace),
             Cell::Text(owner.display_name()),

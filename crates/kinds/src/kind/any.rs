@@ -184,6 +184,9 @@ pub trait AnyKind: Send + Sync {
     /// the namespaces of projects alone.
     fn data_source(&self, metadata: &ObjectMeta) -> Option<DataSource>;
 
+    /// Are its objects reached through the gateway, so that their status has a phase?
+    fn has_phase(&self) -> bool;
+
     /// Can its objects be reached by a kubeconfig?
     fn may_have_kubeconfig(&self) -> bool;
 
@@ -578,6 +581,10 @@ impl<K: Kind> AnyKind for K {
 
     fn data_source(&self, metadata: &ObjectMeta) -> Option<DataSource> {
         K::DATA_SOURCE?(metadata)
+    }
+
+    fn has_phase(&self) -> bool {
+        K::KUBECONFIG.is_some() || K::ON_CLUSTER.is_some()
     }
 
     fn may_have_kubeconfig(&self) -> bool {

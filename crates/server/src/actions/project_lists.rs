@@ -1,6 +1,7 @@
 //! What a project lists besides what is in it: its members, and the clusters that it may use (decision 1).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use postern_auth::attributes::Attributes;
@@ -11,9 +12,11 @@ use postern_kinds::project_clusters::{
 };
 use postern_kinds::project_members::{self, MemberInfo, ProjectMember, ProjectMembers};
 use postern_kinds::role_binding::RoleBinding;
+use postern_kinds::space_instance::SpaceInstance;
 use postern_kinds::team::{self, Team};
 use postern_kinds::user::{self, User};
-use postern_kinds::{AnyKind, Principal};
+use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
+use postern_kinds::{AnyKind, Info, Principal};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
 use serde::{Deserialize, Serialize};
@@ -104,8 +107,9 @@ fn info_of(
     Ok(MemberInfo { display_name, username, ..alone })
 }
 
-/// Returns the clusters that the project may use, of those that the caller may get or use: others are not
-/// there for them. The scope of the key was asked about the project.
+/// Returns the clusters that the project may use, of those that the caller may know of: that they may get or use, that
+/// the project names, and that an instance of the project is on which they may get. Others are not there for them. The
+/// scope of the key was asked about the project.
 ///
 /// # Errors
 /// 404.
@@ -114,6 +118,11 @@ pub(super) async fn clusters(
     permit: &Permit,
 ) -> Result<EncodedObject, ApiError> {
     let project = Fields::deserialize(&registry.stored(permit).await?.fields).unwrap_or_default();
+    let of_instances = clusters_of_instances(registry, permit).await?;
+    let is_named = |name: &str| {
+        let allowed = project.spec.allowed_clusters.iter().flatten();
+        allowed.into_iter().any(|one| one.name == name)
+    };
     let resource = registry.cache().of(Cluster.info());
     let (mut clusters, mut after) = (Vec::new(), None);
     loop {
@@ -122,7 +131,12 @@ pub(super) async fn clusters(
         after = Some(last.key().clone());
         for object in &page {
             let (_, name) = storage_key::name_of(object.key());
-            if project.spec.allows_cluster(name) && may_know(permit, name) {
+            let may_know = || {
+                may(permit, Cluster.info(), "", name)
+                    || is_named(name)
+                    || of_instances.contains(name)
+            };
+            if project.spec.allows_cluster(name) && may_know() {
                 clusters.push(summary_of(&object.decode()?));
             }
         }
@@ -131,15 +145,48 @@ pub(super) async fn clusters(
     encoded(&ProjectClusters, permit.name(), &project_clusters::Spec { clusters })
 }
 
-fn may_know(permit: &Permit, name: &str) -> bool {
-    let info = Cluster.info();
+/// Returns the names of the clusters that instances of the project are on which the caller may get or use.
+async fn clusters_of_instances(
+    registry: &Registry,
+    permit: &Permit,
+) -> Result<BTreeSet<String>, ApiError> {
+    let namespace = namespace_of(permit.name());
+    let kinds: [&dyn AnyKind; 2] = [&VirtualClusterInstance, &SpaceInstance];
+    let mut clusters = BTreeSet::new();
+    for kind in kinds {
+        let resource = registry.cache().of(kind.info());
+        let start = storage_key::object(kind.info(), Some(&namespace), "");
+        let mut after: Option<Arc<str>> = Some(start.clone());
+        loop {
+            let page = resource.page(after.as_deref(), OBJECTS_PER_READ);
+            let within = page.iter().take_while(|object| object.key().starts_with(&*start));
+            let mut last = None;
+            for object in within {
+                last = Some(object.key().clone());
+                let (_, name) = storage_key::name_of(object.key());
+                if may(permit, kind.info(), &namespace, name) {
+                    clusters.extend(kind.on_cluster(&object.decode()?));
+                }
+            }
+            if last.is_none() || page.len() < OBJECTS_PER_READ {
+                break;
+            }
+            after = last;
+            tokio::task::yield_now().await;
+        }
+    }
+    Ok(clusters)
+}
+
+/// May the caller get or use an object?
+fn may(permit: &Permit, info: &'static Info, namespace: &str, name: &str) -> bool {
     ["get", "use"].into_iter().any(|verb| {
         let attributes = Attributes::Resource {
             verb,
             group: info.version.group,
             resource: info.plural,
             subresource: "",
-            namespace: "",
+            namespace,
             name,
         };
         permit.policy().is_held(permit.identity(), &attributes)

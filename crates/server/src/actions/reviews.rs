@@ -80,6 +80,7 @@ pub(super) async fn answer(
         ServerAction::TokenReview => encoded(token_status(registry, &token.unwrap_or_default())),
         ServerAction::ResourceAccessReview => {
             let spec = field(&object, "spec").unwrap_or_default();
+            super::who_can::check(permit, &decider, &spec)?;
             encoded(super::who_can::status(registry, &decider, &spec).await)
         }
         ServerAction::WhoAmI

@@ -8,11 +8,14 @@ use postern_auth::identity::{AUTHENTICATED_GROUP, Identity};
 use postern_auth::policy::{Grantee, WhoCan};
 use postern_auth::principal_index::PrincipalIndex;
 use postern_kinds::rbac::BoundSubject;
+use postern_kinds::reviews::resource_access_review::ResourceAccessReview;
 use postern_kinds::reviews::resource_access_review::{AllowedSubject, Spec, Status};
-use postern_kinds::{Principal, Verb};
+use postern_kinds::{AnyKind as _, Principal, RequiredRight, Right, Verb};
+use postern_meta::status::ApiError;
 
 use super::reviews::{Decider, kind_of, partial_right, source_text, without_needless_namespace};
 use crate::registry::Registry;
+use crate::stages::authorize::Permit;
 use crate::storage_key;
 
 /// Access keys that are looked at in one go; in between, others have the thread and the lock.
@@ -27,6 +30,36 @@ const TEAM_PREFIX: &str = "platform:team:";
 
 /// Rows of the answer: kind and name, with through what.
 type Rows = BTreeMap<(&'static str, String), Vec<String>>;
+
+/// Checks that a caller may ask who can do something: about anything by a role, and about one object if they may
+/// update it, as its owner may.
+///
+/// # Errors
+/// 403. It is the same whether there is such an object or not.
+pub(super) fn check(permit: &Permit, decider: &Decider<'_>, spec: &Spec) -> Result<(), ApiError> {
+    let info = ResourceAccessReview.info();
+    let by_role = Right::cluster(Verb::Create.as_str(), info.version.group, info.plural, "");
+    let by_role = RequiredRight::from(by_role).by_role();
+    if permit.has(&by_role) {
+        return Ok(());
+    }
+    let Spec { group, resource, namespace, name, .. } = spec;
+    let update = Attributes::Resource {
+        verb: Verb::Update.as_str(),
+        group,
+        resource,
+        subresource: "",
+        namespace,
+        name,
+    };
+    let update = without_needless_namespace(update);
+    if !resource.is_empty() && !name.is_empty() && decider.allows(permit.identity(), &update) {
+        return Ok(());
+    }
+    let hint =
+        "without a role, a caller may ask only about one object that they may update".to_owned();
+    permit.check_right(&by_role.because(hint))
+}
 
 /// Returns all who can.
 pub(super) async fn status(registry: &Registry, decider: &Decider<'_>, spec: &Spec) -> Status {

@@ -9,6 +9,7 @@ pub(crate) mod events;
 pub(crate) mod garbage;
 pub(crate) mod impersonations;
 pub(crate) mod namespaces;
+pub(crate) mod phases;
 pub(crate) mod project_secrets;
 pub(crate) mod reaper;
 pub(crate) mod roles;

@@ -1,0 +1,177 @@
+//! The phase in the status of what is reached through the gateway: it is kept from the condition `Ready` of the object,
+//! if there is one, and otherwise from the way to it: is there a kubeconfig that can be used, or an agent?
+//!
+//! Every write of the object sets it. When a Cluster or a Secret changes, a controller writes the objects again that are
+//! reached by it.
+
+use postern_kinds::cluster::{Cluster, DIRECT_ENDPOINT};
+use postern_kinds::kubeconfig::Kubeconfig;
+use postern_kinds::secret::{self, Secret};
+use postern_kinds::{AnyKind, Condition, KubeconfigRef};
+use postern_meta::object::Object;
+use postern_meta::status::ApiError;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::view::AdmissionView;
+
+/// The condition that decides, if it is there.
+const READY: &str = "Ready";
+
+/// A phase, why in one word, and why for people.
+#[derive(Debug, PartialEq, Eq)]
+struct Phase {
+    phase: &'static str,
+    reason: String,
+    message: String,
+}
+
+impl Phase {
+    fn new(phase: &'static str, reason: &str, message: impl Into<String>) -> Self {
+        Self { phase, reason: reason.to_owned(), message: message.into() }
+    }
+
+    fn ready() -> Self {
+        Self::new("Ready", "", "")
+    }
+
+    fn pending(reason: &str, message: impl Into<String>) -> Self {
+        Self::new("Pending", reason, message)
+    }
+}
+
+/// Sets the phase of an object of a kind that has one.
+///
+/// # Errors
+/// 500 when what it depends on cannot be read.
+pub(super) fn set_phase(
+    view: &AdmissionView<'_>,
+    kind: &'static dyn AnyKind,
+    object: &mut Object,
+) -> Result<(), ApiError> {
+    if !kind.has_phase() {
+        return Ok(());
+    }
+    let found = match by_condition(object) {
+        Some(phase) => phase,
+        None => by_way(view, kind, object)?,
+    };
+    let status = object.fields.entry("status").or_insert_with(|| Value::Object(Map::new()));
+    let Some(status) = status.as_object_mut() else { return Ok(()) };
+    let Phase { phase, reason, message } = found;
+    for (name, text) in [("phase", phase), ("reason", &reason), ("message", &message)] {
+        if text.is_empty() {
+            status.remove(name);
+        } else {
+            status.insert(name.to_owned(), text.into());
+        }
+    }
+    Ok(())
+}
+
+/// Returns what the condition `Ready` of an object says.
+fn by_condition(object: &Object) -> Option<Phase> {
+    let conditions = object.fields.get("status")?.get("conditions")?;
+    let conditions = Vec::<Condition>::deserialize(conditions).ok()?;
+    let ready = conditions.into_iter().find(|one| one.r#type == READY)?;
+    let phase = match ready.status.as_str() {
+        "True" => return Some(Phase::ready()),
+        "False" => "Failed",
+        _ => "Pending",
+    };
+    Some(Phase { phase, reason: ready.reason, message: ready.message })
+}
+
+/// Returns what follows from the way to an object.
+fn by_way(
+    view: &AdmissionView<'_>,
+    kind: &'static dyn AnyKind,
+    object: &Object,
+) -> Result<Phase, ApiError> {
+    if let Some(config) = kind.kubeconfig(object) {
+        return by_kubeconfig(view, &config, &object.metadata.namespace);
+    }
+    let is_cluster = kind.info().kind == Cluster.info().kind;
+    if is_cluster {
+        return Ok(by_agent(object, None));
+    }
+    let Some(name) = kind.on_cluster(object).filter(|name| !name.is_empty()) else {
+        return Ok(Phase::pending("NoCluster", "spec.clusterRef names no cluster"));
+    };
+    let Some(cluster) = view.read(&Cluster, None, &name)? else {
+        let message = format!("the cluster \"{name}\" does not exist");
+        return Ok(Phase::pending("ClusterNotFound", message));
+    };
+    // A space is a part of its cluster; a virtual cluster without a kubeconfig is reached by the agent alone.
+    match Cluster.kubeconfig(&cluster.object).filter(|_| !kind.may_have_kubeconfig()) {
+        Some(config) => by_kubeconfig(view, &config, ""),
+        None => Ok(by_agent(&cluster.object, Some(&name))),
+    }
+}
+
+fn by_kubeconfig(
+    view: &AdmissionView<'_>,
+    config: &KubeconfigRef,
+    namespace: &str,
+) -> Result<Phase, ApiError> {
+    let (namespace, name) = (config.namespace_in(namespace), &config.secret_name);
+    let Some(found) = view.read(&Secret, Some(namespace), name)? else {
+        let message = format!(
+            "the Secret \"{name}\" with the kubeconfig does not exist in the namespace {namespace}"
+        );
+        return Ok(Phase::pending("SecretNotFound", message));
+    };
+    let spec = secret::Spec::deserialize(&found.object.fields).unwrap_or_default();
+    Ok(match Kubeconfig::of_secret(&spec, config.key_or_default()) {
+        Ok(_) => Phase::ready(),
+        Err(why) => {
+            Phase::new("Failed", "InvalidKubeconfig", format!("the Secret \"{name}\": {why}"))
+        }
+    })
+}
+
+/// Returns what follows from where the agent of a cluster is reached; `name` is that of the cluster, for an instance
+/// on it.
+fn by_agent(cluster: &Object, name: Option<&str>) -> Phase {
+    let endpoint = cluster.metadata.annotations.get(DIRECT_ENDPOINT);
+    if endpoint.is_some_and(|endpoint| !endpoint.is_empty()) {
+        return Phase::ready();
+    }
+    let what =
+        name.map_or_else(|| "the cluster".to_owned(), |name| format!("the cluster \"{name}\""));
+    let message = format!(
+        "{what} has no kubeconfig (spec.config) and no agent that says where it is reached"
+    );
+    Phase::pending("NoAgent", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_condition_ready_decides_the_phase() {
+        let object = |status: Value| {
+            let value = json!({ "apiVersion": "v1", "kind": "X", "metadata": { "name": "a" }, "status": status });
+            Object::from_value(value).unwrap()
+        };
+        let condition = |of: &str, status: &str| json!({ "type": of, "status": status, "reason": "R", "message": "m" });
+        for (status, phase) in [
+            (json!({}), None),
+            (json!({ "conditions": [condition("Other", "False")] }), None),
+            (json!({ "conditions": [condition("Ready", "True")] }), Some(Phase::ready())),
+            (
+                json!({ "conditions": [condition("Ready", "False")] }),
+                Some(Phase::new("Failed", "R", "m")),
+            ),
+            (
+                json!({ "conditions": [condition("Ready", "Unknown")] }),
+                Some(Phase::new("Pending", "R", "m")),
+            ),
+        ] {
+            assert_eq!(by_condition(&object(status.clone())), phase, "{status}");
+        }
+    }
+}
