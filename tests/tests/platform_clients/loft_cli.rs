@@ -3,6 +3,7 @@
 
 use postern_tests::http::Client;
 use postern_tests::rights::{merge, path, with_key};
+use postern_tests::{Home, Server, Setup};
 use serde_json::{Value, json};
 
 use crate::go::{Failure, GoClient, Outcome, annotated, nobody, with_rule};
@@ -255,7 +256,7 @@ async fn logging_in_and_out() {
 /// Without the setting, the client takes the version of Kubernetes for that of its own server.
 #[tokio::test]
 async fn the_version_that_is_advertised_lets_the_client_in() {
-    let server = postern_tests::Server::start().await;
+    let server = Server::start().await;
     let refused = Loft::of(&server.client()).check_version().await.unwrap_err();
     assert!(refused.message.starts_with("unsupported version"), "{}", refused.message);
     let platform = Platform::start(&FOR_LOFT).await;
@@ -263,6 +264,12 @@ async fn the_version_that_is_advertised_lets_the_client_in() {
     let answer = platform.eve.get("/version").send().await.expect(200);
     assert_eq!(answer["version"], "v0.0.0");
     assert!(answer["gitVersion"].as_str().unwrap().starts_with('v'), "for kubectl: {answer}");
+    // Another version has to be that of the client.
+    let setup = Setup::on(&Home::new()).argument("--advertise-version=v3.4.8");
+    let server = setup.start().await;
+    Loft::of(&server.client()).check_version().await.unwrap();
+    let below_base = server.client().get("/kubernetes/management/version").send().await.expect(200);
+    assert_eq!(below_base["major"], "1", "kubectl reads this one");
 }
 
 #[tokio::test]
