@@ -36,6 +36,8 @@ fn settings(dir: &Path) -> Settings {
         },
         cache_bytes: Options::DEFAULT_CACHE_BYTES,
         build: crate::Build::default(),
+        namespaces: crate::GivenNames::default(),
+        advertised_version: None,
     }
 }
 
