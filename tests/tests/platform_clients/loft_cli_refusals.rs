@@ -1,7 +1,7 @@
 //! What the loft CLI asks for and this server does not do. Each request is refused with the reason, which is what the
 //! user sees, and nothing changes.
 
-use postern_tests::rights::{merge, with_key};
+use postern_tests::rights::{allow, merge, rule, rule_on, with_key};
 use serde_json::json;
 
 use crate::go::assert_no_sleep_mode;
@@ -18,8 +18,8 @@ async fn access_that_cannot_be_given_is_not_stored() {
     let ada = Loft::of(&platform.ada);
     let before = platform.stored(VCLUSTER.0, "web").await;
     // A role that is not known here.
-    let rule = json!({ "users": ["tim"], "clusterRole": "my-role" });
-    let refused = ada.share(VCLUSTER, "web", &rule).await.unwrap_err();
+    let unknown = json!({ "users": ["tim"], "clusterRole": "my-role" });
+    let refused = ada.share(VCLUSTER, "web", &unknown).await.unwrap_err();
     refused.expect(422, &["spec.access", "my-role"]);
     // A user on whom the caller has no right, and who is not a member.
     let rule = json!({ "users": ["eve"], "clusterRole": SHARED_ROLE });
@@ -31,9 +31,36 @@ async fn access_that_cannot_be_given_is_not_stored() {
         let refused = Loft::of(&platform.bob).share(what, name, &rule).await.unwrap_err();
         refused.expect(403, &["update", what.0]);
     }
+    // The owner of an instance who is no admin of the project, with a member of it.
+    let one = format!("{}/stage", platform.collection(SPACE.0));
+    merge(&platform.admin, &one, json!({ "spec": { "owner": { "user": "bob" } } }))
+        .await
+        .expect(200);
+    let refused = Loft::of(&platform.bob).share(SPACE, "stage", &rule).await.unwrap_err();
+    refused.expect(403, &["tim", "bind"]);
     let after = platform.stored(VCLUSTER.0, "web").await;
     assert_eq!(after["metadata"]["generation"], before["metadata"]["generation"]);
     assert_eq!(after["spec"], before["spec"]);
+    Loft::of(&platform.tim).find(VCLUSTER, Some(SHOP), "web").await.unwrap_err();
+}
+
+/// An entry gives `use`, so that its writer has to hold it.
+#[tokio::test]
+async fn access_is_given_only_by_those_who_have_it() {
+    let platform = Platform::start(&FOR_LOFT).await;
+    platform.when_ready().await;
+    let edits = json!([rule(&["virtualclusterinstances"], &["get", "update", "patch"])]);
+    let group = "platform:user:tim";
+    allow(&platform.admin, "edits", Some(&platform.namespace), edits, group).await;
+    let binds = json!([rule_on("users", &["tim"], &["bind"])]);
+    allow(&platform.admin, "binds", None, binds, group).await;
+    let one = format!("{}/web", platform.collection(VCLUSTER.0));
+    merge(&platform.tim, &one, json!({ "spec": { "displayName": "Web" } })).await.expect(200);
+    let rules = json!([{ "users": ["tim"], "clusterRole": SHARED_ROLE }]);
+    let refused =
+        merge(&platform.tim, &one, json!({ "spec": { "extraAccessRules": rules } })).await;
+    let message = refused.expect(403)["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("use"), "{message}");
     Loft::of(&platform.tim).find(VCLUSTER, Some(SHOP), "web").await.unwrap_err();
 }
 

@@ -147,9 +147,22 @@ async fn member_may_not_do_what_admins_do(max: &Person<'_>, ada: &Person<'_>) {
     let change = json!({ "spec": { "extraAccessRules": rules } });
     let stage = max.one("spaceinstances", "stage");
     assert_eq!(merge(max.client, &stage, change.clone()).await.status, 403);
-    // Nor does an admin of the project get what is the platform's: more clusters, other quotas.
-    let more = json!({ "spec": { "allowedClusters": [] } });
-    assert_eq!(merge(ada.client, &project, more).await.status, 403);
+    // Nor does an admin of the project get what is the platform's.
+    for (field, value) in [
+        ("allowedClusters", json!([])),
+        ("quotas", json!({ "project": { "spaceinstances": "9" } })),
+        ("owner", json!({ "user": "ada" })),
+        ("access", json!([{ "verbs": ["*"], "users": ["ada"] }])),
+    ] {
+        let reply = merge(ada.client, &project, json!({ "spec": { field: value } })).await;
+        assert_eq!(reply.status, 403, "{field}: {}", reply.text());
+    }
+    // A member gets no role that its giver does not have.
+    let mut found = ada.client.get(&project).send().await.expect(200);
+    let beyond = json!({ "kind": "User", "name": "eve", "clusterRole": "platform-admin" });
+    found["spec"]["members"].as_array_mut().unwrap().push(beyond);
+    let reply = ada.client.put(&project).json(&found).send().await;
+    assert_eq!(reply.status, 403, "{}", reply.text());
     let deleted = ada.client.delete(&project).send().await;
     assert_eq!(deleted.status, 403);
     // A user who is not a member is added by them first.
