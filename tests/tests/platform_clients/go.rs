@@ -1,4 +1,4 @@
-//! A client written in Go with typed objects: the headers, bodies and texts that its users get.
+//! A client written in Go with typed objects: its headers and bodies, and the texts that its users get.
 
 use std::time::Duration;
 
@@ -21,8 +21,7 @@ impl Failure {
         Self { code: 0, message: message.into() }
     }
 
-    /// Fails unless it is what callers get who may know nothing of an object: it is not there, or nothing of its kind is
-    /// for them.
+    /// Fails unless the object is hidden from the caller: 404, or 403 if the caller can reach no object of the kind.
     pub(crate) fn expect_hidden(self) {
         assert!([403, 404].contains(&self.code), "{self:?}");
     }
@@ -53,7 +52,7 @@ impl GoClient {
         Self { http: http.clone(), age }
     }
 
-    /// The name under which it tells the server what it is.
+    /// The user agent.
     fn agent(&self) -> &'static str {
         match self.age {
             Age::V31 => "loftctl/",
@@ -141,7 +140,7 @@ impl GoClient {
         Ok(status["allowed"] == true && status["denied"] != true)
     }
 
-    /// Asks for an instance until it is ready, as long as its user waits: `LOFT_TIMEOUT`.
+    /// Reads an instance until it is ready. `patience` is `LOFT_TIMEOUT`, ten minutes by default.
     pub(crate) async fn wait_until_ready(
         &self,
         collection: &str,
@@ -174,7 +173,7 @@ impl GoClient {
         Ok("Successfully logged out".to_owned())
     }
 
-    /// Reads what is needed to log into registries of images, after each login.
+    /// Reads the user and their teams after a login, for the secrets of image registries.
     pub(crate) async fn log_into_registries(&self) -> Outcome<()> {
         let myself = self.myself().await?;
         if let Some(team) = myself["team"]["name"].as_str() {
@@ -202,7 +201,7 @@ impl GoClient {
     }
 }
 
-/// What the client says of a key that is neither a user's nor a team's.
+/// The failure for a key that belongs to neither a user nor a team.
 pub(crate) fn nobody() -> Failure {
     Failure::of_client("no user or team name returned")
 }

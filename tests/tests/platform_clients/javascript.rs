@@ -12,13 +12,13 @@ use crate::typed::merge_patch;
 /// The query of every request without options.
 const TIME_LIMIT: &str = "?timeout=180s";
 
-/// What the client accepts of a list that it shows as a table.
+/// The formats that the client accepts for a table.
 const TABLES: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 
 /// The client of one user.
 struct Js<'a> {
     http: &'a Client,
-    /// Whom the user acts as: a subject, and groups.
+    /// The subject and the groups to impersonate.
     impersonated: Option<(&'static str, &'static str)>,
 }
 
@@ -177,7 +177,7 @@ async fn the_console_asks_what_the_user_may_do() {
     assert_eq!(ours["status"], theirs["status"]);
     assert_eq!(ours["kind"], "SelfSubjectAccessReview");
     assert_eq!(ours["apiVersion"], "management.platform.sh/v1");
-    // About somebody else, for who may ask.
+    // A review of another user needs a right.
     let mut about = review.clone();
     about["spec"]["user"] = "bob".into();
     about["spec"]["groups"] = json!(["platform:user:bob"]);
@@ -203,7 +203,7 @@ async fn objects_are_changed_by_differences_and_as_a_whole() {
     whole["spec"]["description"] = "Of the shop".into();
     let updated = js.update(&one, &whole).await.unwrap();
     assert_eq!(updated["spec"]["config"], before["spec"]["config"]);
-    // Of an older version, the whole object is refused.
+    // A whole object with an old resourceVersion is refused.
     js.update(&one, &whole).await.unwrap_err().expect(409, &["web"]);
     let mut asleep = updated.clone();
     asleep["metadata"]["annotations"] = json!({ "sleepmode.platform.sh/force": "true" });
@@ -211,7 +211,7 @@ async fn objects_are_changed_by_differences_and_as_a_whole() {
     refused.expect(422, &["does not put virtual clusters to sleep"]);
 }
 
-/// The client joins the groups of the user whom it acts as in one header, which this server does not have.
+/// The client puts all groups to impersonate into one header. This server does not have the header.
 #[tokio::test]
 async fn a_header_of_impersonation_that_is_not_known_is_named() {
     let platform = Platform::start(&[]).await;
@@ -234,6 +234,6 @@ async fn what_is_not_served_is_named() {
     for path in ["apps", "licenses", "virtualclustertemplates", "users/ada/profile"] {
         js.get(path).await.unwrap_err().expect(404, &["not served"]);
     }
-    // A misspelled resource, with the nearest one.
+    // For a misspelled resource, the message names the nearest one.
     js.get("project").await.unwrap_err().expect(404, &["projects"]);
 }

@@ -1,5 +1,4 @@
-//! Fields that only this server has are not lost when a client that does not know them writes the whole object: the
-//! references to kubeconfigs.
+//! References to kubeconfigs are kept when a client that does not know the field writes the whole object.
 
 use postern_tests::http::{Client, Response};
 use postern_tests::rights::path;
@@ -7,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::scene::{Platform, assert_reaches};
 
-/// A path, and the reference that is there.
+/// An object, and its reference to a kubeconfig.
 struct Holder<'a> {
     client: &'a Client,
     path: String,

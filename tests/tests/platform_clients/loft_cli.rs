@@ -16,7 +16,7 @@ const MAJOR: u32 = 3;
 /// The role that `share` gives unless the user names another.
 pub(crate) const SHARED_ROLE: &str = "loft-cluster-space-admin";
 
-/// The resources that `use`, `share`, `sleep` and `delete` are about, with their paths behind the project's.
+/// Each kind of instance: its resource, and its part of the gateway path.
 pub(crate) const VCLUSTER: (&str, &str) = ("virtualclusterinstances", "virtualcluster");
 pub(crate) const SPACE: (&str, &str) = ("spaceinstances", "space");
 
@@ -253,7 +253,7 @@ async fn logging_in_and_out() {
     assert_eq!(Loft::log_in(&team).await.unwrap().whoami().await, Err(nobody()));
 }
 
-/// Without the setting, the client takes the version of Kubernetes for that of its own server.
+/// Without the setting, the client compares the major version of Kubernetes with its own.
 #[tokio::test]
 async fn the_version_that_is_advertised_lets_the_client_in() {
     let server = Server::start().await;
@@ -355,12 +355,12 @@ async fn using_a_cluster_a_virtual_cluster_and_a_space() {
         assert!(of_tim.message.contains("couldn't find or access"), "{}", of_tim.message);
         Loft::of(&platform.eve).use_instance(what, name).await.unwrap_err().expect_hidden();
     }
-    // `use cluster` reads the cluster. Who may not see it is told so.
+    // `use cluster` reads the cluster. It fails for a caller who may not get the cluster.
     loft.go.get("clusters/member").await.unwrap_err();
     let found = Loft::of(&platform.admin).go.get("clusters/member").await.unwrap();
     assert_eq!(found["metadata"]["name"], "member");
     assert_reaches(&platform.admin, "/kubernetes/cluster/member").await;
-    // The token for a direct endpoint, which the context asks for each time.
+    // The context asks for an endpoint token each time.
     let none = json!({});
     let token = loft.go.create("directclusterendpointtokens", &none).await.unwrap();
     assert!(!token["status"]["token"].as_str().unwrap().is_empty());
@@ -386,7 +386,7 @@ async fn sharing_a_virtual_cluster_gives_access_and_loses_nothing() {
     let stored = platform.stored(VCLUSTER.0, "web").await;
     assert_eq!(stored["spec"]["extraAccessRules"], json!([rule, second]));
     Loft::of(&platform.zoe).use_instance(VCLUSTER, "web").await.unwrap();
-    // What is taken back is gone.
+    // A rule that is removed gives no more access.
     let one = format!("{}/web", platform.collection(VCLUSTER.0));
     merge(&platform.ada, &one, json!({ "spec": { "extraAccessRules": [second] } }))
         .await
@@ -414,7 +414,7 @@ async fn deleting_a_virtual_cluster_and_a_space() {
         let again = Loft::of(&platform.ada).delete(what, name).await.unwrap_err();
         assert!(again.message.contains("couldn't find"), "{}", again.message);
     }
-    // The access keys of a user, of which the console shows the list.
+    // The console lists the access keys of a user.
     let keys = Loft::of(&platform.ada).go.get("users/ada/accesskeys").await.unwrap();
     assert_eq!(keys["accessKeys"][0]["metadata"]["name"], "ada-key");
     assert_eq!(keys["items"], keys["accessKeys"]);

@@ -1,5 +1,4 @@
-//! What the loft CLI asks for and this server does not do. Each request is refused with the reason, which is what the
-//! user sees, and nothing changes.
+//! Requests of the loft CLI that this server refuses. The user sees the reason, and nothing changes.
 
 use postern_tests::rights::{allow, merge, rule, rule_on, with_key};
 use serde_json::json;
@@ -21,17 +20,17 @@ async fn access_that_cannot_be_given_is_not_stored() {
     let unknown = json!({ "users": ["tim"], "clusterRole": "my-role" });
     let refused = ada.share(VCLUSTER, "web", &unknown).await.unwrap_err();
     refused.expect(422, &["spec.access", "my-role"]);
-    // A user on whom the caller has no right, and who is not a member.
+    // The user is not a member, and the caller does not hold `bind` on them.
     let rule = json!({ "users": ["eve"], "clusterRole": SHARED_ROLE });
     let refused = ada.share(VCLUSTER, "web", &rule).await.unwrap_err();
     refused.expect(403, &["eve", "bind", "member"]);
-    // A caller who may use the instance and not change it.
+    // The caller may use the instance and may not change it.
     let rule = json!({ "users": ["tim"], "clusterRole": SHARED_ROLE });
     for (what, name) in [(VCLUSTER, "web"), (SPACE, "stage")] {
         let refused = Loft::of(&platform.bob).share(what, name, &rule).await.unwrap_err();
         refused.expect(403, &["update", what.0]);
     }
-    // The owner of an instance who is no admin of the project, with a member of it.
+    // The caller owns the instance and is not an admin of the project.
     let one = format!("{}/stage", platform.collection(SPACE.0));
     merge(&platform.admin, &one, json!({ "spec": { "owner": { "user": "bob" } } }))
         .await
@@ -79,7 +78,7 @@ async fn nothing_is_put_to_sleep() {
         // `wakeup` changes nothing unless the instance sleeps: it waits until it is ready.
         let collection = instances(SHOP, what.0);
         ada.go.wait_until_ready(&collection, name, LONG).await.unwrap();
-        // A plan to sleep is a request, too, and so is one to wake up.
+        // Schedules are refused, too.
         let one = format!("{}/{name}", platform.collection(what.0));
         for (annotation, value) in [
             ("sleep-after", "3600"),
@@ -129,7 +128,7 @@ async fn an_instance_from_a_template_is_refused_by_name() {
             json!({ "metadata": { "name": "new", "annotations": annotations }, "spec": spec })
         };
         let owner = json!({ "user": "ada" });
-        // What the client sends that has found a template.
+        // The request of a client that has found a template.
         let from = json!({ "owner": owner, "templateRef": { "name": "isolated" } });
         let refused = ada.go.create(&collection, &object(from)).await.unwrap_err();
         refused.expect(422, &["spec.templateRef"]);
@@ -155,7 +154,7 @@ async fn imports_and_new_clusters_are_refused() {
         let message = refused.expect(404)["message"].as_str().unwrap().to_owned();
         assert!(message.contains("not served"), "{message}");
     }
-    // `connect cluster`: the agent of another platform is not started from here.
+    // `connect cluster`
     let cluster = json!({ "metadata": { "name": "far" }, "spec": {
         "owner": { "user": "admin" }, "networkPeer": true,
         "access": [{ "verbs": ["*"], "subresources": ["*"], "users": ["admin"] }],
@@ -166,7 +165,7 @@ async fn imports_and_new_clusters_are_refused() {
     key.expect(404, &["not served"]);
 }
 
-/// What a typed client sends of a project without meaning it: structures that are empty, or say no.
+/// A typed client always sends some structures, empty or with `false`.
 #[tokio::test]
 async fn fields_that_ask_for_something_are_refused_and_empty_ones_are_not() {
     let platform = Platform::start(&FOR_LOFT).await;
@@ -181,7 +180,7 @@ async fn fields_that_ask_for_something_are_refused_and_empty_ones_are_not() {
         let refused = admin.go.create("projects", &project(json!({ field: value }))).await;
         refused.unwrap_err().expect(422, &[&format!("spec.{field}")]);
     }
-    // Templates that are allowed have no effect, and are kept. None is required.
+    // Allowed templates are kept and have no effect. No template is required.
     let templates =
         json!([{ "kind": "SpaceTemplate", "group": "storage.platform.sh", "name": "*" }]);
     let spec = json!({ "displayName": "New", "allowedTemplates": templates });
@@ -190,7 +189,7 @@ async fn fields_that_ask_for_something_are_refused_and_empty_ones_are_not() {
     assert_eq!(made["spec"]["allowedTemplates"], templates);
     assert_eq!(made["spec"]["requireTemplate"], json!({ "disabled": true }));
     assert!(made["spec"]["quotas"].is_null() || made["spec"]["quotas"] == json!({}), "{made}");
-    // Keys with a scope in words that this server does not have grant nothing by it.
+    // A scope with fields that this server does not have is refused.
     let scope = json!({ "user": "ada", "scope": { "projects": [{ "project": "new" }] } });
     let scoped = with_key(&platform.admin, "scoped", scope).await;
     let rest = json!({ "spec": { "user": "ada", "scope": { "roles": [{ "role": "vcluster" }] } },

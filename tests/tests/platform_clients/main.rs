@@ -1,8 +1,8 @@
-//! Clients of the vCluster platform: their requests, replayed in the order and with the bodies that they send, and what
-//! their users see of the answers. The clients themselves are not run here.
+//! Clients of vCluster Platform. The tests replay their requests in the same order with the same bodies, and check the
+//! answers that their users see. The clients themselves are not run here.
 //!
-//! Each client sends the names that this server has: its API group and its annotations. All else is as the client
-//! sends it. docs/how-to/clients-of-vcluster-platform.md is the same for readers.
+//! The requests use the API group and the annotations of this server. Everything else is as the client sends it. See
+//! docs/how-to/clients-of-vcluster-platform.md.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
 
 mod direct_endpoint;

@@ -1,4 +1,4 @@
-//! A platform with a project, its members and what is in it, as the clients find it.
+//! A server with a project, its members and its instances.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 /// The project.
 pub(crate) const SHOP: &str = "shop";
 
-/// How long a client waits for what has to come, and for what must not.
+/// How long a client waits for an instance that becomes ready, and for one that does not.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 pub(crate) const SHORT: Duration = Duration::from_millis(500);
 
-/// The settings with which the loft CLI finds its namespaces and takes the server for one of its own.
+/// The settings for the loft CLI: its built-in namespaces, and a version that it accepts.
 pub(crate) const FOR_LOFT: [&str; 3] = [
     "--project-namespace-prefix=loft-p-",
     "--default-namespace=loft",
@@ -33,7 +33,7 @@ pub(crate) struct Platform {
     pub(crate) eve: Client,
     pub(crate) namespace: String,
     pub(crate) server: Server,
-    /// The connected cluster, and what is at the address of the virtual cluster.
+    /// The server behind both the connected cluster and the virtual cluster.
     pub(crate) upstream: Server,
 }
 
@@ -87,7 +87,7 @@ impl Platform {
         create(admin, &self.collection("spaceinstances"), "stage", stage).await;
     }
 
-    /// Waits until what there is has been looked at. From then on, only clients change it.
+    /// Waits until the cluster and the instances are ready. From then on, only clients change them.
     pub(crate) async fn when_ready(&self) {
         let member = path("clusters", "member");
         let web = format!("{}/web", self.collection("virtualclusterinstances"));
@@ -117,7 +117,7 @@ impl Platform {
         self.admin.get(&path).send().await.expect(200)
     }
 
-    /// Lets everybody make shared secrets in a namespace, as the administrator of a platform does.
+    /// Lets every user create shared secrets in a namespace.
     pub(crate) async fn let_all_make_secrets(&self, namespace: &str) {
         let rules = json!([postern_tests::rights::rule(&["sharedsecrets"], &["create"])]);
         allow(&self.admin, "makers", Some(namespace), rules, "platform:authenticated").await;

@@ -1,5 +1,5 @@
-//! The story of a team that works without the administrator of the platform: its admin was made one as a member of the
-//! project, and does the rest alone. As the tutorial tells it, and what its reader does not see.
+//! The story of a team that works without the platform administrator. The project admin, who is a member with that
+//! role, does everything alone. The tutorial tells the same story.
 
 use postern_tests::documents::{run, shell_of};
 use postern_tests::http::Client;
@@ -13,7 +13,7 @@ use crate::scene::{Platform, SHOP, assert_reaches};
 /// The virtual cluster at the gateway.
 const WEB: &str = "/kubernetes/project/shop/virtualcluster/web";
 
-/// What one person does.
+/// One user of the server.
 struct Person<'a> {
     client: &'a Client,
     platform: &'a Platform,
@@ -68,7 +68,7 @@ async fn a_project_admin_does_it_all_and_a_member_uses_it() {
     assert!(max.projects().await.is_empty());
     assert!(is_hidden(max.code(&project).await));
 
-    // The admin adds a member, on whom the admin has no right.
+    // The admin adds a member without holding `bind` on them.
     ada.add_member("max", "platform-project-viewer").await;
     assert_eq!(max.projects().await, [SHOP]);
     let members = max.client.get(&format!("{project}/members")).send().await.expect(200);
@@ -91,7 +91,7 @@ async fn a_project_admin_does_it_all_and_a_member_uses_it() {
     merge(ada.client, &web, json!({ "spec": { "extraAccessRules": rules } })).await.expect(200);
     assert_reaches(ada.client, WEB).await;
 
-    // The member uses it, as themselves: the roles in the virtual cluster decide.
+    // The member uses it with their own identity: the roles in the virtual cluster decide.
     assert_reaches(max.client, WEB).await;
     let namespaces = max.names(&format!("{WEB}/api/v1/namespaces")).await;
     assert!(namespaces.contains(&"platform".to_owned()), "{namespaces:?}");
@@ -103,7 +103,7 @@ async fn a_project_admin_does_it_all_and_a_member_uses_it() {
     outsider_sees_nothing(&platform).await;
     member_may_not_do_what_admins_do(&max, &ada).await;
 
-    // Who leaves the project does not see it any more.
+    // A user who is no longer a member does not see the project.
     let members =
         json!([{ "kind": "User", "name": "ada", "clusterRole": "platform-project-admin" }]);
     merge(ada.client, &project, json!({ "spec": { "members": members } })).await.expect(200);
@@ -111,7 +111,7 @@ async fn a_project_admin_does_it_all_and_a_member_uses_it() {
     assert!(is_hidden(max.code(&project).await));
 }
 
-/// Whether a code is that of an object which the caller may not get: it is not there, or nothing of its kind is for them.
+/// Whether the code is one for a hidden object: 404, or 403 if the caller can reach no object of the kind.
 fn is_hidden(code: u16) -> bool {
     [403, 404].contains(&code)
 }
@@ -147,7 +147,7 @@ async fn member_may_not_do_what_admins_do(max: &Person<'_>, ada: &Person<'_>) {
     let change = json!({ "spec": { "extraAccessRules": rules } });
     let stage = max.one("spaceinstances", "stage");
     assert_eq!(merge(max.client, &stage, change.clone()).await.status, 403);
-    // Nor does an admin of the project get what is the platform's.
+    // A project admin cannot change the fields that belong to the platform administrator.
     for (field, value) in [
         ("allowedClusters", json!([])),
         ("quotas", json!({ "project": { "spaceinstances": "9" } })),
@@ -157,7 +157,7 @@ async fn member_may_not_do_what_admins_do(max: &Person<'_>, ada: &Person<'_>) {
         let reply = merge(ada.client, &project, json!({ "spec": { field: value } })).await;
         assert_eq!(reply.status, 403, "{field}: {}", reply.text());
     }
-    // A member gets no role that its giver does not have.
+    // A project admin cannot give a role that exceeds their own.
     let mut found = ada.client.get(&project).send().await.expect(200);
     let beyond = json!({ "kind": "User", "name": "eve", "clusterRole": "platform-admin" });
     found["spec"]["members"].as_array_mut().unwrap().push(beyond);
@@ -165,13 +165,13 @@ async fn member_may_not_do_what_admins_do(max: &Person<'_>, ada: &Person<'_>) {
     assert_eq!(reply.status, 403, "{}", reply.text());
     let deleted = ada.client.delete(&project).send().await;
     assert_eq!(deleted.status, 403);
-    // A user who is not a member is added by them first.
+    // A project admin shares with members alone.
     let eve = json!([{ "users": ["eve"], "clusterRole": "loft-cluster-space-admin" }]);
     let change = json!({ "spec": { "extraAccessRules": eve } });
     let refused = merge(ada.client, &stage, change).await.expect(403);
     let message = refused["message"].as_str().unwrap();
     assert!(message.contains("eve") && message.contains("member"), "{message}");
-    // Secrets of the core group in the namespace of the project are for its admins.
+    // Only project admins read core Secrets in the namespace of the project.
     let core = format!("{CORE}/namespaces/{}/secrets", max.platform.namespace);
     assert_eq!(max.code(&core).await, 403);
     assert_eq!(ada.code(&core).await, 200);

@@ -1,5 +1,5 @@
-//! terraform-provider-loft 1.0.0: the documented examples of its resources, the instances without templates. Each is applied, planned
-//! again, changed and destroyed.
+//! terraform-provider-loft 1.0.0: the documented examples of its resources, the instances without templates. Each is
+//! applied, planned again, changed and destroyed.
 
 use postern_tests::http::Client;
 use postern_tests::rights::merge;
@@ -92,7 +92,7 @@ impl Resource<'_> {
         let found = self.read().await?;
         let mut wanted = found.clone();
         wanted["spec"] = self.config.clone();
-        // What the configuration does not name, the state does.
+        // For a computed attribute that the configuration leaves out, the state counts.
         for attribute in self.attributes.iter().filter(|attribute| attribute.is_computed) {
             if self.config[attribute.name].is_null() {
                 wanted["spec"][attribute.name] = found["spec"][attribute.name].clone();
@@ -120,7 +120,7 @@ impl Resource<'_> {
     }
 }
 
-/// The value as Terraform compares it: what is empty is as what is not there. `null` if nothing is left.
+/// The value as Terraform compares it: an empty value equals an absent one. `null` if nothing is left.
 fn without_empty(value: &Value) -> Value {
     match value {
         Value::Array(items) if !items.is_empty() => items.iter().map(without_empty).collect(),
@@ -205,7 +205,7 @@ async fn the_documented_space() {
     space.read().await.unwrap_err().expect(404, &["example-space"]);
 }
 
-/// A kubeconfig that somebody else has set is not lost by an update.
+/// A kubeconfig that was set by another client is kept by an update.
 #[tokio::test]
 async fn the_documented_virtual_cluster() {
     let platform = Platform::start(&[]).await;
@@ -231,7 +231,7 @@ async fn the_documented_virtual_cluster() {
     assert_eq!(instance.plan().await.unwrap(), Vec::<String>::new());
     let found = instance.read().await.unwrap();
     assert_eq!(found["spec"]["config"]["secretName"], "web", "{found}");
-    // What leaves the configuration is removed.
+    // An attribute that is removed from the configuration is removed from the object.
     config.as_object_mut().unwrap().remove("extraAccessRules");
     instance.update(config).await.unwrap();
     assert_eq!(instance.plan().await.unwrap(), Vec::<String>::new());
@@ -241,7 +241,7 @@ async fn the_documented_virtual_cluster() {
     instance.read().await.unwrap_err().expect(404, &["example-vcluster"]);
 }
 
-/// A template would be lost from the answer, and each plan would want it again.
+/// If a template were dropped from the answer, each plan would add it again.
 #[tokio::test]
 async fn what_would_be_in_every_plan_is_refused_by_name() {
     let platform = Platform::start(&[]).await;

@@ -69,7 +69,7 @@ fn shaped(shape: &Value, value: &Value) -> Value {
     Value::Object(sent)
 }
 
-/// Whether Go leaves a value out of which the field says `omitempty`.
+/// Whether Go leaves out this value of a field with `omitempty`.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -168,7 +168,7 @@ fn status_shape(age: Age, resource: &str) -> Value {
         }),
         "projects" | "sharedsecrets" | "projectsecrets" => json!({ "conditions?": "*" }),
         "selfsubjectaccessreviews" => json!({ "allowed": false }),
-        // The fields of the console, which the older types do not leave out.
+        // The older types have no `omitempty` on these.
         "selves" if age != Age::V4 => json!({ "chatAuthToken": "", "instanceID": "" }),
         _ => json!({}),
     }

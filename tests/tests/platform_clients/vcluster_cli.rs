@@ -1,5 +1,5 @@
-//! The vcluster CLI 0.36.1 with the driver `platform`. Each command begins with the question who the caller is; the
-//! answer has the prefix of the namespaces of projects.
+//! The vcluster CLI 0.36.1 with the driver `platform`. Each command begins by creating a Self. Its status has the prefix
+//! of the namespaces of projects.
 
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ impl Vcluster {
         self.go.update(&collection, &with_rule(&found, rule)).await.map(drop)
     }
 
-    /// `platform sleep vcluster NAME`: the whole object as it was read with what the caller may do.
+    /// `platform sleep vcluster NAME`: a PUT of the object as it was read with `extended=true`.
     async fn sleep(&self, name: &str) -> Outcome<()> {
         let (project, found) = self.find(VCLUSTER, name).await?;
         assert_eq!(found["status"]["canUse"], true);
@@ -96,7 +96,7 @@ impl Vcluster {
         self.go.update(&self.collection(&project, VCLUSTER.0), &asleep).await.map(drop)
     }
 
-    /// `create NAME`, as far as the server decides: whether a template is needed, and the create.
+    /// `create NAME`: asks whether a template is needed, and creates the instance.
     async fn create(&self, name: &str) -> Outcome<()> {
         let collection = self.collection(SHOP, VCLUSTER.0);
         let existing = self.go.get(&format!("{collection}/{name}")).await.unwrap_err();
@@ -164,7 +164,7 @@ async fn logging_in_keys_and_logging_out() {
     assert_eq!(names(&keys["accessKeys"]), ["ada-key", "ada-login", "ci"]);
     assert_eq!(keys["items"], keys["accessKeys"]);
     assert!(keys["accessKeys"][2]["spec"].get("key").is_none());
-    // A key for virtual clusters has a scope in words that this server does not have.
+    // A key for virtual clusters has a scope with roles, which this server does not have.
     let new = json!({ "metadata": { "name": "v" }, "spec": { "displayName": "v", "user": "ada",
         "type": "User", "scope": { "roles": [{ "role": "vcluster" }] } } });
     ada.go.create("ownedaccesskeys", &new).await.unwrap_err().expect(422, &["roles"]);
@@ -202,7 +202,7 @@ async fn lists_and_contexts() {
     assert_eq!(admin.go.get("clusters/member").await.unwrap()["status"]["phase"], "Ready");
 }
 
-/// `connect` waits for an instance that cannot be reached as long as its user lets it, and then says why.
+/// `connect` waits for an instance that cannot be reached, and then prints the reason.
 #[tokio::test]
 async fn an_instance_that_cannot_be_reached_says_why() {
     let platform = Platform::start(&[]).await;
@@ -250,9 +250,9 @@ async fn creating_is_refused_with_the_way_that_there_is() {
         let text = refused.expect(422, &["spec.template", "spec.clusterRef", why]);
         assert!(!text.contains("sleep"), "a time zone asks for nothing: {text}");
     }
-    // Where it asks, it is told that an admin of the project may do without.
+    // A project admin may also create without a template.
     assert!(ada.may_create_without_template().await.unwrap());
-    // `platform add vcluster` makes an instance of a virtual cluster that is elsewhere.
+    // `platform add vcluster` creates an external instance.
     let external = json!({ "metadata": { "name": "new" },
         "spec": { "external": true, "networkPeer": true } });
     let refused = ada.go.create(&ada.collection(SHOP, VCLUSTER.0), &external).await.unwrap_err();
@@ -274,7 +274,7 @@ async fn secrets_are_found_in_the_namespace_of_the_client() {
     refused.expect(404, &["db"]);
 }
 
-/// A client that looks in a namespace that this server does not have is told which one to try.
+/// If a client looks in a namespace that does not exist, the message names the default namespace.
 #[tokio::test]
 async fn a_secret_that_is_looked_for_elsewhere() {
     let platform = Platform::start(&[]).await;
