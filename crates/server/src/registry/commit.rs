@@ -24,7 +24,7 @@ use super::{EncodedObject, Registry, not_found};
 use crate::cache::{CachedObject, to_stored, with_version};
 use crate::errors::from_store;
 use crate::secret_record::credential_field;
-use crate::stages::admit::{Admitted, AdmittedChange, ObjectNames, Previous, Write};
+use crate::stages::admit::{Admitted, AdmittedChange, Member, ObjectNames, Previous, Write};
 use crate::storage_key;
 
 /// How often a create is tried again because its namespace has changed.
@@ -69,6 +69,8 @@ pub(super) struct StagedChange {
     revoked: Vec<Revoked>,
     /// The user or team that must still be there under its uid, for a new object that is theirs.
     owner: Option<OwnerCondition>,
+    /// The users whom it adds to a team: they must stay as they are, since a later user of the name is another one.
+    members: Vec<Member>,
 }
 
 impl StagedChange {
@@ -179,7 +181,7 @@ impl Registry {
         change: AdmittedChange,
         dry_run: bool,
     ) -> Result<Option<StagedChange>, ApiError> {
-        let AdmittedChange { kind, namespace, name, write } = change;
+        let AdmittedChange { kind, namespace, name, write, members } = change;
         let of = RecordsOf { kind, namespace: namespace.as_deref(), name: &name };
         let (mut owner, mut owned_by, mut new_cluster, mut before) = (None, None, None, None);
         let mut gone = Vec::new();
@@ -243,6 +245,7 @@ impl Registry {
             side,
             revoked: gone,
             owner,
+            members,
         }))
     }
 
@@ -320,6 +323,8 @@ impl Registry {
                 conditions.push(self.owner_is_there(one, owner)?);
             }
             conditions.extend(one.side.conditions.iter().cloned());
+            let members = one.members.iter().cloned();
+            conditions.extend(members.map(|(key, position)| Condition::At(key, position)));
             if let (None, Some(namespace)) = (one.previous, &one.namespace)
                 && !makes_namespace(staged, namespace)
             {
@@ -360,6 +365,9 @@ impl Registry {
                     Some(_) => Err(CommitError::Changed(found.unwrap_or(Position::ZERO))),
                     None => Ok(()),
                 };
+            }
+            if one.members.iter().any(|(user, _)| **user == *key) {
+                return Err(CommitError::Changed(Position::ZERO));
             }
             let Some(error) = one.side.conflict(one.kind, &one.name, key) else { continue };
             if one.previous.is_some() {
