@@ -213,8 +213,7 @@ impl Registry {
             }
             Write::Remove { object, previous, by } => {
                 let Previous { cached, object: old } = previous;
-                let mut side = self.side_records_of_removed(of, Some(&old)).await?;
-                side.changes.extend(self.logout(kind, &old, &by)?);
+                let side = self.side_records_of_removed(of, Some((&old, &by))).await?;
                 before = Some(cached.json());
                 (cached.key().clone(), Some(cached.position()), None, to_stored(object), side)
             }
@@ -224,8 +223,7 @@ impl Registry {
                 (key, Some(position), None, Bytes::new(), side)
             }
         };
-        let (old, new) = (before.as_deref(), stored.as_deref());
-        gone.extend(revoked(kind, old, new, &*self.cache().principals()));
+        gone.extend(self.revoked(kind, before.as_deref(), stored.as_deref()));
         if side.replaces_credential
             && let Some(AccessChange::Key(Some(old))) = kind.access_change(before.as_deref())
         {
@@ -247,6 +245,16 @@ impl Registry {
             owner,
             members,
         }))
+    }
+
+    /// Returns those that give something else after a change than before.
+    fn revoked(
+        &self,
+        kind: &'static dyn AnyKind,
+        old: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Vec<Revoked> {
+        revoked(kind, old, new, &*self.cache().principals())
     }
 
     /// Commits all changes and returns the position of the first. A dry run only checks whether
