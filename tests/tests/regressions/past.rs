@@ -223,12 +223,12 @@ async fn an_impersonated_user_reads_no_past_from_before_they_were_in_the_team() 
         format!("continue={next}"),
         format!("watch=true&resourceVersion={version}&timeoutSeconds=2"),
     ] {
-        for (user, is_shown) in [("old", true), ("eve", false)] {
+        for (user, may_see) in [("old", true), ("eve", false)] {
             let path = format!("{}?{query}", secrets("platform"));
             let reply = deputy.get(&path).header("impersonate-user", user).send().await;
             let text = reply.text();
-            let shown = text.contains(CANARY);
-            found.check(shown == is_shown, format!("{user} {query}: {} {text}", reply.status));
+            let sees = text.contains(CANARY);
+            found.check(sees == may_see, format!("{user} {query}: {} {text}", reply.status));
         }
     }
     let now = deputy.get(&secrets("platform")).header("impersonate-user", "eve").send().await;

@@ -24,7 +24,7 @@ use super::{EncodedObject, Registry, not_found};
 use crate::cache::{CachedObject, to_stored, with_version};
 use crate::errors::from_store;
 use crate::secret_record::credential_field;
-use crate::stages::admit::{Admitted, AdmittedChange, ObjectNames, Previous, Write};
+use crate::stages::admit::{Admitted, AdmittedChange, Member, ObjectNames, Previous, Write};
 use crate::storage_key;
 
 /// How often a create is tried again because its namespace has changed.
@@ -69,6 +69,8 @@ pub(super) struct StagedChange {
     revoked: Vec<Revoked>,
     /// The user or team that must still be there under its uid, for a new object that is theirs.
     owner: Option<OwnerCondition>,
+    /// The users whom it adds to a team: they must stay as they are, since a later user of the name is another one.
+    members: Vec<Member>,
 }
 
 impl StagedChange {
@@ -179,7 +181,7 @@ impl Registry {
         change: AdmittedChange,
         dry_run: bool,
     ) -> Result<Option<StagedChange>, ApiError> {
-        let AdmittedChange { kind, namespace, name, write } = change;
+        let AdmittedChange { kind, namespace, name, write, members } = change;
         let of = RecordsOf { kind, namespace: namespace.as_deref(), name: &name };
         let (mut owner, mut owned_by, mut new_cluster, mut before) = (None, None, None, None);
         let mut gone = Vec::new();
@@ -211,8 +213,7 @@ impl Registry {
             }
             Write::Remove { object, previous, by } => {
                 let Previous { cached, object: old } = previous;
-                let mut side = self.side_records_of_removed(of, Some(&old)).await?;
-                side.changes.extend(self.logout(kind, &old, &by)?);
+                let side = self.side_records_of_removed(of, Some((&old, &by))).await?;
                 before = Some(cached.json());
                 (cached.key().clone(), Some(cached.position()), None, to_stored(object), side)
             }
@@ -222,8 +223,7 @@ impl Registry {
                 (key, Some(position), None, Bytes::new(), side)
             }
         };
-        let (old, new) = (before.as_deref(), stored.as_deref());
-        gone.extend(revoked(kind, old, new, &*self.cache().principals()));
+        gone.extend(self.revoked(kind, before.as_deref(), stored.as_deref()));
         if side.replaces_credential
             && let Some(AccessChange::Key(Some(old))) = kind.access_change(before.as_deref())
         {
@@ -243,7 +243,18 @@ impl Registry {
             side,
             revoked: gone,
             owner,
+            members,
         }))
+    }
+
+    /// Returns those that give something else after a change than before.
+    fn revoked(
+        &self,
+        kind: &'static dyn AnyKind,
+        old: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Vec<Revoked> {
+        revoked(kind, old, new, &*self.cache().principals())
     }
 
     /// Commits all changes and returns the position of the first. A dry run only checks whether
@@ -320,6 +331,8 @@ impl Registry {
                 conditions.push(self.owner_is_there(one, owner)?);
             }
             conditions.extend(one.side.conditions.iter().cloned());
+            let members = one.members.iter().cloned();
+            conditions.extend(members.map(|(key, position)| Condition::At(key, position)));
             if let (None, Some(namespace)) = (one.previous, &one.namespace)
                 && !makes_namespace(staged, namespace)
             {
@@ -360,6 +373,9 @@ impl Registry {
                     Some(_) => Err(CommitError::Changed(found.unwrap_or(Position::ZERO))),
                     None => Ok(()),
                 };
+            }
+            if one.members.iter().any(|(user, _)| **user == *key) {
+                return Err(CommitError::Changed(Position::ZERO));
             }
             let Some(error) = one.side.conflict(one.kind, &one.name, key) else { continue };
             if one.previous.is_some() {

@@ -26,6 +26,7 @@ use super::Registry;
 use crate::clock::Source;
 use crate::errors::from_store;
 use crate::secret_record::{SecretRecord, credential_field, digest_of};
+use crate::stages::admit::Remover;
 use crate::storage_key;
 
 /// The page size of a search through the unique keys of a kind.
@@ -206,17 +207,21 @@ impl Registry {
         Ok(side)
     }
 
-    /// Returns the changes of side records for the removal of an object; `previous` is `None` when
-    /// the object is corrupt.
+    /// Returns the changes of side records for the removal of an object, with its last state and by whom; `None` when the object is
+    /// corrupt.
     ///
     /// # Errors
     /// The store's.
     pub(super) async fn side_records_of_removed(
         &self,
         of: RecordsOf<'_>,
-        previous: Option<&Object>,
+        removed: Option<(&Object, &Remover)>,
     ) -> Result<SideRecords, ApiError> {
         let mut side = SideRecords::default();
+        let previous = removed.map(|(previous, _)| previous);
+        if let Some((previous, by)) = removed {
+            side.changes.extend(self.logout(of.kind, previous, by)?);
+        }
         match previous {
             Some(previous) => side.unique_keys(of.kind, None, Some(previous))?,
             None => self.give_up_unique_keys(of, &mut side).await?,

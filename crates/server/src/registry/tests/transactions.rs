@@ -288,3 +288,59 @@ async fn a_corrupt_user_is_left_out_of_lists_and_gives_up_their_names_when_delet
     fixture.try_make(&User, "carol", &ada).await.unwrap();
     fixture.try_make(&User, "ada", &json!({})).await.unwrap();
 }
+
+/// Returns a write that is admitted, and not stored yet, with the team `db` and its members.
+async fn admitted_team(fixture: &Fixture, users: &Value) -> admit::Admitted {
+    let team = fixture.read(&Team, "db").await;
+    let permit = Permit::for_server(&Team, Verb::Update, None, "db");
+    let key = storage_key::object(Team.info(), None, "db");
+    let cached = fixture.registry.cache().of(Team.info()).get(&key).unwrap().unwrap();
+    let previous = admit::Previous::of(cached).unwrap();
+    let mut value = team.into_value();
+    value["spec"]["users"] = users.clone();
+    let new = Object::from_value(value).unwrap();
+    let (secrets, writing) = (crate::secret_record::SecretRecord::default(), Writing::by_server());
+    admit::update(&fixture.registry.admission(), &permit, new, previous, secrets, &writing).unwrap()
+}
+
+#[tokio::test]
+async fn a_later_user_of_the_name_is_in_no_team_whatever_was_written_at_the_same_time() {
+    let fixture = fixture().await;
+    let members = |fixture: &Fixture| {
+        let principals = fixture.registry.cache().principals();
+        principals.team_names_of("ada").map(str::to_owned).collect::<Vec<_>>()
+    };
+    let current = async || fixture.registry.cache().wait_until_current().await.unwrap();
+    let permit = Permit::for_server(&User, Verb::Delete, None, "ada");
+    fixture.try_make(&User, "ada", &json!({})).await.unwrap();
+    fixture.try_make(&Team, "db", &json!({})).await.unwrap();
+    current().await;
+    // The user is added to the team while another caller deletes the user; another one has the name then.
+    for is_made_again in [false, true] {
+        let added = admitted_team(&fixture, &json!(["ada"])).await;
+        operations::delete(&fixture.registry, &permit, &DeleteOptions::default()).await.unwrap();
+        if is_made_again {
+            fixture.try_make(&User, "ada", &json!({})).await.unwrap();
+        }
+        current().await;
+        let stored = fixture.registry.commit(added, false).await;
+        assert_eq!(stored.err().map(|error| error.code()), Some(409));
+        if !is_made_again {
+            fixture.try_make(&User, "ada", &json!({})).await.unwrap();
+        }
+        current().await;
+    }
+    // The user is deleted by a caller who does not know of the team yet.
+    let key = storage_key::object(User.info(), None, "ada");
+    let cached = fixture.registry.cache().of(User.info()).get(&key).unwrap().unwrap();
+    let previous = admit::Previous::of(cached).unwrap();
+    let deletion =
+        admit::delete(&fixture.registry.admission(), &permit, previous, 0, None).unwrap();
+    let added = admitted_team(&fixture, &json!(["ada"])).await;
+    fixture.registry.commit(added, false).await.unwrap();
+    fixture.registry.commit(deletion, false).await.unwrap();
+    fixture.try_make(&User, "ada", &json!({})).await.unwrap();
+    current().await;
+    assert_eq!(members(&fixture), Vec::<String>::new());
+    assert_eq!(fixture.read(&Team, "db").await.fields["spec"].get("users"), None);
+}

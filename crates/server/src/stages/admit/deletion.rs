@@ -56,7 +56,7 @@ pub(crate) fn delete_corrupt(
         view.check_delete(permit, &metadata)?;
     }
     let removal = Admitted::one(permit, permit.name(), Write::RemoveCorrupt { key, position });
-    with_companions(view, removal, permit.kind(), &metadata)
+    with_companions(view, removal, companions(view, permit.kind(), &metadata)?)
 }
 
 /// Admits that the server itself no longer blocks an object's deletion; when nothing else does, the
@@ -73,18 +73,26 @@ pub(crate) fn release(
     write_for(view, permit, object, previous, None)
 }
 
-/// Admits the changes that the removal of an object brings with it, in the same transaction.
-pub(super) fn with_companions(
+/// Returns the changes that the removal of an object brings with it. A later object of the same name brings them with it,
+/// too, in case that something names the removed one by then.
+///
+/// # Errors
+/// 409 when they are too many for one transaction.
+pub(super) fn companions(
     view: &AdmissionView<'_>,
-    removal: Admitted,
     kind: &'static dyn AnyKind,
     metadata: &ObjectMeta,
+) -> Result<Vec<Companion>, ApiError> {
+    kind.on_remove(metadata, &*view.cache.principals())
+}
+
+/// Admits changes in the same transaction as a write.
+pub(super) fn with_companions(
+    view: &AdmissionView<'_>,
+    write: Admitted,
+    companions: Vec<Companion>,
 ) -> Result<Admitted, ApiError> {
-    let companions = {
-        let principals = view.cache.principals();
-        kind.on_remove(metadata, &*principals)?
-    };
-    companions.into_iter().try_fold(removal, |all, companion| {
+    companions.into_iter().try_fold(write, |all, companion| {
         let Companion { kind, namespace, name, change } = companion;
         let Some(previous) = view.read(kind, namespace.as_deref(), &name)? else { return Ok(all) };
         let permit = Permit::for_server(kind, Verb::Update, namespace.as_deref(), &name);

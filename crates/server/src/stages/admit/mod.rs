@@ -8,6 +8,7 @@ mod deletion;
 mod dependents;
 mod fields;
 mod kubeconfig;
+mod members;
 mod metadata;
 mod migrate;
 mod named;
@@ -25,12 +26,13 @@ use postern_meta::status::ApiError;
 use postern_meta::validate;
 use serde_json::{Map, Value};
 
-use self::deletion::with_companions;
+use self::deletion::{companions, with_companions};
 pub(crate) use self::deletion::{delete, delete_corrupt, release};
 use self::dependents::{Transition, with_dependents};
 use self::fields::{Sent, track_create, track_write};
 pub(crate) use self::fields::{apply, track};
 use self::kubeconfig::check_kubeconfig;
+pub(crate) use self::members::Member;
 pub(crate) use self::metadata::set_namespace;
 use self::metadata::{check_uid, init_system_metadata, keep_system_metadata};
 pub(crate) use self::migrate::{MigratedSecret, Migration, migrate};
@@ -115,7 +117,12 @@ pub(crate) fn create(
     finish(kind, &object.metadata, errors)?;
     let name = object.metadata.name.clone();
     let new = prepared.has_dependents.then(|| object.clone());
+    // What still names a removed object of this name does not mean this one.
+    let companions = companions(view, kind, &object.metadata)?;
+    let members = members::added(view, kind, None, &object)?;
     let created = Admitted::one(permit, &name, Write::Create { object, write_only });
+    let created = created.with_members(members);
+    let created = with_companions(view, created, companions)?;
     let Some(new) = new else { return Ok(created) };
     with_dependents(view, permit, created, Transition { kind, old: None, new: Some(&new) })
 }
@@ -260,18 +267,19 @@ fn write_for(
     let needs_states = kind.has_dependents() && may_differ();
     let states = needs_states.then(|| (previous.object.clone(), object.clone()));
     let admitted = if is_removed {
-        let metadata = object.metadata.clone();
+        let companions = companions(view, kind, &object.metadata)?;
         let by = Remover::of(permit, &previous.object);
         let removal = Admitted::one(permit, permit.name(), Write::Remove { object, previous, by });
-        with_companions(view, removal, kind, &metadata)?
+        with_companions(view, removal, companions)?
     } else {
         let (write_only, secrets) = written.unwrap_or_default();
+        let members = members::added(view, kind, Some(&previous.object), &object)?;
         let write = if same(&object, &previous.object) {
             Write::Nothing(previous.cached)
         } else {
             Write::Replace { object, previous, write_only, secrets }
         };
-        Admitted::one(permit, permit.name(), write)
+        Admitted::one(permit, permit.name(), write).with_members(members)
     };
     let Some((old, new)) = states else { return Ok(admitted) };
     let new = Some(&new).filter(|_| !is_removed);

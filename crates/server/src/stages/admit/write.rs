@@ -10,6 +10,7 @@ use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 use postern_store::Position;
 
+use super::members::Member;
 use super::view::key_of_names;
 use crate::cache::{BoundNames, CachedObject};
 use crate::secret_record::SecretRecord;
@@ -109,6 +110,8 @@ pub(crate) struct AdmittedChange {
     pub(crate) name: String,
     /// The write.
     pub(crate) write: Write,
+    /// The users whom it adds to a team: they must stay as they are until the commit.
+    pub(crate) members: Vec<Member>,
 }
 
 /// A write that may be stored: one change or several, all in one transaction or none. The first is
@@ -139,8 +142,15 @@ pub(crate) struct ObjectNames {
 impl Admitted {
     pub(super) fn one(permit: &Permit, name: &str, write: Write) -> Self {
         let (kind, namespace) = (permit.kind(), permit.target().namespace.clone());
-        let first = AdmittedChange { kind, namespace, name: name.to_owned(), write };
+        let (name, members) = (name.to_owned(), Vec::new());
+        let first = AdmittedChange { kind, namespace, name, write, members };
         Self { first, others: Vec::new(), bound: Vec::new() }
+    }
+
+    /// Returns the write with the users whom it adds to a team.
+    pub(super) fn with_members(mut self, members: Vec<Member>) -> Self {
+        self.first.members = members;
+        self
     }
 
     /// Returns both writes as one, with the response of this one. Changes of the other one that
