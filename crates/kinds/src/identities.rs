@@ -11,6 +11,9 @@ use crate::names::{MAX_IDENTITIES, RESERVED_PREFIXES, is_reserved_identity};
 use crate::principal::Principal;
 use crate::right::{RequiredRight, Right};
 
+/// Why fields are refused that give a user or team something in clusters.
+pub(crate) const NO_CLUSTER_ROLES: &str = "write a ClusterRoleBinding instead";
+
 /// Returns the right to be a user of this name, if something that is stored names one: it is theirs by the write.
 pub(crate) fn right_to_be_user(name: &str, ctx: &Context<'_>) -> Option<RequiredRight> {
     ctx.named.names_user(name).then(|| impersonate("users", name))

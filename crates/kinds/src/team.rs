@@ -4,10 +4,11 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use crate::identities::{added, check_not_reserved, impersonate, right_to_be_user, rights_to_be};
+use crate::identities::{
+    NO_CLUSTER_ROLES, added, check_not_reserved, impersonate, right_to_be_user, rights_to_be,
+};
 use crate::names::{MAX_IDENTITIES, identity_name};
 use crate::prelude::*;
-use crate::user::NO_CLUSTER_ROLES;
 
 /// The kind.
 pub struct Team;

@@ -1,6 +1,8 @@
 //! User: a person who may hold access keys (decision 1).
 
-use crate::identities::{added, check_not_reserved, impersonate, right_to_be_user, rights_to_be};
+use crate::identities::{
+    NO_CLUSTER_ROLES, added, check_not_reserved, impersonate, right_to_be_user, rights_to_be,
+};
 use crate::prelude::*;
 use crate::team;
 
@@ -50,9 +52,6 @@ pub struct Spec {
 const NO_ACCESS_RULES: &str =
     "users have no owner and no access rules: bind a role to users of that name instead";
 
-/// Why fields are refused that give a user something in clusters.
-pub(crate) const NO_CLUSTER_ROLES: &str = "write a ClusterRoleBinding instead";
-
 /// Why fields are refused that are about passwords.
 const NO_PASSWORDS: &str = "this server has no passwords: users log in with access keys";
 
@@ -92,7 +91,7 @@ impl Kind for User {
         UnservedField::new("clusterAccountTemplates", NO_CLUSTER_ROLES),
         UnservedField::new(
             "extraClaims",
-            "this server has no login with other identity providers; leave this field out",
+            "this server issues no JWT to users; leave this field out",
         ),
     ];
 

@@ -327,7 +327,7 @@ fn members_stay_who_they_were_and_a_namespace_that_is_in_the_way_is_a_conflict()
 }
 
 #[test]
-fn instances_are_validated_and_live_in_projects() {
+fn instances_are_validated() {
     let vci: &dyn AnyKind = &VirtualClusterInstance;
     let space: &dyn AnyKind = &SpaceInstance;
     let whole = json!({ "cluster": "c", "namespace": "n", "virtualCluster": "v" });
@@ -369,22 +369,6 @@ fn instances_are_validated_and_live_in_projects() {
             json!({ "clusterRef": {} }),
             "spec.clusterRef: Required value: this server does not create spaces",
         ),
-        (vci, json!({ "extraAccessRules": [{ "users": ["bob"] }] }), ""),
-        (
-            vci,
-            json!({ "extraAccessRules": [{ "users": ["bob"], "clusterRole": "loft-cluster-space-admin" }] }),
-            "",
-        ),
-        (
-            vci,
-            json!({ "extraAccessRules": [{ "users": ["bob"], "clusterRole": "view" }] }),
-            "spec.extraAccessRules[0].clusterRole: Invalid value: \"view\": means nothing on this server",
-        ),
-        (
-            vci,
-            json!({ "extraAccessRules": [{ "users": ["nobody"] }] }),
-            "spec.extraAccessRules[0].users[0]: Not found: \"nobody\"",
-        ),
         (
             vci,
             json!({ "config": { "secretName": "s", "key": "a b" } }),
@@ -403,8 +387,40 @@ fn instances_are_validated_and_live_in_projects() {
             "{spec}: {found}"
         );
     }
+}
+
+#[test]
+fn extra_access_rules_are_validated() {
+    let vci: &dyn AnyKind = &VirtualClusterInstance;
+    for (kind, spec, error) in [
+        (vci, json!({ "extraAccessRules": [{ "users": ["bob"] }] }), ""),
+        (
+            vci,
+            json!({ "extraAccessRules": [{ "users": ["bob"], "clusterRole": "loft-cluster-space-admin" }] }),
+            "",
+        ),
+        (
+            vci,
+            json!({ "extraAccessRules": [{ "users": ["bob"], "clusterRole": "view" }] }),
+            "spec.extraAccessRules[0].clusterRole: Invalid value: \"view\": means nothing on this server",
+        ),
+        (
+            vci,
+            json!({ "extraAccessRules": [{ "users": ["nobody"] }] }),
+            "spec.extraAccessRules[0].users[0]: Not found: \"nobody\"",
+        ),
+    ] {
+        let found = errors(kind, &spec);
+        let is_as_expected = found.starts_with(error) && found.is_empty() == error.is_empty();
+        assert!(is_as_expected, "{spec}: {found}");
+    }
+}
+
+#[test]
+fn instances_live_in_projects() {
+    let kinds: [&dyn AnyKind; 2] = [&VirtualClusterInstance, &SpaceInstance];
     let (caller, principals) = (ada(), Known::all());
-    for kind in [vci, space] {
+    for kind in kinds {
         for (old, project, is_valid) in [
             (None, Some("one"), true),
             (None, None, false),

@@ -40,11 +40,14 @@ async fn members_are_listed_with_their_names_and_roles() {
         json!([{ "info": { "name": "red", "displayName": "Red" },
             "clusterRole": "platform-project-user" }])
     );
-    assert_eq!(ada.get(&of_project("p", "members")).send().await.status, 403);
-    let rules = json!([rule_on("projects/members", &["p"], &["get"])]);
-    allow(&admin, "lists", None, rules, "platform:user:ada").await;
+    // A member sees them, and another caller only by a role.
     ada.get(&of_project("p", "members")).send().await.expect(200);
-    assert_eq!(ada.get(&of_project("p", "clusters")).send().await.status, 404);
+    let eve = user(&admin, "eve").await;
+    assert_eq!(eve.get(&of_project("p", "members")).send().await.status, 403);
+    let rules = json!([rule_on("projects/members", &["p"], &["get"])]);
+    allow(&admin, "lists", None, rules, "platform:user:eve").await;
+    eve.get(&of_project("p", "members")).send().await.expect(200);
+    assert_eq!(eve.get(&of_project("p", "clusters")).send().await.status, 404);
     assert_eq!(admin.get(&of_project("none", "members")).send().await.status, 404);
 }
 
@@ -67,23 +70,25 @@ async fn clusters_are_those_that_the_project_allows_and_the_caller_may_know() {
     assert_eq!(all["kind"], "ProjectClusters");
     assert_eq!(all["clusters"][2]["kind"], "Cluster");
     assert_eq!(all["clusters"][2]["spec"], json!({ "displayName": "Third" }));
-    let some = json!([{ "name": "c1" }, { "name": "c3" }, { "name": "gone" }]);
-    set(&admin, &path("projects", "a"), json!({ "allowedClusters": some })).await;
-    assert_eq!(names(&admin.get(&clusters).send().await.expect(200)), ["c1", "c3"]);
     let rules = json!([
         rule(&["projects", "projects/clusters", "projects/members"], &["get"]),
         rule_on("clusters", &["c3"], &["use"]),
         rule_on("clusters", &["c2"], &["get"]),
     ]);
     allow(&admin, "some", None, rules, "platform:user:ada").await;
-    assert_eq!(names(&ada.get(&clusters).send().await.expect(200)), ["c3"]);
+    assert_eq!(names(&ada.get(&clusters).send().await.expect(200)), ["c2", "c3"]);
+    // Those that the project names are known to all who may see the list.
+    let some = json!([{ "name": "c1" }, { "name": "c3" }, { "name": "gone" }]);
+    set(&admin, &path("projects", "a"), json!({ "allowedClusters": some })).await;
+    assert_eq!(names(&admin.get(&clusters).send().await.expect(200)), ["c1", "c3"]);
+    assert_eq!(names(&ada.get(&clusters).send().await.expect(200)), ["c1", "c3"]);
     // Scopes reach the lists: the one of a project, and the one of the command line.
     for (name, scope) in [
         ("of-project", json!({ "projects": [{ "project": "a" }] })),
         ("of-cli", json!({ "allowPlatformCli": true })),
     ] {
         let key = with_key(&admin, name, json!({ "user": "ada", "scope": scope })).await;
-        assert_eq!(names(&key.get(&clusters).send().await.expect(200)), ["c3"], "{name}");
+        assert_eq!(names(&key.get(&clusters).send().await.expect(200)), ["c1", "c3"], "{name}");
         key.get(&of_project("a", "members")).send().await.expect(200);
     }
     let other = json!({ "user": "ada", "scope": { "projects": [{ "project": "b" }] } });
@@ -102,9 +107,16 @@ async fn an_instance_says_to_who_asks_what_they_may_do() {
     let rules = json!([rule(&["virtualclusterinstances"], &["get", "list", "watch", "use"])]);
     allow(&admin, "uses", None, rules, "platform:user:ada").await;
     let (all, one) = (instances("a"), format!("{}/v", instances("a")));
-    let told = json!({ "canUse": true, "canUpdate": false });
-    for (client, wanted) in [(&ada, &told), (&admin, &json!({ "canUse": true, "canUpdate": true }))]
-    {
+    let phase = admin.get(&one).send().await.expect(200)["status"].clone();
+    assert_eq!((&phase["phase"], &phase["reason"]), (&json!("Pending"), &json!("NoAgent")));
+    let with = |told: Value| {
+        let mut status = phase.clone();
+        status.as_object_mut().unwrap().extend(told.as_object().unwrap().clone());
+        status
+    };
+    let told = with(json!({ "canUse": true, "canUpdate": false }));
+    let all_told = with(json!({ "canUse": true, "canUpdate": true }));
+    for (client, wanted) in [(&ada, &told), (&admin, &all_told)] {
         let got = client.get(&format!("{one}?extended=true")).send().await.expect(200);
         assert_eq!(&got["status"], wanted);
         let list = client.get(&format!("{all}?extended=true")).send().await.expect(200);
@@ -118,7 +130,7 @@ async fn an_instance_says_to_who_asks_what_they_may_do() {
     assert_eq!(table["rows"][0]["object"]["status"], told);
     for query in ["", "?extended=false"] {
         let got = ada.get(&format!("{one}{query}")).send().await.expect(200);
-        assert_eq!(got["status"], json!({}), "{query}");
+        assert_eq!(got["status"], phase, "{query}");
     }
     let got = ada.get(&format!("{one}?extended=perhaps")).send().await;
     assert_eq!(got.status, 400, "{}", got.text());

@@ -42,10 +42,12 @@ fn asks_who_it_is(request: &Request) -> bool {
     selves || (reviews && request.verb == "create")
 }
 
-/// `selfsubjectaccessreviews` and `selfsubjectrulesreviews` are created.
+/// `selfsubjectaccessreviews` (of both groups), `resourceaccessreviews` and `selfsubjectrulesreviews` are created.
 fn asks_what_it_may(request: &Request) -> bool {
     let group = "authorization.k8s.io";
     let reviews = is(request, group, "selfsubjectaccessreviews")
+        || is(request, OURS, "selfsubjectaccessreviews")
+        || is(request, OURS, "resourceaccessreviews")
         || is(request, group, "selfsubjectrulesreviews");
     reviews && request.verb == "create"
 }

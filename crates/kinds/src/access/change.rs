@@ -28,6 +28,10 @@ const VERBS: &[&str] = &[
     USE,
 ];
 
+/// Subresources of projects that other clients name in access rules, as their documentation shows. They are not served,
+/// so that a rule gives nothing on them; it is kept as it was sent.
+const UNSERVED: [&str; 2] = ["chartinfo", "charts"];
+
 /// Maximum number of verbs, and of subresources, of one access rule.
 const MAX_WORDS: usize = 50;
 
@@ -90,7 +94,8 @@ pub(super) fn verbs_of(rule: &Access) -> BTreeSet<&str> {
 
 /// Returns the subresources of a rule, in order and each once; all that the kind has, for `*`.
 pub(super) fn subresources_of<'a>(rule: &'a Access, info: &'static Info) -> BTreeSet<&'a str> {
-    let mut names: BTreeSet<&str> = rule.subresources.iter().map(String::as_str).collect();
+    let named = rule.subresources.iter().map(String::as_str);
+    let mut names: BTreeSet<&str> = named.filter(|name| !UNSERVED.contains(name)).collect();
     if names.remove(ALL) {
         for name in info.subresources() {
             names.insert(name);
@@ -256,7 +261,7 @@ impl<'a> Change<'a> {
             }
         }
         for (index, name) in rule.subresources.iter().enumerate().take(MAX_WORDS) {
-            if name != ALL && !self.is_served(name) {
+            if name != ALL && !UNSERVED.contains(&name.as_str()) && !self.is_served(name) {
                 let path = format!("{path}.subresources[{index}]");
                 let served: Vec<_> = std::iter::once(ALL).chain(self.info.subresources()).collect();
                 errors.push(FieldError::not_supported(path, name, &served));

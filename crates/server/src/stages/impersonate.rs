@@ -104,6 +104,9 @@ fn wanted(parsed: &Parsed) -> Result<Impersonation, ApiError> {
     let mut wanted = Impersonation::default();
     for (name, value) in parsed.headers() {
         let Some(what) = name.as_str().strip_prefix(PREFIX) else { continue };
+        if !matches!(what, "user" | "uid" | "group") && !what.starts_with("extra-") {
+            return Err(unknown(what));
+        }
         let value = text(what, value)?;
         match what {
             "user" => set_once(&mut wanted.user, what, value)?,

@@ -7,12 +7,12 @@ use postern_meta::status::ApiError;
 /// The most characters of a path that an error repeats.
 const MAX_REPEATED_CHARS: usize = 100;
 
-/// Returns a 404 for a path below the group and version of our own kinds, given its segments.
-pub(super) fn error(path: &[&str]) -> ApiError {
-    let shown: String = path.join("/").chars().take(MAX_REPEATED_CHARS).collect();
-    let hint = hint(path).map(|hint| format!(": {hint}")).unwrap_or_default();
-    ApiError::resource_not_served()
-        .with_message(format!("{MANAGEMENT_V1}/{shown} is not served here{hint}"))
+/// Returns a 404 for a path below the group and version of our own kinds, given its segments; `None` if nothing is near.
+pub(super) fn error(path: &[&str]) -> Option<ApiError> {
+    let hint = hint(path)?;
+    let asked: String = path.join("/").chars().take(MAX_REPEATED_CHARS).collect();
+    let message = format!("{MANAGEMENT_V1}/{asked} is not served here: {hint}");
+    Some(ApiError::resource_not_served().with_message(message))
 }
 
 fn hint(path: &[&str]) -> Option<String> {
@@ -70,15 +70,17 @@ mod tests {
             (&["projects", "a", "template"], ": projects/NAME has templates"),
             (
                 &["projects", "a", "importvirtualcluster"],
-                ": projects/NAME has migratevirtualclusterinstance, status, members, clusters, templates",
+                ": projects/NAME has status, members, clusters, templates, migratevirtualclusterinstance",
             ),
-            (&["kiosk"], ""),
         ] {
-            let error = error(path);
+            let error = error(path).unwrap();
             assert_eq!(error.code(), 404);
             let expected =
                 format!("management.platform.sh/v1/{} is not served here{hint}", path.join("/"));
             assert_eq!(error.status().message, expected);
+        }
+        for path in [&["kiosk"][..], &["namespaces", "a", "sharedsecrets", "b", "status"], &[]] {
+            assert!(error(path).is_none(), "{path:?}");
         }
     }
 }

@@ -340,7 +340,9 @@ fn target_of(method: &Method, path: &[Cow<'_, str>], query: &Query) -> Result<Ta
         path => match version_of(path) {
             Some((version, [])) => document(Document::Resources(version)),
             Some((version, rest)) => match resource_target(method, version, rest, query)? {
-                Target::Nothing if version == MANAGEMENT_V1 => Err(not_served::error(rest)),
+                Target::Nothing if version == MANAGEMENT_V1 => {
+                    not_served::error(rest).map_or(Ok(Target::Nothing), Err)
+                }
                 target => Ok(target),
             },
             None => Ok(Target::Nothing),
@@ -534,7 +536,7 @@ mod tests {
             ("GET", "/clusters/east/agentconfig?watch=1", "watch clusters - east"),
             ("HEAD", "/clusters/east/agentconfig?watch=1", "get clusters - east"),
             ("POST", "/users/ada/accesskeys", "405"),
-            ("GET", "/users/ada/secrets", "nothing"),
+            ("GET", "/users/ada/secrets", "404"),
             ("GET", "/selves/me", "get selves - me"),
             ("GET", "/selves", "405"),
             ("POST", "/sharedsecrets", "405"),
@@ -566,8 +568,8 @@ mod tests {
             ("/namespaces/a/sharedsecrets/%ff", "400"),
             ("/namespaces/a//b", "400"),
             ("/namespaces/a/sharedsecrets/b/status", "nothing"),
-            ("/namespaces/a/users/admin", "nothing"),
-            ("/sharedsecrets/b", "nothing"),
+            ("/namespaces/a/users/admin", "404"),
+            ("/sharedsecrets/b", "404"),
             ("/nothing", "nothing"),
         ] {
             assert_eq!(read("GET", &format!("{GROUP}{path}")), want, "{path}");

@@ -1,0 +1,161 @@
+//! Tests of kinds behind [`AnyKind`]: what is read of stored JSON, and the rights on owners.
+
+use serde_json::json;
+
+use super::*;
+use crate::owned_access_key::OwnedAccessKey;
+use crate::principal::{KeyFacts, Lifetime, TeamFacts, UserFacts};
+use crate::shared_secret::SharedSecret;
+use crate::team::Team;
+use crate::user::User;
+
+fn text(value: &Value) -> Vec<u8> {
+    value.to_string().into_bytes()
+}
+
+#[test]
+fn an_object_that_gives_no_access_is_a_change_without_facts() {
+    let object = text(&json!({ "metadata": { "name": "a", "uid": "u" }, "spec": {} }));
+    let terminating = text(&json!({
+        "metadata": { "name": "a", "uid": "u", "deletionTimestamp": "2024-01-01T00:00:00Z" },
+        "spec": {},
+    }));
+    let wrong_type = text(&json!({ "metadata": { "name": "a" }, "spec": { "groups": "ops" } }));
+    let cut_off = &object[..object.len() - 1];
+    let kinds: [(&dyn AnyKind, AccessChange); 3] = [
+        (&User, AccessChange::User(None)),
+        (&Team, AccessChange::Team(None)),
+        (&OwnedAccessKey, AccessChange::Key(None)),
+    ];
+    for (kind, without_facts) in kinds {
+        assert!(kind.has_access_role());
+        let change = kind.access_change(Some(&object)).unwrap();
+        assert_ne!(change, without_facts, "{kind:?} gives access");
+        let none = [None, Some(&terminating[..]), Some(&wrong_type), Some(cut_off), Some(b"")];
+        for json in none {
+            let change = kind.access_change(json).unwrap();
+            assert_eq!(change, without_facts, "{kind:?}: {:?}", json.map(String::from_utf8_lossy));
+        }
+    }
+    assert!(!SharedSecret.has_access_role());
+    assert_eq!(SharedSecret.access_change(Some(&object)), None);
+    assert_eq!(SharedSecret.access_change(None), None);
+}
+
+#[test]
+fn a_change_has_the_facts_of_the_object() {
+    let change = |kind: &dyn AnyKind, spec: Value| {
+        let metadata = json!({
+            "name": "a", "uid": "u", "creationTimestamp": "1970-01-01T00:01:40Z",
+            "ownerReferences": [{
+                "apiVersion": "management.platform.sh/v1",
+                "kind": "User", "name": "ada", "uid": "uid-ada",
+            }],
+        });
+        kind.access_change(Some(&text(&json!({ "metadata": metadata, "spec": spec })))).unwrap()
+    };
+    let (uid, groups) = ("u".to_owned(), vec!["ops".to_owned()]);
+    let user = json!({ "subject": "s", "groups": ["ops"], "disabled": true });
+    let facts = UserFacts {
+        uid: uid.clone(),
+        subject: "s".to_owned(),
+        groups: groups.clone(),
+        disabled: true,
+    };
+    assert_eq!(change(&User, user), AccessChange::User(Some(facts)));
+    let team = json!({ "users": ["ada"], "groups": ["ops"] });
+    let users = vec!["ada".to_owned()];
+    let facts = TeamFacts { uid: uid.clone(), users, groups: groups.clone() };
+    assert_eq!(change(&Team, team), AccessChange::Team(Some(facts)));
+    let key = json!({
+        "user": "ada", "groups": ["ops"], "ttl": 300, "ttlAfterLastActivity": true, "scope": {},
+        "type": "Login",
+    });
+    let facts = KeyFacts {
+        uid,
+        owner: Some(Owner::User("ada".to_owned())),
+        owner_uid: "uid-ada".to_owned(),
+        groups,
+        disabled: false,
+        lifetime: Lifetime {
+            created_unix_seconds: 100,
+            ttl_seconds: 300,
+            after_last_activity: true,
+        },
+        is_login: true,
+        scope: Some(std::sync::Arc::default()),
+        maker: None,
+    };
+    assert_eq!(change(&OwnedAccessKey, key), AccessChange::Key(Some(facts)));
+}
+
+#[test]
+fn the_owner_is_read_from_the_json_of_a_kind_with_delegated_rights() {
+    let name = || "a".to_owned();
+    let key: &dyn AnyKind = &OwnedAccessKey;
+    let rows: [(&dyn AnyKind, Value, Option<Owner>); 7] = [
+        (key, json!({ "user": "a" }), Some(Owner::User(name()))),
+        (key, json!({ "team": "a" }), Some(Owner::Team(name()))),
+        (key, json!({ "subject": "a" }), Some(Owner::Subject(name()))),
+        (key, json!({}), None),
+        (key, json!({ "user": 1 }), None),
+        (&SharedSecret, json!({ "owner": { "user": "a" } }), None),
+        (&User, json!({ "subject": "a" }), None),
+    ];
+    for (kind, spec, owner) in rows {
+        let json = text(&json!({ "metadata": { "name": "k" }, "spec": spec }));
+        assert_eq!(kind.owner(&json), owner, "{kind:?}: {spec}");
+        assert_eq!(kind.owner(&json[..json.len() - 1]), None, "broken JSON");
+    }
+}
+
+#[test]
+fn an_object_is_its_owners_under_the_one_uid_of_their_reference() {
+    let reference = |kind: &str, name: &str, uid: &str| {
+        let api_version = "management.platform.sh/v1";
+        json!({ "apiVersion": api_version, "kind": kind, "name": name, "uid": uid })
+    };
+    let ada = || reference("User", "ada", "u1");
+    let foreign = json!({ "apiVersion": "v1", "kind": "User", "name": "ada", "uid": "u2" });
+    let (user, team) = (json!({ "user": "ada" }), json!({ "team": "ada" }));
+    for (spec, references, uid) in [
+        (&user, vec![ada()], "u1"),
+        (&user, vec![reference("Team", "ada", "t1"), ada(), foreign], "u1"),
+        (&team, vec![reference("Team", "ada", "t1"), ada()], "t1"),
+        (&user, vec![reference("User", "bob", "u2")], ""),
+        (&user, vec![], ""),
+        // Which of them it would be cannot be told.
+        (&user, vec![ada(), reference("User", "ada", "u2")], ""),
+        (&json!({ "subject": "ada" }), vec![ada()], ""),
+    ] {
+        let metadata = json!({ "name": "k", "ownerReferences": references });
+        let json = text(&json!({ "metadata": metadata, "spec": spec }));
+        let owned = OwnedAccessKey.owned_by(&json).unwrap();
+        assert_eq!(owned.uid, uid, "{references:?}");
+        assert_eq!(Some(owned.owner), OwnedAccessKey.owner(&json));
+    }
+}
+
+#[test]
+fn the_delegated_right_is_on_a_user_or_team_and_never_on_a_raw_subject() {
+    let (user, team) = (Owner::User("ada".to_owned()), Owner::Team("red".to_owned()));
+    for (verb, on_owner) in [
+        (Verb::Create, "createkey"),
+        (Verb::Get, "getkey"),
+        (Verb::List, "getkey"),
+        (Verb::Watch, "getkey"),
+        (Verb::Update, "updatekey"),
+        (Verb::Patch, "updatekey"),
+        (Verb::Delete, "deletekey"),
+        (Verb::DeleteCollection, "deletekey"),
+    ] {
+        let right = |resource, name| {
+            Some(Right::cluster(on_owner, "management.platform.sh", resource, name))
+        };
+        assert_eq!(OwnedAccessKey.delegated_right(verb, &user), right("users", "ada"));
+        assert_eq!(OwnedAccessKey.delegated_right(verb, &team), right("teams", "red"));
+        let subject = Owner::Subject("ada".to_owned());
+        assert_eq!(OwnedAccessKey.delegated_right(verb, &subject), None);
+        assert_eq!(User.delegated_right(verb, &user), None, "not a delegated kind");
+    }
+}
