@@ -49,6 +49,7 @@ impl Kind for SharedSecret {
         short: &["ss"],
         aliases: &["secret", "secrets"],
         scope: ResourceScope::Namespaced,
+        in_default_namespace: true,
         description: "SharedSecret holds sensitive key/value data and gives it to users and teams \
                       by access rules.",
         ..Info::DEFAULT

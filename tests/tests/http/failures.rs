@@ -31,7 +31,7 @@ async fn what_does_not_exist_is_404() {
     ] {
         let reply = client.get(&path).send().await;
         let text = failure(&reply);
-        let expected = "404 NotFound\nthe server could not find the requested resource\n";
+        let expected = "404 NotFound\nthe server could not find the requested resource";
         assert!(text.starts_with(expected), "{path}: {text}");
     }
 }

@@ -50,6 +50,8 @@ pub struct Info {
     pub unconditional_update: bool,
     /// What field selectors support besides name and namespace.
     pub selectable_fields: &'static [SelectableField],
+    /// Are its objects in the default namespace, where a client names no other?
+    pub in_default_namespace: bool,
     /// One sentence for `kubectl explain`.
     pub description: &'static str,
 }
@@ -96,6 +98,7 @@ impl Info {
         confidential: true,
         unconditional_update: false,
         selectable_fields: &[],
+        in_default_namespace: false,
         description: "",
     };
 

@@ -157,8 +157,8 @@ impl Managers {
     /// Drops entries without fields, and merges the oldest updates if there are too many. If no entry
     /// has fields and `keeps_one`, the first one stays: an object without entries is not tracked, and
     /// its next apply would make one manager the owner of all that it has.
-    pub(super) fn tidy(&mut self, keeps_one: bool) {
-        if keeps_one && self.entries.iter().all(|entry| entry.fields.is_empty()) {
+    pub(super) fn tidy(&mut self, keeps_one: impl FnOnce() -> bool) {
+        if self.entries.iter().all(|entry| entry.fields.is_empty()) && keeps_one() {
             // The oldest one: a manager that owns nothing, either, does not take its place.
             self.entries.truncate(1);
             return;
@@ -185,7 +185,7 @@ impl Managers {
         changes: Comparison,
         who: &Manager,
         now: Timestamp,
-        keeps_one: bool,
+        keeps_one: impl FnOnce() -> bool,
     ) {
         let Comparison { added, modified, removed } = changes;
         let mut own = ManagedSet {

@@ -126,7 +126,7 @@ fn attempt(
         _ => Some(apply.now),
     };
     managers.put(ManagedSet { fields: own, time, ..apply.identity() });
-    managers.tidy(true);
+    managers.tidy(|| true);
     Ok(Outcome { merged, managers, is_change })
 }
 
@@ -154,7 +154,7 @@ fn managers_of(live: Option<&Object>, apply: &Apply<'_>, kind: &TrackedKind<'_>)
         let fields = writable(changes(None, live, kind).added, &manager);
         let (operation, time) = (Operation::Update, Some(apply.now));
         managers.put(ManagedSet { manager, operation, time, fields });
-        managers.tidy(false);
+        managers.tidy(|| false);
     }
     managers
 }
@@ -259,7 +259,7 @@ pub fn track_apply(
     // Of several items with one key, one may have stayed.
     changed.removed.subtract(&changed.added);
     managers.subtract_from_others(manager, &changed.removed);
-    managers.tidy(has_fields(new, kind.schema));
+    managers.tidy(|| has_fields(new, kind.schema));
     if !is_change {
         // Admission made of what was applied what is there already: an apply that changes nothing.
         managers.keep_times(&Managers::decode_stored(live_entries));

@@ -61,7 +61,7 @@ pub fn track_update(
     if live.is_some() && managers.is_empty() {
         return;
     }
-    managers.record_update(changes, who, now, has_fields(new, kind.schema));
+    managers.record_update(changes, who, now, || has_fields(new, kind.schema));
     new.metadata.managed_fields = managers.encode();
 }
 

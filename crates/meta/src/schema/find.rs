@@ -17,6 +17,10 @@ pub(super) enum Looked {
 
 /// See [`Schema::unknown_below`] and [`Schema::nulls_below`].
 pub(super) fn find(schema: &Schema, value: &Value, path: &str, looked: Looked) -> Vec<String> {
+    // Most objects have no such field, and the schema need not be asked then.
+    if path.split('.').try_fold(value, |value, name| value.get(name)).is_none() {
+        return Vec::new();
+    }
     let mut finder = Finder { schema, looked, path: Path::default(), found: Vec::new() };
     let (mut value, mut at) = (value, schema.root());
     for name in path.split('.') {

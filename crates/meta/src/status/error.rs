@@ -121,13 +121,6 @@ impl ApiError {
         Self::detailed(403, Reason::Forbidden, html_escape(&text), details)
     }
 
-    /// Returns the error with another message.
-    #[must_use]
-    pub fn with_message(mut self, message: String) -> Self {
-        self.0.status.message = message;
-        self
-    }
-
     /// Returns the error with a sentence more at the end of its message.
     #[must_use]
     pub fn with_hint(mut self, hint: &str) -> Self {

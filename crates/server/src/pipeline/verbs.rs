@@ -24,7 +24,7 @@ use crate::actions::{self, ActionOutput};
 use crate::endpoints::openapi::v3::SERVED_PATCHES;
 use crate::operations::{self, Applied};
 use crate::stages::admit::{Part, Writing};
-use crate::stages::authorize::Permit;
+use crate::stages::authorize::{Permit, with_namespace_to_try};
 use crate::stages::flow::large::{LARGE_BYTES, LargeWork};
 use crate::stages::parse::{Parsed, SELECTABLE_FIELDS, selectable_fields};
 use crate::wire::body::Body;
@@ -142,7 +142,8 @@ async fn get(
 ) -> Result<Response<Body>, ApiError> {
     let negotiated = negotiated_object(server, parsed)?;
     let options = GetOptions::parse(parsed.query())?;
-    let mut object = server.registry.get(permit, &options).await?;
+    let found = server.registry.get(permit, &options).await;
+    let mut object = found.map_err(|error| with_namespace_to_try(permit.target(), error))?;
     let kind = permit.kind();
     if permit.target().action.is_some() {
         // Who may read the status alone is not thereby shown the rest.

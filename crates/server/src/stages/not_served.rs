@@ -7,12 +7,13 @@ use postern_meta::status::ApiError;
 /// The most characters of a path that an error repeats.
 const MAX_REPEATED_CHARS: usize = 100;
 
-/// Returns a 404 for a path below the group and version of our own kinds, given its segments; `None` if nothing is near.
-pub(super) fn error(path: &[&str]) -> Option<ApiError> {
-    let hint = hint(path)?;
+/// Returns a 404 for a path below the group and version of our own kinds, given its segments. It begins with
+/// kube-apiserver's words.
+pub(super) fn error(path: &[&str]) -> ApiError {
+    let hint = hint(path).map(|hint| format!(": {hint}")).unwrap_or_default();
     let asked: String = path.join("/").chars().take(MAX_REPEATED_CHARS).collect();
-    let message = format!("{MANAGEMENT_V1}/{asked} is not served here: {hint}");
-    Some(ApiError::resource_not_served().with_message(message))
+    let text = format!("{MANAGEMENT_V1}/{asked} is not served here{hint}");
+    ApiError::resource_not_served().with_hint(&text)
 }
 
 fn hint(path: &[&str]) -> Option<String> {
@@ -72,15 +73,16 @@ mod tests {
                 &["projects", "a", "importvirtualcluster"],
                 ": projects/NAME has status, members, clusters, templates, migratevirtualclusterinstance",
             ),
+            (&["kiosk"], ""),
+            (&["namespaces", "a", "sharedsecrets", "b", "status"], ""),
         ] {
-            let error = error(path).unwrap();
+            let error = error(path);
             assert_eq!(error.code(), 404);
-            let expected =
-                format!("management.platform.sh/v1/{} is not served here{hint}", path.join("/"));
+            let expected = format!(
+                "the server could not find the requested resource: management.platform.sh/v1/{} is not served here{hint}",
+                path.join("/")
+            );
             assert_eq!(error.status().message, expected);
-        }
-        for path in [&["kiosk"][..], &["namespaces", "a", "sharedsecrets", "b", "status"], &[]] {
-            assert!(error(path).is_none(), "{path:?}");
         }
     }
 }

@@ -340,9 +340,7 @@ fn target_of(method: &Method, path: &[Cow<'_, str>], query: &Query) -> Result<Ta
         path => match version_of(path) {
             Some((version, [])) => document(Document::Resources(version)),
             Some((version, rest)) => match resource_target(method, version, rest, query)? {
-                Target::Nothing if version == MANAGEMENT_V1 => {
-                    not_served::error(rest).map_or(Ok(Target::Nothing), Err)
-                }
+                Target::Nothing if version == MANAGEMENT_V1 => Err(not_served::error(rest)),
                 target => Ok(target),
             },
             None => Ok(Target::Nothing),
@@ -567,10 +565,10 @@ mod tests {
             ("/namespaces/a/sharedsecrets/%00", "400"),
             ("/namespaces/a/sharedsecrets/%ff", "400"),
             ("/namespaces/a//b", "400"),
-            ("/namespaces/a/sharedsecrets/b/status", "nothing"),
+            ("/namespaces/a/sharedsecrets/b/status", "404"),
             ("/namespaces/a/users/admin", "404"),
             ("/sharedsecrets/b", "404"),
-            ("/nothing", "nothing"),
+            ("/nothing", "404"),
         ] {
             assert_eq!(read("GET", &format!("{GROUP}{path}")), want, "{path}");
         }

@@ -8,7 +8,7 @@ use postern_auth::attributes::Attributes;
 use postern_auth::identity::{AUTHENTICATED_GROUP, Identity};
 use postern_auth::policy::{Decision, DelegatedOwners, Policy, Readable};
 use postern_kinds::action::{Action, ActionRight};
-use postern_kinds::{AnyKind, Info, MANAGEMENT_V1, Owner, Verb};
+use postern_kinds::{AnyKind, Info, MANAGEMENT_V1, Owner, Verb, default_namespace};
 use postern_meta::status::ApiError;
 
 use super::{forbidden, forbidden_plainly};
@@ -144,7 +144,24 @@ pub(super) fn refused(policy: &Policy, identity: &Identity, target: &ResourceTar
     if may_get || !has_any {
         return forbidden(policy, identity, target, &attributes_of(target));
     }
-    ApiError::not_found(info.group_resource(), name)
+    with_namespace_to_try(target, ApiError::not_found(info.group_resource(), name))
+}
+
+/// The namespaces that clients of the platform look in, where none is given.
+const CLIENT_NAMESPACES: [&str; 3] = ["platform", "vcluster-platform", "loft"];
+
+/// Adds to a 404 in a namespace that a client has built in where the objects are on this server. Nothing that is
+/// stored decides that.
+pub(crate) fn with_namespace_to_try(target: &ResourceTarget, error: ApiError) -> ApiError {
+    let namespace = target.namespace.as_deref().unwrap_or_default();
+    let is_built_in = CLIENT_NAMESPACES.contains(&namespace) && namespace != default_namespace();
+    let info = target.kind.info();
+    if error.code() != 404 || !is_built_in || !info.in_default_namespace {
+        return error;
+    }
+    let (plural, default) = (info.plural, default_namespace());
+    error
+        .with_hint(&format!("{plural} are in the namespace {default} by default: try -n {default}"))
 }
 
 fn may_get(policy: &Policy, identity: &Identity, target: &ResourceTarget, name: &str) -> bool {

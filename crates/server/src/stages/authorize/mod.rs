@@ -15,7 +15,7 @@ use postern_kinds::{AnyKind, Caller, MANAGEMENT_V1, OwnedBy, Owner, RequiredRigh
 use postern_meta::status::{ApiError, StatusCause};
 use postern_meta::time::Timestamp;
 
-pub(crate) use self::coverage::{Coverage, is_filtered};
+pub(crate) use self::coverage::{Coverage, is_filtered, with_namespace_to_try};
 use self::coverage::{attributes_of, refused};
 pub(crate) use self::gateway::{
     GatewayPermit, SPACES, VIRTUAL_CLUSTERS, authorize_gateway, check_request, refused_at_target,
