@@ -260,7 +260,7 @@ fn set_names(status: &Status) {
         default_namespace: or(&status.default_namespace, defaults.default_namespace),
     };
     // A command asks one server.
-    let _ = set_namespace_names(names);
+    let _ = set_namespace_names(&names);
 }
 
 /// Starts to print requests on the standard error.

@@ -53,7 +53,7 @@ pub(crate) fn keep_in_spec(
     };
     let spec = new.entry("spec").or_insert_with(|| json!({}));
     let Some(spec) = spec.as_object_mut() else { return false };
-    if spec.get(name).filter(is_there).is_some() {
+    if spec.get(name).as_ref().is_some_and(is_there) {
         return false;
     }
     spec.insert(name.to_owned(), kept.clone());

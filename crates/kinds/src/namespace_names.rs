@@ -66,9 +66,9 @@ impl NamespaceNames {
 ///
 /// # Errors
 /// The names that count already, if they are others.
-pub fn set_namespace_names(names: NamespaceNames) -> Result<(), &'static NamespaceNames> {
+pub fn set_namespace_names(names: &NamespaceNames) -> Result<(), &'static NamespaceNames> {
     let now = NAMES.get_or_init(|| names.clone());
-    if *now == names { Ok(()) } else { Err(now) }
+    if now == names { Ok(()) } else { Err(now) }
 }
 
 fn names() -> &'static NamespaceNames {

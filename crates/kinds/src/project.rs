@@ -711,7 +711,7 @@ fn seeing_the_project(
     let info = Project::INFO;
     let name = format!("{MEMBERS_PREFIX}{project}");
     let readable = SEEN_BY_MEMBERS.iter().map(|of| format!("{}/{of}", info.plural));
-    let rule = PolicyRule {
+    let reading = PolicyRule {
         verbs: vec![Verb::Get.as_str().to_owned()],
         api_groups: vec![info.version.group.to_owned()],
         resources: std::iter::once(info.plural.to_owned()).chain(readable).collect(),
@@ -724,7 +724,7 @@ fn seeing_the_project(
         name: name.clone(),
         labels: access::managed_by(MANAGED_BY_MEMBERS),
         annotations: BTreeMap::new(),
-        fields: access::encode(&role::Spec { rules: vec![rule] })?,
+        fields: access::encode(&role::Spec { rules: vec![reading] })?,
         grants: Vec::new(),
         owned: true,
     };

@@ -94,8 +94,8 @@ pub(super) fn verbs_of(rule: &Access) -> BTreeSet<&str> {
 
 /// Returns the subresources of a rule, in order and each once; all that the kind has, for `*`.
 pub(super) fn subresources_of<'a>(rule: &'a Access, info: &'static Info) -> BTreeSet<&'a str> {
-    let named = rule.subresources.iter().map(String::as_str);
-    let mut names: BTreeSet<&str> = named.filter(|name| !UNSERVED.contains(name)).collect();
+    let all = rule.subresources.iter().map(String::as_str);
+    let mut names: BTreeSet<&str> = all.filter(|name| !UNSERVED.contains(name)).collect();
     if names.remove(ALL) {
         for name in info.subresources() {
             names.insert(name);

@@ -19,6 +19,7 @@ pub enum ResourceScope {
 /// Everything about a kind that is known without an object. A kind gives its names and description,
 /// and everything in which it differs from [`Info::DEFAULT`].
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about a kind")]
 pub struct Info {
     /// Group and version.
     pub version: GroupVersion,

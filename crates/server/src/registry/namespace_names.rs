@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use bytes::Bytes;
 use postern_kinds::{NamespaceNames, set_namespace_names};
+use postern_meta::decode::decode_typed;
 use postern_store::{Change, Condition, Error, Store, Txn};
 
 use super::first_start;
@@ -29,10 +30,9 @@ pub(crate) async fn prepare(store: &Arc<dyn Store>, given: &GivenNames) -> anyho
         let recorded = store.get(storage_key::NAMESPACE_NAMES).await?.value;
         let is_used = first_start::is_used(store).await?;
         let known: Option<NamespaceNames> = match &recorded {
-            Some(entry) => Some(
-                serde_json::from_slice(&entry.value)
-                    .context("the names of namespaces cannot be read")?,
-            ),
+            Some(entry) => {
+                Some(decode_typed(&entry.value).context("the names of namespaces cannot be read")?)
+            }
             // A store from before there was a choice.
             None if is_used => Some(NamespaceNames::default()),
             None => None,
@@ -64,7 +64,7 @@ pub(crate) async fn prepare(store: &Arc<dyn Store>, given: &GivenNames) -> anyho
             Err(error) => return Err(error.into()),
         }
     };
-    set_namespace_names(names).map_err(|now| {
+    set_namespace_names(&names).map_err(|now| {
         anyhow::anyhow!("this process serves another store with the names {now:?} already")
     })
 }

@@ -21,14 +21,14 @@ const READY: &str = "Ready";
 /// A phase, why in one word, and why for people.
 #[derive(Debug, PartialEq, Eq)]
 struct Phase {
-    phase: &'static str,
+    name: &'static str,
     reason: String,
     message: String,
 }
 
 impl Phase {
-    fn new(phase: &'static str, reason: &str, message: impl Into<String>) -> Self {
-        Self { phase, reason: reason.to_owned(), message: message.into() }
+    fn new(name: &'static str, reason: &str, message: impl Into<String>) -> Self {
+        Self { name, reason: reason.to_owned(), message: message.into() }
     }
 
     fn ready() -> Self {
@@ -58,7 +58,7 @@ pub(super) fn set_phase(
     };
     let status = object.fields.entry("status").or_insert_with(|| Value::Object(Map::new()));
     let Some(status) = status.as_object_mut() else { return Ok(()) };
-    let Phase { phase, reason, message } = found;
+    let Phase { name: phase, reason, message } = found;
     for (name, text) in [("phase", phase), ("reason", &reason), ("message", &message)] {
         if text.is_empty() {
             status.remove(name);
@@ -79,7 +79,7 @@ fn by_condition(object: &Object) -> Option<Phase> {
         "False" => "Failed",
         _ => "Pending",
     };
-    Some(Phase { phase, reason: ready.reason, message: ready.message })
+    Some(Phase { name: phase, reason: ready.reason, message: ready.message })
 }
 
 /// Returns what follows from the way to an object.
