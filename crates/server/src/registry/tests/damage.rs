@@ -362,6 +362,27 @@ async fn damaged_default_roles_are_made_anew_with_the_others() {
     assert_eq!((count.all, count.corrupt), (all, 0));
 }
 
+/// A new project of the name had what was in the namespace of the earlier one.
+#[tokio::test]
+async fn a_damaged_namespace_stays_as_long_as_anything_is_in_it() {
+    let fixture = scene().await;
+    let make = super::migration::make(&fixture, &SharedSecret, Some("p-a"), "db", json!({}));
+    make.await.unwrap();
+    fixture.damage(&Namespace, None, "p-a").await;
+    let removal = Permit::for_server(&Namespace, Verb::Delete, None, "p-a");
+    let how = DeleteOptions { ignore_store_read_error: true, ..DeleteOptions::default() };
+    for damaged in [false, true] {
+        if damaged {
+            fixture.damage(&SharedSecret, Some("p-a"), "db").await;
+        }
+        let error = operations::delete(&fixture.registry, &removal, &how).await.err().unwrap();
+        assert_eq!(error.code(), 409, "{damaged}");
+        assert!(error.status().message.contains("sharedsecrets/p-a/db"), "{error}");
+    }
+    remove(&fixture, &SharedSecret, Some("p-a"), "db").await;
+    remove(&fixture, &Namespace, None, "p-a").await;
+}
+
 #[tokio::test]
 async fn a_damaged_or_missing_permanent_namespace_is_made_anew() {
     let fixture = fixture().await;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use postern_kinds::{AnyKind, Companion, Verb};
+use postern_kinds::namespace::Namespace;
+use postern_kinds::{AnyKind, Companion, Verb, all, permanent_namespaces};
 use postern_meta::object::{FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Object, ObjectMeta};
 use postern_meta::options::Propagation;
 use postern_meta::status::ApiError;
@@ -14,6 +15,7 @@ use super::write::{Admitted, Previous, Write};
 use super::{Writing, update, write_for};
 use crate::secret_record::SecretRecord;
 use crate::stages::authorize::Permit;
+use crate::storage_key;
 
 /// Admits the deletion of an object: marks the object, or removes it if nothing blocks that.
 ///
@@ -55,8 +57,39 @@ pub(crate) fn delete_corrupt(
     if !permit.credential().is_server() {
         view.check_delete(permit, &metadata)?;
     }
+    check_nothing_is_left(view, permit)?;
     let removal = Admitted::one(permit, permit.name(), Write::RemoveCorrupt { key, position });
     with_companions(view, removal, companions(view, permit.kind(), &metadata)?)
+}
+
+/// Checks that nothing is in a namespace that is removed without its content being deleted first. It would be in the
+/// next namespace of that name, which may belong to another project. The server makes the permanent namespaces anew.
+///
+/// # Errors
+/// 409 that names an object in it.
+fn check_nothing_is_left(view: &AdmissionView<'_>, permit: &Permit) -> Result<(), ApiError> {
+    let (info, name) = (permit.kind().info(), permit.name());
+    if info.kind != Namespace.info().kind || permanent_namespaces().contains(&name) {
+        return Ok(());
+    }
+    for kind in all().iter().filter(|kind| kind.info().is_namespaced()) {
+        let resource = view.cache.of(kind.info());
+        let list = resource.list_intact(
+            &storage_key::in_namespace(resource.prefix(), Some(name)),
+            None,
+            1,
+        );
+        let first = list.objects.first().map(|object| object.key()).or(list.left_out.first());
+        if let Some(key) = first {
+            let message = format!(
+                "the namespace cannot be read, and what is in it would be in the next one of that name: delete that \
+                 first, such as {}",
+                storage_key::display_name(key)
+            );
+            return Err(ApiError::conflict(info.group_resource(), name, message));
+        }
+    }
+    Ok(())
 }
 
 /// Admits that the server itself no longer blocks an object's deletion; when nothing else does, the
