@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use postern_tests::http::Client;
 use postern_tests::objects::{collection, make, secret, secret_path, secrets};
-use postern_tests::rights::{RBAC_GROUP, allow, rbac, role, rule, rule_on, with_key};
+use postern_tests::rights::{RBAC_GROUP, allow, rbac, role, rule, rule_on, user, with_key};
 use postern_tests::{Random, Server};
 use serde_json::{Value, json};
 
@@ -246,4 +246,47 @@ async fn a_review_says_what_the_request_itself_gets() {
         }
     }
     assert!(allowed > 10 && refused > 10, "{allowed} let through, {refused} not");
+}
+
+/// Callers who may update an object asked an administrator who could read it.
+#[tokio::test]
+async fn who_may_update_an_object_may_ask_about_it() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let [ada, bob, eve] = ["ada", "bob", "eve"].map(|name| user(&admin, name));
+    let (ada, bob, eve) = (ada.await, bob.await, eve.await);
+    let rules = json!([rule(&["sharedsecrets"], &["create"])]);
+    allow(&admin, "makes", Some("platform"), rules, "platform:user:ada").await;
+    let mut mine = secret("db", "value");
+    mine["spec"]["access"] = json!([{ "verbs": ["get"], "users": ["ada"] }]);
+    ada.post(&secrets("platform")).json(&mine).send().await.expect(201);
+    allow(
+        &admin,
+        "updates",
+        Some("platform"),
+        json!([rule_on("sharedsecrets", &["db"], &["update"])]),
+        "platform:user:bob",
+    )
+    .await;
+    let about = |name: &str| {
+        json!({ "spec": { "verb": "get", "group": "management.platform.sh", "resource": "sharedsecrets",
+            "namespace": "platform", "name": name } })
+    };
+    let reviews = collection("resourceaccessreviews");
+    for client in [&ada, &bob] {
+        let told = client.post(&reviews).json(&about("db")).send().await.expect(201);
+        let subjects = told["status"]["subjects"].as_array().unwrap();
+        assert!(subjects.iter().any(|one| one["kind"] == "User" && one["name"] == "ada"), "{told}");
+        // About others, and about all, it takes a role. An object that is not there is like one of others.
+        for other in [about("other"), about("")] {
+            assert_eq!(client.post(&reviews).json(&other).send().await.status, 403);
+        }
+    }
+    assert_eq!(eve.post(&reviews).json(&about("db")).send().await.status, 403);
+    // A scope holds for the question, too.
+    let scope = json!({ "user": "ada", "scope": { "rules": [{ "verbs": ["get"] }] } });
+    let reading = with_key(&admin, "reading", scope).await;
+    assert_eq!(reading.post(&reviews).json(&about("db")).send().await.status, 403);
+    let masters = with_key(&admin, "masters", json!({ "user": "admin", "scope": {} })).await;
+    assert_eq!(masters.post(&reviews).json(&about("db")).send().await.status, 403);
 }

@@ -70,6 +70,9 @@ const NOTHING_STORED: [Option<&str>; 3] = [None, None, None];
 const PROJECT: Option<(&str, &str)> = Some(("p-alpha", "p-beta"));
 const PLATFORM: Option<(&str, &str)> = Some(("platform", "apart"));
 
+/// The reviews that are in two groups.
+const PLATFORM_REVIEWS: [&str; 2] = ["selfsubjectaccessreviews", "subjectaccessreviews"];
+
 impl Fixture {
     fn new(
         group: &'static str,
@@ -119,7 +122,21 @@ impl Fixture {
         all.extend(reviews.map(|plural| Self::new(AUTHORIZATION, plural, None, NOTHING_STORED)));
         let reviews = ["selfsubjectreviews", "tokenreviews"];
         all.extend(reviews.map(|plural| Self::new(AUTHENTICATION, plural, None, NOTHING_STORED)));
+        // The same questions as in Kubernetes' group.
+        all.extend(PLATFORM_REVIEWS.map(|plural| Self::new(OURS, plural, None, NOTHING_STORED)));
         all
+    }
+
+    /// Returns the fixture of a review in our own group that is also in Kubernetes' one.
+    pub(crate) fn of_platform(plural: &str) -> Self {
+        let mut all = Self::all().into_iter();
+        all.find(|fixture| fixture.group == OURS && fixture.plural == plural).unwrap()
+    }
+
+    /// Returns the name of its golden file.
+    pub(crate) fn file(&self) -> String {
+        let is_double = self.group == OURS && PLATFORM_REVIEWS.contains(&self.plural);
+        if is_double { format!("platform-{}", self.plural) } else { self.plural.to_owned() }
     }
 
     /// Returns what requests about single objects are about.
@@ -201,7 +218,8 @@ impl Fixture {
     pub(crate) fn object(&self, target: Target, name: &str) -> Value {
         let mut object = self.fields(target);
         // A review of access has no metadata.
-        let is_review = self.group == AUTHORIZATION && self.plural.ends_with("accessreviews");
+        let is_review = (self.group == AUTHORIZATION && self.plural.ends_with("accessreviews"))
+            || PLATFORM_REVIEWS.contains(&self.plural);
         object["metadata"] = if is_review { json!({}) } else { json!({ "name": name }) };
         if !self.has_access_rules() {
             return object;

@@ -93,7 +93,12 @@ async fn delete(admin: &Client, path: &str) {
 
 /// Makes the table of a kind, checks it, and compares it with the golden one.
 async fn check(plural: &str) {
-    let world = World::of(Fixture::of(plural)).await;
+    check_fixture(Fixture::of(plural)).await;
+}
+
+async fn check_fixture(fixture: Fixture) {
+    let file = fixture.file();
+    let world = World::of(fixture).await;
     let mut table = Vec::new();
     for operation in operations(&world.admin()).await {
         if !operation.is_about(&world.fixture) {
@@ -108,8 +113,8 @@ async fn check(plural: &str) {
             table.push(Answered { row, answers });
         }
     }
-    assert!(!table.is_empty(), "{plural} is not served");
-    golden::check(plural, &golden::render(&world, &table));
+    assert!(!table.is_empty(), "{file} is not served");
+    golden::check(&file, &golden::render(&world, &table));
     let leaking = canaries::leaking(&world, &table);
     assert!(leaking.is_empty(), "secret values are in answers to others:\n{}", leaking.join("\n"));
     let telling = hidden::telling(&world, &table);
@@ -125,16 +130,16 @@ async fn every_operation_has_a_row() {
         let about = fixtures.iter().find(|fixture| operation.is_about(fixture));
         let fixture = about.unwrap_or_else(|| panic!("no table is about {}", operation.path));
         let row = (operation.path.clone(), operation.method.clone());
-        let rows = golden::operations(fixture.plural);
-        assert!(rows.contains(&row), "golden/{}.md has no row for {row:?}", fixture.plural);
+        let rows = golden::operations(&fixture.file());
+        assert!(rows.contains(&row), "golden/{}.md has no row for {row:?}", fixture.file());
         described.push(row);
     }
     for fixture in fixtures {
-        for row in golden::operations(fixture.plural) {
+        for row in golden::operations(&fixture.file()) {
             assert!(
                 described.contains(&row),
                 "golden/{}.md: {row:?} is not served",
-                fixture.plural
+                fixture.file()
             );
         }
     }
@@ -315,6 +320,16 @@ async fn selfsubjectreviews() {
 #[tokio::test]
 async fn tokenreviews() {
     check("tokenreviews").await;
+}
+
+#[tokio::test]
+async fn platform_selfsubjectaccessreviews() {
+    check_fixture(Fixture::of_platform("selfsubjectaccessreviews")).await;
+}
+
+#[tokio::test]
+async fn platform_subjectaccessreviews() {
+    check_fixture(Fixture::of_platform("subjectaccessreviews")).await;
 }
 
 #[tokio::test]

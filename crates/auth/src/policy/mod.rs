@@ -226,6 +226,13 @@ impl Policy {
             || identity.scopes.iter().all(|scope| self.scope_allows(scope, identity, request))
     }
 
+    /// Do all scopes of the identity name this themselves? What is open to every caller, whatever the scope of their
+    /// key, does not count.
+    pub fn scopes_name(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
+        let (request, holder) = (Request::management(*attributes), identity.scope_holder());
+        identity.scopes.iter().all(|scope| scope.allows(&request, &holder, &self.projects))
+    }
+
     fn scope_allows(&self, scope: &ScopeRules, identity: &Identity, request: &Request<'_>) -> bool {
         scope.allows(request, &identity.scope_holder(), &self.projects)
             || (own::is_open(identity, &request.attributes) && scope.reaches(request.target))

@@ -39,8 +39,9 @@ type Rows = BTreeMap<(&'static str, String), Vec<String>>;
 pub(super) fn check(permit: &Permit, decider: &Decider<'_>, spec: &Spec) -> Result<(), ApiError> {
     let info = ResourceAccessReview.info();
     let by_role = Right::cluster(Verb::Create.as_str(), info.version.group, info.plural, "");
+    let is_in_scope = permit.policy().scopes_name(permit.identity(), &(&by_role).into());
     let by_role = RequiredRight::from(by_role).by_role();
-    if permit.has(&by_role) {
+    if permit.has(&by_role) && is_in_scope {
         return Ok(());
     }
     let Spec { group, resource, namespace, name, .. } = spec;
@@ -58,7 +59,13 @@ pub(super) fn check(permit: &Permit, decider: &Decider<'_>, spec: &Spec) -> Resu
     }
     let hint =
         "without a role, a caller may ask only about one object that they may update".to_owned();
-    permit.check_right(&by_role.because(hint))
+    permit.check_right(&by_role.because(hint))?;
+    // The role is held, and the scope of the key does not name the review.
+    Err(ApiError::forbidden(
+        info.group_resource(),
+        "",
+        "the scope of the access key does not allow it",
+    ))
 }
 
 /// Returns all who can.
