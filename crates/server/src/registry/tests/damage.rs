@@ -362,6 +362,18 @@ async fn damaged_default_roles_are_made_anew_with_the_others() {
     assert_eq!((count.all, count.corrupt), (all, 0));
 }
 
+#[tokio::test]
+async fn an_instance_on_a_damaged_cluster_can_be_changed_and_says_why_it_is_not_ready() {
+    let fixture = scene().await;
+    make_instance(&fixture, "p-a", "v", "v").await.unwrap();
+    fixture.damage(&Cluster, None, "c").await;
+    let permit = Permit::for_server(&VirtualClusterInstance, Verb::Update, Some("p-a"), "v");
+    let writing = Writing::by_server();
+    let same = operations::update(&fixture.registry, &permit, &writing, |now| Ok(now.clone()));
+    let written = decoded(&same.await.unwrap()).unwrap();
+    assert_eq!(written.fields["status"]["reason"], "ClusterUnreadable");
+}
+
 /// A new project of the name had what was in the namespace of the earlier one.
 #[tokio::test]
 async fn a_damaged_namespace_stays_as_long_as_anything_is_in_it() {

@@ -9,7 +9,6 @@ use postern_kinds::kubeconfig::Kubeconfig;
 use postern_kinds::secret::{self, Secret};
 use postern_kinds::{AnyKind, Condition, KubeconfigRef};
 use postern_meta::object::Object;
-use postern_meta::status::ApiError;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -40,24 +39,14 @@ impl Phase {
     }
 }
 
-/// Sets the phase of an object of a kind that has one.
-///
-/// # Errors
-/// 500 when what it depends on cannot be read.
-pub(super) fn set_phase(
-    view: &AdmissionView<'_>,
-    kind: &'static dyn AnyKind,
-    object: &mut Object,
-) -> Result<(), ApiError> {
+/// Sets the phase of an object of a kind that has one. What cannot be read keeps no object from being written.
+pub(super) fn set_phase(view: &AdmissionView<'_>, kind: &'static dyn AnyKind, object: &mut Object) {
     if !kind.has_phase() {
-        return Ok(());
+        return;
     }
-    let found = match by_condition(object) {
-        Some(phase) => phase,
-        None => by_way(view, kind, object)?,
-    };
+    let found = by_condition(object).unwrap_or_else(|| by_way(view, kind, object));
     let status = object.fields.entry("status").or_insert_with(|| Value::Object(Map::new()));
-    let Some(status) = status.as_object_mut() else { return Ok(()) };
+    let Some(status) = status.as_object_mut() else { return };
     let Phase { name: phase, reason, message } = found;
     for (name, text) in [("phase", phase), ("reason", &reason), ("message", &message)] {
         if text.is_empty() {
@@ -66,7 +55,6 @@ pub(super) fn set_phase(
             status.insert(name.to_owned(), text.into());
         }
     }
-    Ok(())
 }
 
 /// Returns what the condition `Ready` of an object says.
@@ -83,51 +71,56 @@ fn by_condition(object: &Object) -> Option<Phase> {
 }
 
 /// Returns what follows from the way to an object.
-fn by_way(
-    view: &AdmissionView<'_>,
-    kind: &'static dyn AnyKind,
-    object: &Object,
-) -> Result<Phase, ApiError> {
+fn by_way(view: &AdmissionView<'_>, kind: &'static dyn AnyKind, object: &Object) -> Phase {
     if let Some(config) = kind.kubeconfig(object) {
         return by_kubeconfig(view, &config, &object.metadata.namespace);
     }
-    let is_cluster = kind.info().kind == Cluster.info().kind;
-    if is_cluster {
-        return Ok(by_agent(object, None));
+    if kind.info().kind == Cluster.info().kind {
+        return by_agent(object, None);
     }
     let Some(name) = kind.on_cluster(object).filter(|name| !name.is_empty()) else {
-        return Ok(Phase::pending("NoCluster", "spec.clusterRef names no cluster"));
+        return Phase::pending("NoCluster", "spec.clusterRef names no cluster");
     };
-    let Some(cluster) = view.read(&Cluster, None, &name)? else {
-        let message = format!("the cluster \"{name}\" does not exist");
-        return Ok(Phase::pending("ClusterNotFound", message));
+    let cluster = match view.read(&Cluster, None, &name) {
+        Ok(Some(cluster)) => cluster.object,
+        Ok(None) => {
+            let message = format!("the cluster \"{name}\" does not exist");
+            return Phase::pending("ClusterNotFound", message);
+        }
+        Err(_) => {
+            let message = format!("the cluster \"{name}\" cannot be read");
+            return Phase::pending("ClusterUnreadable", message);
+        }
     };
     // A space is a part of its cluster; a virtual cluster without a kubeconfig is reached by the agent alone.
-    match Cluster.kubeconfig(&cluster.object).filter(|_| !kind.may_have_kubeconfig()) {
+    match Cluster.kubeconfig(&cluster).filter(|_| !kind.may_have_kubeconfig()) {
         Some(config) => by_kubeconfig(view, &config, ""),
-        None => Ok(by_agent(&cluster.object, Some(&name))),
+        None => by_agent(&cluster, Some(&name)),
     }
 }
 
-fn by_kubeconfig(
-    view: &AdmissionView<'_>,
-    config: &KubeconfigRef,
-    namespace: &str,
-) -> Result<Phase, ApiError> {
+fn by_kubeconfig(view: &AdmissionView<'_>, config: &KubeconfigRef, namespace: &str) -> Phase {
     let (namespace, name) = (config.namespace_in(namespace), &config.secret_name);
-    let Some(found) = view.read(&Secret, Some(namespace), name)? else {
-        let message = format!(
-            "the Secret \"{name}\" with the kubeconfig does not exist in the namespace {namespace}"
-        );
-        return Ok(Phase::pending("SecretNotFound", message));
+    let secret = match view.read(&Secret, Some(namespace), name) {
+        Ok(Some(secret)) => secret.object,
+        Ok(None) => {
+            let message = format!(
+                "the Secret \"{name}\" with the kubeconfig does not exist in the namespace {namespace}"
+            );
+            return Phase::pending("SecretNotFound", message);
+        }
+        Err(_) => {
+            let message = format!("the Secret \"{name}\" with the kubeconfig cannot be read");
+            return Phase::pending("SecretUnreadable", message);
+        }
     };
-    let spec = secret::Spec::deserialize(&found.object.fields).unwrap_or_default();
-    Ok(match Kubeconfig::of_secret(&spec, config.key_or_default()) {
+    let spec = secret::Spec::deserialize(&secret.fields).unwrap_or_default();
+    match Kubeconfig::of_secret(&spec, config.key_or_default()) {
         Ok(_) => Phase::ready(),
         Err(why) => {
             Phase::new("Failed", "InvalidKubeconfig", format!("the Secret \"{name}\": {why}"))
         }
-    })
+    }
 }
 
 /// Returns what follows from where the agent of a cluster is reached; `name` is that of the cluster, for an instance
