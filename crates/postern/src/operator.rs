@@ -73,7 +73,8 @@ pub(crate) struct RotateSigningKey {
 /// `postern admin drop-signing-key`
 #[derive(Args)]
 pub(crate) struct DropSigningKey {
-    /// The key's id, as tokens and the published keys have it (kid)
+    /// The key's id, as tokens and the published keys have it (kid). It can begin with a hyphen
+    #[arg(allow_hyphen_values = true)]
     kid: String,
 
     #[command(flatten)]
