@@ -20,7 +20,7 @@ const MAX_EDITS: usize = 3;
 const OTHER_NAMES: [(&str, &str); 2] =
     [("cascade", "propagationPolicy"), ("selectors", "labelSelector")];
 
-/// Returns the names of `known` that are nearest to `name`, at most [`MAX_NEAREST`], in their order;
+/// Returns the names of `known` that are nearest to `name`, at most three, in their order;
 /// none if no name is near. Case, `-`, `_` and `.` make no difference. Nearer than any other is a
 /// name with few edits, and then one of which the other is a part.
 pub fn nearest(name: &str, known: impl Iterator<Item = &'static str>) -> Vec<&'static str> {
