@@ -1,19 +1,20 @@
 //! What is said of a path of our own group at which nothing is served: that it is not, and what is nearest to it.
 
-use postern_kinds::{AnyKind, Info, MANAGEMENT_V1, all};
+use postern_kinds::{AnyKind, BASE_PATH, Info, MANAGEMENT_V1, all};
 use postern_meta::options::nearest;
 use postern_meta::status::ApiError;
 
-/// The most characters of a path that an error repeats.
-const MAX_REPEATED_CHARS: usize = 100;
+/// More segments than any path that is served has.
+const MAX_SEGMENTS: usize = 6;
 
-/// Returns a 404 for a path below the group and version of our own kinds, given its segments. It begins with
-/// kube-apiserver's words.
-pub(super) fn error(path: &[&str]) -> ApiError {
-    let hint = hint(path).map(|hint| format!(": {hint}")).unwrap_or_default();
-    let asked: String = path.join("/").chars().take(MAX_REPEATED_CHARS).collect();
-    let text = format!("{MANAGEMENT_V1}/{asked} is not served here{hint}");
-    ApiError::resource_not_served().with_hint(&text)
+/// Returns a 404 for a path that is below the group and version of our own kinds; `None` for any other.
+/// It begins with kube-apiserver's words. The path is not repeated: it can have the value of an access key.
+pub(super) fn error(path: &str) -> Option<ApiError> {
+    let below = path.strip_prefix(BASE_PATH)?.strip_prefix(&format!("/apis/{MANAGEMENT_V1}/"))?;
+    let segments: Vec<&str> = below.trim_end_matches('/').split('/').take(MAX_SEGMENTS).collect();
+    let hint = hint(&segments).map(|hint| format!(": {hint}")).unwrap_or_default();
+    let text = format!("this path below {MANAGEMENT_V1} is not served here{hint}");
+    Some(ApiError::resource_not_served().with_hint(&text))
 }
 
 fn hint(path: &[&str]) -> Option<String> {
@@ -76,13 +77,19 @@ mod tests {
             (&["kiosk"], ""),
             (&["namespaces", "a", "sharedsecrets", "b", "status"], ""),
         ] {
-            let error = error(path);
+            let error =
+                error(&format!("{BASE_PATH}/apis/{MANAGEMENT_V1}/{}", path.join("/"))).unwrap();
             assert_eq!(error.code(), 404);
             let expected = format!(
-                "the server could not find the requested resource: management.platform.sh/v1/{} is not served here{hint}",
-                path.join("/")
+                "the server could not find the requested resource: this path below management.platform.sh/v1 is not \
+                 served here{hint}"
             );
             assert_eq!(error.status().message, expected);
+        }
+        for other in
+            ["/apis/management.platform.sh/v1/x", "/kubernetes/management/apis/apps/v1/deployments"]
+        {
+            assert!(error(other).is_none(), "{other}");
         }
     }
 }

@@ -12,14 +12,14 @@ use percent_encoding::percent_decode_str;
 use postern_auth::gateway_path::{self, GatewayTarget};
 use postern_auth::kube_request::{KubeRequest, check_host};
 use postern_kinds::action::Action;
-use postern_kinds::{AnyKind, BASE_PATH, MANAGEMENT_V1, Verb, access_key, all, find};
+use postern_kinds::{AnyKind, BASE_PATH, Verb, access_key, all, find};
 use postern_meta::gvk::GroupVersion;
 use postern_meta::options::Query;
 use postern_meta::selector::FieldSelector;
 use postern_meta::status::ApiError;
 
 use super::authenticate::is_deep;
-use super::{not_served, websocket};
+use super::websocket;
 
 /// The fields that field selectors support for every kind.
 pub(crate) const SELECTABLE_FIELDS: &[&str] = &["metadata.name", "metadata.namespace"];
@@ -339,10 +339,7 @@ fn target_of(method: &Method, path: &[Cow<'_, str>], query: &Query) -> Result<Ta
         },
         path => match version_of(path) {
             Some((version, [])) => document(Document::Resources(version)),
-            Some((version, rest)) => match resource_target(method, version, rest, query)? {
-                Target::Nothing if version == MANAGEMENT_V1 => Err(not_served::error(rest)),
-                target => Ok(target),
-            },
+            Some((version, rest)) => resource_target(method, version, rest, query),
             None => Ok(Target::Nothing),
         },
     }
@@ -534,7 +531,7 @@ mod tests {
             ("GET", "/clusters/east/agentconfig?watch=1", "watch clusters - east"),
             ("HEAD", "/clusters/east/agentconfig?watch=1", "get clusters - east"),
             ("POST", "/users/ada/accesskeys", "405"),
-            ("GET", "/users/ada/secrets", "404"),
+            ("GET", "/users/ada/secrets", "nothing"),
             ("GET", "/selves/me", "get selves - me"),
             ("GET", "/selves", "405"),
             ("POST", "/sharedsecrets", "405"),
@@ -565,10 +562,10 @@ mod tests {
             ("/namespaces/a/sharedsecrets/%00", "400"),
             ("/namespaces/a/sharedsecrets/%ff", "400"),
             ("/namespaces/a//b", "400"),
-            ("/namespaces/a/sharedsecrets/b/status", "404"),
-            ("/namespaces/a/users/admin", "404"),
-            ("/sharedsecrets/b", "404"),
-            ("/nothing", "404"),
+            ("/namespaces/a/sharedsecrets/b/status", "nothing"),
+            ("/namespaces/a/users/admin", "nothing"),
+            ("/sharedsecrets/b", "nothing"),
+            ("/nothing", "nothing"),
         ] {
             assert_eq!(read("GET", &format!("{GROUP}{path}")), want, "{path}");
         }

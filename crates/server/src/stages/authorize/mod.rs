@@ -9,7 +9,7 @@ use std::sync::Arc;
 use postern_auth::attributes::Attributes;
 use postern_auth::explanation::{rule_yaml, scope_yaml};
 use postern_auth::forbidden::forbidden_message;
-use postern_auth::identity::{Identity, MASTERS_GROUP};
+use postern_auth::identity::{AUTHENTICATED_GROUP, Identity, MASTERS_GROUP};
 use postern_auth::policy::{Decision, Policy};
 use postern_kinds::{AnyKind, Caller, MANAGEMENT_V1, OwnedBy, Owner, RequiredRight, Verb};
 use postern_meta::status::{ApiError, StatusCause};
@@ -22,6 +22,7 @@ pub(crate) use self::gateway::{
 };
 use super::authenticate::Credential;
 use super::impersonate::{Acting, check_rights};
+use super::not_served;
 use super::parse::{Document, Parsed, ResourceTarget, Target};
 use crate::cache::{Cache, CachedObject, PolicyAt};
 use crate::storage_key;
@@ -431,6 +432,11 @@ pub(crate) fn authorize(acting: Acting, policy: Arc<PolicyAt>) -> Result<Authori
             Ok(Authorized::Document(parsed))
         }
         Target::Nothing => {
+            // What our own group serves is described to every caller.
+            let is_known = identity.is_in(AUTHENTICATED_GROUP);
+            if let Some(error) = not_served::error(parsed.path()).filter(|_| is_known) {
+                return Err(error);
+            }
             let verb = parsed.method().as_str().to_ascii_lowercase();
             let attributes = Attributes::Path { verb: &verb, path: parsed.path_below_base() };
             check_path(&policy, identity, &attributes)?;
