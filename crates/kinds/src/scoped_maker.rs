@@ -49,7 +49,7 @@ pub(crate) struct KeyChange<'a> {
     pub(crate) widens: bool,
 }
 
-/// Checks a change of a key that exists. A deletion is none: nobody gets anything by it.
+/// Checks a change of a key that exists. A deletion is not a change: it gives no permission.
 ///
 /// # Errors
 /// What is wrong, for the message of a 403. A limited key would otherwise take over a key that outlives it.

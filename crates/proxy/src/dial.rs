@@ -73,8 +73,8 @@ pub trait Resolve: Send + Sync + 'static {
 /// up, also when nobody waits for it any more: a name server that does not answer must not take them all.
 const MAX_LOOKUPS: usize = 64;
 
-/// Addresses of one name that are dialled, one after the other. An answer of a name server has room for thousands:
-/// whoever answers for a name could have that many hosts dialled by one request.
+/// Addresses of one name that are dialled, one after the other. A name server can return thousands of addresses, and
+/// one request would then dial each of them.
 const MAX_ADDRESSES: usize = 16;
 
 /// The system's resolver.

@@ -177,7 +177,7 @@ pub(crate) mod tests {
     #[test]
     fn what_no_interface_has_is_not_this_machines() {
         let found = of_procfs();
-        // TEST-NET-3 and the prefix for documentation (RFC 5737, RFC 3849) are nobody's.
+        // TEST-NET-3 and the prefix for documentation (RFC 5737, RFC 3849) belong to no machine.
         for ip in ["203.0.113.77", "2001:db8::77"] {
             let ip = ip.parse().unwrap();
             assert!(found.contains(&ip) || !OwnAddresses::default().contain(ip).unwrap(), "{ip}");

@@ -122,7 +122,7 @@ impl GivenCertificates {
     }
 }
 
-/// Checks a certificate that was given itself. Nobody needs to have signed it; all else counts as for others: its
+/// Checks a certificate that was given itself. No authority has to have signed it; all else counts as for others: its
 /// critical extensions, its validity in time, what it is for, and its names.
 fn verify_given(
     certificate: &CertificateDer<'_>,

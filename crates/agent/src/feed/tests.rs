@@ -359,7 +359,7 @@ fn said(policy: &Policy) -> Vec<String> {
 }
 
 proptest! {
-    /// Nobody keeps what an earlier configuration gave them.
+    /// A new configuration removes the permissions that only the earlier one gave.
     #[test]
     fn what_is_made_of_the_last_policy_is_what_is_made_anew(
         steps in prop::collection::vec(

@@ -86,7 +86,7 @@ pub(crate) fn dependents(
     let mut pairs = Vec::with_capacity(2 * rules.len());
     for (index, rule) in rules.iter().enumerate() {
         let bound = rule.grants().map(|(_, group, principal)| {
-            // A name without a user or team gets the uid of nobody: the binding names it and gives it nothing.
+            // A name without a user or team has an empty uid: the binding names it and gives it nothing.
             let uid = uids.next().flatten().or_else(|| ctx.uid_of(principal));
             (group.clone(), uid.unwrap_or_default())
         });

@@ -121,7 +121,7 @@ async fn an_address_of_this_machines_own_interfaces_is_refused() {
         assert!(matches!(error, ProxyError::AddressRefused { .. }), "{ip}: {error}");
     }
     let error = listener.accept().unwrap_err();
-    assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "nobody came");
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "no connection was made");
 }
 
 #[tokio::test]

@@ -197,7 +197,7 @@ async fn the_very_certificate_that_is_given_is_trusted_as_the_servers_own() {
     }
 }
 
-/// As for every certificate; only nobody needs to have signed it.
+/// The checks of every certificate apply, except that no authority has to have signed it.
 #[tokio::test]
 async fn a_given_certificate_must_be_valid_now_and_for_servers() {
     type Change = fn(&mut CertificateParams);
