@@ -1,5 +1,5 @@
 //! The story of the product: a secret is made, shared with a team, read by its members, hidden from
-//! everybody else, and taken back. As the README tells it, and what its reader does not see.
+//! everybody else, and taken back. As the tutorial tells it, and what its reader does not see.
 
 use postern_tests::cli::CliUser;
 use postern_tests::documents::{run, shell_of};
@@ -12,9 +12,9 @@ use serde_json::json;
 use crate::scene::{code, end_of, make_secret, to_team, visible, watch};
 
 #[tokio::test]
-async fn the_story_in_the_readme_is_true() {
+async fn the_story_in_the_tutorial_is_true() {
     let server = Server::start().await;
-    let script = shell_of("README.md", "## Sharing a secret", "\n## ");
+    let script = shell_of("docs/tutorials/share-a-secret.md", "# Share a secret", "\n## Next");
     let output = run(&server, &script).await;
     assert!(output.ok, "{}\n{}", output.out, output.err);
     assert_eq!(output.out.matches("hunter2").count(), 2, "Bob reads it twice: {}", output.out);

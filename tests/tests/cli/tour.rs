@@ -10,12 +10,13 @@ use tokio::process::Command;
 
 #[tokio::test]
 async fn the_page_on_the_command_line_is_true() {
-    run("docs/cli.md", "# The command line", &["hunter2", "NAMESPACE", "user/admin", "shop"]).await;
+    let expected = ["hunter2", "NAMESPACE", "user/admin", "shop"];
+    run("docs/reference/command-line.md", "# The command line", &expected).await;
 }
 
 #[tokio::test]
-async fn the_readme_on_the_command_line_is_true() {
-    run("README.md", "## The command line", &["hunter2"]).await;
+async fn the_tutorial_on_the_command_line_is_true() {
+    run("docs/tutorials/command-line.md", "# First steps", &["hunter2"]).await;
 }
 
 /// Runs a page's shell blocks, from a heading on, where `postern-data` is what it is for a reader.

@@ -1,14 +1,15 @@
-//! The commands in the documents for new users run as they are: the README with kubectl, and
-//! `docs/curl.md` with curl.
+//! The commands in the documents for new users run as they are: the first tutorial with kubectl, and
+//! `docs/how-to/use-curl.md` with curl.
 
 use postern_tests::documents::{run, shell_of};
 use postern_tests::{Server, wait};
 
 #[tokio::test]
-async fn the_commands_of_the_readme_work() {
+async fn the_commands_of_the_tutorial_work() {
     let server = Server::start().await;
-    let output =
-        run(&server, &shell_of("README.md", "## Five minutes with kubectl", "\n## ")).await;
+    let page = "docs/tutorials/five-minutes-with-kubectl.md";
+    let script = shell_of(page, "# Five minutes with kubectl", "\n## Next");
+    let output = run(&server, &script).await;
     assert!(output.ok, "{}\n{}", output.out, output.err);
     let left = server.kubectl().ok(&["get", "ss,ns", "-A", "-o", "name"]).await;
     assert_eq!(left, "namespace/default\nnamespace/platform\n", "the script deletes its objects");
@@ -17,8 +18,8 @@ async fn the_commands_of_the_readme_work() {
 #[tokio::test]
 async fn the_commands_of_the_curl_page_work() {
     let server = Server::start().await;
-    let output =
-        run(&server, &shell_of("docs/curl.md", "# Postern by plain curl", "\n## Settings")).await;
+    let script = shell_of("docs/how-to/use-curl.md", "# Use plain curl", "\n## Next");
+    let output = run(&server, &script).await;
     assert!(output.ok, "{}\n{}", output.out, output.err);
     for expected in [
         "readyz check passed",
