@@ -1,5 +1,5 @@
-//! The commands of `docs/operations.md`, run as they are written there, with the newest kubectl and with the
-//! oldest.
+//! The commands of `docs/how-to/delete-a-corrupt-object.md`, run as they are written there, with the newest
+//! kubectl and with the oldest.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -9,11 +9,11 @@ use postern_tests::objects::{secret, secret_path, secrets};
 use postern_tests::{Home, Server, Setup, wait};
 use tokio::process::Command;
 
-const OPERATIONS: &str = include_str!("../../../docs/operations.md");
+const PAGE: &str = include_str!("../../../docs/how-to/delete-a-corrupt-object.md");
 
 /// Returns the block of commands that has a text in it.
 fn block(text: &str) -> &'static str {
-    let blocks = OPERATIONS.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let blocks = PAGE.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
     blocks.into_iter().find(|block| block.contains(text)).expect("the commands are documented")
 }
 
