@@ -187,11 +187,11 @@ pub(crate) fn write(root: &Path, directory: &Path) -> Result<()> {
 
 const HEAD: &str = "# Benchmarks
 
-Written by `cargo xtask bench`; do not edit. Every comparison is made within one run, the servers in
-alternation, and the median of the rounds' ratios counts: absolute figures of a machine that also
-runs the client mean little, ratios mean more, and processor time for each request varies least.
-A measurement that other processes disturbed by more than 8 % of the machine is repeated up to twice;
-rounds that stay disturbed only count where there are no others.
+Written by `cargo xtask bench`; do not edit. Every comparison is made within one run, with the servers in
+alternation. The median of the rounds' ratios counts. The machine also runs the client, so absolute
+figures mean little, ratios mean more, and processor time for each request varies least.
+A measurement that other processes disturbed by more than 8 % of the machine is repeated up to twice.
+Rounds that stay disturbed count only if there are no others.
 
 `CPU` is the peer's processor time for the same work divided by ours: above 1, ours takes less.
 
@@ -206,13 +206,13 @@ const HOW: &str = "
 - The client is `postern-bench` (in `benches/`), on the same machine, with one thread (two for overload).
   All traffic is TLS 1.3 over loopback, HTTP/1.1 with connections kept open, 32 of them unless it
   says otherwise, each with one request at a time.
-- Postern runs with its defaults: objects are sealed, and durable before they are acknowledged. An
-  object is a SharedSecret of about 1 KB as it is stored.
+- Postern runs with its defaults: objects are encrypted at rest, and durable before they are
+  acknowledged. An object is a SharedSecret of about 1 KB as it is stored.
 - nginx has one worker, no access log, connections that are never closed, an open file cache, and a
   certificate of the same kind (ECDSA P-256).
 - OpenBao has raft storage on the same disk, no audit, no mlock, and the key-value engine without
-  versions, which is the faster one. Its values are of about 1 KB, as our objects
-  are without their managed fields.
+  versions, which is the faster one. Its values have about 1 KB, as our objects without their managed
+  fields.
 - CPU for each request is user and system time of all of the server's processes, from `/proc`.
 - A ratio of requests a second is bounded by what one client thread can send.
 ";
