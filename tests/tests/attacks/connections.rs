@@ -6,13 +6,13 @@ use postern_tests::http::Client;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 
-use crate::form::Form;
-use crate::frames::{self, Frames, Streams, fields, frame};
-use crate::load::repeat;
-use crate::raw_http1::Wire;
-use crate::scene::{Scene, pass};
-use crate::trial::{SLOWDOWN, hold};
-use crate::victims::Victims;
+use crate::attacks::form::Form;
+use crate::attacks::frames::{self, Frames, Streams, fields, frame};
+use crate::attacks::load::repeat;
+use crate::attacks::raw_http1::Wire;
+use crate::attacks::scene::{Scene, pass};
+use crate::attacks::trial::{SLOWDOWN, hold};
+use crate::attacks::victims::Victims;
 
 /// File descriptors of the server in the short form.
 const FEW_DESCRIPTORS: usize = 768;

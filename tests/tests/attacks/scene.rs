@@ -13,7 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::form::Form;
+use crate::attacks::form::Form;
 
 /// Where attackers come from.
 pub(crate) const ATTACKERS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

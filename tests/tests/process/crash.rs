@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
-use crate::ledger::{Attempt, Ledger, Outcome};
+use crate::process::ledger::{Attempt, Ledger, Outcome};
 
 const SEED: u64 = 20_260_101;
 const ROUNDS: usize = 60;

@@ -13,7 +13,7 @@ use postern_tests::watching::Watch;
 use postern_tests::{Home, Setup, wait};
 use serde_json::{Value, json};
 
-use crate::scene::in_namespace;
+use crate::projects::scene::in_namespace;
 
 /// How many there are.
 const COPIES: usize = 1000;

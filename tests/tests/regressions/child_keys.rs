@@ -8,7 +8,7 @@ use postern_tests::rights::{merge, set, user, with_key};
 use postern_tests::{Home, Server, Setup};
 use serde_json::{Value, json};
 
-use crate::scene::{
+use crate::regressions::scene::{
     Findings, KEYS, code_of, comes_true, comes_true_within, is_refused_soon, key_path, remove,
     until_gone, wait_for_collector,
 };

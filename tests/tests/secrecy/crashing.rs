@@ -6,8 +6,8 @@ use serde_json::json;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
-use crate::canary;
-use crate::leak_check::{KEYS, collection, key_path};
+use crate::secrecy::canary;
+use crate::secrecy::leak_check::{KEYS, collection, key_path};
 
 const ROUNDS: usize = 12;
 const WRITERS: usize = 8;

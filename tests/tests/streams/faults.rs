@@ -6,8 +6,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use crate::scene::Scene;
-use crate::upstream::{ANSWER, EXEC, GIBIBYTE, MALFORMED, Upstream};
+use super::scene::Scene;
+use super::upstream::{ANSWER, EXEC, GIBIBYTE, MALFORMED, Upstream};
 
 /// What a stream may cost in memory, in MB. It is far below what is sent.
 const MOST_MEMORY_MB: u64 = 64;

@@ -1,6 +1,5 @@
 //! The agent of a connected cluster, which is a server of ours: what it lets through, also while the central
 //! server is down, and what it refuses.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
 
 mod audit;
 mod reach;
@@ -18,7 +17,9 @@ use postern_tests::rights::{allow, path, rule_on, set, with_key};
 use postern_tests::{Agent, Home, wait};
 use serde_json::{Value, json};
 
-use crate::scene::{CLUSTER, Central, SECRETS, make_space, member, start_agent, start_agent_with};
+use crate::agent::scene::{
+    CLUSTER, Central, SECRETS, make_space, member, start_agent, start_agent_with,
+};
 
 #[tokio::test]
 async fn the_agent_goes_on_without_the_central_server_and_learns_of_revocations_when_it_is_back() {
