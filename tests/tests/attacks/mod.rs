@@ -4,7 +4,6 @@
 //! form checks what does not depend on the speed of the machine. `cargo xtask test --attacks` runs the
 //! full form on a release build, and holds it to times as well.
 
-mod form;
 mod frames;
 mod load;
 mod raw_http1;
