@@ -14,6 +14,7 @@
 mod agent;
 pub mod binary;
 mod control_plane;
+mod form;
 mod home;
 mod kubeconfig;
 mod nginx;
@@ -40,6 +41,7 @@ pub mod websocket;
 
 pub use agent::{Agent, AgentSetup};
 pub use control_plane::ControlPlane;
+pub use form::Form;
 pub use home::Home;
 pub use kubeconfig::Kubeconfig;
 pub use nginx::Nginx;

@@ -29,9 +29,11 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     let mut command = shell::cargo();
     let nextest = shell::succeeds("cargo", &["nextest", "--version"]);
     command.args(if nextest { &["nextest", "run", "--no-fail-fast"][..] } else { &["test"] });
-    command.args(["--release", "--workspace", "--test", "attacks"]);
-    if !nextest {
-        command.args(["--", "--test-threads", "1"]);
+    command.args(["--release", "--workspace", "--test", "systems"]);
+    if nextest {
+        command.args(["-E", "test(/^attacks::/)"]);
+    } else {
+        command.args(["--", "--test-threads", "1", "attacks::"]);
     }
     command
         .env("POSTERN_TEST_BIN", binary)

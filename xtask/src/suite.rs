@@ -16,15 +16,16 @@ const ONLY_WITH_ALL: [&str; 2] = ["every_client", "every_way"];
 /// every age, and every way to a cluster.
 pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
     std::env::set_current_dir(root).context("cannot go to the workspace's directory")?;
-    let mut steps = Steps::new(if quick { 6 } else { 9 + usize::from(all) });
+    let mut steps = Steps::new(if quick { 7 } else { 10 + usize::from(all) });
     let tools = steps.take("fetch what the tests need", || fetch_what_is_needed(root, all))?;
     steps.take("formatting", || shell::run(shell::cargo().args(["fmt", "--all", "--check"])))?;
     steps.take("lints", || {
         let words = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
         shell::run(shell::cargo().args(words))?;
-        // What does not run by default is not among all targets.
+        // What does not run by default is not among all targets. With the whole workspace: other features would
+        // have the dependencies checked anew.
         let mut command = shell::cargo();
-        command.args(["clippy", "--package", "postern-tests"]).args(only_with_all_words());
+        command.args(["clippy", "--workspace"]).args(only_with_all_words());
         shell::run(command.args(["--", "-D", "warnings"]))
     })?;
     steps.take("layout", || layout::check(root))?;
@@ -32,7 +33,9 @@ pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
     // As in the README: it has to know which program is meant.
     shell::run(shell::cargo().args(["run", "--quiet", "--", "--version"]))?;
     let mut counts = Counts::default();
-    steps.take("tests", || tests(&tools, &binary, quick, &mut counts))?;
+    steps.take("build the tests", || build_tests(&tools, &binary))?;
+    let form = if all { "full" } else { "short" };
+    steps.take("tests", || tests(&tools, &binary, quick, form, &mut counts))?;
     if all {
         steps.take("every client, and every way to a cluster", || {
             only_with_all(&tools, &binary, &mut counts)
@@ -43,7 +46,7 @@ pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
         steps.take("documentation", documentation)?;
         steps.take("licences and sources of dependencies", || dependencies(&mut counts))?;
     }
-    println!("\nall steps passed in {}", seconds(steps.started.elapsed()));
+    steps.print();
     println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
     Ok(())
 }
@@ -58,25 +61,35 @@ pub(crate) fn fetch_what_is_needed(root: &Path, all: bool) -> Result<fetch::Tool
     Ok(tools)
 }
 
-/// Numbers the steps and prints how long each took, so that one sees progress in long work.
+/// Numbers the steps, and prints how long each took: when it ends, and all of them at the end.
 struct Steps {
     started: Instant,
-    taken: usize,
+    taken: Vec<(String, Duration)>,
     all: usize,
 }
 
 impl Steps {
     fn new(all: usize) -> Self {
-        Self { started: Instant::now(), taken: 0, all }
+        Self { started: Instant::now(), taken: Vec::new(), all }
     }
 
     fn take<T>(&mut self, name: &str, step: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.taken += 1;
-        println!("\n[{}/{}] {name}", self.taken, self.all);
+        let number = self.taken.len() + 1;
+        println!("\n[{number}/{}] {name}", self.all);
         let started = Instant::now();
-        let result = step().with_context(|| format!("step {}, {name}, failed", self.taken))?;
-        println!("    done in {}", seconds(started.elapsed()));
+        let result = step().with_context(|| format!("step {number}, {name}, failed"))?;
+        let time = started.elapsed();
+        println!("    done in {}", seconds(time));
+        self.taken.push((name.to_owned(), time));
         Ok(result)
+    }
+
+    fn print(&self) {
+        println!();
+        for (name, time) in &self.taken {
+            println!("{:>10}  {name}", seconds(*time));
+        }
+        println!("{:>10}  all steps passed", seconds(self.started.elapsed()));
     }
 }
 
@@ -125,7 +138,8 @@ pub(crate) enum Profile {
 /// Builds the binary once, with the features that the test build has. Returns its path.
 pub(crate) fn build_server(root: &Path, profile: Profile) -> Result<PathBuf> {
     let mut command = shell::cargo();
-    command.args(["build", "--workspace", "--bin", "postern"]);
+    // The examples are servers, too, which tests start.
+    command.args(["build", "--workspace", "--bin", "postern", "--examples"]);
     let directory = match profile {
         Profile::Debug => "debug",
         Profile::Release => {
@@ -162,8 +176,25 @@ fn has_nextest() -> bool {
     shell::succeeds("cargo", &["nextest", "--version"])
 }
 
-fn tests(tools: &fetch::Tools, binary: &Path, quick: bool, counts: &mut Counts) -> Result<()> {
+/// Builds the tests by themselves, so that the time of the build is known.
+fn build_tests(tools: &fetch::Tools, binary: &Path) -> Result<()> {
     let mut command = cargo_with(tools, binary);
+    if has_nextest() {
+        return shell::run(command.args(["nextest", "run", "--workspace", "--no-run"]));
+    }
+    shell::run(command.args(["test", "--workspace", "--lib", "--bins", "--tests", "--no-run"]))
+}
+
+/// Runs the tests. `form` is how much of the long ones: `short` or `full`.
+fn tests(
+    tools: &fetch::Tools,
+    binary: &Path,
+    quick: bool,
+    form: &str,
+    counts: &mut Counts,
+) -> Result<()> {
+    let mut command = cargo_with(tools, binary);
+    command.env("POSTERN_TEST_FORM", form);
     if has_nextest() {
         command.args(["nextest", "run", "--workspace", "--no-fail-fast", "--color", "never"]);
         if quick {
@@ -193,7 +224,7 @@ fn only_with_all(tools: &fetch::Tools, binary: &Path, counts: &mut Counts) -> Re
     } else {
         command.arg("test");
     }
-    command.args(["--package", "postern-tests", "--no-fail-fast"]).args(only_with_all_words());
+    command.args(["--workspace", "--no-fail-fast"]).args(only_with_all_words());
     if !nextest {
         command.args(["--", "--test-threads", "1"]);
     }

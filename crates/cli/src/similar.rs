@@ -15,7 +15,7 @@ pub(crate) fn nearest<'a>(
         .into_iter()
         .filter(|candidate| *candidate != wanted && candidate.len() <= COMPARED_MAX_CHARS)
         .filter(|_| wanted.len() <= COMPARED_MAX_CHARS)
-        .map(|candidate| (distance(wanted, candidate), candidate))
+        .map(|candidate| (strsim::osa_distance(wanted, candidate), candidate))
         .filter(|(distance, candidate)| *distance <= far || is_start(wanted, candidate))
         .collect();
     near.sort_unstable();
@@ -26,25 +26,6 @@ pub(crate) fn nearest<'a>(
 fn is_start(wanted: &str, candidate: &str) -> bool {
     wanted.len() >= 3 && candidate.starts_with(wanted)
         || candidate.len() >= 3 && wanted.starts_with(candidate)
-}
-
-/// Returns how many characters must be added, dropped, changed, or swapped with their neighbour.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let change = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut best = change.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                best = best.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(best);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
 }
 
 #[cfg(test)]

@@ -65,8 +65,8 @@ pub(crate) const ISSUED_TOKENS: &str = "/issued-tokens/";
 /// The record of until when the last of all endpoint tokens counts. No uid is like its name.
 pub(crate) const ALL_ISSUED_TOKENS: &str = "/issued-tokens/all";
 
-/// The record of until when endpoint tokens count that the store knows nothing of: they are from before there
-/// were such records, or from after the backup that was restored.
+/// The record of until when endpoint tokens count that the store does not know of: tokens that were issued after
+/// the backup that was restored.
 pub(crate) const UNKNOWN_ISSUED_TOKENS: &str = "/issued-tokens/unknown";
 
 /// The server's key for digests.
@@ -80,12 +80,6 @@ pub(crate) const NAMESPACE_NAMES: &str = "/postern/namespace-names";
 
 /// The note that all objects have the roles of their access rules.
 pub(crate) const ROLES_OF_ALL: &str = "/postern/roles-of-all";
-
-/// The note of access keys that were disabled because their makers were lost, until an event says so.
-pub(crate) const LOST_MAKERS: &str = "/postern/lost-makers";
-
-/// The note up to which object the owners are taken over that older versions had in roles.
-pub(crate) const OWNERS_DONE_TO: &str = "/postern/owners-done-to";
 
 const OBJECTS: &str = "/objects/";
 

@@ -6,7 +6,7 @@ use postern_tests::rights::{allow, merge, path, rbac, rule, user, with_key};
 use postern_tests::{Home, Kubeconfig, Server, Setup, wait};
 use serde_json::{Value, json};
 
-use crate::scene::{code, make_shared, to_user, visible};
+use crate::access::scene::{code, make_shared, to_user, visible};
 
 async fn rules(admin: &Client, name: &str) -> Value {
     let one = format!("{}/{name}", rbac(None, "role"));
@@ -57,7 +57,7 @@ async fn shares_and_refusals_are_the_same_after_a_restart() {
     let (ada, bob) = (user(&admin, "ada").await, user(&admin, "bob").await);
     make(&admin, "teams", "red", json!({ "users": ["bob"] })).await;
     make_shared(&admin, "s1", json!([to_user("ada", &["get"])])).await;
-    make_shared(&admin, "s2", json!([crate::scene::to_team("red", &["get"])])).await;
+    make_shared(&admin, "s2", json!([crate::access::scene::to_team("red", &["get"])])).await;
     let makes = json!([rule(&["sharedsecrets"], &["create"])]);
     allow(&admin, "makers", Some("platform"), makes, "platform:user:*").await;
     let spec = json!({ "user": "ada", "scope": { "rules": [{ "verbs": ["create"] }] } });
@@ -91,7 +91,7 @@ async fn cve_2019_11202_a_deleted_admin_is_not_back_after_a_restart() {
     let keys = postern_tests::objects::collection("ownedaccesskeys");
     postern_tests::wait::until("the key to be collected", async || {
         let list = root.get(&keys).send().await.expect(200);
-        (crate::scene::names(&list) == ["root-key"]).then_some(())
+        (crate::access::scene::names(&list) == ["root-key"]).then_some(())
     })
     .await;
 }
@@ -107,7 +107,7 @@ async fn kubernetes_121635_nothing_is_decided_by_a_policy_that_is_still_filling(
     for name in &all {
         make_shared(&admin, name, json!([to_user("ada", &["get"])])).await;
     }
-    crate::scene::make_secret(&admin, "hidden").await;
+    crate::access::scene::make_secret(&admin, "hidden").await;
     let token = ada.token().to_owned();
     server.stop().await;
     let _server = Setup::on(&home).start_unready();

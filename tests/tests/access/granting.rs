@@ -9,7 +9,7 @@ use postern_tests::rights::{
 use postern_tests::{Server, wait};
 use serde_json::{Value, json};
 
-use crate::scene::{
+use crate::access::scene::{
     assert_refused, code, make_secret, make_shared, names, share, to_team, to_user, visible,
 };
 

@@ -23,10 +23,10 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::model::{
+use crate::access::model::{
     Model, Names, OF_READERS, SECRETS, TEAMS, Timeline, name_of, some_below, toggle,
 };
-use crate::scene::names;
+use crate::access::scene::names;
 
 fn revision_of(object: &Value) -> u64 {
     version_of(object) >> 8
@@ -361,7 +361,7 @@ async fn informers_hold_what_their_user_may_get_and_never_more() {
         world.change().await;
     }
     let wanted = world.model.visible();
-    let read: Names = crate::scene::visible(&ada).await.into_iter().collect();
+    let read: Names = crate::access::scene::visible(&ada).await.into_iter().collect();
     assert_eq!(read, wanted, "the test's own account is right");
     for (what, informer) in
         [("plain", plain), ("lists", lists), ("streams", streams), ("python", python)]

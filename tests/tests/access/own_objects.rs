@@ -5,7 +5,7 @@ use postern_tests::objects::{make, secret, secret_path, secrets};
 use postern_tests::rights::{allow, path, rule, set, user};
 use serde_json::json;
 
-use crate::scene::{code, make_secret, make_shared, share, to_user, visible, watch};
+use crate::access::scene::{code, make_secret, make_shared, share, to_user, visible, watch};
 
 #[tokio::test]
 async fn own_objects_come_and_go_in_an_open_watch() {
@@ -44,7 +44,7 @@ async fn a_watch_may_be_resumed_while_nothing_has_changed_for_its_caller() {
     // Meanwhile they were given something: what they listed then is not all that they may read now.
     make_shared(&admin, "s2", json!([to_user("ada", &["get"])])).await;
     let mut too_old = ada.watch(&secrets("platform"), &since).await;
-    assert_eq!(crate::scene::end_of(&mut too_old).await, 410);
+    assert_eq!(crate::access::scene::end_of(&mut too_old).await, 410);
     assert_eq!(visible(&ada).await, ["s1", "s2"]);
 }
 

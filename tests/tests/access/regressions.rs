@@ -6,7 +6,7 @@ use postern_tests::objects::{collection, make, secret_path, secrets, version_of}
 use postern_tests::rights::{allow, merge, path, rule, set, user, with_key};
 use serde_json::{Value, json};
 
-use crate::scene::{code, make_secret, make_shared, to_user, visible};
+use crate::access::scene::{code, make_secret, make_shared, to_user, visible};
 
 #[tokio::test]
 async fn no_answer_tells_whether_a_key_of_another_owner_exists() {

@@ -9,7 +9,7 @@ use postern_tests::rights::{
 use postern_tests::watching::Watch;
 use serde_json::{Value, json};
 
-use crate::scene::{
+use crate::access::scene::{
     code, end_of, make_project, make_secret, make_shared, share, to_team, to_user, visible, watch,
 };
 

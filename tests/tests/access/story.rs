@@ -9,7 +9,7 @@ use postern_tests::rights::{allow, rule, set, with_key};
 use postern_tests::{Kubeconfig, Server};
 use serde_json::json;
 
-use crate::scene::{code, end_of, make_secret, to_team, visible, watch};
+use crate::access::scene::{code, end_of, make_secret, to_team, visible, watch};
 
 #[tokio::test]
 async fn the_story_in_the_tutorial_is_true() {

@@ -5,7 +5,9 @@ use postern_tests::objects::{secret, secret_path, secrets, value_of, version_of}
 use postern_tests::rights::{allow, merge, rule, rule_on, user, with_key};
 use serde_json::{Value, json};
 
-use crate::scene::{assert_refused, code, make_secret, make_shared, to_user, visible, watch};
+use crate::access::scene::{
+    assert_refused, code, make_secret, make_shared, to_user, visible, watch,
+};
 
 /// "one", and "two", in base64.
 const ONE: &str = "b25l";
@@ -141,7 +143,8 @@ async fn owner_references_need_the_right_to_delete() {
     }
     let after = admin.get(&one).send().await.expect(200);
     assert_eq!(version_of(&after), version_of(&before));
-    crate::scene::share(&admin, "s1", json!([to_user("ada", &["get", "patch", "delete"])])).await;
+    crate::access::scene::share(&admin, "s1", json!([to_user("ada", &["get", "patch", "delete"])]))
+        .await;
     let change = json!({ "metadata": { "ownerReferences": reference(&owner["metadata"]["uid"]) } });
     merge(&ada, &one, change).await.expect(200);
 }

@@ -8,7 +8,7 @@ use postern_tests::{Home, wait};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::scene::{CLUSTER, Central, SECRETS, agent_setup, member, start_agent};
+use crate::agent::scene::{CLUSTER, Central, SECRETS, agent_setup, member, start_agent};
 
 const REPORTER: &str = "platform.sh/reported-by";
 

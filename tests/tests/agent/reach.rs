@@ -6,7 +6,7 @@ use postern_tests::rights::{path, user};
 use postern_tests::{Agent, Home, Kubeconfig, wait};
 use serde_json::json;
 
-use crate::scene::{Central, agent_setup, member, start_agent};
+use crate::agent::scene::{Central, agent_setup, member, start_agent};
 
 /// Waits until the Cluster has the condition Ready with this reason, and returns its status and message.
 async fn ready_by(central: &Central, reason: &str) -> (String, String) {

@@ -19,7 +19,7 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::scene::{CLUSTER, Central, SECRETS, agent_setup, member, start_agent_with};
+use crate::agent::scene::{CLUSTER, Central, SECRETS, agent_setup, member, start_agent_with};
 
 /// An ingress: it ends TLS with a certificate of its own, and speaks TLS with the agent.
 async fn ingress(listener: TcpListener, tls: TlsAcceptor, agent: String, authority: Vec<u8>) {

@@ -6,13 +6,13 @@ use postern_tests::http::Client;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 
-use crate::form::Form;
-use crate::frames::{self, Frames, Streams, fields, frame};
-use crate::load::repeat;
-use crate::raw_http1::Wire;
-use crate::scene::{Scene, pass};
-use crate::trial::{SLOWDOWN, hold};
-use crate::victims::Victims;
+use crate::attacks::frames::{self, Frames, Streams, fields, frame};
+use crate::attacks::load::repeat;
+use crate::attacks::raw_http1::Wire;
+use crate::attacks::scene::{Scene, pass};
+use crate::attacks::trial::{SLOWDOWN, hold};
+use crate::attacks::victims::Victims;
+use postern_tests::Form;
 
 /// File descriptors of the server in the short form.
 const FEW_DESCRIPTORS: usize = 768;
@@ -26,7 +26,7 @@ const STRANGER_MAX: Duration = Duration::from_secs(40);
 
 /// Starts a server that has few descriptors in the short form.
 async fn scene() -> (Scene, Victims) {
-    let scene = match Form::of_this_run() {
+    let scene = match Form::of_attacks() {
         Form::Short => Scene::with_descriptors(FEW_DESCRIPTORS).await,
         Form::Full => Scene::start(&[]).await,
     };

@@ -9,11 +9,11 @@ use postern_tests::objects::{collection, make};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::load::{Load, hammer};
-use crate::raw_http1::{Framing, Wire, head};
-use crate::scene::{KEYS, Scene, key_path, pass};
-use crate::trial::{SLOWDOWN, hold};
-use crate::victims::Victims;
+use crate::attacks::load::{Load, hammer};
+use crate::attacks::raw_http1::{Framing, Wire, head};
+use crate::attacks::scene::{KEYS, Scene, key_path, pass};
+use crate::attacks::trial::{SLOWDOWN, hold};
+use crate::attacks::victims::Victims;
 
 /// The others, each with one read and one write in a period.
 const OTHERS: usize = 20;
@@ -96,7 +96,7 @@ async fn large_bodies_that_do_not_end() {
 async fn one_owner_with_ten_times_what_can_be_carried() {
     // The default limits in the full form: 64 reads and as many writes at once.
     let few = [FEW_READS, FEW_WRITES];
-    let form = crate::form::Form::of_this_run();
+    let form = postern_tests::Form::of_attacks();
     let scene = Scene::start(form.pick(&few[..], &[])).await;
     let victims = Victims::of(&scene, OTHERS, PERIOD).await;
     let client = scene.attacker_http2(&scene.user("mallory").await);

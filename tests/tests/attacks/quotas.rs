@@ -8,7 +8,7 @@ use postern_tests::status::failure;
 use postern_tests::wait;
 use serde_json::{Value, json};
 
-use crate::scene::{KEYS, Scene, key_of, key_path};
+use crate::attacks::scene::{KEYS, Scene, key_of, key_path};
 
 /// More watches than one owner may have.
 const MANY_WATCHES: usize = 2_500;

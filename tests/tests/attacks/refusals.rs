@@ -7,9 +7,9 @@ use postern_tests::http::Client;
 use postern_tests::objects::{CORE, collection, secrets};
 use tokio::task::JoinSet;
 
-use crate::form::Form;
-use crate::raw_http1::{Framing, Wire, framed, head};
-use crate::scene::{KEYS, Scene};
+use crate::attacks::raw_http1::{Framing, Wire, framed, head};
+use crate::attacks::scene::{KEYS, Scene};
+use postern_tests::Form;
 
 const KIB: usize = 1024;
 

@@ -13,7 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::form::Form;
+use postern_tests::Form;
 
 /// Where attackers come from.
 pub(crate) const ATTACKERS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -55,7 +55,7 @@ impl Scene {
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })
             .expect("a limit can be raised to its maximum");
         let admin = server.client().from_address(OTHERS);
-        Self { server, form: Form::of_this_run(), admin }
+        Self { server, form: Form::of_attacks(), admin }
     }
 
     /// Makes an ordinary user with an access key `NAME-key`. Returns the key's value.

@@ -8,12 +8,12 @@ use postern_tests::rights::{allow, rule};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::form::Form;
-use crate::frames::{Frames, INITIAL_WINDOW_SIZE, Streams, request};
-use crate::raw_http1::Wire;
-use crate::scene::{KEYS, Scene, key_path, pass};
-use crate::trial::{SLOWDOWN, hold};
-use crate::victims::Victims;
+use crate::attacks::frames::{Frames, INITIAL_WINDOW_SIZE, Streams, request};
+use crate::attacks::raw_http1::Wire;
+use crate::attacks::scene::{KEYS, Scene, key_path, pass};
+use crate::attacks::trial::{SLOWDOWN, hold};
+use crate::attacks::victims::Victims;
+use postern_tests::Form;
 
 /// Requests on one connection over HTTP/2.
 const STREAMS: u32 = 250;

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use postern_tests::objects::{collection, secrets};
 
-use crate::load::{Load, hammer, repeat};
-use crate::scene::{KEYS, Scene};
-use crate::trial::{SLOWDOWN, hold};
-use crate::victims::Victims;
+use crate::attacks::load::{Load, hammer, repeat};
+use crate::attacks::scene::{KEYS, Scene};
+use crate::attacks::trial::{SLOWDOWN, hold};
+use crate::attacks::victims::Victims;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_credentials_on_many_connections() {

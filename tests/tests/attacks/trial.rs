@@ -3,9 +3,9 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use crate::form::Form;
-use crate::scene::{Scene, pass};
-use crate::victims::{Interval, Seen, Victims};
+use crate::attacks::scene::{Scene, pass};
+use crate::attacks::victims::{Interval, Seen, Victims};
+use postern_tests::Form;
 
 /// The longest that `/livez` and the administrator's GET may take during an attack.
 const OPERATOR_MAX: Duration = Duration::from_secs(1);

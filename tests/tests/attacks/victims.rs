@@ -9,8 +9,8 @@ use postern_tests::http::{Client, Connection, Request};
 use rustix::process::{Pid, setpriority_process};
 use serde_json::json;
 
-use crate::form::Form;
-use crate::scene::{Scene, key_path};
+use crate::attacks::scene::{Scene, key_path};
+use postern_tests::Form;
 
 /// How long anybody waits for an answer before it counts as none: far longer than any machine needs.
 const PATIENCE: Duration = Duration::from_secs(5);

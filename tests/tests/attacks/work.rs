@@ -9,10 +9,10 @@ use postern_tests::objects::collection;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::load::{Load, hammer};
-use crate::scene::{KEYS, Scene, key_path};
-use crate::trial::{SLOWDOWN, hold};
-use crate::victims::Victims;
+use crate::attacks::load::{Load, hammer};
+use crate::attacks::scene::{KEYS, Scene, key_path};
+use crate::attacks::trial::{SLOWDOWN, hold};
+use crate::attacks::victims::Victims;
 
 /// The largest body that the server reads, less some bytes.
 const LARGE_BYTES: usize = 3 * 1024 * 1024 - 1024;

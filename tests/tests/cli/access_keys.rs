@@ -3,7 +3,7 @@
 use postern_tests::cli::CliUser;
 use postern_tests::{Home, Server, Setup};
 
-use crate::{admin, authority, url};
+use crate::cli::{admin, authority, url};
 
 /// Runs a command that prints a key alone, and returns the key.
 async fn key_of(user: &CliUser, arguments: &[&str]) -> String {

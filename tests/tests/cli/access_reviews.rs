@@ -5,7 +5,7 @@ use postern_tests::cli::CliUser;
 use postern_tests::objects::make;
 use serde_json::{Value, json};
 
-use crate::admin;
+use crate::cli::admin;
 
 /// Runs `can-i`, checks that the exit code fits the answer, and returns the whole answer.
 async fn can_i(user: &CliUser, arguments: &[&str]) -> String {

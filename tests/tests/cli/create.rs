@@ -5,7 +5,7 @@ use postern_tests::objects::{secret, secrets, value_of};
 use postern_tests::{Server, wait};
 use serde_json::{Value, json};
 
-use crate::{admin, url};
+use crate::cli::{admin, url};
 
 const MANAGEMENT: &str = "apiVersion: management.platform.sh/v1\n";
 
@@ -162,7 +162,7 @@ async fn a_new_access_key_is_printed_or_not_created_at_all() {
     let key = yaml.split_once("  key: ").unwrap().1.lines().next().unwrap();
     let ada = CliUser::new()
         .with("POSTERN_SERVER", &url(&server))
-        .with("POSTERN_CA_FILE", &crate::authority(&admin, &server))
+        .with("POSTERN_CA_FILE", &crate::cli::authority(&admin, &server))
         .with("POSTERN_ACCESS_KEY", key);
     assert_eq!(ada.ok(&["whoami", "-o", "name"]).await, "user.management.platform.sh/ada\n");
 }

@@ -6,7 +6,7 @@ use postern_tests::Server;
 use postern_tests::cli::CliUser;
 use serde_json::{Value, json};
 
-use crate::{admin, authority, url};
+use crate::cli::{admin, authority, url};
 
 const BOB: &str = "user.management.platform.sh/bob\n";
 const ADMIN: &str = "user.management.platform.sh/admin\n";

@@ -6,7 +6,7 @@ use postern_tests::cli::CliUser;
 use postern_tests::objects::{CORE, GROUP, secret, secrets};
 use serde_json::Value;
 
-use crate::admin;
+use crate::cli::admin;
 
 /// What kubectl is for: the command line has no commands for it.
 const WITHOUT_COMMANDS: [&str; 1] = ["events"];

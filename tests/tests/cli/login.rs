@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use postern_tests::cli::CliUser;
 use postern_tests::{Kubeconfig, Server, TlsServer};
 
-use crate::{admin, authority, url};
+use crate::cli::{admin, authority, url};
 
 const OTHERS: &str = "\
 apiVersion: v1

@@ -4,7 +4,7 @@ use postern_tests::Server;
 use postern_tests::cli::CliUser;
 use serde_json::{Value, json};
 
-use crate::admin;
+use crate::cli::admin;
 
 async fn members_of(user: &CliUser, project: &str) -> Value {
     let json = user.ok(&["get", "project", project, "-o", "json"]).await;

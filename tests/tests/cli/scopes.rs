@@ -4,7 +4,7 @@ use postern_tests::Server;
 use postern_tests::cli::CliUser;
 use serde_json::{Value, json};
 
-use crate::admin;
+use crate::cli::admin;
 
 /// Creates a key, and returns a user with it and the scope that was stored.
 async fn with_key(admin: &CliUser, name: &str, flags: &[&str]) -> (CliUser, Value) {

@@ -7,7 +7,7 @@ use postern_tests::kubectl::repository;
 use postern_tests::objects::{secret, secrets};
 use serde_json::{Value, json};
 
-use crate::admin;
+use crate::cli::admin;
 
 #[tokio::test]
 async fn values_come_back_as_they_went_in() {

@@ -5,7 +5,7 @@ use postern_tests::cli::CliUser;
 use postern_tests::objects::{secret, secrets};
 use serde_json::{Value, json};
 
-use crate::admin;
+use crate::cli::admin;
 
 async fn access_of(user: &CliUser, name: &str) -> Value {
     let json = user.ok(&["get", "secret", name, "-o", "json"]).await;

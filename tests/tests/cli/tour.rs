@@ -28,7 +28,7 @@ async fn run(page: &str, heading: &str, expected: &[&str]) {
     let blocks = page.split("\n```sh\n").skip(1);
     let script: String = blocks.map(|block| block.split("```").next().unwrap()).collect();
     assert!(script.contains("postern create accesskey"), "the page shows commands");
-    let script = script.replace("https://127.0.0.1:8443", &crate::url(&server));
+    let script = script.replace("https://127.0.0.1:8443", &crate::cli::url(&server));
     let binary = user.command(&[]).as_std().get_program().to_owned();
     std::fs::create_dir(user.path().join("bin")).unwrap();
     symlink(binary, user.path().join("bin/postern")).unwrap();

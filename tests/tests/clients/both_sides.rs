@@ -5,8 +5,8 @@ use postern_tests::kubectl::Kubectl;
 use postern_tests::{Server, wait};
 use serde_json::{Value, json};
 
-use crate::kubectls;
-use crate::program::Program;
+use super::kubectls;
+use super::program::Program;
 
 /// Writes a manifest of a shared secret with these lines below `spec`, and returns its path.
 fn manifest(kubectl: &Kubectl, name: &str, file: &str, spec: &[&str]) -> String {

@@ -12,7 +12,7 @@ use postern_tests::{Server, wait};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::helms;
+use super::helms;
 
 /// What is installed.
 const CHART: &str = "tests/clients/chart";

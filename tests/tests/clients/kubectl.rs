@@ -4,8 +4,8 @@ use postern_tests::Server;
 use postern_tests::rights::{allow, rule, user};
 use serde_json::json;
 
-use crate::kubectls;
-use crate::program::Program;
+use super::kubectls;
+use super::program::Program;
 
 /// Where our own group is served, below the server's base path.
 const GROUP: &str = "/apis/management.platform.sh/v1";

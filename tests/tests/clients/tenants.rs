@@ -5,8 +5,8 @@ use postern_tests::objects::{secret, secret_path, secrets};
 use postern_tests::rights::{allow, rule, set, user};
 use serde_json::json;
 
-use crate::kubectls;
-use crate::program::Program;
+use super::kubectls;
+use super::program::Program;
 
 /// The names that a plain `get` lists.
 async fn names(program: &Program) -> Vec<String> {

@@ -3,8 +3,8 @@
 use postern_tests::{Home, Server, Setup, wait};
 use serde_json::Value;
 
-use crate::kubectls;
-use crate::program::{Program, Running};
+use super::kubectls;
+use super::program::{Program, Running};
 
 /// A shared secret.
 fn manifest(program: &Program, name: &str) -> String {

@@ -8,8 +8,8 @@ use postern_tests::{Home, wait};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::recording::Recording;
-use crate::scene::{AT_AGENT, ByAgent, Central, MEMBER, SECRETS};
+use crate::gateway::recording::Recording;
+use crate::gateway::scene::{AT_AGENT, ByAgent, Central, MEMBER, SECRETS};
 
 /// Sends bytes, and returns the status of the first response.
 async fn send(client: &Client, bytes: &[u8]) -> u16 {

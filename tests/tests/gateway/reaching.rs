@@ -10,8 +10,8 @@ use postern_tests::{Home, Server, Setup, TlsServer, status, wait};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
-use crate::recording::Recording;
-use crate::scene::{Central, MEMBER, Member, SECRETS, connect, make_space};
+use crate::gateway::recording::Recording;
+use crate::gateway::scene::{Central, MEMBER, Member, SECRETS, connect, make_space};
 
 #[tokio::test]
 async fn requests_reach_a_cluster_as_their_caller() {

@@ -3,7 +3,7 @@
 use postern_tests::http::Client;
 use serde_json::{Value, json};
 
-use crate::scene::{Central, MEMBER, Member, make_space};
+use crate::gateway::scene::{Central, MEMBER, Member, make_space};
 
 const AUTHORIZATION: &str = "/apis/authorization.k8s.io/v1";
 

@@ -8,8 +8,8 @@ use postern_tests::rights::{allow, rule_on, user};
 use postern_tests::{Agent, AgentSetup, Home, Random, Server, Setup};
 use serde_json::{Value, json};
 
-use crate::recording::Recording;
-use crate::scene::make_space;
+use crate::gateway::recording::Recording;
+use crate::gateway::scene::make_space;
 
 /// How many requests there are for each scope.
 const REQUESTS: usize = 30;

@@ -4,7 +4,7 @@ use postern_tests::objects::secret;
 use postern_tests::rights::path;
 use serde_json::json;
 
-use crate::scene::{Central, MEMBER, Member, SECRETS, make_space};
+use crate::gateway::scene::{Central, MEMBER, Member, SECRETS, make_space};
 
 const SPACE: &str = "/kubernetes/project/p/space/s";
 

@@ -11,8 +11,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use crate::recording::Recording;
-use crate::scene::{Central, MEMBER};
+use crate::gateway::recording::Recording;
+use crate::gateway::scene::{Central, MEMBER};
 
 const EXEC: &str = "/api/v1/namespaces/a/pods/x/exec?command=sh";
 

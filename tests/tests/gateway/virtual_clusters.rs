@@ -9,7 +9,7 @@ use postern_tests::rights::{allow, merge, path, rule_on, user, with_key};
 use postern_tests::{Agent, Home, Server, wait};
 use serde_json::{Value, json};
 
-use crate::scene::{Member, SECRETS, central, member_agent};
+use crate::gateway::scene::{Member, SECRETS, central, member_agent};
 
 /// The virtual cluster's path, at the gateway and at the agent.
 const BY_PROJECT: &str = "/kubernetes/project/p/virtualcluster/v";

@@ -7,7 +7,7 @@ use postern_tests::objects::{GROUP, secret, secret_path, secrets};
 use postern_tests::status::failure;
 use serde_json::json;
 
-use crate::selectors::escaped;
+use crate::http::selectors::escaped;
 
 /// A request, and the code, reason and message of its answer.
 type Row<'a> = (Request<'a>, &'a str);

@@ -18,7 +18,7 @@ use postern_tests::rights::{allow, rule, set, user};
 use postern_tests::{Server, wait};
 use serde_json::json;
 
-use crate::setup::{client, client_of, display_name, object, secrets, shared_secret};
+use crate::kube_rs::setup::{client, client_of, display_name, object, secrets, shared_secret};
 
 fn refused(result: Result<DynamicObject, Error>) -> (u16, String) {
     match result {

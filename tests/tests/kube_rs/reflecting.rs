@@ -13,7 +13,7 @@ use kube::{Api, ResourceExt as _};
 use postern_tests::{Server, wait};
 use serde_json::json;
 
-use crate::setup::{client, display_name, object, secrets, shared_secret};
+use crate::kube_rs::setup::{client, display_name, object, secrets, shared_secret};
 
 fn contents(store: &Store<DynamicObject>) -> BTreeMap<String, String> {
     store

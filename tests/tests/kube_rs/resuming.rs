@@ -15,7 +15,7 @@ use postern_tests::cli::CliUser;
 use postern_tests::{Home, Relay, Server, Setup, wait};
 use serde_json::json;
 
-use crate::setup::{client, client_over, display_name, object, secrets, shared_secret};
+use crate::kube_rs::setup::{client, client_over, display_name, object, secrets, shared_secret};
 
 /// The events that a watcher received, in order, and the cache that they lead to.
 #[derive(Default)]

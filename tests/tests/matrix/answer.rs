@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use postern_tests::http::{Connection, Request, Response};
 use serde_json::Value;
 
-use crate::fixture::{Fixture, Target};
+use crate::matrix::fixture::{Fixture, Target};
 
 /// A request.
 #[derive(Clone, Debug)]

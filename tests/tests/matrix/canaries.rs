@@ -6,10 +6,10 @@ use postern_tests::http::{Client, Response};
 use postern_tests::objects::{BASE, based, make};
 use serde_json::json;
 
-use crate::fixture::{Fixture, OURS, Target};
-use crate::hidden::may_get;
-use crate::matrix::Answered;
-use crate::world::World;
+use crate::matrix::fixture::{Fixture, OURS, Target};
+use crate::matrix::hidden::may_get;
+use crate::matrix::matrix::Answered;
+use crate::matrix::world::World;
 
 /// Returns the answers with a secret value of an object that the caller may not get.
 pub(crate) fn leaking(world: &World, table: &[Answered]) -> Vec<String> {
@@ -115,7 +115,7 @@ async fn malformed_bodies_leave_no_secret_values_anywhere() {
     for plural in kinds {
         let fixture = Fixture::of(plural);
         if plural != "sharedsecrets" {
-            crate::world::make_target(&admin, &fixture, Target::Theirs).await;
+            crate::matrix::world::make_target(&admin, &fixture, Target::Theirs).await;
         }
         let object = based(&fixture.path(Target::Theirs));
         let collection = based(&fixture.collection(fixture.namespace(Target::Theirs)));

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use postern_tests::kubectl::repository;
 
-use crate::answer::Answer;
-use crate::matrix::Answered;
-use crate::world::{Identity, World};
+use crate::matrix::answer::Answer;
+use crate::matrix::matrix::Answered;
+use crate::matrix::world::{Identity, World};
 
 /// The variable that accepts what has changed, as for the other snapshots.
 const ACCEPT: &str = "INSTA_UPDATE";

@@ -1,9 +1,9 @@
 //! What one may not see is not there: for a caller who may not get an object of our own group, every answer
 //! about it is, byte for byte, the answer about a name that does not exist.
 
-use crate::fixture::{Fixture, OURS, Target};
-use crate::matrix::Answered;
-use crate::world::World;
+use crate::matrix::fixture::{Fixture, OURS, Target};
+use crate::matrix::matrix::Answered;
+use crate::matrix::world::World;
 
 /// Returns the requests, of all rows about single objects, by which somebody can tell that an object exists
 /// which they may not get.

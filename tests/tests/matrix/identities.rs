@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::fixture::Fixture;
+use crate::matrix::fixture::Fixture;
 
 /// A credential, and whom its bearer impersonates.
 pub(crate) struct Column {

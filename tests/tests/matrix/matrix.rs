@@ -9,11 +9,11 @@ use postern_tests::objects::based;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use crate::answer::{Answer, Ask};
-use crate::fixture::{Fixture, Target};
-use crate::routes::{Effect, NEW, Operation, Row, operations, rows};
-use crate::world::{World, make_target};
-use crate::{canaries, golden, hidden};
+use crate::matrix::answer::{Answer, Ask};
+use crate::matrix::fixture::{Fixture, Target};
+use crate::matrix::routes::{Effect, NEW, Operation, Row, operations, rows};
+use crate::matrix::world::{World, make_target};
+use crate::matrix::{canaries, golden, hidden};
 
 /// A row with its answers, one for each identity.
 pub(crate) struct Answered {

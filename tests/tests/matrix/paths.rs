@@ -2,12 +2,12 @@
 
 use postern_tests::objects::based;
 
-use crate::answer::Ask;
-use crate::fixture::Fixture;
-use crate::golden;
-use crate::matrix::{Answered, ask_together};
-use crate::routes::{Effect, Operation, Row};
-use crate::world::World;
+use crate::matrix::answer::Ask;
+use crate::matrix::fixture::Fixture;
+use crate::matrix::golden;
+use crate::matrix::matrix::{Answered, ask_together};
+use crate::matrix::routes::{Effect, Operation, Row};
+use crate::matrix::world::World;
 
 const PATHS: [&str; 24] = [
     "/livez",

@@ -6,8 +6,8 @@ use postern_tests::http::Client;
 use postern_tests::objects::based;
 use serde_json::{Value, json};
 
-use crate::answer::Ask;
-use crate::fixture::{Fixture, Target};
+use crate::matrix::answer::Ask;
+use crate::matrix::fixture::{Fixture, Target};
 
 /// An operation of the `OpenAPI` documents.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

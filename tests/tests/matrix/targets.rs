@@ -10,8 +10,8 @@ use postern_tests::rights::{allow, path, rule_on, set};
 use postern_tests::{Agent, AgentSetup, Home, Server, Setup, wait};
 use serde_json::{Value, json};
 
-use crate::golden;
-use crate::recording::Recording;
+use crate::gateway::recording::Recording;
+use crate::matrix::golden;
 
 const LEGEND: &str = "\
 Made by the test `matrix` from a running server and an agent; each cell is what both answered. Do not edit it by

@@ -8,9 +8,9 @@ use postern_tests::{Server, wait};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use crate::answer::{Answer, Ask};
-use crate::fixture::{Fixture, Target};
-use crate::identities::{Column, columns};
+use crate::matrix::answer::{Answer, Ask};
+use crate::matrix::fixture::{Fixture, Target};
+use crate::matrix::identities::{Column, columns};
 
 /// One who asks, with an open connection.
 pub(crate) struct Identity {

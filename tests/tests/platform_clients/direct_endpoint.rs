@@ -6,10 +6,10 @@ use postern_tests::rights::{path, set};
 use postern_tests::{Agent, AgentSetup, Home, wait};
 use serde_json::{Value, json};
 
-use crate::go::GoClient;
-use crate::loft_cli::Loft;
-use crate::scene::{Platform, assert_reaches};
-use crate::typed::Age;
+use crate::platform_clients::go::GoClient;
+use crate::platform_clients::loft_cli::Loft;
+use crate::platform_clients::scene::{Platform, assert_reaches};
+use crate::platform_clients::typed::Age;
 
 /// The annotation that both clients read.
 const ENDPOINT: &str = "platform.sh/direct-cluster-endpoint";

@@ -6,7 +6,7 @@ use postern_tests::http::{Client, Request, Response};
 use postern_tests::objects::GROUP;
 use serde_json::{Value, json};
 
-use crate::typed::{Age, encode, merge_patch};
+use crate::platform_clients::typed::{Age, encode, merge_patch};
 
 /// A refusal as the client has it: the code, and the message that it prints.
 #[derive(Clone, Debug, PartialEq, Eq)]

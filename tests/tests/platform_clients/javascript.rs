@@ -5,9 +5,9 @@ use postern_tests::objects::GROUP;
 use postern_tests::rights::with_key;
 use serde_json::{Value, json};
 
-use crate::go::{Failure, Outcome};
-use crate::scene::{Platform, SHOP};
-use crate::typed::merge_patch;
+use crate::platform_clients::go::{Failure, Outcome};
+use crate::platform_clients::scene::{Platform, SHOP};
+use crate::platform_clients::typed::merge_patch;
 
 /// The query of every request without options.
 const TIME_LIMIT: &str = "?timeout=180s";

@@ -4,7 +4,7 @@ use postern_tests::http::{Client, Response};
 use postern_tests::rights::path;
 use serde_json::{Value, json};
 
-use crate::scene::{Platform, assert_reaches};
+use crate::platform_clients::scene::{Platform, assert_reaches};
 
 /// An object, and its reference to a kubeconfig.
 struct Holder<'a> {

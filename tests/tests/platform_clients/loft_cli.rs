@@ -6,9 +6,9 @@ use postern_tests::rights::{merge, path, with_key};
 use postern_tests::{Home, Server, Setup};
 use serde_json::{Value, json};
 
-use crate::go::{Failure, GoClient, Outcome, annotated, nobody, with_rule};
-use crate::scene::{FOR_LOFT, LONG, Platform, SHOP, assert_reaches};
-use crate::typed::Age;
+use crate::platform_clients::go::{Failure, GoClient, Outcome, annotated, nobody, with_rule};
+use crate::platform_clients::scene::{FOR_LOFT, LONG, Platform, SHOP, assert_reaches};
+use crate::platform_clients::typed::Age;
 
 /// The major version of the client.
 const MAJOR: u32 = 3;

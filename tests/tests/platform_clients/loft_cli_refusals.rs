@@ -3,9 +3,9 @@
 use postern_tests::rights::{allow, merge, rule, rule_on, with_key};
 use serde_json::json;
 
-use crate::go::assert_no_sleep_mode;
-use crate::loft_cli::{Loft, SHARED_ROLE, SPACE, VCLUSTER, instances};
-use crate::scene::{FOR_LOFT, LONG, Platform, SHOP};
+use crate::platform_clients::go::assert_no_sleep_mode;
+use crate::platform_clients::loft_cli::{Loft, SHARED_ROLE, SPACE, VCLUSTER, instances};
+use crate::platform_clients::scene::{FOR_LOFT, LONG, Platform, SHOP};
 
 /// The reason why instances do not sleep.
 pub(crate) const NO_SLEEP: &str = "this server does not put virtual clusters to sleep";

@@ -8,7 +8,7 @@ use postern_tests::rights::{allow, merge, path, user};
 use postern_tests::{Home, Setup};
 use serde_json::{Value, json};
 
-use crate::scene::{Platform, SHOP, assert_reaches};
+use crate::platform_clients::scene::{Platform, SHOP, assert_reaches};
 
 /// The virtual cluster at the gateway.
 const WEB: &str = "/kubernetes/project/shop/virtualcluster/web";

@@ -5,9 +5,9 @@ use postern_tests::http::Client;
 use postern_tests::rights::merge;
 use serde_json::{Map, Value, json};
 
-use crate::go::{GoClient, Outcome};
-use crate::scene::Platform;
-use crate::typed::Age;
+use crate::platform_clients::go::{GoClient, Outcome};
+use crate::platform_clients::scene::Platform;
+use crate::platform_clients::typed::Age;
 
 /// An attribute of a resource: its name in an object, and whether the server may choose it.
 struct Attribute {

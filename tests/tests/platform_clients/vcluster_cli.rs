@@ -7,11 +7,13 @@ use postern_tests::http::Client;
 use postern_tests::rights::{path, with_key};
 use serde_json::{Value, json};
 
-use crate::go::{Failure, GoClient, Outcome, annotated, assert_no_sleep_mode, with_rule};
-use crate::loft_cli::{SHARED_ROLE, SPACE, VCLUSTER, decoded, encoded};
-use crate::loft_cli_refusals::NO_SLEEP;
-use crate::scene::{LONG, Platform, SHOP, SHORT, assert_reaches};
-use crate::typed::Age;
+use crate::platform_clients::go::{
+    Failure, GoClient, Outcome, annotated, assert_no_sleep_mode, with_rule,
+};
+use crate::platform_clients::loft_cli::{SHARED_ROLE, SPACE, VCLUSTER, decoded, encoded};
+use crate::platform_clients::loft_cli_refusals::NO_SLEEP;
+use crate::platform_clients::scene::{LONG, Platform, SHOP, SHORT, assert_reaches};
+use crate::platform_clients::typed::Age;
 
 /// The namespaces in which the client looks for secrets when the user names none.
 const SECRET_NAMESPACES: [&str; 2] = ["vcluster-platform", "loft"];

@@ -8,15 +8,14 @@ use std::time::Duration;
 use postern_tests::http::{Client, Connection, Request};
 use postern_tests::objects::{name_of, secret, secret_path, secrets, version_of};
 use postern_tests::watching::Event;
-use postern_tests::{Home, Random, Server, Setup, wait};
+use postern_tests::{Form, Home, Random, Server, Setup, wait};
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
-use crate::ledger::{Attempt, Ledger, Outcome};
+use crate::process::ledger::{Attempt, Ledger, Outcome};
 
 const SEED: u64 = 20_260_101;
-const ROUNDS: usize = 60;
 const WRITERS: usize = 16;
 const NAMES_PER_WRITER: u64 = 3;
 /// Writes in one round, before the server is killed.
@@ -31,7 +30,8 @@ async fn heavy_nothing_acknowledged_is_lost() {
     let server = Setup::on(&home).start().await;
     let start = version_of(&list(&server).await);
     server.kill();
-    for round in 0..ROUNDS {
+    let rounds = Form::of_this_run().pick(10, 60);
+    for round in 0..rounds {
         if random.below(6) == 0 {
             kill_while_starting(&home, &mut random).await;
         }
@@ -47,7 +47,7 @@ async fn heavy_nothing_acknowledged_is_lost() {
     ledger.compare(&list);
     let resume = events.last().map_or(start, Event::version);
     events.extend(catch_up(&server, resume).await);
-    assert!(ledger.acknowledged() > ROUNDS * 10, "only {} writes", ledger.acknowledged());
+    assert!(ledger.acknowledged() > rounds * 10, "only {} writes", ledger.acknowledged());
     ledger.check_events(&events, &list);
     let uninterrupted = catch_up(&server, start).await;
     assert_eq!(

@@ -7,7 +7,7 @@ use postern_tests::objects::{create, make};
 use postern_tests::rights::{allow, merge, path, rule, user};
 use serde_json::{Value, json};
 
-use crate::scene::{core_secrets, instances, two_projects};
+use crate::projects::scene::{core_secrets, instances, two_projects};
 
 /// A kubeconfig with this user, in base64.
 fn kubeconfig(user: &Value) -> String {

@@ -5,7 +5,7 @@ use postern_tests::objects::{GROUP, make};
 use postern_tests::rights::{allow, path, rule, rule_on, set, user, with_key};
 use serde_json::{Value, json};
 
-use crate::scene::{instances, of_project, two_projects};
+use crate::projects::scene::{instances, of_project, two_projects};
 
 #[tokio::test]
 async fn members_are_listed_with_their_names_and_roles() {

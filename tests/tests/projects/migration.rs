@@ -6,7 +6,7 @@ use postern_tests::objects::{GROUP, collection, create, version_of};
 use postern_tests::rights::{allow, merge, path, rbac, rule, rule_on, set, user, with_key};
 use serde_json::{Value, json};
 
-use crate::scene::{core_secrets, instances, migrate, on_cluster, two_projects};
+use crate::projects::scene::{core_secrets, instances, migrate, on_cluster, two_projects};
 
 const V: (&str, &str) = ("p-a", "v");
 

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::scene::{instances, of_project, on_cluster, two_projects};
+use crate::projects::scene::{instances, of_project, on_cluster, two_projects};
 
 /// Instances that are only moved and changed, and instances that are also deleted and made again.
 const LASTING: usize = 6;

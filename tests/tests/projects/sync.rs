@@ -9,7 +9,7 @@ use postern_tests::rights::{allow, merge, path, rule, set, user, with_key};
 use postern_tests::wait;
 use serde_json::{Value, json};
 
-use crate::scene::{core_secrets, in_namespace};
+use crate::projects::scene::{core_secrets, in_namespace};
 
 const NAME: &str = "platform.sh/sharedsecret-name";
 const NAMESPACE: &str = "platform.sh/sharedsecret-namespace";

@@ -17,7 +17,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use crate::scene::{ENDS, End, Findings, acting, comes_true, in_namespace, may_impersonate};
+use crate::regressions::scene::{
+    ENDS, End, Findings, acting, comes_true, in_namespace, may_impersonate,
+};
 
 /// Namespaces of a cluster, below its path.
 const NAMESPACES: &str = "/api/v1/namespaces";

@@ -10,7 +10,7 @@ use postern_tests::rights::{RBAC, allow, disallow, merge, path, rule, set, user,
 use postern_tests::{Server, wait};
 use serde_json::{Value, json};
 
-use crate::scene::{
+use crate::regressions::scene::{
     Findings, acting, comes_true, core_rule, core_secret, core_secrets, dead_owner, in_namespace,
     is_refused_soon, key_path, may_impersonate, namespace, remove, until_gone, wait_for_collector,
 };

@@ -6,7 +6,7 @@ use postern_tests::rights::{allow, disallow, merge, path, rbac, rule, set, user,
 use postern_tests::{Server, status};
 use serde_json::{Value, json};
 
-use crate::scene::{
+use crate::regressions::scene::{
     ENDS, End, Findings, KEYS, acting, code_of, is_refused_soon, key_path, may_impersonate,
     wait_for_collector, who,
 };

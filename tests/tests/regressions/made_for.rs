@@ -8,7 +8,9 @@ use postern_tests::rights::{
 };
 use serde_json::{Value, json};
 
-use crate::scene::{Findings, comes_true, core_secrets, remove, users, wait_for_collector};
+use crate::regressions::scene::{
+    Findings, comes_true, core_secrets, remove, users, wait_for_collector,
+};
 
 /// Everything about a made object that a hand edit can change, without the server's own fields.
 fn shape(object: &Value) -> Value {

@@ -6,7 +6,7 @@ use postern_tests::objects::{GROUP, create, make, make_kubeconfig};
 use postern_tests::rights::{allow, rbac, rule, rule_on, user};
 use serde_json::{Value, json};
 
-use crate::scene::{core_rule, in_namespace};
+use crate::regressions::scene::{core_rule, in_namespace};
 
 async fn migrate(client: &Client, query: &str) -> Response {
     let path = format!("{GROUP}/projects/b/migratevirtualclusterinstance{query}");

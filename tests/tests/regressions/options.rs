@@ -6,7 +6,7 @@ use postern_tests::rights::{merge, path, rbac};
 use postern_tests::{Server, status};
 use serde_json::{Value, json};
 
-use crate::scene::{Findings, KEYS, core_secret, core_secrets, in_namespace};
+use crate::regressions::scene::{Findings, KEYS, core_secret, core_secrets, in_namespace};
 
 async fn count(admin: &Client, collection: &str) -> usize {
     let list = admin.get(collection).send().await.expect(200);

@@ -6,7 +6,7 @@ use postern_tests::rights::{RBAC, allow, path, rule, set, user};
 use postern_tests::{Server, wait};
 use serde_json::{Value, json};
 
-use crate::scene::{
+use crate::regressions::scene::{
     Findings, acting, core_rule, core_secret, core_secrets, in_namespace, may_impersonate,
     namespace, until_gone,
 };

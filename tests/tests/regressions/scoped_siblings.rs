@@ -4,7 +4,7 @@ use postern_tests::Server;
 use postern_tests::rights::{merge, user, with_key};
 use serde_json::json;
 
-use crate::scene::{Findings, code_of, key_path};
+use crate::regressions::scene::{Findings, code_of, key_path};
 
 #[tokio::test]
 async fn a_scoped_key_does_not_change_a_key_that_it_did_not_make() {

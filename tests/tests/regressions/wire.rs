@@ -6,7 +6,7 @@ use postern_tests::objects::{CORE, based, collection, create, secret, secret_pat
 use postern_tests::rights::{RBAC_GROUP, allow, merge, path, rbac, rule, user};
 use serde_json::{Value, json};
 
-use crate::scene::{
+use crate::regressions::scene::{
     Findings, KEYS, core_rule, core_secret, core_secrets, key_path, namespace, remove,
 };
 
@@ -122,7 +122,7 @@ async fn a_key_keeps_an_owner_reference_to_another_key() {
     remove(&admin, &key_path("ada-key")).await;
     for name in ["first", "second"] {
         // The user is an owner, too: as in Kubernetes, only the reference to what is gone goes.
-        let is_left = crate::scene::comes_true(async || {
+        let is_left = crate::regressions::scene::comes_true(async || {
             let key = admin.get(&key_path(name)).send().await.expect(200);
             let references = key["metadata"]["ownerReferences"].as_array().unwrap().clone();
             references.len() == 1 && references[0]["kind"] == "User"

@@ -5,7 +5,7 @@ use postern_tests::objects::version_of;
 use postern_tests::{Home, Setup};
 use serde_json::{Value, json};
 
-use crate::leak_check::{KEYS, LeakCheck, collection, key_path, make, user};
+use crate::secrecy::leak_check::{KEYS, LeakCheck, collection, key_path, make, user};
 
 /// Returns invalid values for each field, with the text that the error must contain.
 fn wrong() -> Vec<(&'static str, Value, &'static str)> {

@@ -4,7 +4,7 @@ use postern_tests::http::Client;
 use postern_tests::status::failure;
 use serde_json::{Value, json};
 
-use crate::leak_check::{KEYS, LeakCheck, Secrets, collection, key_path};
+use crate::secrecy::leak_check::{KEYS, LeakCheck, Secrets, collection, key_path};
 
 /// The paths of the write-only fields.
 const PATHS: [&str; 5] = [

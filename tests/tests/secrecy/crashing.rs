@@ -1,15 +1,14 @@
 //! Crashes while keys are created: acknowledged keys work, all others are complete or absent.
 
 use postern_tests::http::Client;
-use postern_tests::{Home, Random, Server, Setup, wait};
+use postern_tests::{Form, Home, Random, Server, Setup, wait};
 use serde_json::json;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
-use crate::canary;
-use crate::leak_check::{KEYS, collection, key_path};
+use crate::secrecy::canary;
+use crate::secrecy::leak_check::{KEYS, collection, key_path};
 
-const ROUNDS: usize = 12;
 const WRITERS: usize = 8;
 /// Keys in one round, before the server is killed.
 const KEYS_MAX: u64 = 60;
@@ -93,7 +92,8 @@ async fn heavy_a_key_is_created_completely_or_not_at_all() {
     let home = Home::new();
     let mut random = Random::new(20_260_102);
     let mut acknowledged: Vec<Attempt> = Vec::new();
-    for number in 0..ROUNDS {
+    let rounds = Form::of_this_run().pick(4, 12);
+    for number in 0..rounds {
         let server = Setup::on(&home).start().await;
         let attempts = round(server, number, &mut random).await;
         let server = Setup::on(&home).start().await;
@@ -103,7 +103,7 @@ async fn heavy_a_key_is_created_completely_or_not_at_all() {
         acknowledged.extend(attempts);
         server.kill();
     }
-    assert!(acknowledged.len() > ROUNDS * WRITERS, "only {} keys", acknowledged.len());
+    assert!(acknowledged.len() > rounds * WRITERS, "only {} keys", acknowledged.len());
     let server = Setup::on(&home).start().await;
     for key in &acknowledged {
         assert!(works(&server.client(), &key.value).await, "{} works to the end", key.name);

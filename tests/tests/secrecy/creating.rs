@@ -4,7 +4,7 @@ use postern_tests::http::Client;
 use postern_tests::status::failure;
 use serde_json::{Value, json};
 
-use crate::leak_check::{KEYS, LeakCheck, collection, key_path};
+use crate::secrecy::leak_check::{KEYS, LeakCheck, collection, key_path};
 
 /// Returns the object as YAML: JSON with a comment is YAML but not JSON.
 fn yaml(object: &Value) -> String {

@@ -8,7 +8,7 @@ use postern_tests::watching::Event;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::leak_check::{KEYS, collection, key_path, make, user};
+use crate::secrecy::leak_check::{KEYS, collection, key_path, make, user};
 
 const VALUE: &str = "a-value-of-somebody-0123456789-0123456789";
 

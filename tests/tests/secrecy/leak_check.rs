@@ -9,7 +9,7 @@ pub(crate) use postern_tests::objects::{collection, make};
 use postern_tests::{Home, Random, Server, Setup};
 use serde_json::{Value, json};
 
-use crate::canary::{self, Search};
+use crate::secrecy::canary::{self, Search};
 
 pub(crate) const KEYS: &str = "ownedaccesskeys";
 

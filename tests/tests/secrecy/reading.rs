@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use postern_tests::http::Client;
 use serde_json::{Value, json};
 
-use crate::leak_check::{KEYS, LeakCheck, collection, key_path, user};
+use crate::secrecy::leak_check::{KEYS, LeakCheck, collection, key_path, user};
 
 const FORMATS: [&str; 5] = [
     "application/json",

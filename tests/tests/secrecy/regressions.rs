@@ -6,7 +6,7 @@ use postern_tests::slow::slow_body;
 use postern_tests::{Home, Server, Setup, wait};
 use serde_json::{Value, json};
 
-use crate::leak_check::{KEYS, collection, key_path, make, user};
+use crate::secrecy::leak_check::{KEYS, collection, key_path, make, user};
 
 async fn who(client: &Client) -> (u16, Value) {
     let reply = client.get(&collection("selves/me")).send().await;

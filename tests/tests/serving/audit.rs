@@ -7,7 +7,7 @@ use postern_tests::slow::slow_body;
 use postern_tests::{Home, Random, Server, Setup, wait};
 use serde_json::{Value, json};
 
-use crate::admin_socket::send_command;
+use crate::serving::admin_socket::send_command;
 
 const KEYS: &str = "ownedaccesskeys";
 

@@ -6,7 +6,7 @@ use postern_tests::Server;
 use postern_tests::objects::based;
 use serde_json::{Value, json};
 
-use crate::gnostic;
+use crate::serving::gnostic;
 
 const OLD: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 const NEW: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";

@@ -6,8 +6,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use crate::scene::Scene;
-use crate::upstream::{ANSWER, EXEC, GIBIBYTE, MALFORMED, Upstream};
+use super::scene::Scene;
+use super::upstream::{ANSWER, EXEC, MALFORMED, Upstream, long_bytes};
 
 /// What a stream may cost in memory, in MB. It is far below what is sent.
 const MOST_MEMORY_MB: u64 = 64;
@@ -159,8 +159,9 @@ async fn read_body(stream: &mut TlsStream<TcpStream>, length: u64) -> u64 {
 }
 
 #[tokio::test]
-async fn heavy_a_gibibyte_passes_each_way_and_is_never_gathered() {
+async fn heavy_long_bodies_pass_each_way_and_are_never_gathered() {
     let (_upstream, scene, ways) = start().await;
+    let long = long_bytes();
     for way in &ways {
         way.works().await;
     }
@@ -170,19 +171,19 @@ async fn heavy_a_gibibyte_passes_each_way_and_is_never_gathered() {
         let mut down = way.begin("GET", &way.answer("long"), "Connection: close\r\n").await;
         let head = read_head(&mut down).await;
         assert!(head.starts_with("HTTP/1.1 200"), "{}: {head}", way.name);
-        assert_eq!(read_body(&mut down, GIBIBYTE).await, GIBIBYTE, "{}", way.name);
+        assert_eq!(read_body(&mut down, long).await, long, "{}", way.name);
 
-        let headers = format!("Content-Length: {GIBIBYTE}\r\nConnection: close\r\n");
+        let headers = format!("Content-Length: {long}\r\nConnection: close\r\n");
         let mut up = way.begin("POST", &way.answer("upload"), &headers).await;
         let block = vec![b'x'; 256 * 1024];
-        for _ in 0..GIBIBYTE / 262_144 {
+        for _ in 0..long / 262_144 {
             wait::within("the request to be taken", up.write_all(&block)).await.unwrap();
         }
         // The last records may still be in the buffer of TLS, which reading does not send.
         wait::within("the request to be sent", up.flush()).await.unwrap();
         let mut reply = String::new();
         wait::within("the answer", up.read_to_string(&mut reply)).await.unwrap();
-        assert!(reply.ends_with(&format!("took {GIBIBYTE}")), "{}: {reply}", way.name);
+        assert!(reply.ends_with(&format!("took {long}")), "{}: {reply}", way.name);
     }
     for (id, before) in processes.into_iter().zip(before) {
         let after = peak_memory_mb(id);

@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::TcpStream;
 use tokio::process::Command;
 
-use crate::scene::Scene;
+use super::scene::Scene;
 
 /// What SPDY and WebSocket are called by the pod's cluster, for commands and for ports.
 pub(crate) const SPDY: [&str; 2] = ["SPDY/3.1 v4.channel.k8s.io", "SPDY/3.1 portforward.k8s.io"];

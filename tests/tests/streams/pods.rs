@@ -8,8 +8,8 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
-use crate::kubectl::{Program, Session, newest, oldest};
-use crate::scene::Scene;
+use super::kubectl::{Program, Session, newest, oldest};
+use super::scene::Scene;
 
 async fn does_everything_by_each_way(program: Program) {
     let home = Home::new();

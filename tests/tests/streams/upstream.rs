@@ -1,10 +1,10 @@
-//! A cluster of the test's own that answers with bytes: slowly, in halves, broken, malformed, or a gibibyte of them.
+//! A cluster of the test's own that answers with bytes: slowly, in halves, broken, malformed, or a very long body.
 
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use postern_tests::{Home, Kubeconfig, TlsServer};
+use postern_tests::{Form, Home, Kubeconfig, TlsServer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -19,8 +19,10 @@ pub(crate) const EXEC: &str = "/api/v1/namespaces/default/pods/p/exec?command=sh
 /// The answer to an agent that asks for itself what it may do.
 const MAY_IMPERSONATE: &str = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","status":{"allowed":true}}"#;
 
-/// Bytes of the long answer, and of the long request.
-pub(crate) const GIBIBYTE: u64 = 1024 * 1024 * 1024;
+/// Returns the bytes of the long answer, and of the long request: more than a process may have in memory.
+pub(crate) fn long_bytes() -> u64 {
+    Form::of_this_run().pick(192, 1024) * 1024 * 1024
+}
 
 /// What is no answer, and whether it begins as one: then something of it may reach the client.
 pub(crate) const MALFORMED: [(&str, bool); 16] = [
@@ -115,10 +117,10 @@ async fn answer(mut stream: TlsStream<TcpStream>, signals: &Signals) -> io::Resu
             return stream.get_ref().0.set_zero_linger();
         }
         "long" => {
-            send(&mut stream, format!("HTTP/1.1 200 OK\r\nContent-Length: {GIBIBYTE}\r\n\r\n"))
-                .await?;
+            let long = long_bytes();
+            send(&mut stream, format!("HTTP/1.1 200 OK\r\nContent-Length: {long}\r\n\r\n")).await?;
             let block = vec![b'x'; 256 * 1024];
-            for _ in 0..GIBIBYTE / 262_144 {
+            for _ in 0..long / 262_144 {
                 stream.write_all(&block).await?;
             }
         }

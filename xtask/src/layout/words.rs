@@ -53,10 +53,6 @@ enum Except {
 /// kube-apiserver's own words in the answer of a health endpoint: "reason withheld".
 const HEALTH: Except = Except::Path("crates/server/src/endpoints/health.rs");
 
-/// The migration names the storage keys of the first format.
-const MIGRATION: Except = Except::Path("crates/server/src/registry/format.rs");
-const MIGRATION_TESTS: Except = Except::Path("crates/server/src/registry/tests/format.rs");
-
 /// "Claims" is the name that RFC 7519 has for what a token says.
 const TOKENS: Except = Except::FilesAbout("JWT");
 
@@ -78,7 +74,7 @@ const RETIRED: &[Entry] = &[
         words: &["claim", "claims"],
         scope: Scope::Anywhere,
         say: "`unique key`, or \"says\"",
-        except: &[TOKENS, MIGRATION, MIGRATION_TESTS],
+        except: &[TOKENS],
     },
     Entry {
         words: &["lots", "crowd", "crowds", "squeeze", "squeezes", "squeezed", "squeezing"],
@@ -99,7 +95,7 @@ const RETIRED: &[Entry] = &[
         words: &["withheld"],
         scope: Scope::Anywhere,
         say: "`write-only field`",
-        except: &[HEALTH, MIGRATION, MIGRATION_TESTS],
+        except: &[HEALTH],
     },
     Entry { words: &["Kept"], scope: Scope::TypeNames, say: "`SecretRecord`", except: &[] },
     Entry { words: &["kept record"], scope: Scope::Names, say: "`secret_record`", except: &[] },

@@ -1,4 +1,4 @@
-//! Decoding of YAML: the only file that uses the YAML library.
+//! Decoding of YAML. Only this module uses the YAML library.
 //!
 //! YAML is accepted as the reference clients write it: one document, keys that
 //! are strings, values that JSON has too. Anchors and merge keys work within

@@ -1,6 +1,6 @@
 //! JSON merge patch (RFC 7386).
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::MAX_RESULT_BYTES;
 use super::budget::{Size, too_large};
@@ -9,37 +9,19 @@ use crate::status::ApiError;
 /// Merges a patch into a value: null removes, objects merge, everything else replaces. Returns the
 /// patched value.
 ///
+/// The decoder bounds the depth of a patch. The result is as deep as the deeper of the two, and never deeper.
+///
 /// # Errors
 /// 400 when the patch is not an object; 413 when the result is too large.
 pub fn apply_merge_patch(mut target: Value, patch: &Value) -> Result<Value, ApiError> {
     if !patch.is_object() {
         return Err(ApiError::bad_request("a merge patch must be a JSON object"));
     }
-    merge(&mut target, patch);
+    json_patch::merge(&mut target, patch);
     if Size::of(&target).bytes > MAX_RESULT_BYTES {
         return Err(too_large());
     }
     Ok(target)
-}
-
-/// The decoder bounds the depth of a patch, so this may recurse. The result is as deep as the deeper
-/// of the two, and never deeper.
-fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        target.clone_from(patch);
-        return;
-    };
-    if !target.is_object() {
-        *target = Value::Object(Map::new());
-    }
-    let Value::Object(fields) = target else { return };
-    for (name, value) in patch {
-        if value.is_null() {
-            fields.remove(name);
-        } else {
-            merge(fields.entry(name.as_str()).or_insert(Value::Null), value);
-        }
-    }
 }
 
 #[cfg(test)]

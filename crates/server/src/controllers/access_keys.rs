@@ -9,7 +9,7 @@ use postern_kinds::owned_access_key::OwnedAccessKey;
 
 use crate::events::{self, Happening};
 use crate::operations;
-use crate::registry::{Registry, makers};
+use crate::registry::Registry;
 use crate::storage_key;
 
 /// A key's use is stored at most this often (decision 3). A crash loses the uses since then, which
@@ -33,9 +33,6 @@ const MAX_EVENTS: usize = 100;
 
 /// Runs until it is dropped.
 pub(crate) async fn run(registry: Arc<Registry>) {
-    if let Err(error) = record_lost_makers(&registry).await {
-        tracing::warn!("events about keys without makers could not be recorded: {error}");
-    }
     let mut ticks = tokio::time::interval(INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -54,20 +51,6 @@ pub(crate) async fn run(registry: Arc<Registry>) {
         }
         record_ends(&registry).await;
     }
-}
-
-/// Records an event about each key that was disabled because it had lost its maker before this version.
-async fn record_lost_makers(registry: &Registry) -> postern_store::Result<()> {
-    for name in makers::take_lost(registry.store()).await? {
-        let stored = storage_key::object(OwnedAccessKey.info(), None, &name);
-        let key = registry.cache().of(OwnedAccessKey.info()).get(&stored).ok().flatten();
-        let Some(key) = key.and_then(|key| key.decode().ok()) else { continue };
-        let message = "the access key that created it is gone, so it is disabled: enable it only if it is \
-                       known who created it and why";
-        let what = Happening { object: &key, reason: "MakerLost", message };
-        events::warn_once(registry, &what).await;
-    }
-    Ok(())
 }
 
 /// Stores the uses since the last interval, when the server ends.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use postern_kinds::access::{MadeFor, made_for, member_role};
 use postern_kinds::cluster_role::{AggregationRule, ClusterRole, Spec};
 use postern_kinds::cluster_role_binding::ClusterRoleBinding;
@@ -17,7 +18,7 @@ use postern_kinds::role::Role;
 use postern_kinds::role_binding::RoleBinding;
 use postern_kinds::{AnyKind, Verb, all, of_reference};
 use postern_meta::status::ApiError;
-use postern_store::Position;
+use postern_store::{Change, Position, Store, Txn};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -25,7 +26,7 @@ use crate::cache::{CachedObject, Next, ResourceCache};
 use crate::errors::from_store;
 use crate::events::{self, Happening};
 use crate::operations;
-use crate::registry::{Registry, format};
+use crate::registry::Registry;
 use crate::stages::admit::Writing;
 use crate::stages::authorize::Permit;
 use crate::storage_key;
@@ -78,10 +79,10 @@ impl Repair {
         Self { registry, cursors, concerned: BTreeMap::new(), cluster_roles_changed: true }
     }
 
-    /// Makes the roles of objects from a version of the server that made none. Once for a store.
+    /// Makes the roles of all objects again after a kind has got another subresource, which `*` has to list.
     async fn make_all(&self) -> Result<(), ApiError> {
         let registry = &self.registry;
-        if format::has_roles_of_all(registry.store()).await.map_err(from_store)? {
+        if has_roles_of_all(registry.store()).await.map_err(from_store)? {
             return Ok(());
         }
         for kind in all().iter().filter(|kind| kind.has_dependents()) {
@@ -112,7 +113,7 @@ impl Repair {
                 );
             }
         }
-        format::note_roles_of_all(registry.store()).await.map_err(from_store)
+        note_roles_of_all(registry.store()).await.map_err(from_store)
     }
 
     /// Reads all events since the last call.
@@ -333,4 +334,35 @@ fn gathered(
         }
     }
     gathered
+}
+
+/// Whether all objects have the roles of their access rules, with the subresources that kinds have now.
+///
+/// # Errors
+/// The store's.
+async fn has_roles_of_all(store: &Arc<dyn Store>) -> postern_store::Result<bool> {
+    let note = store.get(storage_key::ROLES_OF_ALL).await?.value;
+    Ok(note.is_some_and(|note| note.value == subresources_of_all()))
+}
+
+/// Notes that all objects have the roles of their access rules.
+///
+/// # Errors
+/// The store's.
+async fn note_roles_of_all(store: &Arc<dyn Store>) -> postern_store::Result<()> {
+    let value = subresources_of_all();
+    let note = Change::Put { key: storage_key::ROLES_OF_ALL.into(), value };
+    let txn = Txn { conditions: Vec::new(), changes: vec![note] };
+    store.commit(txn).await.map(|_| ())
+}
+
+/// Returns what roles with all subresources list: the subresources of each kind. When a kind gets another
+/// one, they are made again.
+fn subresources_of_all() -> Bytes {
+    let kinds = all().iter().filter(|kind| kind.has_dependents()).map(|kind| kind.info());
+    let lines = kinds.map(|info| {
+        let subresources: Vec<&str> = info.subresources().collect();
+        format!("{}: {}\n", info.plural, subresources.join(" "))
+    });
+    Bytes::from(lines.collect::<String>())
 }

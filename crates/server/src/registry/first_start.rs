@@ -39,8 +39,8 @@ pub(crate) struct Prepared {
     pub(crate) first: bool,
 }
 
-/// Prepares a store that has never been used; on any other, brings its format up to date and reads
-/// the digest key.
+/// Prepares a store that has never been used; on any other, checks its format and reads the
+/// digest key.
 ///
 /// `announce` is given the new key *before* it is committed: were it lost between the two, nobody
 /// could get in. When the commit then fails, the announced key is worth nothing. Of several servers
@@ -54,7 +54,7 @@ pub(crate) async fn prepare(
     announce: impl FnOnce(&BearerToken) -> anyhow::Result<()>,
 ) -> anyhow::Result<Prepared> {
     if let Some(digester) = stored_digester(store).await? {
-        format::migrate(store).await?;
+        format::check(store).await?;
         return Ok(Prepared { digester, first: false });
     }
     let mut digest_key = Zeroizing::new([0; DIGEST_BYTES]);
@@ -69,7 +69,7 @@ pub(crate) async fn prepare(
             tracing::info!(%key, "another server was the first on this store");
             let digester = stored_digester(store).await?;
             let digester = digester.context("the store was prepared by half: start again")?;
-            format::migrate(store).await?;
+            format::check(store).await?;
             Ok(Prepared { digester, first: false })
         }
         Err(error) => Err(error.into()),

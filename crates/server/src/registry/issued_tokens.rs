@@ -159,8 +159,8 @@ impl Registry {
     }
 }
 
-/// Notes until when tokens count that the store knows nothing of: those of a version without notes, and those
-/// that were issued after the backup that the store was restored from. A restored store begins far behind its
+/// Notes until when tokens count that the store knows nothing of: those that were issued after the backup that
+/// the store was restored from. A restored store begins far behind its
 /// backup, so a gap in its revisions tells. Of a store that is new, there are none.
 ///
 /// # Errors

@@ -1,8 +1,8 @@
 //! The registry: objects of any kind, as they are read, watched and stored.
 //!
 //! It acts only on a `Permit`, and stores only what is `Admitted`, without knowing who admits. The
-//! exceptions are the first start, the record of a key's last use, the notes of issued tokens and the end of
-//! revocation records, and the migration of the storage format. Apart from the registry, only resealing and
+//! exceptions are the first start, the record of a key's last use, the notes of issued tokens, and the end of
+//! revocation records. Apart from the registry, only resealing and
 //! the signing keys write to the store; resealing changes how values are sealed, not what they are.
 
 pub(crate) mod activity;
@@ -11,10 +11,8 @@ pub(crate) mod commit;
 pub(crate) mod first_start;
 pub(crate) mod format;
 pub(crate) mod issued_tokens;
-pub(crate) mod makers;
 pub(crate) mod namespace_names;
 pub(crate) mod observe;
-mod owner_uids;
 mod project_limits;
 pub(crate) mod read;
 mod recent_events;

@@ -233,7 +233,7 @@ impl NewFile {
         let mut new = Self { path: path.to_owned(), temporary, file, database: None, directory };
         let backend = FileBackend::new(copy).map_err(engine_error)?;
         let database = Builder::new().create_with_backend(backend).map_err(engine_error)?;
-        prepare(&database, Options::DEFAULT_SEGMENT_REVISIONS)?;
+        prepare(&database)?;
         new.database = Some(database);
         Ok(new)
     }

@@ -38,9 +38,7 @@ pub(super) const STATE_NOW: &str = "now";
 /// In [`META`]: the version of this layout.
 pub(super) const META_FORMAT: &str = "format";
 /// The version of the layout that this code writes.
-pub(super) const FORMAT: u64 = 3;
-/// The layout before, whose state knew of no log.
-pub(super) const FORMAT_WITHOUT_LOG: u64 = 2;
+pub(super) const FORMAT: u64 = 1;
 
 /// The mark of a change that set a value. The two marks differ in every bit, so that no flipped bit
 /// turns one into the other.
@@ -191,12 +189,7 @@ impl State {
         else {
             return None;
         };
-        let log = match log.first_chunk::<{ LogState::NUMBERS }>() {
-            Some(numbers) => LogState::decode(numbers.map(u64::from_le_bytes)),
-            // As the layout before wrote it.
-            None if log.is_empty() => LogState::default(),
-            None => return None,
-        };
+        let log = log.first_chunk::<{ LogState::NUMBERS }>()?;
         Some(Self {
             revision: u64::from_le_bytes(revision),
             compacted: u64::from_le_bytes(compacted),
@@ -205,7 +198,7 @@ impl State {
             segment_sum: u64::from_le_bytes(segment_sum),
             segment_bytes: u64::from_le_bytes(segment_bytes),
             unsummed: u64::from_le_bytes(unsummed),
-            log,
+            log: LogState::decode(log.map(u64::from_le_bytes)),
         })
     }
 }

@@ -5,8 +5,8 @@
 //! opening and its closing. The parts are `committer` (the first thread), `accept` (what it decides), `log`
 //! and `ring` (the bytes of the log, and the file that they are in), `pending` (what the database does not
 //! have), `applier` (the second thread), `write` (what it writes), `read`, `history`, `watch` and `tail`
-//! (what callers read), `layout` (the bytes in the database), `migrate` (those of an older layout), `notes`
-//! (those of what is known of history), `start` (what happens before it is used), `verify` (the check of
+//! (what callers read), `layout` (the bytes in the database), `notes` (those
+//! of what is known of history), `start` (what happens before it is used), `verify` (the check of
 //! all that is stored), `scan` (the parallel walk), `file` (creation and opening), `fault_mark` (whether the
 //! disk has failed), `restore` (creation from entries) and `shared` (the state that all of them share).
 
@@ -47,7 +47,6 @@ mod file;
 mod history;
 mod layout;
 mod log;
-mod migrate;
 mod notes;
 mod pending;
 mod read;

@@ -65,7 +65,7 @@ pub(super) fn open(opener: &Opener) -> Result<Start> {
 /// Opens a database without its log, and verifies it.
 pub(super) fn database(opener: &Opener) -> Result<Verified> {
     let database = (opener.database)()?;
-    write::prepare(&database, opener.segment_revisions)?;
+    write::prepare(&database)?;
     let view = View::open(&database)?;
     let (Found { sum, splits }, state) = (verify(&view)?, view.state);
     drop(view);

@@ -8,12 +8,12 @@ use bytes::Bytes;
 
 use super::history::Forgetting;
 use super::layout::{
-    self, Before, Body, FORMAT, FORMAT_WITHOUT_LOG, Head, LIVE, LogState, META, Mark, NOTES, PUT,
-    SEGMENTS, STATE, State, TOMBSTONE,
+    self, Before, Body, FORMAT, Head, LIVE, LogState, META, Mark, NOTES, PUT, SEGMENTS, STATE,
+    State, TOMBSTONE,
 };
 use super::log::{Accepted, AcceptedTxn, Kind};
+use super::notes;
 use super::read::{corrupt_database, engine_error, state};
-use super::{migrate, notes};
 use crate::check;
 use crate::{Entry, Error, Options, Position, Result, Txn};
 
@@ -73,58 +73,37 @@ pub(super) enum Durable {
     Later,
 }
 
-/// Creates the tables in an empty database, and brings one of an older layout up to date; refuses a
-/// database of another one.
-pub(super) fn prepare(database: &Database, segment_revisions: u64) -> Result<()> {
+/// Creates the tables in an empty database, and refuses a database of another layout.
+pub(super) fn prepare(database: &Database) -> Result<()> {
     let transaction = begin(database)?;
-    let is_new = transaction.list_tables().map_err(engine_error)?.next().is_none();
+    if transaction.list_tables().map_err(engine_error)?.next().is_none() {
+        create_tables(&transaction)?;
+        return transaction.commit().map_err(engine_error);
+    }
     let format = {
-        let mut meta = transaction.open_table(META).map_err(engine_error)?;
-        if is_new {
-            meta.insert(layout::META_FORMAT, FORMAT).map_err(engine_error)?;
-        }
+        let meta = transaction.open_table(META).map_err(engine_error)?;
         let format = meta.get(layout::META_FORMAT).map_err(engine_error)?;
         format.map(|format| format.value())
     };
+    transaction.abort().map_err(engine_error)?;
     match format {
-        Some(FORMAT) => {}
-        Some(FORMAT_WITHOUT_LOG) => add_log(&transaction)?,
-        Some(migrate::FORMAT) => migrate::migrate(&transaction, segment_revisions)?,
-        Some(format) => {
-            return Err(Error::Unavailable(format!(
-                "the database has layout {format}, and this program knows layout {FORMAT}"
-            )));
-        }
-        None => {
-            return Err(corrupt_database("database file: the version of its layout is missing"));
-        }
-    }
-    let has_notes = !is_new && has_table(&transaction, "notes")?;
-    drop(transaction.open_table(NOTES).map_err(engine_error)?);
-    if is_new {
-        drop(transaction.open_table(LIVE).map_err(engine_error)?);
-        drop(transaction.open_table(SEGMENTS).map_err(engine_error)?);
-        let mut state = transaction.open_table(STATE).map_err(engine_error)?;
-        let bytes = State::default().encode();
-        state.insert(layout::STATE_NOW, bytes.as_slice()).map_err(engine_error)?;
-    }
-    if has_notes && format == Some(FORMAT) {
-        transaction.abort().map_err(engine_error)
-    } else {
-        transaction.commit().map_err(engine_error)
+        Some(FORMAT) => Ok(()),
+        Some(format) => Err(Error::Unavailable(format!(
+            "the database has layout {format}, and this program reads layout {FORMAT}"
+        ))),
+        None => Err(corrupt_database("database file: the version of its layout is missing")),
     }
 }
 
-/// Brings a database up to date that knew of no log.
-fn add_log(transaction: &WriteTransaction) -> Result<()> {
-    Tables::open(transaction, Options::DEFAULT_SEGMENT_REVISIONS)?.finish()?;
+fn create_tables(transaction: &WriteTransaction) -> Result<()> {
     let mut meta = transaction.open_table(META).map_err(engine_error)?;
-    meta.insert(layout::META_FORMAT, FORMAT).map(drop).map_err(engine_error)
-}
-
-fn has_table(transaction: &WriteTransaction, name: &str) -> Result<bool> {
-    let mut tables = transaction.list_tables().map_err(engine_error)?;
-    Ok(tables.any(|table| table.name() == name))
+    meta.insert(layout::META_FORMAT, FORMAT).map_err(engine_error)?;
+    transaction.open_table(NOTES).map(drop).map_err(engine_error)?;
+    transaction.open_table(LIVE).map(drop).map_err(engine_error)?;
+    transaction.open_table(SEGMENTS).map(drop).map_err(engine_error)?;
+    let mut state = transaction.open_table(STATE).map_err(engine_error)?;
+    let bytes = State::default().encode();
+    state.insert(layout::STATE_NOW, bytes.as_slice()).map(drop).map_err(engine_error)
 }
 
 /// Returns an error when the database does not take writes.
@@ -526,4 +505,28 @@ fn open_segment(
 ) -> Result<Table<'_, u64, &'static [u8]>> {
     let name = layout::segment_name(first);
     transaction.open_table(layout::segment_table(&name)).map_err(engine_error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_of_another_layout_is_refused_and_left_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = Database::create(directory.path().join("db")).unwrap();
+        prepare(&database).unwrap();
+        prepare(&database).unwrap();
+        let transaction = begin(&database).unwrap();
+        transaction.open_table(META).unwrap().insert(layout::META_FORMAT, FORMAT + 1).unwrap();
+        transaction.commit().unwrap();
+        for _ in 0..2 {
+            let error = prepare(&database).unwrap_err().to_string();
+            assert!(error.contains("layout 2, and this program reads layout 1"), "{error}");
+        }
+        let transaction = begin(&database).unwrap();
+        transaction.open_table(META).unwrap().remove(layout::META_FORMAT).unwrap();
+        transaction.commit().unwrap();
+        assert!(matches!(prepare(&database), Err(Error::Corrupt { .. })));
+    }
 }

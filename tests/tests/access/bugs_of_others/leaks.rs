@@ -6,7 +6,7 @@ use postern_tests::rights::{allow, path, rule, user};
 use postern_tests::{Home, Server, Setup};
 use serde_json::json;
 
-use crate::scene::{make_project, make_secret, make_shared, to_user};
+use crate::access::scene::{make_project, make_secret, make_shared, to_user};
 
 /// A value that must not be where it is not asked for, and its base64.
 const CANARY: &str = "canary-7f3a91c2e5";
@@ -119,13 +119,13 @@ async fn vault_cve_2025_6011_counts_and_continue_tokens_tell_nothing() {
     }
     let page = ada.get(&format!("{}?limit=1", secrets("platform"))).send().await;
     let list = page.expect(200);
-    assert_eq!(crate::scene::names(&list), ["own-0"], "pages are filled after filtering");
+    assert_eq!(crate::access::scene::names(&list), ["own-0"], "pages are filled after filtering");
     assert!(list["metadata"].get("remainingItemCount").is_none(), "{list}");
     let token = list["metadata"]["continue"].as_str().expect("there is another page");
     assert!(!token.contains("hidden"), "{token}");
     let next = format!("{}?limit=1&continue={token}", secrets("platform"));
     let list = ada.get(&next).send().await.expect(200);
-    assert_eq!(crate::scene::names(&list), ["own-4"]);
+    assert_eq!(crate::access::scene::names(&list), ["own-4"]);
     assert!(list["metadata"].get("continue").is_none(), "nothing is left for them: {list}");
     assert!(!page.text().contains("hidden") && !list.to_string().contains("hidden"));
     // A token of another caller shows no more than one's own.

@@ -6,7 +6,7 @@ use postern_tests::rights::{path, rbac, set, user, with_key};
 use postern_tests::{Home, Server, Setup, wait};
 use serde_json::json;
 
-use crate::scene::{
+use crate::access::scene::{
     code, make_project, make_secret, make_shared, names, to_team, to_user, visible,
 };
 

@@ -7,7 +7,7 @@ use postern_tests::rights::{
 };
 use serde_json::json;
 
-use crate::scene::{
+use crate::access::scene::{
     assert_refused, code, make_secret, make_shared, names, share, to_user, visible,
 };
 

@@ -5,7 +5,7 @@ use postern_tests::objects::{collection, make};
 use postern_tests::rights::{allow, rule, rule_on, user};
 use serde_json::json;
 
-use crate::scene::{assert_refused, make_project};
+use crate::access::scene::{assert_refused, make_project};
 
 #[tokio::test]
 async fn cve_2023_2727_a_right_on_the_status_is_none_on_the_spec() {

@@ -50,7 +50,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
          same {} of them: one by one Role with their names, the other by {} Roles and RoleBindings, given \
          directly and through {TEAMS} teams. The scope of the key has one rule. What decisions and \
          changes of the policy cost without a server is measured by \
-         `cargo test --release -p postern-auth --test speed -- --ignored --nocapture`.",
+         `cargo bench -p postern-auth`.",
         size.objects, size.visible, size.bindings
     ));
     Ok(section)

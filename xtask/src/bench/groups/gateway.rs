@@ -54,7 +54,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
         "The cluster is another server of ours. nginx has one worker, TLS on both sides, connections to the \
          cluster that stay open, no access log, and sends the same identity as the gateway and the agent; \
          these authenticate, decide and audit each request. What the verification of a token costs is \
-         measured by `cargo test --release -p postern-auth --test speed -- --ignored --nocapture`."
+         measured by `cargo bench -p postern-auth`."
             .to_owned(),
     );
     Ok(section)

@@ -1,5 +1,4 @@
 //! The binary's own commands, as users and scripts use them.
-#![expect(clippy::unwrap_used, reason = "test code: a panic is how it fails")]
 
 mod access_keys;
 mod access_reviews;

@@ -1,5 +1,4 @@
 //! Projects and what is in them: migration, lists, kubeconfigs, secrets that follow others.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
 
 mod kubeconfigs;
 mod lists;

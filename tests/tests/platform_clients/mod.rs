@@ -3,7 +3,6 @@
 //!
 //! The requests use the API group and the annotations of this server. Everything else is as the client sends it. See
 //! docs/how-to/clients-of-vcluster-platform.md.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
 
 mod direct_endpoint;
 mod go;

@@ -1,6 +1,5 @@
 //! What is served besides objects, and the operation of a server: `OpenAPI` 2, aggregated discovery,
 //! metrics, certificates, the audit log, the administrator's socket.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
 
 mod admin_socket;
 mod aggregated;

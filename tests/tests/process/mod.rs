@@ -1,5 +1,4 @@
 //! The binary as a process: its settings, files, shutdown, and crashes.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
 
 mod backup;
 mod canaries;

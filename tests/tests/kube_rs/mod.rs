@@ -1,7 +1,6 @@
 //! An independent client: kube-rs, with the Kubernetes project's own types.
 //!
 //! No test here builds a request by hand. What these tests do, any controller can do.
-#![expect(clippy::expect_used, clippy::unwrap_used, reason = "test code: a panic is how it fails")]
 
 mod objects;
 mod reflecting;

@@ -2,7 +2,6 @@
 //! hold. It fails with every variant of the attack that succeeds.
 //!
 //! Not here: what the unit tests of a crate already show.
-#![expect(clippy::unwrap_used, reason = "test code: a panic is how it fails")]
 
 mod child_keys;
 mod clusters;

@@ -1,9 +1,11 @@
 //! How long decisions take with many roles, bindings and entries of a scope; how long it takes to
-//! authenticate a key, and to verify an endpoint token, which is a JWT. Not part of the usual tests, because it
-//! measures time:
-//! `cargo nextest run --release -p postern-auth -E 'binary(speed)' --run-ignored all --no-capture`.
+//! authenticate a key, and to verify an endpoint token, which is a JWT. `cargo bench -p postern-auth` runs it.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "it fails by panicking, and prints its figures"
+)]
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -203,8 +205,6 @@ fn measure(policy: &Policy, spread: Spread, scope: Option<&Scope>) -> (Vec<u128>
     (times, allowed)
 }
 
-#[test]
-#[ignore = "it measures time"]
 fn decisions_with_ten_thousand_roles_and_bindings() {
     for spread in [
         Spread::OverUsers,
@@ -256,8 +256,6 @@ fn median_with<I, T>(calls: usize, input: impl Fn(usize) -> I, call: impl Fn(&I)
     times[times.len() / 2]
 }
 
-#[test]
-#[ignore = "it measures time"]
 fn readable_by_many_bindings() {
     let readable = |spread| {
         let (policy, ada) = (policy(spread, 4000), identity(spread, 1));
@@ -269,8 +267,6 @@ fn readable_by_many_bindings() {
     println!("4000 objects: {direct:?} direct, {through_teams:?} through 50 teams: {ratio:.2}");
 }
 
-#[test]
-#[ignore = "it measures time"]
 fn changes_of_one_binding() {
     for spread in [Spread::OverUsers, Spread::OneGroup, Spread::OneGroupEverywhere] {
         let mut of_few = None;
@@ -311,8 +307,6 @@ fn resident_bytes() -> usize {
     pages.unwrap_or_default() * 4096
 }
 
-#[test]
-#[ignore = "it measures time"]
 fn owners_of_many_objects() {
     let before = resident_bytes();
     let mut many = Policy::default();
@@ -372,8 +366,6 @@ fn many_keys(digester: &Digester, keys: usize) -> (PrincipalIndex, Vec<String>) 
     (index, values)
 }
 
-#[test]
-#[ignore = "it measures time"]
 fn authentication_with_a_hundred_thousand_keys() {
     let (digester, policy) = (Digester::new(&Zeroizing::new([7; 32])), Policy::default());
     for keys in [100, 100_000] {
@@ -422,8 +414,6 @@ fn endpoint_tokens(signing: &SigningKey, tokens: usize) -> Vec<String> {
     (0..tokens).map(token).collect()
 }
 
-#[test]
-#[ignore = "it measures time"]
 fn verification_of_endpoint_tokens() {
     let signing = SigningKey::generate().unwrap();
     let point = |text: &str| BASE64URL.decode(text).unwrap();
@@ -456,4 +446,13 @@ fn verification_of_endpoint_tokens() {
     );
     let ratio = first.as_secs_f64() / bare.as_secs_f64();
     println!("ES256 alone {bare:?}; a token {first:?} ({ratio:.2}); seen before {seen:?}");
+}
+
+fn main() {
+    decisions_with_ten_thousand_roles_and_bindings();
+    readable_by_many_bindings();
+    changes_of_one_binding();
+    owners_of_many_objects();
+    authentication_with_a_hundred_thousand_keys();
+    verification_of_endpoint_tokens();
 }

@@ -3,13 +3,7 @@
 //! Every file is one family of attacks, from the side of a stranger or an ordinary user. The short
 //! form checks what does not depend on the speed of the machine. `cargo xtask test --attacks` runs the
 //! full form on a release build, and holds it to times as well.
-#![expect(
-    clippy::expect_used,
-    clippy::print_stderr,
-    reason = "test code: a panic is how it fails, and its figures are printed"
-)]
 
-mod form;
 mod frames;
 mod load;
 mod raw_http1;

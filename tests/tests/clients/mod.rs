@@ -1,6 +1,5 @@
 //! The specification's requests (part 4) with common clients: the oldest supported kubectl, the
 //! newest one, helm, curl, and Python; and the requests of clients that cannot be run here.
-#![expect(clippy::unwrap_used, reason = "test code: a panic is how it fails")]
 
 mod both_sides;
 mod curl;
@@ -19,7 +18,7 @@ use postern_tests::kubectl::Kubectl;
 use postern_tests::objects::{CORE, secrets};
 use postern_tests::python;
 
-use crate::scripted::Script;
+use self::scripted::Script;
 
 /// Returns the kubectls of this run: the newest one and the oldest. Those between are in `every_client`.
 fn kubectls() -> Vec<PathBuf> {

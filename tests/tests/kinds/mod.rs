@@ -1,6 +1,5 @@
 //! A kind that the product does not have, in a build with one more: everything that is served for
 //! the product's own kinds is served for it. The kind is `crates/postern/examples/one_more_kind`.
-#![expect(clippy::unwrap_used, reason = "test code: a panic is how it fails")]
 
 use std::time::Duration;
 

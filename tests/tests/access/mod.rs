@@ -1,5 +1,4 @@
 //! Who may do what: access rules, roles and scopes, as callers meet them.
-#![expect(clippy::expect_used, clippy::unwrap_used, reason = "test code: a panic is how it fails")]
 
 mod bugs_of_others;
 mod defaults;

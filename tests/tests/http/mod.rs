@@ -1,7 +1,6 @@
 //! The server's responses over HTTP, request by request, without a Kubernetes client.
 //!
 //! One file for each part of the contract. Each test starts its own server.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
 
 mod access_keys;
 mod apply;
