@@ -5,7 +5,7 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
@@ -34,6 +34,34 @@ pub struct Client {
     tls: Arc<rustls::ClientConfig>,
     /// The address that connections come from; without one, the kernel chooses it.
     source: Option<IpAddr>,
+    /// Connections without a request, for [`Request::send`]. All clones share them, whatever their keys.
+    idle: Arc<Idle>,
+}
+
+/// The most connections that wait for a request: more would count as load.
+const MAX_IDLE: usize = 2;
+
+/// Connections that wait for their next request.
+#[derive(Default)]
+struct Idle(Mutex<Vec<Connection>>);
+
+impl std::fmt::Debug for Idle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Idle").finish_non_exhaustive()
+    }
+}
+
+impl Idle {
+    fn take(&self) -> Option<Connection> {
+        self.0.lock().unwrap().pop()
+    }
+
+    fn keep(&self, connection: Connection) {
+        let mut all = self.0.lock().unwrap();
+        if all.len() < MAX_IDLE {
+            all.push(connection);
+        }
+    }
 }
 
 impl Client {
@@ -66,6 +94,7 @@ impl Client {
             token: kubeconfig.token.as_str().into(),
             tls: Arc::new(tls),
             source: None,
+            idle: Arc::default(),
         }
     }
 
@@ -78,7 +107,7 @@ impl Client {
     /// The same server, with connections that come from this address of the loopback network.
     #[must_use]
     pub fn from_address(&self, source: IpAddr) -> Self {
-        Self { source: Some(source), ..self.clone() }
+        Self { source: Some(source), idle: Arc::default(), ..self.clone() }
     }
 
     /// A GET of a path from the root of the server.
@@ -204,59 +233,45 @@ impl Connection {
 
     async fn send(
         &mut self,
-        mut request: http::Request<Body>,
+        request: http::Request<Body>,
     ) -> Result<http::Response<Incoming>, String> {
-        let response = match &mut self.sender {
+        self.send_or_give_back(request).await.map_err(|unsent| unsent.error)
+    }
+
+    async fn send_or_give_back(
+        &mut self,
+        mut request: http::Request<Body>,
+    ) -> Result<http::Response<Incoming>, Unsent> {
+        let sent = match &mut self.sender {
             Sender::One(sender) => {
                 let host = HeaderValue::from_str(&self.authority).unwrap();
                 request.headers_mut().entry(http::header::HOST).or_insert(host);
-                sender.ready().await.map_err(|error| error.to_string())?;
-                sender.send_request(request).await
+                if let Err(error) = sender.ready().await {
+                    return Err(Unsent { error: error.to_string(), request: Some(request) });
+                }
+                sender.try_send_request(request).await
             }
             Sender::Two(sender) => {
                 let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
                 let uri = format!("https://{}{path}", self.authority);
                 *request.uri_mut() = uri.parse().unwrap();
-                sender.ready().await.map_err(|error| error.to_string())?;
-                sender.send_request(request).await
+                if let Err(error) = sender.ready().await {
+                    return Err(Unsent { error: error.to_string(), request: Some(request) });
+                }
+                sender.try_send_request(request).await
             }
         };
-        response.map_err(|error| format!("{error:?}"))
+        sent.map_err(|mut unsent| {
+            let request = unsent.take_message();
+            Unsent { error: format!("{:?}", unsent.into_error()), request }
+        })
     }
 }
 
-/// A client that keeps its connection for the next request.
-pub struct KeepAliveClient {
-    client: Client,
-    open: Option<Connection>,
-}
-
-impl KeepAliveClient {
-    /// Nothing is connected yet.
-    #[must_use]
-    pub fn new(client: Client) -> Self {
-        Self { client, open: None }
-    }
-
-    /// Sends a request, and sends it again where the connection was closed after the last answer.
-    pub async fn send(&mut self, request: impl for<'a> Fn(&'a Client) -> Request<'a>) -> Response {
-        loop {
-            let is_new = self.open.is_none();
-            let mut connection = match self.open.take() {
-                Some(open) => open,
-                None => self.client.connect().await.unwrap(),
-            };
-            let request = request(&self.client);
-            let what = format!("{} {}", request.request.method(), request.request.uri());
-            match wait::within(&what, request.try_send_on(&mut connection)).await {
-                Ok(response) => {
-                    self.open = Some(connection);
-                    return response;
-                }
-                Err(error) => assert!(!is_new, "{what}: {error}"),
-            }
-        }
-    }
+/// A request without a response. It has the request if nothing of it was sent.
+struct Unsent {
+    error: String,
+    request: Option<http::Request<Body>>,
 }
 
 /// A request being put together.
@@ -310,13 +325,35 @@ impl Request<'_> {
         self.header(CONTENT_TYPE, content_type)
     }
 
-    /// Sends the request on a new connection and reads the whole response.
+    /// Sends the request, on a connection that an earlier request has left or on a new one, and reads the whole
+    /// response.
     pub async fn send(self) -> Response {
         let what = format!("{} {}", self.request.method(), self.request.uri());
-        self.try_send().await.unwrap_or_else(|error| panic!("{what}: {error}"))
+        let sent = wait::within(&what, Box::pin(self.send_reusing())).await;
+        sent.unwrap_or_else(|error| panic!("{what}: {error}"))
     }
 
-    /// Like [`Request::send`], for servers that may not be running.
+    async fn send_reusing(self) -> Result<Response, String> {
+        let Self { client, mut request } = self;
+        while let Some(mut connection) = client.idle.take() {
+            match connection.send_or_give_back(request).await {
+                Ok(response) => {
+                    let response = read(response).await?;
+                    client.idle.keep(connection);
+                    return Ok(response);
+                }
+                // The server has closed it since the last response.
+                Err(Unsent { request: Some(unsent), .. }) => request = unsent,
+                Err(Unsent { error, .. }) => return Err(error),
+            }
+        }
+        let mut connection = client.connect().await?;
+        let response = read(connection.send(request).await?).await?;
+        client.idle.keep(connection);
+        Ok(response)
+    }
+
+    /// Sends the request on a new connection, to a server that may not be running.
     ///
     /// # Errors
     /// Why there is no response, as text.
@@ -334,11 +371,7 @@ impl Request<'_> {
     /// # Errors
     /// Why there is no response, as text.
     pub async fn try_send_on(self, connection: &mut Connection) -> Result<Response, String> {
-        let response = connection.send(self.request).await?;
-        let (parts, body) = response.into_parts();
-        let body = body.collect().await.map_err(|error| format!("{error:?}"))?.to_bytes();
-        let status = parts.status.as_u16();
-        Ok(Response { status, version: parts.version, headers: parts.headers, body })
+        read(connection.send(self.request).await?).await
     }
 
     /// Sends the request and reads the response line by line. Its code has to be 200.
@@ -372,6 +405,13 @@ impl Request<'_> {
             Lines { headers: parts.headers, body, buffer: Vec::new(), _connection: connection };
         Ok(lines)
     }
+}
+
+async fn read(response: http::Response<Incoming>) -> Result<Response, String> {
+    let (parts, body) = response.into_parts();
+    let body = body.collect().await.map_err(|error| format!("{error:?}"))?.to_bytes();
+    let status = parts.status.as_u16();
+    Ok(Response { status, version: parts.version, headers: parts.headers, body })
 }
 
 /// A complete response.

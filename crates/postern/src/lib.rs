@@ -169,11 +169,13 @@ fn greet(welcome: &Welcome, out: &mut impl Write) -> io::Result<()> {
     };
     writeln!(out, "{path}")?;
     if welcome.first {
+        let program = std::env::current_exe().unwrap_or_else(|_| "postern".into());
+        let program = program.display();
         writeln!(
             out,
             "\nThe file above holds the administrator's access key: keep it safe. Try:\n\n  \
              export KUBECONFIG={path}\n  \
-             kubectl create -f examples/sharedsecret.yaml\n  \
+             printf hunter2 | {program} set secret db.password\n  \
              kubectl get sharedsecrets\n"
         )?;
     }

@@ -103,8 +103,15 @@ pub(crate) struct Serve {
     /// Clusters may be at any address, as in development. Otherwise no request is sent to loopback, link-local and
     /// other special addresses, nor to this machine's own: a kubeconfig could lead to what only this machine
     /// should reach
-    #[arg(long, env = "POSTERN_ALLOW_LOCAL_UPSTREAMS")]
-    allow_local_upstreams: bool,
+    #[arg(
+        long,
+        env = "POSTERN_ALLOW_LOCAL_UPSTREAMS",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    allow_local_upstreams: Option<bool>,
 
     /// A network, or an address, in which clusters may be though it is special or this machine's own; may be
     /// repeated. All services there can be reached by kubeconfigs
@@ -179,8 +186,15 @@ pub(crate) struct Serve {
 
     /// Answer a request for secrets or access keys only when its record is in the audit log's file.
     /// Otherwise the record of a read follows within milliseconds
-    #[arg(long, env = "POSTERN_AUDIT_BEFORE_ANSWER")]
-    audit_before_answer: bool,
+    #[arg(
+        long,
+        env = "POSTERN_AUDIT_BEFORE_ANSWER",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    audit_before_answer: Option<bool>,
 
     /// Whether the audit records of exec and attach have the command: its words, up to 2 KiB of them
     /// [default: true]
@@ -234,7 +248,7 @@ impl Serve {
             policy_file: given.audit_policy_file,
             max_file_bytes: mebibytes("audit-log-maxsize", given.audit_log_maxsize, 100)? as u64,
             max_files_aside: positive("audit-log-maxbackup", given.audit_log_maxbackup, 10)?,
-            before_answer: given.audit_before_answer,
+            before_answer: given.audit_before_answer.unwrap_or_default(),
             exec_commands: given.audit_exec_commands.unwrap_or(true),
         };
         let settings = Settings {
@@ -289,7 +303,7 @@ impl Serve {
     }
 
     fn upstream_addresses(&self) -> anyhow::Result<UpstreamAddresses> {
-        let any = self.allow_local_upstreams.then(UpstreamAddresses::any);
+        let any = self.allow_local_upstreams.unwrap_or_default().then(UpstreamAddresses::any);
         let mut addresses = any.unwrap_or_default();
         for network in &self.upstream_allow {
             addresses.allow(network).context("--upstream-allow")?;
@@ -398,7 +412,7 @@ impl Serve {
             audit_policy_file: self.audit_policy_file.or(other.audit_policy_file),
             audit_log_maxsize: self.audit_log_maxsize.or(other.audit_log_maxsize),
             audit_log_maxbackup: self.audit_log_maxbackup.or(other.audit_log_maxbackup),
-            allow_local_upstreams: self.allow_local_upstreams || other.allow_local_upstreams,
+            allow_local_upstreams: self.allow_local_upstreams.or(other.allow_local_upstreams),
             upstream_allow: if self.upstream_allow.is_empty() {
                 other.upstream_allow
             } else {
@@ -415,7 +429,7 @@ impl Serve {
                 self.forward_groups
             },
             max_session: self.max_session.or(other.max_session),
-            audit_before_answer: self.audit_before_answer || other.audit_before_answer,
+            audit_before_answer: self.audit_before_answer.or(other.audit_before_answer),
             audit_exec_commands: self.audit_exec_commands.or(other.audit_exec_commands),
             db_cache_mib: self.db_cache_mib.or(other.db_cache_mib),
             log: self.log.or(other.log),

@@ -1,7 +1,7 @@
 //! Protocol Buffers, the encoder: JSON documents as messages that a table describes.
 //!
 //! It is pure and has no message of its own; the tables are in the modules that have documents.
-//! The decoder is `postern_meta::protobuf`.
+//! The decoder is `postern_meta::decode::protobuf`.
 
 use serde_json::{Map, Value};
 

@@ -310,7 +310,10 @@ async fn run<T: Subject>(subject: &T, is_durable: bool, ops: Vec<Op>) {
     check_list(&model, &store, ListRequest::default()).await;
 }
 
+/// Runs random operations. Of the cases on a file, a usual run does a quarter: each sync takes its time.
 fn check<T: Subject>(cases: u32, is_durable: bool, subject: impl Fn() -> T) {
+    let is_full = std::env::var("POSTERN_TEST_FORM").is_ok_and(|form| form == "full");
+    let cases = if is_full || !is_durable { cases } else { cases.div_ceil(4) };
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

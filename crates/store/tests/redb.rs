@@ -221,27 +221,3 @@ async fn a_crash_loop_does_not_make_the_file_grow() {
         assert!(after <= before + before / 10, "{before} and then {after} bytes");
     }
 }
-
-/// A file that was written before there was a table for what is noted of history.
-#[tokio::test]
-async fn a_file_without_notes_is_brought_up_to_date() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("db");
-    let store = open(&path).unwrap();
-    set(&store, "/a").await.unwrap();
-    set(&store, "/a").await.unwrap();
-    store.compact(1).await.unwrap();
-    store.close().await;
-    {
-        let table = redb::TableDefinition::<&str, &[u8]>::new("notes");
-        let database = redb::Database::open(&path).unwrap();
-        let transaction = database.begin_write().unwrap();
-        assert!(transaction.delete_table(table).unwrap());
-        transaction.commit().unwrap();
-    }
-    let store = open(&path).unwrap();
-    let prefixes = ["/a".to_owned(), "/b".to_owned()];
-    let last = store.last_changes(&prefixes, 2).await.unwrap();
-    assert_eq!(last, [Position::new(2, 0), Position::end_of(1)]);
-    assert_eq!(store.age_history(Duration::from_secs(1), Duration::ZERO).await.unwrap(), 2);
-}

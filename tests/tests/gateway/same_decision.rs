@@ -2,7 +2,7 @@
 //! tricks with paths. What is let through is the same request at the cluster, which is one of the test's own.
 
 use postern_tests::cli::CliUser;
-use postern_tests::http::{Client, KeepAliveClient, Request};
+use postern_tests::http::{Client, Request};
 use postern_tests::objects::{collection, endpoint_token_if_any, make, make_kubeconfig};
 use postern_tests::rights::{allow, rule_on, user};
 use postern_tests::{Agent, AgentSetup, Home, Random, Server, Setup};
@@ -94,15 +94,10 @@ struct Outcome {
 }
 
 impl Outcome {
-    async fn of(
-        client: &mut KeepAliveClient,
-        asked: &Asked,
-        prefix: &str,
-        recording: &Recording,
-    ) -> Self {
+    async fn of(client: &Client, asked: &Asked, prefix: &str, recording: &Recording) -> Self {
         drop(recording.take());
         let path = format!("{prefix}{}", asked.path);
-        let reply = client.send(|client| asked.request(client, &path)).await;
+        let reply = asked.request(client, &path).send().await;
         let arrived = recording.take().pop().map(|one| one.line);
         let said: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
         let is_ours = arrived.is_none();
@@ -335,12 +330,12 @@ async fn for_the_same_token_and_request_the_gateway_and_an_agent_decide_alike() 
         let (name, scope) = (draw.user(), draw.scope());
         let Some(clients) = scene.asking(name, scope.as_ref()).await else { continue };
         scopes += 1;
-        let [mut gateway, mut agent] = clients.map(KeepAliveClient::new);
+        let [gateway, agent] = clients;
         for _ in 0..REQUESTS {
             let asked = draw.request();
             let (at_gateway, at_agent) = draw.target();
-            let one = Outcome::of(&mut gateway, &asked, at_gateway, &scene.recording).await;
-            let other = Outcome::of(&mut agent, &asked, at_agent, &scene.recording).await;
+            let one = Outcome::of(&gateway, &asked, at_gateway, &scene.recording).await;
+            let other = Outcome::of(&agent, &asked, at_agent, &scene.recording).await;
             assert_eq!(one, other, "{name} with {scope:?} at {at_gateway}: {asked:?}");
             match one {
                 Outcome { arrived: Some(_), .. } => let_through += 1,

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use postern_tests::cli::CliUser;
-use postern_tests::http::{Client, KeepAliveClient};
+use postern_tests::http::Client;
 use postern_tests::objects::{GROUP, endpoint_token_if_any, make, make_kubeconfig};
 use postern_tests::rights::{allow, path, rule_on, set};
 use postern_tests::{Agent, AgentSetup, Home, Server, Setup, wait};
@@ -185,13 +185,13 @@ fn scoped_by_rules() -> Vec<Who> {
 struct Asking {
     code: &'static str,
     words: &'static str,
-    gateway: KeepAliveClient,
-    agent: Option<KeepAliveClient>,
+    gateway: Client,
+    agent: Option<Client>,
 }
 
 /// Returns what a cell says of a request.
 async fn ask(
-    client: &mut KeepAliveClient,
+    client: &Client,
     at: &str,
     asked: &(&str, &str, &str, bool),
     of: &Recording,
@@ -199,14 +199,14 @@ async fn ask(
     let (_, method, path, is_upgrade) = *asked;
     drop(of.take());
     let path = format!("{at}{path}");
-    let reply = client.send(|client| {
-        let mut request = client.request(method, &path);
-        if is_upgrade {
-            request = request.header("connection", "Upgrade").header("upgrade", "websocket");
-        }
-        if method == "POST" { request.json(&review()) } else { request }
-    });
-    match reply.await.status {
+    let mut request = client.request(method, &path);
+    if is_upgrade {
+        request = request.header("connection", "Upgrade").header("upgrade", "websocket");
+    }
+    if method == "POST" {
+        request = request.json(&review());
+    }
+    match request.send().await.status {
         _ if !of.take().is_empty() => "yes".to_owned(),
         503 => NO_WAY.to_owned(),
         201 => "denied".to_owned(),
@@ -272,8 +272,8 @@ impl Scene {
             let key = make(&admin, "ownedaccesskeys", &name, spec).await;
             let client = admin.with_token(key["spec"]["key"].as_str().unwrap());
             let token = endpoint_token_if_any(&client, json!({})).await;
-            let agent = token.map(|token| KeepAliveClient::new(self.agent.client(&token)));
-            all.push(Asking { code, words, gateway: KeepAliveClient::new(client), agent });
+            let agent = token.map(|token| self.agent.client(&token));
+            all.push(Asking { code, words, gateway: client, agent });
         }
         let disabled = json!({ "disabled": true });
         set(&admin, &path("ownedaccesskeys", "key-disabled"), disabled.clone()).await;
@@ -317,9 +317,9 @@ async fn cell(
     asked: &(&str, &str, &str, bool),
     of: &Recording,
 ) -> String {
-    let gateway = ask(&mut asking.gateway, at_gateway, asked, of).await;
+    let gateway = ask(&asking.gateway, at_gateway, asked, of).await;
     let Some(at_agent) = at_agent else { return gateway };
-    let Some(way) = &mut asking.agent else { return format!("{gateway}, no token") };
+    let Some(way) = &asking.agent else { return format!("{gateway}, no token") };
     let agent = ask(way, at_agent, asked, of).await;
     // An agent decides before it looks for the way. The virtual cluster here is reached by its own kubeconfig.
     let is_let_through = agent == NO_WAY && ["yes", "denied"].contains(&gateway.as_str());

@@ -232,7 +232,7 @@ fn yaml_is_written_in_block_style() {
     assert_eq!(
         encode_yaml(&value),
         "apiVersion: g.sh/v1\nempty: {}\nitems:\n- a: 1\n  b:\n  - 1\n  - - 2\n- []\n- {}\n\
-         nested:\n  x:\n    \"y\": true\nnone: null\ntext: \"two words\"\nv: \"1.5\"\n\
+         nested:\n  x:\n    \"y\": true\nnone: null\ntext: two words\nv: \"1.5\"\n\
          word: word\n\"yes\": \"yes\"\n"
     );
     assert_eq!(encode_yaml(&json!("a\n\u{85}\u{2028}\u{1}")), "\"a\\n\\x85\\u2028\\x01\"\n");

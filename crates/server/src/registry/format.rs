@@ -37,7 +37,8 @@ pub(crate) async fn check(store: &Arc<dyn Store>) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use postern_store::{Memory, Txn};
+    use postern_store::Txn;
+    use postern_store::memory::Memory;
 
     use super::*;
 

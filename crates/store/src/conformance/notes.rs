@@ -249,7 +249,7 @@ pub async fn keeps_the_age_while_clocks_step_and_differ(subject: &impl Subject) 
 /// Starts that are closer together than history is kept do not make it grow without end.
 pub async fn forgets_in_spite_of_restarts(subject: &impl Subject) {
     let mut store = subject.create().await;
-    for start in 0..300 {
+    for start in 0..180 {
         let old = age(&store, start).await;
         store.compact_noting(old.saturating_sub(1), &prefixes(&["/a/"])).await.unwrap();
         let newest = set(&store, "/k", &start.to_string()).await;

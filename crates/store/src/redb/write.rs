@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ::redb::{Database, Durability, ReadableTable, Table, TableHandle, WriteTransaction};
+use ::redb::{Database, Durability, ReadableTable, Table, WriteTransaction};
 use bytes::Bytes;
 
 use super::history::Forgetting;
