@@ -161,7 +161,7 @@ fn commit(mut disk: Disk, queue: &mpsc::Receiver<Write>, events: &broadcast::Sen
     }
 }
 
-/// Returns the event as a chunk of a chunked body: a line.
+/// The event as a chunk of a chunked body: a line.
 fn chunk(body: &[u8]) -> Bytes {
     let mut chunk = format!("{:x}\r\n", body.len() + 1).into_bytes();
     chunk.extend_from_slice(body);

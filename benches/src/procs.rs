@@ -39,7 +39,7 @@ pub(crate) fn usage(pid: u32) -> Usage {
     }
 }
 
-/// Returns the sum over processes. Peaks are summed too: the sum is an upper bound.
+/// The sum over processes. Peaks are summed too: the sum is an upper bound.
 pub(crate) fn usage_of_all(pids: &[u32]) -> Usage {
     pids.iter().map(|pid| usage(*pid)).fold(Usage::default(), |sum, one| Usage {
         cpu_seconds: sum.cpu_seconds + one.cpu_seconds,
@@ -48,7 +48,7 @@ pub(crate) fn usage_of_all(pids: &[u32]) -> Usage {
     })
 }
 
-/// Returns the result of `postern-bench stat`.
+/// The result of `postern-bench stat`.
 pub(crate) fn stat(options: &Options) -> Value {
     let usage = usage_of_all(&options.pids);
     json!({
@@ -78,7 +78,7 @@ fn parse(number: &str) -> Option<f64> {
     number.parse().ok()
 }
 
-/// Returns the time that all processors were busy, and time that the hypervisor took, in seconds.
+/// The time that all processors were busy, and time that the hypervisor took, in seconds.
 fn machine_seconds() -> (f64, f64) {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     machine_line(stat.lines().next().unwrap_or_default())
@@ -138,7 +138,7 @@ impl Meter {
     }
 }
 
-/// Returns the number with three decimals, which is more than can be measured.
+/// The number with three decimals, which is more than can be measured.
 pub(crate) fn round(number: f64) -> f64 {
     (number * 1000.0).round() / 1000.0
 }

@@ -167,7 +167,7 @@ impl ControlPlane {
         self.kubeconfig(AGENT).write(&self.directory.join("agent.kubeconfig"))
     }
 
-    /// Returns its audit log so far.
+    /// Its audit log so far.
     #[must_use]
     pub fn records(&self) -> Vec<Value> {
         let text = self.read("audit.log");

@@ -21,7 +21,7 @@ enum Directory {
 }
 
 impl Home {
-    /// Returns a new, empty one.
+    /// A new, empty one.
     #[expect(clippy::new_without_default, reason = "it makes a directory, which is no default")]
     #[must_use]
     pub fn new() -> Self {

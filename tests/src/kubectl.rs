@@ -135,7 +135,7 @@ impl Kubectl {
     }
 }
 
-/// Returns the directory of the workspace. kubectl runs there, so that `examples/` is found.
+/// The directory of the workspace. kubectl runs there, so that `examples/` is found.
 #[must_use]
 pub fn repository() -> PathBuf {
     crate::binary::workspace()

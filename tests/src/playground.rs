@@ -213,7 +213,7 @@ impl Playground {
         }
     }
 
-    /// Returns the names of the ways in.
+    /// The names of the ways in.
     pub fn ways(&self) -> impl Iterator<Item = &'static str> {
         self.ways.iter().map(|way| way.name)
     }

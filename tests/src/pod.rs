@@ -59,7 +59,7 @@ impl Pod {
         self.directory.join("files")
     }
 
-    /// Returns a line for each connection that was upgraded so far: what was asked for, and the protocol.
+    /// A line for each connection that was upgraded so far: what was asked for, and the protocol.
     #[must_use]
     pub fn upgrades(&self) -> Vec<String> {
         self.read("stdout").lines().skip(1).map(str::to_owned).collect()

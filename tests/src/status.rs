@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::http::Response;
 
-/// Returns a Status as text: its code and reason, its message, its details. What is the same in every
+/// A Status as text: its code and reason, its message, its details. What is the same in every
 /// failure is checked here and left out.
 #[must_use]
 pub fn failure(reply: &Response) -> String {

@@ -84,7 +84,7 @@ impl Socket {
         }
     }
 
-    /// Returns the next event of a watch. One message is one JSON document.
+    /// The next event of a watch. One message is one JSON document.
     pub async fn event(&mut self) -> Event {
         let Received::Text(text) = self.received().await else { panic!("the watch has ended") };
         let mut event: Value = serde_json::from_str(&text).expect("a message is a JSON document");

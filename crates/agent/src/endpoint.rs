@@ -45,7 +45,7 @@ impl Endpoint {
         Ok(Self { name: in_brackets.unwrap_or(name).to_owned(), port })
     }
 
-    /// Returns the name or the address, without brackets.
+    /// The name or the address, without brackets.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }

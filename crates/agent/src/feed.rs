@@ -91,7 +91,7 @@ impl Feed {
         is_known.then(|| Place { namespace: namespace.clone(), name: virtual_cluster.clone() })
     }
 
-    /// Returns an instance of this cluster by its project and name.
+    /// An instance of this cluster by its project and name.
     fn instance(&self, resource: &'static str, project: &str, name: &str) -> Option<&Instance> {
         let key = (resource, project.to_owned(), name.to_owned());
         self.spec.instances.get(*self.instances.get(&key)?)
@@ -115,7 +115,7 @@ fn key_of_instance(instance: &Instance) -> Option<InstanceKey> {
     Some((resource, instance.project.clone(), instance.name.clone()))
 }
 
-/// Returns the policy that says who may use what, and which namespace belongs to which project. It is made of that of
+/// The policy that says who may use what, and which namespace belongs to which project. It is made of that of
 /// `last`, so that what is the same is not made again: there can be thousands of objects, of which one has changed.
 fn policy_of(spec: &Spec, last: Option<&Feed>) -> Policy {
     let nothing = Spec::default();
@@ -138,7 +138,7 @@ fn policy_of(spec: &Spec, last: Option<&Feed>) -> Policy {
     policy
 }
 
-/// Returns the project of each namespace.
+/// The project of each namespace.
 fn projects_of(spec: &Spec) -> HashMap<&str, &str> {
     spec.instances.iter().map(|one| (one.namespace.as_str(), one.project.as_str())).collect()
 }

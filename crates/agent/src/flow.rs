@@ -28,7 +28,7 @@ pub(crate) struct FlowLimits {
 }
 
 impl FlowLimits {
-    /// Returns the limits with so many connections to the cluster. Each caller has an eighth of them at most for
+    /// The limits with so many connections to the cluster. Each caller has an eighth of them at most for
     /// either.
     pub(crate) fn of_connections(connections: usize) -> Self {
         let part = (connections / MANY_PART).max(1);
@@ -65,7 +65,7 @@ pub(crate) struct Place {
 }
 
 impl Flow {
-    /// Returns a flow with these limits.
+    /// A flow with these limits.
     pub(crate) fn new(limits: FlowLimits) -> Arc<Self> {
         Arc::new(Self { limits, callers: Mutex::default() })
     }
@@ -93,7 +93,7 @@ impl Flow {
         Ok(Place { flow: self.clone(), caller: caller.to_owned(), is_long })
     }
 
-    /// Returns how much of all callers is under way.
+    /// How much of all callers is under way.
     pub(crate) fn under_way(&self) -> UnderWay {
         self.callers.lock().values().fold(UnderWay::default(), |all, one| UnderWay {
             requests: all.requests + one.requests,

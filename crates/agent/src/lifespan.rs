@@ -26,7 +26,7 @@ pub(crate) enum Lifespan {
 }
 
 impl Lifespan {
-    /// Returns the lifespan of a request with a token. `is_first` says that none came with it before, in case that
+    /// The lifespan of a request with a token. `is_first` says that none came with it before, in case that
     /// it is for one request.
     pub(crate) fn of(kube: &KubeRequest, token: &VerifiedToken, is_first: bool) -> Self {
         match (token.is_for_gateway_session(), kube.is_stream()) {

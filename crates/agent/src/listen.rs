@@ -116,7 +116,7 @@ async fn accept(listener: &TcpListener) -> Option<(TcpStream, IpAddr)> {
     }
 }
 
-/// Returns the place of a new connection; `None` when there is none.
+/// The place of a new connection; `None` when there is none.
 fn admitted(
     table: &Arc<ConnectionTable>,
     peer: &Arc<Peer>,
@@ -182,7 +182,7 @@ impl Connection {
         if speaks_http2 { self.http2(io).await } else { self.http1(io, &lingers).await }
     }
 
-    /// Returns the answer to a request.
+    /// The answer to a request.
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let response = self.agent.answer(&self.peer, request).await;
         if response.status() == StatusCode::UNAUTHORIZED && !self.peer.is_authenticated() {

@@ -55,7 +55,7 @@ pub(crate) enum Reach {
 }
 
 impl Reach {
-    /// Returns why the agent is not ready, for everybody; `None` when it is.
+    /// Why the agent is not ready, for everybody; `None` when it is.
     pub(crate) fn problem(&self) -> Option<String> {
         match self {
             Self::Ready => None,
@@ -73,7 +73,7 @@ impl Reach {
         }
     }
 
-    /// Returns the condition of the Cluster; `None` before anything is known.
+    /// The condition of the Cluster; `None` before anything is known.
     fn condition(&self, now: Timestamp) -> Option<Condition> {
         let reason = match self {
             Self::NotAsked => return None,

@@ -75,7 +75,7 @@ pub(crate) async fn read(head: &Parts, body: Incoming) -> Result<Value, ApiError
     }
 }
 
-/// Returns the review as it is sent on: written anew, so that the cluster reads what was read here.
+/// The review as it is sent on: written anew, so that the cluster reads what was read here.
 pub(crate) fn rewritten(head: &mut Parts, review: &Value) -> Bytes {
     let json = HeaderValue::from_static("application/json");
     head.headers.insert(CONTENT_TYPE, json.clone());
@@ -85,7 +85,7 @@ pub(crate) fn rewritten(head: &mut Parts, review: &Value) -> Bytes {
     Bytes::from(review.to_string())
 }
 
-/// Returns why a review of access is answered with no; `None` when the cluster decides.
+/// Why a review of access is answered with no; `None` when the cluster decides.
 ///
 /// # Errors
 /// 400 for a review that cannot be read.
@@ -115,13 +115,13 @@ pub(crate) fn refused(
     Ok(decided.err().map(|refusal| refusal.to_string()))
 }
 
-/// Returns a review with the answer that something is refused.
+/// A review with the answer that something is refused.
 pub(crate) fn denied(review: Value, reason: String) -> Response<Body> {
     let status = AccessStatus { allowed: false, reason, ..AccessStatus::default() };
     answered(review, serde_json::to_value(status).unwrap_or_default())
 }
 
-/// Returns a review of rules, with those that get to the target of the cluster's answer.
+/// A review of rules, with those that get to the target of the cluster's answer.
 ///
 /// # Errors
 /// 502 for an answer that cannot be read.

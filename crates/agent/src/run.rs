@@ -57,7 +57,7 @@ pub enum AdvertisedCa {
 }
 
 impl AdvertisedCa {
-    /// Returns the authorities in PEM; `None` for those of the system.
+    /// The authorities in PEM; `None` for those of the system.
     ///
     /// # Errors
     /// When there are none in the file.
@@ -194,7 +194,7 @@ pub async fn run(
     Ok(())
 }
 
-/// Returns a listener on an address that a flag says.
+/// A listener on an address that a flag says.
 fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
     let bound = postern_listen::bind(address);
     bound.with_context(|| format!("{flag}: cannot listen on {address}"))
@@ -266,7 +266,7 @@ fn proxy(max_connections: usize) -> Proxy {
     Proxy::with(Limits { max_connections, ..Limits::default() }, Arc::new(TcpDial::new()))
 }
 
-/// Returns the names that the certificate is for.
+/// The names that the certificate is for.
 fn hosts(listen: SocketAddr, endpoint: Option<&Endpoint>) -> Vec<String> {
     let mut hosts = vec!["localhost".to_owned()];
     if !listen.ip().is_unspecified() {

@@ -29,7 +29,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 const FORMAT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
-/// Returns all counts as text.
+/// All counts as text.
 fn text(agent: &Agent) -> String {
     let mut text = String::new();
     let mut metric = |name: &str, kind: &str, help: &str, values: &[(String, u64)]| {

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use crate::feed::Feed;
 use crate::lifespan::Lifespan;
 
-/// Returns the time.
+/// The time.
 pub type Clock = Arc<dyn Fn() -> MicroTimestamp + Send + Sync>;
 
 /// What an agent knows.
@@ -53,7 +53,7 @@ impl Parts {
         *own = Some(spec);
     }
 
-    /// Returns the whole; `None` without all parts.
+    /// The whole; `None` without all parts.
     fn whole(&self) -> Option<Spec> {
         let (tokens, places) = (self.tokens.as_ref()?, self.places.as_ref()?);
         let (instances, uses) = (places.instances.clone(), places.uses.clone());
@@ -100,7 +100,7 @@ pub(crate) struct Allowed {
 }
 
 impl State {
-    /// Returns the state of an agent that has heard nothing.
+    /// The state of an agent that has heard nothing.
     pub(crate) fn new(clock: Clock, max_offline_seconds: i64) -> Self {
         Self {
             clock,
@@ -112,7 +112,7 @@ impl State {
         }
     }
 
-    /// Returns the time, in seconds since 1970.
+    /// The time, in seconds since 1970.
     pub(crate) fn now(&self) -> i64 {
         (self.clock)().unix_microseconds().div_euclid(1_000_000)
     }
@@ -178,14 +178,14 @@ impl State {
         self.feed.load().as_ref().map(|feed| (feed.spec.clone(), at))
     }
 
-    /// Returns how long the central server was not heard; `None` when it never was.
+    /// How long the central server was not heard; `None` when it never was.
     pub(crate) fn silent_seconds(&self) -> Option<u64> {
         self.feed.load().as_ref()?;
         let seconds = self.now().saturating_sub(self.heard_at());
         Some(seconds.max(0).unsigned_abs())
     }
 
-    /// Returns a subscription to what changes.
+    /// A subscription to what changes.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }

@@ -57,7 +57,7 @@ impl StateDir {
         }
     }
 
-    /// Returns the path of something in the directory.
+    /// The path of something in the directory.
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -90,7 +90,7 @@ impl StateDir {
         self.write(HEARD, &text)
     }
 
-    /// Returns a file's text; `None` where there is no such file.
+    /// A file's text; `None` where there is no such file.
     ///
     /// # Errors
     /// When it cannot be read.

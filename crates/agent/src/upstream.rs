@@ -12,7 +12,7 @@ use postern_proxy::{
 
 use crate::state_dir::read_given;
 
-/// Returns the cluster of a kubeconfig.
+/// The cluster of a kubeconfig.
 ///
 /// # Errors
 /// When the file cannot be read, or has what is not served. No error has a value of it.
@@ -57,7 +57,7 @@ pub(crate) fn of(
     })
 }
 
-/// Returns the value of `Authorization`. It is written once, so that no copy stays in memory.
+/// The value of `Authorization`. It is written once, so that no copy stays in memory.
 fn bearer(token: &str) -> SecretBytes {
     const SCHEME: &str = "Bearer ";
     let mut value = Vec::with_capacity(SCHEME.len() + token.len());

@@ -38,7 +38,7 @@ pub enum Attributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
-    /// Returns the namespace whose roles count; empty when there is none. A Namespace is in itself, as in Kubernetes.
+    /// The namespace whose roles count; empty when there is none. A Namespace is in itself, as in Kubernetes.
     pub fn role_namespace(&self) -> &'a str {
         match *self {
             Self::Resource { group: "", resource: "namespaces", namespace: "", name, .. } => name,
@@ -111,7 +111,7 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Returns a request to the management API.
+    /// A request to the management API.
     pub fn management(attributes: Attributes<'a>) -> Self {
         Self { attributes, target: RequestTarget::Management }
     }
@@ -125,7 +125,7 @@ pub(crate) fn is_stream(subresource: &str) -> bool {
     STREAMS.contains(&subresource)
 }
 
-/// Returns the verbs of which a request needs every one: its own, and `create` where it opens a stream
+/// The verbs of which a request needs every one: its own, and `create` where it opens a stream
 /// that can write (decision 4: an upgrade arrives as a GET, and is no read). Equal verbs are one.
 pub fn required_verbs<'a>(
     verb: &'a str,

@@ -13,12 +13,12 @@ pub const MAX_TOKEN_BYTES: usize = 8 * 1024;
 pub struct BearerToken(Zeroizing<String>);
 
 impl BearerToken {
-    /// Returns the credential that is the value of an access key.
+    /// The credential that is the value of an access key.
     pub fn of_key(key: &SecretText) -> Self {
         Self(Zeroizing::new(key.expose().to_owned()))
     }
 
-    /// Returns the credential itself: for its digest, and for the one file that holds a new key.
+    /// The credential itself: for its digest, and for the one file that holds a new key.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -50,7 +50,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the message of the Status: kube-apiserver's one word, or the reason where the key is
+    /// The message of the Status: kube-apiserver's one word, or the reason where the key is
     /// known.
     pub fn message(self) -> &'static str {
         match self {

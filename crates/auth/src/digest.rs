@@ -40,12 +40,12 @@ impl fmt::Debug for Digest {
 pub struct Digester(hmac::Key);
 
 impl Digester {
-    /// Returns a digester with the server's secret.
+    /// A digester with the server's secret.
     pub fn new(key: &Zeroizing<[u8; DIGEST_BYTES]>) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, key.as_slice()))
     }
 
-    /// Returns the digest of a credential.
+    /// The digest of a credential.
     pub fn digest(&self, token: &BearerToken) -> Digest {
         let tag = hmac::sign(&self.0, token.expose().as_bytes());
         let mut bytes = [0; DIGEST_BYTES];

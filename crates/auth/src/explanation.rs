@@ -75,7 +75,7 @@ impl Explanation {
     }
 }
 
-/// Returns a rule as an entry of a role's `rules`, in YAML.
+/// A rule as an entry of a role's `rules`, in YAML.
 pub fn rule_yaml(rule: &PolicyRule) -> String {
     let mut yaml = Yaml::default();
     yaml.entry(&[
@@ -88,7 +88,7 @@ pub fn rule_yaml(rule: &PolicyRule) -> String {
     yaml.text
 }
 
-/// Returns the entries of a scope as part of a key's `spec`, in YAML.
+/// The entries of a scope as part of a key's `spec`, in YAML.
 pub fn scope_yaml(scope: &Scope) -> String {
     let mut yaml = Yaml::default();
     yaml.line(0, "scope:");
@@ -185,7 +185,7 @@ impl Yaml {
     }
 }
 
-/// Returns a text in double quotes, as YAML and JSON have them.
+/// A text in double quotes, as YAML and JSON have them.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {

@@ -26,7 +26,7 @@ pub const ALL_USERS_GROUP: &str = "platform:user:*";
 /// The prefix of a team's name where users and groups are named, too.
 pub(crate) const TEAM_PREFIX: &str = "platform:team:";
 
-/// Returns the group of the members of a team.
+/// The group of the members of a team.
 pub fn team_group(name: &str) -> String {
     format!("{TEAM_PREFIX}{name}")
 }

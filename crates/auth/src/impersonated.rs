@@ -37,7 +37,7 @@ pub struct ImpersonatedIdentity {
     pub disabled: bool,
 }
 
-/// Returns the rights that the caller must hold to impersonate this identity: all of them.
+/// The rights that the caller must hold to impersonate this identity: all of them.
 ///
 /// Without explicit groups these are the right to the user, and to each group and team that is stored for
 /// the user. The right to impersonate every user does not include any group.
@@ -71,7 +71,7 @@ pub fn rights(wanted: &Impersonation, impersonated: &Identity) -> Vec<Right> {
     rights
 }
 
-/// Returns whether a caller may act as an impersonated identity now.
+/// Whether a caller may act as an impersonated identity now.
 pub fn may(
     bearer: &Identity,
     wanted: &Impersonation,
@@ -91,7 +91,7 @@ fn groups_by_name(wanted: &Impersonation, impersonated: &Identity) -> Vec<String
     implied_groups(wanted).into_iter().chain(everyone).chain(user).chain(team).collect()
 }
 
-/// Returns the impersonated identity. `known` is the user or team that is wanted, with its groups, if there
+/// The impersonated identity. `known` is the user or team that is wanted, with its groups, if there
 /// is one and the impersonation names no groups.
 pub(crate) fn identity(wanted: &Impersonation, known: Option<Identity>) -> Identity {
     let unknown = || Identity { name: wanted.user.clone(), ..Identity::default() };
@@ -110,7 +110,7 @@ pub(crate) fn identity(wanted: &Impersonation, known: Option<Identity>) -> Ident
     identity
 }
 
-/// Returns the groups that follow from the name alone; none when groups are requested.
+/// The groups that follow from the name alone; none when groups are requested.
 fn implied_groups(wanted: &Impersonation) -> Vec<String> {
     if !wanted.groups.is_empty() {
         return Vec::new();
@@ -143,7 +143,7 @@ mod tests {
     use crate::principal_index::PrincipalIndex;
     use crate::scope::ScopeRules;
 
-    /// Returns an index with the user bob, who is in the team red.
+    /// An index with the user bob, who is in the team red.
     fn principals(subject: &str, groups: &[&str], disabled: bool) -> PrincipalIndex {
         let mut principals = PrincipalIndex::default();
         let bob = UserFacts {

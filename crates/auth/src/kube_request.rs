@@ -144,17 +144,17 @@ impl KubeRequest {
         }
     }
 
-    /// Returns the verbs of which the request needs every one.
+    /// The verbs of which the request needs every one.
     pub fn required_verbs(&self) -> impl Iterator<Item = &'static str> + use<> {
         required_verbs(self.verb, self.subresource(), self.is_upgrade)
     }
 
-    /// Returns the verb: Kubernetes' for a resource, and else the method in lower case.
+    /// The verb: Kubernetes' for a resource, and else the method in lower case.
     pub fn verb(&self) -> &'static str {
         self.verb
     }
 
-    /// Returns the version of the API; empty for what is no resource.
+    /// The version of the API; empty for what is no resource.
     pub fn version(&self) -> &str {
         if let What::Resource(at) = &self.what { &at.version } else { "" }
     }
@@ -331,7 +331,7 @@ fn verb_of(method: &Method) -> Result<&'static str, ApiError> {
     })
 }
 
-/// Returns the decoded steps of a path, and whether it ends in a slash.
+/// The decoded steps of a path, and whether it ends in a slash.
 fn segments(path: &str) -> Result<(Vec<String>, bool), ApiError> {
     if path.len() > MAX_PATH_BYTES {
         return Err(bad(format!("the path is longer than {MAX_PATH_BYTES} bytes")));
@@ -382,7 +382,7 @@ fn check_encoding(raw: &str) -> Result<(), ApiError> {
     ))
 }
 
-/// Returns the resource that the steps after the version name, and whether a subresource is among them.
+/// The resource that the steps after the version name, and whether a subresource is among them.
 fn resource_of(path: &[&str]) -> Result<(Resource, bool), ApiError> {
     let (namespace, path) = match path {
         ["namespaces", _, sub, ..] if OF_NAMESPACE.contains(sub) => ("", path),

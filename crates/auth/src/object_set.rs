@@ -23,7 +23,7 @@ pub struct ObjectSet {
 const MAX_PAIRS: usize = 4096;
 
 impl ObjectSet {
-    /// Returns the set of every object.
+    /// The set of every object.
     pub(crate) fn all() -> Self {
         Self { all: true, ..Self::default() }
     }

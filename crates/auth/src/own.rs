@@ -36,7 +36,7 @@ pub(crate) enum OwnRight {
     Themselves,
 }
 
-/// Returns the right by which an identity may do this without a role.
+/// The right by which an identity may do this without a role.
 pub(crate) fn right(identity: &Identity, attributes: &Attributes<'_>) -> Option<OwnRight> {
     if identity.is_in(MASTERS_GROUP) {
         Some(OwnRight::Master)

@@ -56,7 +56,7 @@ pub struct OwnedObject<'a> {
 }
 
 impl Owners {
-    /// Returns the owners of objects: of each, its kind, its namespace, its name, and the uid of its owner, if it has
+    /// The owners of objects: of each, its kind, its namespace, its name, and the uid of its owner, if it has
     /// one. Each object is there once.
     pub(crate) fn of_all(
         objects: Vec<(GroupResource, Option<String>, String, Option<String>)>,
@@ -107,7 +107,7 @@ impl Owners {
         }
     }
 
-    /// Returns the uid of the owner of an object.
+    /// The uid of the owner of an object.
     pub(crate) fn owner(
         &self,
         group: &str,
@@ -119,12 +119,12 @@ impl Owners {
         of_kind.owners.get(namespace)?.get(name).map(|uid| &**uid)
     }
 
-    /// Returns the subresources of a kind, on which owners of its objects hold every verb, too.
+    /// The subresources of a kind, on which owners of its objects hold every verb, too.
     pub(crate) fn subresources(&self, group: &str, resource: &str) -> &[&'static str] {
         self.of_kind(group, resource).map_or(&[], |of_kind| &of_kind.subresources)
     }
 
-    /// Returns the owners of objects, each once for each kind, with one of their objects.
+    /// The owners of objects, each once for each kind, with one of their objects.
     pub(crate) fn one_of_each(&self) -> impl Iterator<Item = OwnedObject<'_>> {
         self.kinds.iter().flat_map(|of_kind| {
             of_kind.owned.iter().filter_map(move |(uid, owned)| {
@@ -135,12 +135,12 @@ impl Owners {
         })
     }
 
-    /// Returns the kinds that have objects with owners.
+    /// The kinds that have objects with owners.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = GroupResource> {
         self.kinds.iter().map(|of_kind| of_kind.kind)
     }
 
-    /// Returns the objects of a kind that an identity owns, as a user or by a team.
+    /// The objects of a kind that an identity owns, as a user or by a team.
     pub(crate) fn of<'a>(
         &'a self,
         identity: &'a Identity,
@@ -189,7 +189,7 @@ impl OfKind {
         }
     }
 
-    /// Returns the owners of these objects. Both maps are made at the same time: with many objects, a start waits for
+    /// The owners of these objects. Both maps are made at the same time: with many objects, a start waits for
     /// them.
     fn of(kind: GroupResource, objects: &[Owned]) -> Self {
         let mut of_kind = Self::new(kind);
@@ -245,7 +245,7 @@ impl Owned {
     }
 }
 
-/// Returns a text as those before it are, if one of them is the same.
+/// A text as those before it are, if one of them is the same.
 fn shared(texts: &mut HashSet<Arc<str>>, text: String) -> Arc<str> {
     if let Some(known) = texts.get(text.as_str()) {
         return known.clone();
@@ -255,7 +255,7 @@ fn shared(texts: &mut HashSet<Arc<str>>, text: String) -> Arc<str> {
     new
 }
 
-/// Returns a key as a map has it, or a new one.
+/// A key as a map has it, or a new one.
 fn known<V>(map: &SharedMap<Arc<str>, V>, key: &str) -> Arc<str> {
     map.get_key_value(key).map_or_else(|| Arc::from(key), |(known, _)| known.clone())
 }

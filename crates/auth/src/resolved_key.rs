@@ -16,7 +16,7 @@ use crate::identity::Identity;
 pub struct Activity(AtomicI64);
 
 impl Activity {
-    /// Returns an activity at a time, in seconds since 1970; 0 is never.
+    /// An activity at a time, in seconds since 1970; 0 is never.
     pub fn at(unix_seconds: i64) -> Self {
         Self(AtomicI64::new(unix_seconds))
     }
@@ -26,7 +26,7 @@ impl Activity {
         self.0.fetch_max(now_unix_seconds, Ordering::Relaxed);
     }
 
-    /// Returns the last use; `None` for never.
+    /// The last use; `None` for never.
     pub fn last(&self) -> Option<i64> {
         Some(self.0.load(Ordering::Relaxed)).filter(|seconds| *seconds > 0)
     }

@@ -57,7 +57,7 @@ pub struct Logout {
 }
 
 impl Writer {
-    /// Returns the writer of a request: `bearer` is the owner of its key.
+    /// The writer of a request: `bearer` is the owner of its key.
     pub fn of(bearer: &Identity, key: &CallerKey) -> Self {
         Self {
             user: bearer.user.clone().unwrap_or_default(),
@@ -79,7 +79,7 @@ impl Writer {
         }
     }
 
-    /// Returns the identity as which it wrote, with the groups, teams and scopes of now; `None` when that has ended.
+    /// The identity as which it wrote, with the groups, teams and scopes of now; `None` when that has ended.
     /// It ends with the key, with the owner of the key, and with the right to impersonate. Only a key of type `Login`
     /// may expire or be deleted without that, since people log out: `logout` says how the key was when its owner deleted
     /// it while it was enabled.
@@ -133,7 +133,7 @@ mod tests {
     use crate::digest::Digest;
     use crate::principal_index::DigestRecord;
 
-    /// Returns an index with the user ada, and with the key of this user, if it is there.
+    /// An index with the user ada, and with the key of this user, if it is there.
     fn index(uid: &str, is_user_disabled: bool, key: Option<KeyFacts>) -> PrincipalIndex {
         let mut index = PrincipalIndex::default();
         let (groups, subject) = (Vec::new(), String::new());

@@ -328,7 +328,7 @@ impl World {
         true
     }
 
-    /// Returns the identity of a request; `None` when it may not impersonate so.
+    /// The identity of a request; `None` when it may not impersonate so.
     fn acting(&self, key: &ResolvedKey, wanted: Option<&Impersonation>) -> Option<Identity> {
         let Some(wanted) = wanted else { return Some((*key.identity).clone()) };
         let acting = self.index.impersonate(wanted, &key.identity);
@@ -482,7 +482,7 @@ fn wanted(rng: &mut Rng) -> Option<Impersonation> {
     Some(Impersonation { user: user.to_owned(), groups, ..Impersonation::default() })
 }
 
-/// Returns the name of a key that is there: mostly one that another key created.
+/// The name of a key that is there: mostly one that another key created.
 fn name_of_one(rng: &mut Rng, world: &World) -> String {
     let is_late = rng.percent(60);
     let is_first = |name: &str| NAMES[..USERS.len()].contains(&name);

@@ -27,7 +27,7 @@ fn allows(policy: &Policy, identity: &Identity, question: &Attributes<'_>) -> bo
     policy.decide(identity, question) == Decision::Allow
 }
 
-/// Returns a policy in which ada has these rules, everywhere or in a namespace.
+/// A policy in which ada has these rules, everywhere or in a namespace.
 fn policy_with_rules(policy: &Policy, namespace: Option<&str>, rules: &[PolicyRule]) -> Policy {
     let subjects = vec![BoundSubject::User("ada".to_owned())];
     let binding = BindingFacts { is_cluster_role: true, role: "added".to_owned(), subjects };
@@ -297,7 +297,7 @@ proptest! {
     }
 }
 
-/// Returns a scope that is mostly within another: parts of it, narrowed by parts of a third.
+/// A scope that is mostly within another: parts of it, narrowed by parts of a third.
 fn narrowed(parent: &Scope, other: Scope, how: u8) -> Scope {
     let mut scope = parent.clone();
     for rule in &mut scope.rules {

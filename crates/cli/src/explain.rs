@@ -15,7 +15,7 @@ use crate::output::escape;
 pub(crate) const LOGIN_HINT: &str =
     "log in with `postern login https://HOST:PORT --access-key - --ca-file FILE`";
 
-/// Returns the error with hints. `server` is where the request was sent, and `acting_as` as whom,
+/// The error with hints. `server` is where the request was sent, and `acting_as` as whom,
 /// if not as the key's own bearer.
 pub(crate) fn explain(error: &Error, server: &str, acting_as: Option<&str>) -> CliError {
     let explained = CliError::new(escape(&error.to_string()));
@@ -46,7 +46,7 @@ pub(crate) fn explain(error: &Error, server: &str, acting_as: Option<&str>) -> C
     }
 }
 
-/// Returns the error in terms of the flags that have set the refused fields, each named with its field. An error
+/// The error in terms of the flags that have set the refused fields, each named with its field. An error
 /// about another field stays as it is.
 pub(crate) fn by_flags(explained: CliError, error: &Error, flags: &[(&str, &str)]) -> CliError {
     let status = error.status().filter(|status| status.reason == Reason::Invalid);
@@ -66,7 +66,7 @@ pub(crate) fn by_flags(explained: CliError, error: &Error, flags: &[(&str, &str)
     explained
 }
 
-/// Returns the path of a field without the places in lists: `spec.users[0]` is `spec.users`.
+/// The path of a field without the places in lists: `spec.users[0]` is `spec.users`.
 fn without_indices(field: &str) -> String {
     let mut parts = field.split('[');
     let first = parts.next().unwrap_or_default().to_owned();

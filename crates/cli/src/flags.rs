@@ -85,7 +85,7 @@ pub(crate) struct CredentialFlags {
 }
 
 impl CredentialFlags {
-    /// Returns whether the standard input is the access key.
+    /// Whether the standard input is the access key.
     pub(crate) fn reads_key_from_stdin(&self) -> bool {
         self.access_key.as_ref().is_some_and(|key| key.expose() == "-")
     }

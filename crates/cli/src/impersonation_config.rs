@@ -37,7 +37,7 @@ pub(crate) fn choose(
     Err(without_user(flags, &wanted, resolved.map_or("", |resolved| resolved.name)))
 }
 
-/// Returns the error for groups, a uid or extra fields without a user.
+/// The error for groups, a uid or extra fields without a user.
 fn without_user(flags: &ImpersonationFlags, wanted: &Impersonation, context: &str) -> CliError {
     let flag = if !flags.groups.is_empty() {
         Some("--as-group")

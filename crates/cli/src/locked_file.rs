@@ -53,7 +53,7 @@ impl FileLock {
         ))
     }
 
-    /// Returns the path of the locked file.
+    /// The path of the locked file.
     pub(crate) fn target(&self) -> &Path {
         &self.target
     }

@@ -16,14 +16,14 @@ use crate::process::Process;
 /// Spaces between two columns.
 const GAP: usize = 3;
 
-/// Returns an object or a list as JSON, with a line break at the end.
+/// An object or a list as JSON, with a line break at the end.
 pub(crate) fn json(value: Value) -> Zeroizing<String> {
     // A value has nothing that could fail to encode.
     let text = serde_json::to_string_pretty(&without_managed_fields(value)).unwrap_or_default();
     Zeroizing::new(text + "\n")
 }
 
-/// Returns an object or a list as YAML.
+/// An object or a list as YAML.
 pub(crate) fn yaml(value: Value) -> Zeroizing<String> {
     Zeroizing::new(encode_yaml(&without_managed_fields(value)))
 }
@@ -51,7 +51,7 @@ pub(crate) fn representation(format: Option<TableFormat>) -> Representation {
     }
 }
 
-/// Returns an object or a list of a collection as text. It has the format's [`representation`].
+/// An object or a list of a collection as text. It has the format's [`representation`].
 pub(crate) fn text(
     value: Value,
     format: Option<TableFormat>,
@@ -140,7 +140,7 @@ pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     out
 }
 
-/// Returns the server's table as text. `wide` adds the columns of lower priority, `namespaced` a
+/// The server's table as text. `wide` adds the columns of lower priority, `namespaced` a
 /// first one with the namespace.
 pub(crate) fn server_table(table_value: &Value, wide: bool, namespaced: bool) -> String {
     let empty = Vec::new();

@@ -45,19 +45,19 @@ impl Process {
         }
     }
 
-    /// Returns an environment variable; an empty one counts as absent.
+    /// An environment variable; an empty one counts as absent.
     pub(crate) fn variable(&self, name: &str) -> Option<&OsString> {
         self.environment.get(name).filter(|value| !value.is_empty())
     }
 
-    /// Returns an environment variable as text; an empty one counts as absent.
+    /// An environment variable as text; an empty one counts as absent.
     pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, CliError> {
         let Some(value) = self.variable(name) else { return Ok(None) };
         let wrong = || CliError::usage(format!("the environment variable {name} is not UTF-8"));
         value.to_str().map(Some).ok_or_else(wrong)
     }
 
-    /// Returns whether the standard output is a terminal.
+    /// Whether the standard output is a terminal.
     pub(crate) fn stdout_is_terminal(&self) -> bool {
         self.stdout_is_terminal
     }
@@ -112,12 +112,12 @@ impl Process {
         }
     }
 
-    /// Returns whether a question can be asked.
+    /// Whether a question can be asked.
     pub(crate) fn stdin_is_terminal(&self) -> bool {
         io::stdin().is_terminal()
     }
 
-    /// Returns the whole standard input, byte for byte.
+    /// The whole standard input, byte for byte.
     pub(crate) fn read_stdin(&self, limit_bytes: usize) -> Result<Zeroizing<Vec<u8>>, CliError> {
         read_limited(io::stdin().lock(), limit_bytes, "the standard input")
     }
@@ -148,19 +148,19 @@ impl Process {
         Ok(["y", "yes"].contains(&line.trim().to_ascii_lowercase().as_str()))
     }
 
-    /// Returns the time, in seconds since 1970.
+    /// The time, in seconds since 1970.
     pub(crate) fn now_unix_seconds(&self) -> i64 {
         #[expect(clippy::disallowed_methods, reason = "this is the clock that is passed on")]
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         now.ok().and_then(|since| i64::try_from(since.as_secs()).ok()).unwrap_or(0)
     }
 
-    /// Returns the id of the process that has called this one; 0 when that is not known.
+    /// The id of the process that has called this one; 0 when that is not known.
     pub(crate) fn parent_id(&self) -> u32 {
         std::os::unix::process::parent_id()
     }
 
-    /// Returns a path that counts in every directory.
+    /// A path that counts in every directory.
     pub(crate) fn absolute(&self, path: &Path) -> PathBuf {
         std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
     }
@@ -179,7 +179,7 @@ impl Process {
         }
     }
 
-    /// Returns an unpredictable byte.
+    /// An unpredictable byte.
     pub(crate) fn random(&self) -> u8 {
         let mut byte = [0];
         // aws-lc aborts by itself when the kernel gives no randomness. Going on after an error here
@@ -203,7 +203,7 @@ fn read_hidden() -> io::Result<Zeroizing<String>> {
     read.map(|_| line)
 }
 
-/// Returns a stream's whole content. `what` names it in errors, as the one when it is larger than
+/// A stream's whole content. `what` names it in errors, as the one when it is larger than
 /// `limit_bytes`.
 pub(crate) fn read_limited(
     from: impl Read,
@@ -221,7 +221,7 @@ pub(crate) fn read_limited(
     Ok(bytes)
 }
 
-/// Returns a file's whole content; an error when it is larger than `limit_bytes`.
+/// A file's whole content; an error when it is larger than `limit_bytes`.
 pub(crate) fn read_file(
     path: &std::path::Path,
     limit_bytes: usize,

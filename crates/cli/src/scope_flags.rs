@@ -97,7 +97,7 @@ impl ScopeFlags {
         !self.projects.is_empty()
     }
 
-    /// Returns the scope that the flags name; `None` without any flag: the key may do what its owner may.
+    /// The scope that the flags name; `None` without any flag: the key may do what its owner may.
     ///
     /// # Errors
     /// For what a scope cannot say, and for a file that is no scope.
@@ -147,7 +147,7 @@ impl ScopeFlags {
             && !self.read_only
     }
 
-    /// Returns the rules for reading alone. The parts of a scope add up, so the projects must not be
+    /// The rules for reading alone. The parts of a scope add up, so the projects must not be
     /// among its projects: they are named in the rules.
     fn read_rules(&self) -> Result<Vec<ScopeRule>, CliError> {
         let verbs = READ_VERBS.map(str::to_owned).to_vec();

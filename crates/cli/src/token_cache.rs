@@ -57,7 +57,7 @@ pub(crate) struct TokenCache {
 }
 
 impl TokenCache {
-    /// Returns the file of this name in the user's cache; `None` when the user has none.
+    /// The file of this name in the user's cache; `None` when the user has none.
     pub(crate) fn of(process: &Process, name: &str) -> Option<Self> {
         let given = process.variable("XDG_CACHE_HOME").map(PathBuf::from);
         let home = || process.variable("HOME").map(|home| PathBuf::from(home).join(".cache"));
@@ -65,7 +65,7 @@ impl TokenCache {
         Some(Self { file: directory.join("postern/tokens").join(name) })
     }
 
-    /// Returns the token; `None` when there is none that can be read.
+    /// The token; `None` when there is none that can be read.
     pub(crate) fn read(&self) -> Option<CachedToken> {
         let bytes = read_file(&self.file, MAX_BYTES).ok()?;
         let value: Value = decode_typed(&bytes).ok()?;

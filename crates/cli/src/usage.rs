@@ -32,7 +32,7 @@ pub fn parse_or_exit<P: Parser>() -> P {
     })
 }
 
-/// Returns whether the error may repeat the words that were not understood.
+/// Whether the error may repeat the words that were not understood.
 fn may_repeat(error: &clap::Error, words: &[OsString]) -> bool {
     let is_key = |word: &OsString| word.to_string_lossy().contains(access_key::PREFIX);
     match error.kind() {
@@ -60,7 +60,7 @@ fn with_list_hint(mut error: clap::Error, words: &[OsString]) -> clap::Error {
     error
 }
 
-/// Returns the error without the words that were not understood.
+/// The error without the words that were not understood.
 fn redacted(mut error: clap::Error) -> clap::Error {
     for kind in [
         ContextKind::InvalidArg,

@@ -110,12 +110,12 @@ pub enum CertificateProblem {
 }
 
 impl Error {
-    /// Returns the server's reason, if it was the server that refused.
+    /// The server's reason, if it was the server that refused.
     pub fn reason(&self) -> Option<Reason> {
         self.status().map(|status| status.reason)
     }
 
-    /// Returns the server's Status, if it was the server that refused.
+    /// The server's Status, if it was the server that refused.
     pub fn status(&self) -> Option<&Status> {
         match self {
             Self::Status(status) => Some(status),
@@ -123,7 +123,7 @@ impl Error {
         }
     }
 
-    /// Returns whether every other request would fail for the same reason: there is no connection,
+    /// Whether every other request would fail for the same reason: there is no connection,
     /// or the access key is refused.
     pub fn fails_all_requests(&self) -> bool {
         match self {
@@ -135,7 +135,7 @@ impl Error {
         }
     }
 
-    /// Returns whether it is unknown if the request took effect.
+    /// Whether it is unknown if the request took effect.
     pub fn is_uncertain(&self) -> bool {
         matches!(
             self,

@@ -41,7 +41,7 @@ impl Warnings {
     }
 }
 
-/// Returns the texts of a header's warnings: `299 AGENT "TEXT"`, more after commas. What has
+/// The texts of a header's warnings: `299 AGENT "TEXT"`, more after commas. What has
 /// another form ends the header, and other codes are left out.
 fn parse(header: &str) -> Vec<String> {
     let mut texts = Vec::new();

@@ -22,7 +22,7 @@ const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmn
 /// largest multiple of 62 in a byte.
 const REJECT_FROM: u8 = 248;
 
-/// Returns a new key. It calls `random` for each random byte.
+/// A new key. It calls `random` for each random byte.
 pub fn generate(random: &mut dyn FnMut() -> u8) -> SecretText {
     let mut text = String::with_capacity(PREFIX.len() + ID_CHARS + SECRET_CHARS + 8);
     text.push_str(PREFIX);
@@ -72,7 +72,7 @@ fn checksum(bytes: &[u8]) -> String {
     digits.iter().copied().map(char::from).collect()
 }
 
-/// Returns the CRC-32 with the polynomial of gzip and zip, computed bit by bit: 60 bytes need no
+/// The CRC-32 with the polynomial of gzip and zip, computed bit by bit: 60 bytes need no
 /// table.
 fn crc32(bytes: &[u8]) -> u32 {
     const REVERSED_POLYNOMIAL: u32 = 0xEDB8_8320;

@@ -31,7 +31,7 @@ impl Part {
     /// All parts.
     pub const ALL: [Self; 2] = [Self::Tokens, Self::Places];
 
-    /// Returns its name.
+    /// Its name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Tokens => "tokens",

@@ -47,7 +47,7 @@ impl<'a> KnownUids<'a> {
         Self { grants: grants.iter().map(Some).collect(), of_group }
     }
 
-    /// Returns the uids to which wanted grants are bound, in their order; `None` for a grant that is new. Who has the
+    /// The uids to which wanted grants are bound, in their order; `None` for a grant that is new. Who has the
     /// very same after the write is who had it before. What is left belongs to those whose grant was changed: a verb
     /// that is added, or another role, is for who was meant, and not for a namesake.
     pub(crate) fn take_all(&mut self, wanted: &[(&str, &str)]) -> Vec<Option<String>> {

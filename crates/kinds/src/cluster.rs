@@ -15,14 +15,14 @@ pub const DIRECT_ENDPOINT: &str = "platform.sh/direct-cluster-endpoint";
 /// authorities it is.
 const DIRECT_ENDPOINT_ENDS: [&str; 3] = ["", "-insecure", "-ca-data"];
 
-/// Returns the annotations of a cluster that say how it is reached directly.
+/// The annotations of a cluster that say how it is reached directly.
 pub fn endpoint_annotations(metadata: &ObjectMeta) -> BTreeMap<String, String> {
     let names = DIRECT_ENDPOINT_ENDS.map(|end| format!("{DIRECT_ENDPOINT}{end}"));
     let found = names.iter().filter_map(|name| metadata.annotations.get_key_value(name));
     found.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// Returns the subject that the access key of a cluster's agent acts as.
+/// The subject that the access key of a cluster's agent acts as.
 pub fn agent_subject(cluster: &str) -> String {
     format!("agent:{cluster}")
 }

@@ -37,7 +37,7 @@ pub struct ConditionsStatus {
 }
 
 impl ConditionsStatus {
-    /// Returns the status of a condition; empty when it is not known.
+    /// The status of a condition; empty when it is not known.
     pub fn status_of(&self, kind: &str) -> String {
         let found = self.conditions.iter().find(|condition| condition.r#type == kind);
         found.map(|condition| condition.status.clone()).unwrap_or_default()

@@ -107,7 +107,7 @@ pub struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// Returns the context of a write by a caller who is neither the server nor a master, outside of
+    /// The context of a write by a caller who is neither the server nor a master, outside of
     /// projects, without a maximum `ttl` of access keys and without a new credential, of an object that the
     /// caller may read.
     pub fn of(caller: &'a Caller, now: Timestamp, principals: &'a dyn Principals) -> Self {
@@ -130,7 +130,7 @@ impl<'a> Context<'a> {
 }
 
 impl Context<'_> {
-    /// Returns the uid of a user or team; `None` if there is none. Callers are who they were when they were
+    /// The uid of a user or team; `None` if there is none. Callers are who they were when they were
     /// authenticated, whoever has their name by now.
     pub(crate) fn uid_of(&self, principal: Principal<'_>) -> Option<String> {
         let own = Some(&self.caller.uid).filter(|uid| self.caller.is(principal) && !uid.is_empty());

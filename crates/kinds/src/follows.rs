@@ -51,7 +51,7 @@ impl State<'_> {
     }
 }
 
-/// Returns the data that a write leaves: what is there stays while it comes from the same object. Of another
+/// The data that a write leaves: what is there stays while it comes from the same object. Of another
 /// object, nothing is there yet.
 pub(crate) fn prepared(
     new: &State<'_>,
@@ -91,7 +91,7 @@ pub(crate) fn validate(
     }
 }
 
-/// Returns the right to read where the data is taken from, where that is new.
+/// The right to read where the data is taken from, where that is new.
 pub(crate) fn required_right(
     new: Option<&DataSource>,
     old: Option<&DataSource>,

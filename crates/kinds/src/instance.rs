@@ -93,12 +93,12 @@ pub(crate) fn validate_sleep(
     }
 }
 
-/// Returns the unique key of an instance that is at a place, whose parts are these.
+/// The unique key of an instance that is at a place, whose parts are these.
 pub(crate) fn place(parts: &[&str]) -> UniqueKey {
     UniqueKey { field: "spec.clusterRef", value: parts.join("/"), is_place: true }
 }
 
-/// Returns the rights to change which cluster something is on and by which kubeconfig it is reached, each
+/// The rights to change which cluster something is on and by which kubeconfig it is reached, each
 /// where it is new.
 pub(crate) fn required_rights(
     metadata: &ObjectMeta,

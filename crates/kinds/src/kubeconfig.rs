@@ -201,7 +201,7 @@ fn root_of(text: &[u8]) -> Result<Fields, KubeconfigError> {
     }
 }
 
-/// Returns the text of a field; `None` where it is absent, null or empty.
+/// The text of a field; `None` where it is absent, null or empty.
 fn text_of(fields: &Fields, field: &str) -> Result<Option<Zeroizing<String>>, KubeconfigError> {
     match fields.get(field) {
         None | Some(Value::Null) => Ok(None),
@@ -283,7 +283,7 @@ fn client_certificate(user: &Fields) -> Result<Option<ClientCertificate>, Kubeco
     }
 }
 
-/// Returns the PEM in a base64 field, after a look that it is one of this label.
+/// The PEM in a base64 field, after a look that it is one of this label.
 fn pem_of(
     fields: &Fields,
     field: &str,

@@ -209,7 +209,7 @@ fn is_zero(number: &i64) -> bool {
 }
 
 impl Spec {
-    /// Returns the owner of the key; `None` when none is named.
+    /// The owner of the key; `None` when none is named.
     pub fn owner(&self) -> Option<Owner> {
         if !self.user.is_empty() {
             Some(Owner::User(self.user.clone()))
@@ -227,7 +227,7 @@ impl Spec {
     }
 }
 
-/// Returns the verb on a user or team that counts as a verb on its keys (decision 3).
+/// The verb on a user or team that counts as a verb on its keys (decision 3).
 fn verb_on_owner(verb: Verb) -> &'static str {
     match verb {
         Verb::Create => "createkey",
@@ -245,7 +245,7 @@ fn lifetime(metadata: &ObjectMeta, spec: &Spec) -> Lifetime {
     }
 }
 
-/// Returns the time to live of a key whose writer gives none: the longest that the operator allows, and that the key of
+/// The time to live of a key whose writer gives none: the longest that the operator allows, and that the key of
 /// the caller may give; 0 for no limit, which such a caller may not give.
 fn default_ttl_seconds(metadata: &ObjectMeta, ctx: &Context<'_>) -> i64 {
     let Some(longest) = ctx.access_key_max_ttl_seconds else { return 0 };
@@ -435,18 +435,18 @@ impl Kind for OwnedAccessKey {
     });
 }
 
-/// Returns whether a write enables a key that was disabled.
+/// Whether a write enables a key that was disabled.
 fn is_enabled_by(new: &Draft<Fields>, old: &Draft<Fields>) -> bool {
     old.fields.spec.disabled && !new.fields.spec.disabled
 }
 
-/// Returns whether the writer of a change gets everything that the key carries, as its maker does: a caller who sets
+/// Whether the writer of a change gets everything that the key carries, as its maker does: a caller who sets
 /// the value can use the key, and a caller who enables it, or lets it live longer or do more, may know the value.
 fn takes_all(new: &Draft<Fields>, old: &Draft<Fields>, ctx: &Context<'_>) -> bool {
     ctx.has_new_credential || is_enabled_by(new, old) || is_more(&new.fields.spec, &old.fields.spec)
 }
 
-/// Returns whether a key gives more after a change than before, or the writer gets everything that it carries. A
+/// Whether a key gives more after a change than before, or the writer gets everything that it carries. A
 /// group that is added gives more. The type `Login` does as well: such a key is not held to its end.
 fn widens(new: &Draft<Fields>, old: &Draft<Fields>, ctx: &Context<'_>) -> bool {
     let (spec, before) = (&new.fields.spec, &old.fields.spec);
@@ -455,7 +455,7 @@ fn widens(new: &Draft<Fields>, old: &Draft<Fields>, ctx: &Context<'_>) -> bool {
     has_more_groups || becomes_login || takes_all(new, old, ctx)
 }
 
-/// Returns whether a key may live longer than it did, or may do more. A scope that is another one counts as more.
+/// Whether a key may live longer than it did, or may do more. A scope that is another one counts as more.
 fn is_more(new: &Spec, old: &Spec) -> bool {
     let lives_longer = old.ttl != 0 && (new.ttl == 0 || new.ttl > old.ttl);
     let ends_otherwise = old.ttl_after_last_activity != new.ttl_after_last_activity;
@@ -463,7 +463,7 @@ fn is_more(new: &Spec, old: &Spec) -> bool {
     lives_longer || (old.ttl != 0 && ends_otherwise) || does_more
 }
 
-/// Returns the uid of who disabled a key; empty for a key that is not disabled. Who writes a key that its owner has
+/// The uid of who disabled a key; empty for a key that is not disabled. Who writes a key that its owner has
 /// disabled, and is somebody else, disables it against the owner from then on.
 fn disabled_by(spec: &Spec, old: Option<&Draft<Fields>>, ctx: &Context<'_>) -> String {
     match old {
@@ -478,7 +478,7 @@ fn disabled_by(spec: &Spec, old: Option<&Draft<Fields>>, ctx: &Context<'_>) -> S
     }
 }
 
-/// Returns the uid of the user who owns a key.
+/// The uid of the user who owns a key.
 fn owner_uid(spec: &Spec, ctx: &Context<'_>) -> Option<String> {
     match spec.owner()? {
         Owner::User(name) => ctx.principals.uid(Principal::User(&name)),
@@ -486,7 +486,7 @@ fn owner_uid(spec: &Spec, ctx: &Context<'_>) -> Option<String> {
     }
 }
 
-/// Returns the right to enable a key that somebody else has disabled: only those who could have
+/// The right to enable a key that somebody else has disabled: only those who could have
 /// disabled it by a role of theirs have it, and not its owner, against whom it may have been disabled.
 fn right_to_enable(old: &Draft<Fields>, ctx: &Context<'_>) -> Option<RequiredRight> {
     let by = &old.fields.status.disabled_by_uid;

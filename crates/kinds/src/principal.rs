@@ -25,7 +25,7 @@ pub enum Principal<'a> {
 }
 
 impl Principal<'_> {
-    /// Returns the group that is this user alone, or this team with its members.
+    /// The group that is this user alone, or this team with its members.
     pub fn group(self) -> String {
         match self {
             Self::User(name) => format!("platform:user:{name}"),
@@ -47,7 +47,7 @@ impl Principal<'_> {
         format!("{} \"{name}\"", self.kind())
     }
 
-    /// Returns a right on the user or team.
+    /// A right on the user or team.
     pub(crate) fn right(self, verb: &'static str) -> Right {
         match self {
             Self::User(name) => Right::cluster(verb, MANAGEMENT_V1.group, "users", name),
@@ -58,13 +58,13 @@ impl Principal<'_> {
 
 /// The principals that exist, for a kind that prepares or validates an object.
 pub trait Principals {
-    /// Returns the uid of a user or team; `None` if there is none of that name.
+    /// The uid of a user or team; `None` if there is none of that name.
     fn uid(&self, principal: Principal<'_>) -> Option<String>;
 
-    /// Returns the names of the teams that a user is in.
+    /// The names of the teams that a user is in.
     fn teams_of(&self, user: &str) -> Vec<String>;
 
-    /// Returns whether an access key was created by another one, or by a key that was: both are uids, and the chain of
+    /// Whether an access key was created by another one, or by a key that was: both are uids, and the chain of
     /// makers decides. A key did not create itself.
     fn is_made_by(&self, _key_uid: &str, _maker_uid: &str) -> bool {
         false
@@ -97,7 +97,7 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// Returns the owner as a principal; `None` for a raw subject.
+    /// The owner as a principal; `None` for a raw subject.
     pub fn principal(&self) -> Option<Principal<'_>> {
         match self {
             Self::User(name) => Some(Principal::User(name)),
@@ -119,7 +119,7 @@ impl Owner {
             && reference.api_version == MANAGEMENT_V1.to_string()
     }
 
-    /// Returns the uid under which an object is this user's or team's: that of its owner reference.
+    /// The uid under which an object is this user's or team's: that of its owner reference.
     /// `None` for a raw subject, and for an object that nobody of this name owns any more.
     pub fn uid_in<'a>(&self, metadata: &'a ObjectMeta) -> Option<&'a str> {
         let mut naming = metadata.owner_references.iter().filter(|one| self.is_named_by(one));
@@ -144,13 +144,13 @@ pub struct OwnedBy {
 /// read the access keys of `ada` (decision 3).
 #[derive(Clone, Copy, Debug)]
 pub struct Delegation<Spec> {
-    /// Returns the owner of an object.
+    /// The owner of an object.
     pub owner: fn(&Spec) -> Option<Owner>,
-    /// Returns the verb on the owner that counts as a verb on the object.
+    /// The verb on the owner that counts as a verb on the object.
     pub verb: fn(Verb) -> &'static str,
 }
 
-/// Returns the right to a verb on an owner; `None` for a raw subject, on which nobody can have a
+/// The right to a verb on an owner; `None` for a raw subject, on which nobody can have a
 /// right.
 pub(crate) fn delegated_right(verb: &'static str, owner: &Owner) -> Option<Right> {
     owner.principal().map(|principal| principal.right(verb))
@@ -273,7 +273,7 @@ pub enum AccessChange {
 }
 
 impl<Spec, Status> AccessRole<Spec, Status> {
-    /// Returns the change that an object is. One that was removed or is being deleted gives no access.
+    /// The change that an object is. One that was removed or is being deleted gives no access.
     pub(crate) fn change(&self, object: Option<(&ObjectMeta, &Spec, &Status)>) -> AccessChange {
         let object = object.filter(|(metadata, ..)| !metadata.is_terminating());
         match self {

@@ -98,7 +98,7 @@ const GET_CLUSTERS: Action = Action {
     ..GET_MEMBERS
 };
 
-/// Returns the templates that it offers, which are none.
+/// The templates that it offers, which are none.
 const GET_TEMPLATES: Action = Action {
     subresource: "templates",
     handler: Handler::Object(project_templates::of_project),
@@ -188,7 +188,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// Returns the name of the `ClusterRole` that they get.
+    /// The name of the `ClusterRole` that they get.
     pub fn role(&self) -> &str {
         match self.cluster_role.as_str() {
             "" => DEFAULT_MEMBER_ROLE,
@@ -204,7 +204,7 @@ impl Member {
         self.kind == "User" && self.name == ALL_USERS
     }
 
-    /// Returns the user or team; `None` for every user, and for another kind.
+    /// The user or team; `None` for every user, and for another kind.
     pub fn principal(&self) -> Option<Principal<'_>> {
         match self.kind.as_str() {
             "User" if self.is_all_users() => None,
@@ -276,13 +276,13 @@ impl Spec {
         allowed.into_iter().any(|one| one.name == ALL_CLUSTERS || one.name == cluster)
     }
 
-    /// Returns how many objects of a kind, by its plural name, there may be in the whole project; `None`
+    /// How many objects of a kind, by its plural name, there may be in the whole project; `None`
     /// for no limit. A count that cannot be read is 0.
     pub fn project_quota(&self, plural: &str) -> Option<u64> {
         self.quotas.as_ref().and_then(|quotas| count(&quotas.project, plural))
     }
 
-    /// Returns how many of them one owner may have in the project.
+    /// How many of them one owner may have in the project.
     pub fn user_quota(&self, plural: &str) -> Option<u64> {
         self.quotas.as_ref().and_then(|quotas| count(&quotas.user, plural))
     }
@@ -292,17 +292,17 @@ fn count(counts: &BTreeMap<String, String>, plural: &str) -> Option<u64> {
     counts.get(plural).map(|text| text.parse().unwrap_or(0))
 }
 
-/// Returns the name of a project's namespace.
+/// The name of a project's namespace.
 pub fn namespace_of(project: &str) -> String {
     format!("{}{project}", project_prefix())
 }
 
-/// Returns the name of the binding of the members with a `ClusterRole`.
+/// The name of the binding of the members with a `ClusterRole`.
 pub fn members_binding(cluster_role: &str) -> String {
     format!("{MEMBERS_PREFIX}{cluster_role}")
 }
 
-/// Returns the uids of the members that a binding of members is for, by their groups. Whoever only has
+/// The uids of the members that a binding of members is for, by their groups. Whoever only has
 /// their name since is another.
 pub fn member_uids(binding: &ObjectMeta) -> BTreeMap<String, String> {
     subject_uids(binding).unwrap_or_default()
@@ -502,7 +502,7 @@ fn changes_more_than_members(new: &Draft<Fields>, old: &Draft<Fields>) -> bool {
         || new_metadata.owner_references != old_metadata.owner_references
 }
 
-/// Returns the members that a write adds, or gives another role.
+/// The members that a write adds, or gives another role.
 fn new_members<'a>(new: &'a Draft<Fields>, old: Option<&Draft<Fields>>) -> Vec<&'a Member> {
     let spec = &new.fields.spec;
     let added = added_members(spec, old.map(|old| &old.fields.spec));
@@ -528,7 +528,7 @@ fn owner_gives(
     MEMBER_ROLES.contains(&role) && old.is_none_or(is_same)
 }
 
-/// Returns the indices of the members that were not there before with the same role; not beyond the limit.
+/// The indices of the members that were not there before with the same role; not beyond the limit.
 fn added_members(new: &Spec, old: Option<&Spec>) -> BTreeSet<usize> {
     let mut before: HashMap<&Member, usize> = HashMap::new();
     for member in old.iter().flat_map(|old| &old.members) {
@@ -621,7 +621,7 @@ fn validate_quota(path: &str, counts: &BTreeMap<String, String>, errors: &mut Fi
     }
 }
 
-/// Returns the namespace of a project and the bindings of its members.
+/// The namespace of a project and the bindings of its members.
 fn dependents(
     metadata: &ObjectMeta,
     spec: &Spec,
@@ -645,7 +645,7 @@ fn dependents(
     Ok(all)
 }
 
-/// Returns the bindings of the members: of each role to those who have it, in the project's namespace, and of the
+/// The bindings of the members: of each role to those who have it, in the project's namespace, and of the
 /// role by which all of them see the project itself.
 fn member_bindings(
     project: &str,
@@ -701,7 +701,7 @@ fn member_bindings(
     Ok(bindings)
 }
 
-/// Returns the ClusterRole by which the members of a project see the project itself, and its binding to them: by
+/// The ClusterRole by which the members of a project see the project itself, and its binding to them: by
 /// their groups, with their uids.
 fn seeing_the_project(
     project: &str,

@@ -169,7 +169,7 @@ fn state(draft: &Draft<Fields>) -> State<'_> {
     State { source, data: &draft.fields.spec.data }
 }
 
-/// Returns the rights that a mirror takes. What is in it can be read by others than may read the object: so
+/// The rights that a mirror takes. What is in it can be read by others than may read the object: so
 /// who sets the label of one that is there may read it. And it is a Secret, which its writer may create.
 fn mirror_rights(draft: &Draft<Fields>, is_new: bool) -> impl Iterator<Item = RequiredRight> {
     let on = |verb, group, resource| Right {

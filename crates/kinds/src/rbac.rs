@@ -212,7 +212,7 @@ pub enum PolicyPart<Spec> {
 }
 
 impl<Spec> PolicyPart<Spec> {
-    /// Returns the change that an object is. One that is being deleted counts until it is gone, as in
+    /// The change that an object is. One that is being deleted counts until it is gone, as in
     /// Kubernetes.
     pub(crate) fn change(&self, object: Option<(&ObjectMeta, &Spec)>) -> PolicyChange {
         match self {

@@ -90,7 +90,7 @@ pub(crate) fn maker(caller: &CallerKey) -> Option<Maker> {
     })
 }
 
-/// Returns the owner reference to the maker of a key.
+/// The owner reference to the maker of a key.
 pub(crate) fn reference(maker: &Maker) -> OwnerReference {
     OwnerReference {
         api_version: MANAGEMENT_V1.to_string(),

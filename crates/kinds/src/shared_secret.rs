@@ -125,7 +125,7 @@ mod tests {
         Ok(prepared.verdict?.iter().map(ToString::to_string).collect())
     }
 
-    /// Returns the owner of a secret after a write.
+    /// The owner of a secret after a write.
     fn owner_after(
         spec: &serde_json::Value,
         old: Option<&serde_json::Value>,

@@ -131,12 +131,12 @@ impl Kind for Team {
         }));
 }
 
-/// Returns the groups that a write adds.
+/// The groups that a write adds.
 fn new_groups<'a>(new: &'a Spec, old: Option<&'a Spec>) -> impl Iterator<Item = &'a String> {
     added(&new.groups, old.map(|old| old.groups.as_slice()))
 }
 
-/// Returns the change that removes a user from a team.
+/// The change that removes a user from a team.
 pub(crate) fn without_user(team: String, user: &str) -> Companion {
     let user = user.to_owned();
     let change = move |fields: &mut Map<String, Value>| {

@@ -34,7 +34,7 @@ impl Verb {
         Self::Watch,
     ];
 
-    /// Returns the verb as in access rules and discovery, in lower case.
+    /// The verb as in access rules and discovery, in lower case.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",

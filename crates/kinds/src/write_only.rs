@@ -38,7 +38,7 @@ pub struct WriteOnlyField {
 pub type ValueCheck = fn(&str) -> Result<(), String>;
 
 impl WriteOnlyField {
-    /// Returns a field of which the value is stored.
+    /// A field of which the value is stored.
     pub const fn value(path: &'static [&'static str]) -> Self {
         Self { path, at_rest: AtRest::Value, check: None }
     }
@@ -66,7 +66,7 @@ impl WriteOnlyValues {
         Self(taken)
     }
 
-    /// Returns the value that was sent for a path.
+    /// The value that was sent for a path.
     pub fn get(&self, path: &[&str]) -> Option<&SecretText> {
         self.0.get(&path.join("."))
     }

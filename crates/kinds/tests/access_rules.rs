@@ -314,7 +314,7 @@ fn owned_by(owner: &Value, uid: Option<&str>) -> Object {
     object
 }
 
-/// Returns the uid of the owner after a write, as it is stored and as the policy reads it.
+/// The uid of the owner after a write, as it is stored and as the policy reads it.
 fn uid_after(new: &Object, old: Option<&Object>, context: &Context<'_>) -> Option<String> {
     let mut new = new.clone();
     SharedSecret.prepare(&mut new, old, context).unwrap();

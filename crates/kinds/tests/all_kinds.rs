@@ -8,7 +8,7 @@ use postern_meta::schema::Schema;
 use postern_meta::{Object, Timestamp};
 use serde_json::{Map, Value, json};
 
-/// Returns an object of a kind that has a name and nothing else.
+/// An object of a kind that has a name and nothing else.
 fn empty(kind: &dyn AnyKind) -> Object {
     Object {
         api_version: kind.info().version.to_string(),

@@ -50,7 +50,7 @@ struct Lingering {
 }
 
 impl GuardedIo {
-    /// Returns a stream that guards `inner`. With `await_preface`, the first bytes of HTTP/2 must come in time.
+    /// A stream that guards `inner`. With `await_preface`, the first bytes of HTTP/2 must come in time.
     /// When `lingers` is set at the end, what the client still sends is read and dropped.
     pub fn new(
         inner: TlsStream<TcpStream>,

@@ -23,7 +23,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Returns the other end of a connection that has just been accepted.
+    /// The other end of a connection that has just been accepted.
     pub fn new(address: IpAddr) -> Self {
         Self {
             address,
@@ -34,7 +34,7 @@ impl Peer {
         }
     }
 
-    /// Returns its address.
+    /// Its address.
     pub fn address(&self) -> IpAddr {
         self.address
     }
@@ -45,7 +45,7 @@ impl Peer {
         self.owner.get_or_init(|| (owner.into(), is_system));
     }
 
-    /// Returns whether any request came with a credential that works.
+    /// Whether any request came with a credential that works.
     pub fn is_authenticated(&self) -> bool {
         self.owner.get().is_some()
     }
@@ -68,7 +68,7 @@ impl Peer {
         self.bytes.wake();
     }
 
-    /// Returns whether the connection has to end.
+    /// Whether the connection has to end.
     pub(crate) fn is_closing(&self) -> bool {
         self.is_closing.load(Ordering::Acquire)
     }

@@ -35,14 +35,14 @@ pub struct ConnectionLimits {
     strangers: usize,
 }
 
-/// Returns how many of a process's descriptors are for connections to upstreams, where clients can make it
+/// How many of a process's descriptors are for connections to upstreams, where clients can make it
 /// open some.
 pub fn upstream_descriptors(descriptors: usize) -> usize {
     (descriptors / 4).min(MAX_CONNECTIONS)
 }
 
 impl ConnectionLimits {
-    /// Returns the limits that follow from how many descriptors the process may have.
+    /// The limits that follow from how many descriptors the process may have.
     pub fn of_descriptors(descriptors: usize) -> Self {
         let kept = KEPT_DESCRIPTORS.min(descriptors / 2);
         let total = (descriptors - kept).clamp(1, MAX_CONNECTIONS);
@@ -123,7 +123,7 @@ impl State {
         }
     }
 
-    /// Returns the oldest stranger of an address. Whoever has been authenticated since they were
+    /// The oldest stranger of an address. Whoever has been authenticated since they were
     /// looked at last is no stranger any more.
     fn oldest_stranger(&mut self, address: IpAddr) -> Option<u64> {
         loop {
@@ -137,7 +137,7 @@ impl State {
         }
     }
 
-    /// Returns the oldest stranger of the address that has the most of them.
+    /// The oldest stranger of the address that has the most of them.
     fn stranger_of_most(&mut self) -> Option<u64> {
         while let Some((_, address)) = self.by_strangers.last().copied() {
             if let Some(id) = self.oldest_stranger(address) {
@@ -147,7 +147,7 @@ impl State {
         None
     }
 
-    /// Returns the oldest connection of the tenant who has the most, of one address or of all; `None`
+    /// The oldest connection of the tenant who has the most, of one address or of all; `None`
     /// when nobody has many. It looks at all of them, which only happens when all are taken.
     fn connection_of_most(
         &self,
@@ -219,7 +219,7 @@ enum Room {
 }
 
 impl ConnectionTable {
-    /// Returns a table without connections.
+    /// A table without connections.
     pub fn new(limits: ConnectionLimits) -> Arc<Self> {
         Arc::new(Self { limits, state: Mutex::default() })
     }
@@ -241,7 +241,7 @@ impl ConnectionTable {
         Admission::Admitted { connection, evicted: evicted.is_some() }
     }
 
-    /// Returns how many connections are open.
+    /// How many connections are open.
     pub fn open(&self) -> usize {
         self.state.lock().open.len()
     }

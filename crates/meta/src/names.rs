@@ -146,7 +146,7 @@ pub fn config_map_key(value: &str) -> Result<(), String> {
     ensure(!value.starts_with(".."), "must not start with '..'")
 }
 
-/// Returns a name made from a `generateName` prefix: at most
+/// A name made from a `generateName` prefix: at most
 /// [`GENERATE_NAME_PREFIX_MAX_BYTES`] of it, then [`GENERATED_SUFFIX_BYTES`]
 /// letters chosen by `random`.
 pub fn generated_name(prefix: &str, random: [u8; GENERATED_SUFFIX_BYTES]) -> String {

@@ -25,7 +25,7 @@ pub fn quote(text: &str) -> String {
     out
 }
 
-/// Returns the longest prefix of `text` that has at most `max_bytes` and ends between characters.
+/// The longest prefix of `text` that has at most `max_bytes` and ends between characters.
 pub(crate) fn cut(text: &str, max_bytes: usize) -> &str {
     &text[..text.floor_char_boundary(max_bytes)]
 }

@@ -141,7 +141,7 @@ fn validate_annotations(annotations: &BTreeMap<String, String>, errors: &mut Fie
     }
 }
 
-/// Returns the bytes of annotations that count: of keys and values, as upstream.
+/// The bytes of annotations that count: of keys and values, as upstream.
 pub(crate) fn annotations_bytes(annotations: &BTreeMap<String, String>) -> usize {
     let counts = |(key, value): &(&String, &String)| {
         value.len() > MAX_SERVER_VALUE_BYTES || !SERVER_ANNOTATIONS.contains(&key.as_str())

@@ -131,7 +131,7 @@ impl Agent {
         &self.log
     }
 
-    /// Returns the settings with the defaults filled in.
+    /// The settings with the defaults filled in.
     ///
     /// # Errors
     /// When a value makes no sense; says which.

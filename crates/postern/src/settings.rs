@@ -206,7 +206,7 @@ pub(crate) struct Complete {
 }
 
 impl Serve {
-    /// Returns the settings with the file's and the defaults filled in.
+    /// The settings with the file's and the defaults filled in.
     ///
     /// # Errors
     /// When the file cannot be read, or a value makes no sense; says which.
@@ -463,7 +463,7 @@ fn check_host(host: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the URL as it is compared: without a slash at its end.
+/// The URL as it is compared: without a slash at its end.
 fn external_url(text: &str) -> anyhow::Result<String> {
     let url = text.trim_end_matches('/');
     let rest = url.strip_prefix("https://").unwrap_or_default();

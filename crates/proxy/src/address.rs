@@ -27,7 +27,7 @@ struct Rules {
 pub struct InvalidNetwork(String);
 
 impl UpstreamAddresses {
-    /// Returns the policy that allows all addresses: for development, and for upstreams that the operator has chosen.
+    /// The policy that allows all addresses: for development, and for upstreams that the operator has chosen.
     pub fn any() -> Self {
         Self(Arc::new(Rules { is_local_allowed: true, ..Rules::default() }))
     }
@@ -120,7 +120,7 @@ fn parse(text: &str) -> Result<IpNet, InvalidNetwork> {
     })
 }
 
-/// Returns the IPv4 network that a network of IPv4-mapped addresses is.
+/// The IPv4 network that a network of IPv4-mapped addresses is.
 fn unmapped(network: Ipv6Net) -> Option<Ipv4Net> {
     const MAPPED_LENGTH: u8 = 96;
     let length = network.prefix_len().checked_sub(MAPPED_LENGTH)?;
@@ -135,7 +135,7 @@ fn special(ip: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// Returns the IPv4 address that an IPv6 address leads to.
+/// The IPv4 address that an IPv6 address leads to.
 fn embedded_v4(ip: IpAddr) -> Option<Ipv4Addr> {
     let IpAddr::V6(ip) = ip else { return None };
     let v4 = |high: u16, low: u16| {

@@ -26,7 +26,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Returns how many failures of a class there were.
+    /// How many failures of a class there were.
     pub fn failures_of(&self, failure: Failure) -> u64 {
         self.failures[failure as usize]
     }

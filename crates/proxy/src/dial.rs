@@ -53,7 +53,7 @@ pub struct Target<'a> {
 
 /// Opens connections. The proxy limits how long it may take, and puts TLS on top.
 pub trait Dial: Send + Sync + 'static {
-    /// Returns a new stream to the target.
+    /// A new stream to the target.
     ///
     /// # Errors
     /// [`ProxyError::AddressRefused`] and [`ProxyError::Unreachable`].
@@ -65,7 +65,7 @@ pub type ResolveFuture<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAd
 
 /// Finds the addresses of a name.
 pub trait Resolve: Send + Sync + 'static {
-    /// Returns the addresses of a name, or the address that it is.
+    /// The addresses of a name, or the address that it is.
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> ResolveFuture<'a>;
 }
 

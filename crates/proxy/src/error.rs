@@ -106,7 +106,7 @@ pub enum ProxyError {
 }
 
 impl ProxyError {
-    /// Returns the status for the client. It is the same for every upstream that could not be reached, whatever the
+    /// The status for the client. It is the same for every upstream that could not be reached, whatever the
     /// cause: a client that chooses where upstreams are must not learn which addresses and ports are open. For a broken
     /// body, the answer has begun already.
     pub fn status(&self) -> StatusCode {
@@ -117,7 +117,7 @@ impl ProxyError {
         }
     }
 
-    /// Returns whether the upstream could not be reached, or gave no answer: then the client is told this alone
+    /// Whether the upstream could not be reached, or gave no answer: then the client is told this alone
     /// ([`UNREACHABLE`]), and the cause is for the log.
     pub fn is_unreachable(&self) -> bool {
         matches!(
@@ -132,7 +132,7 @@ impl ProxyError {
         )
     }
 
-    /// Returns the class that it is counted in.
+    /// The class that it is counted in.
     pub fn failure(&self) -> Failure {
         match self {
             Self::BadRequest(_) => Failure::BadRequest,
@@ -189,7 +189,7 @@ impl Failure {
         Self::Refused,
     ];
 
-    /// Returns the name of the class, for the label of a metric.
+    /// The name of the class, for the label of a metric.
     pub const fn name(self) -> &'static str {
         match self {
             Self::BadRequest => "bad_request",

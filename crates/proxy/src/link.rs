@@ -71,7 +71,7 @@ impl LinkState {
         self.heard.store(false, Ordering::Release);
     }
 
-    /// Returns whether a byte came since then.
+    /// Whether a byte came since then.
     pub(crate) fn has_heard(&self) -> bool {
         self.heard.load(Ordering::Acquire)
     }

@@ -98,7 +98,7 @@ impl Progress {
         *self.last.lock() = Instant::now();
     }
 
-    /// Returns whether the client's body broke off.
+    /// Whether the client's body broke off.
     pub(crate) fn is_client_gone(&self) -> bool {
         self.client_gone.load(Ordering::Acquire)
     }

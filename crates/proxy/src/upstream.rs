@@ -31,7 +31,7 @@ pub(crate) struct Inner {
 }
 
 impl Upstream {
-    /// Returns an upstream. Nothing is connected yet. It may read the system's authorities from disk.
+    /// An upstream. Nothing is connected yet. It may read the system's authorities from disk.
     ///
     /// # Errors
     /// What is wrong with the configuration.
@@ -53,7 +53,7 @@ impl Upstream {
         Ok(Self { inner: Arc::new(Inner { origin, addresses, tls, authorization, pool }) })
     }
 
-    /// Returns its address, `host:port`, for messages.
+    /// Its address, `host:port`, for messages.
     pub fn address(&self) -> &str {
         &self.inner.origin.address
     }

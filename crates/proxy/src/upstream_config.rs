@@ -37,7 +37,7 @@ pub struct ClientCertificate {
 }
 
 impl UpstreamConfig {
-    /// Returns the configuration of an upstream that the system's authorities vouch for, without
+    /// The configuration of an upstream that the system's authorities vouch for, without
     /// any credential.
     pub fn new(url: Uri) -> Self {
         Self {

@@ -91,7 +91,7 @@ fn default_roles() -> Vec<DefaultRole> {
     all
 }
 
-/// Returns the roles of members of projects.
+/// The roles of members of projects.
 fn project_roles() -> [DefaultRole; 3] {
     let ours = &["management.platform.sh"][..];
     let instances = &["virtualclusterinstances", "spaceinstances"][..];
@@ -122,7 +122,7 @@ fn project_roles() -> [DefaultRole; 3] {
     ]
 }
 
-/// Returns the role of agents. The scope of an agent's key is its own cluster alone.
+/// The role of agents. The scope of an agent's key is its own cluster alone.
 fn agent_role() -> DefaultRole {
     let ours = &["management.platform.sh"];
     DefaultRole {

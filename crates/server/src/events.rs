@@ -152,7 +152,7 @@ fn encoded(spec: &Spec) -> Map<String, Value> {
     }
 }
 
-/// Returns the name of an event: the same for the same reason on the same object.
+/// The name of an event: the same for the same reason on the same object.
 fn name_of(what: &Happening<'_>) -> String {
     let metadata = &what.object.metadata;
     let of = [&what.object.kind[..], &metadata.uid, what.reason].join("/");

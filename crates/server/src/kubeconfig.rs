@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 const SERVER_FIELD: &str = "    server: ";
 const CA_FIELD: &str = "    certificate-authority-data: ";
 
-/// Returns a kubeconfig with a key in it.
+/// A kubeconfig with a key in it.
 pub(crate) fn new(host_and_port: &str, trust: &str, key: &BearerToken) -> Zeroizing<String> {
     Zeroizing::new(format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: postern\nclusters:\n- name: postern\n  \
@@ -25,7 +25,7 @@ pub(crate) fn new(host_and_port: &str, trust: &str, key: &BearerToken) -> Zeroiz
     ))
 }
 
-/// Returns a kubeconfig with the address and certificate authority of this start; `None` when
+/// A kubeconfig with the address and certificate authority of this start; `None` when
 /// nothing changes. Only the lines that [`new`] wrote are changed: all edits by the administrator
 /// stay.
 pub(crate) fn readdressed(

@@ -261,7 +261,7 @@ fn readdress(path: &Path, host: &str, trust: &str) -> std::io::Result<()> {
     new.map_or(Ok(()), |new| write_private(path, &new))
 }
 
-/// Returns the administrator's kubeconfig, or why there is none to use.
+/// The administrator's kubeconfig, or why there is none to use.
 fn read_kubeconfig(path: &Path) -> Result<Zeroizing<String>, String> {
     let text = read_if_there(path).map_err(|error| error.to_string())?;
     let missing = || format!("{} is not where the first start wrote it", path.display());

@@ -104,7 +104,7 @@ pub(crate) struct Keeper {
     origin: Origin,
 }
 
-/// Returns the certificate for these host names and addresses, given or self-made. `is_used` says that the
+/// The certificate for these host names and addresses, given or self-made. `is_used` says that the
 /// database has been in use.
 ///
 /// # Errors
@@ -213,7 +213,7 @@ impl Keeper {
     }
 }
 
-/// Returns the times at which a self-made certificate of now is not renewed.
+/// The times at which a self-made certificate of now is not renewed.
 fn used_from(now: Timestamp, days: i64) -> Range<Timestamp> {
     let after = |seconds| Timestamp::from_unix_seconds(now.unix_seconds() + seconds);
     after(-CLOCK_BACK_SECONDS)..after(days * DAY_SECONDS)
@@ -240,7 +240,7 @@ fn read_given(given: &GivenCertificate) -> anyhow::Result<Material> {
     Ok(Material { trust: chain.clone(), chain, key, is_new_authority: false })
 }
 
-/// Returns a certificate with its key, ready for handshakes.
+/// A certificate with its key, ready for handshakes.
 fn certified(
     material: &Material,
     given: Option<&GivenCertificate>,

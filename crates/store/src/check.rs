@@ -95,7 +95,7 @@ pub(crate) fn restored_twice(entry: &Entry) -> Error {
     Error::Invalid(format!("{key} is there twice, or another key has position {position} too"))
 }
 
-/// Returns the length of the value that a change stores, in bytes.
+/// The length of the value that a change stores, in bytes.
 pub(crate) fn value_bytes(change: &Change) -> usize {
     match change {
         Change::Put { value, .. } | Change::Rewrite { value, .. } => value.len(),

@@ -118,20 +118,20 @@ const SCAN_PAGE: usize = 256;
 /// [`Error::Unknown`]: crate::Error::Unknown
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Returns the newest revision whose transaction is visible. Linearisable, like every read.
+    /// The newest revision whose transaction is visible. Linearisable, like every read.
     async fn revision(&self) -> Result<u64>;
 
-    /// Returns the compacted revision: every revision up to and including it is compacted; 0 if none
+    /// The compacted revision: every revision up to and including it is compacted; 0 if none
     /// is.
     async fn compacted(&self) -> Result<u64>;
 
-    /// Returns the current entry of a key.
+    /// The current entry of a key.
     async fn get(&self, key: &str) -> Result<Snapshot<Option<Entry>>>;
 
-    /// Returns the keys under a prefix, in key order, in the newest state or in that of a revision.
+    /// The keys under a prefix, in key order, in the newest state or in that of a revision.
     async fn list(&self, request: ListRequest) -> Result<Page>;
 
-    /// Returns the next keys under a prefix as they were after a revision, in key order, from the first
+    /// The next keys under a prefix as they were after a revision, in key order, from the first
     /// key after the given one; a page without keys is the last one. How many keys there are on a page is up to the
     /// engine, which bounds the page's bytes too. The `remaining` of these pages has no meaning.
     ///
@@ -176,10 +176,10 @@ pub trait Store: Send + Sync + 'static {
     /// [`Error::Invalid`]: crate::Error::Invalid
     async fn commit(&self, txn: Txn) -> Result<u64>;
 
-    /// Returns a watch on the keys under a prefix, which starts right after a position.
+    /// A watch on the keys under a prefix, which starts right after a position.
     async fn watch(&self, prefix: &str, after: Position) -> Result<Box<dyn Watch>>;
 
-    /// Returns the next changes to keys under a prefix, from the first one after a position. How many there
+    /// The next changes to keys under a prefix, from the first one after a position. How many there
     /// are is up to the engine, which bounds their bytes, too: the first one may exceed that. Nothing waits,
     /// and nothing is kept open: this is for those who are behind, and read history bit by bit.
     ///
@@ -242,7 +242,7 @@ pub trait Store: Send + Sync + 'static {
     /// [`Error::Gated`]: crate::Error::Gated
     fn set_gate(&self, gate: Gate);
 
-    /// Returns whether the store works, as far as is known without waiting.
+    /// Whether the store works, as far as is known without waiting.
     ///
     /// # Errors
     /// With what is wrong: [`Error::Unavailable`] after a fault, and when the store is closed.
@@ -292,7 +292,7 @@ pub trait RestoreTarget {
 /// A running watch. Dropping it ends it.
 #[async_trait]
 pub trait Watch: Send {
-    /// Returns the next batch: changes, or only progress. Waits until there is one. Cancel-safe: a
+    /// The next batch: changes, or only progress. Waits until there is one. Cancel-safe: a
     /// call that is dropped loses nothing.
     ///
     /// # Errors

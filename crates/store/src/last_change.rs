@@ -18,7 +18,7 @@ pub(crate) struct NotedChanges {
 }
 
 impl NotedChanges {
-    /// Returns the packed position after which no key under a prefix was changed up to the compacted
+    /// The packed position after which no key under a prefix was changed up to the compacted
     /// revision. What is not known counts as changed.
     fn last_change(&self, prefix: &str, compacted: u64) -> u64 {
         // If the two do not agree, one of them is corrupt, and the later one is safe.

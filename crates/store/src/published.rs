@@ -34,7 +34,7 @@ pub(crate) async fn wait_for_revision_after(
     }
 }
 
-/// Returns the error of every operation on a closed store.
+/// The error of every operation on a closed store.
 pub(crate) fn closed() -> Error {
     Error::Unavailable("the store was closed".to_owned())
 }

@@ -95,7 +95,7 @@ impl Timeline {
         self.0.push(State { after, latest: revision, names, change });
     }
 
-    /// Returns the states in which everything may have been at a revision.
+    /// The states in which everything may have been at a revision.
     pub(crate) fn possible(&self, revision: u64) -> impl Iterator<Item = &State> {
         let next = self.0.iter().skip(1).map(|state| state.latest).chain([u64::MAX]);
         let states = self.0.iter().zip(next);
@@ -104,7 +104,7 @@ impl Timeline {
             .map(|(state, _)| state)
     }
 
-    /// Returns the last states that had begun by a revision, to read in failures.
+    /// The last states that had begun by a revision, to read in failures.
     pub(crate) fn before(&self, revision: u64) -> Vec<&State> {
         let begun = self.0.iter().filter(|state| state.after <= revision);
         begun.rev().take(4).collect()

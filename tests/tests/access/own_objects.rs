@@ -77,7 +77,7 @@ async fn a_continue_token_shows_nothing_that_has_been_taken_back() {
 
 const OWNER_UID: &str = "platform.sh/owner-uid";
 
-/// Returns a patch of an annotation, as a JSON Patch has it.
+/// A patch of an annotation, as a JSON Patch has it.
 fn patch_of_annotation(op: &str, value: &str) -> serde_json::Value {
     let path = format!("/metadata/annotations/{}", OWNER_UID.replace('/', "~1"));
     match op {

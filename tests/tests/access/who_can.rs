@@ -145,7 +145,7 @@ impl World {
         })
     }
 
-    /// Returns whether somebody may, by a review of access.
+    /// Whether somebody may, by a review of access.
     async fn may(&self, question: &Value, subject: Value) -> bool {
         let mut spec = subject;
         spec["resourceAttributes"] = question.clone();
@@ -204,7 +204,7 @@ const REQUESTS: [(&str, &str, &str); 5] = [
     ("create", "POST", "?dryRun=All"),
 ];
 
-/// Returns whether a request is let through.
+/// Whether a request is let through.
 async fn is_let_through(key: &Client, method: &str, name: &str, query: &str) -> bool {
     let path = if name.is_empty() { secrets("platform") } else { secret_path(name) } + query;
     let request = match method {

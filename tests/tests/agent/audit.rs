@@ -12,7 +12,7 @@ use crate::agent::scene::{CLUSTER, Central, SECRETS, agent_setup, member, start_
 
 const REPORTER: &str = "platform.sh/reported-by";
 
-/// Returns the records of agents at the central server. They are in a file of their own.
+/// The records of agents at the central server. They are in a file of their own.
 fn reported(central: &Central) -> Vec<Value> {
     let own = central.home.records();
     assert!(own.iter().all(|record| record["annotations"][REPORTER].is_null()));

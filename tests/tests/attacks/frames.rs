@@ -56,7 +56,7 @@ pub(crate) struct Streams {
     pub(crate) closed: bool,
 }
 
-/// Returns a frame as bytes.
+/// A frame as bytes.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("a small payload").to_be_bytes();
     let mut frame = Vec::with_capacity(FRAME_HEAD_BYTES + payload.len());
@@ -94,7 +94,7 @@ fn length_of_text(block: &mut Vec<u8>, length: usize) {
     block.push(u8::try_from(rest).expect("below 128"));
 }
 
-/// Returns a request without a body, as one HEADERS frame.
+/// A request without a body, as one HEADERS frame.
 pub(crate) fn request(client: &Client, stream: u32, path: &str, accept: &str) -> Vec<u8> {
     let block = fields(&[
         (":method", "GET"),
@@ -190,7 +190,7 @@ impl Frames {
     }
 }
 
-/// Returns the status of an answer, from the first field of its head.
+/// The status of an answer, from the first field of its head.
 fn status_of(block: &[u8]) -> Option<u16> {
     // A change of the table's size may come first.
     let start = block.iter().position(|byte| byte & 0xe0 != 0x20)?;

@@ -157,7 +157,7 @@ impl Victims {
 /// processors with it here, which attackers do not elsewhere.
 const NICENESS: i32 = 10;
 
-/// Returns the threads of this process.
+/// The threads of this process.
 fn threads() -> Vec<Pid> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("the kernel lists our threads");
     let names = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());

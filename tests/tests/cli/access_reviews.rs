@@ -20,7 +20,7 @@ async fn can_i(user: &CliUser, arguments: &[&str]) -> String {
     output.text().to_owned()
 }
 
-/// Returns a server with a secret that is shared with a team and a user, and an outsider.
+/// A server with a secret that is shared with a team and a user, and an outsider.
 async fn server_with_shared_secret() -> Server {
     let server = Server::start().await;
     let admin = admin(&server);

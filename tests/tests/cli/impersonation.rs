@@ -36,7 +36,7 @@ fn kubeconfig(server: &Server, name: &str, more: &Value) -> Value {
     })
 }
 
-/// Returns a user with such a kubeconfig.
+/// A user with such a kubeconfig.
 fn user_with(server: &Server, more: &Value) -> CliUser {
     let user = CliUser::new();
     let _ = user.file(".kube/config", kubeconfig(server, "work", more).to_string());
@@ -49,7 +49,7 @@ async fn status(user: &CliUser, flags: &[&str]) -> Value {
     object["status"].take()
 }
 
-/// Returns the same status as kubectl prints it.
+/// The same status as kubectl prints it.
 async fn status_by_kubectl(server: &Server, user: &CliUser, flags: &[&str]) -> Value {
     let question = json!({ "apiVersion": "management.platform.sh/v1", "kind": "Self",
         "metadata": { "name": "me" } });

@@ -19,7 +19,7 @@ mod usage;
 use postern_tests::Server;
 use postern_tests::cli::CliUser;
 
-/// Returns a user who has the administrator's kubeconfig.
+/// A user who has the administrator's kubeconfig.
 fn admin(server: &Server) -> CliUser {
     CliUser::new().with("KUBECONFIG", server.home().kubeconfig().to_str().unwrap())
 }

@@ -60,7 +60,7 @@ impl Curl {
 const YAML: &str = "application/yaml";
 const JSON_PATCH: &str = "application/json-patch+json";
 
-/// Returns an object that was read, with a new display name and otherwise unchanged.
+/// An object that was read, with a new display name and otherwise unchanged.
 fn modified(read: &Value) -> String {
     let mut object = read.clone();
     object["spec"]["displayName"] = json!("modified");

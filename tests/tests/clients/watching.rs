@@ -20,7 +20,7 @@ fn all(program: &Program) -> String {
     format!("{}/apis/management.platform.sh/v1/namespaces/platform/sharedsecrets", program.raw_base)
 }
 
-/// Returns the version of a list.
+/// The version of a list.
 async fn listed(program: &Program) -> String {
     let list = program.expect(&format!("get --raw {}", all(program)), &[]).await;
     let list: Value = serde_json::from_str(&list).unwrap();

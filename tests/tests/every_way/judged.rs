@@ -160,7 +160,7 @@ impl Way<'_> {
     }
 }
 
-/// Returns the groups with which a user came to the cluster, as its audit log has them.
+/// The groups with which a user came to the cluster, as its audit log has them.
 fn groups_of(plane: &ControlPlane, user: &str) -> BTreeSet<String> {
     let records = plane.records();
     let of_user = records.iter().filter(|record| record["impersonatedUser"]["username"] == user);

@@ -23,7 +23,7 @@ pub(crate) struct Arrived {
 }
 
 impl Arrived {
-    /// Returns all values of a header.
+    /// All values of a header.
     pub(crate) fn values(&self, name: &str) -> Vec<String> {
         let values = self.headers.get_all(name).iter();
         values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()

@@ -14,7 +14,7 @@ use crate::gateway::scene::make_space;
 /// How many requests there are for each scope.
 const REQUESTS: usize = 30;
 
-/// Returns how many scopes there are.
+/// How many scopes there are.
 fn wanted_scopes() -> usize {
     let text = std::env::var("POSTERN_TEST_DECISION_SCOPES").unwrap_or_else(|_| "40".to_owned());
     text.parse().expect("POSTERN_TEST_DECISION_SCOPES is a number")
@@ -162,13 +162,13 @@ impl Draw {
         self.one_of(&["ada", "ada", "ada", "bob", "eve"])
     }
 
-    /// Returns a target, mostly one that is there.
+    /// A target, mostly one that is there.
     fn target(&mut self) -> (&'static str, &'static str) {
         let [cluster, space, absent, other] = TARGETS;
         self.one_of(&[cluster, cluster, cluster, space, space, absent, other])
     }
 
-    /// Returns the scope of a key; `None` for a key without one.
+    /// The scope of a key; `None` for a key without one.
     fn scope(&mut self) -> Option<Value> {
         if self.in_one_of(6) {
             return None;
@@ -286,7 +286,7 @@ impl Draw {
         path
     }
 
-    /// Returns a path that two readers could read in two ways.
+    /// A path that two readers could read in two ways.
     fn tricked(&mut self, path: &str) -> String {
         let slashes: Vec<_> = path.match_indices('/').map(|(at, _)| at).collect();
         if slashes.is_empty() {

@@ -129,7 +129,7 @@ impl Member {
         std::fs::read_to_string(self.server.home().kubeconfig()).unwrap()
     }
 
-    /// Returns the records of requests that came through the gateway: those whose user agent is `agent`.
+    /// The records of requests that came through the gateway: those whose user agent is `agent`.
     /// Everything that arrived before this call is among them.
     pub(crate) async fn arrived(&self, agent: &str) -> Vec<Value> {
         // A record of a later request is behind those of all earlier ones.

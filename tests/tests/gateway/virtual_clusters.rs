@@ -67,7 +67,7 @@ impl Scene {
         Self { central, admin, ada, bob, eve, member, inside, agent }
     }
 
-    /// Returns a client of the agent, with a token of somebody's.
+    /// A client of the agent, with a token of somebody's.
     async fn direct(&self, client: &Client) -> Client {
         self.agent.client(&endpoint_token(client, json!({})).await)
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 const ONE: &str = "s1";
 
-/// Returns the path of a manifest with these lines below `spec`.
+/// The path of a manifest with these lines below `spec`.
 fn manifest(kubectl: &Kubectl, name: &str, lines: &[&str]) -> String {
     let spec = lines.join("\n  ");
     let text = format!(

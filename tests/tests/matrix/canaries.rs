@@ -11,7 +11,7 @@ use crate::matrix::hidden::may_get;
 use crate::matrix::matrix::Answered;
 use crate::matrix::world::World;
 
-/// Returns the answers with a secret value of an object that the caller may not get.
+/// The answers with a secret value of an object that the caller may not get.
 pub(crate) fn leaking(world: &World, table: &[Answered]) -> Vec<String> {
     let mut leaking = Vec::new();
     for target in world.fixture.targets() {

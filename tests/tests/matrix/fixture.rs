@@ -84,7 +84,7 @@ impl Fixture {
         Self { group, plural, namespaces, names, can_be_remade }
     }
 
-    /// Returns the fixture of a kind.
+    /// The fixture of a kind.
     pub(crate) fn of(plural: &str) -> Self {
         let all = Self::all();
         let found = all.into_iter().find(|fixture| fixture.plural == plural);
@@ -127,13 +127,13 @@ impl Fixture {
         all
     }
 
-    /// Returns the fixture of a review in our own group that is also in Kubernetes' one.
+    /// The fixture of a review in our own group that is also in Kubernetes' one.
     pub(crate) fn of_platform(plural: &str) -> Self {
         let mut all = Self::all().into_iter();
         all.find(|fixture| fixture.group == OURS && fixture.plural == plural).unwrap()
     }
 
-    /// Returns the name of its golden file.
+    /// The name of its golden file.
     pub(crate) fn file(&self) -> String {
         let is_double = self.group == OURS && PLATFORM_REVIEWS.contains(&self.plural);
         if is_double { format!("platform-{}", self.plural) } else { self.plural.to_owned() }
@@ -214,7 +214,7 @@ impl Fixture {
         format!("{}/{}", self.collection(self.namespace(target)), self.name(target))
     }
 
-    /// Returns the object for a target, under a name.
+    /// The object for a target, under a name.
     pub(crate) fn object(&self, target: Target, name: &str) -> Value {
         let mut object = self.fields(target);
         // A review of access has no metadata.
@@ -250,7 +250,7 @@ impl Fixture {
         self.has_access_rules() || self.plural == "ownedaccesskeys"
     }
 
-    /// Returns an object as one makes it for oneself.
+    /// An object as one makes it for oneself.
     pub(crate) fn without_owner(&self, name: &str) -> Value {
         let mut object = self.object(Target::Theirs, name);
         if self.has_owner() {
@@ -284,7 +284,7 @@ impl Fixture {
         }
     }
 
-    /// Returns the body of a request that stores nothing.
+    /// The body of a request that stores nothing.
     fn question(&self) -> Value {
         let asked = json!({ "verb": "get", "resource": "secrets", "namespace": "platform" });
         match self.plural {
@@ -299,7 +299,7 @@ impl Fixture {
         }
     }
 
-    /// Returns the verbs and the names of the role that shares *shared* with the team, for kinds without
+    /// The verbs and the names of the role that shares *shared* with the team, for kinds without
     /// access rules, and of the role of `maker`.
     pub(crate) fn rules(&self) -> [(&'static str, Value, Value); 2] {
         let verbs = json!(["get", "list", "watch", "update"]);

@@ -5,7 +5,7 @@ use crate::matrix::fixture::{Fixture, OURS, Target};
 use crate::matrix::matrix::Answered;
 use crate::matrix::world::World;
 
-/// Returns the requests, of all rows about single objects, by which somebody can tell that an object exists
+/// The requests, of all rows about single objects, by which somebody can tell that an object exists
 /// which they may not get.
 pub(crate) fn telling(world: &World, table: &[Answered]) -> Vec<String> {
     let mut telling = Vec::new();
@@ -71,7 +71,7 @@ fn telling_about(
     }
 }
 
-/// Returns an answer about a name that does not exist, as it would be about another name.
+/// An answer about a name that does not exist, as it would be about another name.
 fn about_name(fixture: &Fixture, target: Target, body: &str) -> String {
     let (absent, name) = (fixture.name(Target::Absent), fixture.name(target));
     let quoted = |text: &str| format!("\\\"{text}\\\"");

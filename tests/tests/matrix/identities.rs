@@ -20,12 +20,12 @@ fn column(code: &'static str, words: &'static str, key: Value) -> Column {
     Column { code, words, key: Some(key), impersonated: None }
 }
 
-/// Returns a key of the administrator, who may do everything: so its scope alone decides.
+/// A key of the administrator, who may do everything: so its scope alone decides.
 fn scoped(code: &'static str, words: &'static str, scope: &Value) -> Column {
     column(code, words, json!({ "user": "admin", "scope": scope }))
 }
 
-/// Returns all columns of the table of one kind.
+/// All columns of the table of one kind.
 pub(crate) fn columns(fixture: &Fixture) -> Vec<Column> {
     let admin = Column { code: "admin", words: "the administrator", key: None, impersonated: None };
     let as_other = Column {

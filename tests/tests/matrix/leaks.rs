@@ -29,7 +29,7 @@ fn names(list: &Value) -> Vec<&str> {
     list["items"].as_array().unwrap().iter().map(name_of).collect()
 }
 
-/// Returns a token as text, as far as it is text in some form of base64.
+/// A token as text, as far as it is text in some form of base64.
 fn decoded(token: &str) -> String {
     let forms =
         [STANDARD.decode(token), STANDARD_NO_PAD.decode(token), URL_SAFE_NO_PAD.decode(token)];

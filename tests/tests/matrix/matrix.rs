@@ -21,7 +21,7 @@ pub(crate) struct Answered {
     pub(crate) answers: Vec<Answer>,
 }
 
-/// Returns the targets as they are now, if a row of the operation needs them.
+/// The targets as they are now, if a row of the operation needs them.
 async fn current(world: &World, operation: &Operation) -> BTreeMap<Target, Value> {
     let mut objects = BTreeMap::new();
     if !matches!(operation.method.as_str(), "PUT" | "PATCH") {

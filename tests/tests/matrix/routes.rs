@@ -107,7 +107,7 @@ pub(crate) async fn operations(client: &Client) -> Vec<Operation> {
     operations
 }
 
-/// Returns the rows of one operation. `current` are the targets as they are, for PUT and PATCH.
+/// The rows of one operation. `current` are the targets as they are, for PUT and PATCH.
 pub(crate) fn rows(
     operation: &Operation,
     fixture: &Fixture,
@@ -284,7 +284,7 @@ impl Rows<'_> {
         }
     }
 
-    /// Returns a body that sets a label. The name of what does not exist comes with a version as well, so that
+    /// A body that sets a label. The name of what does not exist comes with a version as well, so that
     /// the two requests differ in nothing but the name.
     fn change(&self, kind: &str, target: Target) -> Value {
         let label = json!({ "touched": "yes" });

@@ -108,7 +108,7 @@ fn people() -> Vec<Who> {
     ]
 }
 
-/// Returns the spec of a key of the administrator, who may do everything: so its scope alone decides.
+/// The spec of a key of the administrator, who may do everything: so its scope alone decides.
 fn of_admin(scope: &Value) -> Value {
     json!({ "user": "admin", "scope": scope })
 }
@@ -310,7 +310,7 @@ async fn make_instances(admin: &Client) {
     }
 }
 
-/// Returns the cell of one who asks.
+/// The cell of one who asks.
 async fn cell(
     asking: &mut Asking,
     (at_gateway, at_agent): (&str, Option<&str>),

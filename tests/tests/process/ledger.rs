@@ -46,12 +46,12 @@ impl Ledger {
         self.attempts.push(attempt);
     }
 
-    /// Returns the number of acknowledged writes.
+    /// The number of acknowledged writes.
     pub(crate) fn acknowledged(&self) -> usize {
         self.attempts.iter().filter(|attempt| attempt.outcome != Outcome::Unknown).count()
     }
 
-    /// Returns the value of a name, which is certain after [`Ledger::compare`].
+    /// The value of a name, which is certain after [`Ledger::compare`].
     pub(crate) fn value(&self, name: &str) -> Option<String> {
         self.possible.get(name).and_then(|possible| possible.first().cloned().flatten())
     }
@@ -144,7 +144,7 @@ impl Ledger {
     }
 }
 
-/// Returns the state that the events lead to. Checks that each event fits the state before it.
+/// The state that the events lead to. Checks that each event fits the state before it.
 fn replay(events: &[Event]) -> BTreeMap<&str, String> {
     let mut state = BTreeMap::new();
     for event in events {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::secrecy::leak_check::{KEYS, LeakCheck, collection, key_path};
 
-/// Returns the object as YAML: JSON with a comment is YAML but not JSON.
+/// The object as YAML: JSON with a comment is YAML but not JSON.
 fn yaml(object: &Value) -> String {
     format!("# one key\n{object}\n")
 }

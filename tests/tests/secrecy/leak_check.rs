@@ -13,7 +13,7 @@ use crate::secrecy::canary::{self, Search};
 
 pub(crate) const KEYS: &str = "ownedaccesskeys";
 
-/// Returns the path of one access key.
+/// The path of one access key.
 pub(crate) fn key_path(name: &str) -> String {
     format!("{GROUP}/{KEYS}/{name}")
 }
@@ -51,7 +51,7 @@ impl Secrets {
         [&self.key, &self.connector_data, &self.id_token, &self.access_token, &self.refresh_token]
     }
 
-    /// Returns a complete object with these values.
+    /// A complete object with these values.
     pub(crate) fn object(&self, name: &str) -> Value {
         json!({
             "apiVersion": "management.platform.sh/v1",

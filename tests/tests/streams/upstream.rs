@@ -19,7 +19,7 @@ pub(crate) const EXEC: &str = "/api/v1/namespaces/default/pods/p/exec?command=sh
 /// The answer to an agent that asks for itself what it may do.
 const MAY_IMPERSONATE: &str = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","status":{"allowed":true}}"#;
 
-/// Returns the bytes of the long answer, and of the long request: more than a process may have in memory.
+/// The bytes of the long answer, and of the long request: more than a process may have in memory.
 pub(crate) fn long_bytes() -> u64 {
     Form::of_this_run().pick(192, 1024) * 1024 * 1024
 }

@@ -26,7 +26,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Returns the machine that this runs on.
+    /// The machine that this runs on.
     pub(crate) fn here() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let (memory, processors) = (read("/proc/meminfo"), read("/proc/cpuinfo"));
@@ -62,7 +62,7 @@ pub(crate) fn wait_for_quiet(stop: &Stop) -> Result<()> {
     }
 }
 
-/// Returns the ticks that these processes have used since their start; they are separated by commas.
+/// The ticks that these processes have used since their start; they are separated by commas.
 pub(crate) fn ticks_of(pids: &str) -> u64 {
     let of = |pid: &str| -> Option<u64> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -73,7 +73,7 @@ pub(crate) fn ticks_of(pids: &str) -> u64 {
     pids.split(',').filter_map(of).sum()
 }
 
-/// Returns the busy and all ticks of all processors since the start.
+/// The busy and all ticks of all processors since the start.
 pub(crate) fn ticks() -> (u64, u64) {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = stat.lines().next().unwrap_or_default();

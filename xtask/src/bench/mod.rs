@@ -91,7 +91,7 @@ fn build() -> Result<PathBuf> {
     Ok(metadata.target_directory.into_std_path_buf())
 }
 
-/// Returns the first line that a program prints about its version.
+/// The first line that a program prints about its version.
 pub(crate) fn version(program: &Path, argument: &str) -> String {
     let output = Command::new(program).arg(argument).output();
     let text = output.map(|output| [output.stdout, output.stderr].concat()).unwrap_or_default();

@@ -20,12 +20,12 @@ type Arrows = BTreeMap<String, BTreeMap<String, BTreeSet<Site>>>;
 /// How often a name may be exported again before its module is found.
 const EXPORTS_MAX: usize = 8;
 
-/// Returns the circles in each of these crates.
+/// The circles in each of these crates.
 pub(super) fn check(crates: &[Crate]) -> Vec<Finding> {
     crates.iter().flat_map(|one| check_files(&one.files)).collect()
 }
 
-/// Returns the circles in the crate that is made of these files, the root first.
+/// The circles in the crate that is made of these files, the root first.
 fn check_files(files: &[SourceFile]) -> Vec<Finding> {
     let arrows = arrows(files);
     circles(&arrows).iter().filter_map(|circle| finding(circle, &arrows)).collect()

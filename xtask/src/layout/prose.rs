@@ -49,7 +49,7 @@ impl Text {
     }
 }
 
-/// Returns the words that a name is made of: `a_b`, `aB` and `A_B` have two.
+/// The words that a name is made of: `a_b`, `aB` and `A_B` have two.
 pub(super) fn segments(name: &str) -> Vec<&str> {
     name.split('_').flat_map(camel_segments).filter(|part| !part.is_empty()).collect()
 }

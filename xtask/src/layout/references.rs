@@ -72,7 +72,7 @@ pub(super) fn of_inline_modules(file: &SourceFile) -> Vec<(String, Vec<Reference
         .collect()
 }
 
-/// Returns the names that a `use` brings into scope, each with the path that it is for, as it is
+/// The names that a `use` brings into scope, each with the path that it is for, as it is
 /// written. A glob has the name `*`.
 pub(super) fn imported(item: &syn::ItemUse) -> Vec<(String, Vec<String>)> {
     let mut found = Vec::new();
@@ -82,7 +82,7 @@ pub(super) fn imported(item: &syn::ItemUse) -> Vec<(String, Vec<String>)> {
     found
 }
 
-/// Returns an identifier without the mark of a raw one.
+/// An identifier without the mark of a raw one.
 pub(super) fn name_of(ident: &Ident) -> String {
     ident.to_string().trim_start_matches("r#").to_owned()
 }

@@ -123,9 +123,15 @@ const RETIRED: &[Entry] = &[
     },
     Entry { words: &["news"], scope: Scope::Names, say: "`subscription`", except: &[] },
     Entry {
-        words: &["Answers"],
+        words: &["Answers", "Returns"],
         scope: Scope::DocComments,
-        say: "\"Returns\", or what the thing is",
+        say: "what the thing is, as in \"The tokens of one access key.\"",
+        except: &[],
+    },
+    Entry {
+        words: &["whoever", "somebody", "nobody", "everybody", "someone", "theirs"],
+        scope: Scope::WholeWords,
+        say: "the role: the caller, the client, the owner, the operator, the agent, no user",
         except: &[],
     },
     Entry {
@@ -149,7 +155,7 @@ const DOCUMENTS: &[&str] = &[
 /// The list itself.
 const LIST: &str = "xtask/src/layout/words.rs";
 
-/// Returns every line on which a retired word is used.
+/// Every line on which a retired word is used.
 pub(super) fn check(root: &Path) -> Result<Vec<Finding>> {
     let mut paths = files::rust(root)?;
     paths.retain(|path| path != Path::new(LIST));
@@ -193,7 +199,7 @@ fn check_text(path: &Path, text: &str, known: &mut Known) -> Vec<Finding> {
 struct Known(HashMap<String, Vec<&'static Entry>>);
 
 impl Known {
-    /// Returns the entries that a word belongs to, where their scopes allow it.
+    /// The entries that a word belongs to, where their scopes allow it.
     fn entries_with(&mut self, word: &str) -> &[&'static Entry] {
         if !self.0.contains_key(word) {
             let entries = RETIRED.iter().filter(|entry| entry.is_in(word)).collect();

@@ -102,7 +102,7 @@ impl Lost {
         self.untold.fetch_add(records, Ordering::Relaxed);
     }
 
-    /// Returns how many are missing since the start.
+    /// How many are missing since the start.
     pub(crate) fn total(&self) -> u64 {
         self.all.load(Ordering::Relaxed)
     }
@@ -222,12 +222,12 @@ impl Queue {
         })
     }
 
-    /// Returns the bytes of all files.
+    /// The bytes of all files.
     pub(crate) fn bytes(&self) -> u64 {
         self.shared.bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns the oldest file; `None` when there is no record.
+    /// The oldest file; `None` when there is no record.
     pub(crate) async fn oldest(&self) -> Option<Segment> {
         if self.shared.closed.lock().is_empty() {
             self.written().await;
@@ -243,7 +243,7 @@ impl Queue {
         }
     }
 
-    /// Returns the records of a file, and how many lines are none.
+    /// The records of a file, and how many lines are none.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -330,14 +330,14 @@ impl Shared {
     }
 }
 
-/// Returns the line of a record.
+/// The line of a record.
 pub(crate) fn line_of(event: &AuditEvent) -> Vec<u8> {
     let mut line = serde_json::to_vec(event).unwrap_or_default();
     line.push(b'\n');
     line
 }
 
-/// Returns the files of an earlier run, oldest first. Those that were set aside are tried again.
+/// The files of an earlier run, oldest first. Those that were set aside are tried again.
 fn segments(dir: &Path) -> anyhow::Result<VecDeque<Segment>> {
     let mut lengths = BTreeMap::new();
     for entry in fs::read_dir(dir)? {

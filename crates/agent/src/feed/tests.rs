@@ -72,7 +72,7 @@ fn instance(index: usize) -> Instance {
     }
 }
 
-/// Returns the configuration that the central server makes from a policy.
+/// The configuration that the central server makes from a policy.
 fn spec_of(central: &Policy) -> Spec {
     let (verb, group, subresource) = ("use", MANAGEMENT_V1.group, "");
     let uses = OBJECTS.iter().map(|(resource, namespace, name)| {
@@ -107,7 +107,7 @@ fn spec_of(central: &Policy) -> Spec {
     }
 }
 
-/// Returns the place as the central server knows it.
+/// The place as the central server knows it.
 fn central_place<'a>(target: &'a GatewayTarget, spec: &'a Spec) -> TargetPlace<'a> {
     let (project, name, resource) = match target {
         GatewayTarget::Space { project, name } => (project, name, SPACES),

@@ -54,7 +54,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Returns the name of the Secret with its kubeconfig.
+    /// The name of the Secret with its kubeconfig.
     fn secret(&self) -> String {
         format!("vc-{}", self.name)
     }
@@ -100,18 +100,18 @@ pub(crate) struct Reached {
 }
 
 impl VirtualClusters {
-    /// Returns the virtual clusters, none of which is in use.
+    /// The virtual clusters, none of which is in use.
     pub(crate) fn new(reader: Reader) -> Arc<Self> {
         let (followed, tasks) = (Mutex::default(), Mutex::default());
         Arc::new(Self { reader: Arc::new(reader), followed, tasks })
     }
 
-    /// Returns how many are followed.
+    /// How many are followed.
     pub(crate) fn followed(&self) -> usize {
         self.followed.lock().len()
     }
 
-    /// Returns the way to a virtual cluster.
+    /// The way to a virtual cluster.
     ///
     /// # Errors
     /// 503 that says why there is none.
@@ -136,7 +136,7 @@ impl VirtualClusters {
         }
     }
 
-    /// Returns a virtual cluster, whose Secret is followed from now on; `None` when there are too many.
+    /// A virtual cluster, whose Secret is followed from now on; `None` when there are too many.
     fn follow(self: &Arc<Self>, place: &Place) -> Option<Arc<Followed>> {
         let mut all = self.followed.lock();
         if let Some(followed) = all.get(place) {
@@ -261,7 +261,7 @@ impl Reached {
     }
 }
 
-/// Returns the 503 of a virtual cluster that cannot be reached. Only where the cluster may answer later does it ask
+/// The 503 of a virtual cluster that cannot be reached. Only where the cluster may answer later does it ask
 /// to try again: otherwise somebody has to do something first.
 fn no_way(why: &Unread) -> ApiError {
     let message = format!("there is no way to the target: {why}");

@@ -73,7 +73,7 @@ impl Unread {
         matches!(self, Self::Silent(_))
     }
 
-    /// Returns the whole reason.
+    /// The whole reason.
     pub(super) fn for_log(&self) -> String {
         match self {
             Self::Because { detail, .. } if detail.is_empty() => self.to_string(),
@@ -110,7 +110,7 @@ impl Reader {
         self.reading.acquire().await.ok()
     }
 
-    /// Returns the way to a virtual cluster; `None` when it is the last one. It takes a [turn](Reader::turn).
+    /// The way to a virtual cluster; `None` when it is the last one. It takes a [turn](Reader::turn).
     ///
     /// # Errors
     /// Why there is none.
@@ -131,7 +131,7 @@ impl Reader {
         made.map_err(|_| Unread::silent("the kubeconfig could not be read"))?.map(Some)
     }
 
-    /// Returns the kubeconfig in the Secret, as it is there.
+    /// The kubeconfig in the Secret, as it is there.
     async fn read(&self, place: &Place) -> Result<SecretText, Unread> {
         let (namespace, name) = (&place.namespace, place.secret());
         let are_names = dns1123_label(namespace).is_ok() && dns1123_subdomain(&name).is_ok();

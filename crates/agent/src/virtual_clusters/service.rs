@@ -25,7 +25,7 @@ pub struct ClusterDomain(Arc<str>);
 impl FromStr for ClusterDomain {
     type Err = String;
 
-    /// Returns a domain, which may be written as an absolute name, with a dot at its end.
+    /// A domain, which may be written as an absolute name, with a dot at its end.
     ///
     /// # Errors
     /// Why it is no domain.
@@ -96,7 +96,7 @@ fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
-/// Returns the Service that a host names in a namespace: `SERVICE.NAMESPACE`, and perhaps `.svc` and the domain of
+/// The Service that a host names in a namespace: `SERVICE.NAMESPACE`, and perhaps `.svc` and the domain of
 /// the cluster.
 fn service_of<'a>(host: &'a str, namespace: &str) -> Option<&'a str> {
     let mut labels = host.split('.');

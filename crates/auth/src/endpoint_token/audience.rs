@@ -19,12 +19,12 @@ pub struct ConnectedCluster<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoCluster;
 
-/// Returns the audience of one cluster.
+/// The audience of one cluster.
 pub fn cluster_audience(uid: &str) -> String {
     format!("platform.sh/cluster:{uid}")
 }
 
-/// Returns the audiences of a token with these scopes: the general one without a scope, or where each has
+/// The audiences of a token with these scopes: the general one without a scope, or where each has
 /// a rule for every cluster.
 ///
 /// # Errors

@@ -65,7 +65,7 @@ impl fmt::Debug for Cache {
 }
 
 impl Cache {
-    /// Returns a token that was used lately.
+    /// A token that was used lately.
     pub(super) fn get(&self, token: &str) -> Option<&Arc<Verified>> {
         self.new.get(token)
     }
@@ -75,7 +75,7 @@ impl Cache {
         self.old.contains_key(token)
     }
 
-    /// Returns a token that was not used lately; from now on it was.
+    /// A token that was not used lately; from now on it was.
     pub(super) fn revive(&mut self, token: &str) -> Option<Arc<Verified>> {
         let (text, found) = self.old.remove_entry(token)?;
         self.add(text, found.clone());

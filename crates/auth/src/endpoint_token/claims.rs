@@ -158,7 +158,7 @@ impl Bearer<'_> {
         impersonations.chain(owners.into_iter().cloned()).collect()
     }
 
-    /// Returns the impersonations that the token depends on: the uid of the access key, and the identity that it
+    /// The impersonations that the token depends on: the uid of the access key, and the identity that it
     /// impersonates. `wanted` is that of the request.
     pub fn impersonations(&self) -> Vec<(&str, &Impersonation)> {
         let own = self.wanted.map(|wanted| (self.key.uid.as_str(), wanted));
@@ -168,7 +168,7 @@ impl Bearer<'_> {
         own.into_iter().chain(of_makers).collect()
     }
 
-    /// Returns the scopes that hold for the token: those of the key and of the keys that made it, and the
+    /// The scopes that hold for the token: those of the key and of the keys that made it, and the
     /// one that it is narrowed to.
     pub fn scopes(&self) -> Vec<Arc<ScopeRules>> {
         let mut scopes = self.identity.scopes.clone();
@@ -222,7 +222,7 @@ impl Claims {
         }
     }
 
-    /// Returns the identity of the bearer, with the scopes compiled.
+    /// The identity of the bearer, with the scopes compiled.
     pub(super) fn identity(&self) -> Identity {
         let PlatformClaims { keys, user, team, uid, teams, principal_uids, actor, scopes, .. } =
             &self.platform;
@@ -241,7 +241,7 @@ impl Claims {
         }
     }
 
-    /// Returns the uids of all who may own the key that asked for the token, or a key that created it. Of a caller who
+    /// The uids of all who may own the key that asked for the token, or a key that created it. Of a caller who
     /// impersonates, the uids of their teams are among them, too.
     pub(super) fn key_owners(&self) -> impl Iterator<Item = &str> {
         let PlatformClaims { uid, actor, dependencies, .. } = &self.platform;
@@ -250,7 +250,7 @@ impl Claims {
         own.into_iter().chain(of_actor.map(String::as_str))
     }
 
-    /// Returns the uids of all whom it depends on: what one of them gives may change.
+    /// The uids of all whom it depends on: what one of them gives may change.
     pub(super) fn depends_on(&self) -> impl Iterator<Item = &str> {
         let PlatformClaims { keys, uid, principal_uids, actor, dependencies, .. } = &self.platform;
         let keys = keys.iter().map(|key| key.uid.as_str());

@@ -39,12 +39,12 @@ impl VerifiedToken {
         self.claims.platform.keys_end
     }
 
-    /// Returns whether the gateway has made it for one request, of which it ends what goes on.
+    /// Whether the gateway has made it for one request, of which it ends what goes on.
     pub fn is_for_gateway_session(&self) -> bool {
         self.claims.platform.gateway_session
     }
 
-    /// Returns the name of the owner of the key that asked for the token, whomever they act as.
+    /// The name of the owner of the key that asked for the token, whomever they act as.
     pub fn owner(&self) -> &str {
         self.claims.platform.actor.as_ref().map_or(&self.claims.sub, |actor| &actor.sub)
     }
@@ -81,7 +81,7 @@ impl std::fmt::Debug for Verifier {
 }
 
 impl Verifier {
-    /// Returns a verifier of tokens that this issuer has issued for one of these audiences. It knows no
+    /// A verifier of tokens that this issuer has issued for one of these audiences. It knows no
     /// keys yet, and so refuses all.
     pub fn new(issuer: impl Into<String>, audiences: impl IntoIterator<Item = String>) -> Self {
         Self {
@@ -149,7 +149,7 @@ impl Verifier {
         checked.map(|()| verified.token.clone())
     }
 
-    /// Returns a token whose signature was verified before.
+    /// A token whose signature was verified before.
     fn seen(&self, token: &str) -> Option<Arc<Verified>> {
         let cache = read(&self.cache);
         if let Some(verified) = cache.get(token) {
@@ -195,7 +195,7 @@ impl Verifier {
         Ok(verified)
     }
 
-    /// Returns the key that a header names.
+    /// The key that a header names.
     fn key_of(&self, header: &str) -> Result<(Arc<str>, Arc<ParsedPublicKey>), TokenRefusal> {
         if header.len() > MAX_HEADER_CHARS {
             return Err(TokenRefusal::Header);
@@ -261,7 +261,7 @@ impl Verifier {
         Ok(())
     }
 
-    /// Returns how many tokens it has seen and not forgotten.
+    /// How many tokens it has seen and not forgotten.
     #[cfg(test)]
     pub(super) fn cached(&self) -> usize {
         read(&self.cache).len()

@@ -38,7 +38,7 @@ pub(super) enum Atom<'a> {
     Path { verb: &'a str, path: &'a str },
 }
 
-/// Returns how many combinations a rule has.
+/// How many combinations a rule has.
 pub(super) fn combinations(rule: &PolicyRule) -> usize {
     let lengths = [rule.api_groups.len(), rule.resources.len(), rule.resource_names.len().max(1)];
     let paths = rule.verbs.len().saturating_mul(rule.non_resource_urls.len());

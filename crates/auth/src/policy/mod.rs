@@ -76,12 +76,12 @@ pub struct Fingerprint {
 }
 
 impl Policy {
-    /// Returns the policy that needs nothing stored.
+    /// The policy that needs nothing stored.
     pub fn built_in() -> Arc<Self> {
         Arc::default()
     }
 
-    /// Returns the policy of everything that is stored: each object once, in any order. Most of it are owners, which
+    /// The policy of everything that is stored: each object once, in any order. Most of it are owners, which
     /// are laid out together.
     pub fn of(stored: Vec<(Option<String>, String, PolicyChange)>) -> Self {
         let (mut policy, mut owned) = (Self::default(), Vec::new());
@@ -96,7 +96,7 @@ impl Policy {
         policy
     }
 
-    /// Returns the next snapshot, after these changes. The cost of a change of a binding is that of its
+    /// The next snapshot, after these changes. The cost of a change of a binding is that of its
     /// subjects and its role; a change of a role costs as much for each binding that names it.
     #[must_use]
     pub fn with(&self, changes: &[NamedChange<'_>]) -> Self {
@@ -146,7 +146,7 @@ impl Policy {
         self.index.has_subject(|subject| matches!(subject, BoundSubject::Group(of) if of == group))
     }
 
-    /// Returns the owners of objects, each once for each kind, with one of their objects.
+    /// The owners of objects, each once for each kind, with one of their objects.
     pub fn owners(&self) -> impl Iterator<Item = OwnedObject<'_>> {
         self.owners.one_of_each()
     }
@@ -187,7 +187,7 @@ impl Policy {
             .is_some_and(|owner| identity.principal_uids.iter().any(|uid| uid == owner))
     }
 
-    /// Returns the uid of the owner of the object that something is about.
+    /// The uid of the owner of the object that something is about.
     fn owner_of(&self, attributes: &Attributes<'_>) -> Option<&str> {
         let Attributes::Resource { group, resource, subresource, namespace, name, .. } =
             *attributes

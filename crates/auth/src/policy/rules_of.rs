@@ -70,7 +70,7 @@ impl From<RulesOf> for Status {
 }
 
 impl Policy {
-    /// Returns the rules that an identity has in a namespace, within its scopes.
+    /// The rules that an identity has in a namespace, within its scopes.
     pub fn rules_of(&self, identity: &Identity, namespace: &str) -> RulesOf {
         let mut rules: BTreeSet<PolicyRule> = BTreeSet::new();
         for holdings in self.index.of(identity) {
@@ -163,7 +163,7 @@ impl Policy {
     }
 }
 
-/// Returns a rule about resources, and one about paths where its role is held everywhere.
+/// A rule about resources, and one about paths where its role is held everywhere.
 fn parts(rule: &PolicyRule, is_everywhere: bool) -> impl Iterator<Item = PolicyRule> {
     let of_resources = PolicyRule { non_resource_urls: Vec::new(), ..rule.clone() };
     let of_paths = PolicyRule {

@@ -130,7 +130,7 @@ pub struct ForwardedIdentity {
 }
 
 impl ForwardedIdentity {
-    /// Returns the identity that is sent on: the caller's, or the one that they impersonate. Of its groups
+    /// The identity that is sent on: the caller's, or the one that they impersonate. Of its groups
     /// it has our own, `system:authenticated`, and those in `forward_groups`; never another one of the
     /// cluster's.
     ///
@@ -336,7 +336,7 @@ fn in_its_place(attributes: Attributes<'_>) -> Attributes<'_> {
     }
 }
 
-/// Returns the verb, and the subresource.
+/// The verb, and the subresource.
 fn verb_of<'a>(attributes: &Attributes<'a>) -> (&'a str, &'a str) {
     match *attributes {
         Attributes::Resource { verb, subresource, .. } => (verb, subresource),

@@ -87,7 +87,7 @@ impl Policy {
     }
 }
 
-/// Returns the users and teams whom this concerns themselves, and who may do it.
+/// The users and teams whom this concerns themselves, and who may do it.
 fn themselves(attributes: &Attributes<'_>) -> Vec<WhoCan> {
     let Attributes::Resource { verb, group, resource, subresource, namespace, name } = *attributes
     else {

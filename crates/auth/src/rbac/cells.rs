@@ -158,7 +158,7 @@ impl Cells {
     }
 }
 
-/// Returns the only cell of a class that would allow this; `None` when there is none.
+/// The only cell of a class that would allow this; `None` when there is none.
 fn cell_of<'a>(class: u32, query: &ResourceQuery<'a>) -> Option<CellRef<'a>> {
     let class = u8::try_from(class).ok()?;
     let unless = |bit: u8, text: &'a str| if class & bit == 0 { text } else { "" };

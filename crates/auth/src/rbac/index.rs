@@ -65,7 +65,7 @@ impl Index {
         }
     }
 
-    /// Returns the bindings that name a role.
+    /// The bindings that name a role.
     fn naming(&self, role: &PolicyKey) -> Vec<(PolicyKey, Arc<BindingFacts>)> {
         let places = self.bindings_of.get(role).into_iter().flat_map(|places| places.iter());
         let bindings = places.flat_map(|(namespace, bindings)| {
@@ -224,7 +224,7 @@ impl Index {
         Some(false)
     }
 
-    /// Returns the subjects of every binding by which a role allows this.
+    /// The subjects of every binding by which a role allows this.
     pub(crate) fn subjects_who_may(
         &self,
         query: &ResourceQuery<'_>,
@@ -241,7 +241,7 @@ impl Index {
         subjects
     }
 
-    /// Returns the subjects of a binding.
+    /// The subjects of a binding.
     pub(crate) fn subjects_of(&self, namespace: Option<&str>, name: &str) -> Vec<BoundSubject> {
         let facts = self.bindings.get(&PolicyKey::of(namespace, name));
         facts.map(|facts| facts.subjects.clone()).unwrap_or_default()
@@ -252,7 +252,7 @@ impl Index {
         self.bindings.values().any(|facts| facts.subjects.iter().any(&is_it))
     }
 
-    /// Returns every binding with its role, where that is there.
+    /// Every binding with its role, where that is there.
     pub(crate) fn bindings(&self) -> impl Iterator<Item = (&PolicyKey, &BindingFacts, &Arc<Role>)> {
         self.bindings.iter().filter_map(|(key, facts)| {
             let role = self.roles.get(&role_of(key, facts)?)?;
@@ -261,7 +261,7 @@ impl Index {
     }
 }
 
-/// Returns the role that a binding names; `None` for a Role that would hold everywhere.
+/// The role that a binding names; `None` for a Role that would hold everywhere.
 fn role_of(binding: &PolicyKey, facts: &BindingFacts) -> Option<PolicyKey> {
     let name = Arc::from(facts.role.as_str());
     if facts.is_cluster_role {

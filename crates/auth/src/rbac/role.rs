@@ -21,7 +21,7 @@ pub(crate) struct PolicyKey {
 }
 
 impl PolicyKey {
-    /// Returns the key of a namespace and name.
+    /// The key of a namespace and name.
     pub(crate) fn of(namespace: Option<&str>, name: &str) -> Self {
         Self { namespace: namespace.map(Arc::from), name: Arc::from(name) }
     }
@@ -80,7 +80,7 @@ impl Role {
         }
     }
 
-    /// Returns its rules.
+    /// Its rules.
     pub(crate) fn rules(&self) -> &[Rule] {
         &self.rules
     }

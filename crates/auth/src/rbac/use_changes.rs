@@ -32,7 +32,7 @@ pub enum UseChange {
 pub(crate) struct UseChanges(Vec<UseChange>);
 
 impl UseChanges {
-    /// Returns all that are noted.
+    /// All that are noted.
     pub(crate) fn all(&self) -> &[UseChange] {
         &self.0
     }

@@ -108,7 +108,7 @@ impl ScopeRules {
         }
     }
 
-    /// Returns the scope as it was written.
+    /// The scope as it was written.
     pub fn source(&self) -> &Scope {
         &self.source
     }
@@ -186,7 +186,7 @@ impl ScopeRules {
         by_project || by_instance || self.cli_allows(attributes, holder)
     }
 
-    /// Returns the entries about a kind of instances.
+    /// The entries about a kind of instances.
     fn instances_of(&self, resource: &str) -> Option<&Instances> {
         match resource {
             "spaceinstances" => Some(&self.spaces),

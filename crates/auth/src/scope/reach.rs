@@ -53,7 +53,7 @@ pub enum Reach {
     Only(BTreeSet<String>),
 }
 
-/// Returns the clusters that all of these scopes reach. Without a scope, that is every one. `clusters` are
+/// The clusters that all of these scopes reach. Without a scope, that is every one. `clusters` are
 /// the names of those that are connected, `instances` those of all projects.
 pub fn reach<'s>(
     scopes: impl IntoIterator<Item = &'s ScopeRules>,

@@ -44,7 +44,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Returns the bit of a target.
+/// The bit of a target.
 fn bit(target: RequestTarget<'_>) -> u8 {
     match target {
         RequestTarget::Management => 1,
@@ -69,7 +69,7 @@ pub(super) enum Pattern {
 }
 
 impl Pattern {
-    /// Returns the pattern; `None` when it cannot be understood.
+    /// The pattern; `None` when it cannot be understood.
     pub(super) fn of(text: &str) -> Option<Self> {
         match text.split_once('/') {
             None if text.is_empty() => None,
@@ -191,7 +191,7 @@ struct Path {
 }
 
 impl Path {
-    /// Returns the path; `None` when it has a `*` that is not the whole last step.
+    /// The path; `None` when it has a `*` that is not the whole last step.
     fn of(text: &str) -> Option<Self> {
         let (text, is_prefix) = match text.strip_suffix("/*") {
             Some(_) => (&text[..text.len() - 1], true),

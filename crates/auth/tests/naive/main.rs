@@ -54,7 +54,7 @@ fn from_environment(name: &str, default: usize) -> usize {
     std::env::var(name).ok().map_or(default, |text| text.parse().unwrap())
 }
 
-/// Returns how many scenes a test looks at, when it is a `part` of a hundred of the work.
+/// How many scenes a test looks at, when it is a `part` of a hundred of the work.
 fn scenes(part: usize) -> usize {
     from_environment("POSTERN_NAIVE_CASES", 300_000) / REQUESTS_OF_A_SCENE * part / 100
 }

@@ -46,7 +46,7 @@ pub(crate) fn policy(world: &World) -> Policy {
     Policy::built_in().with(&changes(world))
 }
 
-/// Returns every object of the world as a change.
+/// Every object of the world as a change.
 pub(crate) fn changes(world: &World) -> Vec<NamedChange<'_>> {
     let mut all: Vec<_> = world.namespaces.iter().map(namespace_change).collect();
     all.extend(world.roles.iter().map(role_change));

@@ -16,7 +16,7 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `end`.
+    /// A number below `end`.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() % u64::try_from(end.max(1)).unwrap()).unwrap()
     }

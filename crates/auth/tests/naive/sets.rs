@@ -8,7 +8,7 @@ use crate::rng::Rng;
 use crate::world::{Request, Target};
 use crate::{evaluate, near, own, rng, scenes};
 
-/// Returns whether objects of a kind have a namespace; `None` for a kind that nobody knows.
+/// Whether objects of a kind have a namespace; `None` for a kind that nobody knows.
 pub(crate) fn has_namespaces(group: &str, resource: &str) -> Option<bool> {
     match resource {
         "projects" | "clusters" if group == own::OURS => Some(false),
@@ -24,7 +24,7 @@ fn of_served(group: &str, resource: &str) -> Option<bool> {
     kind.map(|info| info.scope == ResourceScope::Namespaced)
 }
 
-/// Returns a verb on a kind that the scene is about, without an object.
+/// A verb on a kind that the scene is about, without an object.
 fn question(rng: &mut Rng, scene: &Scene) -> Request {
     let mut kind = scene.seeds[rng.below(scene.seeds.len())].clone();
     if kind.is_path() || rng.percent(15) {
@@ -44,7 +44,7 @@ fn question(rng: &mut Rng, scene: &Scene) -> Request {
     }
 }
 
-/// Returns the same question about every object that there can be.
+/// The same question about every object that there can be.
 pub(crate) fn objects(kind: &Request) -> Vec<Request> {
     let mut objects = Vec::new();
     let has_namespaces = has_namespaces(&kind.group, &kind.resource);

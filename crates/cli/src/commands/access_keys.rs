@@ -138,7 +138,7 @@ pub struct Replace {
 const FLAGS: [(&str, &str); 3] =
     [("spec.user", "--user"), ("spec.team", "--team"), ("spec.ttl", "--ttl")];
 
-/// Returns all access keys.
+/// All access keys.
 pub(super) fn keys() -> Collection<'static> {
     Collection::of::<OwnedAccessKey>(None)
 }
@@ -215,7 +215,7 @@ pub(super) fn print_key(key: &SecretText, process: &Process) -> Result<(), CliEr
     process.write_stdout(line.expose().as_bytes())
 }
 
-/// Returns the error for a key that could not be printed: it is valid, and nobody has it.
+/// The error for a key that could not be printed: it is valid, and nobody has it.
 pub(super) fn value_lost(error: CliError, name: &str) -> CliError {
     error.output_matters().hint(format!(
         "the access key {} works, but nobody has it: `postern rotate accesskey {0}` makes a new \

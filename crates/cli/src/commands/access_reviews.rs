@@ -196,7 +196,7 @@ impl WhoCan {
     }
 }
 
-/// Returns the server's answer to a review, and its status.
+/// The server's answer to a review, and its status.
 async fn ask<K: Kind>(
     session: &mut Session,
     spec: Map<String, Value>,
@@ -213,7 +213,7 @@ async fn ask<K: Kind>(
     Ok((answer, fields.status))
 }
 
-/// Returns a reason of the server, line by line, each with a line break.
+/// A reason of the server, line by line, each with a line break.
 fn lines(text: &str) -> String {
     text.lines().map(|line| escape(line) + "\n").collect()
 }

@@ -14,7 +14,7 @@ pub trait KindArgs: Args {
     /// Kinds that serve this verb get a subcommand.
     const VERB: Verb;
 
-    /// Returns whether a kind that serves the verb has the command.
+    /// Whether a kind that serves the verb has the command.
     fn is_for(_kind: &dyn AnyKind) -> bool {
         true
     }
@@ -26,7 +26,7 @@ pub trait KindArgs: Args {
     /// other. `Infallible` is none.
     type Special: Subcommand + Debug;
 
-    /// Returns the subcommand's name.
+    /// The subcommand's name.
     fn name(info: &Info) -> &'static str {
         kinds::name(info)
     }
@@ -106,12 +106,12 @@ impl<A: KindArgs> Subcommand for ByKind<A> {
     }
 }
 
-/// Returns the kinds that have the command.
+/// The kinds that have the command.
 fn infos<A: KindArgs>() -> impl Iterator<Item = &'static Info> {
     kinds::served_where(A::VERB, A::is_for)
 }
 
-/// Returns the kind that a name is of.
+/// The kind that a name is of.
 fn find<A: KindArgs>(name: &str) -> Option<&'static Info> {
     infos::<A>().find(|info| kinds::names(info).contains(&name))
 }

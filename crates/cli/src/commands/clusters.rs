@@ -144,7 +144,7 @@ fn print_start(session: &Session, name: &str, process: &Process) {
     ));
 }
 
-/// Returns the metadata of what goes with a cluster.
+/// The metadata of what goes with a cluster.
 fn of(cluster: &Object) -> ObjectMeta {
     let owner = OwnerReference {
         api_version: Cluster::INFO.version.to_string(),
@@ -174,7 +174,7 @@ fn binding(cluster: &Object) -> Object {
     }
 }
 
-/// Returns the access key of an agent. The role is for all clusters; the scope leaves its own.
+/// The access key of an agent. The role is for all clusters; the scope leaves its own.
 fn key(cluster: &Object) -> Result<Object, CliError> {
     let name = &cluster.metadata.name;
     let rule = |verbs: &[&str], resources: &[&str]| ScopeRule {

@@ -296,7 +296,7 @@ fn note_environment(login: &ResolvedContext<'_>, process: &Process) {
 }
 
 impl Target {
-    /// Returns its path, at the gateway behind `/kubernetes`.
+    /// Its path, at the gateway behind `/kubernetes`.
     fn path(&self) -> String {
         match self {
             Self::Cluster { name } => format!("/cluster/{name}"),
@@ -307,7 +307,7 @@ impl Target {
         }
     }
 
-    /// Returns its path at the agent of its cluster, which serves one cluster alone.
+    /// Its path at the agent of its cluster, which serves one cluster alone.
     fn path_at_agent(&self) -> String {
         match self {
             Self::Cluster { .. } => AGENT_CLUSTER_PATH.to_owned(),
@@ -337,7 +337,7 @@ impl Target {
         }
     }
 
-    /// Returns the arguments of `token` for it alone.
+    /// The arguments of `token` for it alone.
     fn token_arguments(&self) -> Vec<String> {
         let all = match self {
             Self::Cluster { name } => vec!["--cluster", name],
@@ -349,7 +349,7 @@ impl Target {
         all.into_iter().map(str::to_owned).collect()
     }
 
-    /// Returns the command by which its owner gives `use` on it to somebody.
+    /// The command by which its owner gives `use` on it to somebody.
     fn share_command(&self) -> String {
         let (kind, name, namespace) = match self {
             Self::Cluster { name } => (kinds::name(&Cluster::INFO), name, String::new()),
@@ -443,7 +443,7 @@ impl Target {
         Ok(None)
     }
 
-    /// Returns the namespace that the object is in; empty where it has none.
+    /// The namespace that the object is in; empty where it has none.
     fn namespace(&self) -> String {
         match self {
             Self::Cluster { .. } => String::new(),
@@ -506,7 +506,7 @@ impl Target {
         unreachable!("the last attempt returns")
     }
 
-    /// Returns why the caller does not get to it. What they may not use and may not see either is perhaps not
+    /// Why the caller does not get to it. What they may not use and may not see either is perhaps not
     /// there.
     fn forbidden(&self, message: String, way: &Way) -> CliError {
         if !message.contains(TAKES_USE) {
@@ -518,7 +518,7 @@ impl Target {
         error.hint(format!("its owner lets you in with `{share}`"))
     }
 
-    /// Returns the `cluster` of the entry.
+    /// The `cluster` of the entry.
     fn cluster(&self, session: &Session, login: &ResolvedContext<'_>, way: &Way) -> Value {
         if let Some(endpoint) = &way.direct {
             return endpoint.cluster(&self.path_at_agent());
@@ -537,7 +537,7 @@ impl Target {
         Value::Object(cluster)
     }
 
-    /// Returns the credential plugin for the direct endpoint. A key with a scope gets tokens with that scope: a
+    /// The credential plugin for the direct endpoint. A key with a scope gets tokens with that scope: a
     /// narrower one might not be contained in it.
     fn plugin(
         &self,
@@ -616,7 +616,7 @@ fn readable<T>(session: &Session, read: Result<T, Error>) -> Result<Option<T>, C
 }
 
 impl Endpoint {
-    /// Returns the endpoint that the annotations of a Cluster name.
+    /// The endpoint that the annotations of a Cluster name.
     fn of(annotations: &BTreeMap<String, String>) -> Option<Self> {
         let with = |suffix: &str| {
             let value = annotations.get(&format!("{DIRECT_ENDPOINT}{suffix}"));

@@ -99,7 +99,7 @@ impl SpecialDelete {
     }
 }
 
-/// Returns how to delete one key of a secret: `delete` takes whole names.
+/// How to delete one key of a secret: `delete` takes whole names.
 fn one_key(path: &str) -> Option<String> {
     let (secret, key) = path.split_once('.')?;
     Some(format!(

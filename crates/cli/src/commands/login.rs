@@ -241,7 +241,7 @@ fn context_name(server: &ServerUrl) -> String {
     }
 }
 
-/// Returns the authority of the last login at this server, which need not be given again.
+/// The authority of the last login at this server, which need not be given again.
 fn authority_of(config: &Kubeconfig, name: &str, server: &ServerUrl) -> Option<Trust> {
     let resolved = config.resolve(name)?;
     let same = resolved.cluster["server"] == server.to_string();

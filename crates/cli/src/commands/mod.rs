@@ -166,7 +166,7 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
     }
 }
 
-/// Returns a new object of a kind.
+/// A new object of a kind.
 fn new_object<K: Kind>(
     metadata: ObjectMeta,
     fields: &Fields<K::Spec, K::Status>,

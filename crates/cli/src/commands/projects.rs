@@ -143,7 +143,7 @@ fn member(text: &str) -> Result<Member, String> {
     Ok(Member { kind: kind.to_owned(), name, cluster_role: role?, ..Member::default() })
 }
 
-/// Returns a member in a sentence.
+/// A member in a sentence.
 fn describe(member: &Member) -> String {
     format!("the {} {}", member.kind.to_lowercase(), member.name)
 }
@@ -267,7 +267,7 @@ fn is_same(entry: &Value, member: &Member) -> bool {
     entry["kind"] == member.kind.as_str() && entry["name"] == member.name.as_str()
 }
 
-/// Returns the roles that a user or a team has.
+/// The roles that a user or a team has.
 fn roles_of(members: &[Value], member: &Member) -> Vec<String> {
     let own = members.iter().filter(|entry| is_same(entry, member));
     own.filter_map(|entry| entry["clusterRole"].as_str()).map(str::to_owned).collect()

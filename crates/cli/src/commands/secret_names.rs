@@ -54,7 +54,7 @@ pub(super) struct GivenPath {
 }
 
 impl GivenPath {
-    /// Returns the path that the arguments name: with `key` or `whole`, what was written is the
+    /// The path that the arguments name: with `key` or `whole`, what was written is the
     /// whole name.
     pub(super) fn new(
         path: &SecretPath,
@@ -68,7 +68,7 @@ impl GivenPath {
         Ok(Self { path: SecretPath { name, key: key.cloned() }, is_exact: true })
     }
 
-    /// Returns the paths to try next, or `None` where there are too many.
+    /// The paths to try next, or `None` where there are too many.
     pub(super) fn others(&self) -> Option<Vec<SecretPath>> {
         if self.is_exact {
             return Some(Vec::new());

@@ -70,7 +70,7 @@ pub(crate) fn connect(
     })
 }
 
-/// Returns whether writing loses nothing: whether there is nothing of this name, or a context that was made with
+/// Whether writing loses nothing: whether there is nothing of this name, or a context that was made with
 /// the same login.
 fn is_free(config: &Map<String, Value>, connection: &Connection<'_>) -> bool {
     let name = &connection.name;
@@ -81,7 +81,7 @@ fn is_free(config: &Map<String, Value>, connection: &Connection<'_>) -> bool {
     }
 }
 
-/// Returns the names of the contexts that were made with a login.
+/// The names of the contexts that were made with a login.
 pub(super) fn made_with(config: &Map<String, Value>, login: &str) -> Vec<String> {
     let contexts = config.get("contexts").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let own = contexts.iter().filter(|entry| login_of(&entry["context"]) == Some(login));
@@ -137,7 +137,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Returns the name of the user.
+    /// The name of the user.
     fn user(&self) -> &str {
         match &self.credential {
             Credential::Plugin(_) => &self.name,

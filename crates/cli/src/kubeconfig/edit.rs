@@ -91,7 +91,7 @@ pub(super) fn named<'a>(
     config.get(list)?.as_array()?.iter().find(|entry| entry["name"] == name)
 }
 
-/// Returns whether writing this login loses nothing: whether there is nothing of its name, or a
+/// Whether writing this login loses nothing: whether there is nothing of its name, or a
 /// login at the same server.
 fn is_free(config: &Map<String, Value>, login: &Login<'_>) -> bool {
     let name = login.name;
@@ -137,7 +137,7 @@ pub(super) fn put_head(config: &mut Map<String, Value>) {
     config.entry("kind").or_insert_with(|| json!("Config"));
 }
 
-/// Returns the content of the entry of this name, which is added where it is missing.
+/// The content of the entry of this name, which is added where it is missing.
 pub(super) fn entry<'a>(
     config: &'a mut Map<String, Value>,
     list: &str,

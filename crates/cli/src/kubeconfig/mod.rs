@@ -37,7 +37,7 @@ pub(crate) enum Origin {
 }
 
 impl Files {
-    /// Returns the file of `--kubeconfig`, else the list in `KUBECONFIG`, else `~/.kube/config`.
+    /// The file of `--kubeconfig`, else the list in `KUBECONFIG`, else `~/.kube/config`.
     pub(crate) fn find(flag: Option<&PathBuf>, process: &Process) -> Result<Self, CliError> {
         if let Some(path) = flag {
             return Ok(Self { paths: vec![path.clone()], origin: Origin::Flag });

@@ -51,7 +51,7 @@ impl<'a> Grantee<'a> {
         users.chain(rule.teams.iter().map(|name| Self::Team(name)))
     }
 
-    /// Returns the user or team; `None` for all users.
+    /// The user or team; `None` for all users.
     pub(super) fn principal(self) -> Option<Principal<'a>> {
         match self {
             Self::AllUsers => None,
@@ -60,7 +60,7 @@ impl<'a> Grantee<'a> {
         }
     }
 
-    /// Returns the right that a caller needs to give anything to them by an object in a namespace. The admins of a
+    /// The right that a caller needs to give anything to them by an object in a namespace. The admins of a
     /// project need none for its members.
     fn right_to_bind(self, namespace: &str, ctx: &Context<'_>) -> RequiredRight {
         let Some(principal) = self.principal() else {
@@ -86,13 +86,13 @@ impl<'a> Grantee<'a> {
     }
 }
 
-/// Returns the verbs of a rule, in order and each once; `*` alone where it is among them.
+/// The verbs of a rule, in order and each once; `*` alone where it is among them.
 pub(super) fn verbs_of(rule: &Access) -> BTreeSet<&str> {
     let verbs: BTreeSet<&str> = rule.verbs.iter().map(String::as_str).collect();
     if verbs.contains(ALL) { BTreeSet::from([ALL]) } else { verbs }
 }
 
-/// Returns the subresources of a rule, in order and each once; all that the kind has, for `*`.
+/// The subresources of a rule, in order and each once; all that the kind has, for `*`.
 pub(super) fn subresources_of<'a>(rule: &'a Access, info: &'static Info) -> BTreeSet<&'a str> {
     let all = rule.subresources.iter().map(String::as_str);
     let mut names: BTreeSet<&str> = all.filter(|name| !UNSERVED.contains(name)).collect();
@@ -155,7 +155,7 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Returns the rights that the write requires for what it gives anew.
+    /// The rights that the write requires for what it gives anew.
     pub(crate) fn required_rights(&self, of: Owned<'_>, ctx: &Context<'_>) -> Vec<RequiredRight> {
         let mut rights: Vec<RequiredRight> = self.right_to_make_owner(ctx).into_iter().collect();
         let is_owner = self.is_create && self.new.owner.as_ref().is_some_and(|o| is_of(o, ctx));
@@ -175,7 +175,7 @@ impl<'a> Change<'a> {
         rights
     }
 
-    /// Returns the right that a change of the owner requires: on the new one; on the old one to take the
+    /// The right that a change of the owner requires: on the new one; on the old one to take the
     /// object from them and give it to nobody, which they may do themselves.
     fn right_to_make_owner(&self, ctx: &Context<'_>) -> Option<RequiredRight> {
         let new = self.new.owner.as_ref().and_then(UserOrTeam::principal);
@@ -190,7 +190,7 @@ impl<'a> Change<'a> {
         to.map(|principal| principal.right("makeowner").into())
     }
 
-    /// Returns all verbs that are given anew, each with its subresource, or without one.
+    /// All verbs that are given anew, each with its subresource, or without one.
     fn verbs_given(&self) -> BTreeSet<(&'static str, &'a str)> {
         let mut given = BTreeSet::new();
         let rules = self.new.rules().zip(&self.added);

@@ -31,12 +31,12 @@ pub const MANAGED_BY_ACCESS_RULES: &str = "access-rules";
 /// The group of all users.
 pub const ALL_USERS_GROUP: &str = "platform:user:*";
 
-/// Returns the name of the Role and of the binding that older versions have made for the owner of an object.
+/// The name of the Role and of the binding that older versions have made for the owner of an object.
 pub fn owner_role(info: &Info, name: &str) -> String {
     format!("{ACCESS_PREFIX}{}:{name}:owner", info.plural)
 }
 
-/// Returns the name of the Role and of the binding of one access rule of an object.
+/// The name of the Role and of the binding of one access rule of an object.
 pub fn rule_role(info: &Info, name: &str, index: usize) -> String {
     format!("{ACCESS_PREFIX}{}:{name}:{index}", info.plural)
 }
@@ -66,13 +66,13 @@ pub fn made_for(name: &str) -> Option<MadeFor<'_>> {
     Some(MadeFor::AccessRules { plural, name })
 }
 
-/// Returns the role of the members that a binding of this name in a project's namespace is for; of a ClusterRole or
+/// The role of the members that a binding of this name in a project's namespace is for; of a ClusterRole or
 /// its binding, the project.
 pub fn member_role(binding: &str) -> Option<&str> {
     binding.strip_prefix(MEMBERS_PREFIX)
 }
 
-/// Returns the Roles and bindings that the access rules of an object become.
+/// The Roles and bindings that the access rules of an object become.
 pub(crate) fn dependents(
     of: Owned<'_>,
     ownership: &Ownership,
@@ -127,7 +127,7 @@ impl<'a> Rule<'a> {
     }
 }
 
-/// Returns the Role and the binding of one rule, for these uids by their groups.
+/// The Role and the binding of one rule, for these uids by their groups.
 fn pair(
     of: Owned<'_>,
     name: String,
@@ -179,7 +179,7 @@ pub(crate) struct Binding {
     pub(crate) bound: BTreeMap<String, String>,
 }
 
-/// Returns a binding of groups, each but that of all users with the uid of the one user or team that is meant.
+/// A binding of groups, each but that of all users with the uid of the one user or team that is meant.
 pub(crate) fn binding(of: Binding) -> Result<Dependent, ApiError> {
     let subject = |name: &str| Subject {
         kind: GROUP.to_owned(),
@@ -210,7 +210,7 @@ pub(crate) fn binding(of: Binding) -> Result<Dependent, ApiError> {
     })
 }
 
-/// Returns the label of what the server keeps in step.
+/// The label of what the server keeps in step.
 pub(crate) fn managed_by(what: &str) -> BTreeMap<String, String> {
     BTreeMap::from([(MANAGED_BY.to_owned(), what.to_owned())])
 }

@@ -69,12 +69,12 @@ pub struct SelectableField {
 }
 
 impl SelectableField {
-    /// Returns the field that is called what its path is.
+    /// The field that is called what its path is.
     pub const fn at(path: &'static str) -> Self {
         Self { label: path, path, or_else: None }
     }
 
-    /// Returns its text in an object.
+    /// Its text in an object.
     pub fn text<'a>(&self, object: &'a Value) -> Option<&'a str> {
         let at =
             |path: &str| path.split('.').try_fold(object, |value, name| value.get(name))?.as_str();
@@ -131,13 +131,13 @@ impl Info {
         self.verbs.contains(&verb)
     }
 
-    /// Returns the row of the table of actions for a subresource (`""` for the kind's own path)
+    /// The row of the table of actions for a subresource (`""` for the kind's own path)
     /// and a verb.
     pub fn action(&self, subresource: &str, verb: Verb) -> Option<&'static Action> {
         self.actions.iter().find(|one| one.subresource == subresource && one.verb == verb)
     }
 
-    /// Returns the subresources, each once, in the order of the table.
+    /// The subresources, each once, in the order of the table.
     pub fn subresources(&self) -> impl Iterator<Item = &'static str> {
         let names = self.actions.iter().map(|action| action.subresource);
         let first = names.clone().enumerate().filter(move |(index, name)| {

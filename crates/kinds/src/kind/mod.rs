@@ -53,7 +53,7 @@ pub struct UniqueKey {
     pub is_place: bool,
 }
 
-/// Returns the unique keys of an object.
+/// The unique keys of an object.
 pub type UniqueKeys<Spec> = fn(&ObjectMeta, &Spec) -> Vec<UniqueKey>;
 
 /// A change of another object that goes with a write, in the same transaction. It is admitted as
@@ -82,23 +82,23 @@ pub type OnRemove = fn(&ObjectMeta, &dyn Principals) -> Result<Vec<Companion>, A
 /// are its name and uid.
 pub type ObservedStatus = fn(&str, &str, &dyn Observations) -> Vec<(&'static str, Value)>;
 
-/// Returns the name of the cluster that an object is on; `None` for an object on none.
+/// The name of the cluster that an object is on; `None` for an object on none.
 pub type OnCluster<Spec> = fn(&Spec) -> Option<&str>;
 
 /// Returns where the kubeconfig is by which an object is reached; `None` for an object that has none.
 pub type KubeconfigOf<Spec> = fn(&Spec) -> Option<&KubeconfigRef>;
 
-/// Returns the object that an object takes its data from; `None` for one that has data of its own.
+/// The object that an object takes its data from; `None` for one that has data of its own.
 pub type DataSourceOf = fn(&ObjectMeta) -> Option<DataSource>;
 
-/// Returns the uid of the object with which an object ends; `None` for an object that ends by itself alone.
+/// The uid of the object with which an object ends; `None` for an object that ends by itself alone.
 pub type EndsWith<Status> = fn(&Status) -> Option<&str>;
 
-/// Returns the right by which a caller who may `get` an object may also do this to a part of it, given its name; `None`
+/// The right by which a caller who may `get` an object may also do this to a part of it, given its name; `None`
 /// for a verb without one. The kind's [`Kind::required_rights`] ask for the whole right where a write changes more.
 pub type PartialRight = fn(Verb, &str) -> Option<Right>;
 
-/// Returns the scope of a credential; `None` for one without.
+/// The scope of a credential; `None` for one without.
 pub type CarriedScope<Spec> = fn(&Spec) -> Option<&Scope>;
 
 /// A kind, written for its own typed fields.
@@ -212,7 +212,7 @@ pub trait Kind: Sized + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Returns the rights that the write of a prepared object requires beyond its verb on the object:
+    /// The rights that the write of a prepared object requires beyond its verb on the object:
     /// all of them.
     fn required_rights(
         _new: &DraftOf<Self>,
@@ -228,7 +228,7 @@ pub trait Kind: Sized + Send + Sync + 'static {
         None
     }
 
-    /// Returns the roles that the write of a prepared object gives to others in a namespace, beyond what
+    /// The roles that the write of a prepared object gives to others in a namespace, beyond what
     /// [`Self::granted`] returns; `None` for a write that gives none.
     fn granted_roles(
         _new: &DraftOf<Self>,
@@ -243,7 +243,7 @@ pub trait Kind: Sized + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Returns the cells of [`Self::COLUMNS`].
+    /// The cells of [`Self::COLUMNS`].
     fn cells(_object: &DraftOf<Self>) -> Vec<Cell> {
         Vec::new()
     }

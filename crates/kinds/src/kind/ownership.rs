@@ -35,7 +35,7 @@ pub(crate) type Checked = (Vec<RequiredRight>, FieldErrors);
 /// Returns what a change of access rules requires, and what is invalid in them, after and before.
 type Check = fn(Owned<'_>, &Ownership, Option<&Ownership>, &Context<'_>) -> Checked;
 
-/// Returns the objects that access rules become, given those that there are now.
+/// The objects that access rules become, given those that there are now.
 type Become = fn(Owned<'_>, &Ownership, &Context<'_>) -> Became;
 
 /// The objects that access rules become.
@@ -62,18 +62,18 @@ pub struct Ownership {
 }
 
 impl Ownership {
-    /// Returns an owner with access rules in both forms.
+    /// An owner with access rules in both forms.
     pub(crate) fn of(owner: Option<&UserOrTeam>, access: &[Access], extra: &[ExtraAccess]) -> Self {
         let extra = extra.iter().map(ExtraAccess::as_access).collect();
         Self { owner: owner.cloned(), access: access.to_vec(), extra }
     }
 
-    /// Returns all access rules.
+    /// All access rules.
     pub(crate) fn rules(&self) -> impl Iterator<Item = &Access> {
         self.access.iter().chain(&self.extra)
     }
 
-    /// Returns the path of the field that an access rule comes from, by its index among all of them.
+    /// The path of the field that an access rule comes from, by its index among all of them.
     pub(crate) fn path_of(&self, index: usize) -> String {
         match index.checked_sub(self.access.len()) {
             None => format!("spec.access[{index}]"),
@@ -81,7 +81,7 @@ impl Ownership {
         }
     }
 
-    /// Returns the owner; `None` when there is none.
+    /// The owner; `None` when there is none.
     pub fn principal(&self) -> Option<Principal<'_>> {
         self.owner.as_ref().and_then(UserOrTeam::principal)
     }
@@ -112,7 +112,7 @@ pub struct UserOrTeam {
 }
 
 impl UserOrTeam {
-    /// Returns the caller as an owner; `None` when the caller is no user or team.
+    /// The caller as an owner; `None` when the caller is no user or team.
     pub fn caller(caller: &Caller) -> Option<Self> {
         match (&caller.user, &caller.team) {
             (Some(user), _) => Some(Self { user: user.clone(), team: String::new() }),
@@ -121,7 +121,7 @@ impl UserOrTeam {
         }
     }
 
-    /// Returns the user or team; `None` when neither is set.
+    /// The user or team; `None` when neither is set.
     pub fn principal(&self) -> Option<Principal<'_>> {
         match (self.user.as_str(), self.team.as_str()) {
             ("", "") => None,
@@ -263,7 +263,7 @@ pub(super) fn set_owner_field(fields: &mut Map<String, Value>, layout: Layout, o
     }
 }
 
-/// Returns the uid of the owner of an object, by its metadata; `None` when nobody owns it.
+/// The uid of the owner of an object, by its metadata; `None` when nobody owns it.
 pub(crate) fn owner_uid_in(metadata: &ObjectMeta) -> Option<&str> {
     metadata.annotations.get(OWNER_UID).map(String::as_str).filter(|uid| !uid.is_empty())
 }
@@ -286,7 +286,7 @@ struct StoredAnnotations {
     owner_uid: Option<String>,
 }
 
-/// Returns the uid of the owner of an object, given its JSON; `None` for an object that nobody owns, and for
+/// The uid of the owner of an object, given its JSON; `None` for an object that nobody owns, and for
 /// one that cannot be decoded.
 pub(super) fn owner_uid(json: &[u8]) -> Option<String> {
     let stored: Stored = decode::decode_typed(json).ok()?;

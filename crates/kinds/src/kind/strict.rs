@@ -219,7 +219,7 @@ impl StrictFields {
             || self.names.iter().any(|(guarded, _)| *guarded == name)
     }
 
-    /// Returns the paths of nulls among [`Self::not_null`].
+    /// The paths of nulls among [`Self::not_null`].
     fn narrowing_nulls(&self, value: &Value) -> Vec<String> {
         let mut found = Vec::new();
         for path in self.not_null {
@@ -286,7 +286,7 @@ fn nulls_at(value: &Value, path: &str, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Returns the names of the fields that the schema has at a path; none where it says nothing about them.
+/// The names of the fields that the schema has at a path; none where it says nothing about them.
 fn known_names<'a>(schema: &'a Schema, path: &str) -> Vec<&'a str> {
     let mut at = schema.resolve(schema.root());
     for step in path.split('.').filter(|step| !step.is_empty()) {
@@ -315,13 +315,13 @@ fn is_like(name: &str, meant: &str) -> bool {
     is_same_number || is_within(&name, &meant, typing_errors)
 }
 
-/// Returns the letters and digits of a name in lower case.
+/// The letters and digits of a name in lower case.
 fn letters(name: &str) -> Vec<char> {
     let letters = name.chars().filter(|letter| letter.is_alphanumeric());
     letters.flat_map(char::to_lowercase).take(MAX_LETTERS).collect()
 }
 
-/// Returns a word, and what it is without an ending of the plural.
+/// A word, and what it is without an ending of the plural.
 fn stems(word: &[char]) -> impl Iterator<Item = &[char]> {
     let stem = |ending: &[char]| word.strip_suffix(ending).filter(|stem| stem.len() > 2);
     [Some(word), stem(&['s']), stem(&['e', 's'])].into_iter().flatten()

@@ -36,7 +36,7 @@ pub const AUTHENTICATION_V1: GroupVersion =
 pub const AUTHENTICATION_V1BETA1: GroupVersion =
     GroupVersion { group: "authentication.k8s.io", version: "v1beta1" };
 
-/// Returns the one action of a review.
+/// The one action of a review.
 const fn answered_by(action: ServerAction, description: &'static str) -> Action {
     Action {
         subresource: "",

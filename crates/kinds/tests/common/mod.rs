@@ -39,7 +39,7 @@ pub(crate) fn context<'a>(caller: &'a Caller, principals: &'a Known) -> Context<
     Context::of(caller, Timestamp::from_unix_seconds(0), principals)
 }
 
-/// Returns an object with a spec. One in a namespace is in `p-one`.
+/// An object with a spec. One in a namespace is in `p-one`.
 pub(crate) fn object(kind: &dyn AnyKind, name: &str, spec: &Value) -> Object {
     let info = kind.info();
     let namespace = if info.is_namespaced() { "p-one" } else { "" };

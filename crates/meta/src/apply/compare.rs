@@ -47,7 +47,7 @@ pub(super) fn compare_fields<'a>(
 }
 
 impl Comparison {
-    /// Returns whether nothing changed.
+    /// Whether nothing changed.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
     }
@@ -106,7 +106,7 @@ struct Pair<'v> {
 }
 
 impl<'v> Pair<'v> {
-    /// Returns how it changed as a whole.
+    /// How it changed as a whole.
     fn whole(self) -> Change {
         match (self.old, self.new) {
             (Some(old), Some(new)) if old == new => Change::None,
@@ -115,7 +115,7 @@ impl<'v> Pair<'v> {
         }
     }
 
-    /// Returns whether it was added or removed.
+    /// Whether it was added or removed.
     fn presence(self) -> Change {
         match (self.old, self.new) {
             (None, Some(_)) => Change::Added,
@@ -124,7 +124,7 @@ impl<'v> Pair<'v> {
         }
     }
 
-    /// Returns both sides as `take` converts them, without `null`. `None` if one has
+    /// Both sides as `take` converts them, without `null`. `None` if one has
     /// another type, or both are empty: then they are compared as a whole.
     fn parts<T>(
         self,

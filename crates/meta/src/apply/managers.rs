@@ -76,7 +76,7 @@ impl Managers {
         Self::of(entries.iter().filter_map(|entry| decode_entry(entry).ok()).collect())
     }
 
-    /// Returns the managers with these entries. Of several with one identity, the last counts.
+    /// The managers with these entries. Of several with one identity, the last counts.
     fn of(sets: Vec<ManagedSet>) -> Self {
         let mut by_identity = BTreeMap::new();
         for (index, set) in sets.iter().enumerate() {
@@ -89,18 +89,18 @@ impl Managers {
         Self { entries: sets.into_iter().enumerate().filter_map(is_last).collect() }
     }
 
-    /// Returns the entries as metadata has them, in their order.
+    /// The entries as metadata has them, in their order.
     pub fn encode(mut self) -> Vec<ManagedFieldsEntry> {
         self.entries.sort_by(ManagedSet::order);
         self.entries.into_iter().map(encode_entry).collect()
     }
 
-    /// Returns the entries, in no particular order.
+    /// The entries, in no particular order.
     pub fn entries(&self) -> &[ManagedSet] {
         &self.entries
     }
 
-    /// Returns whether there are no entries.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -239,7 +239,7 @@ impl Managers {
     }
 }
 
-/// Returns the entry for old updates that has the fields of all of `oldest`.
+/// The entry for old updates that has the fields of all of `oldest`.
 fn merged(oldest: Vec<ManagedSet>) -> Option<ManagedSet> {
     let time = oldest.iter().filter_map(|entry| entry.time).max();
     let manager = oldest.first()?.manager.clone();
@@ -268,12 +268,12 @@ impl ManagedSet {
         (self.operation, name, subresource, version)
     }
 
-    /// Returns whether the two are one entry.
+    /// Whether the two are one entry.
     fn is_same(&self, other: &Self) -> bool {
         self.identity() == other.identity()
     }
 
-    /// Returns whether this is the entry for old updates in the API version of `other`.
+    /// Whether this is the entry for old updates in the API version of `other`.
     fn is_ancient(&self, other: &Self) -> bool {
         self.operation == Operation::Update
             && self.manager.name == ANCIENT_CHANGES
@@ -282,7 +282,7 @@ impl ManagedSet {
     }
 }
 
-/// Returns whether two lists of entries are equal, apart from their times.
+/// Whether two lists of entries are equal, apart from their times.
 pub fn equal_except_times(left: &[ManagedFieldsEntry], right: &[ManagedFieldsEntry]) -> bool {
     let same = |(left, right): (&ManagedFieldsEntry, &ManagedFieldsEntry)| {
         left.manager == right.manager

@@ -47,7 +47,7 @@ impl<'a> Merger<'a> {
         }
     }
 
-    /// Returns the items of both lists, each once. Applied items are in the order of the
+    /// The items of both lists, each once. Applied items are in the order of the
     /// configuration. Items that only the live list has stay where they are between those that both
     /// have; an item of both that is out of turn moves to its place in the configuration.
     fn items(&self, live: Vec<Value>, applied: &[Value], of: &Items<'a>) -> Vec<Value> {

@@ -11,7 +11,7 @@ use super::ownership::{Fields, Items, Shape, shape};
 use super::set::FieldSet;
 use crate::schema::Schema;
 
-/// Returns the fields that are null in a configuration, and that could have a value of one owner. To be
+/// The fields that are null in a configuration, and that could have a value of one owner. To be
 /// called before [`Schema::prune_unknown`], which removes them. Where null is a value like others, it
 /// is not one of them.
 pub fn nulls_of(configuration: &Value, schema: &Schema) -> FieldSet {
@@ -22,7 +22,7 @@ pub fn nulls_of(configuration: &Value, schema: &Schema) -> FieldSet {
     picker.inside(configuration, Some(schema.root()))
 }
 
-/// Returns the fields whose values are empty: texts, lists, maps, false and zero. A kind may store them
+/// The fields whose values are empty: texts, lists, maps, false and zero. A kind may store them
 /// as absent.
 pub(super) fn empty_values(value: &Value, schema: &Schema) -> FieldSet {
     let picker = Picker { schema, is_picked: &|value, _| is_empty(value) };

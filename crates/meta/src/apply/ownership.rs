@@ -53,7 +53,7 @@ pub(super) struct Items<'a> {
     properties: Option<&'a Value>,
 }
 
-/// Returns how a value is owned whose schema is `at`, a part of `schema`.
+/// How a value is owned whose schema is `at`, a part of `schema`.
 pub(super) fn shape<'a>(schema: &'a Schema, at: &'a Value) -> Shape<'a> {
     let resolved = schema.resolve(at);
     let extension = |name: &str| at.get(name).or_else(|| resolved.get(name));
@@ -91,7 +91,7 @@ fn items_shape<'a>(
     Shape::Items(Items { schema: item, keys, properties })
 }
 
-/// Returns whether the schema says nothing about fields.
+/// Whether the schema says nothing about fields.
 fn is_free_form(branch: &Value) -> bool {
     let has_map_schema = branch
         .get("additionalProperties")
@@ -123,7 +123,7 @@ impl<'a> Fields<'a> {
         Field { schema, is_declared: declared.is_some() }
     }
 
-    /// Returns whether it has fields that the schema names, unlike a map.
+    /// Whether it has fields that the schema names, unlike a map.
     pub(super) fn is_struct(&self) -> bool {
         self.branches.iter().any(|branch| {
             branch.get("properties").is_some()
@@ -133,7 +133,7 @@ impl<'a> Fields<'a> {
 }
 
 impl Items<'_> {
-    /// Returns the fields that identify an item; none if its value does.
+    /// The fields that identify an item; none if its value does.
     pub(super) fn keys(&self) -> &[&str] {
         self.keys.as_deref().unwrap_or_default()
     }
@@ -158,7 +158,7 @@ impl Items<'_> {
     }
 }
 
-/// Returns the fields that a manager owns when it applies `object`: leaves, empty
+/// The fields that a manager owns when it applies `object`: leaves, empty
 /// structs, maps and lists, entries of maps, and items of lists. (Upstream leaves out
 /// empty lists, and so never removes them again.)
 pub fn set_of(object: &Value, schema: &Schema) -> FieldSet {

@@ -131,7 +131,7 @@ fn attempt(
 }
 
 impl Apply<'_> {
-    /// Returns the entry of its manager, without fields.
+    /// The entry of its manager, without fields.
     fn identity(&self) -> ManagedSet {
         ManagedSet {
             manager: self.manager.clone(),
@@ -142,7 +142,7 @@ impl Apply<'_> {
     }
 }
 
-/// Returns the entries of `live` in the version of the apply. If it has none, one manager owns all
+/// The entries of `live` in the version of the apply. If it has none, one manager owns all
 /// that it has.
 fn managers_of(live: Option<&Object>, apply: &Apply<'_>, kind: &TrackedKind<'_>) -> Managers {
     let Some(live) = live else { return Managers::default() };
@@ -159,7 +159,7 @@ fn managers_of(live: Option<&Object>, apply: &Apply<'_>, kind: &TrackedKind<'_>)
     managers
 }
 
-/// Returns the part of a set that is written through the manager's subresource.
+/// The part of a set that is written through the manager's subresource.
 fn writable(set: FieldSet, manager: &Manager) -> FieldSet {
     if manager.subresource == STATUS {
         return set.at_and_below(&PathElement::field(STATUS));

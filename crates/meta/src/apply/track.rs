@@ -105,7 +105,7 @@ pub(super) fn changes(live: Option<&Object>, new: &Object, kind: &TrackedKind<'_
     changes
 }
 
-/// Returns whether an object has anything that could be owned, whoever set it.
+/// Whether an object has anything that could be owned, whoever set it.
 pub(super) fn has_fields(object: &Object, schema: &Schema) -> bool {
     let ignored = &FieldSet::new();
     !changes(None, object, &TrackedKind { schema, ignored }).is_empty()
@@ -122,7 +122,7 @@ fn empty_structs(new: &Map<String, Value>, schema: &Schema) -> Map<String, Value
     new.keys().filter(|name| is_struct(name)).map(|name| (name.clone(), empty())).collect()
 }
 
-/// Returns the path of an annotation.
+/// The path of an annotation.
 fn annotation(name: &str) -> [PathElement; 3] {
     ["metadata", "annotations", name].map(PathElement::field)
 }
@@ -131,7 +131,7 @@ fn empty() -> Value {
     Value::Object(Map::new())
 }
 
-/// Returns the metadata that can be owned, as JSON, as far as it differs: what is
+/// The metadata that can be owned, as JSON, as far as it differs: what is
 /// the same need not be copied. The rest of metadata is set by the server, and
 /// upstream removes it from every set; deletion is not an update there, so its
 /// fields have no owner either.

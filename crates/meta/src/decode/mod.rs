@@ -58,7 +58,7 @@ pub enum BodyFormat {
 }
 
 impl Format {
-    /// Returns the media type for `Content-Type`.
+    /// The media type for `Content-Type`.
     pub fn media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",

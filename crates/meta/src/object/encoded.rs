@@ -18,7 +18,7 @@ use crate::decode::decode_typed;
 /// The name of the last field of a stored object, as it is written.
 const STATUS: &[u8] = b"\"status\"";
 
-/// Returns the object `json` with `fields` set in its status: existing ones are replaced, the
+/// The object `json` with `fields` set in its status: existing ones are replaced, the
 /// others inserted in the order of their names. If `fields` has a name twice, the later one counts.
 ///
 /// The result is what decoding, setting and encoding again would give, but everything else is

@@ -107,23 +107,23 @@ impl ObjectMeta {
         Self::deserialize(value).map_err(drop)
     }
 
-    /// Returns the metadata as a JSON object, without what is empty.
+    /// The metadata as a JSON object, without what is empty.
     pub fn to_value(&self) -> Value {
         serde_json::to_value(self)
             .unwrap_or_else(|error| unreachable!("cannot serialise metadata: {error}"))
     }
 
-    /// Returns the metadata as JSON text, `resourceVersion` first.
+    /// The metadata as JSON text, `resourceVersion` first.
     pub fn to_json_bytes(&self) -> Vec<u8> {
         json_bytes(self)
     }
 
-    /// Returns whether deletion was requested: the object exists until its finalizers are removed.
+    /// Whether deletion was requested: the object exists until its finalizers are removed.
     pub fn is_terminating(&self) -> bool {
         self.deletion_timestamp.is_some()
     }
 
-    /// Returns the owner that controls the object, if there is one.
+    /// The owner that controls the object, if there is one.
     pub fn controller(&self) -> Option<&OwnerReference> {
         self.owner_references.iter().find(|owner| owner.controller == Some(true))
     }
@@ -205,7 +205,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Returns the value that entries have.
+    /// The value that entries have.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Apply => "Apply",

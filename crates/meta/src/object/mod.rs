@@ -56,7 +56,7 @@ impl Object {
         })
     }
 
-    /// Returns the object as one JSON value.
+    /// The object as one JSON value.
     pub fn into_value(self) -> Value {
         let mut fields = self.fields;
         insert_unless_empty(&mut fields, "apiVersion", self.api_version);
@@ -65,7 +65,7 @@ impl Object {
         Value::Object(fields)
     }
 
-    /// Returns the object as JSON text: `apiVersion`, `kind`, `metadata`, then the
+    /// The object as JSON text: `apiVersion`, `kind`, `metadata`, then the
     /// fields in order of their names. Equal objects give equal bytes.
     pub fn to_json_bytes(&self) -> Vec<u8> {
         json_bytes(self)
@@ -133,7 +133,7 @@ impl fmt::Debug for Object {
 }
 
 impl Schema {
-    /// Returns the schema of an object whose fields other than type and metadata are those of
+    /// The schema of an object whose fields other than type and metadata are those of
     /// `T`: for kinds whose Rust type has only `spec`, `status` and the like.
     pub fn of_object<T: JsonSchema>() -> Self {
         let mut schema = Self::of::<T>();

@@ -203,7 +203,7 @@ impl DeleteOptions {
     }
 }
 
-/// Returns the value of an option that the body, the query or both have.
+/// The value of an option that the body, the query or both have.
 fn either<T: PartialEq>(
     name: &str,
     body: Option<T>,
@@ -217,7 +217,7 @@ fn either<T: PartialEq>(
     Ok(body.or(query))
 }
 
-/// Returns a precondition in the query, which has one of `names`. An empty one is an error: it is
+/// A precondition in the query, which has one of `names`. An empty one is an error: it is
 /// what becomes of a variable that is not set.
 fn precondition(query: &Query, names: &[&str]) -> Result<Option<String>, ApiError> {
     let mut precondition = None;

@@ -30,12 +30,12 @@ use crate::status::ApiError;
 /// Maximum number of unsupported values that one error repeats.
 const MAX_REPORTED: usize = 10;
 
-/// Returns a 422 about the options object of an operation.
+/// A 422 about the options object of an operation.
 fn invalid(kind: &'static str, errors: FieldErrors) -> ApiError {
     ApiError::invalid(GroupKind { group: "meta.k8s.io", kind }, "", errors)
 }
 
-/// Returns whether `dryRun` is set. `All` is the only value that is supported: with any other, the
+/// Whether `dryRun` is set. `All` is the only value that is supported: with any other, the
 /// empty one too, the client expects that nothing is written.
 fn dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut FieldErrors) -> bool {
     let values: Vec<&str> = values.collect();

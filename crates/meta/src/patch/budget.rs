@@ -20,7 +20,7 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// Returns the size of a value, in one walk. The depth of `value` must be bounded.
+    /// The size of a value, in one walk. The depth of `value` must be bounded.
     pub(super) fn of(value: &Value) -> Self {
         let mut size = Self { bytes: 2, values: 1, depth: 0 };
         match value {
@@ -57,7 +57,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Returns the budget of a patch on `target`.
+    /// The budget of a patch on `target`.
     pub(super) fn new(target: &Value) -> Self {
         Self {
             bytes: MAX_RESULT_BYTES.saturating_sub(Size::of(target).bytes),

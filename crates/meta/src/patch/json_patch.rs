@@ -33,7 +33,7 @@ pub fn apply_json_patch(mut target: Value, patch: &Value) -> Result<Value, ApiEr
     Ok(target)
 }
 
-/// Returns the operations of a patch, not decoded yet.
+/// The operations of a patch, not decoded yet.
 pub(super) fn operations_of(patch: &Value) -> Result<&[Value], ApiError> {
     let Value::Array(operations) = patch else {
         return Err(ApiError::bad_request("a JSON Patch must be an array of operations"));
@@ -47,7 +47,7 @@ pub(super) fn operations_of(patch: &Value) -> Result<&[Value], ApiError> {
     Ok(operations)
 }
 
-/// Returns whether a JSON Patch tells something about the object that it changes, to a caller who may
+/// Whether a JSON Patch tells something about the object that it changes, to a caller who may
 /// write the object and not read it: `test` answers questions, `copy` and `move` put a value where it
 /// may be shown (decision 2).
 ///
@@ -96,7 +96,7 @@ pub(super) fn does_not_apply(index: usize, operation: &PatchOperation) -> ApiErr
     ))
 }
 
-/// Returns whether the operation has the value that it requires. The library reads a missing value
+/// Whether the operation has the value that it requires. The library reads a missing value
 /// as null; the RFC does not.
 fn has_value(typed: &PatchOperation, raw: &Value) -> bool {
     match typed {
@@ -107,7 +107,7 @@ fn has_value(typed: &PatchOperation, raw: &Value) -> bool {
     }
 }
 
-/// Returns whether the operation tests for null a field that is absent. Clients do so for fields that
+/// Whether the operation tests for null a field that is absent. Clients do so for fields that
 /// they expect to be absent (kube-rs before it adds the first finalizer), and upstream accepts it;
 /// this is the one deviation from the RFC.
 fn tests_for_absence(operation: &PatchOperation, target: &Value) -> bool {

@@ -252,7 +252,7 @@ impl<'a> Patcher<'a> {
         }
     }
 
-    /// Returns the key of a list for which there is a directive.
+    /// The key of a list for which there is a directive.
     ///
     /// # Errors
     /// 400 when it is not merged by its items.
@@ -341,7 +341,7 @@ fn directive_of_item(item: &Value) -> Option<&str> {
     item.get(PATCH)?.as_str()
 }
 
-/// Returns the patch of an item: that it replaces the list has been seen to.
+/// The patch of an item: that it replaces the list has been seen to.
 fn without_replace(patch: &Map<String, Value>) -> Map<String, Value> {
     let mut patch = patch.clone();
     patch.remove(PATCH);

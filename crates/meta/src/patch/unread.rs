@@ -117,17 +117,17 @@ fn is_write(operation: &PatchOperation) -> bool {
     }
 }
 
-/// Returns the path of an operation, unescaped.
+/// The path of an operation, unescaped.
 fn path_of(operation: &PatchOperation) -> Vec<String> {
     operation.path().tokens().map(|token| token.decoded().into_owned()).collect()
 }
 
-/// Returns whether `path` is `field` or below it.
+/// Whether `path` is `field` or below it.
 fn is_prefix(field: &[&str], path: &[String]) -> bool {
     path.len() >= field.len() && field.iter().zip(path).all(|(name, step)| name == step)
 }
 
-/// Returns whether `path` is above `field`: what is written there may have that field.
+/// Whether `path` is above `field`: what is written there may have that field.
 fn is_above(path: &[String], field: &[&str]) -> bool {
     path.len() < field.len() && field.iter().zip(path).all(|(name, step)| name == step)
 }

@@ -62,7 +62,7 @@ impl<'a> Deref for Branches<'a> {
     }
 }
 
-/// Returns the schemas that one value may fit: one, or the branches of a union.
+/// The schemas that one value may fit: one, or the branches of a union.
 pub(crate) fn branches<'a>(schema: &'a Schema, at: &'a Value) -> Branches<'a> {
     let at = schema.resolve(at);
     let union = at.get("oneOf").or_else(|| at.get("anyOf")).and_then(Value::as_array);
@@ -179,7 +179,7 @@ impl Pruner<'_> {
     }
 }
 
-/// Returns whether any value fits, so that `null` is a value like others.
+/// Whether any value fits, so that `null` is a value like others.
 pub(super) fn is_free(schema: &Schema, at: &Value) -> bool {
     branches(schema, at)
         .iter()
@@ -191,7 +191,7 @@ pub(super) fn check(schema: &Schema, value: &Value) -> Result<(), TypeMismatch> 
     Checker { schema, path: Path::default() }.check(value, &schema.root)
 }
 
-/// Returns whether the schema requires a time that the text is not.
+/// Whether the schema requires a time that the text is not.
 fn is_invalid_time(text: &str, at: &Value) -> bool {
     let timed = at.get("format").and_then(Value::as_str) == Some("date-time");
     timed && text.parse::<MicroTimestamp>().is_err()
@@ -262,7 +262,7 @@ impl Checker<'_> {
     }
 }
 
-/// Returns the type that a schema names, if it is only one.
+/// The type that a schema names, if it is only one.
 fn type_of(at: &Value) -> Option<&'static str> {
     match at.get("type")?.as_str()? {
         "string" => Some("string"),

@@ -50,7 +50,7 @@ const NOT_IN_TRAILERS: &[&str] = &[
     "www-authenticate",
 ];
 
-/// Returns whether two names are the same to a backend. `plain` is in lower case, with hyphens.
+/// Whether two names are the same to a backend. `plain` is in lower case, with hyphens.
 fn is_same(name: &[u8], plain: &str) -> bool {
     name.len() == plain.len() && begins(name, plain)
 }
@@ -95,7 +95,7 @@ pub(crate) fn clean_trailers(trailers: &mut HeaderMap, own: &[HeaderName]) {
     }
 }
 
-/// Returns the tokens of all lines of a header: lists are separated by commas.
+/// The tokens of all lines of a header: lists are separated by commas.
 fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
     headers
         .get_all(name)
@@ -105,7 +105,7 @@ fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
         .filter(|token| !token.is_empty())
 }
 
-/// Returns the announced trailers that may be there, as the value of `Trailer`.
+/// The announced trailers that may be there, as the value of `Trailer`.
 fn announced_trailers(headers: &HeaderMap, own: &[HeaderName]) -> Option<http::HeaderValue> {
     let names: Vec<&[u8]> = tokens(headers, &http::header::TRAILER)
         .filter(|name| HeaderName::from_bytes(name).is_ok() && may_be_trailer(name, own))

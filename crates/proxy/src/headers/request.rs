@@ -63,7 +63,7 @@ pub(crate) enum Framing {
     Chunked,
 }
 
-/// Returns the protocol that a request asks to upgrade to, if it is one that is passed on.
+/// The protocol that a request asks to upgrade to, if it is one that is passed on.
 pub(crate) fn wanted_upgrade(parts: &request::Parts) -> Option<Upgrade> {
     let asks = parts.version == Version::HTTP_11
         && parts.method != Method::CONNECT
@@ -77,7 +77,7 @@ pub(crate) fn wanted_upgrade(parts: &request::Parts) -> Option<Upgrade> {
     })
 }
 
-/// Returns the headers for the upstream, and what was asked for. `own` are headers of ours, which
+/// The headers for the upstream, and what was asked for. `own` are headers of ours, which
 /// replace any of their names.
 ///
 /// # Errors
@@ -136,7 +136,7 @@ fn bad(reason: &str) -> ProxyError {
     ProxyError::BadRequest(reason.to_owned())
 }
 
-/// Returns the headers that `Connection` names, which are for this connection only.
+/// The headers that `Connection` names, which are for this connection only.
 fn connection_names(headers: &HeaderMap, own: &HeaderMap) -> Result<Vec<HeaderName>, ProxyError> {
     let mut names = Vec::new();
     for option in tokens(headers, &CONNECTION) {

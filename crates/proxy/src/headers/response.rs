@@ -25,7 +25,7 @@ const NOT_PASSED: &[&str] = &[
     "strict-transport-security",
 ];
 
-/// Returns the headers for the client. `prefix` is what stands before the upstream's paths at our own address.
+/// The headers for the client. `prefix` is what stands before the upstream's paths at our own address.
 ///
 /// # Errors
 /// [`ProxyError::Malformed`] if the message has two lengths, or switches protocols without being
@@ -108,7 +108,7 @@ fn check_framing(headers: &HeaderMap) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Returns the one length that a message has.
+/// The one length that a message has.
 fn length(headers: &HeaderMap) -> Option<u64> {
     let mut lengths = tokens(headers, &CONTENT_LENGTH).map(|length| {
         let text = std::str::from_utf8(length).ok()?;

@@ -250,7 +250,7 @@ impl Platform {
     }
 }
 
-/// Returns the objects of a kind that an identity may use or read, with their namespaces and names, without
+/// The objects of a kind that an identity may use or read, with their namespaces and names, without
 /// corrupt ones.
 async fn visible(
     registry: &Registry,

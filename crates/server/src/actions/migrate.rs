@@ -76,7 +76,7 @@ pub(super) async fn migrate(
     Err(ApiError::conflict_modified(VirtualClusterInstance.info().group_resource(), &source.name))
 }
 
-/// Returns the request as it was sent, without what is not its own.
+/// The request as it was sent, without what is not its own.
 fn response(body: &Object) -> EncodedObject {
     let metadata = ObjectMeta { name: body.metadata.name.clone(), ..ObjectMeta::default() };
     let object = Object { metadata, ..body.clone() };
@@ -267,7 +267,7 @@ async fn is_shared(
     Ok(false)
 }
 
-/// Returns the objects with a text in their bytes, and lets others have the thread meanwhile.
+/// The objects with a text in their bytes, and lets others have the thread meanwhile.
 async fn containing<'a>(objects: &'a [Arc<CachedObject>], text: &str) -> Vec<&'a CachedObject> {
     let finder = memmem::Finder::new(text.as_bytes());
     let mut found = Vec::new();

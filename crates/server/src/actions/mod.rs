@@ -88,7 +88,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Returns the user or team that a permit is for, as an owner.
+/// The user or team that a permit is for, as an owner.
 fn owner_of(permit: &Permit) -> Owner {
     let name = permit.name().to_owned();
     match permit.kind().access_change(None) {

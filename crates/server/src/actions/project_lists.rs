@@ -66,7 +66,7 @@ pub(super) async fn members(
     encoded(&ProjectMembers, permit.name(), &listed)
 }
 
-/// Returns the uids of the members with a role.
+/// The uids of the members with a role.
 fn uids_of(
     registry: &Registry,
     project: &str,
@@ -107,7 +107,7 @@ fn info_of(
     Ok(MemberInfo { display_name, username, ..alone })
 }
 
-/// Returns the clusters that the project may use, of those that the caller may know of: that they may get or use, that
+/// The clusters that the project may use, of those that the caller may know of: that they may get or use, that
 /// the project names, and that an instance of the project is on which they may get. Others are not there for them. The
 /// scope of the key was asked about the project.
 ///
@@ -145,7 +145,7 @@ pub(super) async fn clusters(
     encoded(&ProjectClusters, permit.name(), &project_clusters::Spec { clusters })
 }
 
-/// Returns the names of the clusters that instances of the project are on which the caller may get or use.
+/// The names of the clusters that instances of the project are on which the caller may get or use.
 async fn clusters_of_instances(
     registry: &Registry,
     permit: &Permit,

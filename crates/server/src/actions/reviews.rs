@@ -42,7 +42,7 @@ const SCOPE_EXTRA: &str = "platform.sh/access-key-scope";
 /// The audience by which a reviewer says that it holds the bearers of access keys to their scopes.
 const SCOPED_AUDIENCE: &str = "platform.sh/scoped";
 
-/// Returns a review with its answer.
+/// A review with its answer.
 ///
 /// # Errors
 /// 400 and 422 for a review that makes no sense.
@@ -114,7 +114,7 @@ pub(super) struct Decider<'a> {
 }
 
 impl Decider<'_> {
-    /// Returns whether an identity may do this, and why.
+    /// Whether an identity may do this, and why.
     fn access(
         &self,
         identity: &Identity,
@@ -141,7 +141,7 @@ impl Decider<'_> {
         by_part.filter(|found| found.source.is_some()).unwrap_or(explanation)
     }
 
-    /// Returns whether a request would be allowed: the decision that the request itself would get.
+    /// Whether a request would be allowed: the decision that the request itself would get.
     pub(super) fn allows(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
         match target_of(attributes) {
             Some(target) => would_allow(&self.policy, identity, &target, || {
@@ -166,7 +166,7 @@ fn of_resource(asked: &ResourceAttributes) -> Attributes<'_> {
     }
 }
 
-/// Returns the attributes without the namespace, for a resource that has none: kubectl names its own in
+/// The attributes without the namespace, for a resource that has none: kubectl names its own in
 /// every question.
 pub(super) fn without_needless_namespace(attributes: Attributes<'_>) -> Attributes<'_> {
     let Attributes::Resource { verb, group, resource, subresource, name, .. } = attributes else {
@@ -180,7 +180,7 @@ pub(super) fn without_needless_namespace(attributes: Attributes<'_>) -> Attribut
     }
 }
 
-/// Returns the right by which a caller may do this to a part of the object; `None` where there is none.
+/// The right by which a caller may do this to a part of the object; `None` where there is none.
 pub(super) fn partial_right(attributes: &Attributes<'_>) -> Option<Right> {
     let Attributes::Resource { verb, group, resource, subresource: "", name, .. } = *attributes
     else {
@@ -190,7 +190,7 @@ pub(super) fn partial_right(attributes: &Attributes<'_>) -> Option<Right> {
     kind_of(group, resource)?.partial_right(verb, name)
 }
 
-/// Returns the kind that is served under a group and a plural name, of whichever version.
+/// The kind that is served under a group and a plural name, of whichever version.
 pub(super) fn kind_of(group: &str, resource: &str) -> Option<&'static dyn AnyKind> {
     all().iter().copied().find(|kind| {
         let info = kind.info();
@@ -198,7 +198,7 @@ pub(super) fn kind_of(group: &str, resource: &str) -> Option<&'static dyn AnyKin
     })
 }
 
-/// Returns the attributes of a path: those that describe the API are open, as requests for them are.
+/// The attributes of a path: those that describe the API are open, as requests for them are.
 fn of_path(asked: &NonResourceAttributes) -> Attributes<'_> {
     let (verb, path) = (asked.verb.as_str(), asked.path.as_str());
     let described = ["/api", "/apis", "/openapi", "/version"];
@@ -229,7 +229,7 @@ fn target_of(attributes: &Attributes<'_>) -> Option<ResourceTarget> {
     Some(ResourceTarget { kind, verb, namespace: given(namespace), name: given(name), action })
 }
 
-/// Returns the answer about somebody else: a user with their groups, or the bearer of an access key.
+/// The answer about somebody else: a user with their groups, or the bearer of an access key.
 fn access_of_subject(
     registry: &Registry,
     decider: &Decider<'_>,
@@ -263,7 +263,7 @@ fn access_of_subject(
     decider.access(&impersonated.identity, resource, path)
 }
 
-/// Returns why something is allowed, or what would have to be written for it to be.
+/// Why something is allowed, or what would have to be written for it to be.
 fn reason(allowed: bool, explanation: &Explanation, identity: &Identity) -> String {
     if allowed {
         return explanation.source.as_ref().map_or_else(

@@ -68,7 +68,7 @@ pub(super) fn check(permit: &Permit, decider: &Decider<'_>, spec: &Spec) -> Resu
     ))
 }
 
-/// Returns all who can.
+/// All who can.
 pub(super) async fn status(registry: &Registry, decider: &Decider<'_>, spec: &Spec) -> Status {
     let attributes = without_needless_namespace(attributes_of(spec));
     let mut rows = Rows::new();
@@ -130,7 +130,7 @@ fn grantees(decider: &Decider<'_>, attributes: &Attributes<'_>) -> Vec<Grantee> 
     all_of_them
 }
 
-/// Returns the group of the user or team whom the object that is asked about names as its owner.
+/// The group of the user or team whom the object that is asked about names as its owner.
 fn owner_named(decider: &Decider<'_>, attributes: &Attributes<'_>) -> Option<String> {
     let Attributes::Resource { group, resource, namespace, name, .. } = *attributes else {
         return None;

@@ -36,7 +36,7 @@ pub struct BackupFile {
     pub skip_corrupt: bool,
 }
 
-/// Returns the time of a clock, as the store takes it.
+/// The time of a clock, as the store takes it.
 pub(super) fn system_time(source: &dyn Source) -> SystemTime {
     let microseconds = u64::try_from(source.now_micro().unix_microseconds()).unwrap_or_default();
     SystemTime::UNIX_EPOCH + Duration::from_micros(microseconds)

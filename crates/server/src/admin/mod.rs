@@ -72,7 +72,7 @@ pub enum AdminCommand {
 }
 
 impl AdminCommand {
-    /// Returns its name on the command line.
+    /// Its name on the command line.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::ResetKey => "reset-key",
@@ -227,12 +227,12 @@ struct Request {
     command: AdminCommand,
 }
 
-/// Returns a decoded line.
+/// A decoded line.
 fn read_line<T: DeserializeOwned>(line: &[u8]) -> anyhow::Result<T> {
     decode_typed(line).map_err(|error| anyhow::anyhow!("{error}"))
 }
 
-/// Returns an encoded line.
+/// An encoded line.
 fn to_line<T: Serialize>(value: &T) -> serde_json::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');

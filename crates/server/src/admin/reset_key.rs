@@ -130,7 +130,7 @@ fn repaired(user: &Object) -> Object {
     user
 }
 
-/// Returns the names of the user's keys that are not disabled.
+/// The names of the user's keys that are not disabled.
 fn working_keys(registry: &Registry) -> Vec<String> {
     let cache = registry.cache();
     let resource = cache.of(OwnedAccessKey.info());

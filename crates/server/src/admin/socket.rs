@@ -93,7 +93,7 @@ fn bind(path: &Path) -> io::Result<(UnixListener, SocketPath)> {
     Ok((listener, SocketPath(path.to_owned())))
 }
 
-/// Returns whether a socket has this path, or nothing.
+/// Whether a socket has this path, or nothing.
 fn is_socket(path: &Path) -> io::Result<bool> {
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if metadata.file_type().is_socket() => Ok(true),

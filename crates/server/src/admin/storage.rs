@@ -94,7 +94,7 @@ async fn reseal(
     Ok(CommandOutput::Reseal { seen, rewritten, damaged, needed })
 }
 
-/// Returns the ids as texts.
+/// The ids as texts.
 pub(super) fn to_strings(ids: impl IntoIterator<Item = KeyId>) -> Vec<String> {
     ids.into_iter().map(|id| id.to_string()).collect()
 }

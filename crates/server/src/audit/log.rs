@@ -147,7 +147,7 @@ impl Log {
         self.shared.flush()
     }
 
-    /// Returns whether it accepts lines and can write them.
+    /// Whether it accepts lines and can write them.
     pub(super) fn works(&self) -> bool {
         let state = self.shared.state.lock();
         let stalled = state.writing_since.is_some_and(|since| since.elapsed() > STALL_TIMEOUT);
@@ -156,12 +156,12 @@ impl Log {
         !stalled && !full && !self.shared.failing.load(Ordering::Relaxed)
     }
 
-    /// Returns whether more lines than a few wait to be written.
+    /// Whether more lines than a few wait to be written.
     pub(super) fn is_filling(&self) -> bool {
         self.shared.state.lock().waiting.len() > FILLING_BYTES
     }
 
-    /// Returns how many lines were appended, and how many writes failed.
+    /// How many lines were appended, and how many writes failed.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.shared.state.lock().lines, self.shared.failures.load(Ordering::Relaxed))
     }

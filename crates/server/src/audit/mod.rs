@@ -177,13 +177,13 @@ impl Audit {
         }
     }
 
-    /// Returns whether the log can be written. While it cannot, requests that would be recorded are
+    /// Whether the log can be written. While it cannot, requests that would be recorded are
     /// rejected.
     pub(crate) fn works(&self) -> bool {
         self.log.works()
     }
 
-    /// Returns the counts for the metrics.
+    /// The counts for the metrics.
     pub(crate) fn counts(&self) -> Counts {
         let logs = [&self.log, &self.agents_log];
         let is_shared = self.log.is(&self.agents_log);
@@ -198,7 +198,7 @@ impl Audit {
         tokio::join!(self.log.close(), self.agents_log.close());
     }
 
-    /// Returns a function that writes the log, which the store's committer calls before each
+    /// A function that writes the log, which the store's committer calls before each
     /// commit.
     pub(crate) fn gate(&self) -> impl Fn() -> Result<(), &'static str> + Send + Sync + use<> {
         let log = self.log.clone();

@@ -53,12 +53,12 @@ pub(crate) struct AuditDecision {
 }
 
 impl AuditDecision {
-    /// Returns whether there is a record at this stage.
+    /// Whether there is a record at this stage.
     pub(crate) fn wants(self, stage: Stage) -> bool {
         self.level != Level::None && self.omitted & bit(stage) == 0
     }
 
-    /// Returns the decision for a request that changes something: there is a record of it before
+    /// The decision for a request that changes something: there is a record of it before
     /// anything is done, whatever the policy omits (decision 5).
     pub(super) fn of_change(mut self) -> Self {
         if self.level == Level::None {
@@ -133,7 +133,7 @@ struct Resources {
 }
 
 impl Policy {
-    /// Returns the built-in policy.
+    /// The built-in policy.
     ///
     /// # Errors
     /// None, as a test proves.
@@ -141,7 +141,7 @@ impl Policy {
         Self::parse(DEFAULT)
     }
 
-    /// Returns a policy that is written in YAML or JSON.
+    /// A policy that is written in YAML or JSON.
     ///
     /// # Errors
     /// What is wrong with the text.
@@ -241,7 +241,7 @@ fn matches_path(pattern: &str, path: &str) -> bool {
 }
 
 impl Resources {
-    /// Returns whether these resources match, as upstream: `users` matches the objects only,
+    /// Whether these resources match, as upstream: `users` matches the objects only,
     /// `users/accesskeys` that subresource only, `users/*` both, `*/accesskeys` the subresource of
     /// every kind, `*` everything.
     fn match_with(&self, target: &ResourceTarget) -> bool {
@@ -287,7 +287,7 @@ mod tests {
         Policy::parse(&text).unwrap()
     }
 
-    /// Returns whether a rule matches a get of a secret by Ada.
+    /// Whether a rule matches a get of a secret by Ada.
     fn matches(rule: &str) -> bool {
         let (target, bearer) = (target(&SharedSecret, "platform", "db"), bearer(&["ops"]));
         let request = RequestAttributes {

@@ -182,7 +182,7 @@ impl Audit {
         self.reported.begin(cluster, self.source.now_micro())
     }
 
-    /// Returns the lines of an agent's records.
+    /// The lines of an agent's records.
     ///
     /// # Errors
     /// Which record is none.
@@ -241,7 +241,7 @@ impl Audit {
     }
 }
 
-/// Returns the line of a record.
+/// The line of a record.
 ///
 /// # Errors
 /// The field that is wrong, and why.

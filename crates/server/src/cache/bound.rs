@@ -31,7 +31,7 @@ pub(super) struct BoundState {
 }
 
 impl BoundState {
-    /// Returns whether the value of a key is about whom an object names.
+    /// Whether the value of a key is about whom an object names.
     pub(super) fn is_indexed(key: &str) -> bool {
         key.starts_with(storage_key::BOUND_NAMES)
     }
@@ -53,7 +53,7 @@ impl BoundState {
         }
     }
 
-    /// Returns the record under a storage key.
+    /// The record under a storage key.
     pub(super) fn get(&self, key: &str) -> Option<Arc<BoundNames>> {
         self.of.read().get(key).cloned()
     }

@@ -23,7 +23,7 @@ pub(crate) struct OlderEvents {
 }
 
 impl Cache {
-    /// Returns the next events of a kind after a position and up to `until`, behind which the kind's own
+    /// The next events of a kind after a position and up to `until`, behind which the kind's own
     /// events are in memory. That is large work: a page of the store's, which is laid out.
     ///
     /// # Errors

@@ -173,7 +173,7 @@ async fn next_batches(watch: &mut dyn Watch) -> (Vec<Batch>, postern_store::Resu
 }
 
 impl Cache {
-    /// Returns a cache with nothing in it yet.
+    /// A cache with nothing in it yet.
     pub(crate) fn new(store: Arc<dyn Store>) -> Arc<Self> {
         Arc::new(Self {
             resources: all().iter().map(|kind| ResourceCache::new(*kind, 0)).collect(),
@@ -230,7 +230,7 @@ impl Cache {
         Ok(watch)
     }
 
-    /// Returns a watch on everything, from this cache's revision on.
+    /// A watch on everything, from this cache's revision on.
     ///
     /// # Errors
     /// The store's.
@@ -251,7 +251,7 @@ impl Cache {
         self.watch().await
     }
 
-    /// Returns the prefix of the storage keys of each kind. Compaction notes their last changes.
+    /// The prefix of the storage keys of each kind. Compaction notes their last changes.
     pub(crate) fn collections(&self) -> Vec<String> {
         self.resources.iter().map(|resource| resource.prefix().to_owned()).collect()
     }
@@ -288,7 +288,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Returns a page of what is stored, laid out.
+    /// A page of what is stored, laid out.
     fn lay_out(&self, page: Page) -> LoadedState {
         let mut loaded = LoadedState::new(self.resources.len());
         for CorruptEntry { key, position, reason } in page.corrupt {
@@ -441,7 +441,7 @@ impl Cache {
         self.applied.send_replace(revision);
     }
 
-    /// Returns the cache of a kind.
+    /// The cache of a kind.
     pub(crate) fn of(&self, info: &Info) -> &ResourceCache {
         let resource = self.resources.iter().find(|resource| {
             let known = resource.kind().info();
@@ -453,18 +453,18 @@ impl Cache {
         }
     }
 
-    /// Returns how many records that are no objects are corrupt: digests of access keys, write-only fields, unique
+    /// How many records that are no objects are corrupt: digests of access keys, write-only fields, unique
     /// keys. They are found when everything is read.
     pub(crate) fn corrupt_records(&self) -> usize {
         self.corrupt_records.lock().len()
     }
 
-    /// Returns the caches of all kinds.
+    /// The caches of all kinds.
     pub(crate) fn resources(&self) -> &[ResourceCache] {
         &self.resources
     }
 
-    /// Returns the object that an event is about, if it is one and intact.
+    /// The object that an event is about, if it is one and intact.
     fn object_of(&self, event: &Event) -> Option<Arc<CachedObject>> {
         let (key, value) = (&event.key, event.value.as_ref()?);
         let resource = self.resources.get(self.index_of(key)?)?;
@@ -482,34 +482,34 @@ impl Cache {
         self.access.principals()
     }
 
-    /// Returns the present snapshot of the policy, from which access is decided.
+    /// The present snapshot of the policy, from which access is decided.
     pub(crate) fn policy(&self) -> Arc<PolicyAt> {
         self.access.policy()
     }
 
-    /// Returns the snapshot of the policy that decides at a revision; `None` when it is not kept any
+    /// The snapshot of the policy that decides at a revision; `None` when it is not kept any
     /// more.
     pub(crate) fn policy_at(&self, revision: u64) -> Option<Arc<PolicyAt>> {
         self.access.policy_at(revision)
     }
 
-    /// Returns the snapshots of the policy after one, the oldest first; `None` when some are not kept
+    /// The snapshots of the policy after one, the oldest first; `None` when some are not kept
     /// any more.
     pub(crate) fn policies_after(&self, known: &Arc<PolicyAt>) -> Option<Vec<Arc<PolicyAt>>> {
         self.access.policies_after(known)
     }
 
-    /// Returns the version of what decides: while it is the same, every decision is.
+    /// The version of what decides: while it is the same, every decision is.
     pub(crate) fn access_version(&self) -> u64 {
         self.access.version()
     }
 
-    /// Returns a subscription to changes of who has access, and to what.
+    /// A subscription to changes of who has access, and to what.
     pub(crate) fn subscribe_to_access(&self) -> watch::Receiver<u64> {
         self.access.subscribe()
     }
 
-    /// Returns the record of whom an object names, by its storage key.
+    /// The record of whom an object names, by its storage key.
     pub(crate) fn bound_names(&self, key: &str) -> Option<Arc<BoundNames>> {
         self.bound.get(key)
     }
@@ -519,27 +519,27 @@ impl Cache {
         self.sync.writer(id)
     }
 
-    /// Returns how many secrets follow others by a request with the access key of a uid.
+    /// How many secrets follow others by a request with the access key of a uid.
     pub(crate) fn sync_writers_with(&self, key_uid: &str) -> usize {
         self.sync.writers_with(key_uid)
     }
 
-    /// Returns how the access key of a uid was when it was deleted, if that was a logout.
+    /// How the access key of a uid was when it was deleted, if that was a logout.
     pub(crate) fn logout_of(&self, key_uid: &str) -> Option<Arc<Logout>> {
         self.sync.logout_of(key_uid)
     }
 
-    /// Returns the keys that sign endpoint tokens.
+    /// The keys that sign endpoint tokens.
     pub(crate) fn signing_keys(&self) -> Arc<SigningKeys> {
         self.tokens.keys()
     }
 
-    /// Returns the version of the keys that sign endpoint tokens, and of whose tokens count no more.
+    /// The version of the keys that sign endpoint tokens, and of whose tokens count no more.
     pub(crate) fn tokens_version(&self) -> u64 {
         *self.tokens.subscribe().borrow()
     }
 
-    /// Returns a subscription to that version.
+    /// A subscription to that version.
     pub(crate) fn subscribe_to_tokens(&self) -> watch::Receiver<u64> {
         self.tokens.subscribe()
     }
@@ -549,28 +549,28 @@ impl Cache {
         self.tokens.revocations()
     }
 
-    /// Returns the record of until when endpoint tokens count that were issued, if there is one under this
+    /// The record of until when endpoint tokens count that were issued, if there is one under this
     /// storage key.
     pub(crate) fn issued_tokens(&self, key: &str) -> Option<(Position, IssuedRecord)> {
         self.tokens.issued(key)
     }
 
-    /// Returns the impersonations on which endpoint tokens depend, by their ids.
+    /// The impersonations on which endpoint tokens depend, by their ids.
     pub(crate) fn impersonations(&self) -> Vec<(String, NotedImpersonation)> {
         self.tokens.impersonations()
     }
 
-    /// Returns the storage keys of all records of until when endpoint tokens count that were issued.
+    /// The storage keys of all records of until when endpoint tokens count that were issued.
     pub(crate) fn all_issued_tokens(&self) -> Vec<Arc<str>> {
         self.tokens.all_issued()
     }
 
-    /// Returns the records about endpoint tokens that have done their work: their keys and positions.
+    /// The records about endpoint tokens that have done their work: their keys and positions.
     pub(crate) fn done_token_records(&self, now: Timestamp) -> Vec<(Arc<str>, Position)> {
         self.tokens.done(now)
     }
 
-    /// Returns the owners who have more than `most` revocation records of access keys, with the records.
+    /// The owners who have more than `most` revocation records of access keys, with the records.
     pub(crate) fn crowded_revocations(
         &self,
         most: usize,
@@ -578,17 +578,17 @@ impl Cache {
         self.tokens.crowded(most)
     }
 
-    /// Returns the revision at which everything was read: of who a caller was before, nothing is known.
+    /// The revision at which everything was read: of who a caller was before, nothing is known.
     pub(crate) fn loaded_at(&self) -> u64 {
         self.loaded_at.load(Ordering::Acquire)
     }
 
-    /// Returns the revision of the cache.
+    /// The revision of the cache.
     pub(crate) fn applied(&self) -> u64 {
         *self.applied.borrow()
     }
 
-    /// Returns a subscription to the revision of the cache.
+    /// A subscription to the revision of the cache.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.applied.subscribe()
     }

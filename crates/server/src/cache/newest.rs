@@ -41,7 +41,7 @@ impl NewestRevision {
         Self { ask, last: Mutex::new(None) }
     }
 
-    /// Returns a revision that is at least the newest at the time of the call.
+    /// A revision that is at least the newest at the time of the call.
     ///
     /// # Errors
     /// The store's.
@@ -60,7 +60,7 @@ impl NewestRevision {
         round.answer.await
     }
 
-    /// Returns the round to wait for. `asked` is a question that the caller has asked already.
+    /// The round to wait for. `asked` is a question that the caller has asked already.
     fn round(&self, asked: Option<Question>) -> Round {
         let mut last = self.last.lock();
         let round = match (last.take().filter(Round::is_under_way), asked) {

@@ -35,12 +35,12 @@ impl Deref for PolicyAt {
 }
 
 impl PolicyAt {
-    /// Returns a snapshot before which there is none.
+    /// A snapshot before which there is none.
     fn first(revision: u64, policy: Policy) -> Self {
         Self { revision, policy, changes: 0 }
     }
 
-    /// Returns the policy that needs nothing stored, by which the server itself acts.
+    /// The policy that needs nothing stored, by which the server itself acts.
     pub(crate) fn built_in() -> Arc<Self> {
         static BUILT_IN: LazyLock<Arc<PolicyAt>> =
             LazyLock::new(|| Arc::new(PolicyAt::first(0, Policy::clone(&Policy::built_in()))));
@@ -84,13 +84,13 @@ impl History {
 }
 
 impl Policies {
-    /// Returns the policy of a server that has nothing stored.
+    /// The policy of a server that has nothing stored.
     pub(super) fn new() -> Self {
         let first = PolicyAt::built_in();
         Self { current: ArcSwap::new(first.clone()), history: Mutex::new(History::new(first)) }
     }
 
-    /// Returns the present snapshot.
+    /// The present snapshot.
     pub(super) fn current(&self) -> Arc<PolicyAt> {
         self.current.load_full()
     }
@@ -109,7 +109,7 @@ impl Policies {
         true
     }
 
-    /// Returns the snapshot of everything that is stored at a revision: each object once.
+    /// The snapshot of everything that is stored at a revision: each object once.
     pub(super) fn laid_out(stored: Vec<NamedChange>, revision: u64) -> Arc<PolicyAt> {
         Arc::new(PolicyAt::first(revision, Policy::of(stored)))
     }
@@ -120,7 +120,7 @@ impl Policies {
         self.current.store(next);
     }
 
-    /// Returns the snapshot that decides at a revision; `None` when it is not kept any more.
+    /// The snapshot that decides at a revision; `None` when it is not kept any more.
     pub(super) fn at(&self, revision: u64) -> Option<Arc<PolicyAt>> {
         let current = self.current.load();
         if current.revision <= revision {
@@ -131,7 +131,7 @@ impl Policies {
         snapshots.get(after.checked_sub(1)?).cloned()
     }
 
-    /// Returns the snapshots after one, the oldest first; `None` when some are not kept any more.
+    /// The snapshots after one, the oldest first; `None` when some are not kept any more.
     pub(super) fn after(&self, known: &Arc<PolicyAt>) -> Option<Vec<Arc<PolicyAt>>> {
         let snapshots = &self.history.lock().snapshots;
         let at = snapshots.iter().rposition(|one| Arc::ptr_eq(one, known))?;

@@ -89,7 +89,7 @@ impl AccessValue {
         }
     }
 
-    /// Returns whether it changes the policy by no more than the owner of an object that was not there before: also not
+    /// Whether it changes the policy by no more than the owner of an object that was not there before: also not
     /// in the transactions before it, of which `new` has such objects.
     fn joins(&self, event: &Event, policy: &Policy, new: &mut HashSet<Arc<str>>) -> bool {
         let Some((namespace, name, says @ PolicyChange::Owner(kind, _))) = self.policy_change()
@@ -129,7 +129,7 @@ impl PolicyKind {
 }
 
 impl AccessState {
-    /// Returns a state without principals.
+    /// A state without principals.
     pub(super) fn new() -> Self {
         let kinds = all().iter().copied().filter(|kind| kind.has_access_role());
         let policy_kinds = all().iter().copied().filter(|kind| kind.has_policy_part());
@@ -150,29 +150,29 @@ impl AccessState {
         self.principals.read()
     }
 
-    /// Returns the present snapshot of the policy.
+    /// The present snapshot of the policy.
     pub(super) fn policy(&self) -> Arc<PolicyAt> {
         self.policies.current()
     }
 
-    /// Returns the snapshot of the policy that decides at a revision; `None` when it is not kept any
+    /// The snapshot of the policy that decides at a revision; `None` when it is not kept any
     /// more.
     pub(super) fn policy_at(&self, revision: u64) -> Option<Arc<PolicyAt>> {
         self.policies.at(revision)
     }
 
-    /// Returns the snapshots of the policy after one, the oldest first; `None` when some are not kept
+    /// The snapshots of the policy after one, the oldest first; `None` when some are not kept
     /// any more.
     pub(super) fn policies_after(&self, known: &Arc<PolicyAt>) -> Option<Vec<Arc<PolicyAt>>> {
         self.policies.after(known)
     }
 
-    /// Returns the version of what decides. While it is the same, every decision is.
+    /// The version of what decides. While it is the same, every decision is.
     pub(super) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Returns a subscription to changes of who has access, and to what.
+    /// A subscription to changes of who has access, and to what.
     pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -298,7 +298,7 @@ impl AccessState {
         self.changes.send_modify(|changes| *changes += 1);
     }
 
-    /// Returns whether the value of a key decides who has access, which is unknown when it is
+    /// Whether the value of a key decides who has access, which is unknown when it is
     /// corrupt.
     pub(super) fn decides_access(&self, key: &str) -> bool {
         key.starts_with(storage_key::DIGESTS) || self.kind_of(key).is_some()
@@ -322,7 +322,7 @@ impl AccessState {
         Some(AccessValue { key: key.clone(), says })
     }
 
-    /// Returns the change that a value is for the policy. A corrupt one gives nobody anything.
+    /// The change that a value is for the policy. A corrupt one gives nobody anything.
     fn policy_change(&self, key: &str, value: Option<&[u8]>) -> Option<NamedChange> {
         let (of, rest) = self
             .policy_kinds
@@ -336,7 +336,7 @@ impl AccessState {
         })
     }
 
-    /// Returns the kind and name of the object with a key, if the kind has a part in
+    /// The kind and name of the object with a key, if the kind has a part in
     /// authentication.
     fn kind_of<'a>(&self, key: &'a str) -> Option<(&'static dyn AnyKind, &'a str)> {
         kind_of(&self.kinds, key)
@@ -364,7 +364,7 @@ impl AccessState {
     }
 }
 
-/// Returns the kind of the object with a key, and the rest of the key.
+/// The kind of the object with a key, and the rest of the key.
 fn kind_of<'a>(
     kinds: &[(String, &'static dyn AnyKind)],
     key: &'a str,

@@ -51,7 +51,7 @@ pub(crate) struct CacheEvent {
 pub(crate) struct SelectableFields(OnceLock<Vec<(&'static str, String)>>);
 
 impl SelectableFields {
-    /// Returns the text of a field by its label, if the object has it.
+    /// The text of a field by its label, if the object has it.
     pub(crate) fn get(
         &self,
         fields: &'static [SelectableField],
@@ -77,7 +77,7 @@ impl std::fmt::Debug for CacheEvent {
 }
 
 impl CacheEvent {
-    /// Returns an event that no watcher has seen yet.
+    /// An event that no watcher has seen yet.
     pub(super) fn new(
         event_type: WatchEventType,
         object: Arc<CachedObject>,
@@ -87,12 +87,12 @@ impl CacheEvent {
         Self { event_type, object, previous, fields, encodings: Mutex::new(Vec::new()) }
     }
 
-    /// Returns the event's position in history.
+    /// The event's position in history.
     pub(crate) fn position(&self) -> Position {
         self.object.position()
     }
 
-    /// Returns the event in an encoding other than plain JSON, which is made once for all watchers.
+    /// The event in an encoding other than plain JSON, which is made once for all watchers.
     pub(crate) fn encoded(
         &self,
         encoding: Encoding,
@@ -126,7 +126,7 @@ pub(crate) enum Slot {
 }
 
 impl Slot {
-    /// Returns the object, if it is intact.
+    /// The object, if it is intact.
     pub(super) fn intact(&self) -> Option<&Arc<CachedObject>> {
         match self {
             Self::Intact(object) => Some(object),
@@ -245,22 +245,22 @@ impl ResourceCache {
         }
     }
 
-    /// Returns the kind.
+    /// The kind.
     pub(crate) fn kind(&self) -> &'static dyn AnyKind {
         self.kind
     }
 
-    /// Returns how stored objects of this kind start.
+    /// How stored objects of this kind start.
     pub(crate) fn head(&self) -> &str {
         &self.head
     }
 
-    /// Returns the prefix of all storage keys of this kind.
+    /// The prefix of all storage keys of this kind.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Returns a subscription to new events of this kind.
+    /// A subscription to new events of this kind.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.subscription.subscribe()
     }
@@ -281,7 +281,7 @@ impl ResourceCache {
         }
     }
 
-    /// Returns the position of the last change of an object, if it is corrupt.
+    /// The position of the last change of an object, if it is corrupt.
     pub(crate) fn corrupt_at(&self, key: &str) -> Option<Position> {
         match self.state.read().objects.slot(key) {
             Some(Slot::Corrupt { position, .. }) => Some(*position),
@@ -289,7 +289,7 @@ impl ResourceCache {
         }
     }
 
-    /// Returns the objects under a key prefix, after the key `after`, at most `limit` of them (0:
+    /// The objects under a key prefix, after the key `after`, at most `limit` of them (0:
     /// all).
     ///
     /// # Errors
@@ -308,7 +308,7 @@ impl ResourceCache {
         }
     }
 
-    /// Returns the same list, from which corrupt objects of every kind are left out.
+    /// The same list, from which corrupt objects of every kind are left out.
     pub(crate) fn list_intact(
         &self,
         prefix: &str,
@@ -339,7 +339,7 @@ impl ResourceCache {
         }
     }
 
-    /// Returns the objects under a key prefix, after the key `after`, that are among the candidates;
+    /// The objects under a key prefix, after the key `after`, that are among the candidates;
     /// `None` when a list of all is cheaper. Corrupt ones are left out and named.
     pub(crate) fn few(
         &self,
@@ -375,7 +375,7 @@ impl ResourceCache {
         Some(ObjectList { objects, remaining: 0, revision: state.revision, left_out })
     }
 
-    /// Returns the key prefixes and the keys of what is named; `None` when that is not known, or when
+    /// The key prefixes and the keys of what is named; `None` when that is not known, or when
     /// it is more than there is.
     fn ranges(&self, readable: &Readable, most: usize) -> Option<(Vec<String>, Vec<String>)> {
         // What else an object has to be in is looked at one by one.
@@ -390,12 +390,12 @@ impl ResourceCache {
         Some((prefixes.collect(), listed.chain(anywhere).collect()))
     }
 
-    /// Returns how many objects an owner has, without corrupt ones.
+    /// How many objects an owner has, without corrupt ones.
     pub(crate) fn count_owned(&self, owner: &Owner) -> usize {
         self.state.read().objects.count_owned(owner)
     }
 
-    /// Returns the revision of what it has.
+    /// The revision of what it has.
     pub(crate) fn revision(&self) -> u64 {
         self.state.read().revision
     }
@@ -411,7 +411,7 @@ impl ResourceCache {
         intact.take(limit).collect()
     }
 
-    /// Returns the storage key of an object; its namespace is empty where the kind has none.
+    /// The storage key of an object; its namespace is empty where the kind has none.
     pub(crate) fn key_of(&self, namespace: &str, name: &str) -> String {
         let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
         crate::storage_key::in_collection(&self.prefix, namespace, name)
@@ -440,7 +440,7 @@ impl ResourceCache {
         }
     }
 
-    /// Returns the next events after a position.
+    /// The next events after a position.
     pub(crate) fn events_after(&self, after: Position) -> Next {
         let state = self.state.read();
         if after < state.oldest {
@@ -453,7 +453,7 @@ impl ResourceCache {
         Next::Events(state.events.range(first..).take(EVENTS_PER_READ).cloned().collect())
     }
 
-    /// Returns the objects that are terminating, and perhaps a few others.
+    /// The objects that are terminating, and perhaps a few others.
     pub(crate) fn deleting(&self) -> Vec<Arc<CachedObject>> {
         let state = self.state.read();
         state.deleting.iter().filter_map(|key| state.objects.intact(key)).cloned().collect()
@@ -477,13 +477,13 @@ impl ResourceCache {
         self.subscription.send_replace(revision);
     }
 
-    /// Returns how many objects there are.
+    /// How many objects there are.
     pub(crate) fn count(&self) -> Counted {
         let state = self.state.read();
         Counted { all: state.objects.len(), corrupt: state.objects.corrupt() }
     }
 
-    /// Returns a stored value, laid out.
+    /// A stored value, laid out.
     pub(crate) fn lay_out(
         &self,
         key: &Arc<str>,

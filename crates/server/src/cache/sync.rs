@@ -43,7 +43,7 @@ impl Writers {
 }
 
 impl SyncState {
-    /// Returns whether the value of a key is about secret sync.
+    /// Whether the value of a key is about secret sync.
     pub(super) fn is_indexed(key: &str) -> bool {
         key.starts_with(storage_key::SYNC_WRITERS) || key.starts_with(storage_key::LOGGED_OUT_KEYS)
     }
@@ -74,17 +74,17 @@ impl SyncState {
         }
     }
 
-    /// Returns the writer with an id.
+    /// The writer with an id.
     pub(super) fn writer(&self, id: &str) -> Option<Arc<Writer>> {
         self.writers.read().of_id.get(id).cloned()
     }
 
-    /// Returns how many writers wrote with the access key of a uid.
+    /// How many writers wrote with the access key of a uid.
     pub(super) fn writers_with(&self, key_uid: &str) -> usize {
         self.writers.read().with_key.get(key_uid).copied().unwrap_or_default()
     }
 
-    /// Returns how the access key of a uid was when it was deleted, if that was a logout.
+    /// How the access key of a uid was when it was deleted, if that was a logout.
     pub(super) fn logout_of(&self, key_uid: &str) -> Option<Arc<Logout>> {
         self.logged_out.read().get(key_uid).cloned()
     }

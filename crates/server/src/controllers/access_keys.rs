@@ -91,7 +91,7 @@ async fn record(registry: &Registry, until: i64, reason: &'static str, message: 
     }
 }
 
-/// Returns the names of the keys that end from one time on, and before another, in seconds since 1970.
+/// The names of the keys that end from one time on, and before another, in seconds since 1970.
 fn keys_that_end(registry: &Registry, from: i64, until: i64) -> Vec<String> {
     let principals = registry.cache().principals();
     let names = principals.ended_before(until);

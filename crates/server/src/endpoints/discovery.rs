@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// `all`, which is for workloads.
 const CATEGORY: &str = "platform";
 
-/// Returns the versions that are served, each once, in the order of the kinds.
+/// The versions that are served, each once, in the order of the kinds.
 pub(crate) fn versions() -> Vec<GroupVersion> {
     let mut versions = Vec::new();
     for kind in all() {
@@ -50,7 +50,7 @@ pub(crate) fn group(name: &str) -> Option<Value> {
     Some(group)
 }
 
-/// Returns a group with its versions. The first one is preferred: the kinds of newer ones come first.
+/// A group with its versions. The first one is preferred: the kinds of newer ones come first.
 fn group_fields(name: &str) -> Value {
     let versions = versions().into_iter().filter(|version| version.group == name);
     let entry = |version: GroupVersion| json!({ "groupVersion": version.to_string(), "version": version.version });
@@ -70,7 +70,7 @@ pub(crate) fn resources(version: &GroupVersion) -> Value {
     })
 }
 
-/// Returns the resource of a kind, and its subresources.
+/// The resource of a kind, and its subresources.
 fn resources_of(kind: &dyn AnyKind) -> Vec<Value> {
     let info = kind.info();
     let subresources = info.subresources().map(|name| {
@@ -93,7 +93,7 @@ fn resources_of(kind: &dyn AnyKind) -> Vec<Value> {
     std::iter::once(resource(kind)).chain(subresources).collect()
 }
 
-/// Returns the kind that clients send to a subresource or get from it.
+/// The kind that clients send to a subresource or get from it.
 fn body_of(info: &'static Info, action: &Action) -> &'static Info {
     match (action.request, action.response) {
         (Some(body), _) | (None, Response::Object(body)) => body.info(),

@@ -15,7 +15,7 @@ pub(crate) const PATH: &str = "/openid/v1/jwks";
 /// at once by another way.
 const CACHING: HeaderValue = HeaderValue::from_static("public, max-age=300");
 
-/// Returns the response with the keys.
+/// The response with the keys.
 pub(crate) fn response(document: Bytes) -> Response<Body> {
     let mut response = respond::whole(StatusCode::OK, "application/jwk-set+json", document);
     response.headers_mut().insert(CACHE_CONTROL, CACHING);

@@ -36,7 +36,7 @@ pub(super) struct AgentRoute {
 }
 
 impl AgentRoute {
-    /// Returns the way through the agent of a Cluster, which says its endpoint in annotations; `None` without
+    /// The way through the agent of a Cluster, which says its endpoint in annotations; `None` without
     /// one.
     pub(super) fn of(
         uid: &str,
@@ -72,7 +72,7 @@ impl AgentRoute {
     }
 }
 
-/// Returns the value of `Authorization` for a request through an agent. Of one that goes on (a watch, exec), the agent
+/// The value of `Authorization` for a request through an agent. Of one that goes on (a watch, exec), the agent
 /// keeps what the token has opened until it is ended here, by the session of the request; that the key has such
 /// a token is noted, so that a change of the key ends it there, too. With any other token, nothing goes on.
 ///

@@ -54,7 +54,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Returns a gateway. Nothing is connected yet.
+    /// A gateway. Nothing is connected yet.
     pub(crate) fn new(settings: GatewaySettings) -> Self {
         let upstreams = Upstreams::new(settings.upstream_addresses.clone());
         let max_connections = upstream_descriptors(raise_descriptor_limit());
@@ -63,7 +63,7 @@ impl Gateway {
         Self { settings, proxy, upstreams }
     }
 
-    /// Returns the groups that clusters are told of.
+    /// The groups that clusters are told of.
     pub(crate) fn forward_groups(&self) -> &[String] {
         &self.settings.forward_groups
     }

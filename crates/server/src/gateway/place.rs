@@ -113,7 +113,7 @@ impl Found {
         matches!(self.target.request_target(), RequestTarget::ProjectSpace { .. })
     }
 
-    /// Returns the way to it.
+    /// The way to it.
     pub(super) fn way(&self) -> &Way {
         &self.way
     }
@@ -217,7 +217,7 @@ impl Found {
     }
 }
 
-/// Returns the namespace of a project. Where there is none, it is the one that it would have: the answer to
+/// The namespace of a project. Where there is none, it is the one that it would have: the answer to
 /// somebody who may not use what is there must not tell whether it is.
 fn namespace_of(registry: &Registry, project: &str) -> String {
     let namespace = project::namespace_of(project);
@@ -230,7 +230,7 @@ fn namespace_of(registry: &Registry, project: &str) -> String {
     }
 }
 
-/// Returns an object, as far as it counts here.
+/// An object, as far as it counts here.
 fn stored(
     registry: &Registry,
     kind: &'static dyn AnyKind,
@@ -252,7 +252,7 @@ fn cached(
     registry.cache().of(info).get(&storage_key::object(info, namespace, name))
 }
 
-/// Returns the way to a cluster, or to what is at `prefix` of its agent.
+/// The way to a cluster, or to what is at `prefix` of its agent.
 fn way_to_cluster(registry: &Registry, cluster: &Stored, prefix: String) -> Result<Way, ApiError> {
     match &cluster.spec.config {
         Some(config) => by_kubeconfig(registry, config, ""),
@@ -312,7 +312,7 @@ async fn instance_at(
     Ok(None)
 }
 
-/// Returns the Secret that a kubeconfig is in, if it is still in that state.
+/// The Secret that a kubeconfig is in, if it is still in that state.
 pub(super) fn secret_of(
     registry: &Registry,
     key: &SecretKey,

@@ -51,7 +51,7 @@ pub(super) fn of(permit: &GatewayPermit, found: &Found) -> Option<Asked> {
     }
 }
 
-/// Returns the answer to a review.
+/// The answer to a review.
 ///
 /// # Errors
 /// 400, 413 and 415 for a review that cannot be read; those of sending it on.
@@ -112,7 +112,7 @@ pub(super) async fn answer(
     }
 }
 
-/// Returns why a review of access is answered with no.
+/// Why a review of access is answered with no.
 fn refused(
     policy: &crate::cache::PolicyAt,
     permit: &GatewayPermit,

@@ -165,7 +165,7 @@ fn bad_gateway(message: &str) -> ApiError {
     ApiError::new(502, Reason::Unknown, message)
 }
 
-/// Returns the error for the client. Where the target is, they need not know.
+/// The error for the client. Where the target is, they need not know.
 fn failed(error: ProxyError) -> ApiError {
     let message = match &error {
         ProxyError::BadRequest(_) | ProxyError::ClientGone => {
@@ -181,7 +181,7 @@ fn failed(error: ProxyError) -> ApiError {
     bad_gateway(message).with_inner(error)
 }
 
-/// Returns the error for a target that could not be reached. What is in the way is for the log.
+/// The error for a target that could not be reached. What is in the way is for the log.
 fn unreachable_target(why: &dyn std::fmt::Display) -> ApiError {
     tracing::warn!("a target could not be reached: {why}");
     ApiError::new(503, Reason::ServiceUnavailable, format!("the target {UNREACHABLE}"))

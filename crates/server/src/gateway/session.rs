@@ -31,7 +31,7 @@ pub(super) struct Caller {
     pub(super) found: Found,
 }
 
-/// Returns the session of a request: it ends when its caller may not make it any more, when its target is
+/// The session of a request: it ends when its caller may not make it any more, when its target is
 /// another one, and, of a watch, when the server drains. `guards` lives as long as it.
 pub(super) fn of(
     caller: Arc<Caller>,
@@ -100,7 +100,7 @@ impl Caller {
         check_request(&policy, credential, found.place(), &self.request)
     }
 
-    /// Returns how long the request may go on before the next look; `None` when it must end.
+    /// How long the request may go on before the next look; `None` when it must end.
     async fn still_holds(&self) -> Option<Duration> {
         let cache = self.registry.cache();
         let now = self.registry.source().now();

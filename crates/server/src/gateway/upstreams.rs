@@ -39,7 +39,7 @@ impl Upstreams {
         Self { addresses, kept: Mutex::default() }
     }
 
-    /// Returns the upstream of a target.
+    /// The upstream of a target.
     ///
     /// # Errors
     /// 503 that says which way is missing, or why it cannot be taken.
@@ -123,7 +123,7 @@ async fn elsewhere(
     made.unwrap_or_else(|_| Err("it cannot be read".to_owned()))
 }
 
-/// Returns the 503 of a target that cannot be reached. It does not ask to try again: somebody has to do something
+/// The 503 of a target that cannot be reached. It does not ask to try again: somebody has to do something
 /// first, and clients would go on for minutes before they say what.
 fn no_way(why: &str) -> ApiError {
     ApiError::unavailable(format!("there is no way to the target: {why}"), None)
@@ -153,7 +153,7 @@ fn made(secret: &[u8], key: &str, addresses: UpstreamAddresses) -> Result<Upstre
     Upstream::new(config).map_err(|error| error.to_string())
 }
 
-/// Returns the value of `Authorization`. It is written once, so that no copy stays in memory.
+/// The value of `Authorization`. It is written once, so that no copy stays in memory.
 fn bearer(token: &str) -> SecretBytes {
     const SCHEME: &str = "Bearer ";
     let mut value = Vec::with_capacity(SCHEME.len() + token.len());

@@ -87,7 +87,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Returns a connection; `strangers` limits the streams of all strangers.
+    /// A connection; `strangers` limits the streams of all strangers.
     pub(super) fn new(server: Arc<Server>, client: Arc<Client>, strangers: Arc<Semaphore>) -> Self {
         let strangers = StrangerStreams::new(strangers);
         Self { server, client, strangers, outgoing: Outgoing::new() }
@@ -200,7 +200,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns the response to a request. When the request has not been read to its end, the
+    /// The response to a request. When the request has not been read to its end, the
     /// response says that the connection ends, and it does so without a reset.
     async fn http1_reply(&self, request: Request<Incoming>, lingers: &AtomicBool) -> Reply {
         let (parts, incoming) = request.into_parts();
@@ -259,7 +259,7 @@ impl Connection {
         self.client.is_authenticated() && hold.opens_stream(&self.client)
     }
 
-    /// Returns the transfer of a new stream; `None` when strangers, or the owner of the connection, have too many.
+    /// The transfer of a new stream; `None` when strangers, or the owner of the connection, have too many.
     /// That is looked at before the stream has a task: many may come before the first one is polled.
     fn new_transfer(&self) -> Option<Arc<Transfer>> {
         let transfer = Transfer::new(self.outgoing.clone());
@@ -298,7 +298,7 @@ impl StrangerStreams {
         Self { own: Arc::new(Semaphore::new(MAX_STRANGER_STREAMS)), all }
     }
 
-    /// Returns the permits of a new stream; `None` when there are too many. The first few of each
+    /// The permits of a new stream; `None` when there are too many. The first few of each
     /// connection do not depend on the others.
     fn enter(&self) -> Option<Vec<OwnedSemaphorePermit>> {
         let own = self.own.clone().try_acquire_owned().ok()?;

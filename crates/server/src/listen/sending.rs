@@ -114,7 +114,7 @@ impl Outgoing {
         })
     }
 
-    /// Returns whether chunks wait, and the client has taken none for too long.
+    /// Whether chunks wait, and the client has taken none for too long.
     pub(super) fn is_stalled(&self) -> bool {
         let deadline = self.deadline(&self.outstanding, &self.progress);
         deadline.is_some_and(|deadline| deadline <= Instant::now())
@@ -149,7 +149,7 @@ impl Transfer {
         self.stranger.lock().extend(permits);
     }
 
-    /// Returns whether it holds what a stranger's request does.
+    /// Whether it holds what a stranger's request does.
     pub(super) fn is_strangers(&self) -> bool {
         !self.stranger.lock().is_empty()
     }
@@ -174,7 +174,7 @@ impl Transfer {
         Bytes::from_owner(Chunk { bytes, transfer: self.clone(), _charge: charge })
     }
 
-    /// Returns whether so few bytes wait that nobody need look after them: the stream is counted
+    /// Whether so few bytes wait that nobody need look after them: the stream is counted
     /// until they have left. The seat is given back then.
     pub(super) fn is_small(&self) -> bool {
         let is_small = self.outstanding.load(Ordering::Acquire) <= SMALL_BODY_BYTES;
@@ -184,7 +184,7 @@ impl Transfer {
         is_small
     }
 
-    /// Returns whether the client has taken all chunks. If not, the task is woken when it has taken
+    /// Whether the client has taken all chunks. If not, the task is woken when it has taken
     /// one.
     pub(super) fn is_taken(&self, cx: &Context<'_>) -> bool {
         self.producer.register(cx.waker());
@@ -245,7 +245,7 @@ impl Sending {
         Self { body, rest: None, own: None, started: Instant::now(), transfer }
     }
 
-    /// Returns a response without bytes, whose hold is elsewhere: the connection goes on in another protocol.
+    /// A response without bytes, whose hold is elsewhere: the connection goes on in another protocol.
     pub(super) fn without_hold(body: Body, transfer: Arc<Transfer>) -> Self {
         Self { body, rest: None, own: None, started: Instant::now(), transfer }
     }

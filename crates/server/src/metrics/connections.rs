@@ -54,7 +54,7 @@ impl Connections {
         self.reset_responses.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the counts.
+    /// The counts.
     pub(crate) fn counts(&self) -> ConnectionCounts {
         ConnectionCounts {
             open: self.open.load(Ordering::Relaxed),

@@ -199,7 +199,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Returns all counts at zero; `started` is when the process started to serve.
+    /// All counts at zero; `started` is when the process started to serve.
     pub(crate) fn new(started: Timestamp) -> Self {
         let series = PATHS.len() + counted().count() * Verb::ALL.len() * SCOPES.len();
         let watches = || Watches {

@@ -40,7 +40,7 @@ pub(crate) struct Readings {
     pub(crate) restarts: Vec<(&'static str, u64)>,
 }
 
-/// Returns all counts and the readings as text.
+/// All counts and the readings as text.
 pub(crate) fn write(metrics: &Metrics, readings: &Readings) -> String {
     let mut text = String::new();
     requests(&mut text, metrics);
@@ -69,7 +69,7 @@ fn read(count: &AtomicU64) -> u64 {
     count.load(Ordering::Relaxed)
 }
 
-/// Returns the labels of a series.
+/// The labels of a series.
 fn labels(index: usize) -> String {
     let Some(index) = index.checked_sub(PATHS.len()) else {
         let path = PATHS[index];
@@ -92,7 +92,7 @@ fn resource_labels(info: &Info) -> String {
     format!("group=\"{group}\",version=\"{version}\",resource=\"{}\"", info.plural)
 }
 
-/// Returns a verb in capitals; for one that writes, the method.
+/// A verb in capitals; for one that writes, the method.
 fn verb_label(verb: Verb) -> &'static str {
     match verb {
         Verb::Get => "GET",

@@ -78,7 +78,7 @@ async fn apply_once(
     Ok((created, true))
 }
 
-/// Returns whether an error says that the object itself is not there, and not something it refers to.
+/// Whether an error says that the object itself is not there, and not something it refers to.
 fn is_absent(permit: &Permit, error: &ApiError) -> bool {
     let info = permit.kind().info();
     let is_object = |details: &postern_meta::status::StatusDetails| {

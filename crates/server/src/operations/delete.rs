@@ -156,7 +156,7 @@ pub(crate) async fn release(
         .await
 }
 
-/// Returns the propagation policy; `orphanDependents`, which is older, is translated.
+/// The propagation policy; `orphanDependents`, which is older, is translated.
 fn policy_of(options: &DeleteOptions) -> Option<Propagation> {
     options.propagation.or(options
         .orphan_dependents

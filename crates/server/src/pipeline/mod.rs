@@ -94,7 +94,7 @@ impl Hold {
         }
     }
 
-    /// Returns a charge for bytes that wait for the client; `None` when there is no room.
+    /// A charge for bytes that wait for the client; `None` when there is no room.
     pub(crate) fn charge(&self, bytes: usize) -> Option<Charge> {
         self.flow.responses.charge(self.requester(), bytes)
     }
@@ -119,7 +119,7 @@ impl Hold {
         true
     }
 
-    /// Returns whether the request came with a valid key.
+    /// Whether the request came with a valid key.
     pub(crate) fn is_authenticated(&self) -> bool {
         self.bearer.is_some()
     }
@@ -203,7 +203,7 @@ pub(crate) fn charge_stream(flow: &Arc<Flow>, client: &Client) -> Result<Option<
     charge.map(Some).ok_or(NoRoom)
 }
 
-/// Returns the response to a request. An error is a response, too. `stream` is what its stream takes, where that was
+/// The response to a request. An error is a response, too. `stream` is what its stream takes, where that was
 /// counted before.
 pub(crate) async fn handle(
     server: &Arc<Server>,
@@ -253,7 +253,7 @@ pub(crate) async fn handle(
     Reply { response, hold }
 }
 
-/// Returns the client's own audit id when it is a UUID (decision 5), and else a new one.
+/// The client's own audit id when it is a UUID (decision 5), and else a new one.
 fn audit_id(server: &Arc<Server>, headers: &http::HeaderMap) -> HeaderValue {
     let sent = headers.get("audit-id").and_then(|value| value.to_str().ok());
     let id = sent
@@ -262,7 +262,7 @@ fn audit_id(server: &Arc<Server>, headers: &http::HeaderMap) -> HeaderValue {
     HeaderValue::from_str(&id).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-/// Returns the response to a path that needs no credential, at the root or under the base path;
+/// The response to a path that needs no credential, at the root or under the base path;
 /// `None` for all other paths.
 fn public(
     server: &Server,

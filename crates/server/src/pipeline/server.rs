@@ -38,7 +38,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Returns a server of these parts, whose cache is not loaded yet. `store` is asked for its health.
+    /// A server of these parts, whose cache is not loaded yet. `store` is asked for its health.
     pub(crate) fn new(
         registry: Arc<Registry>,
         source: Arc<dyn Source>,
@@ -74,18 +74,18 @@ impl Server {
         &self.metrics
     }
 
-    /// Returns a subscription to whether the server is being shut down.
+    /// A subscription to whether the server is being shut down.
     pub(crate) fn draining(&self) -> watch::Receiver<bool> {
         self.draining.subscribe()
     }
 
-    /// Returns a subscription to the time within which watches are to end, once the server is being shut
+    /// A subscription to the time within which watches are to end, once the server is being shut
     /// down.
     pub(crate) fn watches_end(&self) -> watch::Receiver<Option<Duration>> {
         self.watches_end.subscribe()
     }
 
-    /// Returns whether the server is being shut down.
+    /// Whether the server is being shut down.
     pub(crate) fn is_draining(&self) -> bool {
         *self.draining.borrow()
     }
@@ -95,7 +95,7 @@ impl Server {
         self.loaded.store(true, Ordering::Release);
     }
 
-    /// Returns whether everything that decides has been loaded.
+    /// Whether everything that decides has been loaded.
     pub(super) fn is_loaded(&self) -> bool {
         self.loaded.load(Ordering::Acquire)
     }
@@ -118,7 +118,7 @@ impl Server {
         self.gateway.proxy().drain(grace).await;
     }
 
-    /// Returns how often background tasks were started again.
+    /// How often background tasks were started again.
     pub(crate) fn restarts(&self) -> &Arc<Restarts> {
         &self.restarts
     }

@@ -109,7 +109,7 @@ pub(super) fn count_write(server: &Server, parsed: &Parsed, permit: &Permit, bod
     }
 }
 
-/// Returns how long the answer to a change will be, about: the object that is sent, or the one that is stored. 0 for
+/// How long the answer to a change will be, about: the object that is sent, or the one that is stored. 0 for
 /// what changes nothing.
 pub(super) fn answer_bytes(server: &Server, permit: &Permit, body: &[u8]) -> usize {
     match permit.target().verb {
@@ -121,7 +121,7 @@ pub(super) fn answer_bytes(server: &Server, permit: &Permit, body: &[u8]) -> usi
     }
 }
 
-/// Returns whether a request takes much processor time: it sends a large body, or changes a large
+/// Whether a request takes much processor time: it sends a large body, or changes a large
 /// object. What a read takes, the read knows.
 pub(super) fn is_large(server: &Server, parsed: &Parsed, permit: &Permit, body: &[u8]) -> bool {
     if matches!(permit.target().verb, Verb::Get | Verb::List | Verb::Watch) {
@@ -220,7 +220,7 @@ async fn act(
     }
 }
 
-/// Returns the options of an action that lists; the defaults for one that does not.
+/// The options of an action that lists; the defaults for one that does not.
 fn list_options(parsed: &Parsed, lists: bool) -> Result<ListOptions, ApiError> {
     if !lists {
         return Ok(ListOptions::default());
@@ -247,7 +247,7 @@ async fn watch(
     Ok(respond::watch(watcher, watch_permit, meter, negotiated, handshake, large))
 }
 
-/// Returns the object in a body, and the warnings about it.
+/// The object in a body, and the warnings about it.
 fn sent_object(
     parsed: &Parsed,
     kind: &'static dyn AnyKind,
@@ -258,7 +258,7 @@ fn sent_object(
     input::object_of(kind, decoded, validation)
 }
 
-/// Returns how a write is to be done. Without a field manager in the request, it is the first part
+/// How a write is to be done. Without a field manager in the request, it is the first part
 /// of the user agent.
 fn writing(parsed: &Parsed, options: &WriteOptions, part: Part) -> Writing {
     let agent = || {

@@ -310,7 +310,7 @@ impl Registry {
         Err(ApiError::conflict_modified(Namespace.info().group_resource(), namespace).into())
     }
 
-    /// Returns the conditions of the transaction: each object is as it was read, or does not exist
+    /// The conditions of the transaction: each object is as it was read, or does not exist
     /// yet; each namespace in which an object is created exists and is not being deleted.
     async fn conditions(&self, staged: &[StagedChange]) -> Result<Vec<Condition>, CommitError> {
         let mut conditions = Vec::new();
@@ -453,7 +453,7 @@ impl Registry {
     }
 }
 
-/// Returns an object as it is stored. One that is too long loses its `managedFields`, as upstream: a
+/// An object as it is stored. One that is too long loses its `managedFields`, as upstream: a
 /// list of owners is no reason to refuse what they write.
 fn stored_within_limit(object: Object, max_bytes: usize) -> Bytes {
     let whole = to_stored(object);
@@ -497,7 +497,7 @@ fn makes_namespace(staged: &[StagedChange], namespace: &str) -> bool {
     })
 }
 
-/// Returns the condition on the owner of a new object, by the uid that admission has put into its
+/// The condition on the owner of a new object, by the uid that admission has put into its
 /// owner reference.
 fn owner_condition(kind: &'static dyn AnyKind, object: &Object) -> Option<OwnerCondition> {
     let owner = kind.owner(&object.to_json_bytes())?;
@@ -513,7 +513,7 @@ fn owner_condition(kind: &'static dyn AnyKind, object: &Object) -> Option<OwnerC
     Some(OwnerCondition { kind, name: name.to_owned(), uid })
 }
 
-/// Returns the changes of a transaction: the objects first, each at its index, then their side
+/// The changes of a transaction: the objects first, each at its index, then their side
 /// records.
 fn changes(staged: &[StagedChange], records: Vec<Change>) -> Result<Vec<Change>, ApiError> {
     let objects = staged.iter().map(|one| match &one.stored {
@@ -536,7 +536,7 @@ fn changes(staged: &[StagedChange], records: Vec<Change>) -> Result<Vec<Change>,
     Err(ApiError::conflict(resource, name, text))
 }
 
-/// Returns the one response that has the value of an access key.
+/// The one response that has the value of an access key.
 fn with_credential(
     kind: &'static dyn AnyKind,
     json: &[u8],

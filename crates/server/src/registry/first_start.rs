@@ -76,7 +76,7 @@ pub(crate) async fn prepare(
     }
 }
 
-/// Returns whether a store has been prepared by an earlier start.
+/// Whether a store has been prepared by an earlier start.
 ///
 /// # Errors
 /// The store's.

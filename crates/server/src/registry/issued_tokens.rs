@@ -56,7 +56,7 @@ impl AsOf {
         Ok(Self { generation, current })
     }
 
-    /// Returns the same, once it is noted that the caller's keys get a token: from then on, a change of them
+    /// The same, once it is noted that the caller's keys get a token: from then on, a change of them
     /// revokes it.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl Subjects {
         }
     }
 
-    /// Returns the notes: their storage keys, each with the impersonation that it is about, and that of all tokens.
+    /// The notes: their storage keys, each with the impersonation that it is about, and that of all tokens.
     fn notes(&self) -> Vec<(Arc<str>, Option<NotedImpersonation>)> {
         let of_keys = self.keys.iter().map(|uid| (storage_key::issued_tokens(uid), None));
         let impersonations = self.impersonations.iter();
@@ -119,7 +119,7 @@ impl Subjects {
 }
 
 impl Registry {
-    /// Returns whether it was noted at a revision, or before, that tokens of these access keys, by uid, may
+    /// Whether it was noted at a revision, or before, that tokens of these access keys, by uid, may
     /// count until a time, in seconds since 1970. What changes one of the keys after this revision revokes
     /// the tokens that are as old as it.
     pub(crate) fn is_noted(&self, of: &Subjects, expires: i64, revision: u64) -> bool {
@@ -205,7 +205,7 @@ fn end_of_all(expires: i64) -> Timestamp {
     Timestamp::from_unix_seconds(expires.saturating_add(more))
 }
 
-/// Returns the condition that a note is as it was read.
+/// The condition that a note is as it was read.
 pub(super) fn as_read(key: &Arc<str>, found: Option<&(Position, IssuedRecord)>) -> Condition {
     match found {
         Some((position, _)) => Condition::At(key.clone(), *position),
@@ -213,7 +213,7 @@ pub(super) fn as_read(key: &Arc<str>, found: Option<&(Position, IssuedRecord)>) 
     }
 }
 
-/// Returns a record as it is stored.
+/// A record as it is stored.
 ///
 /// # Errors
 /// 500 when that fails: a bug.

@@ -75,7 +75,7 @@ impl std::fmt::Debug for EncodedObject {
 }
 
 impl Registry {
-    /// Returns a registry over a store, and the cache that follows it.
+    /// A registry over a store, and the cache that follows it.
     pub(crate) fn new(
         store: Arc<dyn Store>,
         cache: Arc<Cache>,
@@ -123,7 +123,7 @@ impl Registry {
         &self.recent_events
     }
 
-    /// Returns the quotas that were exceeded lately.
+    /// The quotas that were exceeded lately.
     pub(crate) fn refused_quotas(&self) -> &RefusedQuotas {
         &self.refused_quotas
     }
@@ -139,23 +139,23 @@ impl Registry {
         AdmissionView::new(&self.cache, &*self.source, &self.digester, self.key_policy)
     }
 
-    /// Returns the cache.
+    /// The cache.
     pub(crate) fn cache(&self) -> &Arc<Cache> {
         &self.cache
     }
 
-    /// Returns the store.
+    /// The store.
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// Returns the source of time and randomness.
+    /// The source of time and randomness.
     pub(crate) fn source(&self) -> &dyn Source {
         &*self.source
     }
 }
 
-/// Returns the storage key that a permit is for.
+/// The storage key that a permit is for.
 ///
 /// # Errors
 /// 500 when the permit names no object: a bug.
@@ -179,7 +179,7 @@ pub(crate) fn unless_corrupt(
     found.map_err(|corrupt| permit.check_corrupt().err().unwrap_or(corrupt))
 }
 
-/// Returns the decoded form of an encoded object.
+/// The decoded form of an encoded object.
 ///
 /// # Errors
 /// 500 when that fails: a bug.
@@ -187,7 +187,7 @@ pub(crate) fn decoded(object: &EncodedObject) -> Result<Object, ApiError> {
     decoded_part(object)
 }
 
-/// Returns a part of an encoded object.
+/// A part of an encoded object.
 ///
 /// # Errors
 /// As [`decoded`].
@@ -196,7 +196,7 @@ fn decoded_part<T: DeserializeOwned>(object: &EncodedObject) -> Result<T, ApiErr
         .map_err(|error| ApiError::internal("the response could not be read back", error))
 }
 
-/// Returns the 404 for an object.
+/// The 404 for an object.
 pub(crate) fn not_found(kind: &'static dyn AnyKind, name: &str) -> ApiError {
     ApiError::not_found(kind.info().group_resource(), name)
 }

@@ -174,7 +174,7 @@ fn owner_of(kind: &'static dyn AnyKind, object: &CachedObject) -> Option<Owner> 
     owner(kind, &object.decode().ok()?)
 }
 
-/// Returns the user or team that owns an object by its access rules.
+/// The user or team that owns an object by its access rules.
 pub(super) fn owner(kind: &'static dyn AnyKind, object: &Object) -> Option<Owner> {
     let ownership = kind.ownership(object)?;
     Some(match ownership.owner?.principal()? {

@@ -75,7 +75,7 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// Returns the selection of a permit and the options of a request.
+    /// The selection of a permit and the options of a request.
     pub(crate) fn new(permit: &Permit, options: &ListOptions) -> Self {
         let target = permit.target();
         let collection = storage_key::collection(target.kind.info());
@@ -110,19 +110,19 @@ impl Selection {
         }
     }
 
-    /// Returns whether the object is selected.
+    /// Whether the object is selected.
     pub(crate) fn matches(&self, object: &CachedObject) -> bool {
         self.is_selected(object, &SelectableFields::default()) && self.is_covered(object)
     }
 
-    /// Returns whether the permit covers what is stored under a key, by its name alone: for what cannot
+    /// Whether the permit covers what is stored under a key, by its name alone: for what cannot
     /// be read.
     fn covers_key(&self, key: &str) -> bool {
         let permits = [&self.permit, &self.then].into_iter().flatten();
         permits.into_iter().all(|permit| permit.covers_key(key))
     }
 
-    /// Returns whether the object is selected and a permit covers it, whatever the selection's own
+    /// Whether the object is selected and a permit covers it, whatever the selection's own
     /// permit is. `read` has what was read of its fields.
     pub(super) fn matches_under(
         &self,
@@ -155,12 +155,12 @@ impl Selection {
         fields && self.is_owned(object)
     }
 
-    /// Returns how many bytes a look at an object counts as.
+    /// How many bytes a look at an object counts as.
     pub(super) fn bytes_per_look(&self, object: &CachedObject) -> usize {
         if self.reads_objects { object.json().len().max(BYTES_PER_LOOK) } else { BYTES_PER_LOOK }
     }
 
-    /// Returns the selection with the coverage of another permit of the same caller.
+    /// The selection with the coverage of another permit of the same caller.
     pub(super) fn under(&self, permit: &Permit) -> Self {
         let permit = Some(permit.clone()).filter(|permit| !permit.covers_all());
         let everything = self.name.is_none()
@@ -171,7 +171,7 @@ impl Selection {
         Self { everything, permit, ..self.clone() }
     }
 
-    /// Returns the selection, narrowed to objects of one owner.
+    /// The selection, narrowed to objects of one owner.
     fn owned_by(mut self, owner: OwnedBy) -> Self {
         self.owner = Some(owner);
         self.everything = false;
@@ -239,7 +239,7 @@ impl Registry {
         Ok(EncodedObject { json: observed(self.cache(), permit, options.extended, found).json() })
     }
 
-    /// Returns how many bytes the object has that a permit is for; 0 when there is none, and for a
+    /// How many bytes the object has that a permit is for; 0 when there is none, and for a
     /// collection.
     pub(crate) fn stored_bytes(&self, permit: &Permit) -> usize {
         let resource = self.cache().of(permit.kind().info());
@@ -363,7 +363,7 @@ impl Registry {
         Err(ApiError::conflict(resource, permit.name(), text))
     }
 
-    /// Returns the permit as its caller is now, and as the policy of a revision decides, if that is not
+    /// The permit as its caller is now, and as the policy of a revision decides, if that is not
     /// what it is. It is renewed after a list was made: what decides is at least as new as the list.
     fn at_revision(&self, permit: &Permit, revision: u64) -> Result<Option<Permit>, ApiError> {
         if permit.credential().is_server() {
@@ -377,7 +377,7 @@ impl Registry {
         }
     }
 
-    /// Returns the permit as it was at a revision of the past: what its caller could list then is what
+    /// The permit as it was at a revision of the past: what its caller could list then is what
     /// they might see then, in the policy of that time and as who they were. This holds for every kind, also where
     /// they may list everything now.
     ///
@@ -412,7 +412,7 @@ impl Registry {
         Ok(permit)
     }
 
-    /// Returns whether a namespace is the one that had its name at a revision of the past: what was in another one is
+    /// Whether a namespace is the one that had its name at a revision of the past: what was in another one is
     /// not for those who have rights in this one.
     ///
     /// # Errors
@@ -462,7 +462,7 @@ impl Registry {
         }
     }
 
-    /// Returns a list as it was at a past revision, of what its caller might see then and may see now: an
+    /// A list as it was at a past revision, of what its caller might see then and may see now: an
     /// object can have been somebody else's under the same name, or have had another value.
     async fn past_list(
         &self,
@@ -490,7 +490,7 @@ impl Registry {
         Ok(past)
     }
 
-    /// Returns a list as it was at a past revision, from the store: what comes after a key, with how many that
+    /// A list as it was at a past revision, from the store: what comes after a key, with how many that
     /// are, if it is known. To count them, all of them are read. What is corrupt is left out and named where a
     /// list of now does so.
     async fn past(

@@ -44,7 +44,7 @@ pub(super) enum Revoked {
 }
 
 impl Revoked {
-    /// Returns an access key.
+    /// An access key.
     pub(super) fn key(facts: KeyFacts) -> Self {
         let KeyFacts { uid, owner_uid, .. } = facts;
         Self::Key { uid, owner_uid: Some(owner_uid).filter(|uid| !uid.is_empty()) }
@@ -156,7 +156,7 @@ impl Registry {
         Ok(uids.into_iter().map(|uid| Revoked::Principal { uid }).collect())
     }
 
-    /// Returns the access keys that tokens were issued for; or only those of them that cannot be read.
+    /// The access keys that tokens were issued for; or only those of them that cannot be read.
     async fn noted_keys(&self, only_corrupt: bool) -> Vec<Revoked> {
         let notes = self.cache().all_issued_tokens();
         let of_all = [storage_key::ALL_ISSUED_TOKENS, storage_key::UNKNOWN_ISSUED_TOKENS];

@@ -99,7 +99,7 @@ fn encoded(record: &impl Serialize) -> Result<Bytes, ApiError> {
         .map_err(|error| ApiError::internal("a record could not be encoded", error))
 }
 
-/// Returns a new value for an access key.
+/// A new value for an access key.
 pub(crate) fn new_access_key(source: &dyn Source) -> SecretText {
     access_key::generate(&mut || {
         let mut byte = [0];
@@ -108,7 +108,7 @@ pub(crate) fn new_access_key(source: &dyn Source) -> SecretText {
     })
 }
 
-/// Returns the error for a write that would need what a corrupt record said: the credential that it replaces, say.
+/// The error for a write that would need what a corrupt record said: the credential that it replaces, say.
 fn corrupt_record(of: RecordsOf<'_>) -> ApiError {
     let info = of.kind.info();
     ApiError::internal(
@@ -122,7 +122,7 @@ fn corrupt_record(of: RecordsOf<'_>) -> ApiError {
 }
 
 impl Registry {
-    /// Returns the secret record of an object: what is stored of its write-only fields. One that is corrupt keeps
+    /// The secret record of an object: what is stored of its write-only fields. One that is corrupt keeps
     /// nobody from disabling or removing the object.
     ///
     /// # Errors
@@ -142,7 +142,7 @@ impl Registry {
         }
     }
 
-    /// Returns the side records of a new object.
+    /// The side records of a new object.
     ///
     /// # Errors
     /// 409 when the value of a key is in use already.
@@ -173,7 +173,7 @@ impl Registry {
         Ok(side)
     }
 
-    /// Returns the changes of side records for a change of an object.
+    /// The changes of side records for a change of an object.
     ///
     /// # Errors
     /// As [`Registry::side_records_of_new`].
@@ -207,7 +207,7 @@ impl Registry {
         Ok(side)
     }
 
-    /// Returns the changes of side records for the removal of an object, with its last state and by whom; `None` when the object is
+    /// The changes of side records for the removal of an object, with its last state and by whom; `None` when the object is
     /// corrupt.
     ///
     /// # Errors
@@ -285,7 +285,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Returns the storage keys of the unique keys of objects of the same name in other namespaces; `None`
+    /// The storage keys of the unique keys of objects of the same name in other namespaces; `None`
     /// when one of them cannot be read.
     async fn unique_keys_of_namesakes(
         &self,
@@ -354,7 +354,7 @@ impl SideRecords {
         to.conditions.retain(|one| !matches!(one, Condition::Absent(key) if handed.contains(key)));
     }
 
-    /// Returns the error for a conflict on one of these records; `None` when the key is of something
+    /// The error for a conflict on one of these records; `None` when the key is of something
     /// else.
     pub(super) fn conflict(
         &self,

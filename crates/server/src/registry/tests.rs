@@ -327,7 +327,7 @@ async fn more_changes_than_are_in_memory(fixture: &Fixture) -> usize {
     count
 }
 
-/// Returns the deliveries of a watcher, up to a position, with their versions.
+/// The deliveries of a watcher, up to a position, with their versions.
 async fn delivered_up_to(watcher: &mut Watcher, last: Position) -> Vec<(String, Position)> {
     let mut all = Vec::new();
     while all.last().is_none_or(|(_, position)| *position < last) {

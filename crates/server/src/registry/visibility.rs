@@ -37,7 +37,7 @@ impl Visibility {
         Self { steps: VecDeque::from([(0, permit)]), prefix, is_master }
     }
 
-    /// Returns the permit that decides at a revision.
+    /// The permit that decides at a revision.
     pub(super) fn at(&self, revision: u64) -> &Permit {
         let of = self.steps.iter().rev().find(|(from, _)| *from <= revision);
         match of.or(self.steps.front()) {
@@ -46,7 +46,7 @@ impl Visibility {
         }
     }
 
-    /// Returns the permit that decides now.
+    /// The permit that decides now.
     pub(super) fn newest(&self) -> &Permit {
         self.at(u64::MAX)
     }
@@ -170,7 +170,7 @@ pub(super) fn sees_all(permit: &Permit) -> bool {
     permit.credential().is_server() || (identity.is_in(MASTERS_GROUP) && !identity.is_scoped())
 }
 
-/// Returns the 410 of a watch whose caller may see other objects now.
+/// The 410 of a watch whose caller may see other objects now.
 pub(super) fn rights_changed() -> ApiError {
     ApiError::expired("what the caller may see has changed: list again")
 }

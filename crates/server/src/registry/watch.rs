@@ -71,12 +71,12 @@ pub(crate) enum Delivery {
 }
 
 impl Delivery {
-    /// Returns whether its bytes are those that other watchers are sent, too.
+    /// Whether its bytes are those that other watchers are sent, too.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self, Self::Event { shared: Some(_), .. })
     }
 
-    /// Returns how many bytes it is made from.
+    /// How many bytes it is made from.
     pub(crate) fn source_bytes(&self) -> usize {
         match self {
             Self::Event { object, .. } => object.bytes(),
@@ -264,14 +264,14 @@ impl Registry {
     }
 }
 
-/// Returns a number below another one, at random.
+/// A number below another one, at random.
 pub(super) fn random_below(source: &dyn Source, bound: u64) -> u64 {
     let mut random = [0; 8];
     source.fill(&mut random);
     u64::from_le_bytes(random) % bound.max(1)
 }
 
-/// Returns whether a watch starts with the initial state. It does without a version to start from,
+/// Whether a watch starts with the initial state. It does without a version to start from,
 /// unless the options say otherwise (upstream's default for `sendInitialEvents`).
 fn wants_initial(options: &ListOptions) -> bool {
     options
@@ -280,12 +280,12 @@ fn wants_initial(options: &ListOptions) -> bool {
 }
 
 impl Watcher {
-    /// Returns the kind that is watched.
+    /// The kind that is watched.
     pub(crate) fn kind(&self) -> &'static dyn AnyKind {
         self.kind
     }
 
-    /// Returns the time.
+    /// The time.
     pub(crate) fn now(&self) -> Timestamp {
         self.access.source.now()
     }
@@ -425,7 +425,7 @@ impl Watcher {
         taken
     }
 
-    /// Returns an event as this watcher has it: with selectors, an object can be added or deleted
+    /// An event as this watcher has it: with selectors, an object can be added or deleted
     /// for the watcher without being created or removed.
     fn selected(&self, event: &Arc<CacheEvent>, is_shared: bool) -> Option<Delivery> {
         let revision = event.position().revision();
@@ -504,10 +504,10 @@ impl Watcher {
 
 /// What a watch sends, step by step.
 pub(crate) trait Deliveries: Send + 'static {
-    /// Returns the kind that is watched.
+    /// The kind that is watched.
     fn kind(&self) -> &'static dyn AnyKind;
 
-    /// Returns the time.
+    /// The time.
     fn now(&self) -> Timestamp;
 
     /// Returns what comes next, at least one delivery; `None` when the watch has ended.

@@ -24,7 +24,7 @@ struct NamedMeta {
 }
 
 impl Registry {
-    /// Returns the result of a write as its writer may see it: without what only those see who may
+    /// The result of a write as its writer may see it: without what only those see who may
     /// get the object.
     ///
     /// # Errors

@@ -94,7 +94,7 @@ impl KeyRecord {
         })
     }
 
-    /// Returns the key itself; `None` when it cannot be read.
+    /// The key itself; `None` when it cannot be read.
     fn read(&self) -> Option<SigningKey> {
         let bytes = Zeroizing::new(BASE64_STANDARD.decode(self.private_key.expose()).ok()?);
         SigningKey::from_pkcs8(&bytes).ok().filter(|key| key.id() == self.kid)
@@ -134,18 +134,18 @@ impl SigningKeys {
         Self { list: KeyList { keys: records }, keys, public, document }
     }
 
-    /// Returns the key that signs at a time.
+    /// The key that signs at a time.
     pub(crate) fn signer(&self, now: Timestamp) -> Option<&Arc<SigningKey>> {
         let kid = &self.list.signer(now)?.kid;
         self.keys.iter().find(|key| key.id() == kid)
     }
 
-    /// Returns the public keys.
+    /// The public keys.
     pub(crate) fn public(&self) -> &JwkSet {
         &self.public
     }
 
-    /// Returns the public keys as a document (RFC 7517 section 5).
+    /// The public keys as a document (RFC 7517 section 5).
     pub(crate) fn document(&self) -> &Bytes {
         &self.document
     }

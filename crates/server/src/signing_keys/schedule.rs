@@ -21,14 +21,14 @@ fn after(time: Timestamp, seconds: i64) -> Timestamp {
 }
 
 impl KeyList {
-    /// Returns the key that signs at a time: the last one whose time has come. With a clock that was set
+    /// The key that signs at a time: the last one whose time has come. With a clock that was set
     /// back, the first.
     pub(super) fn signer(&self, now: Timestamp) -> Option<&KeyRecord> {
         let begun = self.keys.iter().rfind(|key| key.signs_from <= now);
         begun.or_else(|| self.keys.first())
     }
 
-    /// Returns the list with a key that takes over at a time.
+    /// The list with a key that takes over at a time.
     fn with_next(
         &self,
         now: Timestamp,
@@ -43,7 +43,7 @@ impl KeyList {
         Ok(next)
     }
 
-    /// Returns the list as it should be at a time; `None` when it is so. Keys go whose last token has
+    /// The list as it should be at a time; `None` when it is so. Keys go whose last token has
     /// expired, and the next key is announced when it is time.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl KeyList {
         Ok(Some(next).filter(|next| next != self))
     }
 
-    /// Returns the list with a new key: one that is announced, or with `force` one that signs at once.
+    /// The list with a new key: one that is announced, or with `force` one that signs at once.
     ///
     /// # Errors
     /// When no key can be made.
@@ -100,7 +100,7 @@ impl KeyList {
         Ok((list, rotation))
     }
 
-    /// Returns the list without a key.
+    /// The list without a key.
     ///
     /// # Errors
     /// When there is no such key, or it is the one that signs.

@@ -31,7 +31,7 @@ pub(crate) struct Acting {
 }
 
 impl Acting {
-    /// Returns the caller's credential, which says as whom they act.
+    /// The caller's credential, which says as whom they act.
     pub(crate) fn credential(&self) -> &Credential {
         &self.credential
     }
@@ -130,7 +130,7 @@ fn wanted(parsed: &Parsed) -> Result<Impersonation, ApiError> {
     Ok(wanted)
 }
 
-/// Returns a header's value as a name that can be printed as it is. Header values are bytes; names
+/// A header's value as a name that can be printed as it is. Header values are bytes; names
 /// are UTF-8.
 fn text(what: &str, value: &HeaderValue) -> Result<String, ApiError> {
     let text = std::str::from_utf8(value.as_bytes()).ok().map(str::trim);

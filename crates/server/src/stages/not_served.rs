@@ -7,7 +7,7 @@ use postern_meta::status::ApiError;
 /// More segments than any path that is served has.
 const MAX_SEGMENTS: usize = 6;
 
-/// Returns a 404 for a path that is below the group and version of our own kinds; `None` for any other.
+/// A 404 for a path that is below the group and version of our own kinds; `None` for any other.
 /// It begins with kube-apiserver's words. The path is not repeated: it can have the value of an access key.
 pub(super) fn error(path: &str) -> Option<ApiError> {
     let below = path.strip_prefix(BASE_PATH)?.strip_prefix(&format!("/apis/{MANAGEMENT_V1}/"))?;

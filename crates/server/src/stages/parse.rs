@@ -24,7 +24,7 @@ use super::websocket;
 /// The fields that field selectors support for every kind.
 pub(crate) const SELECTABLE_FIELDS: &[&str] = &["metadata.name", "metadata.namespace"];
 
-/// Returns the fields that field selectors support for a kind.
+/// The fields that field selectors support for a kind.
 pub(crate) fn selectable_fields(kind: &dyn AnyKind) -> Vec<&'static str> {
     let of_kind = kind.info().selectable_fields.iter().map(|field| field.label);
     SELECTABLE_FIELDS.iter().copied().chain(of_kind).collect()
@@ -52,7 +52,7 @@ pub(crate) struct ResourceTarget {
 }
 
 impl ResourceTarget {
-    /// Returns a target that is one object.
+    /// A target that is one object.
     pub(crate) fn object(
         kind: &'static dyn AnyKind,
         verb: Verb,
@@ -63,7 +63,7 @@ impl ResourceTarget {
         Self { kind, verb, namespace, name, action: None }
     }
 
-    /// Returns the subresource; empty for the object or collection itself.
+    /// The subresource; empty for the object or collection itself.
     pub(crate) fn subresource(&self) -> &'static str {
         self.action.map_or("", |action| action.subresource)
     }
@@ -91,7 +91,7 @@ pub(crate) enum Document {
 }
 
 impl Document {
-    /// Returns whether it describes the API, and nothing that is stored.
+    /// Whether it describes the API, and nothing that is stored.
     pub(crate) fn describes_the_api(self) -> bool {
         match self {
             Self::CoreVersions
@@ -159,64 +159,64 @@ impl Parsed {
         Self { method, uri, query, headers, version, upgrade, target, problem }
     }
 
-    /// Returns why the request cannot be served, if it cannot: 400 for a path or query that cannot
+    /// Why the request cannot be served, if it cannot: 400 for a path or query that cannot
     /// be read; 405 for a method that the resource does not have.
     pub(crate) fn problem(&self) -> Option<&ApiError> {
         self.problem.as_deref()
     }
 
-    /// Returns the HTTP method.
+    /// The HTTP method.
     pub(crate) fn method(&self) -> &Method {
         &self.method
     }
 
-    /// Returns the path as it was sent.
+    /// The path as it was sent.
     pub(crate) fn path(&self) -> &str {
         self.uri.path()
     }
 
-    /// Returns the path without the base path: the same path has the same rules at both places.
+    /// The path without the base path: the same path has the same rules at both places.
     pub(crate) fn path_below_base(&self) -> &str {
         let path = self.uri.path();
         path.strip_prefix(BASE_PATH).filter(|rest| rest.starts_with('/')).unwrap_or(path)
     }
 
-    /// Returns whether the client wants to go on in another protocol over the connection.
+    /// Whether the client wants to go on in another protocol over the connection.
     pub(crate) fn is_upgrade(&self) -> bool {
         self.headers.contains_key(http::header::UPGRADE)
     }
 
-    /// Returns whether the client wants to go on in a WebSocket.
+    /// Whether the client wants to go on in a WebSocket.
     pub(crate) fn is_websocket(&self) -> bool {
         websocket::is_asked_for(&self.headers)
     }
 
-    /// Returns the connection, once it goes on in another protocol.
+    /// The connection, once it goes on in another protocol.
     pub(crate) fn upgrade(&self) -> Option<OnUpgrade> {
         self.upgrade.clone()
     }
 
-    /// Returns the version of HTTP.
+    /// The version of HTTP.
     pub(crate) fn version(&self) -> Version {
         self.version
     }
 
-    /// Returns the path and the query as they were sent, for the audit log.
+    /// The path and the query as they were sent, for the audit log.
     pub(crate) fn uri(&self) -> &Uri {
         &self.uri
     }
 
-    /// Returns the query.
+    /// The query.
     pub(crate) fn query(&self) -> &Query {
         &self.query
     }
 
-    /// Returns the headers.
+    /// The headers.
     pub(crate) fn headers(&self) -> &HeaderMap {
         &self.headers
     }
 
-    /// Returns the head of the request as it came, to be sent on by the gateway.
+    /// The head of the request as it came, to be sent on by the gateway.
     pub(crate) fn into_head(self) -> Parts {
         let (mut parts, ()) = http::Request::new(()).into_parts();
         (parts.method, parts.uri, parts.headers) = (self.method, self.uri, self.headers);
@@ -232,12 +232,12 @@ impl Parsed {
         &self.target
     }
 
-    /// Returns all values of a header that are text.
+    /// All values of a header that are text.
     pub(crate) fn header_values(&self, name: http::HeaderName) -> Vec<&str> {
         self.headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect()
     }
 
-    /// Returns the first value of a header, if it is text.
+    /// The first value of a header, if it is text.
     pub(crate) fn header(&self, name: http::HeaderName) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
@@ -407,7 +407,7 @@ fn resource_target(
     Ok(Target::Resource(ResourceTarget { kind, verb, namespace, name, action }))
 }
 
-/// Returns the target of a subresource, by the kind's table of actions.
+/// The target of a subresource, by the kind's table of actions.
 fn subresource_target(
     method: &Method,
     kind: &'static dyn AnyKind,
@@ -465,7 +465,7 @@ fn verb_of(
     if info.serves(verb) { Ok(verb) } else { refused(verb.as_str()) }
 }
 
-/// Returns the name that a field selector asks for: a list or watch of exactly one name is
+/// The name that a field selector asks for: a list or watch of exactly one name is
 /// authorised as that name (wire contract 1.3).
 fn selected_name(
     kind: &dyn AnyKind,

@@ -27,7 +27,7 @@ pub(crate) enum Credential {
     Unusable(&'static str),
 }
 
-/// Returns whether a request asks for a WebSocket.
+/// Whether a request asks for a WebSocket.
 pub(crate) fn is_asked_for(headers: &HeaderMap) -> bool {
     let has = |name, wanted: &str| {
         listed(headers, name).any(|token: &str| token.eq_ignore_ascii_case(wanted))
@@ -35,17 +35,17 @@ pub(crate) fn is_asked_for(headers: &HeaderMap) -> bool {
     has(&UPGRADE, "websocket") && has(&CONNECTION, "upgrade")
 }
 
-/// Returns the sub-protocols that a client offers, without its credential.
+/// The sub-protocols that a client offers, without its credential.
 pub(crate) fn sub_protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     listed(headers, &SEC_WEBSOCKET_PROTOCOL).filter(|offered| encoded_token(offered).is_none())
 }
 
-/// Returns whether a credential is among the sub-protocols.
+/// Whether a credential is among the sub-protocols.
 pub(crate) fn has_credential(headers: &HeaderMap) -> bool {
     listed(headers, &SEC_WEBSOCKET_PROTOCOL).any(|offered| encoded_token(offered).is_some())
 }
 
-/// Returns the credential among the sub-protocols of a request for a WebSocket. Without such a request,
+/// The credential among the sub-protocols of a request for a WebSocket. Without such a request,
 /// they mean nothing.
 pub(crate) fn credential(headers: &HeaderMap) -> Credential {
     if !is_asked_for(headers) {

@@ -59,7 +59,7 @@ pub(crate) struct ProxiedBody {
 }
 
 impl ProxiedBody {
-    /// Returns the body of an answer; `guards` are the session's, too.
+    /// The body of an answer; `guards` are the session's, too.
     pub(crate) fn new(body: ProxyBody, is_watch: bool, is_long: bool, guards: Guards) -> Self {
         Self { body, is_watch, is_long, trailers: None, guards }
     }
@@ -91,7 +91,7 @@ impl ProxiedBody {
 }
 
 impl Body {
-    /// Returns how many bytes it keeps in memory until it has been sent. Those of objects in a list
+    /// How many bytes it keeps in memory until it has been sent. Those of objects in a list
     /// are the cache's own.
     pub(crate) fn held_bytes(&self) -> usize {
         match self {
@@ -102,7 +102,7 @@ impl Body {
         }
     }
 
-    /// Returns whether it lasts, so that its end is another moment than its response.
+    /// Whether it lasts, so that its end is another moment than its response.
     pub(crate) fn is_long(&self) -> bool {
         match self {
             Self::Stream(_) | Self::Socket(_) => true,
@@ -111,17 +111,17 @@ impl Body {
         }
     }
 
-    /// Returns whether somebody else decides when its bytes come, so that nothing is known of them.
+    /// Whether somebody else decides when its bytes come, so that nothing is known of them.
     pub(crate) fn is_stream(&self) -> bool {
         matches!(self, Self::Stream(_) | Self::Proxied(_) | Self::Socket(_))
     }
 
-    /// Returns a whole body, compressed at the fastest level.
+    /// A whole body, compressed at the fastest level.
     pub(crate) fn gzipped(bytes: &[u8]) -> Self {
         Self::Whole(Some(gzip(bytes)))
     }
 
-    /// Returns the same body. A stream owns `value` from now on, which is dropped with the stream.
+    /// The same body. A stream owns `value` from now on, which is dropped with the stream.
     pub(crate) fn owning(self, value: impl Send + 'static) -> Self {
         match self {
             Self::Stream(events) => {
@@ -151,7 +151,7 @@ pub(crate) fn gzip(bytes: &[u8]) -> Bytes {
 }
 
 impl Body {
-    /// Returns the next bytes, of any length; `None` at the end.
+    /// The next bytes, of any length; `None` at the end.
     ///
     /// # Errors
     /// When an object of a list cannot be encoded. The response then ends without its end.
@@ -171,7 +171,7 @@ impl Body {
         }
     }
 
-    /// Returns the watch with which the connection goes on as a WebSocket, once.
+    /// The watch with which the connection goes on as a WebSocket, once.
     pub(crate) fn take_socket(&mut self) -> Option<Box<Socket>> {
         if let Self::Socket(socket) = self { socket.take() } else { None }
     }
@@ -181,7 +181,7 @@ impl Body {
         if let Self::Proxied(proxied) = self { proxied.trailers.take() } else { None }
     }
 
-    /// Returns whether there are no more bytes.
+    /// Whether there are no more bytes.
     pub(crate) fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes) => bytes.is_none(),
@@ -192,7 +192,7 @@ impl Body {
         }
     }
 
-    /// Returns how many bytes there are, as far as that is known.
+    /// How many bytes there are, as far as that is known.
     pub(crate) fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),

@@ -39,12 +39,12 @@ struct Rest {
 }
 
 impl IncomingBody {
-    /// Returns the body of a request whose rest nobody will ask for.
+    /// The body of a request whose rest nobody will ask for.
     pub(crate) fn new(incoming: Incoming) -> Self {
         Self { incoming: Some(incoming), asked_for: false, leftover: None }
     }
 
-    /// Returns the body of a request, and where its rest will be; `None` when it is empty.
+    /// The body of a request, and where its rest will be; `None` when it is empty.
     pub(crate) fn with_leftover(
         incoming: Incoming,
         headers: &HeaderMap,

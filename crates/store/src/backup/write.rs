@@ -149,7 +149,7 @@ fn encode(mut encoder: Encoder, ring: &Keyring, page: Page) -> EncodedPage {
     EncodedPage { encoder, bytes, corrupt }
 }
 
-/// Returns the id of the key with which a value is sealed, if it opens.
+/// The id of the key with which a value is sealed, if it opens.
 fn check(ring: &Keyring, entry: &Entry) -> Result<KeyId, String> {
     seal::check_value(ring, &entry.key, &entry.value)
 }

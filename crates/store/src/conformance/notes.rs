@@ -15,7 +15,7 @@ fn prefixes(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// Returns the last change under each prefix, up to now.
+/// The last change under each prefix, up to now.
 async fn last<const N: usize>(store: &Arc<dyn Store>, names: [&str; N]) -> [Position; N] {
     let newest = store.revision().await.unwrap();
     store.last_changes(&prefixes(&names), newest).await.unwrap().try_into().unwrap()

@@ -79,7 +79,7 @@ impl Handle {
         drop(self.work.send(work));
     }
 
-    /// Returns the newest revision that readers of the database see.
+    /// The newest revision that readers of the database see.
     pub(super) fn applied(&self) -> u64 {
         *self.applied.borrow()
     }
@@ -135,17 +135,17 @@ impl Handle {
         result.recv().unwrap_or_else(ended)
     }
 
-    /// Returns an error when nothing more is done.
+    /// An error when nothing more is done.
     pub(super) fn check(&self) -> Result<()> {
         self.failure().map_or(Ok(()), Err)
     }
 
-    /// Returns whether something was made durable since the database was opened.
+    /// Whether something was made durable since the database was opened.
     pub(super) fn is_working(&self) -> bool {
         self.outcome.0.lock().is_working
     }
 
-    /// Returns why nothing more is done, if so.
+    /// Why nothing more is done, if so.
     pub(super) fn failure(&self) -> Option<Error> {
         self.outcome.0.lock().failed.clone()
     }

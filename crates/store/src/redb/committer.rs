@@ -65,7 +65,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Returns both ends of an empty queue.
+    /// Both ends of an empty queue.
     pub(super) fn new() -> (Self, Receiver<Job>) {
         let (sender, receiver) = sync_channel(QUEUE_TASKS);
         let tasks = Arc::new(Semaphore::new(QUEUE_TASKS));
@@ -188,7 +188,7 @@ pub(super) struct Committer {
 }
 
 impl Committer {
-    /// Returns a committer for a database that was just opened.
+    /// A committer for a database that was just opened.
     pub(super) fn new(
         shared: Arc<Shared>,
         queue: Arc<Queue>,
@@ -249,7 +249,7 @@ impl Committer {
         }
     }
 
-    /// Returns the jobs that are waiting, up to the limits of a group. A commit costs the same for
+    /// The jobs that are waiting, up to the limits of a group. A commit costs the same for
     /// one transaction and for many. So after a large group, the next jobs of the same callers are
     /// waited for. A single writer never waits.
     fn gather(&mut self, first: Job) -> Vec<Job> {
@@ -397,7 +397,7 @@ impl Committer {
         }
     }
 
-    /// Returns whether the database is open but does not take writes.
+    /// Whether the database is open but does not take writes.
     fn is_broken(&self) -> bool {
         self.retry.is_none() && self.shared.with(write::probe).is_err()
     }

@@ -68,12 +68,12 @@ pub(super) const OTHER_KEY: Corruption = "the row is that of another key";
 /// The start of the names of the segments' tables.
 pub(super) const SEGMENT_PREFIX: &str = "history/";
 
-/// Returns the name of the table of a segment.
+/// The name of the table of a segment.
 pub(super) fn segment_name(first: u64) -> String {
     format!("{SEGMENT_PREFIX}{first:016x}")
 }
 
-/// Returns the definition of the table of a segment: packed position to record.
+/// The definition of the table of a segment: packed position to record.
 pub(super) fn segment_table(name: &str) -> TableDefinition<'_, u64, &'static [u8]> {
     TableDefinition::new(name)
 }
@@ -157,7 +157,7 @@ impl Mark {
 }
 
 impl State {
-    /// Returns the bytes of the state.
+    /// The bytes of the state.
     pub(super) fn encode(&self) -> Vec<u8> {
         let all = [
             self.revision,
@@ -172,7 +172,7 @@ impl State {
         with_checksum(all.flat_map(u64::to_le_bytes).collect())
     }
 
-    /// Returns the state; none for bytes that are not what was written.
+    /// The state; none for bytes that are not what was written.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes = without_checksum(bytes)?;
         let (numbers, []) = bytes.as_chunks::<8>() else { return None };
@@ -216,7 +216,7 @@ pub(super) struct Row<'a> {
     pub(super) body: Body<'a>,
 }
 
-/// Returns the bytes of a row, and what it adds to the sum of its table. The head is there twice, so that a key
+/// The bytes of a row, and what it adds to the sum of its table. The head is there twice, so that a key
 /// can be replaced and deleted when one of the two is corrupt.
 pub(super) fn encode_row(key: &str, mark: u8, packed: u64, body: &[u8]) -> (Vec<u8>, u64) {
     let (head, sum) = row_head(key.as_bytes(), mark, packed);
@@ -237,7 +237,7 @@ fn row_head(key: &[u8], mark: u8, packed: u64) -> ([u8; ROW_HEAD_BYTES], u64) {
     (head, u64::from_le_bytes(check))
 }
 
-/// Returns the row of a key.
+/// The row of a key.
 pub(super) fn decode_row<'a>(key: &[u8], bytes: &'a [u8]) -> Result<Row<'a>, Corruption> {
     let (first, rest) = bytes.split_first_chunk::<ROW_HEAD_BYTES>().ok_or(SHORT)?;
     let (body, last) = rest.split_last_chunk::<ROW_HEAD_BYTES>().ok_or(SHORT)?;
@@ -283,7 +283,7 @@ impl Before {
     /// In place of a position: the row was corrupt. No position packs to it, for revisions start at 1.
     const CORRUPT: u64 = 1;
 
-    /// Returns the packed position; 0 for none, and for one that is not known.
+    /// The packed position; 0 for none, and for one that is not known.
     pub(super) fn packed(self) -> u64 {
         match self {
             Self::Nothing | Self::Corrupt => 0,
@@ -322,7 +322,7 @@ pub(super) struct Record<'a> {
     pub(super) body: Body<'a>,
 }
 
-/// Returns the bytes of a record, and what it adds to the sum of its segment. `replaced` and `body` are
+/// The bytes of a record, and what it adds to the sum of its segment. `replaced` and `body` are
 /// values with their checksums.
 pub(super) fn encode_record(
     packed: u64,
@@ -349,7 +349,7 @@ pub(super) fn encode_record(
     (out, u64::from_le_bytes(check))
 }
 
-/// Returns a record of history.
+/// A record of history.
 pub(super) fn decode_record(packed: u64, bytes: &[u8]) -> Result<Record<'_>, Corruption> {
     let (fixed, rest) = bytes.split_first_chunk::<RECORD_HEAD_BYTES>().ok_or(SHORT)?;
     let [mark, previous @ .., k0, k1, r0, r1, r2, r3] = *fixed;
@@ -396,12 +396,12 @@ pub(super) struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// Returns a value with its checksum that was set at a position.
+    /// A value with its checksum that was set at a position.
     pub(super) fn new(packed: u64, bytes: &'a [u8]) -> Self {
         Self { packed, bytes }
     }
 
-    /// Returns the value and its checksum as they are.
+    /// The value and its checksum as they are.
     pub(super) fn bytes(self) -> &'a [u8] {
         self.bytes
     }
@@ -416,12 +416,12 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Returns the bytes of the sum of a segment.
+/// The bytes of the sum of a segment.
 pub(super) fn encode_sum(first: u64, sum: u64) -> Vec<u8> {
     encode_value(first, &sum.to_le_bytes())
 }
 
-/// Returns the sum of a segment; none for bytes that are not what was written.
+/// The sum of a segment; none for bytes that are not what was written.
 pub(super) fn decode_sum(first: u64, bytes: &[u8]) -> Option<u64> {
     let sum = Body::new(first, bytes).check().ok()?;
     sum.try_into().ok().map(u64::from_le_bytes)
@@ -434,13 +434,13 @@ pub(super) fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Returns the bytes before the checksum at their end; none when it does not match.
+/// The bytes before the checksum at their end; none when it does not match.
 pub(super) fn without_checksum(bytes: &[u8]) -> Option<&[u8]> {
     let (bytes, check) = bytes.split_last_chunk::<CHECK_BYTES>()?;
     (checksum(NO_POSITION, bytes) == *check).then_some(bytes)
 }
 
-/// Returns the checksum of bytes that are stored at a position. It covers the position, so that a record
+/// The checksum of bytes that are stored at a position. It covers the position, so that a record
 /// stored under another position is detected.
 pub(super) fn checksum(packed: u64, bytes: &[u8]) -> [u8; CHECK_BYTES] {
     checksum_of(packed, &[bytes])
@@ -471,7 +471,7 @@ mod tests {
         encode_record(515, HEAD, replaced.as_deref(), &encode_value(515, b"value")).0
     }
 
-    /// Returns all that a record has, with all of it checked.
+    /// All that a record has, with all of it checked.
     fn read(packed: u64, bytes: &[u8]) -> Result<(Option<&[u8]>, &[u8]), Corruption> {
         let record = decode_record(packed, bytes)?;
         assert_eq!(record.head, HEAD);

@@ -50,7 +50,7 @@ pub(super) struct AcceptedTxn {
     pub(super) changes: Vec<Accepted>,
 }
 
-/// Returns the bytes of a group of transactions with consecutive revisions.
+/// The bytes of a group of transactions with consecutive revisions.
 pub(super) fn encode(txns: &[AcceptedTxn]) -> Vec<u8> {
     let length = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes();
     let mut structure = Vec::new();
@@ -82,7 +82,7 @@ pub(super) fn encode(txns: &[AcceptedTxn]) -> Vec<u8> {
     out
 }
 
-/// Returns the transactions of a group, the first of which must have a revision.
+/// The transactions of a group, the first of which must have a revision.
 ///
 /// # Errors
 /// [`crate::Error::Corrupt`] when its structure is not what was written, and when it is not the group that comes

@@ -18,7 +18,7 @@ pub(super) struct PendingRow {
 }
 
 impl PendingRow {
-    /// Returns the entry of the key; `None` when it was removed.
+    /// The entry of the key; `None` when it was removed.
     pub(super) fn entry(self, key: &str) -> Option<Entry> {
         let position = Position::from_packed(self.packed);
         self.value.map(|value| Entry { key: key.into(), value, position })
@@ -44,12 +44,12 @@ impl Pending {
         Self { revision, ..Self::default() }
     }
 
-    /// Returns the newest revision.
+    /// The newest revision.
     pub(super) fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Returns the newest version of a key; `None` when the database has it.
+    /// The newest version of a key; `None` when the database has it.
     pub(super) fn get(&self, key: &str) -> Option<&PendingRow> {
         self.rows.get(key).map(|(_, row)| row)
     }

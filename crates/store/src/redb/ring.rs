@@ -146,7 +146,7 @@ impl Ring {
         written.map_err(|error| unavailable(&error))
     }
 
-    /// Returns the bytes of the largest group that it is for: several of them must have room.
+    /// The bytes of the largest group that it is for: several of them must have room.
     pub(super) fn group_bytes(&self) -> usize {
         usize::try_from(self.length / 4).unwrap_or(usize::MAX)
     }
@@ -216,7 +216,7 @@ impl Ring {
         Err(refused("it is older than the database, or damaged"))
     }
 
-    /// Returns the bytes of the next group; `None` when it is not there, or a part of it was not written.
+    /// The bytes of the next group; `None` when it is not there, or a part of it was not written.
     fn read_next(&mut self) -> Result<Option<Vec<u8>>> {
         for offset in [self.next.offset, BEGIN] {
             if offset + BEGIN > self.length {
@@ -258,7 +258,7 @@ impl Ring {
         bytes.get(..length).map(<[u8]>::to_vec).map(Some).ok_or_else(short)
     }
 
-    /// Returns the number of sectors of the group that begins at an offset; `None` when it does not begin there.
+    /// The number of sectors of the group that begins at an offset; `None` when it does not begin there.
     fn sectors_at(&self, offset: u64) -> Result<Option<u64>> {
         let page = self.read(offset, PAGE)?;
         let (mut count, mut damaged) = (None, 0);
@@ -305,7 +305,7 @@ impl Ring {
     }
 }
 
-/// Returns the bytes that a group takes in the ring.
+/// The bytes that a group takes in the ring.
 fn encoded_length(bytes: &[u8]) -> usize {
     (LENGTH + bytes.len()).div_ceil(ROOM).next_multiple_of(PAGE_SECTORS) * SECTOR
 }
@@ -354,7 +354,7 @@ fn with_check(group: u64, mut sector: [u8; SECTOR]) -> [u8; SECTOR] {
     sector
 }
 
-/// Returns the error for a fault of the file.
+/// The error for a fault of the file.
 pub(super) fn unavailable(error: &std::io::Error) -> Error {
     Error::Unavailable(format!("database log: {error}"))
 }

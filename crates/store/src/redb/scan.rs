@@ -86,7 +86,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// Returns the result of a thread that reads the database.
+/// The result of a thread that reads the database.
 pub(super) fn join<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|_| Err(corrupt_database("a thread that read it panicked")))
 }
@@ -164,7 +164,7 @@ impl View {
     }
 }
 
-/// Returns whether the second of two slices begins so soon after the first one that both must be on
+/// Whether the second of two slices begins so soon after the first one that both must be on
 /// one page. Both must still be in memory: different pages are then further apart, because each
 /// begins with a header.
 pub(super) fn adjoin(first: &[u8], second: &[u8], gap_bytes: usize) -> bool {

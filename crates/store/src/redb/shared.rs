@@ -44,7 +44,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Returns the state for a database that has just been opened, with its newest revision and the keys that split
+    /// The state for a database that has just been opened, with its newest revision and the keys that split
     /// it into ranges.
     pub(super) fn new(database: Database, revision: u64, splits: Vec<Bytes>) -> Self {
         Self {
@@ -91,7 +91,7 @@ impl Shared {
         self.with(|database| run(&View::open(database)?))
     }
 
-    /// Returns the newest revision that is published to the watches.
+    /// The newest revision that is published to the watches.
     pub(super) fn published_revision(&self) -> u64 {
         self.published.borrow().revision
     }
@@ -112,7 +112,7 @@ impl Shared {
         self.tail.lock().after(revision)
     }
 
-    /// Returns a receiver for what is published.
+    /// A receiver for what is published.
     pub(super) fn subscribe(&self) -> watch::Receiver<Published> {
         self.published.subscribe()
     }

@@ -52,7 +52,7 @@ pub(super) struct WriteError {
 }
 
 impl WriteError {
-    /// Returns the error for whoever asked for it.
+    /// The error for whoever asked for it.
     pub(super) fn for_callers(&self) -> Error {
         match (&self.error, self.commit_attempted) {
             (error, true) => Error::Unknown(error.to_string()),
@@ -106,7 +106,7 @@ fn create_tables(transaction: &WriteTransaction) -> Result<()> {
     state.insert(layout::STATE_NOW, bytes.as_slice()).map(drop).map_err(engine_error)
 }
 
-/// Returns an error when the database does not take writes.
+/// An error when the database does not take writes.
 pub(super) fn probe(database: &Database) -> Result<()> {
     begin(database)?.abort().map_err(engine_error)
 }
@@ -342,7 +342,7 @@ impl<'t> Tables<'t> {
         self.put_record(packed, head, value, body)
     }
 
-    /// Returns whether a value that a change replaces has to be in its record. One that was set in the
+    /// Whether a value that a change replaces has to be in its record. One that was set in the
     /// newest segment is there already.
     pub(super) fn is_in_older_segment(&self, before: Before) -> bool {
         let revision = Position::from_packed(before.packed()).revision();
@@ -394,7 +394,7 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    /// Returns the first revision of the segment that has a change; none for a change that is forgotten.
+    /// The first revision of the segment that has a change; none for a change that is forgotten.
     fn segment_of(&self, packed: u64) -> Result<Option<u64>> {
         let revision = Position::from_packed(packed).revision();
         let segments = self.transaction.open_table(SEGMENTS).map_err(engine_error)?;

@@ -46,7 +46,7 @@ async fn on_file(path: &Path) -> Arc<dyn Store> {
     postern_store::open(path, Options::default()).await.unwrap()
 }
 
-/// Returns both engines: one in memory, one in a directory.
+/// Both engines: one in memory, one in a directory.
 async fn engines(directory: &Path) -> [Arc<dyn Store>; 2] {
     [Arc::new(Memory::new()), on_file(&directory.join("db")).await]
 }

@@ -22,7 +22,7 @@ async fn assert_compacted(store: &Sealed, after: Position) {
     }
 }
 
-/// Returns a sealed store with a few keys.
+/// A sealed store with a few keys.
 async fn filled(keyring: &Keyring) -> Sealed {
     let store = Sealed::open(Arc::new(Memory::new()), keyring.clone()).await.unwrap();
     for round in 0..5 {

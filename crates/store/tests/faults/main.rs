@@ -34,7 +34,7 @@ fn only_for_seeds<F: Future<Output = ()>>(count: u64, test: impl Fn(u64) -> F) {
     }
 }
 
-/// Returns how many operations a run without faults takes. Faults are injected somewhere among them.
+/// How many operations a run without faults takes. Faults are injected somewhere among them.
 async fn operations(seed: u64, steps: usize) -> usize {
     let disk = new_disk(seed);
     let before = disk.operations();

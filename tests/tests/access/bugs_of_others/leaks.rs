@@ -48,7 +48,7 @@ async fn all_about(client: &Client, collection: &str, name: &str) -> Vec<(String
     replies
 }
 
-/// Returns an answer without the name that it is about, and without its id.
+/// An answer without the name that it is about, and without its id.
 fn without_name(reply: &Response, name: &str) -> (u16, String, usize) {
     let headers = reply.headers.keys().filter(|name| *name != "date").count();
     (reply.status, reply.text().replace(name, "NAME"), headers)

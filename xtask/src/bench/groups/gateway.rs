@@ -195,7 +195,7 @@ impl Ways {
     }
 }
 
-/// Returns the central server as the gateway that the user goes through.
+/// The central server as the gateway that the user goes through.
 fn as_gateway(bench: &Bench, mut central: Server) -> Result<Server> {
     central.name = "gateway";
     let (base, ca) = (central.address()?, central.path(CA).display().to_string());
@@ -261,7 +261,7 @@ fn start_nginx(bench: &Bench, cluster: &Server) -> Result<Server> {
     Ok(nginx)
 }
 
-/// Returns a role and its binding to the user.
+/// A role and its binding to the user.
 fn may(resource: &str, verbs: &[&str]) -> [Value; 2] {
     let rbac = "rbac.authorization.k8s.io";
     let (version, metadata) = (format!("{rbac}/v1"), json!({"name": "bench"}));

@@ -171,7 +171,7 @@ fn with_background_requests(
     })
 }
 
-/// Returns the load program's arguments for a second user, who may do everything.
+/// The load program's arguments for a second user, who may do everything.
 fn access_of_second_user(bench: &Bench, postern: &Server) -> Result<Vec<String>> {
     bench.postern_cli(postern, &["create", "user", "second", "--groups", "system:masters"])?;
     let key = bench.postern_cli(postern, &["create", "accesskey", "--user", "second"])?;

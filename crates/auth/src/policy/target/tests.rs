@@ -54,7 +54,7 @@ fn scoped(scope: &Scope) -> Identity {
     Identity { scopes: vec![Arc::new(ScopeRules::new(scope))], ..ada() }
 }
 
-/// Returns a policy in which ada may use these: `resource name`, in `p-p` where it has a namespace.
+/// A policy in which ada may use these: `resource name`, in `p-p` where it has a namespace.
 fn policy(usable: &[(&str, &str)]) -> Policy {
     let mut changes = Vec::new();
     let names: Vec<String> = (0..usable.len()).map(|index| format!("r{index}")).collect();
@@ -80,7 +80,7 @@ fn all_usable() -> Policy {
     policy(&[("clusters", "c"), ("spaceinstances", "s"), ("virtualclusterinstances", "v")])
 }
 
-/// Returns the refusal of `METHOD PATH`, `+` after it for an upgrade, in one letter; `.` for none.
+/// The refusal of `METHOD PATH`, `+` after it for an upgrade, in one letter; `.` for none.
 fn asked(policy: &Policy, identity: &Identity, place: TargetPlace<'_>, request: &str) -> char {
     let (request, upgrade) = request.strip_suffix('+').map_or((request, false), |r| (r, true));
     let (method, path) = request.split_once(' ').unwrap();

@@ -119,7 +119,7 @@ fn yaml(text: &str) -> Value {
     decode(text.as_bytes(), Format::Yaml).expect(text).value
 }
 
-/// Returns the paths in conflict, each with its manager.
+/// The paths in conflict, each with its manager.
 fn refusal(conflicts: Conflicts) -> String {
     let status = conflicts.into_error().into_status();
     let mut text = status.code.to_string();
@@ -131,7 +131,7 @@ fn refusal(conflicts: Conflicts) -> String {
     text
 }
 
-/// Returns the lines that describe an object and its entries.
+/// The lines that describe an object and its entries.
 fn outcome(object: &Object) -> String {
     let value = without_entries(object);
     let mut text = String::new();
@@ -158,7 +158,7 @@ fn without_entries(object: &Object) -> Value {
     value
 }
 
-/// Returns a value as YAML in one line, with quotes only where they are needed.
+/// A value as YAML in one line, with quotes only where they are needed.
 fn flow(value: &Value) -> String {
     match value {
         Value::Object(fields) => {

@@ -28,7 +28,7 @@ enum OwnerState {
     Waiting,
 }
 
-/// Returns the storage key of the owner that a reference names. An owner in a namespace can own
+/// The storage key of the owner that a reference names. An owner in a namespace can own
 /// only objects in the same one; as upstream, such a reference in a cluster-scoped object names
 /// nothing.
 fn key_of_owner(reference: &OwnerReference, dependent: &ObjectMeta) -> Option<Arc<str>> {
@@ -41,7 +41,7 @@ fn key_of_owner(reference: &OwnerReference, dependent: &ObjectMeta) -> Option<Ar
     Some(storage_key::object(info, namespace, &reference.name))
 }
 
-/// Returns the storage keys of an object's owners.
+/// The storage keys of an object's owners.
 pub(super) fn owners_of(object: &CachedObject) -> Vec<Arc<str>> {
     // What is corrupt is left to the operator.
     let Ok(object) = object.decode() else { return Vec::new() };
@@ -60,7 +60,7 @@ struct LoadedObject {
     object: Object,
 }
 
-/// Returns the cache of the kind whose collection has a key.
+/// The cache of the kind whose collection has a key.
 fn resource_of<'a>(registry: &'a Registry, key: &str) -> Option<&'a ResourceCache> {
     registry.cache().resources().iter().find(|one| key.starts_with(one.prefix()))
 }
@@ -130,7 +130,7 @@ impl LoadedObject {
         ignore_not_found(operations::delete(registry, &permit, &options).await.map(drop))
     }
 
-    /// Returns whether a reference is to the object with which this one ends, which is the server's to say.
+    /// Whether a reference is to the object with which this one ends, which is the server's to say.
     fn ends_with(&self, reference: &OwnerReference) -> bool {
         self.kind.ends_with(&self.object).is_some_and(|uid| uid == reference.uid)
     }
@@ -178,7 +178,7 @@ pub(super) async fn process(
     Ok(Vec::new())
 }
 
-/// Returns the objects that name this object as owner, by its uid: those of an earlier object of
+/// The objects that name this object as owner, by its uid: those of an earlier object of
 /// the same name are not its own.
 fn dependents(
     registry: &Registry,
@@ -214,7 +214,7 @@ async fn orphan_dependents(
     owner.remove_finalizer(registry, ORPHAN_FINALIZER).await
 }
 
-/// Returns the dependents to delete before their owner. The owner waits only for those that block
+/// The dependents to delete before their owner. The owner waits only for those that block
 /// its deletion.
 async fn delete_dependents(
     registry: &Registry,
@@ -276,7 +276,7 @@ async fn attempt_to_delete(
     object.delete(registry, policy_of(object)).await
 }
 
-/// Returns the propagation policy of the object's own finalizers; the default is background.
+/// The propagation policy of the object's own finalizers; the default is background.
 fn policy_of(object: &LoadedObject) -> Propagation {
     if object.has_finalizer(ORPHAN_FINALIZER) {
         Propagation::Orphan

@@ -47,7 +47,7 @@ impl Failures {
         self.0.remove(key);
     }
 
-    /// Returns the objects that are to be tried again now.
+    /// The objects that are to be tried again now.
     pub(super) fn due(&self, now: Instant) -> Vec<Arc<str>> {
         let due = self.0.iter().filter(|(_, failure)| failure.next_try <= now);
         due.map(|(key, _)| key.clone()).collect()

@@ -60,7 +60,7 @@ pub(crate) async fn run(registry: Arc<Registry>) {
 }
 
 impl Collector {
-    /// Returns a collector that has read nothing yet.
+    /// A collector that has read nothing yet.
     fn new(registry: Arc<Registry>) -> Self {
         let cursors = registry.cache().resources().iter().map(|_| None).collect();
         let (index, queue, failures) = (Index::default(), BTreeSet::new(), Failures::default());

@@ -268,7 +268,7 @@ impl Follower {
         }
     }
 
-    /// Returns how long it is until a writer's key expires, or until the clock is looked at again, which may be set.
+    /// How long it is until a writer's key expires, or until the clock is looked at again, which may be set.
     fn until_next_end(&self) -> Duration {
         let Some((end, _)) = self.ends.first() else { return Duration::MAX };
         let left = end.saturating_add(1) - self.registry.source().now().unix_seconds();
@@ -364,7 +364,7 @@ impl Follower {
         self.takers.get(key)?.counted_for.as_ref()
     }
 
-    /// Returns the keys to work on: first those that have waited long enough. What is new of an owner who waits goes
+    /// The keys to work on: first those that have waited long enough. What is new of an owner who waits goes
     /// to the end of their row, so that no secret is passed by others all the time.
     fn next_keys(&mut self) -> Vec<Arc<str>> {
         let now = Instant::now();
@@ -398,7 +398,7 @@ enum Done {
     Waits(Arc<str>),
 }
 
-/// Returns the storage key of what an object takes its data from.
+/// The storage key of what an object takes its data from.
 fn source_key(kind: &'static dyn AnyKind, object: &CachedObject) -> Option<Arc<str>> {
     let (namespace, _) = storage_key::name_of(object.key());
     let metadata = ObjectMeta {
@@ -430,14 +430,14 @@ async fn one(batch: &Batch<'_>, key: &Arc<str>) -> Result<Done, ApiError> {
     Ok(taker.map_or(Done::Nothing, Done::Taken))
 }
 
-/// Returns an object as it is now; `None` when it is gone, or going.
+/// An object as it is now; `None` when it is gone, or going.
 fn current(registry: &Registry, kind: &dyn AnyKind, key: &str) -> Result<Option<Object>, ApiError> {
     let found = registry.cache().of(kind.info()).get(key)?;
     let object = found.map(|found| found.decode()).transpose()?;
     Ok(object.filter(|object| !object.metadata.is_terminating()))
 }
 
-/// Returns the data of a secret of any of the kinds.
+/// The data of a secret of any of the kinds.
 fn data_of(object: &Object) -> Map<String, Value> {
     let data = object.fields.get("data").or_else(|| object.fields.get("spec")?.get("data"));
     data.and_then(Value::as_object).cloned().unwrap_or_default()

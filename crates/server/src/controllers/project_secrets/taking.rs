@@ -73,7 +73,7 @@ impl Taker {
         Self { writer, source, may_read, ends_at, counted_for, is_waiting: false }
     }
 
-    /// Returns whether its writer may read the source as things are now, where they could not before, or
+    /// Whether its writer may read the source as things are now, where they could not before, or
     /// may not any more; or until another time.
     pub(super) fn has_changed(&self, batch: &Batch<'_>) -> bool {
         let writer = self.writer.as_deref();
@@ -124,7 +124,7 @@ impl<'a> Batch<'a> {
         principals.is_key(&writer.key, &writer.key_uid).then(|| principals.end_of(&writer.key))?
     }
 
-    /// Returns the data of an object; `None` when there is none.
+    /// The data of an object; `None` when there is none.
     fn data(&self, source: &DataSource) -> Result<Option<Arc<Data>>, ApiError> {
         let info = source.kind.info();
         let key = storage_key::object(info, Some(&source.namespace), &source.name);
@@ -144,7 +144,7 @@ impl<'a> Batch<'a> {
         Ok(Some(data))
     }
 
-    /// Returns whether a copy for an owner had to wait already.
+    /// Whether a copy for an owner had to wait already.
     pub(super) fn is_refused(&self, owner: &str) -> bool {
         self.refused.lock().contains(owner)
     }
@@ -161,7 +161,7 @@ impl<'a> Batch<'a> {
         true
     }
 
-    /// Returns how long an object is as it is stored.
+    /// How long an object is as it is stored.
     fn stored_bytes(&self, of: &DataSource) -> usize {
         let info = of.kind.info();
         let key = storage_key::object(info, Some(&of.namespace), &of.name);
@@ -252,7 +252,7 @@ pub(super) async fn take(
 /// Why a secret has not the data of its source: in one word, and for people.
 pub(super) type Failure = (&'static str, String);
 
-/// Returns why a write is refused, where to try it again would not help before something else changes.
+/// Why a write is refused, where to try it again would not help before something else changes.
 ///
 /// # Errors
 /// Those of a write that is to be tried again.
@@ -289,7 +289,7 @@ async fn say(
     update.await.map(drop)
 }
 
-/// Returns a secret as it is to be now, and what failed.
+/// A secret as it is to be now, and what failed.
 fn decided(
     batch: &Batch<'_>,
     kind: &'static dyn AnyKind,
@@ -317,7 +317,7 @@ fn decided(
     Ok((object, failure))
 }
 
-/// Returns how the server writes spec and status of a secret together.
+/// How the server writes spec and status of a secret together.
 pub(super) fn writing() -> Writing {
     Writing { part: Part::Action("sync"), ..Writing::by_server() }
 }
@@ -340,7 +340,7 @@ fn conditions_of(object: &Object) -> Vec<Condition> {
     conditions.and_then(|conditions| Vec::deserialize(conditions).ok()).unwrap_or_default()
 }
 
-/// Returns a condition of an object.
+/// A condition of an object.
 pub(super) fn condition_of(object: &Object, of: &str) -> Option<Condition> {
     conditions_of(object).into_iter().find(|one| one.r#type == of)
 }

@@ -36,7 +36,7 @@ const WRITE: &[Failure] = &[
     ("415", "UnsupportedMediaType", "The format of the body is not read."),
 ];
 
-/// Returns the failures as components. `content` is that of a Status.
+/// The failures as components. `content` is that of a Status.
 pub(super) fn components(content: &Value) -> Value {
     let all = [ANY, LIST, WRITE].into_iter().flatten();
     all.map(|(_, reason, what)| {
@@ -62,7 +62,7 @@ pub(super) fn add(responses: &mut Value, verb: Verb) {
     }
 }
 
-/// Returns an operation's response as version 2 has it: a failure only if it is the one for a missing key. The
+/// An operation's response as version 2 has it: a failure only if it is the one for a missing key. The
 /// readers of version 2 are older clients, which read all of it often, and the failures never.
 pub(super) fn in_v2(code: &str, response: &Value) -> Option<Value> {
     if response.get("$ref").is_none() {

@@ -98,7 +98,7 @@ impl AgentConfigs {
         self.uses.lock().await
     }
 
-    /// Returns how often an instance was looked at.
+    /// How often an instance was looked at.
     #[cfg(test)]
     pub(crate) async fn looks(&self) -> u64 {
         self.uses.lock().await.looks
@@ -121,7 +121,7 @@ impl AgentConfigs {
 }
 
 impl Registry {
-    /// Returns the configuration of the agent of a cluster, or a part of it, as of what the cache has.
+    /// The configuration of the agent of a cluster, or a part of it, as of what the cache has.
     ///
     /// # Errors
     /// 404 when there is no such cluster.
@@ -170,7 +170,7 @@ impl Registry {
         self.document(&name, |kept| kept.places, Sources { cluster, what }, fields)
     }
 
-    /// Returns the document that is kept, if it is made of this; or a new one with these fields.
+    /// The document that is kept, if it is made of this; or a new one with these fields.
     fn document(
         &self,
         cluster: &str,

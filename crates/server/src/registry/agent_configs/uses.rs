@@ -218,7 +218,7 @@ impl Uses {
         };
     }
 
-    /// Returns the version of what is on a cluster: while it is the same, all of it is. 0 where nothing is.
+    /// The version of what is on a cluster: while it is the same, all of it is. 0 where nothing is.
     pub(super) fn version(&self, cluster: &str) -> u64 {
         self.of_clusters.get(cluster).map_or(0, |of_cluster| of_cluster.version)
     }
@@ -298,7 +298,7 @@ fn subject(who: WhoCan) -> Option<UseSubject> {
     }
 }
 
-/// Returns a value's JSON.
+/// A value's JSON.
 pub(super) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }

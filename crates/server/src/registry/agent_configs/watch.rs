@@ -39,7 +39,7 @@ const BYTES_PER_SECOND: u64 = 4 * 1024 * 1024;
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Returns how long it is at least until the next look, after a document of so many bytes was sent; 0 for none.
+/// How long it is at least until the next look, after a document of so many bytes was sent; 0 for none.
 fn pause_after(part: Option<Part>, sent_bytes: usize) -> Duration {
     let least = match part {
         Some(Part::Tokens) => return PAUSE_OF_TOKENS,
@@ -140,7 +140,7 @@ impl AgentWatcher {
         }
     }
 
-    /// Returns the document, if it is another one than was sent last.
+    /// The document, if it is another one than was sent last.
     async fn look(&mut self) -> Result<Option<Delivery>, ApiError> {
         let document = self.registry.agent_config(self.permit.name(), self.part).await?;
         let is_same = self.sent.as_ref() == Some(&document.hash);
@@ -154,7 +154,7 @@ impl AgentWatcher {
         Ok(Some(Delivery::Event { event_type, object: document.object.clone(), shared: None }))
     }
 
-    /// Returns the bookmark that is due: it says that what was sent last is so now.
+    /// The bookmark that is due: it says that what was sent last is so now.
     async fn bookmark(&mut self) -> Result<Option<Delivery>, ApiError> {
         if !self.bookmarks || Instant::now() < self.next_bookmark {
             return Ok(None);

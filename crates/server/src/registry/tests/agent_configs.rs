@@ -89,7 +89,7 @@ fn computed(server: &Fixture, cluster: &str) -> (Vec<Value>, Vec<Value>) {
     (instances, uses)
 }
 
-/// Returns the same of what was made for the agent.
+/// The same of what was made for the agent.
 async fn made(server: &Fixture, cluster: &str) -> (Vec<Value>, Vec<Value>) {
     let spec = said(server, cluster, Some(Part::Places)).await;
     let text = |one: &Value, name: &str| one[name].as_str().unwrap_or_default().to_owned();

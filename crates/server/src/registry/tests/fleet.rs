@@ -201,7 +201,7 @@ async fn an_owner_who_is_disabled_or_gone_stops_on_every_server() {
     .await;
 }
 
-/// Returns the permit of the bearer of a key for all shared secrets in `platform`, if they get one.
+/// The permit of the bearer of a key for all shared secrets in `platform`, if they get one.
 pub(super) async fn permit_of(
     server: &Fixture,
     digest: Digest,

@@ -28,7 +28,7 @@ impl Fixture {
     }
 }
 
-/// Returns a server with a user, a team, and objects that are theirs.
+/// A server with a user, a team, and objects that are theirs.
 async fn with_owners() -> Fixture {
     let fixture = fixture().await;
     fixture.try_make(&User, "ada", &json!({})).await.unwrap();

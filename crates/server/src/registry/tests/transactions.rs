@@ -289,7 +289,7 @@ async fn a_corrupt_user_is_left_out_of_lists_and_gives_up_their_names_when_delet
     fixture.try_make(&User, "ada", &json!({})).await.unwrap();
 }
 
-/// Returns a write that is admitted, and not stored yet, with the team `db` and its members.
+/// A write that is admitted, and not stored yet, with the team `db` and its members.
 async fn admitted_team(fixture: &Fixture, users: &Value) -> admit::Admitted {
     let team = fixture.read(&Team, "db").await;
     let permit = Permit::for_server(&Team, Verb::Update, None, "db");

@@ -106,7 +106,7 @@ pub(crate) fn release(
     write_for(view, permit, object, previous, None)
 }
 
-/// Returns the changes that the removal of an object brings with it. A later object of the same name brings them with it,
+/// The changes that the removal of an object brings with it. A later object of the same name brings them with it,
 /// too, in case that something names the removed one by then.
 ///
 /// # Errors

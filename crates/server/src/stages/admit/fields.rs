@@ -23,7 +23,7 @@ const MAX_APPLY_MANAGERS: usize = 100;
 const STATUS: &[&str] = &["status"];
 const OWNER: &[&str] = &["metadata", "annotations", OWNER_UID];
 
-/// Returns the object that an apply makes of `live`, or of nothing. It is admitted as any other new
+/// The object that an apply makes of `live`, or of nothing. It is admitted as any other new
 /// state, and then has the `managedFields` that it has here.
 ///
 /// # Errors

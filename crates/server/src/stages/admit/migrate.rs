@@ -75,7 +75,7 @@ pub(crate) fn migrate(
     }
 }
 
-/// Returns the instance as it is in its new namespace: another object with the same name, labels,
+/// The instance as it is in its new namespace: another object with the same name, labels,
 /// annotations, spec and status.
 fn moved(
     view: &AdmissionView<'_>,
@@ -106,7 +106,7 @@ fn moved(
     Ok(new)
 }
 
-/// Returns the roles and bindings of the instance, as if they were those of the new one: whom they name by
+/// The roles and bindings of the instance, as if they were those of the new one: whom they name by
 /// uid is still who is meant.
 fn roles_of(
     view: &AdmissionView<'_>,

@@ -60,7 +60,7 @@ pub(crate) struct Writing {
 }
 
 impl Writing {
-    /// Returns how the server itself writes.
+    /// How the server itself writes.
     pub(crate) fn by_server() -> Self {
         let manager = "postern".to_owned();
         Self { manager, operation: Operation::Update, part: Part::Main, dry_run: false }
@@ -245,7 +245,7 @@ pub(crate) fn update(
     write_for(view, permit, object, previous, Some((write_only, secrets)))
 }
 
-/// Returns the write for a new state: nothing, when it equals the old one; the removal, when the
+/// The write for a new state: nothing, when it equals the old one; the removal, when the
 /// object is being deleted, its time has come and nothing blocks its deletion any longer.
 fn write_for(
     view: &AdmissionView<'_>,
@@ -290,7 +290,7 @@ fn same(new: &Object, old: &Object) -> bool {
     new.metadata == old.metadata && new.fields == old.fields
 }
 
-/// Returns whether the desired state differs: everything but metadata and status.
+/// Whether the desired state differs: everything but metadata and status.
 fn desired_state_differs(new: &Object, old: &Object) -> bool {
     fn desired(object: &Object) -> impl Iterator<Item = (&String, &Value)> {
         object.fields.iter().filter(|(name, _)| *name != "status")

@@ -123,7 +123,7 @@ fn right_to_bind(kind: &dyn AnyKind, namespace: Option<&str>, role: &str) -> Rig
     }
 }
 
-/// Returns the rules of a role; `None` for one that is not there.
+/// The rules of a role; `None` for one that is not there.
 fn rules_of(
     view: &AdmissionView<'_>,
     kind: &'static dyn AnyKind,
@@ -173,7 +173,7 @@ fn check_holds(permit: &Permit, right: &RequiredRight, given: Given<'_>) -> Resu
     Err(ApiError::forbidden(permit.kind().info().group_resource(), name, text))
 }
 
-/// Returns the 422 for rules that have too many combinations to be compared with what the caller holds.
+/// The 422 for rules that have too many combinations to be compared with what the caller holds.
 fn too_many_combinations(permit: &Permit, name: &str, path: &str) -> ApiError {
     let verb = if path == "rules" { "escalate" } else { "bind" };
     let detail = format!(
@@ -254,7 +254,7 @@ fn check_blocked_owners(
     finish(permit.kind(), new, errors)
 }
 
-/// Returns the right to delete an owner, also that which counts as it on those whom the owner belongs to.
+/// The right to delete an owner, also that which counts as it on those whom the owner belongs to.
 fn right_to_delete(
     view: &AdmissionView<'_>,
     reference: &OwnerReference,

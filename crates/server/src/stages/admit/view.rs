@@ -19,7 +19,7 @@ use crate::clock::Source;
 use crate::stages::authorize::Permit;
 use crate::storage_key;
 
-/// Returns the storage key of the record of whom an object names.
+/// The storage key of the record of whom an object names.
 pub(super) fn key_of_names(kind: &dyn AnyKind, metadata: &ObjectMeta) -> Arc<str> {
     let namespace = Some(metadata.namespace.as_str()).filter(|name| !name.is_empty());
     storage_key::bound_names(kind.info(), namespace, &metadata.name)
@@ -59,7 +59,7 @@ pub(crate) struct AdmissionView<'a> {
 }
 
 impl<'a> AdmissionView<'a> {
-    /// Returns a view as of now.
+    /// A view as of now.
     pub(crate) fn new(
         cache: &'a Cache,
         source: &'a dyn Source,
@@ -110,7 +110,7 @@ impl<'a> AdmissionView<'a> {
         })
     }
 
-    /// Returns the dependents that an object has to have, given those that are there now, and whom it
+    /// The dependents that an object has to have, given those that are there now, and whom it
     /// names.
     pub(super) fn dependents(
         &self,

@@ -147,13 +147,13 @@ impl Admitted {
         Self { first, others: Vec::new(), bound: Vec::new() }
     }
 
-    /// Returns the write with the users whom it adds to a team.
+    /// The write with the users whom it adds to a team.
     pub(super) fn with_members(mut self, members: Vec<Member>) -> Self {
         self.first.members = members;
         self
     }
 
-    /// Returns both writes as one, with the response of this one. Changes of the other one that
+    /// Both writes as one, with the response of this one. Changes of the other one that
     /// change nothing are left out.
     #[must_use]
     pub(crate) fn with(mut self, other: Self) -> Self {
@@ -168,7 +168,7 @@ impl Admitted {
         matches!(self.first.write, Write::Remove { .. } | Write::RemoveCorrupt { .. })
     }
 
-    /// Returns its parts for the registry: the change whose result is the response, the others, and whom the objects
+    /// Its parts for the registry: the change whose result is the response, the others, and whom the objects
     /// name.
     pub(crate) fn into_parts(self) -> (AdmittedChange, Vec<AdmittedChange>, Vec<ObjectNames>) {
         (self.first, self.others, self.bound)

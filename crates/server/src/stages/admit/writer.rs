@@ -11,7 +11,7 @@ use super::view::AdmissionView;
 use crate::cache::Cache;
 use crate::stages::authorize::Permit;
 
-/// Returns the object that an object takes its data from, if it does: in a project alone.
+/// The object that an object takes its data from, if it does: in a project alone.
 pub(crate) fn data_source(
     cache: &Cache,
     kind: &dyn AnyKind,

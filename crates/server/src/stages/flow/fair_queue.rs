@@ -69,7 +69,7 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// Returns whether there was a wait for it.
+    /// Whether there was a wait for it.
     pub(crate) fn has_waited(&self) -> bool {
         self.has_waited
     }
@@ -141,20 +141,20 @@ impl FairQueue {
         Arc::new(Self { limits, company, state: Mutex::default() })
     }
 
-    /// Returns how many seats one owner may have now. It changes at any time: whoever waits for more than they may
+    /// How many seats one owner may have now. It changes at any time: whoever waits for more than they may
     /// have then has seats, and is looked at again when they give one back.
     fn per_owner(&self) -> usize {
         let limits = &self.limits;
         if self.company.get() { limits.seats_per_owner } else { limits.seats_alone }
     }
 
-    /// Returns how many seats are taken, and how many requests wait.
+    /// How many seats are taken, and how many requests wait.
     pub(super) fn counts(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.taken, state.waiting)
     }
 
-    /// Returns a seat if one is free now, and the owner may have another.
+    /// A seat if one is free now, and the owner may have another.
     pub(super) fn try_acquire(self: &Arc<Self>, owner: &str) -> Option<Seat> {
         self.try_take(&mut self.state.lock(), owner)
     }
@@ -172,7 +172,7 @@ impl FairQueue {
         Some(Seat { queue: self.clone(), owner, has_waited: false })
     }
 
-    /// Returns a seat, as soon as it is this request's turn. `None` when the owner's queue is full,
+    /// A seat, as soon as it is this request's turn. `None` when the owner's queue is full,
     /// or when the wait takes too long.
     pub(super) async fn acquire(self: &Arc<Self>, owner: &str) -> Option<Seat> {
         let (granted, ticket) = match self.take_or_enter(owner)? {
@@ -264,7 +264,7 @@ mod tests {
         wait: Duration::from_secs(5),
     };
 
-    /// Returns a queue of owners who send requests next to each other.
+    /// A queue of owners who send requests next to each other.
     fn shared(limits: QueueLimits) -> Arc<FairQueue> {
         let queue = FairQueue::new(limits, Arc::default());
         queue.company.set(true);

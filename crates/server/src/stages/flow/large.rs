@@ -67,7 +67,7 @@ impl LargeWork {
         Self { threads, queue, owner: Arc::from(owner) }
     }
 
-    /// Returns a place for the large work of tests.
+    /// A place for the large work of tests.
     #[cfg(test)]
     pub(crate) fn of_one_owner() -> Self {
         let limits = super::fair_queue::QueueLimits {

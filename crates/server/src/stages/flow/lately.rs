@@ -51,7 +51,7 @@ impl Waits {
         self.0.set();
     }
 
-    /// Returns whether a request had to wait lately.
+    /// Whether a request had to wait lately.
     pub(crate) fn get(&self) -> bool {
         self.0.get()
     }
@@ -76,7 +76,7 @@ impl Company {
         }
     }
 
-    /// Returns whether there was more than one lately.
+    /// Whether there was more than one lately.
     pub(super) fn get(&self) -> bool {
         self.changed.get()
     }

@@ -227,7 +227,7 @@ impl Drop for DelayedRejection<'_> {
     }
 }
 
-/// Returns the limits of a queue of which one owner has at most this share of the seats.
+/// The limits of a queue of which one owner has at most this share of the seats.
 fn class_limits(seats: usize, share: usize, waiting_per_owner: usize) -> QueueLimits {
     let seats_per_owner = seats.div_ceil(share);
     QueueLimits {
@@ -287,7 +287,7 @@ impl Flow {
         }
     }
 
-    /// Returns a seat for a request.
+    /// A seat for a request.
     ///
     /// # Errors
     /// 429 when the owner's queue is full, or when they waited too long.
@@ -304,7 +304,7 @@ impl Flow {
         Ok(seat)
     }
 
-    /// Returns a seat for a request to a cluster, which it needs until the head of the answer is there.
+    /// A seat for a request to a cluster, which it needs until the head of the answer is there.
     ///
     /// # Errors
     /// As [`Flow::acquire`].
@@ -340,12 +340,12 @@ impl Flow {
         self.queued_threads.run(work).await
     }
 
-    /// Returns whether an owner sends more than is their share.
+    /// Whether an owner sends more than is their share.
     pub(crate) fn waits_of(&self, owner: &str) -> Arc<Waits> {
         self.waits.lock().of(owner)
     }
 
-    /// Returns whether several owners send requests.
+    /// Whether several owners send requests.
     pub(crate) fn has_company(&self) -> bool {
         self.company.get()
     }
@@ -423,7 +423,7 @@ impl Flow {
         }
     }
 
-    /// Returns a permit for one more open watch of an owner, or one more request of theirs to a cluster.
+    /// A permit for one more open watch of an owner, or one more request of theirs to a cluster.
     ///
     /// # Errors
     /// 429 when the owner has as many as they may have.
@@ -444,7 +444,7 @@ impl Flow {
     }
 }
 
-/// Returns the 429 of a request that finds no room.
+/// The 429 of a request that finds no room.
 pub(crate) fn too_many_requests() -> ApiError {
     let message = "Too many requests, please try again later.";
     ApiError::too_many_requests(message, RETRY_AFTER_SECONDS)
