@@ -1,7 +1,8 @@
-//! How much of one caller is under way: nobody takes the agent, or its cluster, from the others.
+//! Limits on the concurrent requests of one caller, so that no caller takes the agent or its cluster
+//! from the others.
 //!
-//! A caller is the owner of the token's access key, whomever they act as. Requests and those that go on
-//! (watches, logs, exec and the like) are counted apart. Whoever has too many gets 429.
+//! A caller is the owner of the token's access key, also under impersonation. Short requests and long
+//! ones (watches, logs, exec and the like) are counted apart. A request over the limit gets 429.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,14 +37,14 @@ impl FlowLimits {
     }
 }
 
-/// What is under way, by caller.
+/// The concurrent requests, by caller.
 #[derive(Debug)]
 pub(crate) struct Flow {
     limits: FlowLimits,
     callers: Mutex<HashMap<String, UnderWay>>,
 }
 
-/// What of one caller is under way.
+/// The concurrent requests of one caller.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct UnderWay {
     pub(crate) requests: usize,
@@ -73,7 +74,7 @@ impl Flow {
     /// Counts a request of a caller.
     ///
     /// # Errors
-    /// 429 when too many of theirs are under way.
+    /// 429 when the caller has too many concurrent requests.
     pub(crate) fn enter(self: &Arc<Self>, caller: &str, is_long: bool) -> Result<Place, ApiError> {
         let (limit, what) = if is_long {
             (self.limits.long_requests, "watches and streams")

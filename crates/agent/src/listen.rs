@@ -1,5 +1,5 @@
-//! The listener: which connections are taken, within which limits, and how they end. Who may have how many is
-//! decided by the table of `postern-listen`, as at the central server.
+//! The listener: it takes connections within limits, and ends them. The table of `postern-listen` decides how
+//! many each client may have, as at the central server.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -214,7 +214,8 @@ impl Connection {
             {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            // Who gets an error may still be sending: a reset must not overtake the answer.
+            // A client that gets an error may still be sending: a reset must not overtake the
+            // answer.
             let is_unread = has_body && response.status() >= StatusCode::BAD_REQUEST;
             lingers.store(is_unread, Ordering::Release);
             Ok::<_, Infallible>(response)

@@ -1,4 +1,4 @@
-//! What an agent counts of requests and of their tokens, each of which is a JWT. How it is served is in `scrape`.
+//! The agent's counts of requests and of their tokens, each of which is a JWT. `scrape` serves them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -79,7 +79,7 @@ impl AdvertisedCa {
 /// tells what revokes it.
 pub const MAX_SESSION: Duration = Duration::from_secs(MAX_SESSION_SECONDS.unsigned_abs());
 
-/// What the operator decides about an agent.
+/// The operator's settings of an agent.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The central server's URL.
@@ -100,7 +100,7 @@ pub struct Settings {
     pub cluster_domain: ClusterDomain,
     /// Where the agent listens.
     pub listen: SocketAddr,
-    /// Where its metrics are served, to everybody; nowhere, when absent.
+    /// Where its metrics are served, without authentication; nowhere, when absent.
     pub metrics_listen: Option<SocketAddr>,
     /// Where it keeps what it has heard, and its certificate authority.
     pub state_dir: PathBuf,
@@ -245,8 +245,8 @@ fn client_settings(settings: &Settings) -> anyhow::Result<ClientSettings> {
     })
 }
 
-/// Returns who vouches for the central server. The system's authorities are not asked, and nobody is trusted for
-/// being the first to answer.
+/// The trust in the central server. The system's authorities are not used, and the first server to answer is not
+/// trusted for that.
 fn trust(ca_file: Option<&Path>, ca_digest: Option<&str>) -> anyhow::Result<Trust> {
     match (ca_file, ca_digest) {
         (Some(file), None) => {
@@ -261,7 +261,7 @@ fn trust(ca_file: Option<&Path>, ca_digest: Option<&str>) -> anyhow::Result<Trus
     }
 }
 
-/// Returns what sends requests on, over at most so many connections.
+/// The proxy that forwards requests, over at most so many connections.
 fn proxy(max_connections: usize) -> Proxy {
     Proxy::with(Limits { max_connections, ..Limits::default() }, Arc::new(TcpDial::new()))
 }

@@ -41,7 +41,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 /// The header with the id of the request's records, which those of the cluster have, too.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// What requests are answered with.
+/// The state that requests are answered from.
 pub(crate) struct Agent {
     pub(crate) state: Arc<State>,
     pub(crate) cluster: String,
@@ -111,7 +111,7 @@ impl Agent {
             let message = "an agent serves /kubernetes/cluster/… and /kubernetes/project/…";
             Err(ApiError::new(404, Reason::NotFound, message))
         })?;
-        // Who is asking comes before anything is said about what they ask for.
+        // Authentication comes before anything is said about the requested object.
         let bearer = bearer_of(&head.headers)?;
         let feed = self.state.feed().map_err(|why| refused(&why))?;
         let verified = feed.verifier.verify(bearer.expose(), self.state.now());
@@ -282,7 +282,7 @@ impl Agent {
 /// A request on its way to the cluster.
 struct Passage {
     caller: Arc<Caller>,
-    /// What decided.
+    /// The configuration that decided.
     feed: Arc<Feed>,
     forward: Forward,
 }
@@ -318,14 +318,14 @@ fn bearer_of(headers: &HeaderMap) -> Result<BearerToken, ApiError> {
     })
 }
 
-/// Refuses to act as somebody else: only the central server knows who they are.
+/// Rejects impersonation: only the central server knows the impersonated identity.
 ///
 /// # Errors
 /// 403, when the headers ask for it.
 fn refuse_impersonation(headers: &HeaderMap) -> Result<(), ApiError> {
     if headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
-        let message = "an agent acts as nobody else: ask the central server for a token as that user, \
-                       or go through its gateway";
+        let message = "an agent takes no impersonation headers: ask the central server for a token as \
+                       that user, or go through its gateway";
         return Err(forbidden(message));
     }
     Ok(())

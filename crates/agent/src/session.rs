@@ -1,4 +1,5 @@
-//! How long a request may go on: as long as its token allows it (decision 6).
+//! The lifetime of a request: it ends when its token no longer allows it
+//! (`docs/reference/endpoint-tokens.md#lifetime`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::lifespan::Lifespan;
 use crate::state::{Refused, State};
 use crate::way::Way;
 
-/// What is decided by time alone is looked at this often: the agent may hear nothing for too long.
+/// How often decisions by time alone are checked: the agent may hear nothing for too long.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A request that was let through.

@@ -21,7 +21,7 @@ use crate::lifespan::Lifespan;
 /// The time.
 pub type Clock = Arc<dyn Fn() -> MicroTimestamp + Send + Sync>;
 
-/// What an agent knows.
+/// The agent's state.
 pub(crate) struct State {
     clock: Clock,
     max_offline_seconds: i64,
@@ -33,7 +33,7 @@ pub(crate) struct State {
     changed: watch::Sender<u64>,
 }
 
-/// What was heard last, part by part. The fields of the other part are empty.
+/// The last configuration, part by part. The fields of the other part are empty.
 #[derive(Default)]
 struct Parts {
     tokens: Option<Spec>,
@@ -41,7 +41,8 @@ struct Parts {
 }
 
 impl Parts {
-    /// Takes a part. The other one is forgotten when it is of another cluster: one that was deleted and made anew.
+    /// Takes a part. If the other part is of another cluster (one that was deleted and created again), it is
+    /// forgotten.
     fn take(&mut self, part: Part, spec: Spec) {
         let (own, other) = match part {
             Part::Tokens => (&mut self.tokens, &mut self.places),
@@ -117,7 +118,7 @@ impl State {
         (self.clock)().unix_microseconds().div_euclid(1_000_000)
     }
 
-    /// Returns what the time is read from.
+    /// The clock.
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
     }
@@ -166,13 +167,13 @@ impl State {
         true
     }
 
-    /// Returns when the central server was heard last about all parts.
+    /// The time at which the central server was last heard about all parts.
     fn heard_at(&self) -> i64 {
         let [tokens, places] = self.heard_at.each_ref().map(|at| at.load(Ordering::Acquire));
         tokens.min(places)
     }
 
-    /// Returns what was heard last, and when.
+    /// The last configuration, and the time at which it was heard.
     pub(crate) fn heard(&self) -> Option<(Spec, i64)> {
         let at = self.heard_at();
         self.feed.load().as_ref().map(|feed| (feed.spec.clone(), at))
@@ -190,7 +191,7 @@ impl State {
         self.changed.subscribe()
     }
 
-    /// Returns what is decided from now.
+    /// The input of decisions at this time.
     ///
     /// # Errors
     /// [`Refused::NeverHeard`] and [`Refused::Offline`].

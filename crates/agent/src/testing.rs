@@ -1,5 +1,5 @@
-//! What the tests of this crate share: a token, which is a JWT, the configuration that knows its key, and an agent in front
-//! of a cluster of the test's own.
+//! The common parts of this crate's tests: a token, which is a JWT, and the configuration that knows its key. An agent
+//! runs in front of a cluster of the test's own.
 
 #![expect(clippy::disallowed_methods, reason = "tasks of a test end with its runtime")]
 
@@ -44,7 +44,7 @@ pub(crate) fn at_second(seconds: i64) -> MicroTimestamp {
     MicroTimestamp::from_unix_microseconds(seconds * 1_000_000)
 }
 
-/// What a token of ada's says.
+/// The claims of ada's token.
 pub(crate) fn claims() -> Claims {
     Claims {
         iss: "https://postern.test".to_owned(),
@@ -83,7 +83,7 @@ pub(crate) fn spec_with(key: &SigningKey) -> Spec {
     }
 }
 
-/// What the cluster answers.
+/// The cluster's answer.
 pub(crate) type Answer = Arc<Mutex<(StatusCode, String)>>;
 
 fn upstream(cluster: SocketAddr) -> Upstream {
@@ -100,7 +100,7 @@ pub(crate) struct Scene {
     pub(crate) arrived: mpsc::UnboundedReceiver<String>,
     /// While it is `true`, the cluster does not answer.
     pub(crate) holds: watch::Sender<bool>,
-    /// What it answers.
+    /// The cluster's answer.
     pub(crate) answer: Answer,
     seconds: Arc<AtomicI64>,
     _home: tempfile::TempDir,
@@ -111,7 +111,7 @@ impl Scene {
         Self::with_queue(MAX_BYTES).await
     }
 
-    /// A scene in which nobody answers the agent.
+    /// A scene whose cluster does not answer the agent.
     pub(crate) async fn without_cluster() -> Self {
         let mut scene = Self::new().await;
         let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
@@ -160,7 +160,7 @@ impl Scene {
         self.seconds.store(seconds, Ordering::Relaxed);
     }
 
-    /// Returns what asks the cluster.
+    /// The task that asks the cluster.
     pub(crate) fn asker(&self) -> Asker {
         Asker {
             proxy: self.agent.proxy.clone(),

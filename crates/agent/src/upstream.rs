@@ -29,11 +29,11 @@ fn of_text(text: &[u8]) -> anyhow::Result<Upstream> {
     Ok(of(&kubeconfig, url, server_name, UpstreamAddresses::any())?)
 }
 
-/// Returns what is at a URL, with the trust and the credential of a kubeconfig. Without a server name, its
+/// The upstream at a URL, with the trust and the credential of a kubeconfig. Without a server name, its
 /// certificate must be for the URL's host.
 ///
 /// # Errors
-/// What is wrong with it. No error has a value of the kubeconfig.
+/// The reason why it cannot be used. No error has a value of the kubeconfig.
 pub(crate) fn of(
     kubeconfig: &Kubeconfig,
     url: Uri,

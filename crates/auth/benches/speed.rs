@@ -389,7 +389,7 @@ fn authentication_with_a_hundred_thousand_keys() {
     }
 }
 
-/// Returns tokens that differ by their ids.
+/// Tokens that differ by their ids.
 fn endpoint_tokens(signing: &SigningKey, tokens: usize) -> Vec<String> {
     let key = ResolvedKey {
         uid: "uid-of-key".to_owned(),

@@ -6,7 +6,8 @@ use std::fmt;
 use postern_kinds::SecretText;
 use zeroize::Zeroizing;
 
-/// Maximum length of a credential, in bytes; a signed token may grow to 8 KiB (decision 6).
+/// Maximum length of a credential, in bytes. A signed token may have 8 KiB
+/// (`docs/reference/endpoint-tokens.md#content`).
 pub const MAX_TOKEN_BYTES: usize = 8 * 1024;
 
 /// A bearer credential. It cannot be printed, and it is wiped when dropped.
@@ -61,7 +62,7 @@ impl Refusal {
         }
     }
 
-    /// Returns what the caller can do about it.
+    /// Advice for the caller: how to get a usable credential.
     pub fn advice(self) -> &'static str {
         match self {
             Self::Missing => "there is no credential: send Authorization: Bearer <access key>",
@@ -69,7 +70,7 @@ impl Refusal {
             Self::Malformed => {
                 "the Authorization header is malformed: send Authorization: Bearer <access key>"
             }
-            Self::Unknown => "nobody has this access key: it may have been deleted or rotated",
+            Self::Unknown => "no such access key: it may have been deleted or rotated",
             Self::Disabled => {
                 "the access key or its owner is disabled: enable it, or ask an administrator"
             }

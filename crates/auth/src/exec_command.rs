@@ -10,7 +10,7 @@ use crate::kube_request::KubeRequest;
 /// Bytes of all words that are recorded.
 pub const MAX_COMMAND_BYTES: usize = 2048;
 
-/// What starts a process in a pod, or joins one.
+/// The subresources that start a process in a pod, or join one.
 const SUBRESOURCES: [&str; 2] = ["exec", "attach"];
 
 /// The parameter that has one word of the command.
@@ -22,7 +22,7 @@ const COMMAND_ANNOTATION: &str = "platform.sh/exec-command";
 /// The annotation of a record that has not the whole command.
 const COMMAND_CUT_ANNOTATION: &str = "platform.sh/exec-command-cut";
 
-/// What is recorded in place of a word that may contain a credential.
+/// The placeholder for a word that may contain a credential.
 const LEFT_OUT: &str = "(left-out)";
 
 /// A command as it is recorded.

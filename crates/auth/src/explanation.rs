@@ -14,14 +14,14 @@ pub struct PolicyName {
     pub name: String,
 }
 
-/// Through what somebody has a right.
+/// The source of a permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// They are in `system:masters`.
     Masters,
     /// Everyone who is authenticated has it.
     Everyone,
-    /// It concerns their own user, or a team of theirs.
+    /// It concerns the identity's own user, or a team of that user.
     Themselves,
     /// They own the object, as a user or by a team.
     Owner,
@@ -62,7 +62,7 @@ pub struct MissingRule {
 pub struct Explanation {
     /// Through what the identity has the right, its scopes aside.
     pub source: Option<Source>,
-    /// What no role allows.
+    /// The rule that no role has.
     pub missing_rule: Option<MissingRule>,
     /// The scopes that refuse.
     pub refusing_scopes: Vec<RefusingScope>,

@@ -1,5 +1,5 @@
-//! The paths of the gateway and of an agent (decision 6): the target that a path leads to, and the rest,
-//! which is the path at the target.
+//! The paths of the gateway and of an agent (`docs/reference/clusters.md#gateway`). A path has a target,
+//! and the rest is the path at the target.
 
 use http::HeaderName;
 use postern_meta::names::{dns1123_label, dns1123_subdomain};

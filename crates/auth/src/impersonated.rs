@@ -1,8 +1,9 @@
 //! Impersonation, as in Kubernetes: the rights that it takes, and the identity that it gives.
 //!
-//! The caller gets the rights of the impersonated identity, within the scope of their own access
-//! key (decision 4): [`PrincipalIndex::impersonate`](crate::principal_index::PrincipalIndex::impersonate)
-//! keeps that scope. What does not live here: reading the headers, and the decision.
+//! The caller gets the permissions of the impersonated identity, within the scope of their own access
+//! key: [`PrincipalIndex::impersonate`](crate::principal_index::PrincipalIndex::impersonate) keeps that
+//! scope. Reading the headers and the decision are elsewhere. See
+//! `docs/reference/authentication.md#impersonation`.
 
 use postern_kinds::{Impersonation, Right};
 
@@ -33,7 +34,7 @@ const ANONYMOUS: &str = "system:anonymous";
 pub struct ImpersonatedIdentity {
     /// The identity that access decisions see.
     pub identity: Identity,
-    /// Is it that of a disabled user? Then nobody may act as it.
+    /// Is the user disabled? Then no caller may act as it.
     pub disabled: bool,
 }
 
@@ -124,7 +125,7 @@ fn implied_groups(wanted: &Impersonation) -> Vec<String> {
     }
 }
 
-/// Returns namespace and name of the service account that is wanted; `None` for any other name.
+/// The namespace and name of the service account that is wanted; `None` for any other name.
 pub(crate) fn service_account(wanted: &Impersonation) -> Option<(&str, &str)> {
     let (namespace, name) = wanted.user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
     let is_complete = !namespace.is_empty() && !name.is_empty() && !name.contains(':');

@@ -99,7 +99,7 @@ impl ObjectSet {
         self.normalize();
     }
 
-    /// Returns what is in both; `None` when that would be too long to write out.
+    /// The objects that are in both; `None` when the set would be too long to write out.
     pub(crate) fn intersection(&self, other: &Self) -> Option<Self> {
         if self.all {
             return Some(other.clone());

@@ -4,7 +4,7 @@
 //! It is updated change by change, and resolves again only the keys that a change concerns. So a
 //! request costs one lookup, and the cost of a change does not grow with the number of keys.
 //!
-//! What does not live here: decisions about access, and reading what is stored.
+//! Decisions about access, and reading what is stored, are elsewhere.
 
 mod name_changes;
 mod queries;
@@ -62,7 +62,8 @@ impl Use {
     }
 }
 
-/// A map of digests: nobody can choose one without the server's secret, so a quick hash is enough.
+/// A map of digests. No client can choose a digest without the server's secret, so a quick hash is
+/// enough.
 type ByDigest<T> = HashMap<Digest, T, RandomState>;
 
 /// Keys, users and teams, and the keys resolved by their digests.
@@ -198,7 +199,8 @@ impl PrincipalIndex {
         self.end_of(name).is_some_and(|end| end < unix_seconds)
     }
 
-    /// Returns when a key expires, in seconds since 1970, if it is there and expires at all.
+    /// The time at which a key expires, in seconds since 1970; `None` if it does not exist or never
+    /// expires.
     pub fn end_of(&self, name: &str) -> Option<i64> {
         let key = self.keys.get(name)?;
         key.lifetime.ends_at(self.last_activity(name, &key.uid))
@@ -228,8 +230,9 @@ impl PrincipalIndex {
         self.teams_of.get(user).into_iter().flatten().map(String::as_str)
     }
 
-    /// The identity that the bearer of a key gets by an impersonation. The access key and
-    /// its scope stay the bearer's: impersonation never widens a scope (decision 4).
+    /// The identity that the bearer of a key gets by an impersonation. The access key and its scope
+    /// stay the bearer's: impersonation never widens a scope
+    /// (`docs/reference/authentication.md#impersonation`).
     ///
     /// This decides nothing: [`impersonated::rights`] are the rights that the bearer must hold.
     pub fn impersonate(&self, wanted: &Impersonation, bearer: &Identity) -> ImpersonatedIdentity {
@@ -323,7 +326,7 @@ impl PrincipalIndex {
         Ok(ancestors)
     }
 
-    /// Returns where the uses of a key are recorded.
+    /// The record of the uses of a key.
     fn activity_of(&mut self, name: &str, uid: &str) -> Arc<Activity> {
         let used = self.uses.entry(name.to_owned()).or_insert_with(|| Use::of(uid));
         if used.uid != uid {
@@ -332,8 +335,8 @@ impl PrincipalIndex {
         used.activity.clone()
     }
 
-    /// Applies a change of a user, a team or a key. What follows for the keys of users and teams, and for
-    /// keys that a key made, is resolved by [`PrincipalIndex::resolve_next`].
+    /// Applies a change of a user, a team or a key. [`PrincipalIndex::resolve_next`] resolves the keys
+    /// that it affects: those of a user or team, and those that a key created.
     pub fn apply(&mut self, name: &str, change: AccessChange) {
         match change {
             AccessChange::User(user) => self.change_user(name, user),
@@ -342,9 +345,9 @@ impl PrincipalIndex {
         }
     }
 
-    /// Resolves the keys of one owner, or the keys that one key made, whom changes concern. Returns
-    /// whether there are more: a team has many members, and they have many keys, so whoever holds a lock
-    /// lets others have it in between. Until then these keys are as they were.
+    /// Resolves the affected keys of one owner, or those that one key created. It returns whether there
+    /// are more. A team has many members, and they have many keys, so a caller with a lock can release
+    /// it in between. Until then these keys are as they were.
     pub fn resolve_next(&mut self) -> bool {
         match self.concerned.pop_front() {
             None => {}
@@ -578,8 +581,8 @@ impl PrincipalIndex {
         Ok(Arc::new(ResolvedKey { uid, identity, lifetime, is_login, activity, ancestors }))
     }
 
-    /// The identity of the owner of a key; `None` when the owner is gone, whoever has their name
-    /// by now, or when a key that made it is.
+    /// The identity of the owner of a key. It is `None` when the owner is gone, or a key that
+    /// created this one is. A later owner with the same name does not count.
     fn identity(&self, name: &str, key: &KeyFacts) -> Option<Identity> {
         let mut identity = match key.owner.as_ref()? {
             Owner::User(user) => self.user_identity(user)?,

@@ -61,7 +61,7 @@ proptest! {
         }
     }
 
-    /// What an explanation says is missing is enough.
+    /// The rule that an explanation names as missing is enough.
     #[test]
     fn what_is_missing_would_allow_it(changes in changes(), identity in identity(), which in any::<prop::sample::Index>()) {
         let policy = policy_of(&changes);
@@ -170,7 +170,7 @@ proptest! {
         }
     }
 
-    /// What is said to change nothing changes nothing.
+    /// A change that is reported to change nothing changes nothing.
     #[test]
     fn a_change_that_is_none_makes_the_same_policy(changes in changes(), identity in identity(), change in change()) {
         let policy = policy_of(&changes);
@@ -195,7 +195,7 @@ proptest! {
         }
     }
 
-    /// Whoever may give rules to another gives nothing that they do not have.
+    /// A caller that may give rules gives no permission that it does not have.
     #[test]
     fn covered_rules_give_nothing_new(changes in changes(), identity in identity(), rules in prop::collection::vec(random::rule(), 1..3), place in prop::option::of(Just("n1"))) {
         let policy = policy_of(&changes);
@@ -257,7 +257,7 @@ proptest! {
         }
     }
 
-    /// What is contained allows nothing that its parent does not.
+    /// A contained scope allows nothing that its parent does not.
     #[test]
     fn containment_is_containment(changes in changes(), parent in scope(), child in scope(), narrowing in 0..8u8) {
         let policy = policy_of(&changes);

@@ -9,10 +9,10 @@ use crate::output::escape;
 
 /// The name of the entries that `share` makes. It changes no others.
 const ENTRY_NAME: &str = "shared";
-/// What stands for every user, and for every verb.
+/// Stands for every user, and for every verb.
 const ALL: &str = "*";
 
-/// Somebody with whom an object is shared.
+/// A user, a team or all users, with whom an object is shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// The user of this name.
@@ -49,7 +49,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Returns subjects in a sentence.
+/// Joins subjects for a sentence.
 pub(crate) fn list(subjects: &[Subject]) -> String {
     let names: Vec<_> = subjects.iter().map(ToString::to_string).collect();
     names.join(", ")

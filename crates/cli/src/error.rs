@@ -1,5 +1,5 @@
-//! How a command fails: what went wrong, what to do next, and the exit code. What an answer of the
-//! server means is in `explain.rs`.
+//! The failure of a command: its message, the next steps, and the exit code. `explain.rs` explains the answers of the
+//! server.
 
 use std::io;
 use std::process::ExitCode;
@@ -7,9 +7,9 @@ use std::process::ExitCode;
 /// Why a command failed. Holds no secret value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CliError {
-    /// What went wrong, in one sentence.
+    /// The message, in one sentence.
     pub(crate) message: String,
-    /// What to do next, one thing a line.
+    /// The next steps, one a line.
     pub(crate) hints: Vec<String>,
     outcome: Outcome,
 }

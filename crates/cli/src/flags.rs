@@ -1,5 +1,4 @@
-//! Flags and output formats that several commands share. What they mean is decided where they are
-//! used.
+//! Flags and output formats that several commands share. The commands decide what they mean.
 
 use std::path::PathBuf;
 use std::time::Duration;

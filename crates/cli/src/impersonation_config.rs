@@ -13,7 +13,7 @@ use crate::error::CliError;
 use crate::flags::ImpersonationFlags;
 use crate::kubeconfig::ResolvedContext;
 
-/// Returns as whom to act, chosen field by field; `None` is as the key's own bearer.
+/// The impersonation to request, chosen field by field; `None` is as the key's own bearer.
 pub(crate) fn choose(
     flags: &ImpersonationFlags,
     resolved: Option<&ResolvedContext<'_>>,
@@ -63,7 +63,7 @@ fn without_user(flags: &ImpersonationFlags, wanted: &Impersonation, context: &st
     ))
 }
 
-/// Returns what the kubeconfig says. As for kubectl, an empty field counts as absent.
+/// The impersonation in the kubeconfig. As for kubectl, an empty field counts as absent.
 fn of_kubeconfig(resolved: &ResolvedContext<'_>) -> Result<Impersonation, CliError> {
     let field = |name: &str| Some(&resolved.user[name]).filter(|value| !value.is_null());
     let wrong = |name: &str, form: &str| {

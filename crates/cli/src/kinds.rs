@@ -30,19 +30,18 @@ pub(crate) fn answers_with_credential(info: &Info) -> bool {
     same.any(|kind| kind.write_only().iter().any(|field| field.at_rest == AtRest::Digest))
 }
 
-/// Whether requests are sent to what an object of the kind stands for, by whoever holds `use` on it.
+/// Whether callers who hold `use` on an object of the kind send requests to the cluster or space that it stands for.
 pub(crate) fn is_target(info: &Info) -> bool {
     [Cluster::INFO.kind, VirtualClusterInstance::INFO.kind, SpaceInstance::INFO.kind]
         .contains(&info.kind)
 }
 
-/// Returns what one object of the kind is called: `secret`.
+/// The name of one object of the kind: `secret`.
 pub(crate) fn name(info: &Info) -> &'static str {
     info.aliases.first().copied().unwrap_or(info.singular)
 }
 
-/// Returns what several objects of the kind are called: `secrets`. Of a kind's aliases, the second
-/// is the plural of the first.
+/// The name of several objects of the kind: `secrets`. Of a kind's aliases, the second is the plural of the first.
 pub(crate) fn plural_name(info: &Info) -> &'static str {
     info.aliases.get(1).copied().unwrap_or(info.plural)
 }

@@ -1,5 +1,4 @@
-//! Objects in files: YAML with any number of documents, or JSON. What is done with the objects is
-//! in `commands/`.
+//! Objects in files: YAML with any number of documents, or JSON. `commands/` uses the objects.
 
 use postern_kinds::{Info, Verb};
 use postern_meta::decode::{Format, decode};
@@ -52,7 +51,7 @@ fn documents(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
         let marker = line.get(..3).filter(|_| line.get(3).is_none_or(u8::is_ascii_whitespace));
         if marker == Some(b"---") || marker == Some(b"...") {
             documents.push((start_line, &bytes[start..at]));
-            // What is behind the dashes belongs to the new document.
+            // The rest of the line after the dashes belongs to the new document.
             (start, start_line) = (at + 3, index + 1);
         }
         at += line.len();

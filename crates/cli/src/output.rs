@@ -42,7 +42,7 @@ fn without_managed_fields(mut value: Value) -> Value {
     value
 }
 
-/// Returns in which representation a format needs an object or a list.
+/// The representation of an object or a list that a format needs.
 pub(crate) fn representation(format: Option<TableFormat>) -> Representation {
     match format {
         None | Some(TableFormat::Wide) => Representation::Table,
@@ -89,7 +89,7 @@ pub(crate) fn print_object(
     process.write_stdout(text.as_bytes())
 }
 
-/// Returns `KIND.GROUP/NAME`, as kubectl takes it.
+/// The name `KIND.GROUP/NAME`, as kubectl takes it.
 pub(crate) fn full_name(info: &Info, name: &str) -> String {
     match info.version.group {
         "" => format!("{}/{name}", info.singular),
@@ -97,7 +97,7 @@ pub(crate) fn full_name(info: &Info, name: &str) -> String {
     }
 }
 
-/// Returns text of others as one line, with an escape for each character that controls a terminal.
+/// Writes text of others as one line, with an escape for each character that controls a terminal.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -112,13 +112,13 @@ pub(crate) fn escape(text: &str) -> String {
     out
 }
 
-/// Returns rows below headings, in aligned columns.
+/// Writes rows below headings, in aligned columns.
 pub(crate) fn table(headings: Vec<String>, mut rows: Vec<Vec<String>>) -> String {
     rows.insert(0, headings);
     columns(&rows)
 }
 
-/// Returns rows in aligned columns.
+/// Writes rows in aligned columns.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let mut widths = Vec::new();
     for row in rows {

@@ -59,7 +59,7 @@ impl SecretPath {
         }
     }
 
-    /// Returns what the path names, in words.
+    /// The secret or key that the path names, in words.
     pub(crate) fn describe(&self) -> String {
         match &self.key {
             None => format!("this is the secret {}", self.name),

@@ -19,7 +19,7 @@ const CTRL_C: char = '\u{3}';
 /// The name of this program.
 const PROGRAM: &str = "postern";
 
-/// What a command gets from its process, next to its arguments.
+/// The input that a command gets from its process, besides its arguments.
 pub(crate) struct Process {
     environment: HashMap<String, OsString>,
     stdout_is_terminal: bool,
@@ -31,7 +31,7 @@ pub(crate) struct Process {
     reason = "only code that has been given this may read, write or draw randomness"
 )]
 impl Process {
-    /// Returns this process.
+    /// This process.
     pub(crate) fn system() -> Self {
         let environment: HashMap<_, _> = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
@@ -69,7 +69,7 @@ impl Process {
         written.map_err(|error| CliError::of_output(&error))
     }
 
-    /// Prints a line to the standard error. When that fails, nobody can be told.
+    /// Prints a line to the standard error. A failure to print is ignored.
     pub(crate) fn print_status(&self, text: &str) {
         let _ = writeln!(io::stderr(), "{text}");
     }
@@ -84,11 +84,11 @@ impl Process {
         self.warning_printer()(text);
     }
 
-    /// Returns what prints a warning, for those who cannot keep the process itself.
+    /// A printer of warnings, for callers that cannot keep the process itself.
     pub(crate) fn warning_printer(&self) -> impl Fn(&str) + Send + use<> {
         let label = self.coloured("warning:", "1;33");
         move |text| {
-            // When that fails, nobody can be told.
+            // A failure to print is ignored: there is no other place for it.
             let _ = writeln!(io::stderr(), "{label} {text}");
         }
     }
@@ -165,8 +165,7 @@ impl Process {
         std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
     }
 
-    /// Returns by which command other programs start this one: by its name where `PATH` leads to it, and
-    /// else by its path.
+    /// The command by which other programs start this one: its name if `PATH` leads to it, and else its path.
     pub(crate) fn own_command(&self) -> String {
         let Ok(own) = std::env::current_exe().and_then(|path| path.canonicalize()) else {
             return PROGRAM.to_owned();
@@ -234,7 +233,7 @@ pub(crate) fn read_file(
 
 #[cfg(test)]
 impl Process {
-    /// Returns one for tests, with these environment variables alone.
+    /// A process for tests, with these environment variables alone.
     pub(crate) fn with(variables: &[(&str, &str)]) -> Self {
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), OsString::from(value));
         Self {

@@ -27,7 +27,7 @@ const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 /// Requests that stay on this server, and go to no cluster through it.
 const THIS_SERVER: &str = "Management";
 
-/// What the key gives access to at most.
+/// The flags for the maximum access of a key.
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Scope")]
 pub(crate) struct ScopeFlags {
@@ -206,7 +206,7 @@ fn read(file: &Path) -> Result<Scope, CliError> {
     })
 }
 
-/// Reads a scope. What is not understood is an error: left out, the scope could be wider.
+/// Reads a scope. Unknown content is an error: without it, the scope could be wider.
 fn parse(bytes: &[u8]) -> Result<Scope, String> {
     const PATH: &str = "spec.scope";
     let scope = manifest::value_of(bytes)?;

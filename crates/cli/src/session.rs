@@ -150,13 +150,13 @@ impl Session {
         Ok(Self { client, context, namespace })
     }
 
-    /// Returns what went wrong with a request, and what to do about it.
+    /// Explains the failure of a request, with the next steps.
     pub(crate) fn explain(&self, error: &Error) -> CliError {
         let acting_as = self.client.impersonation().map(|wanted| wanted.user.as_str());
         explain(error, &self.client.server().to_string(), acting_as)
     }
 
-    /// Returns what went wrong with a request whose fields the flags have set.
+    /// Explains the failure of a request whose fields the flags have set.
     pub(crate) fn explain_by_flags(&self, error: &Error, flags: &[(&str, &str)]) -> CliError {
         by_flags(self.explain(error), error, flags)
     }
@@ -207,7 +207,7 @@ impl Session {
         Ok((answer, status))
     }
 
-    /// Returns another namespace in which there is an object of this name; the default one if it is in several.
+    /// Another namespace in which there is an object of this name; the default one if it is in several.
     async fn namespace_with(&mut self, of: Collection<'_>, name: &str) -> Option<String> {
         let namespace = of.namespace()?;
         let everywhere = Collection::new(of.info(), None);
@@ -275,7 +275,7 @@ pub(crate) fn start_log() {
     drop(started);
 }
 
-/// What is wrong with a key on the command line, and how else to give it.
+/// The problem with a key on the command line, and other ways to give it.
 const KEY_IS_VISIBLE: &str = "others on this machine can read an access key on the command line, in the list of processes, \
      and the shell may keep it in its history: give --access-key - and the key on the standard \
      input, or set POSTERN_ACCESS_KEY";

@@ -1,5 +1,5 @@
-//! What a question about access is about: `RESOURCE[/NAME]`, or a path of the server. Resources are named
-//! as in the other commands, or with their group.
+//! The target of a question about access: `RESOURCE[/NAME]`, or a path of the server. Resources are named as in the
+//! other commands, or with their group.
 
 use postern_kinds::Info;
 use postern_meta::names::path_segment;
@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 use crate::kinds;
 use crate::similar::nearest;
 
-/// What stands for every resource, in every group.
+/// Stands for every resource, in every group.
 const ALL: &str = "*";
 
-/// What a question is about.
+/// The target of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// Objects.
@@ -43,7 +43,7 @@ impl Resource {
         }
     }
 
-    /// Returns what to tell somebody who may have mistyped the name; `None` for a known resource.
+    /// The warning for a user who may have mistyped the name; `None` for a known resource.
     pub(crate) fn warning(&self) -> Option<String> {
         if self.is_namespaced.is_some() || self.plural == ALL {
             return None;

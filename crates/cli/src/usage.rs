@@ -26,7 +26,7 @@ pub fn parse_or_exit<P: Parser>() -> P {
         let error = if may_repeat(&error, &words) { error } else { redacted(error) };
         let error = with_list_hint(error, &words);
         let code = error.exit_code();
-        // When the reader has closed the output, nobody can be told.
+        // If the reader has closed the output, the failure is ignored.
         let _ = error.print();
         exit(code)
     })

@@ -69,7 +69,7 @@ pub struct Settings {
 pub struct Client {
     settings: Settings,
     authorization: HeaderValue,
-    /// Empty, unless requests are made as somebody else.
+    /// Empty, unless requests impersonate another user.
     impersonation: HeaderMap,
     tls: Arc<ClientConfig>,
     sender: Option<Sender>,
@@ -126,7 +126,7 @@ impl Client {
         &self.settings.server
     }
 
-    /// Returns as whom requests are made, if not as the key's own bearer.
+    /// The impersonation of its requests; `None` if they are made as the key's own bearer.
     pub fn impersonation(&self) -> Option<&Impersonation> {
         self.settings.impersonation.as_ref()
     }
@@ -226,7 +226,7 @@ impl Client {
     }
 
     /// Reads something of a cluster through the gateway. `path` begins behind `/kubernetes`, as in
-    /// `/cluster/east/version`; whoever calls this has checked the names in it.
+    /// `/cluster/east/version`; the caller must have checked the names in it.
     ///
     /// # Errors
     /// Those of the gateway, and those of the cluster.

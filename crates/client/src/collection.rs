@@ -51,7 +51,7 @@ impl<'a> Collection<'a> {
         }
     }
 
-    /// Returns one object's path below the server's base path.
+    /// One object's path below the server's base path.
     pub(crate) fn path_of(&self, name: &str) -> Result<String, Error> {
         Ok(format!("{}/{}", self.path()?, segment(name)?))
     }

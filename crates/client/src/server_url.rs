@@ -93,7 +93,7 @@ impl ServerUrl {
         format!("https://{}{}{path}", self.authority(), self.gateway_path())
     }
 
-    /// Returns `HOST:PORT`, or `HOST` where the port is 443; for the `Host` header and messages.
+    /// The text `HOST:PORT`, or `HOST` if the port is 443; for the `Host` header and messages.
     pub fn authority(&self) -> String {
         let host =
             if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };

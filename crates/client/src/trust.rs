@@ -223,7 +223,7 @@ mod tests {
             let params = CertificateParams::new(vec!["h".to_owned()]).unwrap();
             params.signed_by(&KeyPair::generate().unwrap(), issuer).unwrap().der().clone()
         };
-        // What openssl makes of it: x509 -pubkey, pkey -pubin -outform der, dgst -sha256.
+        // The digest according to openssl: x509 -pubkey, pkey -pubin -outform der, dgst -sha256.
         let public = issuer.key().subject_public_key_info();
         let mut hex = String::new();
         for byte in digest(&SHA256, &public).as_ref() {

@@ -1,4 +1,5 @@
-//! The form of a generated access key (decision 3). The kind is in `owned_access_key`.
+//! The form of a generated access key. The kind is in `owned_access_key`. See
+//! `docs/reference/access-keys.md#key-value`.
 //!
 //! `pst_` + 8 characters of public id + `_` + 43 characters of secret + `_` + 6 characters of
 //! checksum, all in base62, so that a secret scanner recognizes a leaked key and verifies it

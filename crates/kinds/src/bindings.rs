@@ -1,5 +1,5 @@
-//! What RoleBindings and ClusterRoleBindings have in common: their fields, defaults, validation and
-//! columns, and whom they give a role to.
+//! The common part of RoleBindings and ClusterRoleBindings: their fields, defaults, validation and columns, and the
+//! subjects to which they give a role.
 
 use std::collections::BTreeMap;
 
@@ -181,8 +181,8 @@ pub(crate) fn subject_uids(metadata: &ObjectMeta) -> Option<BTreeMap<String, Str
         .map_or(Some(BTreeMap::new()), |text| decode_typed(text.as_bytes()).ok())
 }
 
-/// A subject as decisions need it; `None` for one that nobody can be: of an unknown kind, or with
-/// the uid of nobody.
+/// A subject as decisions need it; `None` for one that matches no caller: it is of an unknown kind, or its uid is
+/// empty.
 fn bound_subject(
     subject: &Subject,
     namespace: &str,

@@ -30,7 +30,7 @@ pub struct Condition {
 #[serde(default)]
 #[schemars(rename = "sh.platform.management.v1.Conditions")]
 pub struct ConditionsStatus {
-    /// What is known of the state of the object.
+    /// The conditions of the object.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub conditions: Vec<Condition>,

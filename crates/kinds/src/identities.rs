@@ -1,5 +1,5 @@
-//! The identities that a write of a user or a team gives to somebody: names that it adds, and its own name, which what
-//! is stored may name already.
+//! The identities that a write of a user or a team gives: the names that it adds, and its own name, which stored
+//! objects may name already.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use crate::right::{RequiredRight, Right};
 /// Why fields are refused that give a user or team something in clusters.
 pub(crate) const NO_CLUSTER_ROLES: &str = "write a ClusterRoleBinding instead";
 
-/// The right to be a user of this name, if something that is stored names one: it is theirs by the write.
+/// The right to be a user of this name, if a stored object names one. The write gives the new user that identity.
 pub(crate) fn right_to_be_user(name: &str, ctx: &Context<'_>) -> Option<RequiredRight> {
     ctx.named.names_user(name).then(|| impersonate("users", name))
 }
@@ -36,8 +36,7 @@ pub(crate) fn impersonate(resource: &'static str, name: &str) -> RequiredRight {
     Right::cluster("impersonate", "", resource, name).into()
 }
 
-/// Checks that a caller gives nobody a name of an identity that is reserved. `given` are the names that the
-/// object does not have yet.
+/// Checks that a caller gives no reserved name of an identity. `given` are the names that the object does not have yet.
 ///
 /// # Errors
 /// 403 for callers who are neither the server nor members of `system:masters`.

@@ -1,5 +1,5 @@
-//! The reference to a kubeconfig: which key of which core Secret has it (decision 6). What is in a kubeconfig
-//! is in `kubeconfig`.
+//! The reference to a kubeconfig: the core Secret and the key in it. The content of a kubeconfig is in `kubeconfig`.
+//! See `docs/reference/clusters.md#kubeconfigs`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

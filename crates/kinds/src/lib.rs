@@ -1,8 +1,8 @@
 //! The kinds of this product: one file each, and the one list of them.
 //!
-//! Discovery, OpenAPI, tables, routing and the tests iterate over [`all`]. A new kind is one new
-//! file and two lines here: its module, and its entry in the list. What does *not* live here: how
-//! objects are stored, who may access them, and anything with a side effect.
+//! Discovery, OpenAPI, tables, routing and the tests iterate over [`all`]. A new kind is one new file and two lines
+//! here: its module, and its entry in the list. This crate does *not* say how objects are stored or who may access
+//! them, and has no side effects.
 
 use std::sync::OnceLock;
 

@@ -37,7 +37,7 @@ impl NamespaceNames {
     /// Checks that they are names that do not get in each other's way.
     ///
     /// # Errors
-    /// What is wrong, and with which of the two.
+    /// The text says what is wrong, and with which of the two.
     pub fn validate(&self) -> Result<(), String> {
         let Self { project_prefix, default_namespace } = self;
         if dns1123_label(&format!("{project_prefix}a")).is_err()

@@ -1,7 +1,7 @@
-//! Project: a namespace with members, quotas and the clusters that it may use (decision 1).
+//! Project: a namespace with members, quotas and the clusters that it may use. See `docs/reference/projects.md`.
 //!
-//! Here are the fields, and what depends on a project: its namespace and the bindings of its members. That
-//! quotas and allowed clusters hold is checked by the server, in the transaction of a write.
+//! The fields are here, and the objects that depend on a project: its namespace and the bindings of its members. The
+//! server checks quotas and allowed clusters, in the transaction of a write.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -78,7 +78,7 @@ const ALL_CLUSTERS: &str = "*";
 /// Maximum length of a count in a quota, in digits.
 const MAX_DIGITS: usize = 9;
 
-/// Returns who the members are.
+/// Reads the members.
 const GET_MEMBERS: Action = Action {
     subresource: "members",
     verb: Verb::Get,
@@ -89,7 +89,7 @@ const GET_MEMBERS: Action = Action {
     description: "Returns who the members of the project are.",
 };
 
-/// Returns which clusters it may use.
+/// Reads the clusters that the project may use.
 const GET_CLUSTERS: Action = Action {
     subresource: "clusters",
     handler: Handler::Server(ServerAction::ProjectClusters),
@@ -135,13 +135,13 @@ pub struct Spec {
     /// Name shown to people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub display_name: String,
-    /// What the project is for.
+    /// The purpose of the project.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// The user or team that holds every verb on this object. The caller, when absent on create.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<UserOrTeam>,
-    /// Who works in the project, and with which role in its namespace.
+    /// The members of the project, with their roles in its namespace.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub members: Vec<Member>,
@@ -161,13 +161,13 @@ pub struct Spec {
     /// Must new instances be made from templates? The server always answers that they need not: it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub require_template: Option<RequireTemplate>,
-    /// Who else gets which verbs on the project itself.
+    /// Access rules: the users and teams that get verbs on the project itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub access: Vec<Access>,
 }
 
-/// Somebody who works in the project.
+/// A user or team that works in the project.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.Member")]
@@ -302,8 +302,8 @@ pub fn members_binding(cluster_role: &str) -> String {
     format!("{MEMBERS_PREFIX}{cluster_role}")
 }
 
-/// The uids of the members that a binding of members is for, by their groups. Whoever only has
-/// their name since is another.
+/// The uids of the members that a binding of members is for, by their groups. A later user or team of the same name has
+/// another uid.
 pub fn member_uids(binding: &ObjectMeta) -> BTreeMap<String, String> {
     subject_uids(binding).unwrap_or_default()
 }
@@ -331,7 +331,7 @@ impl Kind for Project {
     };
 
     const STRICT_FIELDS: StrictFields = StrictFields {
-        // What has no quota has no limit. Without allowed clusters, none is allowed.
+        // Without a quota there is no limit. Without allowed clusters, no cluster is allowed.
         not_null: &[
             "spec",
             "spec.quotas",
@@ -509,9 +509,9 @@ fn new_members<'a>(new: &'a Draft<Fields>, old: Option<&Draft<Fields>>) -> Vec<&
     added.into_iter().map(|index| &spec.members[index]).collect()
 }
 
-/// Does the caller give this role to members because the project is theirs? Its owner has what its admins have, and
-/// gives the roles that are for members; on a create, the owner that it gets. Whoever becomes the owner by this very
-/// update does not: it is decided from who it was before.
+/// Whether the caller may give this role to members because the caller owns the project. The owner of a project has the
+/// permissions of its admins, and gives the roles that are for members. On a create, the new owner counts. On an
+/// update, the owner from before it counts.
 fn owner_gives(
     role: &str,
     new: &Draft<Fields>,
@@ -520,7 +520,7 @@ fn owner_gives(
 ) -> bool {
     let owner = old.unwrap_or(new).fields.spec.owner.as_ref();
     let Some(owner) = owner.filter(|owner| access::is_of(owner, ctx)) else { return false };
-    // A later namesake of the owner is somebody else.
+    // A later namesake of the owner is another user or team.
     let is_same = |old: &Draft<Fields>| {
         let uid = owner.principal().and_then(|principal| ctx.uid_of(principal));
         uid.is_some() && uid.as_deref() == owner_uid_in(&old.metadata)

@@ -70,8 +70,8 @@ impl RequiredRight {
         self
     }
 
-    /// The requirement for callers who hold one of the rights by a role: what all users and teams
-    /// may do to what is theirs does not count.
+    /// The requirement for callers who hold one of the rights by a role. The rights of all users and teams on their own
+    /// objects do not count.
     #[must_use]
     pub fn by_role(self) -> Self {
         Self { by_role: true, ..self }
@@ -83,7 +83,7 @@ impl RequiredRight {
         Self { hint, ..self }
     }
 
-    /// Returns what a refusal says beyond the right that it names; empty for nothing.
+    /// The text of a refusal beyond the right that it names; empty for none.
     pub fn hint(&self) -> &str {
         &self.hint
     }

@@ -1,4 +1,4 @@
-//! User: a person who may hold access keys (decision 1).
+//! User: a person who may hold access keys. See `docs/reference/authentication.md#users-and-teams`.
 
 use crate::identities::{
     NO_CLUSTER_ROLES, added, check_not_reserved, impersonate, right_to_be_user, rights_to_be,
@@ -15,7 +15,7 @@ pub struct User;
 /// The fields next to `metadata`.
 pub type Fields = crate::Fields<Spec>;
 
-/// Who the user is.
+/// The names, groups and state of a user.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.UserSpec")]
@@ -26,7 +26,7 @@ pub struct Spec {
     /// Name for logging in; no other user has it as a name, username or subject.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub username: String,
-    /// What people should know about the user.
+    /// A description of the user for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// A picture for pages: a URL or data. This server does not use it.
@@ -39,7 +39,7 @@ pub struct Spec {
     /// name. It is unique.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subject: String,
-    /// Groups that the user is in, as roles name them. Whoever adds one needs `impersonate` on it.
+    /// Groups that the user is in, as roles name them. A caller who adds one needs `impersonate` on it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub groups: Vec<String>,

@@ -18,7 +18,7 @@ pub struct Peer {
     closing: Notify,
     /// Set when it has to end. Bytes that go on in another protocol see this.
     is_closing: AtomicBool,
-    /// Who waits for bytes.
+    /// The task that waits for bytes.
     bytes: AtomicWaker,
 }
 
@@ -39,8 +39,8 @@ impl Peer {
         self.address
     }
 
-    /// Notes that a request came with a credential that works, and whose. The connections of an owner who is
-    /// the system's own are closed for nobody.
+    /// Notes that a request came with a credential that works, and its owner. Connections of the system's
+    /// own are never closed for another client.
     pub fn set_authenticated(&self, owner: &str, is_system: bool) {
         self.owner.get_or_init(|| (owner.into(), is_system));
     }
@@ -50,12 +50,14 @@ impl Peer {
         self.owner.get().is_some()
     }
 
-    /// Returns whose credential came first over the connection, and whether they are the system's own.
+    /// The owner of the first credential that came over the connection, and whether it is the system's
+    /// own.
     pub fn owner(&self) -> Option<(&str, bool)> {
         self.owner.get().map(|(owner, is_system)| (&**owner, *is_system))
     }
 
-    /// Returns whose credential came first over the connection, unless they are the system's own.
+    /// The owner of the first credential that came over the connection, unless it is the system's
+    /// own.
     pub fn tenant(&self) -> Option<&str> {
         let (owner, is_system) = self.owner()?;
         (!is_system).then_some(owner)

@@ -1,10 +1,10 @@
-//! Which connections are open, and which has to go when all are taken.
+//! The table of open connections. It decides which one is closed when all are taken.
 //!
-//! A stranger is a connection that has brought no request with a valid key yet. Everybody begins as
-//! one, so strangers are admitted, but they are the first to go: when there is no room for a new
-//! connection, a stranger is closed for it, the oldest of the address that has the most. An address
-//! may have half of all connections, since a load balancer or a gateway may stand there for many;
-//! strangers together have half too.
+//! A stranger is an unauthenticated connection: it has brought no request with a valid key yet.
+//! Every connection begins as one, so strangers are admitted, but they are the first to be closed.
+//! When there is no room for a new connection, the oldest stranger of the address that has the most
+//! is closed for it. An address may have half of all connections, since a load balancer or a
+//! gateway may stand there for many. All strangers together may have half, too.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -84,7 +84,7 @@ pub struct OpenConnection {
     pub(crate) peer: Arc<Peer>,
 }
 
-/// What becomes of a new connection.
+/// The result of admitting a connection.
 #[derive(Debug)]
 pub enum Admission {
     /// It is in the table.
@@ -98,7 +98,7 @@ pub enum Admission {
     Refused,
 }
 
-/// Returns what counts as one address.
+/// The network that counts as one address.
 fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
@@ -123,8 +123,8 @@ impl State {
         }
     }
 
-    /// The oldest stranger of an address. Whoever has been authenticated since they were
-    /// looked at last is no stranger any more.
+    /// The oldest stranger of an address. A connection that was authenticated since the last look
+    /// is no stranger any more.
     fn oldest_stranger(&mut self, address: IpAddr) -> Option<u64> {
         loop {
             let id = *self.addresses.get(&address)?.strangers.first()?;
@@ -147,8 +147,8 @@ impl State {
         None
     }
 
-    /// The oldest connection of the tenant who has the most, of one address or of all; `None`
-    /// when nobody has many. It looks at all of them, which only happens when all are taken.
+    /// The oldest connection of the tenant who has the most, of one address or of all; `None` when
+    /// no tenant has many. It looks at all connections, which only happens when all are taken.
     fn connection_of_most(
         &self,
         address: Option<IpAddr>,
@@ -186,7 +186,7 @@ impl State {
         Some(client)
     }
 
-    /// Returns what there is for a new connection of an address.
+    /// The room for a new connection of an address.
     fn room(&mut self, address: IpAddr, limits: &ConnectionLimits) -> Room {
         let of_address = self.addresses.get(&address).map_or(0, |of_address| of_address.open);
         if of_address >= limits.per_address {
@@ -208,7 +208,7 @@ impl State {
     }
 }
 
-/// What there is for a new connection.
+/// The room for a new connection.
 enum Room {
     /// There is room.
     Free,

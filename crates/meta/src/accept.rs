@@ -1,4 +1,4 @@
-//! Content negotiation: what a client accepts and what it sends (wire contract 1.2).
+//! Content negotiation: the formats that a client accepts and sends. See `docs/reference/api.md#formats`.
 
 use crate::decode::{BodyFormat, Format, PROTOBUF_MEDIA_TYPE};
 use crate::status::ApiError;

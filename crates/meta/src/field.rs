@@ -15,7 +15,7 @@ pub const MAX_FIELD_ERRORS: usize = 20;
 /// The detail of an error about an immutable field.
 pub const FIELD_IMMUTABLE: &str = "field is immutable";
 
-/// What is wrong with a field, in upstream's terms.
+/// The kind of an error in a field, in upstream's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FieldErrorKind {
     /// Something the field refers to does not exist.
@@ -124,7 +124,7 @@ impl From<bool> for BadValue {
 /// One broken rule about one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {
-    /// What kind of rule.
+    /// The kind of rule.
     pub kind: FieldErrorKind,
     /// Where, such as `spec.data[a b]` or `metadata.name`.
     pub path: String,
@@ -293,7 +293,7 @@ impl FieldErrors {
         self.kept.iter()
     }
 
-    /// Returns `Ok` if there is no error.
+    /// `Ok` if there is no error.
     pub fn into_result(self) -> Result<(), FieldErrors> {
         if self.is_empty() { Ok(()) } else { Err(self) }
     }

@@ -16,7 +16,7 @@ pub struct Column {
     pub r#type: String,
     /// `name` for the column that names the object, else mostly empty.
     pub format: String,
-    /// What the column means, for users.
+    /// The meaning of the column, for users.
     pub description: String,
     /// 0 for columns that are always displayed, higher for those in wide output only (`-o wide`).
     pub priority: i32,

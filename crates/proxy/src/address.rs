@@ -72,7 +72,8 @@ impl UpstreamAddresses {
         ips.into_iter().try_for_each(|ip| self.refusal(ip, own).map_or(Ok(()), |of| Err((ip, of))))
     }
 
-    /// Returns what an address is that may not be dialled. `own` says so of this machine's own ones.
+    /// The reason why an address may not be dialled; `None` when it may. `own` has the reason for
+    /// this machine's own addresses.
     fn refusal(
         &self,
         ip: IpAddr,
@@ -127,7 +128,7 @@ fn unmapped(network: Ipv6Net) -> Option<Ipv4Net> {
     Ipv4Net::new(network.addr().to_ipv4_mapped()?, length).ok()
 }
 
-/// Returns what a special address is.
+/// The kind of a special address.
 fn special(ip: IpAddr) -> Option<&'static str> {
     match ip {
         IpAddr::V4(ip) => SPECIAL_V4.iter().find(|(net, _)| net.contains(&ip)).map(|(_, of)| *of),
@@ -227,7 +228,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Returns what an address is to a policy, on a machine that has this one of its own.
+    /// The reason why a policy rejects an address, on a machine that has this one of its own.
     fn refused(policy: &UpstreamAddresses, address: &str) -> Option<&'static str> {
         policy.refusal(ip(address), |ip| (ip == self::ip("10.9.9.9")).then_some("own"))
     }
@@ -339,7 +340,7 @@ mod tests {
             (default(), &["127.0.0.1"], &[], "127.0.0.2", true),
             (default(), &["10.9.9.9/32"], &[], "10.9.9.9", false),
             (default(), &["0.0.0.0/0"], &[], "10.9.9.9", false),
-            // What an address leads to is judged on its own, and IPv4 is not in an IPv6 network.
+            // The embedded address is judged on its own, and IPv4 is not in an IPv6 network.
             (default(), &["::/0"], &[], "::1", false),
             (default(), &["::/0"], &[], "::ffff:127.0.0.1", true),
             (default(), &["64:ff9b::/96"], &[], "64:ff9b::127.0.0.1", true),

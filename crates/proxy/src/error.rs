@@ -11,12 +11,12 @@ use crate::session::SessionEnd;
 /// An error of a body that comes in.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// What a client is told of an upstream that could not be reached, after its name.
+/// The message for a client about an upstream that could not be reached, after its name.
 pub const UNREACHABLE: &str =
     "could not be reached, or gave no answer: the log of the server says why";
 
 /// Why a request could not be sent on, or the body of its answer broke off. No message has a value of a
-/// header or of a body. Addresses are `host:port` of the upstream: whoever shows a message to a
+/// header or of a body. Addresses are `host:port` of the upstream. A server that sends a message to a
 /// client decides whether the client may know them.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -31,7 +31,7 @@ pub enum ProxyError {
         address: String,
         /// One of its addresses.
         ip: IpAddr,
-        /// What is wrong with that.
+        /// The reason.
         what: &'static str,
     },
     /// There is no connection to the upstream.
@@ -66,12 +66,12 @@ pub enum ProxyError {
         /// The limit.
         after: Duration,
     },
-    /// What the upstream sent is no answer to the request.
+    /// The upstream's bytes are no answer to the request.
     #[error("{address} sent a malformed answer: {reason}")]
     Malformed {
         /// The upstream.
         address: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// The upstream wants the client to go to another origin.
@@ -162,7 +162,7 @@ pub enum Failure {
     Tls,
     /// Connection or answer took too long.
     Timeout,
-    /// What came is no answer, or a redirect to elsewhere.
+    /// No answer, or a redirect to elsewhere.
     Malformed,
     /// The connection broke off.
     Lost,

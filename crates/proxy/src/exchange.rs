@@ -169,7 +169,7 @@ fn error_of(
     }
 }
 
-/// Returns what went wrong, with the cause below it: hyper's own text says only where.
+/// The error, with its causes: hyper's own text says only where it happened.
 pub(crate) fn reason_of(error: &hyper::Error) -> String {
     let mut reason = error.to_string();
     let mut cause = std::error::Error::source(error);

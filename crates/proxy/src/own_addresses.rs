@@ -84,7 +84,7 @@ fn route_request(family: u8, address: &[u8]) -> Vec<u8> {
     request
 }
 
-/// Returns what an answer says: whether the route leads to this machine. `None` when it is no answer.
+/// Whether an answer's route leads to this machine. `None` when it is no answer.
 fn leads_here(answer: &[u8]) -> Option<bool> {
     let kind = answer.get(4..6)?.try_into().ok().map(u16::from_ne_bytes)?;
     match kind {

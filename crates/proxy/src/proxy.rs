@@ -186,7 +186,7 @@ impl Proxy {
         Ok(passed)
     }
 
-    /// Returns what was counted.
+    /// The current counters.
     pub fn counts(&self) -> Counts {
         self.shared.counters.read()
     }
@@ -197,7 +197,7 @@ impl Proxy {
     pub async fn drain(&self, grace: Duration) {
         self.shared.draining.cancel();
         self.shared.tasks.close();
-        // What is left then is ended.
+        // The remaining connections are ended.
         let _ = timeout(grace, self.shared.tasks.wait()).await;
         self.shared.ending.cancel();
         self.shared.tasks.wait().await;
@@ -213,7 +213,7 @@ impl Default for Proxy {
 /// The request to be sent again.
 ///
 /// # Errors
-/// What has become of it, when it cannot be.
+/// The error that the request ended with, when it cannot be sent again.
 async fn again(
     failed: Failed,
     renewal: Option<Renewal>,

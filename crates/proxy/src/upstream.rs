@@ -34,7 +34,7 @@ impl Upstream {
     /// An upstream. Nothing is connected yet. It may read the system's authorities from disk.
     ///
     /// # Errors
-    /// What is wrong with the configuration.
+    /// The invalid part of the configuration.
     pub fn new(config: UpstreamConfig) -> Result<Self, UpstreamError> {
         let origin = Origin::of(&config.url, config.allow_plain)?;
         if config.insecure && config.ca_pem.is_some() {

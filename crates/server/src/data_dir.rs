@@ -1,5 +1,5 @@
-//! The layout on disk (decision 5). Only this module reads and writes the server's files, except
-//! for those that stay open: the database's and the audit log's.
+//! The layout on disk. Only this module reads and writes the server's files, except for those that
+//! stay open: the database's and the audit log's.
 //!
 //! ```text
 //! DIR/db/postern.redb       the database, sealed: what to back up, with the log next to it
@@ -50,9 +50,9 @@ impl DataDir {
     /// directory of the keys, if it is another one.
     ///
     /// # Errors
-    /// When a directory cannot be made, belongs to somebody else, or is open to others: whoever can
-    /// write there can put another file in the place of ours. Others may list the data directory
-    /// itself, which the operator may have made, but nothing that is in it.
+    /// When a directory cannot be made, belongs to another user, or is open to others: a user who
+    /// can write there can replace our files. Others may list the data directory itself, which the
+    /// operator may have made, but nothing that is in it.
     pub fn open(root: &Path, keys: Option<&Path>) -> io::Result<Self> {
         let keys = keys_in(root, keys);
         for dir in [root, &root.join("db"), &keys] {

@@ -47,13 +47,13 @@ pub(crate) fn readdressed(
     (new.as_str() != text).then_some(new)
 }
 
-/// Returns what a kubeconfig that [`new`] wrote trusts, in PEM.
+/// The certificates that a kubeconfig written by [`new`] trusts, in PEM.
 pub(crate) fn trust_in(text: &str) -> Option<Vec<u8>> {
     let encoded = text.lines().find_map(|line| line.strip_prefix(CA_FIELD))?;
     STANDARD.decode(encoded.trim()).ok()
 }
 
-/// Returns what is wrong with a kubeconfig with which nobody can log in.
+/// The reason why no client can log in with a kubeconfig; `None` if clients can.
 pub(crate) fn problem(text: &str) -> Option<&'static str> {
     if text.trim().is_empty() {
         return Some("is empty");

@@ -1,6 +1,7 @@
-//! The secret record of an object: what is stored of its write-only fields (decision 3). It is
-//! stored next to the object, in the same transaction: a digest of an access key's value, and
-//! values that only the server itself uses.
+//! The secret record of an object: the stored part of its write-only fields
+//! (`docs/reference/access-keys.md#write-only-fields`). It is stored next to the object, in the
+//! same transaction. It has a digest of an access key's value, and values that only the server
+//! itself uses.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use postern_kinds::write_only::{AtRest, WriteOnlyField, WriteOnlyValues};
 use postern_kinds::{AnyKind, SecretText};
 use serde::{Deserialize, Serialize};
 
-/// What is stored of an object's write-only fields.
+/// The stored part of an object's write-only fields.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SecretRecord {
@@ -35,13 +36,12 @@ impl SecretRecord {
         Self { uid, owner_uid, ..Self::default() }
     }
 
-    /// Returns what stands for a record that cannot be read: it has nothing, and every value that is written is another
-    /// one.
+    /// The replacement of a record that cannot be read. It is empty, and every value that is written differs from it.
     pub(crate) fn corrupt() -> Self {
         Self { is_corrupt: true, ..Self::default() }
     }
 
-    /// Stands it for a record that cannot be read?
+    /// Whether this replaces an unreadable record.
     pub(crate) fn is_corrupt(&self) -> bool {
         self.is_corrupt
     }

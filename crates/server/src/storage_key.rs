@@ -88,7 +88,7 @@ pub(crate) fn collection(info: &Info) -> String {
     under(OBJECTS, info)
 }
 
-/// Returns `ROOT<group>/<plural>/`.
+/// The prefix `ROOT<group>/<plural>/`.
 fn under(root: &str, info: &Info) -> String {
     let group = if info.version.group.is_empty() { "core" } else { info.version.group };
     [root, group, "/", info.plural, "/"].concat()
@@ -170,7 +170,7 @@ pub(crate) fn key_of_activity(key: &str) -> Option<&str> {
     key.strip_prefix(ACTIVITY)?.split('/').nth(2)
 }
 
-/// Returns namespace and name in an object's key, given the kind's collection.
+/// The namespace and name in an object's key, given the kind's collection.
 pub(crate) fn split<'a>(collection: &str, key: &'a str) -> (Option<&'a str>, &'a str) {
     let rest = key.strip_prefix(collection).unwrap_or(key);
     match rest.split_once('/') {
@@ -179,7 +179,7 @@ pub(crate) fn split<'a>(collection: &str, key: &'a str) -> (Option<&'a str>, &'a
     }
 }
 
-/// Returns namespace and name in the key of an object of any kind.
+/// The namespace and name in the key of an object of any kind.
 pub(crate) fn name_of(key: &str) -> (Option<&str>, &str) {
     let rest = key.strip_prefix(OBJECTS).unwrap_or(key);
     let name = rest.splitn(3, '/').nth(2).unwrap_or(rest);

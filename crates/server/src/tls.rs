@@ -56,11 +56,11 @@ const RENEW_DAYS: i64 = 30;
 /// goes back by more than this, a new one is made, or it would be one from the future.
 const CLOCK_BACK_SECONDS: i64 = DAY_SECONDS / 2;
 
-/// What the listener and the kubeconfig need.
+/// The certificates of the listener and of the kubeconfig.
 pub(crate) struct Tls {
     /// For the listener.
     pub(crate) config: Arc<ServerConfig>,
-    /// What clients should trust, in PEM.
+    /// The certificates that clients should trust, in PEM.
     pub(crate) trust: String,
     /// Whether that is a certificate authority that was made now.
     pub(crate) is_new_authority: bool,
@@ -83,7 +83,7 @@ struct Material {
     /// The certificate with its chain, in PEM.
     chain: String,
     key: Zeroizing<String>,
-    /// What clients should trust, in PEM.
+    /// The certificates that clients should trust, in PEM.
     trust: String,
     /// Whether that is a certificate authority that was made now.
     is_new_authority: bool,
@@ -98,7 +98,7 @@ enum Origin {
 }
 
 /// Renews the certificate: reads given files again when they change, and makes a new certificate
-/// before a self-made one expires. Open connections keep theirs.
+/// before a self-made one expires. Open connections keep their certificate.
 pub(crate) struct Keeper {
     current: Arc<Current>,
     origin: Origin,

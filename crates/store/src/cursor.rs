@@ -53,7 +53,8 @@ impl Cursor {
         self.after = self.end_of(revision);
     }
 
-    /// Returns [`Error::Compacted`] when history that is still to be delivered is compacted.
+    /// Checks that no history that is still to be delivered is compacted: [`Error::Compacted`] if
+    /// it is.
     pub(crate) fn check_not_compacted(&self, compacted: u64) -> Result<()> {
         if compacted > 0 && self.after < Position::end_of(compacted) {
             return Err(Error::Compacted { compacted });
@@ -97,7 +98,7 @@ impl EventsPage {
         self.read.events.push(event);
     }
 
-    /// Returns what was read.
+    /// The events that were read.
     pub(crate) fn finish(self) -> Events {
         self.read
     }

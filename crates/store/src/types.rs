@@ -96,7 +96,7 @@ impl Position {
         self.index
     }
 
-    /// Returns one number that orders as positions do: `revision × 256 + index`.
+    /// One number that orders as positions do: `revision × 256 + index`.
     pub const fn packed(self) -> u64 {
         (self.revision << 8) | self.index as u64
     }
@@ -161,7 +161,7 @@ pub struct CorruptEntry {
     /// The position of the last change of this key: what [`Condition::At`] needs to replace or
     /// delete it.
     pub position: Position,
-    /// What is wrong with it. Never holds stored bytes.
+    /// The reason. It never has stored bytes.
     pub reason: String,
 }
 
@@ -288,7 +288,7 @@ impl fmt::Debug for Event {
     }
 }
 
-/// What a watch delivers in one step.
+/// One step of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     /// Changes in order of position; empty when the batch only reports progress.
@@ -338,7 +338,7 @@ pub enum Error {
     Corrupt {
         /// The key that is affected, if known.
         key: Option<Arc<str>>,
-        /// What is wrong. Never holds stored bytes.
+        /// The reason. It never has stored bytes.
         reason: String,
     },
 }

@@ -4,7 +4,7 @@
 //! To retire a word, add it to [`RETIRED`]. How names and prose are told apart is in
 //! [`super::prose`].
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -29,6 +29,8 @@ enum Scope {
     Anywhere,
     /// Not as a word of its own, in prose or as a whole name. It may be part of a name.
     WholeWords,
+    /// Not in prose. A name may be it, or have it as a part.
+    Prose,
     /// Not as part of a name. In prose it may be, and in the sentences that tests have as names.
     Names,
     /// Not as a whole name.
@@ -130,7 +132,7 @@ const RETIRED: &[Entry] = &[
     },
     Entry {
         words: &["whoever", "somebody", "nobody", "everybody", "someone", "theirs"],
-        scope: Scope::WholeWords,
+        scope: Scope::Prose,
         say: "the role: the caller, the client, the owner, the operator, the agent, no user",
         except: &[],
     },
@@ -173,16 +175,18 @@ pub(super) fn check(root: &Path) -> Result<Vec<Finding>> {
 
 fn check_text(path: &Path, text: &str, known: &mut Known) -> Vec<Finding> {
     let text = Text::new(path, text);
+    let names: HashSet<_> = text.names.iter().map(|(line, name)| (*line, name.as_str())).collect();
     let mut found = BTreeSet::new();
     for (candidates, scopes) in [
-        (&text.words, &[Scope::Anywhere, Scope::WholeWords][..]),
+        (&text.words, &[Scope::Anywhere, Scope::WholeWords, Scope::Prose][..]),
         (&text.names, &[Scope::Names, Scope::WholeNames, Scope::TypeNames]),
         (&text.doc_comments, &[Scope::DocComments]),
     ] {
         for (line, word) in candidates {
             let entries = known.entries_with(word).iter();
             for entry in entries.filter(|entry| scopes.contains(&entry.scope)) {
-                if !entry.is_excepted(path, &text) {
+                let is_name = entry.scope == Scope::Prose && names.contains(&(*line, word.as_str()));
+                if !is_name && !entry.is_excepted(path, &text) {
                     let message = format!("`{word}` is not used any more: say {}", entry.say);
                     found.insert((*line, message));
                 }
@@ -232,7 +236,7 @@ impl Entry {
                 })
             }
             Scope::TypeNames => prose::segments(word).contains(retired),
-            Scope::WholeWords | Scope::WholeNames => word.eq_ignore_ascii_case(retired),
+            Scope::WholeWords | Scope::Prose | Scope::WholeNames => word.eq_ignore_ascii_case(retired),
             Scope::DocComments => word == *retired,
         })
     }
@@ -273,6 +277,7 @@ mod tests {
                 let expected = match entry.scope {
                     Scope::Anywhere => [true; 5],
                     Scope::WholeWords => [true, true, false, false, true],
+                    Scope::Prose => [true, false, false, false, true],
                     Scope::Names => [false, true, true, true, false],
                     Scope::WholeNames => [false, true, false, false, false],
                     Scope::TypeNames => [false, false, false, true, false],

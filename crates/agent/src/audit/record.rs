@@ -95,7 +95,7 @@ impl Record {
         &self.id
     }
 
-    /// Returns Kubernetes' verb; `None` before it is known what it asks for.
+    /// Kubernetes' verb; `None` before the request was read.
     pub(crate) fn verb(&self) -> Option<&'static str> {
         self.inner.lock().verb
     }
@@ -161,7 +161,7 @@ impl Record {
         if let Some(error) = error.filter(|error| error.reason() == Reason::Forbidden) {
             let message = clean(&error.status().message, MAX_TEXT_BYTES);
             let annotations = &mut inner.event.annotations;
-            // What was sent on may have been done, whatever ended it.
+            // The cluster may have carried out a forwarded request, whatever ended it.
             if annotations.contains_key(DECISION) {
                 annotations.insert(ENDED.to_owned(), message);
             } else {

@@ -55,7 +55,7 @@ pub(super) struct Way {
 pub(super) enum Unread {
     /// The cluster gives no answer; why is for the log.
     Silent(String),
-    /// What is in the way, and for the log what else is known.
+    /// The obstacle, and further details for the log.
     Because { why: String, detail: String },
 }
 
@@ -94,8 +94,8 @@ impl fmt::Display for Unread {
 }
 
 impl Reader {
-    /// Returns what reads with the credential of a kubeconfig of the cluster. With `allow_local`, virtual clusters
-    /// may be on loopback and link-local addresses. Its Services are in this domain.
+    /// A reader with the credential of a kubeconfig of the cluster. With `allow_local`, virtual clusters may be on
+    /// loopback and link-local addresses. Its Services are in this domain.
     pub(crate) fn new(
         proxy: Proxy,
         cluster: Upstream,
@@ -105,7 +105,7 @@ impl Reader {
         Self { proxy, cluster, allow_local, domain, reading: Semaphore::new(MAX_READING) }
     }
 
-    /// Waits until a Secret may be read. Who waits keeps no virtual cluster in use.
+    /// Waits until a Secret may be read. A waiting caller keeps no virtual cluster in use.
     pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
         self.reading.acquire().await.ok()
     }

@@ -138,7 +138,7 @@ impl SigningKey {
         Ok(SecretText::from(token))
     }
 
-    /// Returns header, payload and signature in the compact form.
+    /// Signs a token: header, payload and signature in the compact form.
     pub(super) fn sign(&self, header: &[u8], payload: &[u8]) -> Result<String, InvalidKey> {
         let mut token = BASE64URL.encode(header);
         token.push('.');
@@ -159,7 +159,7 @@ pub struct Jwk {
     /// Its curve: `P-256`.
     #[serde(default)]
     pub crv: String,
-    /// What it is for: `sig`.
+    /// Its use: `sig`.
     #[serde(rename = "use", default)]
     pub usage: String,
     /// Its algorithm: `ES256`.

@@ -41,8 +41,8 @@ impl Policy {
             .collect()
     }
 
-    /// Returns through what an identity has a right, its scopes aside. What everyone has comes first,
-    /// since no scope takes that away.
+    /// The source of a permission of an identity, its scopes aside. The permissions of every identity
+    /// come first, since no scope takes those away.
     fn source(&self, identity: &Identity, attributes: &Attributes<'_>) -> Option<Source> {
         if own::is_open(identity, attributes) {
             return Some(Source::Everyone);

@@ -1,5 +1,5 @@
-//! What an identity may do a verb on, of all objects of a kind: told at once, at a cost of what the
-//! identity holds. It is what [`Policy::decide`] says object by object.
+//! The objects of a kind on which an identity holds a verb, found at once. The cost is that of the
+//! identity's permissions. The result equals [`Policy::decide`], object by object.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,7 +70,8 @@ pub enum DelegatedOwners {
         all_users: bool,
         /// All teams?
         all_teams: bool,
-        /// Single users and teams. What an identity has on itself counts under its uid alone.
+        /// Single users and teams. The permissions of an identity on itself count under its uid
+        /// alone.
         owners: Vec<Owner>,
     },
 }

@@ -30,7 +30,7 @@ impl PrincipalIndex {
         self.identify(digest, now_unix_seconds, policy)
     }
 
-    /// Returns names of keys after a name, in order, at most so many.
+    /// At most `limit` names of keys, in order, from the first one after `after`.
     pub fn key_names_after(&self, after: Option<&str>, limit: usize) -> Vec<String> {
         let from = after.map_or(Unbounded, Excluded);
         let names = self.key_names.range::<str, _>((from, Unbounded));
@@ -53,8 +53,9 @@ impl PrincipalIndex {
         self.uid(principal).is_some_and(|known| known == uid)
     }
 
-    /// The identity of the user or team of a uid as they are now, without what a key adds; `None` when
-    /// they are gone, whoever has their name by now, or disabled.
+    /// The current identity of the user or team with a uid, without the groups that a key adds. It is
+    /// `None` when the user or team is gone or disabled. A later one with the same name does not
+    /// count.
     pub fn identity_of_principal(&self, principal: Principal<'_>, uid: &str) -> Option<Identity> {
         let mut identity = match principal {
             Principal::User(name) => {

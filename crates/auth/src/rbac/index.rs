@@ -1,5 +1,5 @@
-//! Who holds which roles: kept change by change, and shared between snapshots. The cost of a change
-//! of one binding is that of its own subjects and role, whatever else there is.
+//! The holders of roles: updated change by change, and shared between snapshots. The cost of a
+//! change of one binding is that of its own subjects and role, whatever else there is.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const FEW_SUBJECTS: usize = 16;
 /// their name.
 type Naming = SharedMap<Arc<str>, SharedMap<Arc<str>, Arc<BindingFacts>>>;
 
-/// Who holds which roles.
+/// The holders of roles.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     roles: SharedMap<PolicyKey, Arc<Role>>,
@@ -36,7 +36,7 @@ pub(crate) struct Index {
     groups: SharedMap<Arc<str>, Arc<Holdings>>,
     /// By the uid of a user or team.
     principals: SharedMap<Arc<str>, Arc<Holdings>>,
-    /// What the last change concerns.
+    /// The objects that the last change affects.
     pub(crate) use_changes: UseChanges,
 }
 
@@ -161,7 +161,7 @@ impl Index {
         }
     }
 
-    /// Returns what an identity holds, subject by subject.
+    /// The holdings of an identity, subject by subject.
     pub(crate) fn of<'a>(
         &'a self,
         identity: &'a Identity,

@@ -58,13 +58,13 @@ pub(crate) struct Given {
 /// So many answers are kept for a place.
 const MAX_ANSWERS: usize = 4;
 
-/// What many roles have been found to give: whoever lists a kind again asks the same. It is gone with the
-/// first change.
+/// The permissions that many roles were found to give. A caller that lists a kind again asks the same
+/// question. The first change removes them.
 #[derive(Debug, Default)]
 struct Answers(Mutex<Vec<([String; 3], Arc<Given>)>>);
 
 impl Clone for Answers {
-    /// Returns none: a clone is made in order to be changed.
+    /// Empty, since a clone is made in order to be changed.
     fn clone(&self) -> Self {
         Self::default()
     }
@@ -93,7 +93,7 @@ impl Answers {
 }
 
 impl Given {
-    /// Returns what these roles give.
+    /// The objects that these roles give.
     fn by<'a>(roles: impl Iterator<Item = &'a Held>, question: OnKind<'_>) -> Self {
         let OnKind { verb, group, resource } = question;
         let mut given = Self::default();

@@ -79,7 +79,7 @@ impl Roles {
         Self::Several(several)
     }
 
-    /// Returns what is left without a role; `None` for nothing.
+    /// The rest without a role; `None` when nothing is left.
     fn without(&self, key: &PolicyKey) -> Option<Self> {
         match self {
             Self::One(one) => (one.key != *key).then(|| self.clone()),
@@ -169,7 +169,8 @@ fn place_of(role: &Role) -> (usize, Hashed) {
     }
 }
 
-/// Returns what a role can allow something on, by resource and name; `None` when that is too much.
+/// The objects on which a role can allow something, by resource and name; `None` when there are too
+/// many.
 fn pairs_of(role: &Role) -> Option<BTreeSet<(Hashed, Hashed)>> {
     let mut pairs = BTreeSet::new();
     for rule in role.rules() {

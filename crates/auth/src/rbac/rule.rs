@@ -6,7 +6,7 @@ use postern_kinds::rbac::{ALL, PolicyRule};
 
 use crate::text_set::{TextSet, shared};
 
-/// What is asked about a resource.
+/// A question about a resource.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResourceQuery<'a> {
     /// The verb. `*` asks for every verb.

@@ -26,8 +26,8 @@ pub(crate) enum Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// Returns where a request acts. One without a namespace may be for all of them: where that cannot be
-    /// excluded, it is.
+    /// The place of a request. A request without a namespace counts as one for all namespaces, unless
+    /// that can be excluded.
     pub(crate) fn of(attributes: &Attributes<'a>) -> Self {
         let Attributes::Resource { verb, group, resource, namespace, .. } = *attributes else {
             return Self::Everywhere;
@@ -164,7 +164,7 @@ impl Element {
             && names_cover(self.names.as_ref(), other.names.as_ref())
     }
 
-    /// Returns one element for each pattern, so that several elements can cover one together.
+    /// One element for each pattern, so that several elements can cover one together.
     fn split(&self) -> Vec<Self> {
         let Some(patterns) = &self.patterns else { return vec![self.clone()] };
         let one =

@@ -278,7 +278,7 @@ fn rules_that_are_covered_are_allowed_and_others_have_a_witness() {
     assert!(covered > 0 && denied > 0);
 }
 
-/// Returns rules that somebody has, or some that are near to them.
+/// Rules that an identity has, or some that are near to them.
 fn asked_rules(rng: &mut Rng, scene: &Scene) -> Option<Vec<Rule>> {
     let all: Vec<_> = scene.world.roles.iter().flat_map(|role| &role.rules).collect();
     let mut rules = Vec::new();

@@ -1,5 +1,5 @@
-//! A second evaluator of who may do what, written from the words of the specification and sharing nothing
-//! with the real one, and random cases that both must agree on.
+//! A second evaluator of permissions, written from the words of the documentation and sharing nothing
+//! with the real one. Both must agree on random cases.
 //!
 //! The evaluator is in [`evaluate`], with [`rbac`], [`own`], [`owner`] and [`scope`]: one function for each sentence,
 //! slow loops over plain data ([`world`]). [`generate`] and [`near`] make cases, [`real`] asks `postern_auth`,

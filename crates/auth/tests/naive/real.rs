@@ -62,7 +62,7 @@ pub(crate) fn owner_change(owned: &Owned, uid: Option<String>) -> NamedChange<'_
     (place(&owned.namespace), &owned.name, change)
 }
 
-/// Are these the same object, whoever owns it?
+/// Are these the same object, whatever the owner?
 pub(crate) fn is_same(one: &Owned, other: &Owned) -> bool {
     *one == Owned { uid: one.uid.clone(), ..other.clone() }
 }

@@ -21,7 +21,7 @@ impl Rng {
         usize::try_from(self.next() % u64::try_from(end.max(1)).unwrap()).unwrap()
     }
 
-    /// Returns true so many times of a hundred.
+    /// True in this percentage of calls.
     pub(crate) fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }

@@ -1,5 +1,5 @@
-//! One subcommand for each kind that serves a verb, made at run time from the kinds themselves:
-//! `postern list KIND`, `postern get KIND NAME`. What such a command does is in the verb's file.
+//! One subcommand for each kind that serves a verb, made at run time from the kinds themselves: `postern list KIND`,
+//! `postern get KIND NAME`. The file of the verb has the code of the command.
 
 use std::fmt::Debug;
 
@@ -31,10 +31,10 @@ pub trait KindArgs: Args {
         kinds::name(info)
     }
 
-    /// Returns what the subcommand does, in one sentence without a full stop.
+    /// The description of the subcommand, in one sentence without a full stop.
     fn about(info: &Info) -> String;
 
-    /// Returns what else follows from the command for this kind, in whole sentences.
+    /// Further effects of the command for this kind, in whole sentences.
     fn consequence(_info: &Info) -> Option<&'static str> {
         None
     }
@@ -54,9 +54,9 @@ pub enum ByKind<A: KindArgs> {
 pub struct OfKind<A: KindArgs> {
     /// The kind.
     pub(crate) info: &'static Info,
-    /// What depends on the kind's having namespaces.
+    /// The arguments that only kinds with namespaces have.
     pub(crate) namespace_args: Option<A::NamespaceArgs>,
-    /// What does not.
+    /// The other arguments.
     pub(crate) args: A,
 }
 

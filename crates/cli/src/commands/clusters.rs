@@ -34,7 +34,7 @@ rules:
   verbs: [impersonate]
 ";
 
-/// What it needs besides in a namespace with virtual clusters: their kubeconfigs.
+/// The further Role of an agent in a namespace with virtual clusters, which gives access to their kubeconfigs.
 const VIRTUAL_CLUSTERS_ROLE: &str = r"apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata:
@@ -113,7 +113,7 @@ impl CreateCluster {
         process.print_note("the access key of its agent is shown this once; keep it in a file");
         print_start(&session, name, process);
         process.print_note(&format!(
-            "nobody else may use the cluster yet: `postern share cluster {name} --user USER` lets a user in"
+            "no other user may use the cluster yet: `postern share cluster {name} --user USER` lets a user in"
         ));
         Ok(())
     }

@@ -33,7 +33,7 @@ pub(crate) struct CreateProject {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     display_name: String,
 
-    /// What the project is for
+    /// The purpose of the project
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     description: String,
 
@@ -50,7 +50,7 @@ pub(crate) struct CreateProject {
     connection: ConnectionFlags,
 }
 
-/// What can be added to an object.
+/// The entries that can be added to an object.
 #[derive(Subcommand, Debug)]
 pub enum Add {
     /// Add a user or a team to the members of a project.
@@ -60,17 +60,17 @@ pub enum Add {
     Member(AddMember),
 }
 
-/// What can be removed from an object.
+/// The entries that can be removed from an object.
 #[derive(Subcommand, Debug)]
 pub enum Remove {
     /// Remove a user or a team from the members of a project.
     ///
-    /// What they have in other ways stays: as the owner, by access rules, or through a team.
+    /// Their access from other sources stays: as the owner, by access rules, or through a team.
     #[command(alias = "members")]
     Member(RemoveMember),
 }
 
-/// Who is, or is to be, a member.
+/// The member to add or to remove.
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 struct MemberFlags {

@@ -52,7 +52,7 @@ pub enum Get {
     Secret(GetSecret),
 }
 
-/// What can be set.
+/// The values that can be set.
 #[derive(Subcommand, Debug)]
 pub enum Set {
     /// Set one value of a secret, which is created if it does not exist; other keys stay.
@@ -444,7 +444,7 @@ async fn write(
         match session.client.create(of, &new).await {
             Ok(_) => return Ok(true),
             Err(error) => match (error.reason(), refused.reason()) {
-                // Somebody else created it meanwhile.
+                // Another client created it meanwhile.
                 (Some(Reason::AlreadyExists), Some(Reason::NotFound)) if !last => {}
                 // It exists, and the caller may not change it.
                 (Some(Reason::AlreadyExists), Some(Reason::Forbidden)) => {

@@ -1,5 +1,5 @@
-//! `postern rotate accesskey --overlap`: a new access key that takes the place of another one, which works
-//! for some time longer. Both are valid meanwhile, so that whoever has the old one can be given the new.
+//! `postern rotate accesskey --overlap`: a new access key that takes the place of another one, which works for some
+//! time longer. Both are valid meanwhile, so that the users of the old key can be given the new one.
 
 use std::time::Duration;
 

@@ -24,10 +24,10 @@ use crate::process::Process;
 use crate::session::Session;
 use crate::token_cache::{CachedToken, TokenCache};
 
-/// What kubectl tells its credential plugins.
+/// The environment variable with the input of kubectl's credential plugins.
 const EXEC_INFO: &str = "KUBERNETES_EXEC_INFO";
 
-/// What the server says of a token that no cluster would accept.
+/// The server's words for a token that no cluster would accept.
 const REACHES_NOTHING: &str = "the token would reach no connected cluster";
 
 /// The versions in which kubectl takes a credential.

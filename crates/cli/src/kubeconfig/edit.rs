@@ -14,7 +14,7 @@ use super::read::read_one;
 use crate::error::CliError;
 use crate::locked_file::FileLock;
 
-/// What a login writes.
+/// The entries that a login writes.
 pub(crate) struct Login<'a> {
     /// The name of context, cluster and user.
     pub(crate) name: &'a str,
@@ -120,7 +120,7 @@ fn put(config: &mut Map<String, Value>, login: &Login<'_>) -> Result<(), String>
         cluster.insert("certificate-authority-data".to_owned(), json!(authority));
     }
     let user = entry(config, "users", "user", name)?;
-    // Other credentials would win over the key, and `as` would make requests as somebody else.
+    // Other credentials would win over the key, and `as` would make requests as another user.
     user.clear();
     user.insert("token".to_owned(), json!(login.key.expose()));
     let context = entry(config, "contexts", "context", name)?;

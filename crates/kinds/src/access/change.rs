@@ -1,5 +1,6 @@
-//! What a change of the owner and the access rules requires, and what is invalid in them (decisions 1 and
-//! 2): nobody gives what they do not hold, and nobody gives it to somebody against their will.
+//! The rights that a change of the owner and the access rules requires, and what is invalid in them. Callers give only
+//! verbs that they hold, and only to users and teams that they may bind. See
+//! `docs/reference/access-rules.md#no-escalation`.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -44,7 +45,7 @@ pub(super) enum Grantee<'a> {
 }
 
 impl<'a> Grantee<'a> {
-    /// Returns to whom a rule gives verbs, each as often as the rule names them.
+    /// The grantees of a rule, each as often as the rule names them.
     pub(super) fn of(rule: &'a Access) -> impl Iterator<Item = Self> {
         let user = |name: &'a String| if name == ALL { Self::AllUsers } else { Self::User(name) };
         let users = rule.users.iter().map(user);
@@ -104,11 +105,11 @@ pub(super) fn subresources_of<'a>(rule: &'a Access, info: &'static Info) -> BTre
     names
 }
 
-/// What a rule gives, whoever gets it.
+/// The verbs and the subresources that a rule gives, apart from its grantees.
 type Given<'a> = (BTreeSet<&'a str>, BTreeSet<&'a str>);
 
-/// What is new in the owner and the access rules of an object. Rules that are in another order, or that
-/// are divided in another way, are not.
+/// The additions to the owner and the access rules of an object. Rules in another order, or divided in another way, are
+/// no additions.
 pub(crate) struct Change<'a> {
     info: &'static Info,
     new: &'a Ownership,
@@ -175,8 +176,8 @@ impl<'a> Change<'a> {
         rights
     }
 
-    /// The right that a change of the owner requires: on the new one; on the old one to take the
-    /// object from them and give it to nobody, which they may do themselves.
+    /// The right that a change of the owner requires: `makeowner` on the new owner. Without a new owner, it is
+    /// `makeowner` on the old one. The old owner needs none to remove themselves.
     fn right_to_make_owner(&self, ctx: &Context<'_>) -> Option<RequiredRight> {
         let new = self.new.owner.as_ref().and_then(UserOrTeam::principal);
         let old = self.old_owner.and_then(UserOrTeam::principal);
@@ -199,7 +200,7 @@ impl<'a> Change<'a> {
             for known in VERBS.iter().filter(|known| verbs.contains(*known)) {
                 given.insert((*known, ""));
                 let subresources = subresources_of(rule, self.info).into_iter();
-                // What is not one of the kind's is invalid, and gives nothing.
+                // A subresource that the kind does not have is invalid, and gives nothing.
                 let served = subresources.filter(|name| self.is_served(name));
                 given.extend(served.map(|name| (*known, name)));
             }
@@ -305,7 +306,7 @@ fn validate_grantees(
     }
 }
 
-/// Is this owner the caller, or a team of theirs?
+/// Whether this owner is the caller, or a team of the caller.
 pub(crate) fn is_of(owner: &UserOrTeam, ctx: &Context<'_>) -> bool {
     let Some(principal) = owner.principal() else { return false };
     let caller = ctx.caller;

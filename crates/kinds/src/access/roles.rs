@@ -1,7 +1,7 @@
-//! The Roles and bindings that access rules become (decision 2): for each rule one Role and one
-//! RoleBinding; ClusterRole and ClusterRoleBinding for an object without a namespace. They name whom they
-//! give something to by uid, so that a later namesake gets nothing. The owner needs none: their right is
-//! part of the policy.
+//! The Roles and bindings that access rules become: for each rule one Role and one RoleBinding, or a ClusterRole and a
+//! ClusterRoleBinding for an object without a namespace. They name users and teams by uid, so that a later namesake
+//! gets nothing. The owner needs none: the policy gives owners their rights. See
+//! `docs/reference/access-rules.md#generated-roles`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,7 +41,7 @@ pub fn rule_role(info: &Info, name: &str, index: usize) -> String {
     format!("{ACCESS_PREFIX}{}:{name}:{index}", info.plural)
 }
 
-/// What a Role or binding is made for, by its name.
+/// The purpose of a Role or binding of the server, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MadeFor<'a> {
     /// An access rule of an object.
@@ -56,7 +56,7 @@ pub enum MadeFor<'a> {
     Members,
 }
 
-/// Returns what a Role or binding of this name is made for; `None` for one that the server does not make.
+/// The purpose of a Role or binding of this name; `None` for one that the server does not make.
 pub fn made_for(name: &str) -> Option<MadeFor<'_>> {
     if name.starts_with(MEMBERS_PREFIX) {
         return Some(MadeFor::Members);
@@ -121,7 +121,7 @@ impl<'a> Rule<'a> {
         Self { allows, what, to_all, principals: principals.into_iter().collect() }
     }
 
-    /// Returns what it gives to whom, in order.
+    /// The grants of the rule, in order: what, the group, and the user or team.
     fn grants(&self) -> impl Iterator<Item = (&str, &String, Principal<'a>)> {
         self.principals.iter().map(|(group, principal)| (self.what.as_str(), group, *principal))
     }
@@ -163,7 +163,7 @@ fn pair(
     Ok([made, binding])
 }
 
-/// A binding that is made for somebody.
+/// A binding that the server makes.
 pub(crate) struct Binding {
     pub(crate) kind: &'static dyn AnyKind,
     pub(crate) namespace: Option<String>,
@@ -171,7 +171,7 @@ pub(crate) struct Binding {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) role_kind: &'static dyn AnyKind,
     pub(crate) role: String,
-    /// What it gives: see [`BoundGrant::what`].
+    /// The [`BoundGrant::what`] of its grants.
     pub(crate) what: String,
     /// Is it for all users?
     pub(crate) to_all: bool,
@@ -222,8 +222,8 @@ pub(crate) fn encode(fields: &impl Serialize) -> Result<Map<String, Value>, ApiE
     }
 }
 
-/// Returns what a rule of an object allows, as a Role says it. RBAC does not know `name/*`, so all
-/// subresources are there one by one.
+/// An access rule of an object, as a rule of a Role. RBAC does not know `name/*`, so all subresources are listed one by
+/// one.
 fn policy_rule(of: Owned<'_>, rule: &Access) -> PolicyRule {
     let plural = of.info.plural;
     let subresources = subresources_of(rule, of.info).into_iter();

@@ -30,18 +30,17 @@ use crate::scope::Scope;
 use crate::verb::Verb;
 use crate::write_only::WriteOnlyField;
 
-/// What a kind returns about an object that it has prepared: all of it together, because the fields
-/// are decoded once.
+/// The results of preparing an object: all of them together, because the fields are decoded once.
 #[derive(Debug)]
 pub struct Prepared {
     /// The owner of the object, for a kind with delegated rights.
     pub owner: Option<Owner>,
     /// Rights that the write requires beyond its verb on the object: all of them.
     pub required_rights: Vec<RequiredRight>,
-    /// What a credential gives access to, for a kind of credentials: a caller whose own key has a
-    /// scope can make none that reaches further.
+    /// The access that a credential gives, for a kind of credentials. A caller whose own key has a scope can create
+    /// none with more access.
     pub carried: Option<Carried>,
-    /// What a role or a binding gives to others: its writer must hold it, or be allowed to give it.
+    /// The permissions that a role or a binding gives to others. Its writer must hold them, or be allowed to give them.
     pub granted: Option<Granted>,
     /// ClusterRoles that are given in a namespace: to each of them, the same applies there.
     pub granted_roles: Option<GrantedRoles>,
@@ -52,7 +51,7 @@ pub struct Prepared {
     pub verdict: Result<FieldErrors, ApiError>,
 }
 
-/// What a credential gives access to.
+/// The access that a credential gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Carried {
     /// All that its owner may do.
@@ -63,13 +62,13 @@ pub enum Carried {
 
 /// The object-safe twin of [`Kind`].
 pub trait AnyKind: Send + Sync {
-    /// Returns names, scope, verbs and actions.
+    /// Names, scope, verbs and actions.
     fn info(&self) -> &'static Info;
 
     /// The schema of whole objects: for OpenAPI, unknown fields and types.
     fn schema(&self) -> &'static Schema;
 
-    /// Returns where the fields of its objects are.
+    /// The place of the fields of its objects.
     fn layout(&self) -> Layout;
 
     /// The rule for the names of its objects.
@@ -92,7 +91,7 @@ pub trait AnyKind: Send + Sync {
         ctx: &Context<'_>,
     ) -> Result<Prepared, ApiError>;
 
-    /// The fields that clients write and nobody reads back.
+    /// The fields that clients write and no client reads back.
     fn write_only(&self) -> &'static [WriteOnlyField];
 
     /// The fields that only who may `get` the object is shown.
@@ -114,8 +113,7 @@ pub trait AnyKind: Send + Sync {
     /// false, and for an object that names no owner or cannot be decoded.
     fn owner(&self, json: &[u8]) -> Option<Owner>;
 
-    /// The owner of an object, with the uid under which it is theirs. Otherwise as
-    /// [`AnyKind::owner`].
+    /// The owner of an object, and the uid of the owner that the object belongs to. Otherwise as [`AnyKind::owner`].
     fn owned_by(&self, json: &[u8]) -> Option<OwnedBy>;
 
     /// The verb on an owner that counts as a verb on what they own, for a kind with delegated
@@ -136,8 +134,8 @@ pub trait AnyKind: Send + Sync {
     /// Do its objects decide who may do what: by what they say, or because they have owners?
     fn has_policy_part(&self) -> bool;
 
-    /// The change that an object is for the policy, given its JSON, or `None` for an object
-    /// that was removed. One that cannot be decoded gives nobody anything.
+    /// The change that an object is for the policy, given its JSON, or `None` for an object that was removed. An object
+    /// that cannot be decoded gives no permissions.
     fn policy_change(&self, json: Option<&[u8]>) -> Option<PolicyChange>;
 
     /// The keys of the object that no other object of its kind may have, beyond its name.
@@ -176,8 +174,8 @@ pub trait AnyKind: Send + Sync {
     /// that cannot be decoded.
     fn on_cluster(&self, object: &Object) -> Option<String>;
 
-    /// Returns where the kubeconfig is by which an object is reached; `None` for an object that has none, and
-    /// for one that cannot be decoded.
+    /// The place of the kubeconfig by which an object is reached. `None` for an object that has none, and for one that
+    /// cannot be decoded.
     fn kubeconfig(&self, object: &Object) -> Option<KubeconfigRef>;
 
     /// The object that an object with this metadata takes its data from. Of a core Secret it counts in
@@ -225,7 +223,7 @@ pub trait AnyKind: Send + Sync {
     /// Are there fields of the status that are observed, not stored?
     fn is_observed(&self) -> bool;
 
-    /// Returns these fields for an object of a name and uid.
+    /// The observed status fields for an object of a name and uid.
     fn observed_status(
         &self,
         name: &str,
@@ -233,7 +231,7 @@ pub trait AnyKind: Send + Sync {
         observations: &dyn Observations,
     ) -> Vec<(&'static str, Value)>;
 
-    /// Returns warnings to the client about an object that is allowed.
+    /// Warnings to the client about an object that is allowed.
     fn warnings(&self, metadata: &ObjectMeta) -> Vec<String>;
 
     /// Checks that an object with this metadata may be deleted at all.
@@ -270,11 +268,11 @@ struct Whole<F> {
     /// the endpoint's when it is absent, and refuses any other.
     #[serde(default)]
     api_version: String,
-    /// What this object is, in CamelCase. The server takes the endpoint's when it is absent.
-    /// Cannot be changed.
+    /// The kind of this object, in CamelCase. If it is absent, the server takes the kind of the endpoint. Cannot be
+    /// changed.
     #[serde(default)]
     kind: String,
-    /// What all objects have: name, labels, annotations and the server's own bookkeeping.
+    /// The metadata that all objects have: name, labels, annotations and the server's own bookkeeping.
     #[serde(default)]
     metadata: ObjectMeta,
     #[serde(flatten)]
@@ -320,7 +318,7 @@ fn spec_of<K: Kind>(json: &[u8]) -> Option<SpecOnly<K::Spec>> {
     }
 }
 
-/// What of a stored object says who has access.
+/// The parts of a stored object that say who has access.
 #[derive(Deserialize)]
 #[serde(bound = "Spec: FieldType, Status: FieldType")]
 struct AccessObject<Spec, Status> {
@@ -356,7 +354,7 @@ fn fields<K: Kind>(object: &Object) -> Result<Fields<K::Spec, K::Status>, ApiErr
     })
 }
 
-/// Returns who owns an object and has access to it, after a write and before.
+/// The owner and the access rules of an object, after a write and before.
 fn ownerships<K: Kind>(
     part: &OwnershipPart<K::Spec>,
     new: &DraftOf<K>,

@@ -113,7 +113,7 @@ impl StrictFields {
     /// Those of a binding, as in Kubernetes.
     pub const OF_BINDINGS: Self = Self { no_similar_below: &["roleRef", "subjects"], ..Self::NONE };
 
-    /// Returns those of a kind that declares none: of our own group, or of another.
+    /// The strict fields of a kind that declares none: of our own group, or of another.
     pub(crate) const fn of(info: &Info) -> Self {
         if is_same(info.version.group.as_bytes(), MANAGEMENT_V1.group.as_bytes()) {
             Self::OURS
@@ -122,7 +122,7 @@ impl StrictFields {
         }
     }
 
-    /// Returns what is null in a whole object and must not be. To be called before unknown fields and nulls are removed.
+    /// The nulls of a whole object that are not allowed. Call it before unknown fields and nulls are removed.
     pub fn nulls(&self, schema: &Schema, value: &Value) -> FieldErrors {
         let mut found = self.narrowing_nulls(value);
         for null in self.no_null_below.iter().flat_map(|path| schema.nulls_below(value, path)) {
@@ -134,7 +134,7 @@ impl StrictFields {
         errors(found, |path| FieldError::invalid(path, BadValue::Omitted, detail.as_str()))
     }
 
-    /// Returns what a merge patch would remove by a null, and must not: without it, there is more access.
+    /// The fields that a merge patch must not remove by a null: without them, there is more access.
     pub fn nulls_in_patch(&self, patch: &Value) -> FieldErrors {
         let detail = format!(
             "must not be null: give it a value, or take it away with a JSON Patch or by replacing the object; {WHY}"
@@ -143,8 +143,8 @@ impl StrictFields {
         errors(found, |path| FieldError::invalid(path, BadValue::Omitted, detail.as_str()))
     }
 
-    /// Returns what must not be ignored among the paths of unknown and of duplicate fields, as
-    /// [`Schema::prune_unknown`] and the decoder return them.
+    /// The unknown and duplicate fields that must not be ignored. The paths are those of [`Schema::prune_unknown`] and
+    /// of the decoder.
     pub fn ignored(
         &self,
         schema: &Schema,
@@ -177,7 +177,7 @@ impl StrictFields {
         self.names.is_empty() && self.no_similar_below.is_empty() && !self.is_closed
     }
 
-    /// Returns what to write instead of an unknown field; `None` for one that is ignored.
+    /// The text that says what to write instead of an unknown field; `None` for one that is ignored.
     fn correction_for(&self, schema: &Schema, path: &str) -> Option<String> {
         let (parent, name) = path.rsplit_once('.').unwrap_or(("", path));
         let known = known_names(schema, parent);
@@ -366,7 +366,7 @@ mod tests {
     use crate::team::Team;
     use crate::user::User;
 
-    /// Returns what is wrong with a whole object.
+    /// The errors of a whole object.
     fn problems(kind: &dyn AnyKind, mut value: Value) -> Vec<String> {
         let (strict, schema) = (kind.strict_fields(), kind.schema());
         let mut errors = strict.nulls(schema, &value);
@@ -570,7 +570,7 @@ mod tests {
             (&SharedSecret, json!({ "spec": { "owner": null, "access": null } }), false),
             (&OwnedAccessKey, json!({ "spec": { "scope": null } }), true),
             (&OwnedAccessKey, json!({ "spec": { "disabled": null } }), true),
-            // Who may do that is decided as for any other lifetime.
+            // The right to do that is decided as for any other lifetime.
             (&OwnedAccessKey, json!({ "spec": { "ttl": null } }), false),
             (&OwnedAccessKey, json!({ "spec": { "description": null } }), false),
         ] {

@@ -1,4 +1,4 @@
-//! What the tests of kinds share: users and teams that exist, callers, objects.
+//! The shared parts of the tests of kinds: users and teams that exist, callers, objects.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -58,13 +58,13 @@ pub(crate) fn prepare(kind: &dyn AnyKind, old: Option<&Value>, new: &Value) -> P
     kind.prepare(&mut object(kind, "a", new), old.as_ref(), &context).unwrap()
 }
 
-/// Returns what is invalid in a new object.
+/// The errors of a new object.
 pub(crate) fn errors(kind: &dyn AnyKind, new: &Value) -> String {
     let errors = prepare(kind, None, new).verdict.unwrap();
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns what a write requires, short: `VERB [NAMESPACE/]RESOURCE/NAME`.
+/// The rights that a write requires, in short form: `VERB [NAMESPACE/]RESOURCE/NAME`.
 pub(crate) fn required(kind: &dyn AnyKind, old: Option<&Value>, new: &Value) -> Vec<String> {
     let text = |required: &RequiredRight| {
         let right = required.first();

@@ -1,4 +1,4 @@
-//! What changed between two objects, as sets of paths.
+//! The differences between two objects, as sets of paths.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,11 @@ use crate::schema::Schema;
 /// or now have, the same key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// What only the new object has.
+    /// The paths that only the new object has.
     pub added: FieldSet,
-    /// What both have, with another value.
+    /// The paths that both have, with another value.
     pub modified: FieldSet,
-    /// What only the old object has.
+    /// The paths that only the old object has.
     pub removed: FieldSet,
 }
 
@@ -84,7 +84,7 @@ impl Comparison {
     }
 }
 
-/// What happened to one value.
+/// The change of one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     /// It is the same, though parts of it may have changed.

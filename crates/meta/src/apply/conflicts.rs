@@ -52,7 +52,7 @@ impl Conflicts {
         self.with.push(Conflict { manager, operation, fields });
     }
 
-    /// Returns those that are not about `allowed` fields.
+    /// The conflicts that are not about `allowed` fields.
     #[must_use]
     pub(super) fn without(mut self, allowed: &FieldSet) -> Self {
         for conflict in &mut self.with {

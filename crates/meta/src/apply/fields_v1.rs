@@ -71,7 +71,7 @@ impl FieldSet {
     }
 }
 
-/// Returns what is below, and whether the path itself is in the set.
+/// Reads the paths below a value, and whether the path itself is in the set.
 fn read(
     value: &Value,
     depth: usize,

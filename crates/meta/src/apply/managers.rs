@@ -19,7 +19,7 @@ pub const MAX_ENTRIES: usize = 1000;
 /// The manager that the oldest updates are attributed to when there are too many.
 pub const ANCIENT_CHANGES: &str = "ancient-changes";
 
-/// The manager of what an object had before its first apply, if nobody was known to own it.
+/// The manager of the fields that an object had before its first apply, if no owner was known.
 pub const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// The manager of a write without a manager's name.
@@ -125,7 +125,7 @@ impl Managers {
         self.entries.retain(|entry| entry.manager.api_version == api_version);
     }
 
-    /// Removes these paths from every entry. Times stay: nobody has changed their own fields.
+    /// Removes these paths from every entry. Times stay: no manager has changed its own fields.
     pub(super) fn subtract(&mut self, paths: &FieldSet) {
         for entry in &mut self.entries {
             entry.fields.subtract(paths);
@@ -174,12 +174,11 @@ impl Managers {
         }
     }
 
-    /// Records an update by `who`: this manager alone owns what changed, and nobody
-    /// what was removed. The time of its entry becomes `now` if it changed a value,
-    /// or the fields that it owns.
+    /// Records an update by `who`: this manager alone owns the changed fields, and no manager owns the removed ones.
+    /// The time of its entry becomes `now` if it changed a value, or the fields that it owns.
     ///
-    /// Entries in other API versions than that of `who` are dropped. If nobody owns anything, an
-    /// entry without fields stays if it `keeps_one`.
+    /// Entries in other API versions than that of `who` are dropped. If no manager owns anything, an entry without
+    /// fields stays if it `keeps_one`.
     pub(super) fn record_update(
         &mut self,
         changes: Comparison,
@@ -261,7 +260,7 @@ impl ManagedSet {
         (self.operation, seconds, [name, api_version, subresource])
     }
 
-    /// Returns what tells entries apart. For applies, the API version is no part of it.
+    /// The identity of an entry. For applies, the API version is no part of it.
     fn identity(&self) -> (Operation, &str, &str, &str) {
         let Manager { name, api_version, subresource } = &self.manager;
         let version = if self.operation == Operation::Apply { "" } else { api_version };

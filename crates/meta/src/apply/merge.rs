@@ -54,7 +54,7 @@ impl<'a> Merger<'a> {
         let elements: Vec<_> = applied.iter().map(|item| of.element(item)).collect();
         let index_of: BTreeMap<&PathElement, usize> =
             elements.iter().enumerate().filter_map(|(at, one)| Some((one.as_ref()?, at))).collect();
-        // What the live list has of each applied item. Of several with one key, the first counts.
+        // The live item of each applied item. Of several with one key, the first counts.
         let mut shared: Vec<Option<Value>> = vec![None; applied.len()];
         let steps: Vec<Step> = live
             .into_iter()
@@ -83,7 +83,7 @@ impl<'a> Merger<'a> {
             match step {
                 Step::OnlyLive(item) => merged.push(item),
                 Step::Shared(at) if turns.next_if_eq(&at).is_some() => {
-                    // What the configuration has before it, and the live list has not, comes with it.
+                    // Applied items before it that the live list does not have come with it.
                     while let Some((_, (live, item))) = waiting.next_if(|(next, _)| *next <= at) {
                         merged.push(self.item(live, item, of));
                     }

@@ -1,8 +1,7 @@
-//! What a configuration has without a value: fields that are null, and values that are empty.
+//! The fields of a configuration without a value: fields that are null, and values that are empty.
 //!
-//! A null says that a field is to be absent. As upstream, that is a change of a value, or of a list or
-//! map that is owned as a whole, and conflicts with its owner; a map or list that is owned by its parts
-//! keeps them.
+//! A null says that a field is to be absent. As upstream, that is a change of a value, or of a list or map that is
+//! owned as a whole, and conflicts with its owner. A map or list that is owned by its parts keeps them.
 
 use serde_json::{Map, Value};
 

@@ -1,9 +1,8 @@
 //! Changes to objects in their encoded form, for where decoding the whole object would cost more
 //! than the change.
 //!
-//! Only for JSON that this program wrote itself ([`Object::to_json_bytes`]): no white space
-//! between tokens, and the fields of an object in the order of their names. What clients send is
-//! decoded by `decode`.
+//! Only for JSON that this program wrote itself ([`Object::to_json_bytes`]): no white space between tokens, and the
+//! fields of an object in the order of their names. `decode` decodes the JSON of clients.
 //!
 //! [`Object::to_json_bytes`]: super::Object::to_json_bytes
 

@@ -83,8 +83,8 @@ pub struct ObjectMeta {
         "x-kubernetes-patch-merge-key" = "uid"
     ))]
     pub owner_references: Vec<OwnerReference>,
-    /// What must be done before the object is deleted, one name for each task. Whoever does the
-    /// task removes its name. After deletion is requested, none can be added.
+    /// The tasks that must be done before the object is deleted, one name for each. The component that does a task
+    /// removes its name. After deletion is requested, none can be added.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     #[schemars(extend(
         "x-kubernetes-list-type" = "set",
@@ -255,7 +255,7 @@ pub struct ListMeta {
     /// The state of the whole collection that the list was made from. A watch can start from it.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub resource_version: String,
-    /// What to send as `continue` to get the next page; empty on the last page.
+    /// The value to send as `continue` to get the next page; empty on the last page.
     #[serde(
         skip_serializing_if = "String::is_empty",
         deserialize_with = "null_as_default",

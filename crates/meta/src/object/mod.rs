@@ -89,8 +89,7 @@ impl Serialize for Object {
     }
 }
 
-/// For JSON that this program wrote. What clients send goes through
-/// [`Object::from_value`], whose errors name the field.
+/// For JSON that this program wrote. JSON of clients goes through [`Object::from_value`], whose errors name the field.
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(ObjectVisitor)
@@ -163,8 +162,8 @@ impl Schema {
     }
 }
 
-/// Returns `value` as JSON text, for types whose serialisation cannot fail:
-/// derived ones with text keys, which are all that this crate has.
+/// Encodes `value` as JSON text, for types whose serialisation cannot fail: derived ones with text keys, which are all
+/// that this crate has.
 pub fn json_bytes(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_else(|error| unreachable!("cannot serialise: {error}"))
 }

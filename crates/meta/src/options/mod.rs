@@ -1,8 +1,7 @@
-//! The options of requests, decoded and validated (wire contract 1.4).
+//! The options of requests, decoded and validated. See `docs/reference/api.md#options-of-lists-and-watches`.
 //!
-//! A value that cannot be decoded is 400; one that can, and is invalid, is 422. No option is
-//! ignored: one that the request does not have is 400, too. A parameter that is not known is 400 on
-//! a write, and a warning on a read.
+//! A value that cannot be decoded is 400; an invalid value is 422. No option is ignored: an option that the request
+//! does not have is 400, too. An unknown parameter is 400 on a write, and a warning on a read.
 
 mod delete;
 mod duration;

@@ -1,5 +1,5 @@
-//! What one JSON Patch may cost: bytes added, items shifted, values moved, and how deep the result
-//! may be. What an operation does is the library's business.
+//! The maximum cost of one JSON Patch: bytes added, items shifted, values moved, and the depth of the result. The
+//! library executes the operations.
 
 use json_patch::PatchOperation;
 use serde_json::Value;
@@ -49,7 +49,7 @@ impl Size {
     }
 }
 
-/// What is left for the operations of one patch.
+/// The remaining budget for the operations of one patch.
 pub(super) struct Budget {
     bytes: usize,
     shifted_items: usize,

@@ -88,10 +88,9 @@ impl Schema {
     /// removes unknown fields, and fields that are `null`, which means absent; and
     /// makes an integer of a number such as `5.0` where the schema requires one.
     ///
-    /// Returns the paths of the unknown fields (`spec.foo`,
-    /// `spec.access[0].bar`), at most
-    /// [`MAX_STRICT_ERRORS`](crate::decode::MAX_STRICT_ERRORS) of them; all
-    /// are removed. What is free-form in the schema is kept as it is.
+    /// The result has the paths of the unknown fields (`spec.foo`, `spec.access[0].bar`), at most
+    /// [`MAX_STRICT_ERRORS`](crate::decode::MAX_STRICT_ERRORS) of them. All unknown fields are removed. Free-form
+    /// values of the schema are kept as they are.
     pub fn prune_unknown(&self, value: &mut Value) -> Vec<String> {
         walk::prune(self, value)
     }

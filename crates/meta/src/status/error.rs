@@ -70,12 +70,12 @@ impl ApiError {
         self.0.status.reason
     }
 
-    /// Returns what is sent to the caller.
+    /// The status for the caller.
     pub fn status(&self) -> &Status {
         &self.0.status
     }
 
-    /// Returns what is sent to the caller, without the inner message.
+    /// The status for the caller, without the inner message.
     pub fn into_status(self) -> Status {
         self.0.status
     }
@@ -367,8 +367,8 @@ impl fmt::Debug for ApiError {
 
 impl std::error::Error for ApiError {}
 
-/// Returns `text` with `&`, `<` and `>` escaped, so that a browser that displays
-/// the message does not take a part of it for markup.
+/// Escapes `&`, `<` and `>` in `text`, so that a browser that displays the message does not take a part of it for
+/// markup.
 pub fn html_escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -128,10 +128,10 @@ pub struct Status {
     /// `Success` or `Failure`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub status: String,
-    /// What happened, in words.
+    /// A description of the result for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// What happened, for programs.
+    /// The reason, for programs.
     #[serde(default, skip_serializing_if = "is_default")]
     pub reason: Reason,
     /// Which object is meant, and the causes.
@@ -223,7 +223,7 @@ impl Status {
 }
 
 impl StatusDetails {
-    /// Returns details that name an object by its resource.
+    /// Details that name an object by its resource.
     pub fn of(resource: GroupResource, name: &str) -> Self {
         Self {
             name: name.to_owned(),

@@ -15,7 +15,7 @@ const DOUBLINGS: u8 = 3;
 /// How often a measurement is repeated before it counts as a failure.
 const ATTEMPTS: usize = 20;
 
-/// What is too short to be measured.
+/// A time that is too short to measure.
 const NEGLIGIBLE: Duration = Duration::from_millis(2);
 
 /// The processor time of the thread for one run: what else the machine does is no part of

@@ -86,7 +86,7 @@ fn climbs(reference: &str) -> bool {
     let end = reference.find(['?', '#']).unwrap_or(reference.len());
     let plain = reference[..end].to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/");
     plain.replace("%5c", "/").split('/').any(|segment| segment.split(';').next() == Some(".."))
-        // What is no URI is not passed on, either.
+        // An invalid URI is not passed on, either.
         || reference.starts_with('/') && reference.parse::<Uri>().is_err()
 }
 

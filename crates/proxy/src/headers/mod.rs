@@ -1,6 +1,7 @@
-//! Which headers pass, both ways. What names the caller, frames the message, or is for one connection
-//! only, never does. Names are compared as a backend may read them: in any case, and with any other
-//! punctuation in place of a hyphen (`X_Remote_User` is `X-Remote-User` for a CGI program).
+//! The filter of headers, of requests and of answers. A header that names the caller, frames the
+//! message, or is for one connection only, never passes. Names are compared as a backend may read
+//! them: in any case, and with any punctuation in place of a hyphen. `X_Remote_User` is
+//! `X-Remote-User` for a CGI program.
 
 mod location;
 mod request;
@@ -31,8 +32,8 @@ const HOP_BY_HOP: &[&str] = &[
     "upgrade",
 ];
 
-/// What a trailer must not have besides (RFC 9110 section 6.5.1): whoever merges trailers into headers
-/// would read them too late, or believe them.
+/// The other headers that a trailer must not have (RFC 9110 section 6.5.1). A server that merges
+/// trailers into headers would read them too late, or believe them.
 const NOT_IN_TRAILERS: &[&str] = &[
     "cache-control",
     "content-encoding",

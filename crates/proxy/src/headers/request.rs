@@ -21,13 +21,13 @@ const USUAL_OPTIONS: &[&str] =
 const PROTECTED: &[&str] =
     &["connection", "content-length", "content-type", "expect", "host", "transfer-encoding"];
 
-/// A protocol that a connection can be upgraded to. Others, such as HTTP/2 without TLS, would
-/// hide further requests from whoever decides, and are not passed on.
+/// A protocol that a connection can be upgraded to. Others, such as HTTP/2 without TLS, would hide
+/// further requests from authorization, and are not passed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Upgrade {
     /// RFC 6455.
     WebSocket,
-    /// What kubectl spoke for exec, attach and port-forward until 1.31.
+    /// The protocol of kubectl for exec, attach and port-forward until 1.31.
     Spdy,
 }
 
@@ -44,7 +44,7 @@ impl Upgrade {
     }
 }
 
-/// What a request asked for, to check the answer against.
+/// The properties of a request that the answer is checked against.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) method: Method,
@@ -55,7 +55,7 @@ pub(crate) struct Asked {
     pub(crate) expects_continue: bool,
 }
 
-/// What the body of a request is, as far as its framing goes.
+/// The framing of a request's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Framing {
     None,

@@ -8,9 +8,9 @@ use super::{Asked, announced_trailers, is_hop_by_hop, is_one_of, tokens, websock
 use crate::error::ProxyError;
 use crate::origin::Origin;
 
-/// What an upstream must not say in our name: cookies would be set for our origin, and some lead the client elsewhere. A
-/// browser applies the last ones to all of our origin: it would forget what others have stored, demand TLS of our other
-/// ports, report its requests elsewhere, or let a script of the upstream see them.
+/// The headers that an upstream must not send in our name. Cookies would be set for our origin, and some headers lead
+/// the client elsewhere. A browser applies the last ones to all of our origin. It would forget stored data, demand TLS
+/// of our other ports, report its requests elsewhere, or let a script of the upstream see them.
 const NOT_PASSED: &[&str] = &[
     "set-cookie",
     "set-cookie2",

@@ -69,7 +69,7 @@ impl Raw {
         self.stream.flush().await.unwrap();
     }
 
-    /// Returns what comes up to and with `end`, or as much as comes until the other side ends.
+    /// Reads up to and with `end`, or until the other side ends.
     pub(super) async fn read_to(&mut self, end: &str) -> String {
         let mut searched = 0;
         loop {
@@ -87,7 +87,7 @@ impl Raw {
         }
     }
 
-    /// Returns what came that nobody has asked for.
+    /// Takes the bytes that came and were not read yet.
     pub(super) fn take_buffered(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.buffer)
     }
@@ -97,7 +97,7 @@ impl Raw {
         self.read_to("\r\n\r\n").await
     }
 
-    /// Returns what comes until the other side ends.
+    /// Reads until the other side ends.
     pub(super) async fn rest(&mut self) -> Vec<u8> {
         let mut rest = std::mem::take(&mut self.buffer);
         let _ = soon(self.stream.read_to_end(&mut rest)).await;
@@ -170,7 +170,7 @@ impl RawUpstream {
     }
 }
 
-/// Returns what is sent for a request: its own path, as nobody in particular.
+/// Forwards a request under its own path, as the user alice.
 pub(super) fn forward(uri: &Uri) -> Forward {
     let mut forward = Forward::new(uri.path_and_query().unwrap().clone());
     forward.headers.insert("impersonate-user", "alice".parse().unwrap());

@@ -1,4 +1,5 @@
-//! What a project lists besides what is in it: its members, and the clusters that it may use (decision 1).
+//! The lists of a project in addition to its objects: its members, and the clusters that it may use
+//! (`docs/reference/projects.md#subresources`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use crate::storage_key;
 /// Objects that are read before others have the thread.
 const OBJECTS_PER_READ: usize = 64;
 
-/// Returns who the members of the project are that the permit is for.
+/// The members of the project that the permit is for.
 ///
 /// # Errors
 /// 404.
@@ -79,7 +80,7 @@ fn uids_of(
     Ok(binding.map(|binding| member_uids(&binding.metadata)).unwrap_or_default())
 }
 
-/// Returns what the user or team of a uid is called; of another one, or of none, the name alone.
+/// The names of the user or team of a uid. If the uid is another one, or missing, the name alone.
 fn info_of(
     registry: &Registry,
     principal: Principal<'_>,

@@ -44,7 +44,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The shortest interval between two reports of a command's progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What commands work with.
+/// The parts of the server that commands work with.
 pub(crate) struct Admin {
     /// The registry of the server.
     pub(crate) registry: Arc<Registry>,

@@ -31,7 +31,7 @@ pub(super) async fn run_offline(
     output
 }
 
-/// What a command works on.
+/// The files, the database and the clock that a command works on.
 pub(super) struct Target<'a> {
     /// The files.
     pub(super) dir: &'a DataDir,

@@ -1,4 +1,4 @@
-//! What is recorded of one request, stage by stage.
+//! The audit record of one request, stage by stage.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -86,7 +86,7 @@ pub(crate) struct AuditContext {
     uri: Uri,
     headers: Headers,
     target: Option<ResourceTarget>,
-    /// What it asks a target behind the gateway for.
+    /// The request to a target behind the gateway.
     gateway: Option<Arc<GatewayRequest>>,
     credential: Option<Credential>,
     sender: Option<Arc<RawValue>>,
@@ -144,7 +144,7 @@ enum Authorization {
     Forbidden(String),
 }
 
-/// What is recorded of the response.
+/// The recorded parts of the response.
 #[derive(Default)]
 struct RecordedResponse {
     code: u16,
@@ -164,8 +164,8 @@ fn changes(target: &ResourceTarget) -> bool {
     !matches!(target.verb, Verb::Get | Verb::List | Verb::Watch)
 }
 
-/// Whether an action has bodies of its own. What is in them is not known here, so they
-/// count as confidential.
+/// Whether an action has bodies of its own. Their content is not known here, so they count as
+/// confidential.
 fn has_other_bodies(target: &ResourceTarget) -> bool {
     target.action.is_some_and(|action| !matches!(action.handler, Handler::Status))
 }
@@ -269,8 +269,8 @@ impl AuditContext {
         &self.id
     }
 
-    /// Waits until what was recorded so far is in the file: before somebody else changes something for
-    /// the caller.
+    /// Waits until the records so far are in the file, before a target changes something for the
+    /// caller.
     ///
     /// # Errors
     /// 503 when it cannot be written.
@@ -402,8 +402,8 @@ impl AuditContext {
         self.state = State::Ended;
     }
 
-    /// Returns what the policy says about the request. Bodies of kinds that have secrets are not
-    /// recorded, whatever it says.
+    /// The policy's decision about the request. Bodies of kinds that have secrets are not recorded,
+    /// whatever it says.
     fn decide(&self) -> AuditDecision {
         let mut decision = self.audit.policy.load().decision(&RequestAttributes {
             bearer: self.credential.as_ref().map(Credential::bearer),

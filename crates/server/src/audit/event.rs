@@ -111,8 +111,8 @@ pub(super) struct Event<'a> {
 
 impl Event<'_> {
     /// Cuts everything that an unauthenticated sender can make long, so that the record has at most
-    /// [`MAX_UNAUTHENTICATED_RECORD_BYTES`]. What was asked for stays in the path, as far as there is
-    /// room.
+    /// [`MAX_UNAUTHENTICATED_RECORD_BYTES`]. The requested resource stays in the path, as far as
+    /// there is room.
     pub(super) fn shorten(&mut self) {
         let short = |text: &mut Cow<'_, str>, max_bytes| {
             *text = cut_encoded(std::mem::take(text), max_bytes);
@@ -223,7 +223,8 @@ impl<'a> ObjectRef<'a> {
         }
     }
 
-    /// Returns what a request asks a target behind the gateway for; `None` for what is no resource.
+    /// The resource that a request asks a target behind the gateway for; `None` for a path that is
+    /// no resource.
     pub(super) fn at_target(request: &'a KubeRequest) -> Option<Self> {
         let Attributes::Resource { group, resource, subresource, namespace, name, .. } =
             request.attributes()

@@ -77,10 +77,10 @@ impl OpenFile {
         }
     }
 
-    /// Takes back a record that a crash has cut off, so that every line is JSON. Nothing was done on
-    /// its strength: a record is complete before a change is. Anything else that does not end in a
+    /// Removes a record that a crash has cut off, so that every line is JSON. No change was made on
+    /// its strength: a record is complete before its change is made. Any other last line without a
     /// newline is not ours, and gets one. The file is opened again for reading: a pipe that is open
-    /// for both never reports that nobody reads it.
+    /// for both never reports that it has no reader.
     fn end_last_line(&mut self, path: &Path) -> io::Result<()> {
         if self.bytes == 0 {
             return Ok(());
@@ -131,7 +131,7 @@ impl LogFile {
             AuditLog::Stdout => Output::Stdout(io::stdout()),
             AuditLog::File(path) => Output::File(open(path)?),
         };
-        // With a symbolic link, the file is rotated and not the link. What is no regular file (a
+        // With a symbolic link, the file is rotated and not the link. A file that is not regular (a
         // pipe through /dev/stdout, say) may have no other path.
         if let (AuditLog::File(path), Output::File(OpenFile { identity: Some(_), .. })) =
             (&mut settings.log, &output)
@@ -469,7 +469,7 @@ mod tests {
             write(&mut of_agents, line);
         }
         assert_eq!(used_bytes(&path).unwrap(), [6, 13]);
-        // What no disk has.
+        // More bytes than any disk has.
         let settings = AuditSettings { max_file_bytes: u64::MAX / 4, ..own.settings.clone() };
         assert!(missing_bytes(&path, &settings).unwrap().is_some());
         assert_eq!(missing_bytes(&path, &own.settings).unwrap(), None);
@@ -502,7 +502,7 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let (mut log, path) = log(&dir, 100);
         write(&mut log, "1\n");
-        fs::rename(&path, path.with_file_name("theirs")).unwrap();
+        fs::rename(&path, path.with_file_name("moved.log")).unwrap();
         write(&mut log, "2\n");
         assert_eq!(files(&path), ["2\n", "1\n"]);
     }
@@ -532,7 +532,7 @@ mod tests {
         let mut batch = b"1\n2\n".to_vec();
         assert!(log.write(&mut batch).is_err());
         assert_eq!(batch, b"1\n2\n");
-        fs::rename(&path, path.with_file_name("theirs")).unwrap();
+        fs::rename(&path, path.with_file_name("moved.log")).unwrap();
         log.write(&mut batch).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "1\n2\n");
     }

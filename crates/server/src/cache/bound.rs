@@ -18,9 +18,9 @@ use crate::storage_key;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BoundNames {
-    /// The uid of the object: a later object of the same name names nobody yet.
+    /// The uid of the object. A later object of the same name names no users or teams yet.
     pub(crate) uid: String,
-    /// What it gives to whom.
+    /// The permissions that it gives, and to whom.
     pub(crate) grants: Vec<BoundGrant>,
 }
 

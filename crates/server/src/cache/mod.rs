@@ -104,7 +104,7 @@ pub(crate) struct Cache {
     loaded_at: AtomicU64,
 }
 
-/// What has been read from the store while the cache is loaded.
+/// The values that have been read from the store while the cache is loaded.
 #[derive(Default)]
 struct LoadedState {
     /// For each resource.
@@ -238,9 +238,9 @@ impl Cache {
         self.store.watch("", Position::end_of(self.applied())).await
     }
 
-    /// Reads everything again, for when the history from here on is gone because another server has
-    /// compacted it. Watchers at an older revision end with 410, and their clients list again.
-    /// Returns a watch from the new revision on.
+    /// Reads everything again. This is for when another server has compacted the history from here on. Watchers
+    /// at an older revision end with 410, and their clients list again. The result is a watch from the new
+    /// revision on.
     ///
     /// # Errors
     /// The store's.
@@ -293,7 +293,7 @@ impl Cache {
         let mut loaded = LoadedState::new(self.resources.len());
         for CorruptEntry { key, position, reason } in page.corrupt {
             tracing::error!(%key, "a stored value is corrupt: {reason}");
-            // A corrupt user, team, key or digest lets nobody in by it, and keeps nobody else out.
+            // A corrupt user, team, key or digest gives no access, and takes none from others.
             if let Some(kind) = self.index_of(&key) {
                 loaded.object(kind, key, Slot::Corrupt { position, reason: reason.into() });
             } else {
@@ -398,8 +398,9 @@ impl Cache {
         }
     }
 
-    /// Applies transactions, in order. Where some that follow each other can be one change of what decides, they
-    /// are applied together: each change costs a snapshot of the policy, and wakes whoever waits.
+    /// Applies transactions, in order. Transactions that follow each other are applied together if they can be
+    /// one change of the permissions. Each change costs a snapshot of the policy, and wakes all tasks that
+    /// wait.
     fn apply(&self, batches: &[Batch]) {
         let mut rest = batches;
         while !rest.is_empty() {
@@ -430,7 +431,7 @@ impl Cache {
             }
         }
         drop(corrupt);
-        // Who may see something is known before it can be seen.
+        // The permissions on an object are known before it can be seen.
         self.access.apply(change);
         let revision = batches.last().map_or(0, |batch| batch.revision);
         for resource in &self.resources {
@@ -476,8 +477,7 @@ impl Cache {
         self.resources.iter().position(|resource| key.starts_with(resource.prefix()))
     }
 
-    /// Returns users, teams and access keys as they are now. The lock must not be held across an
-    /// await.
+    /// The users, teams and access keys as they are now. The lock must not be held across an await.
     pub(crate) fn principals(&self) -> RwLockReadGuard<'_, PrincipalIndex> {
         self.access.principals()
     }
@@ -514,7 +514,7 @@ impl Cache {
         self.bound.get(key)
     }
 
-    /// Returns who asked for a secret to take its data from another one, by the id of the record.
+    /// The writer who asked for a secret to take its data from another one, by the id of the record.
     pub(crate) fn sync_writer(&self, id: &str) -> Option<Arc<Writer>> {
         self.sync.writer(id)
     }
@@ -544,7 +544,7 @@ impl Cache {
         self.tokens.subscribe()
     }
 
-    /// Returns whose endpoint tokens count no more: for a uid, the revision from which on they must be.
+    /// The revocations of endpoint tokens: for each uid, the revision from which on its tokens must be.
     pub(crate) fn revocations(&self) -> Vec<(String, u64)> {
         self.tokens.revocations()
     }
@@ -664,7 +664,7 @@ mod tests {
             cache.note_newest(revision);
             assert!(cache.keeps_up(), "at {revision}");
             tokio::time::advance(LAG_INTERVAL).await;
-            // What was missing comes, and something else is missing by then.
+            // The missing revision comes, and another one is missing by then.
             cache.applied.send_replace(revision);
             cache.note_newest(revision + 1);
         }

@@ -14,7 +14,7 @@ type Question = BoxFuture<'static, Result<u64>>;
 /// One question to the store, and all who wait for its answer.
 #[derive(Clone)]
 struct Round {
-    /// Has the store been asked? Whoever comes later may have seen a commit that the answer misses.
+    /// Whether the store has been asked. A later caller may have seen a commit that the answer misses.
     asked: Arc<AtomicBool>,
     answer: Shared<Question>,
 }
@@ -123,7 +123,7 @@ mod tests {
             let remote = remote.clone();
             Box::pin(async move {
                 remote.questions.fetch_add(1, Ordering::SeqCst);
-                // What was committed after the question need not be in the answer.
+                // A commit after the question need not be in the answer.
                 let newest = remote.newest.load(Ordering::SeqCst);
                 if let Some(answers) = &remote.answers {
                     answers.acquire().await.unwrap().forget();

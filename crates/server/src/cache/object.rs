@@ -28,7 +28,7 @@ pub(crate) fn stored_head(info: &Info) -> String {
     format!("{{\"apiVersion\":\"{}\",\"kind\":\"{}\",\"metadata\":{{", info.version, info.kind)
 }
 
-/// Returns what is stored of an object: its JSON without a resourceVersion.
+/// The stored bytes of an object: its JSON without a resourceVersion.
 pub(crate) fn to_stored(mut object: Object) -> Bytes {
     object.metadata.resource_version.clear();
     Bytes::from(object.to_json_bytes())
@@ -53,7 +53,7 @@ struct Labelled {
     metadata: LabelsOnly,
 }
 
-/// What of an object says that its deletion has begun.
+/// The part of an object that says that its deletion has begun.
 #[derive(Deserialize)]
 struct Marked {
     metadata: DeletionMark,
@@ -254,7 +254,7 @@ fn decimal(position: Position) -> String {
     position.packed().to_string()
 }
 
-/// Returns any object's JSON as a watch event.
+/// A watch event with any object's JSON.
 pub(crate) fn event_line(event_type: WatchEventType, object_json: &[u8]) -> Bytes {
     let mut line = BytesMut::with_capacity(object_json.len() + 40);
     line.put_slice(FRAME_HEAD.as_bytes());

@@ -29,7 +29,7 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// Returns no objects.
+    /// An empty collection.
     pub(super) fn new() -> Self {
         Self {
             ordered: BTreeMap::new(),
@@ -74,17 +74,17 @@ impl Objects {
         entry.map(|(_, object)| object)
     }
 
-    /// Returns what is stored under a key.
+    /// The stored value under a key.
     pub(super) fn slot(&self, key: &str) -> Option<&Slot> {
         self.ordered.get(key)
     }
 
-    /// Returns what is stored under a key, with the key itself.
+    /// The stored value under a key, with the key itself.
     pub(super) fn entry(&self, key: &str) -> Option<(&Arc<str>, &Slot)> {
         self.ordered.get_key_value(key)
     }
 
-    /// Returns those whose keys have a prefix and come after `after`, in order.
+    /// The values whose keys have a prefix and come after `after`, in order.
     pub(super) fn range<'a>(
         &'a self,
         prefix: &'a str,

@@ -77,7 +77,7 @@ impl History {
         self.snapshots.push_back(next);
         while self.changes > KEPT_CHANGES && self.snapshots.len() > 2 {
             self.snapshots.pop_front();
-            // What made the one that is the oldest now cannot be looked back over any more.
+            // The changes that made the new oldest snapshot are before it, so they do not count any more.
             self.changes -= self.snapshots.front().map_or(0, |oldest| oldest.changes);
         }
     }
@@ -114,7 +114,7 @@ impl Policies {
         Arc::new(PolicyAt::first(revision, Policy::of(stored)))
     }
 
-    /// Replaces everything with one snapshot. What was before is forgotten.
+    /// Replaces everything with one snapshot. Earlier snapshots are forgotten.
     pub(super) fn load(&self, next: Arc<PolicyAt>) {
         *self.history.lock() = History::new(next.clone());
         self.current.store(next);

@@ -1,9 +1,9 @@
-//! Keeps the principal index (users, teams, access keys) and the policy (roles, bindings) in step with
-//! what is stored.
+//! Keeps the principal index (users, teams, access keys) and the policy (roles, bindings) in step with the
+//! store.
 //!
-//! What they *decide* is in `auth`, and each kind says which of its fields count. Here is only how
-//! they are filled from what is stored, and the subscription to their changes. They change before the
-//! objects of the same revision do: what decides is at least as new as what it lets through.
+//! Their *decisions* are in `auth`, and each kind says which of its fields count. This module only fills them
+//! from the store, and has the subscription to their changes. They change before the objects of the same
+//! revision do. So the permissions are at least as new as the objects that they let through.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use super::object::{CachedObject, stored_head};
 use super::policies::{NamedChange, Policies, PolicyAt};
 use crate::storage_key;
 
-/// What decides who has access, and to what; and the subscriptions to its changes.
+/// The state that decides access, and the subscriptions to its changes.
 pub(crate) struct AccessState {
     /// The kinds that have a part in authentication, with the prefixes of their storage keys.
     kinds: Vec<(String, &'static dyn AnyKind)>,
@@ -67,11 +67,11 @@ pub(super) struct AccessValue {
     says: Says,
 }
 
-/// What a stored value says about access.
+/// The part of a stored value that concerns access.
 enum Says {
-    /// Who may do what.
+    /// A change of the policy, which decides permissions.
     Policy(NamedChange),
-    /// Who has access.
+    /// A value that concerns authentication: of a user, a team or an access key.
     Access {
         /// Its bytes; `None` for a value that was removed.
         value: Option<bytes::Bytes>,
@@ -81,7 +81,7 @@ enum Says {
 }
 
 impl AccessValue {
-    /// Returns what it is for the policy.
+    /// The change of the policy, if it is one.
     fn policy_change(&self) -> Option<&NamedChange> {
         match &self.says {
             Says::Policy(change) => Some(change),
@@ -106,7 +106,7 @@ impl AccessValue {
     }
 }
 
-/// What one transaction, or some together, change of who has access and to what.
+/// The changes of access by one transaction, or by several together.
 pub(super) struct AccessChange {
     /// How many transactions.
     pub(super) batches: usize,
@@ -145,7 +145,7 @@ impl AccessState {
         }
     }
 
-    /// Returns users, teams and keys as they are now. The lock must not be held across an await.
+    /// The users, teams and keys as they are now. The lock must not be held across an await.
     pub(super) fn principals(&self) -> RwLockReadGuard<'_, PrincipalIndex> {
         self.principals.read()
     }
@@ -177,9 +177,9 @@ impl AccessState {
         self.changes.subscribe()
     }
 
-    /// Returns what the next transactions change together: the first one, and those that follow it as long as all of
-    /// them only give new objects their owners. That no such object was there before is why their owners may have
-    /// their rights a few transactions early. `object` returns the object that an event is about.
+    /// The changes of access by the next transactions together: the first one, and those that follow it as long
+    /// as all of them only give new objects their owners. No such object existed before, so its owner may have
+    /// the permissions a few transactions early. `object` returns the object that an event is about.
     pub(super) fn next_change(
         &self,
         batches: &[Batch],
@@ -234,8 +234,8 @@ impl AccessState {
         }
         let mut has_more = principals.resolve_next();
         drop(principals);
-        // Whoever authenticates in between gets what was so before: the revision of this batch has
-        // not been applied yet.
+        // A caller that authenticates in between gets the earlier state: the revision of this batch has not
+        // been applied yet.
         while has_more {
             has_more = self.principals.write().resolve_next();
         }
@@ -251,8 +251,8 @@ impl AccessState {
         self.announce_one(&self.unannounced);
     }
 
-    /// Wakes those who wait for changes of the policy. It changes with each object that has an owner, so
-    /// this is done now and then: whoever gets an event looks at the policy first in any case.
+    /// Wakes the tasks that wait for changes of the policy. It changes with each object that has an owner, so
+    /// this is done now and then. A task that gets an event looks at the policy first in any case.
     pub(super) fn announce_policy(&self) {
         self.announce_one(&self.unannounced_policy);
     }
@@ -304,8 +304,8 @@ impl AccessState {
         key.starts_with(storage_key::DIGESTS) || self.kind_of(key).is_some()
     }
 
-    /// Returns what the value of a key says about access, if it is part of that; `None` as the value for one
-    /// that was removed. `object` returns the object that it is, if it is one and intact.
+    /// The part of a stored value that concerns access, if it has one. `value` is `None` for a value that was
+    /// removed. `object` returns the object in the value, if it is one and intact.
     pub(super) fn read(
         &self,
         key: &Arc<str>,
@@ -322,7 +322,7 @@ impl AccessState {
         Some(AccessValue { key: key.clone(), says })
     }
 
-    /// The change that a value is for the policy. A corrupt one gives nobody anything.
+    /// The change of the policy by a value. A corrupt value gives no permissions.
     fn policy_change(&self, key: &str, value: Option<&[u8]>) -> Option<NamedChange> {
         let (of, rest) = self
             .policy_kinds
@@ -342,7 +342,7 @@ impl AccessState {
         kind_of(&self.kinds, key)
     }
 
-    /// Applies one value, or its removal. A corrupt value gives nobody access.
+    /// Applies one value, or its removal. A corrupt value gives no access.
     fn apply_one(&self, principals: &mut PrincipalIndex, value: &AccessValue) {
         let Says::Access { value: bytes, object } = &value.says else { return };
         let bytes = bytes.as_deref();

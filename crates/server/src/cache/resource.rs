@@ -27,14 +27,14 @@ pub(crate) const EVENT_WINDOW_BYTES: usize = 32 * 1024 * 1024;
 /// Events that one read returns: bounds what is copied under the lock.
 pub(crate) const EVENTS_PER_READ: usize = 64;
 
-/// The memory for an event's other encodings: so many times its own bytes, and this many bytes
-/// more. What does not fit is encoded again for each watcher.
+/// The memory for an event's other encodings: so many times its own bytes, and this many bytes more. An
+/// encoding that does not fit is made again for each watcher.
 const ENCODINGS_FACTOR: usize = 2;
 const ENCODINGS_BYTES: usize = 1024;
 
 /// A change as watchers see it.
 pub(crate) struct CacheEvent {
-    /// What happened.
+    /// The type of the change.
     pub(crate) event_type: WatchEventType,
     /// The state after it; for a deletion the last state, under the deletion's version.
     pub(crate) object: Arc<CachedObject>,
@@ -111,7 +111,7 @@ impl CacheEvent {
     }
 }
 
-/// What is stored under a key.
+/// The stored value under a key.
 #[derive(Clone, Debug)]
 pub(crate) enum Slot {
     /// An object.
@@ -120,7 +120,7 @@ pub(crate) enum Slot {
     Corrupt {
         /// The position of the last change.
         position: Position,
-        /// What is wrong; never contains stored bytes.
+        /// The reason; it never contains stored bytes.
         reason: Arc<str>,
     },
 }
@@ -143,7 +143,7 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// Returns what was read under a key.
+    /// A value that was read under a key.
     pub(super) fn new(key: Arc<str>, slot: Slot) -> Self {
         let is_deleting = is_deleting(&slot);
         Self { key, slot, is_deleting }
@@ -172,7 +172,7 @@ pub(crate) struct Counted {
     pub(crate) corrupt: usize,
 }
 
-/// What became of an object at a revision.
+/// The change of an object at a revision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Moment {
     /// It was made.
@@ -265,10 +265,10 @@ impl ResourceCache {
         self.subscription.subscribe()
     }
 
-    /// Returns one object.
+    /// Reads one object.
     ///
     /// # Errors
-    /// 500 when what is stored is corrupt.
+    /// 500 when the stored object is corrupt.
     pub(crate) fn get(&self, key: &str) -> Result<Option<Arc<CachedObject>>, ApiError> {
         let state = self.state.read();
         if let Some(object) = state.objects.intact(key) {
@@ -289,12 +289,11 @@ impl ResourceCache {
         }
     }
 
-    /// The objects under a key prefix, after the key `after`, at most `limit` of them (0:
-    /// all).
+    /// The objects under a key prefix, after the key `after`, at most `limit` of them (0: all).
     ///
     /// # Errors
-    /// 500 when one of them is corrupt: without it the list would be wrong. Principals and their
-    /// keys are left out of the list instead, and named: a corrupt one concerns nobody else.
+    /// 500 when one of them is corrupt: without it the list would be wrong. Corrupt principals and keys are
+    /// left out of the list instead, and named, because a corrupt one does not concern the others.
     pub(crate) fn list(
         &self,
         prefix: &str,
@@ -378,7 +377,7 @@ impl ResourceCache {
     /// The key prefixes and the keys of what is named; `None` when that is not known, or when
     /// it is more than there is.
     fn ranges(&self, readable: &Readable, most: usize) -> Option<(Vec<String>, Vec<String>)> {
-        // What else an object has to be in is looked at one by one.
+        // Other sets that an object has to be in are checked object by object.
         let Readable::Some { namespaces, objects, names, .. } = readable else { return None };
         let is_namespaced = self.kind.info().is_namespaced();
         if objects.len() > most || (is_namespaced && !names.is_empty()) {
@@ -400,8 +399,8 @@ impl ResourceCache {
         self.state.read().revision
     }
 
-    /// Returns at most `limit` objects after a key, without corrupt ones. For callers that read all
-    /// objects a few at a time.
+    /// At most `limit` objects after a key, without corrupt ones. It is for callers that read all objects a few
+    /// at a time.
     pub(crate) fn page(&self, after: Option<&str>, limit: usize) -> Vec<Arc<CachedObject>> {
         let state = self.state.read();
         let intact = state.objects.range(&self.prefix, after).filter_map(|(_, slot)| match slot {
@@ -417,7 +416,7 @@ impl ResourceCache {
         crate::storage_key::in_collection(&self.prefix, namespace, name)
     }
 
-    /// Returns what became of an object at a revision that has been applied.
+    /// The change of an object at a revision that has been applied.
     pub(crate) fn moment(&self, key: &str, revision: u64) -> Moment {
         let state = self.state.read();
         if revision > state.revision || Position::end_of(revision.saturating_sub(1)) < state.oldest

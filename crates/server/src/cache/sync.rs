@@ -1,5 +1,6 @@
-//! Keeps in step with what is stored about secret sync: who asked for each secret to take its data from another
-//! one, and which access keys were deleted by a logout. What this allows is decided in `auth`.
+//! Keeps in step with the stored records of secret sync: the writer who asked for each secret to take its data
+//! from another one, and the access keys that were deleted by a logout. The permissions of a writer are decided
+//! in `auth`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use postern_meta::decode;
 use super::tokens::TokenValue;
 use crate::storage_key;
 
-/// What is stored about secret sync.
+/// The stored records of secret sync.
 #[derive(Default)]
 pub(super) struct SyncState {
     writers: RwLock<Writers>,

@@ -75,7 +75,7 @@ impl TokenValue {
     }
 }
 
-/// What is stored about endpoint tokens.
+/// The stored records of endpoint tokens.
 #[derive(Default)]
 pub(super) struct TokenState {
     keys: ArcSwap<SigningKeys>,

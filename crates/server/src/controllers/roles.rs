@@ -356,8 +356,8 @@ async fn note_roles_of_all(store: &Arc<dyn Store>) -> postern_store::Result<()> 
     store.commit(txn).await.map(|_| ())
 }
 
-/// Returns what roles with all subresources list: the subresources of each kind. When a kind gets another
-/// one, they are made again.
+/// The subresources of each kind, which roles with all subresources list. When a kind gets another one, these
+/// roles are made again.
 fn subresources_of_all() -> Bytes {
     let kinds = all().iter().filter(|kind| kind.has_dependents()).map(|kind| kind.info());
     let lines = kinds.map(|info| {

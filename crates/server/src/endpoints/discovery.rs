@@ -23,13 +23,13 @@ pub(crate) fn versions() -> Vec<GroupVersion> {
     versions
 }
 
-/// Returns `/api`.
+/// The document `/api`.
 pub(crate) fn core_versions() -> Value {
     // Clients that get no address here keep the one that they use.
     json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] })
 }
 
-/// Returns `/apis`.
+/// The document `/apis`.
 pub(crate) fn groups() -> Value {
     let mut names: Vec<&str> = Vec::new();
     for version in versions() {
@@ -41,7 +41,7 @@ pub(crate) fn groups() -> Value {
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
 }
 
-/// Returns `/apis/<group>`.
+/// The document `/apis/<group>`.
 pub(crate) fn group(name: &str) -> Option<Value> {
     versions().into_iter().find(|version| version.group == name)?;
     let mut group = group_fields(name);
@@ -58,7 +58,7 @@ fn group_fields(name: &str) -> Value {
     json!({ "name": name, "versions": versions, "preferredVersion": versions.first() })
 }
 
-/// Returns `/api/v1` or `/apis/<group>/<version>`.
+/// The document `/api/v1` or `/apis/<group>/<version>`.
 pub(crate) fn resources(version: &GroupVersion) -> Value {
     let kinds = all().iter().filter(|kind| kind.info().version == *version);
     let resources: Vec<Value> = kinds.flat_map(|kind| resources_of(*kind)).collect();
@@ -126,7 +126,7 @@ fn resource(kind: &dyn AnyKind) -> Value {
     resource
 }
 
-/// Returns what changes when objects of a kind are stored in another version, as kube-apiserver
+/// A hash that changes when objects of a kind are stored in another version, as kube-apiserver
 /// computes it: base64 of the first eight bytes of the SHA-256 of group, version and kind.
 fn storage_version_hash(info: &Info) -> String {
     /// Bytes of the hash that are used.

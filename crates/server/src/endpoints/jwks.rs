@@ -1,5 +1,5 @@
 //! The public keys of endpoint tokens (RFC 7517 section 5), which everyone may read: agents and other
-//! readers of tokens verify with them (decision 6).
+//! readers of tokens verify with them (`docs/reference/endpoint-tokens.md#signing-keys`).
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, HeaderValue};

@@ -1,5 +1,5 @@
 //! The gateway: requests to connected clusters, virtual clusters and spaces are sent on to them
-//! (decision 6).
+//! (`docs/reference/clusters.md#gateway`).
 //!
 //! Whether a request gets there is decided in `auth`, by `stages::authorize`; here it is found out where
 //! a target is ([`place`]), by which credential it is reached ([`upstreams`], [`agent`]), how long a request may go on
@@ -25,7 +25,7 @@ use self::upstreams::Upstreams;
 /// How long a stream other than a watch may go on, unless the operator says otherwise.
 const DEFAULT_MAX_SESSION: Duration = Duration::from_hours(8);
 
-/// What the operator decides about the gateway.
+/// The operator's settings for the gateway.
 #[derive(Clone, Debug)]
 pub struct GatewaySettings {
     /// Which addresses clusters may be at.
@@ -46,7 +46,7 @@ impl Default for GatewaySettings {
     }
 }
 
-/// What sends requests on.
+/// The part of the server that sends requests on to targets.
 pub(crate) struct Gateway {
     settings: GatewaySettings,
     proxy: Proxy,
@@ -68,7 +68,7 @@ impl Gateway {
         &self.settings.forward_groups
     }
 
-    /// Returns what sends requests on, for its counts and its end.
+    /// The proxy, for its counts and its shutdown.
     pub(crate) fn proxy(&self) -> &Proxy {
         &self.proxy
     }

@@ -23,7 +23,7 @@ use crate::registry::Registry;
 use crate::stages::authorize::{SPACES, VIRTUAL_CLUSTERS};
 use crate::storage_key;
 
-/// What is known of a target. As long as two are equal, a request goes the same way.
+/// The known state of a target. As long as two are equal, a request takes the same route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     target: GatewayTarget,
@@ -58,7 +58,7 @@ pub(crate) struct SecretKey {
     pub(super) position: Option<Position>,
 }
 
-/// What counts here of a Cluster or an instance.
+/// The fields of a Cluster or an instance that count here.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Stored {
@@ -89,7 +89,7 @@ struct ClusterRef {
 }
 
 impl Found {
-    /// Returns what decisions need to know.
+    /// The facts that access decisions need.
     pub(crate) fn place(&self) -> TargetPlace<'_> {
         let instance = self.instance.as_ref();
         TargetPlace {
@@ -139,7 +139,7 @@ impl Found {
             GatewayTarget::VirtualCluster { cluster, namespace, name } => {
                 let at = [cluster.as_str(), namespace, name];
                 let Some((in_namespace, instance)) = instance_at(registry, at).await? else {
-                    // Whoever may use the cluster reaches it there, if its agent knows it.
+                    // Callers who may use the cluster reach it there, if its agent knows it.
                     let is_there = stored(registry, &Cluster, None, cluster)?.is_some();
                     let why =
                         "no instance is known there, and its cluster's agent serves instances";
@@ -177,7 +177,7 @@ impl Found {
         Ok(Self { uid, is_there: true, way, ..Self::nowhere(target) })
     }
 
-    /// Returns what is known of an instance of a project.
+    /// The known state of an instance of a project.
     fn of_instance(
         registry: &Registry,
         target: &GatewayTarget,
@@ -217,8 +217,8 @@ impl Found {
     }
 }
 
-/// The namespace of a project. Where there is none, it is the one that it would have: the answer to
-/// somebody who may not use what is there must not tell whether it is.
+/// The namespace of a project. If there is no project, it is the namespace that it would have: a
+/// response to a caller without permission must not tell whether the project exists.
 fn namespace_of(registry: &Registry, project: &str) -> String {
     let namespace = project::namespace_of(project);
     let policy = registry.cache().policy();
@@ -287,7 +287,7 @@ fn by_kubeconfig(
     }))
 }
 
-/// Returns namespace and name of the instance at a place: cluster, namespace and virtual cluster.
+/// The namespace and name of the instance at a place: cluster, namespace and virtual cluster.
 async fn instance_at(
     registry: &Registry,
     at: [&str; 3],

@@ -20,7 +20,7 @@ const MAX_KEPT: usize = 10_000;
 /// Seconds after which a client may try again, when a way is just being changed.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
-/// What an upstream is made from.
+/// The source of an upstream.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Origin {
     /// Namespace, name and key of a Secret.
@@ -115,7 +115,8 @@ impl Upstreams {
     }
 }
 
-/// Makes an upstream where nobody waits: certificates are read, and perhaps the system's from disk.
+/// Makes an upstream on a thread that may block: it reads certificates, and perhaps the system's
+/// from disk.
 async fn elsewhere(
     work: impl FnOnce() -> Result<Upstream, String> + Send + 'static,
 ) -> Result<Upstream, String> {
@@ -123,8 +124,8 @@ async fn elsewhere(
     made.unwrap_or_else(|_| Err("it cannot be read".to_owned()))
 }
 
-/// The 503 of a target that cannot be reached. It does not ask to try again: somebody has to do something
-/// first, and clients would go on for minutes before they say what.
+/// The 503 of a target that has no usable route. It does not ask the client to try again: an operator has
+/// to act first, and clients would retry for minutes before they report the reason.
 fn no_way(why: &str) -> ApiError {
     ApiError::unavailable(format!("there is no way to the target: {why}"), None)
 }

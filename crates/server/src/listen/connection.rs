@@ -63,7 +63,8 @@ const MAX_HEADER_BYTES: u32 = 32 * 1024;
 /// Bytes that HTTP/1.1 buffers; bounds the head of a request.
 const HTTP1_BUFFER_BYTES: usize = 48 * 1024;
 
-/// Bytes of bodies that HTTP/2 clients may send before somebody reads them: nobody may.
+/// Bytes of bodies that an HTTP/2 client may send before the server reads them. The server may
+/// never read them.
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 128 * 1024;
 
@@ -77,7 +78,7 @@ tokio::task_local! {
     static TRANSFER: Arc<Transfer>;
 }
 
-/// What a connection works with.
+/// The state that a connection works with.
 #[derive(Clone)]
 pub(super) struct Connection {
     pub(super) server: Arc<Server>,
@@ -357,7 +358,7 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
         if !*this.is_done {
             *this.is_done = this.stream.poll(cx).is_ready();
         }
-        // What is done may not have left yet.
+        // The bytes of a finished stream may not have left yet.
         if *this.is_done && (this.transfer.is_small() || this.transfer.is_taken(cx)) {
             return Poll::Ready(());
         }

@@ -1,4 +1,4 @@
-//! What is counted of connections.
+//! The counts of connections.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

@@ -97,7 +97,8 @@ impl SeriesIndex {
     }
 }
 
-/// Returns what has series of its own: every kind, and then the subresources of each.
+/// The kinds and subresources that have series of their own: every kind, and then the subresources
+/// of each.
 fn counted() -> impl Iterator<Item = (&'static Info, &'static str)> {
     let kinds = all().iter().map(|kind| (kind.info(), ""));
     let subresources = all()
@@ -194,7 +195,7 @@ pub(crate) struct Metrics {
     requests: Vec<Series>,
     watches: Vec<Watches>,
     started: Timestamp,
-    /// What is counted of connections.
+    /// The counts of connections.
     pub(crate) connections: Connections,
 }
 

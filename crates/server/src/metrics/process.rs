@@ -1,5 +1,5 @@
-//! What the system knows about this process, with the names that all Prometheus clients use. What
-//! the system does not know is left out.
+//! The system's figures about this process, with the names that all Prometheus clients use. Figures
+//! that the system does not know are left out.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -16,7 +16,7 @@ const MAX_STRANGER_STREAMS_SERVED: usize = 8;
 
 /// The other end of a connection, as all its requests know it.
 pub(crate) struct Client {
-    /// What the table of connections knows of it.
+    /// The connection, as the table of connections has it.
     pub(crate) peer: Arc<Peer>,
     /// The sender of its last request, for the audit log.
     pub(crate) last_sender: LastSender,

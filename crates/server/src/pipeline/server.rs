@@ -1,4 +1,4 @@
-//! What every request works with: the parts of the server that outlive a request.
+//! The parts of the server that every request works with, and that outlive a request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,12 +64,12 @@ impl Server {
         }
     }
 
-    /// Returns flow control.
+    /// Flow control, which limits what goes on at once.
     pub(crate) fn flow(&self) -> &Arc<Flow> {
         &self.flow
     }
 
-    /// Returns what is counted.
+    /// The counts for the metrics.
     pub(crate) fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
@@ -106,8 +106,8 @@ impl Server {
         self.unready.store(true, Ordering::Release);
     }
 
-    /// Continues a shutdown: watches end, one after the other, and new requests are rejected. What is under way
-    /// has `grace` to end.
+    /// Continues a shutdown: watches end, one after the other, and new requests are rejected. Requests that are
+    /// under way have `grace` to end.
     pub(crate) fn drain(&self, grace: Duration) {
         self.watches_end.send_replace(Some(LONGEST_SPREAD.min(grace / 2)));
         self.draining.send_replace(true);
@@ -123,7 +123,7 @@ impl Server {
         &self.restarts
     }
 
-    /// Returns what the health endpoints report.
+    /// The condition that the health endpoints report.
     pub(super) fn condition(&self) -> Condition {
         Condition {
             storage: self.store.health().is_ok(),
@@ -133,7 +133,7 @@ impl Server {
         }
     }
 
-    /// Returns what the metrics report in addition to their own counts.
+    /// The values that the metrics report in addition to their own counts.
     pub(super) fn readings(&self) -> Readings {
         let cache = self.registry.cache();
         let objects = cache.resources().iter();

@@ -1,5 +1,5 @@
-//! When access keys were used last. This is stored in records of its own, so that a use changes no
-//! resourceVersion and sends no event (decision 3). `observe` puts it into responses.
+//! When access keys were used last. This is stored in separate records, so a use changes no resourceVersion and
+//! sends no event (`docs/reference/access-keys.md#lifetime`). `observe` puts it into responses.
 
 use bytes::Bytes;
 use postern_kinds::AnyKind as _;

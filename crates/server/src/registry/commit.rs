@@ -60,14 +60,14 @@ pub(super) struct StagedChange {
     pub(super) new_cluster: Option<String>,
     /// The user or team that owns a new object by its access rules.
     pub(super) owned_by: Option<Owner>,
-    /// What is stored; `None` for the removal of the object.
+    /// The bytes to store; `None` for the removal of the object.
     stored: Option<Bytes>,
     /// The state for the response: the new one, or the last one of an object that is removed.
     result: Bytes,
     side: SideRecords,
     /// Those that give something else from now on: their endpoint tokens count no more.
     revoked: Vec<Revoked>,
-    /// The user or team that must still be there under its uid, for a new object that is theirs.
+    /// The user or team that owns a new object, which must still exist under its uid.
     owner: Option<OwnerCondition>,
     /// The users whom it adds to a team: they must stay as they are, since a later user of the name is another one.
     members: Vec<Member>,
@@ -80,7 +80,7 @@ impl StagedChange {
     }
 }
 
-/// The principal that owns a new object: whoever gets their name later is somebody else.
+/// The principal that owns a new object. A later principal of the same name is another one.
 struct OwnerCondition {
     kind: &'static dyn AnyKind,
     name: String,
@@ -161,7 +161,7 @@ impl Registry {
         }
     }
 
-    /// Returns what changes of whom objects name.
+    /// The changes to the records of the users and teams that objects name.
     fn bound_changes(&self, bound: Vec<ObjectNames>) -> Result<Vec<Change>, ApiError> {
         let mut changes = Vec::new();
         for ObjectNames { key, names } in bound {
@@ -175,7 +175,7 @@ impl Registry {
         Ok(changes)
     }
 
-    /// Returns one change, laid out; `None` for one that changes nothing.
+    /// Prepares one change for the transaction; `None` for one that changes nothing.
     async fn stage(
         &self,
         change: AdmittedChange,
@@ -247,7 +247,7 @@ impl Registry {
         }))
     }
 
-    /// Returns those that give something else after a change than before.
+    /// The subjects whose endpoint tokens a change revokes.
     fn revoked(
         &self,
         kind: &'static dyn AnyKind,
@@ -342,8 +342,9 @@ impl Registry {
         Ok(conditions)
     }
 
-    /// Fails when an object is not as it was read any more: whoever has changed it may have made what goes with it
-    /// here, such as the roles of its access rules. That this is there then is no error of this change.
+    /// Fails if an object has changed since it was read. The other writer may have created objects that belong
+    /// to this change as well, such as the roles of its access rules. That they exist is then no error of this
+    /// change.
     fn check_as_read(&self, staged: &[StagedChange]) -> Result<(), CommitError> {
         for one in staged {
             let Some(previous) = one.previous else { continue };
@@ -356,10 +357,10 @@ impl Registry {
         Ok(())
     }
 
-    /// Returns when the transaction may be tried again as it is: a namespace has changed.
+    /// Succeeds if the transaction can be tried again as it is: a namespace has changed.
     ///
     /// # Errors
-    /// What the conflict means for the caller.
+    /// The error that the conflict means for the caller.
     async fn explain_conflict(
         &self,
         staged: &[StagedChange],

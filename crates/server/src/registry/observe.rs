@@ -15,7 +15,7 @@ use crate::cache::{Cache, CachedObject};
 use crate::stages::authorize::Permit;
 use crate::storage_key;
 
-/// What the server knows of one object, for one caller.
+/// The observations of one object, for one caller.
 struct Observed<'a> {
     cache: &'a Cache,
     permit: &'a Permit,
@@ -51,8 +51,8 @@ struct NameAndUid {
     uid: String,
 }
 
-/// What one caller is to see of the objects of a page, found out when each is encoded: the copies
-/// of a whole page could be many.
+/// Adds the observed fields to the objects of a page, for one caller. It does so when each object is encoded,
+/// since the copies of a whole page could be many.
 pub(crate) struct Observer {
     cache: Arc<Cache>,
     permit: Permit,

@@ -51,7 +51,7 @@ impl Registry {
         changes
     }
 
-    /// Returns what removes the record of the writer of an object that is removed, or has another one.
+    /// Removes the record of the writer of an object that is removed, or has another writer.
     pub(super) fn forget_sync_writer(&self, old: Option<&Object>) -> Vec<Change> {
         let Some(id) = old.and_then(record_of) else { return Vec::new() };
         let Some(writer) = self.cache().sync_writer(id) else { return Vec::new() };

@@ -1,9 +1,9 @@
-//! What the caller of a watch may see, revision by revision.
+//! The objects that the caller of a watch may see, revision by revision.
 //!
-//! An object comes and goes together with the rights that its owner and its access rules give, in one
-//! transaction. So each event is judged by what decided before it and after it, and a watch goes on
-//! as long as rights come with new objects and go with removed ones. When the rights on an object
-//! that stays are others, the caller's list is wrong, and the watch ends with 410 (decision 1).
+//! An object comes and goes together with the permissions that its owner and its access rules give, in one
+//! transaction. So each event is judged by the permissions before it and after it. A watch goes on as long as
+//! permissions come with new objects and go with removed ones. If the permissions on an object that stays have
+//! changed, the caller's list is wrong, and the watch ends with 410 (`docs/reference/api.md#watches`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) struct Visibility {
 }
 
 impl Visibility {
-    /// Returns what a permit lets its caller see, from the beginning.
+    /// The visibility that a permit gives its caller, from the beginning.
     pub(super) fn new(permit: Permit, prefix: String) -> Self {
         let is_master = sees_all(&permit);
         Self { steps: VecDeque::from([(0, permit)]), prefix, is_master }

@@ -1,8 +1,8 @@
 //! A watch: a cursor in a kind's history that moves forward.
 //!
-//! A watcher has no queue of its own. It reads the cache's events from its cursor on, as fast as
-//! its client takes them. What the cache does not have any more, it reads from the store's history; when
-//! that is compacted, the watch is closed. It never skips an event. All that it remembers is one number.
+//! A watcher has no queue of its own. It reads the cache's events from its cursor on, as fast as its client
+//! takes them. It reads events that the cache no longer has from the store's history. If that is compacted, the
+//! watch is closed. It never skips an event. It remembers one number only.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -48,7 +48,7 @@ const BYTES_PER_READ: usize = 64 * 1024;
 /// Objects of the initial state that one read returns.
 const INITIAL_PER_READ: usize = 64;
 
-/// What a watcher returns next.
+/// One item that a watcher returns.
 pub(crate) enum Delivery {
     /// A change, or an object of the initial state.
     Event {
@@ -146,8 +146,8 @@ impl WatchAccess {
     /// Checks, when there is a reason to, that the key still works and may still see the same.
     ///
     /// # Errors
-    /// 401 when the key does not work; 410 when the caller may see other objects now: their client
-    /// then lists again. A change of somebody else's rights is not an error.
+    /// 401 when the key does not work; 410 when the caller may see other objects now: the client then lists
+    /// again. A change of another caller's permissions is not an error.
     fn check(&mut self, cache: &Cache) -> Result<(), ApiError> {
         let time = self.source.now();
         let now = time.unix_seconds();
@@ -160,7 +160,7 @@ impl WatchAccess {
         let credential = self.visible.newest().credential();
         let current = credential.current(&cache.principals(), &cache.policy(), time)?;
         let Some(current) = current else { return Ok(()) };
-        // Whoever acts as somebody else needs the right to it for as long as they watch.
+        // A caller that impersonates needs the permission to do so for as long as the watch lasts.
         let impersonator_changed =
             credential.is_acting() && current.key.identity != *credential.shared_bearer();
         if current.is_disabled() || impersonator_changed {
@@ -290,8 +290,8 @@ impl Watcher {
         self.access.source.now()
     }
 
-    /// Returns what comes next, at least one delivery; `None` when the watch has ended. Nothing is lost
-    /// when the future is dropped.
+    /// Waits for the next deliveries, at least one; `None` when the watch has ended. Nothing is lost when the
+    /// future is dropped.
     pub(crate) async fn next(&mut self) -> Option<Vec<Delivery>> {
         let next = self.next_deliveries().await;
         self.last_sent = Instant::now();
@@ -358,7 +358,7 @@ impl Watcher {
         if let Some(due) = self.due() {
             return Some(due);
         }
-        // What decides is at least as new as these events.
+        // The permissions are at least as new as these events.
         if let Err(error) = self.access.visible.follow(&self.cache) {
             return Some(Some(self.fail(error)));
         }
@@ -370,8 +370,8 @@ impl Watcher {
         (!deliveries.is_empty()).then_some(Some(deliveries))
     }
 
-    /// Returns what is due by time: the bookmark of each interval, and after silence; the end, and before it
-    /// one more bookmark, so that the client resumes from here and not from an old version.
+    /// The deliveries that are due by time: a bookmark at each interval and after silence, and the end. One
+    /// more bookmark comes before the end, so that the client resumes from here and not from an old version.
     #[expect(clippy::option_option, reason = "nothing is due; or the end; or a bookmark")]
     fn due(&mut self) -> Option<Option<Vec<Delivery>>> {
         let now = Instant::now();
@@ -502,7 +502,7 @@ impl Watcher {
     }
 }
 
-/// What a watch sends, step by step.
+/// The deliveries of a watch, step by step.
 pub(crate) trait Deliveries: Send + 'static {
     /// The kind that is watched.
     fn kind(&self) -> &'static dyn AnyKind;
@@ -510,7 +510,7 @@ pub(crate) trait Deliveries: Send + 'static {
     /// The time.
     fn now(&self) -> Timestamp;
 
-    /// Returns what comes next, at least one delivery; `None` when the watch has ended.
+    /// Waits for the next deliveries, at least one; `None` when the watch has ended.
     fn next(&mut self) -> impl Future<Output = Option<Vec<Delivery>>> + Send;
 }
 

@@ -5,7 +5,7 @@ use postern_meta::time::Timestamp;
 
 use super::{KeyList, KeyRecord, TokenPolicy};
 
-/// What a rotation has done.
+/// The result of a rotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rotation {
     /// The key that comes next, or signs already.
@@ -91,7 +91,7 @@ impl KeyList {
             return Ok((self.clone(), rotation));
         }
         let mut list = self.clone();
-        // What was announced has signed nothing.
+        // An announced key has signed nothing.
         list.keys.retain(|key| key.signs_from <= now);
         let signs_from = if force { now } else { after(now, policy.max_offline_seconds) };
         let list = list.with_next(now, signs_from, policy)?;

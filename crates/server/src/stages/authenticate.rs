@@ -28,14 +28,14 @@ pub(crate) struct Authenticated {
     credential: Credential,
 }
 
-/// Who a caller is, and how they proved it.
+/// The identity of a caller, and the key that proves it.
 #[derive(Clone, Debug)]
 pub(crate) struct Credential {
     identity: Arc<Identity>,
     digest: Option<Digest>,
     /// The version of what decides, as of which the identity is known.
     version: u64,
-    /// Set while the caller impersonates somebody: what they asked for, and the resulting identity.
+    /// Set while the caller impersonates: the requested impersonation, and the resulting identity.
     acting: Option<Arc<(Impersonation, Identity)>>,
 }
 
@@ -50,7 +50,7 @@ impl Credential {
         Self { identity, digest: Some(digest), version: 0, acting: None }
     }
 
-    /// The same credential while the caller impersonates somebody.
+    /// The same credential while the caller impersonates another identity.
     pub(crate) fn acting_as(self, wanted: Impersonation, impersonated: Identity) -> Self {
         Self { acting: Some(Arc::new((wanted, impersonated))), ..self }
     }
@@ -76,18 +76,18 @@ impl Credential {
         self.digest.is_none()
     }
 
-    /// Whether the caller impersonates somebody.
+    /// Whether the caller impersonates another identity.
     pub(crate) fn is_acting(&self) -> bool {
         self.acting.is_some()
     }
 
-    /// Returns what the caller asked for who impersonates somebody.
+    /// The requested impersonation, if the caller impersonates.
     pub(crate) fn wanted(&self) -> Option<&Impersonation> {
         self.acting.as_ref().map(|acting| &acting.0)
     }
 
-    /// The access key of the request, also while the caller acts as somebody else: its limits
-    /// hold. `None` for the server itself, which has no key.
+    /// The access key of the request, also while the caller impersonates: its limits hold. `None` for the
+    /// server itself, which has no key.
     ///
     /// # Errors
     /// 401 that says why the key does not work any more.
@@ -102,7 +102,7 @@ impl Credential {
         Ok(Some(key.as_caller_key(self.wanted().cloned())))
     }
 
-    /// Returns who the caller is now; `None` for the server itself, which has no key.
+    /// The caller's identity now; `None` for the server itself, which has no key.
     ///
     /// # Errors
     /// 401 that says why the key does not work any more.
@@ -168,7 +168,7 @@ impl Credential {
     }
 }
 
-/// Who a caller is at one moment.
+/// The identity of a caller at one moment.
 pub(crate) struct CurrentIdentity {
     /// The caller's key.
     pub(crate) key: Arc<ResolvedKey>,
@@ -201,13 +201,13 @@ impl Authenticated {
         &self.credential
     }
 
-    /// Returns both, for the next stage.
+    /// The request and its credential, for the next stage.
     pub(crate) fn into_parts(self) -> (Parsed, Credential) {
         (self.parsed, self.credential)
     }
 }
 
-/// What authentication reads.
+/// The input of authentication.
 pub(crate) struct AuthenticationView<'a> {
     /// Makes the digests of access keys.
     pub(crate) digester: &'a Digester,
@@ -331,7 +331,7 @@ pub(crate) fn is_key(text: &str, digester: &Digester, principals: &PrincipalInde
     text.len() >= MIN_KEY_CHARS && principals.knows(&digest())
 }
 
-/// Returns 401 that says why.
+/// The 401 of a refusal, which says why.
 pub(crate) fn refused(refusal: Refusal) -> ApiError {
     unauthorized(refusal.message(), refusal.advice())
 }

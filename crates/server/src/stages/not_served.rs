@@ -1,4 +1,4 @@
-//! What is said of a path of our own group at which nothing is served: that it is not, and what is nearest to it.
+//! The answer for a path of our own group at which nothing is served: it says so, and names the nearest path.
 
 use postern_kinds::{AnyKind, BASE_PATH, Info, MANAGEMENT_V1, all};
 use postern_meta::options::nearest;
@@ -49,7 +49,7 @@ fn hint(path: &[&str]) -> Option<String> {
     }
 }
 
-/// Returns where the objects of a kind are.
+/// The path of the objects of a kind.
 fn place_of(info: &Info) -> String {
     if !info.is_stored() {
         return info.plural.to_owned();

@@ -111,13 +111,13 @@ impl Document {
 pub(crate) struct GatewayRequest {
     /// Where it goes.
     pub(crate) target: GatewayTarget,
-    /// What it asks for there.
+    /// The request there.
     pub(crate) kube: KubeRequest,
-    /// What stands before the target's own paths, without a slash at the end.
+    /// The path before the target's own paths, without a slash at the end.
     pub(crate) prefix: String,
 }
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Clone)]
 pub(crate) enum Target {
     /// Objects.
@@ -141,13 +141,13 @@ pub(crate) struct Parsed {
     /// The connection, once it goes on in another protocol.
     upgrade: Option<OnUpgrade>,
     target: Target,
-    /// Why the request cannot be served, whoever sent it. Only callers who are authenticated are
-    /// told: others get 401 for every path that is not public.
+    /// Why the request cannot be served, for every sender. Only authenticated callers are told: others get 401
+    /// for every path that is not public.
     problem: Option<Box<ApiError>>,
 }
 
 impl Parsed {
-    /// Reads a request's head. What is wrong with it is kept for the caller.
+    /// Reads a request's head. An error in it is kept for the caller.
     pub(crate) fn new(parts: Parts) -> Self {
         let (read, problem) = match read(&parts) {
             Ok(read) => (read, None),
@@ -227,7 +227,7 @@ impl Parsed {
         parts
     }
 
-    /// Returns what the path leads to.
+    /// The target of the path.
     pub(crate) fn target(&self) -> &Target {
         &self.target
     }
@@ -255,7 +255,7 @@ fn read(parts: &Parts) -> Result<(Query, Target), ApiError> {
     let query = Query::parse(parts.uri.query().unwrap_or_default())?;
     // Split first, decode then: an encoded slash must not become a separator.
     let under_base = raw.strip_prefix(BASE_PATH).filter(|rest| rest.starts_with('/'));
-    // OpenAPI and metrics are served at the root, too (decision 8).
+    // OpenAPI and metrics are served at the root, too.
     let at_root = || Some(raw).filter(|path| path.starts_with("/openapi/") || is_metrics(path));
     let target = match under_base.or_else(at_root) {
         None | Some("/") => Target::Nothing,
@@ -289,8 +289,8 @@ fn segments(path: &str) -> Result<Vec<Cow<'_, str>>, ApiError> {
     path.split('/').map(segment).collect()
 }
 
-/// Returns 400 for a path that contains the value of an access key. The value is repeated nowhere:
-/// not in a response, and not in a log.
+/// The 400 for a path that contains the value of an access key. The value is repeated nowhere: not in a
+/// response, and not in a log.
 pub(crate) fn names_a_key() -> ApiError {
     ApiError::bad_request(
         "the path contains the value of an access key where its name belongs: that value may be in \
@@ -393,7 +393,7 @@ fn resource_target(
         return subresource_target(method, kind, namespace, name, subresource, query);
     }
     let verb = verb_of(kind, method, name.is_some(), query)?;
-    // What writes to a collection names the namespace; reads may be of all of them.
+    // A write to a collection names the namespace; a read may be of all of them.
     let writes = matches!(verb, Verb::Create | Verb::DeleteCollection);
     if writes && info.is_namespaced() && namespace.is_none() {
         return Err(ApiError::method_not_allowed(info.group_resource(), verb.as_str()));
@@ -465,8 +465,7 @@ fn verb_of(
     if info.serves(verb) { Ok(verb) } else { refused(verb.as_str()) }
 }
 
-/// The name that a field selector asks for: a list or watch of exactly one name is
-/// authorised as that name (wire contract 1.3).
+/// The name that a field selector asks for: a list or watch of exactly one name is authorized as that name.
 fn selected_name(
     kind: &dyn AnyKind,
     verb: Verb,
@@ -487,7 +486,7 @@ mod tests {
 
     const GROUP: &str = "/kubernetes/management/apis/management.platform.sh/v1";
 
-    /// Returns what a request is parsed as, in a few words; or the code that it is rejected with.
+    /// The result of parsing a request, in a few words; or the code that it is rejected with.
     fn read(method: &str, path: &str) -> String {
         let request = http::Request::builder().method(method).uri(path).header("host", "h");
         let (parts, ()) = request.body(()).unwrap().into_parts();

@@ -1,8 +1,8 @@
-//! What a request says about a WebSocket (RFC 6455): whether it asks for one, the sub-protocols that it
+//! The WebSocket headers of a request (RFC 6455): whether it asks for a WebSocket, the sub-protocols that it
 //! offers, the credential among them, and the page that it comes from.
 //!
-//! What does not live here: the handshake and the frames (`wire::websocket`). The gateway passes upgrades
-//! on, and has rules of its own for the headers.
+//! Not here: the handshake and the frames (`wire::websocket`). The gateway passes upgrades on, and has rules of
+//! its own for the headers.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -91,7 +91,7 @@ pub(crate) fn check_origin(headers: &HeaderMap, own_url: &str) -> Result<(), Api
     Err(ApiError::new(403, Reason::Forbidden, message))
 }
 
-/// Returns scheme, host and port of a URL.
+/// The scheme, host and port of a URL.
 fn origin_of(url: &str) -> Option<(String, String, u16)> {
     let (scheme, rest) = url.split_once("://")?;
     let scheme = scheme.to_ascii_lowercase();
@@ -109,8 +109,8 @@ fn origin_of(url: &str) -> Option<(String, String, u16)> {
     Some((scheme, authority.host().to_ascii_lowercase(), port))
 }
 
-/// Returns what follows the prefix of a credential. As in the gateway, its letters can be of either case:
-/// what looks like a credential is never taken for a name.
+/// The text after the prefix of a credential. As in the gateway, its letters can be of either case: a text that
+/// looks like a credential is never taken for a name.
 fn encoded_token(offered: &str) -> Option<&str> {
     let (start, token) = offered.split_at_checked(BEARER_PREFIX.len())?;
     start.eq_ignore_ascii_case(BEARER_PREFIX).then_some(token)

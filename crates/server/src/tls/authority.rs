@@ -23,7 +23,7 @@ pub(super) struct Authority {
 }
 
 impl Authority {
-    /// Returns what signs certificates.
+    /// The issuer that signs certificates.
     pub(super) fn into_issuer(self) -> Issuer<'static, KeyPair> {
         Issuer::new(params(), self.key)
     }
@@ -200,7 +200,7 @@ mod tests {
             Self { _directory: directory, dir }
         }
 
-        /// Returns one whose authority is trusted by the administrator's kubeconfig.
+        /// A `Home` whose authority is trusted by the administrator's kubeconfig.
         fn started() -> Self {
             let home = Self::new();
             let trust = open(&home.dir, false).unwrap().certificate;

@@ -30,13 +30,13 @@ pub(crate) enum Body {
     Encoded(EncodedList),
     /// A watch.
     Stream(BoxStream<'static, Bytes>),
-    /// What comes from a target behind the gateway.
+    /// The body of a response from a target behind the gateway.
     Proxied(Box<ProxiedBody>),
     /// No bytes, and then a watch as a WebSocket, until the connection has taken it.
     Socket(Option<Box<Socket>>),
 }
 
-/// What lives as long as a request to a target does, also when that goes on in another protocol after
+/// Values that live as long as a request to a target, also when it goes on in another protocol after
 /// its response.
 #[derive(Clone, Default)]
 pub(crate) struct Guards(Arc<Mutex<Vec<Box<dyn Send>>>>);
@@ -111,7 +111,7 @@ impl Body {
         }
     }
 
-    /// Whether somebody else decides when its bytes come, so that nothing is known of them.
+    /// Whether its bytes come over time, so that nothing is known of them in advance.
     pub(crate) fn is_stream(&self) -> bool {
         matches!(self, Self::Stream(_) | Self::Proxied(_) | Self::Socket(_))
     }
@@ -142,7 +142,7 @@ impl Body {
     }
 }
 
-/// Returns bytes, compressed at the fastest level.
+/// Compresses bytes at the fastest level.
 pub(crate) fn gzip(bytes: &[u8]) -> Bytes {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
     // Writing to memory cannot fail.
@@ -176,7 +176,7 @@ impl Body {
         if let Self::Socket(socket) = self { socket.take() } else { None }
     }
 
-    /// Returns what follows the last bytes, once.
+    /// Takes the trailers that follow the last bytes.
     pub(crate) fn take_trailers(&mut self) -> Option<HeaderMap> {
         if let Self::Proxied(proxied) = self { proxied.trailers.take() } else { None }
     }

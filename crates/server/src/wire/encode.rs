@@ -113,7 +113,7 @@ pub(crate) fn value(value: &Value, format: Format, pretty: bool) -> Bytes {
     }
 }
 
-/// Returns one object in the form that was negotiated.
+/// One object in the form that was negotiated.
 ///
 /// # Errors
 /// 500 when the stored bytes cannot be decoded.
@@ -210,8 +210,8 @@ fn list_metadata(list: &ObjectPage) -> Map<String, Value> {
     metadata
 }
 
-/// Returns one delivery of a watch, encoded. `first` is true for the first event of the stream, the
-/// only one whose table has column definitions.
+/// One encoded delivery of a watch. `first` is true for the first event of the stream, the only one
+/// whose table has column definitions.
 pub(crate) fn delivery(
     kind: &dyn AnyKind,
     delivery: &Delivery,
@@ -238,7 +238,7 @@ pub(crate) fn delivery(
     encoded.unwrap_or_else(|error| error_event(&error, negotiated))
 }
 
-/// Returns deliveries of a watch, encoded; those of an initial state joined, if the client may get several at
+/// The encoded deliveries of a watch. Those of an initial state are joined if the client may get several at
 /// once.
 pub(crate) fn deliveries(
     kind: &dyn AnyKind,

@@ -28,7 +28,7 @@ pub(crate) const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 /// The most bytes that are allocated for the announced length of a body.
 const MAX_RESERVED_BYTES: usize = 64 * 1024;
 
-/// What a body counts at least, in bytes: a request that waits for one takes some memory, too.
+/// The bytes that a body counts at least: a request that waits for one takes some memory, too.
 const MIN_COUNTED_BYTES: usize = 4096;
 
 /// The most characters of a name or type that an error repeats.
@@ -50,7 +50,7 @@ pub(crate) struct ReceivedBody {
 }
 
 impl ReceivedBody {
-    /// The body of a request that has none, or whose body nobody reads.
+    /// The body of a request that has none, or whose body is not read.
     pub(crate) fn none() -> Self {
         Self { bytes: Bytes::new(), _charge: None }
     }

@@ -59,12 +59,12 @@ enum Items {
     Encoded { kind: &'static dyn AnyKind, negotiated: Negotiated, layout: Layout },
 }
 
-/// What is between the items of a list.
+/// The text around and between the items of a list.
 #[derive(Clone, Copy)]
 struct Layout {
     before_first: &'static str,
     before_others: &'static str,
-    /// What each line of an item but the first begins with.
+    /// The beginning of each line of an item, except for its first line.
     indentation: &'static str,
     end: &'static str,
     /// The end of a list without items.
@@ -143,7 +143,7 @@ impl ListBody {
         let head = encode::list_head(kind, &list);
         let source_bytes = list.objects.iter().map(|object| object.json().len()).sum();
         let commas = list.objects.len().saturating_sub(1);
-        // What is observed is not known before each object is encoded.
+        // The fields that an observer adds are not known before each object is encoded.
         let known = list.observer.is_none() && list.also_as.is_none();
         let again = list.also_as.map(|field| (field, list.objects.clone()));
         let plain_bytes = known.then_some(head.len() + source_bytes + commas + JSON.end.len());

@@ -164,7 +164,7 @@ pub(crate) fn watch(
             let lines = if is_large { large.run(encode).await } else { Ok(encode()) };
             match lines {
                 Ok(lines) => Some((stream::iter(lines), Some((watcher, owned, false)))),
-                // What was not encoded must not be missing: the watch ends.
+                // A delivery that cannot be encoded must not be missing: the watch ends.
                 Err(error) => {
                     let last = encode::delivery(kind, &Delivery::Failed(error), negotiated, first);
                     Some((stream::iter(vec![last]), None))
@@ -209,7 +209,7 @@ pub(crate) fn error(error: &ApiError, format: Format, pretty: bool) -> Response<
         if code >= 500 {
             tracing::warn!(code, inner, "{message}");
         } else {
-            // What clients do wrong, they can do often.
+            // Clients can repeat their errors often.
             tracing::debug!(code, inner, "{message}");
         }
     }
@@ -246,7 +246,7 @@ pub(crate) fn finish(
         headers.append(WARNING, warning);
     }
     if head {
-        // What a target behind the gateway says of its own stays.
+        // The length that a target behind the gateway has given stays.
         if !response.body().is_stream()
             && let Some(length) = response.body().size_hint().exact()
         {

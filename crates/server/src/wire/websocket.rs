@@ -31,7 +31,7 @@ use crate::stages::flow::budget::Charge;
 use crate::stages::parse::Parsed;
 use crate::stages::websocket;
 
-/// What RFC 6455 section 1.3 adds to a client's key.
+/// The suffix that RFC 6455 section 1.3 adds to a client's key.
 const KEY_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// Bytes of a client's key, decoded.
@@ -107,7 +107,7 @@ fn chosen(headers: &HeaderMap) -> Result<Option<HeaderValue>, ApiError> {
     }
     let known = offered.find_map(|name| SUB_PROTOCOLS.iter().find(|known| **known == name));
     let known = known.ok_or_else(|| {
-        // What was offered is not repeated: it may be a credential, misspelt.
+        // The offered names are not repeated: one may be a credential, misspelt.
         let known = SUB_PROTOCOLS.join(", ");
         ApiError::bad_request(format!("none of the sub-protocols is known: offer {known}, or none"))
     })?;
@@ -226,7 +226,7 @@ async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut socket: WebSocketStream<S>
             let _ = socket.close().await;
         }
     };
-    // Who does not answer in time is cut off.
+    // A client that does not answer in time is cut off.
     let _ = timeout(CLOSE_TIMEOUT, closing).await;
 }
 

@@ -18,7 +18,7 @@ pub use self::write::{WriteOptions, Written, write};
 use crate::seal::KeyId;
 use crate::{CorruptEntry, Error};
 
-/// What a backup contains.
+/// The contents of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// The revision whose state it is.

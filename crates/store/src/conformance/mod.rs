@@ -178,7 +178,7 @@ async fn watch(store: &Arc<dyn Store>, prefix: &str, after: Position) -> Box<dyn
     store.watch(prefix, after).await.unwrap()
 }
 
-/// Returns the batches with events up to a revision, and checks that they are in order.
+/// The batches with events up to a revision. Checks that they are in order.
 async fn batches_until(watch: &mut dyn Watch, revision: u64) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     let mut delivered = None;

@@ -20,7 +20,7 @@ pub(super) struct Acceptance<'a> {
     view: &'a View,
     /// The newest revision, with those of this group.
     revision: u64,
-    /// What the transactions of this group have changed.
+    /// The changes of the transactions of this group.
     pub(super) rows: Rows,
     /// The transactions that were accepted and change something.
     pub(super) txns: Vec<AcceptedTxn>,

@@ -26,7 +26,8 @@ impl FaultMark {
         Self { path: Some(PathBuf::from(name)), ..Self::default() }
     }
 
-    /// Whether the disk has failed since the database was opened last. What is not known counts as if it had.
+    /// Whether the disk has failed since the database was opened last. If that cannot be known, it counts as
+    /// failed.
     pub(super) fn is_set(&self) -> bool {
         let exists = |path: &PathBuf| path.try_exists().unwrap_or(true);
         self.is_set.load(Ordering::SeqCst) || self.path.as_ref().is_some_and(exists)

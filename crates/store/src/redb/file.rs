@@ -317,7 +317,7 @@ fn drop_from_cache(file: &File) {
 }
 
 /// Asks for a whole file from the disk. A start reads all of it, page by page in no order of the disk, which
-/// takes many times as long. What is in the cache already costs nothing.
+/// takes many times as long. Pages that are in the cache already cost nothing.
 fn read_ahead(file: &File) {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::WillNeed) {
@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(repairs, 0, "it is new");
         let task = Task::Age { now: Duration::from_secs(1), keep: Duration::from_secs(100) };
         write::perform(&database, Options::DEFAULT_SEGMENT_REVISIONS, &task).unwrap();
-        // What a process leaves that is killed.
+        // The files of a killed process.
         std::fs::copy(&path, &copy).unwrap();
         let (killed, repairs) = open(&copy);
         assert_eq!(repairs, 0, "it was not closed, but its free pages are known");

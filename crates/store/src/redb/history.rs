@@ -34,7 +34,7 @@ pub(super) struct Forgetting {
     pub(super) to: u64,
     /// Keys that were deleted, with the packed positions of their tombstones.
     pub(super) deleted: Vec<(String, u64)>,
-    /// What is to be noted of the last changes.
+    /// The last changes that are to be noted.
     pub(super) noted: NotedChanges,
 }
 

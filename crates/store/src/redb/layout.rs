@@ -24,7 +24,7 @@ pub(super) const STATE: TableDefinition<&str, &[u8]> = TableDefinition::new("sta
 /// The number that is named below.
 pub(super) const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 
-/// What is known of history other than its changes, in the bytes of `notes`: under [`NOTES_AGES`] and
+/// The facts about history other than its changes, in the bytes of `notes`: under [`NOTES_AGES`] and
 /// [`NOTES_LAST_CHANGES`].
 pub(super) const NOTES: TableDefinition<&str, &[u8]> = TableDefinition::new("notes");
 
@@ -58,7 +58,7 @@ const RECORD_HEAD_BYTES: usize = 1 + 8 + 2 + 4;
 /// In place of the length of the replaced value: it is not in the record.
 const NOT_HERE: u32 = u32::MAX;
 
-/// What is wrong with corrupt bytes.
+/// The reason why bytes are corrupt.
 pub(super) type Corruption = &'static str;
 
 const SHORT: Corruption = "the record is too short";
@@ -78,7 +78,7 @@ pub(super) fn segment_table(name: &str) -> TableDefinition<'_, u64, &'static [u8
     TableDefinition::new(name)
 }
 
-/// What is true of the database as a whole.
+/// The state of the database as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     /// The newest revision.
@@ -100,7 +100,7 @@ pub(super) struct State {
     pub(super) log: LogState,
 }
 
-/// What the database knows of its log.
+/// The database's state of its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LogState {
     /// Which log it is; 0 for none yet.
@@ -210,7 +210,7 @@ pub(super) struct Row<'a> {
     pub(super) mark: u8,
     /// The packed position of the key's newest version.
     pub(super) packed: u64,
-    /// What the row adds to the sum of its table.
+    /// The row's part of the sum of its table.
     pub(super) sum: u64,
     /// The value, which is not checked yet.
     pub(super) body: Body<'a>,
@@ -263,7 +263,7 @@ pub(super) struct Head<'a> {
     pub(super) key: &'a str,
 }
 
-/// What a key had before a change.
+/// The version of a key before a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Before {
     /// Nothing that is known.
@@ -314,7 +314,7 @@ impl Before {
 pub(super) struct Record<'a> {
     /// Its head.
     pub(super) head: Head<'a>,
-    /// What it adds to the sum of its segment.
+    /// The record's part of the sum of its segment.
     pub(super) sum: u64,
     /// The value that it replaced, if the change that set it is in an earlier segment.
     pub(super) replaced: Option<Body<'a>>,
@@ -380,7 +380,7 @@ pub(super) fn decode_record(packed: u64, bytes: &[u8]) -> Result<Record<'_>, Cor
     })
 }
 
-/// Returns a value with its checksum, as it is in rows and records.
+/// Encodes a value with its checksum, as it is in rows and records.
 pub(super) fn encode_value(packed: u64, value: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.len() + CHECK_BYTES);
     out.extend_from_slice(value);
@@ -427,7 +427,7 @@ pub(super) fn decode_sum(first: u64, bytes: &[u8]) -> Option<u64> {
     sum.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// Returns bytes with a checksum at their end.
+/// Appends a checksum to bytes.
 pub(super) fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
     let check = checksum(NO_POSITION, &bytes);
     bytes.extend_from_slice(&check);

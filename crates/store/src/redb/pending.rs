@@ -1,5 +1,5 @@
-//! What is acknowledged, and not in the database yet: the newest version of each of these keys. It is in
-//! the log as well, so nothing here has to be durable.
+//! The acknowledged changes that are not in the database yet: the newest version of each of their keys.
+//! The write-ahead log has them as well, so nothing here has to be durable.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// Returns nothing, after the newest revision of a database.
+    /// No changes, after the newest revision of a database.
     pub(super) fn new(revision: u64) -> Self {
         Self { revision, ..Self::default() }
     }

@@ -1,5 +1,5 @@
 //! Reads from the database: one key, and lists. Everything here works on the tables of one transaction.
-//! What needs history is in `history`. No threads and no callers here.
+//! Reads that need history are in `history`. No threads and no callers here.
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, OnceLock};
@@ -51,7 +51,7 @@ pub(super) fn corrupt_key(key: &str, reason: impl Into<String>) -> Error {
 /// A snapshot of the database: its state when this was opened.
 pub(super) struct View {
     live: ReadOnlyTable<&'static [u8], &'static [u8]>,
-    /// What is true of the database as a whole.
+    /// The state of the database as a whole.
     pub(super) state: State,
     /// The first revisions of the segments, once they are read.
     pub(super) segments: OnceLock<Vec<u64>>,
@@ -71,11 +71,11 @@ pub(super) enum Version<'a> {
         /// The packed position of the change that replaced it.
         by: u64,
     },
-    /// What history has of the key is corrupt.
+    /// The history of the key is corrupt.
     Corrupt {
         /// A packed position of the key.
         packed: u64,
-        /// What is wrong.
+        /// The reason.
         reason: Corruption,
     },
 }
@@ -104,7 +104,7 @@ impl View {
         &self.live
     }
 
-    /// Returns what is noted of the last changes.
+    /// The noted last changes.
     pub(super) fn noted(&self) -> Result<NotedChanges> {
         noted(&self.transaction.open_table(NOTES).map_err(engine_error)?)
     }
@@ -267,14 +267,14 @@ impl View {
     }
 }
 
-/// Returns what is true of the database as a whole.
+/// The state of the database as a whole.
 pub(super) fn state(table: &impl ReadableTable<&'static str, &'static [u8]>) -> Result<State> {
     let found = table.get(layout::STATE_NOW).map_err(engine_error)?;
     let state = found.and_then(|bytes| State::decode(bytes.value()));
     state.ok_or_else(|| corrupt_database("database file: its state is missing or corrupt"))
 }
 
-/// Returns what was noted of the last changes.
+/// The noted last changes.
 pub(super) fn noted(
     notes: &impl ReadableTable<&'static str, &'static [u8]>,
 ) -> Result<NotedChanges> {

@@ -108,7 +108,7 @@ pub(super) fn with_workers<T: Send>(
         let others: Vec<_> = (0..workers).map(|_| scope.spawn(|| queue.work(&work))).collect();
         let produced = catch(|| {
             produce(&|item| {
-                // Nobody is there to take it only when all threads have ended.
+                // Sending fails only when all threads have ended.
                 sender.send(item).is_ok() && !queue.has_failed.load(Ordering::Relaxed)
             })
         });

@@ -33,7 +33,7 @@ pub(super) struct Shared {
     database: RwLock<DatabaseState>,
     /// Keys in order that split it into ranges, as they were when it was opened first.
     pub(super) splits: Vec<Bytes>,
-    /// What is acknowledged and not in the database.
+    /// The acknowledged changes that are not in the database.
     pub(super) pending: Mutex<Pending>,
     /// The thread that writes to the database, while that is open.
     applier: RwLock<Option<Handle>>,
@@ -107,7 +107,7 @@ impl Shared {
         }
     }
 
-    /// Returns what the tail has after a revision; `None` when it does not go back that far.
+    /// The changes in the tail after a revision; `None` when it does not go back that far.
     pub(super) fn tail_after(&self, revision: u64) -> Option<Vec<Arc<Recorded>>> {
         self.tail.lock().after(revision)
     }

@@ -16,7 +16,7 @@ const KEY_GAP: usize = 3;
 /// Keys that are looked up together.
 const LOOKUPS: usize = 512;
 
-/// What the walk over all keys has found.
+/// The result of the walk over all keys.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// The sum of all rows where it has to be recorded anew: when rows were replaced that did not say what they

@@ -240,8 +240,8 @@ impl Keyring {
         // Allocated at its full length: growing it would leave copies of seeds in memory.
         let mut text = Zeroizing::new(String::with_capacity(1024 + 128 * (self.old.len() + 1)));
         text.push_str(
-            "# Postern's seal keys. Whoever has this file and the database can read the database.\n\
-             # Without this file nobody can. Keep a copy, but not together with the database's.\n\
+            "# Postern's seal keys. This file and the database together give access to all data.\n\
+             # Without this file the data is lost. Keep a copy, but not together with the database's.\n\
              # One line for each key: its id, its seed. New values are sealed with the current key.\n\
              version 1\n",
         );

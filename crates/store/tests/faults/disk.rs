@@ -65,9 +65,9 @@ type Files = [Vec<u8>; 2];
 
 #[derive(Debug)]
 struct State {
-    /// What remains after a power cut.
+    /// The contents after a power cut.
     durable: Files,
-    /// What reads return.
+    /// The contents that reads return.
     view: Files,
     /// The operations since the last sync of their file.
     pending: Vec<(usize, Pending)>,

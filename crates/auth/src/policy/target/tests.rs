@@ -1,5 +1,5 @@
-//! What gets to a target and what does not, line by line of decisions 4 and 6. That it equals the plain
-//! evaluator for random cases is shown in `tests/naive/target.rs`.
+//! The requests that get to a target, and those that do not, rule by rule. `tests/naive/target.rs`
+//! shows for random cases that the decisions equal those of the plain evaluator.
 
 use std::sync::Arc;
 
@@ -108,7 +108,7 @@ fn use_is_needed_on_what_is_reached() {
         (&[("clusters", "c")], CLUSTER, '.'),
         (&[("clusters", "d")], CLUSTER, 'u'),
         (&[("spaceinstances", "s")], SPACE, '.'),
-        // The cluster is not the way into somebody's space.
+        // Permission on the cluster gives no access to another owner's space.
         (&[("clusters", "c")], SPACE, 'u'),
         (&[("virtualclusterinstances", "s")], SPACE, 'u'),
         (&[("virtualclusterinstances", "v")], OF_PROJECT, '.'),

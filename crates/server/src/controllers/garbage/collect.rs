@@ -1,5 +1,5 @@
-//! What the garbage collector does with one object: nothing, delete it, or remove owner references
-//! from it. The states and decisions are upstream's (`attemptToDeleteItem`).
+//! The garbage collector's work on one object: nothing, delete it, or remove owner references from it. The
+//! states and decisions are upstream's (`attemptToDeleteItem`).
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ fn key_of_owner(reference: &OwnerReference, dependent: &ObjectMeta) -> Option<Ar
 
 /// The storage keys of an object's owners.
 pub(super) fn owners_of(object: &CachedObject) -> Vec<Arc<str>> {
-    // What is corrupt is left to the operator.
+    // A corrupt object is left to the operator.
     let Ok(object) = object.decode() else { return Vec::new() };
     let metadata = &object.metadata;
     let mut keys: Vec<_> =
@@ -147,8 +147,8 @@ fn ignore_not_found(result: Result<(), ApiError>) -> Result<(), ApiError> {
     }
 }
 
-/// Returns whether this may be an owner that is being deleted and waits for its dependents. An
-/// error is ignored here: it occurs again when the object is processed.
+/// Whether this may be an owner that is being deleted and waits for its dependents. An error is ignored here:
+/// it occurs again when the object is processed.
 pub(super) fn may_wait_on_dependents(registry: &Registry, key: &str) -> bool {
     let Some(resource) = resource_of(registry, key) else { return false };
     let object = resource.get(key).ok().flatten();

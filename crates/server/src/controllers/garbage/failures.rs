@@ -53,7 +53,7 @@ impl Failures {
         due.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Returns when the next one is to be tried again, if there is any.
+    /// The time of the next try, if there is any.
     pub(super) fn next_try(&self) -> Option<Instant> {
         self.0.values().map(|failure| failure.next_try).min()
     }

@@ -40,7 +40,7 @@ struct Sources {
 /// The data of a secret.
 type Data = Map<String, Value>;
 
-/// What is the same for many secrets, and found out once.
+/// Data that is the same for many secrets, and found out once.
 pub(super) struct Batch<'a> {
     pub(super) registry: &'a Registry,
     copy_rate: &'a WriteRate,
@@ -82,7 +82,7 @@ impl Taker {
     }
 }
 
-/// What became of a secret.
+/// The result for a secret.
 enum Outcome {
     Taken(Arc<Data>),
     Failed { reason: &'static str, message: String },
@@ -94,7 +94,7 @@ impl<'a> Batch<'a> {
         Self { registry, copy_rate, refused, writers: Mutex::default(), sources: Mutex::default() }
     }
 
-    /// Returns who a writer is now. What decides may change while a batch is worked on.
+    /// The identity of a writer now. Permissions may change while a batch is worked on.
     fn identity(&self, writer: &str) -> Option<Arc<Identity>> {
         let cache = self.registry.cache();
         let version = cache.access_version();
@@ -117,7 +117,7 @@ impl<'a> Batch<'a> {
         inline.or_else(|| self.registry.cache().sync_writer(annotation))
     }
 
-    /// Returns when the key of a writer expires, in seconds since 1970, if it does.
+    /// The time when the key of a writer expires, in seconds since 1970, if it does.
     fn end_of_key(&self, annotation: &str) -> Option<i64> {
         let writer = self.writer(annotation)?;
         let principals = self.registry.cache().principals();
@@ -179,7 +179,7 @@ impl<'a> Batch<'a> {
         self.registry.cache().policy().satisfies(identity, &source.right().into())
     }
 
-    /// Returns what a secret is to have, as things are now.
+    /// The data that a secret is to have, or why it gets none, as things are now.
     fn outcome(&self, object: &Object, source: &DataSource) -> Result<Outcome, ApiError> {
         let what = format!(
             "{} \"{}\" in the namespace \"{}\"",
@@ -193,7 +193,7 @@ impl<'a> Batch<'a> {
         };
         let writer = object.metadata.annotations.get(SYNCED_FOR);
         let Some(identity) = writer.and_then(|writer| self.identity(writer)) else {
-            return Ok(not_authorized("whoever set the labels is not known any more, and"));
+            return Ok(not_authorized("the writer of the labels is not known any more, and"));
         };
         if !self.holds(&identity, source) {
             return Ok(not_authorized(&identity.name));
@@ -234,7 +234,7 @@ pub(super) async fn take(
         let permit =
             Permit::for_server(kind, Verb::Update, Some(&metadata.namespace), &metadata.name);
         let writing = writing();
-        // Decided on the object as it is in the transaction, whoever has written it meanwhile.
+        // Decided on the object as it is in the transaction, even if it was written meanwhile.
         let update = operations::update(registry, &permit, &writing, |now| {
             decided(batch, kind, now).map(|(object, _)| object)
         });

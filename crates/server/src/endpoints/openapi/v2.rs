@@ -40,7 +40,7 @@ pub(crate) fn document() -> &'static OpenApiV2 {
     })
 }
 
-/// Returns documents of version 3 as one of version 2.
+/// Converts documents of version 3 into one of version 2.
 fn convert<'a>(documents: impl Iterator<Item = &'a Value>) -> Value {
     let (mut paths, mut definitions) = (Map::new(), Map::new());
     for document in documents {

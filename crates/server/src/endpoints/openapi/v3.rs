@@ -55,7 +55,7 @@ pub(crate) fn path_of(version: &GroupVersion) -> String {
     if version.group.is_empty() { format!("api/{version}") } else { format!("apis/{version}") }
 }
 
-/// Returns `/openapi/v3`. The URLs are without the base path: clients prepend it themselves.
+/// The document `/openapi/v3`. Its URLs are without the base path: clients prepend it themselves.
 pub(crate) fn index() -> Value {
     let paths: Map<String, Value> = documents()
         .iter()

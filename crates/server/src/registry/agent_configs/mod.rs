@@ -55,7 +55,7 @@ enum What {
     },
     Places {
         version: u64,
-        /// Who holds `use` on the cluster itself, in JSON.
+        /// The holders of `use` on the cluster itself, in JSON.
         holders: String,
     },
     /// By the hashes of its parts.
@@ -80,7 +80,7 @@ struct Documents {
     whole: Option<Arc<Document>>,
 }
 
-/// What was made for agents.
+/// The newest documents of each cluster, and the data that they are made from.
 #[derive(Default)]
 pub(crate) struct AgentConfigs {
     uses: tokio::sync::Mutex<Uses>,
@@ -187,7 +187,7 @@ impl Registry {
         document
     }
 
-    /// Returns by what tokens for a cluster are verified, as fields.
+    /// The fields by which an agent verifies tokens for a cluster, in JSON.
     fn tokens_fields(&self, cluster_uid: &str) -> String {
         let (cache, policy) = (self.cache(), self.token_policy());
         let mut revocations: Vec<Revocation> = cache

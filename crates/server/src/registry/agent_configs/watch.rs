@@ -28,7 +28,7 @@ use crate::stages::authorize::Permit;
 /// these.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// How long it is at least from one look at what has changed to the next. What is looked at first is never late.
+/// The shortest time between two checks for changes. The first check is never late.
 const PAUSE_OF_TOKENS: Duration = Duration::from_millis(50);
 const PAUSE_OF_PLACES: Duration = Duration::from_millis(300);
 
@@ -64,7 +64,7 @@ pub(crate) struct AgentWatcher {
     over: bool,
     /// When the key expires, as far as is known, in seconds since 1970.
     key_ends_at: Option<i64>,
-    /// What it may change with.
+    /// The sources of changes to the document.
     changes: Vec<watch::Receiver<u64>>,
     /// Within which time watches end, once the server is being shut down.
     ending: watch::Receiver<Option<Duration>>,

@@ -149,8 +149,8 @@ fn propagate(metadata: &mut ObjectMeta, propagation: Option<Propagation>) {
     metadata.finalizers.extend(wanted.map(str::to_owned));
 }
 
-/// Sets `deletionTimestamp`, or moves it closer. It never moves away, and a second deletion
-/// leaves finalizers alone (wire contract 1.5).
+/// Sets `deletionTimestamp`, or moves it closer. It never moves away, and a second deletion leaves finalizers
+/// alone (`docs/reference/api.md#deletion`).
 fn mark_deleted(
     kind: &'static dyn AnyKind,
     object: &mut Object,

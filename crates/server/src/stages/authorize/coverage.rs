@@ -60,8 +60,9 @@ impl Coverage {
         Err(refused(policy, identity, target))
     }
 
-    /// Returns what a list, a watch or a deletion of a collection covers: for kinds of our own group,
-    /// every caller's has what they may get, or delete (decision 1, "Who may list").
+    /// The coverage of a list, a watch or a deletion of a collection. For kinds of our own group, every
+    /// caller's has the objects that the caller may get, or delete
+    /// (`docs/reference/api.md#lists-and-visibility`).
     fn of_list(
         policy: &Policy,
         identity: &Identity,
@@ -169,8 +170,8 @@ fn may_get(policy: &Policy, identity: &Identity, target: &ResourceTarget, name: 
     policy.decide(identity, &attributes_of(&get)) == Decision::Allow
 }
 
-/// The refusal of an action that makes something: 403 for every name, whether there is such an
-/// object or not. What would allow it is for callers who may get the object: roles come with objects.
+/// The refusal of an action that makes something: 403 for every name, whether there is such an object or not.
+/// Only callers who may get the object learn what would allow it, since roles come with objects.
 pub(super) fn refused_alike(
     policy: &Policy,
     identity: &Identity,
@@ -217,7 +218,7 @@ pub(super) fn attributes_of(target: &ResourceTarget) -> Attributes<'_> {
 }
 
 impl Covered {
-    /// Returns what is covered of objects whose owners alone count.
+    /// The coverage of objects whose owners alone count.
     pub(super) fn nothing_named() -> Self {
         let named = Readable::Some {
             namespaces: BTreeSet::new(),

@@ -25,7 +25,7 @@ pub(crate) struct GatewayPermit {
 }
 
 impl GatewayPermit {
-    /// Returns what is asked for, and where.
+    /// The request, with its target.
     pub(crate) fn request(&self) -> &Arc<GatewayRequest> {
         &self.request
     }

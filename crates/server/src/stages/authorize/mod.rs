@@ -59,7 +59,7 @@ impl Permit {
         self.as_of
     }
 
-    /// Returns what may be done, and to what.
+    /// The target: what may be done, and to what.
     pub(crate) fn target(&self) -> &ResourceTarget {
         &self.target
     }
@@ -87,13 +87,13 @@ impl Permit {
     /// The caller, as kinds see them.
     pub(crate) fn caller(&self) -> Caller {
         let Identity { user, team, uid, .. } = self.identity();
-        // A uid that somebody impersonates is not that of an object.
+        // An impersonated uid is not that of an object.
         let uid = uid.clone();
         let uid = if user.is_some() || team.is_some() { uid } else { String::new() };
         Caller { user: user.clone(), team: team.clone(), uid }
     }
 
-    /// Returns which of the objects in its target it covers.
+    /// The objects in its target that it covers.
     pub(crate) fn coverage(&self) -> &Coverage {
         &self.coverage
     }
@@ -108,8 +108,8 @@ impl Permit {
         self.coverage.is_all()
     }
 
-    /// Whether it covers this object. Its name and its owner decide; whoever only has got the
-    /// owner's name since is another one.
+    /// Whether it covers this object. Its name and its owner decide; a later principal of the owner's name is
+    /// another one.
     pub(crate) fn covers(&self, object: &CachedObject) -> bool {
         self.covers_key(object.key())
             || object.owner().is_some_and(|owned| self.covers_by_owner(owned, self.verb()))
@@ -143,8 +143,8 @@ impl Permit {
         self.policy.has_delegated(self.identity(), &right, owned, &request)
     }
 
-    /// The permit as it is decided now, if anything has changed that decides: what decides is at
-    /// least as new as an object that was read before this call (decision 5).
+    /// The permit as it is decided now, if the permissions have changed. They are at least as new as an object
+    /// that was read before this call.
     ///
     /// # Errors
     /// As [`authorize`]; 401 when the key does not work any more.
@@ -409,7 +409,8 @@ pub(crate) fn authorize(acting: Acting, policy: Arc<PolicyAt>) -> Result<Authori
         Target::Resource(target) => {
             let coverage = Coverage::of(&policy, identity, target)?;
             if parsed.is_upgrade() && target.verb != Verb::Watch {
-                // Over an upgraded connection anything can be sent: it is no read (decision 4).
+                // An upgraded connection can carry anything, so it is no read
+                // (`docs/reference/scopes.md#upgrades`).
                 let create = ResourceTarget { verb: Verb::Create, ..target.clone() };
                 let attributes = attributes_of(&create);
                 if policy.decide(identity, &attributes) != Decision::Allow {
@@ -432,7 +433,7 @@ pub(crate) fn authorize(acting: Acting, policy: Arc<PolicyAt>) -> Result<Authori
             Ok(Authorized::Document(parsed))
         }
         Target::Nothing => {
-            // What our own group serves is described to every caller.
+            // The paths of our own group are described to every authenticated caller.
             let is_known = identity.is_in(AUTHENTICATED_GROUP);
             if let Some(error) = not_served::error(parsed.path()).filter(|_| is_known) {
                 return Err(error);
