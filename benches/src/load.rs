@@ -112,7 +112,7 @@ pub(crate) struct Options {
     body_bytes: u32,
 }
 
-/// What all workers of a run share.
+/// The state that all workers of a run share.
 struct Run {
     options: Options,
     maker: Maker,
@@ -199,7 +199,7 @@ struct Worker {
     own: Option<Own>,
 }
 
-/// What one connection gets or patches alone, and how long that takes.
+/// The object that one connection gets or patches alone, and how long that takes.
 struct Own {
     number: u64,
     times: Times,

@@ -5,10 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use memchr::memmem;
 
-/// What precedes the time of sending in our bodies, and in the events made of them.
+/// The text before the time of sending in our bodies, and in the events made of them.
 const STAMP: &[u8] = b"\"bench-sent\":\"";
 
-/// What precedes an object's version.
+/// The text before an object's version.
 const VERSION: &[u8] = b"\"resourceVersion\":\"";
 
 /// Values are cut out of this many letters, each from another index.

@@ -1,5 +1,5 @@
-//! What processes cost: processor time and memory, from `/proc`, and what the rest of the machine
-//! used at the same time, which says how far a measurement can be trusted.
+//! The cost of processes: processor time and memory, from `/proc`. The use of the rest of the
+//! machine at the same time says how far a measurement can be trusted.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub(crate) struct Options {
     pids: Vec<u32>,
 }
 
-/// What a process has used so far.
+/// The resources that a process has used so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Usage {
     /// User and system time of all threads, in seconds.
@@ -27,7 +27,7 @@ pub(crate) struct Usage {
     pub(crate) peak_rss_kib: u64,
 }
 
-/// Returns what a process has used; zeros if there is no such process.
+/// The resources that a process has used; zeros if there is no such process.
 pub(crate) fn usage(pid: u32) -> Usage {
     let directory = Path::new("/proc").join(pid.to_string());
     let read = |name| std::fs::read_to_string(directory.join(name)).unwrap_or_default();

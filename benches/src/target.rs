@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 
-/// What every run needs to know about its server.
+/// The options of a run about its server.
 #[derive(clap::Args, Clone)]
 #[group(id = "target")]
 pub(crate) struct Options {

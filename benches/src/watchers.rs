@@ -54,7 +54,7 @@ pub(crate) struct Options {
     body_bytes: u32,
 }
 
-/// What all watchers have seen.
+/// The results of all watchers.
 struct Seen {
     times: Times,
     bytes: u64,

@@ -49,7 +49,7 @@ struct Profile {
 }
 
 impl Profile {
-    /// Returns those of the running test, from its own path: `<target>/<profile>/deps/<test>`.
+    /// Reads both from the path of the running test: `<target>/<profile>/deps/<test>`.
     fn of_this_test() -> Self {
         let test = std::env::current_exe().unwrap();
         let profile = test.parent().and_then(Path::parent).expect("a test is in deps/");

@@ -16,7 +16,7 @@ pub struct CliUser {
     program: Option<PathBuf>,
 }
 
-/// What one command printed, and how it ended.
+/// The output of one command, and how it ended.
 #[derive(Debug)]
 pub struct CommandOutput {
     /// Its standard output, byte for byte.

@@ -193,7 +193,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Returns another handle to the same connection, for concurrent requests. Only HTTP/2 can do this.
+    /// Another handle to the same connection, for concurrent requests. Only HTTP/2 can do this.
     #[must_use]
     pub fn shared(&self) -> Self {
         let Sender::Two(sender) = &self.sender else {

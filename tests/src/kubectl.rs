@@ -25,7 +25,7 @@ pub struct CommandOutput {
 }
 
 impl Kubectl {
-    /// Returns kubectl with what is in this home.
+    /// kubectl with the kubeconfig and the cache of this home.
     #[must_use]
     pub fn new(home: &Home) -> Self {
         Self { home: home.clone() }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::{Home, Kubeconfig, SelfSigned, python, wait};
 
-/// What the cluster takes as a credential.
+/// The credential that the cluster accepts.
 const TOKEN: &str = "credential-of-the-pods-cluster";
 
 /// The cluster. Dropping it ends it.

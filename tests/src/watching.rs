@@ -21,7 +21,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Returns `TYPE name`, to compare sequences of events.
+    /// `TYPE name`, to compare sequences of events.
     #[must_use]
     pub fn summary(&self) -> String {
         match self.object["metadata"]["name"].as_str() {

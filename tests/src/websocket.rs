@@ -26,7 +26,7 @@ impl std::fmt::Debug for Socket {
     }
 }
 
-/// What comes over a WebSocket.
+/// A message, a close, or the end of a WebSocket connection.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Received {
     /// A text message.
@@ -65,7 +65,7 @@ impl Client {
 }
 
 impl Socket {
-    /// Returns what comes next, pings left out.
+    /// The next message, close or end. Pings are skipped.
     pub async fn received(&mut self) -> Received {
         wait::within("a message", Box::pin(self.received_without_deadline())).await
     }

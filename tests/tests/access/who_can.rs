@@ -145,7 +145,7 @@ impl World {
         })
     }
 
-    /// Whether somebody may, by a review of access.
+    /// Whether a subject has the permission, by an access review.
     async fn may(&self, question: &Value, subject: Value) -> bool {
         let mut spec = subject;
         spec["resourceAttributes"] = question.clone();
@@ -195,7 +195,7 @@ async fn who_can_lists_exactly_those_whom_a_review_allows() {
     assert!(allowed > 30 && refused > 30, "{allowed} may, {refused} may not");
 }
 
-/// What is asked for: the verb, and the request that is decided by it. It changes nothing.
+/// The verbs, each with the method and query of a request that it decides. The requests change nothing.
 const REQUESTS: [(&str, &str, &str); 5] = [
     ("get", "GET", ""),
     ("patch", "PATCH", "?dryRun=All"),

@@ -15,10 +15,10 @@ use tokio::task::JoinSet;
 
 use postern_tests::Form;
 
-/// Where attackers come from.
+/// The address of attackers.
 pub(crate) const ATTACKERS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Where everybody else comes from.
+/// The address of all other clients.
 pub(crate) const OTHERS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
 /// The access keys, as a resource: the one kind that an ordinary user may write.

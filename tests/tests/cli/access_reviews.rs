@@ -1,4 +1,4 @@
-//! Who may do what: `can-i` and `who-can`, whose answers are the server's decisions.
+//! Access reviews: `can-i` and `who-can`, whose answers are the server's decisions.
 
 use postern_tests::Server;
 use postern_tests::cli::CliUser;

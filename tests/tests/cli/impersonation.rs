@@ -11,7 +11,7 @@ use crate::cli::{admin, authority, url};
 const BOB: &str = "user.management.platform.sh/bob\n";
 const ADMIN: &str = "user.management.platform.sh/admin\n";
 
-/// Returns the administrator, and creates bob and ada, who have no rights.
+/// Creates bob and ada, who have no rights, and returns the administrator.
 async fn admin_and_users(server: &Server) -> CliUser {
     let admin = admin(server);
     admin.ok(&["create", "user", "bob", "--groups", "ops"]).await;
@@ -200,7 +200,7 @@ async fn without_the_right_to_impersonate_there_is_a_hint() {
     let said = bob.fails(1, &["whoami", "--as", "admin"]).await;
     let wanted = "User \"bob\" cannot impersonate resource \"users\"";
     assert!(said.contains("forbidden") && said.contains(wanted), "{said}");
-    assert!(said.contains("hint: to act as somebody else takes a right"), "{said}");
+    assert!(said.contains("hint: to act as another user takes a right"), "{said}");
     assert!(said.contains("leave out --as") && !said.contains("postern whoami"), "{said}");
 }
 

@@ -24,7 +24,7 @@ fn admin(server: &Server) -> CliUser {
     CliUser::new().with("KUBECONFIG", server.home().kubeconfig().to_str().unwrap())
 }
 
-/// Returns `https://HOST:PORT`.
+/// The URL of the server: `https://HOST:PORT`.
 fn url(server: &Server) -> String {
     format!("https://{}", server.kubeconfig().authority_of_server())
 }

@@ -1,4 +1,4 @@
-//! curl: exactly the paths, bodies and content types of the specification's part 4.
+//! curl: exactly the paths, bodies and content types of `docs/reference/api.md`.
 
 use std::process::Stdio;
 

@@ -1,5 +1,5 @@
-//! The specification's requests (part 4) with common clients: the oldest supported kubectl, the
-//! newest one, helm, curl, and Python; and the requests of clients that cannot be run here.
+//! The requests of `docs/reference/api.md` with common clients: the oldest supported kubectl, the
+//! newest one, helm, curl, and Python. Requests of clients that cannot be run here are replayed.
 
 mod both_sides;
 mod curl;

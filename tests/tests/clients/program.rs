@@ -21,7 +21,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Returns one with the administrator's key.
+    /// A kubectl with the administrator's key.
     pub(crate) fn new(path: PathBuf, server: &Server) -> Self {
         let raw_base = if path == Kubectl::program() { "" } else { BASE };
         Self { path, raw_base, kubectl: server.kubectl(), token: None }

@@ -1,5 +1,5 @@
-//! For the same token and the same request, the gateway and an agent decide alike: random scopes, requests and
-//! tricks with paths. What is let through is the same request at the cluster, which is one of the test's own.
+//! For the same token and the same request, the gateway and an agent decide alike: random scopes, requests
+//! and tricks with paths. An allowed request is the same at the cluster, which is one of the test's own.
 
 use postern_tests::cli::CliUser;
 use postern_tests::http::{Client, KeepAliveClient, Request};
@@ -81,7 +81,7 @@ impl Scene {
     }
 }
 
-/// What becomes of a request.
+/// The outcome of a request.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     /// The request as it arrived at the cluster, if it did.
@@ -157,7 +157,7 @@ impl Draw {
         drawn.map(|text| (*text).to_owned()).collect()
     }
 
-    /// Returns who asks: mostly ada, who may use everything; bob may use the space, and eve nothing.
+    /// Draws the caller: mostly ada, who may use everything; bob may use the space, and eve nothing.
     fn user(&mut self) -> &'static str {
         self.one_of(&["ada", "ada", "ada", "bob", "eve"])
     }
@@ -302,7 +302,7 @@ impl Draw {
             return format!("{path}/");
         }
         let trick = self.one_of(&tricks);
-        // What stands before the first slash is the target, which an agent calls otherwise.
+        // The part before the first slash is the target, which has another name at an agent.
         let start = if trick.starts_with('/') || at > 0 { "" } else { "/" };
         format!("{before}{start}{trick}{after}")
     }

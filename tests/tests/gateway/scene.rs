@@ -45,7 +45,7 @@ impl Central {
         Self { admin, ada, eve, server }
     }
 
-    /// Returns ada's clients with keys of these scopes.
+    /// A client of ada, with a new key of this scope.
     pub(crate) async fn scoped(&self, name: &str, scope: Value) -> Client {
         let spec = json!({ "user": "ada", "scope": scope });
         postern_tests::rights::with_key(&self.admin, name, spec).await

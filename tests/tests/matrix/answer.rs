@@ -43,7 +43,7 @@ impl Ask {
 /// An object's namespace and name.
 pub(crate) type Key = (String, String);
 
-/// What came back.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,

@@ -1,4 +1,4 @@
-//! What is asked about: for each kind some objects, and the bodies of requests.
+//! The objects that requests are about, of each kind, and the bodies of requests.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -46,7 +46,7 @@ impl Target {
         matches!(self, Self::Elsewhere | Self::AbsentElsewhere)
     }
 
-    /// Returns what is in the same place, and does not exist.
+    /// The target in the same namespace that does not exist.
     pub(crate) fn nothing_there(self) -> Self {
         if self.is_elsewhere() { Self::AbsentElsewhere } else { Self::Absent }
     }
@@ -91,7 +91,7 @@ impl Fixture {
         found.unwrap_or_else(|| panic!("{plural} is served, and has no fixture"))
     }
 
-    /// Returns those of all kinds.
+    /// The fixtures of all kinds.
     pub(crate) fn all() -> Vec<Self> {
         let mut all = vec![
             Self::new(OURS, "sharedsecrets", PLATFORM, NAMES),
@@ -139,7 +139,7 @@ impl Fixture {
         if is_double { format!("platform-{}", self.plural) } else { self.plural.to_owned() }
     }
 
-    /// Returns what requests about single objects are about.
+    /// The targets of requests about single objects.
     pub(crate) fn targets(&self) -> Vec<Target> {
         use Target::{Absent, AbsentElsewhere, Elsewhere, Own, Shared, Theirs};
         let all = [Own, Shared, Theirs, Elsewhere, Absent, AbsentElsewhere];
@@ -173,7 +173,7 @@ impl Fixture {
         name.unwrap_or("absent")
     }
 
-    /// The name of what nobody has been given.
+    /// The name of the object that no ordinary identity has been given.
     pub(crate) fn theirs(&self) -> &'static str {
         self.names[2].unwrap_or("theirs")
     }
@@ -240,12 +240,12 @@ impl Fixture {
         STANDARD.encode(format!("canary-of-{}-{:?}-0123456789", self.plural, target))
     }
 
-    /// Can objects be made and deleted at once, by whoever asks?
+    /// Can objects be made and deleted at once, by every caller?
     pub(crate) fn ends_at_once(&self) -> bool {
         !["projects", "namespaces"].contains(&self.plural)
     }
 
-    /// Can an object belong to somebody?
+    /// Can an object have an owner?
     pub(crate) fn has_owner(&self) -> bool {
         self.has_access_rules() || self.plural == "ownedaccesskeys"
     }

@@ -177,7 +177,7 @@ fn serves(operation: &Operation, root: &str, resource: &Value, verb: &Value) -> 
     let (method, of_object) = match verb.as_str().unwrap() {
         "get" => ("GET", true),
         "list" => ("GET", false),
-        // What is below an object is watched there.
+        // A subresource is watched at its object.
         "watch" => ("GET", sub.is_some()),
         "create" => ("POST", sub.is_some()),
         "update" => ("PUT", true),

@@ -23,14 +23,14 @@ pub(crate) struct Operation {
 /// One row: the same request by everyone.
 pub(crate) struct Row {
     pub(crate) operation: Operation,
-    /// What is special about the request; empty when nothing is.
+    /// How the request differs from the plain one; empty if it does not.
     pub(crate) how: String,
     pub(crate) target: Option<Target>,
     pub(crate) ask: Ask,
     pub(crate) effect: Effect,
 }
 
-/// What a request leaves behind when it succeeds.
+/// The effect of a request that succeeds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
     Nothing,
@@ -306,7 +306,7 @@ impl Rows<'_> {
                     json!({ "name": name, "resourceVersion": version, "labels": label });
                 object
             }
-            // Without a name nothing is created: whoever may create gets as far as that.
+            // Without a name nothing is created: a caller who may create gets as far as that.
             APPLY => {
                 let Value::Object(mut object) = current() else { return Value::Null };
                 object.retain(|name, _| matches!(name.as_str(), "apiVersion" | "kind"));

@@ -32,7 +32,7 @@ virtual clusters by their place.
 /// The namespace in the cluster that the space and the virtual cluster are in.
 const OWN: &str = "inner";
 
-/// What is said of a request that is let through, to where there is no way.
+/// The cell of a request that is let through, to a target without a way there.
 const NO_WAY: &str = "no way";
 
 /// The targets: words, the path at the gateway, and that at the agent.
@@ -189,7 +189,7 @@ struct Asking {
     agent: Option<KeepAliveClient>,
 }
 
-/// Returns what a cell says of a request.
+/// Sends a request, and returns the text of its cell.
 async fn ask(
     client: &mut KeepAliveClient,
     at: &str,

@@ -1,5 +1,5 @@
-//! What a typed client written in Go makes of an object: the fields that its types have, and the structures that it
-//! sends even when they are empty. A field that only this server has is lost on the way through such a client.
+//! Objects as a typed client written in Go sends them: with the fields that its types have, and with structures
+//! even when they are empty. A field that only this server has is lost on the way through such a client.
 
 use serde_json::{Map, Value, json};
 

@@ -101,7 +101,7 @@ async fn take(reports: &mut UnboundedReceiver<Attempt>, ledger: &mut Ledger, cou
     }
 }
 
-/// A client with one connection, and a few objects that nobody else writes.
+/// A client with one connection, and a few objects that no other client writes.
 struct Writer {
     client: Client,
     /// The value of each object, with its name.

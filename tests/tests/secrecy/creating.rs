@@ -73,7 +73,7 @@ async fn dry_runs_return_no_key_and_issue_none() {
     check.finish().await;
 }
 
-/// Returns bodies that contain secrets and are refused.
+/// Bodies that contain secrets and are refused.
 fn refused(check: &LeakCheck) -> Vec<(&'static str, String)> {
     let secrets = check.new_secrets();
     let object = secrets.object("refused");

@@ -89,12 +89,12 @@ impl LeakCheck {
         Self { home, server, search, random: RefCell::new(Random::new(seed)) }
     }
 
-    /// Returns clients of the administrator, one for HTTP/1.1 and one for HTTP/2.
+    /// Clients of the administrator, one for HTTP/1.1 and one for HTTP/2.
     pub(crate) fn clients(&self) -> [Client; 2] {
         [self.server.client(), Client::http2(self.server.kubeconfig())]
     }
 
-    /// Returns new values, which are searched for from now on.
+    /// Makes new values, which are searched for from now on.
     pub(crate) fn new_secrets(&self) -> Secrets {
         let secrets = Secrets::new(&mut self.random.borrow_mut());
         for value in secrets.all() {
@@ -103,7 +103,7 @@ impl LeakCheck {
         secrets
     }
 
-    /// Returns one new value, which is searched for from now on.
+    /// Makes one new value, which is searched for from now on.
     pub(crate) fn new_secret(&self) -> String {
         self.new_secrets().key
     }

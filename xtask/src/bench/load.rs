@@ -1,5 +1,5 @@
 //! Runs of the load program: each on a quiet machine if possible, and repeated when other processes
-//! disturbed it. What is measured is up to the groups.
+//! disturbed it. The groups decide what is measured.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +19,7 @@ pub(crate) const RUN_PREFIX: &str = "{run}";
 
 static RUNS: AtomicU32 = AtomicU32::new(0);
 
-/// What one run of the load program measured.
+/// The measurements of one run of the load program.
 pub(crate) struct Measurement {
     values: Value,
     /// The share of all processors that the upstream of the measured server had.

@@ -16,7 +16,7 @@ const QUIET_TIMEOUT: Duration = Duration::from_secs(20);
 /// For so long the processors are watched to see whether they are idle.
 const SAMPLE: Duration = Duration::from_millis(700);
 
-/// What the report says of the machine.
+/// The description of the machine in the report.
 #[derive(Serialize, Deserialize, Clone, Default)]
 pub(crate) struct Machine {
     pub(crate) cores: usize,
@@ -36,7 +36,7 @@ impl Machine {
         Self {
             cores: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
             memory_gib: kib.div_ceil(1 << 20),
-            // What comes after the version is the distributor's, and means nothing to a reader.
+            // The rest of the version is the distributor's, and means nothing to a reader.
             kernel: release.split('-').next().unwrap_or_default().to_owned(),
             processor: field(&processors, "model name").trim_start_matches([':', ' ']).to_owned(),
         }
@@ -66,7 +66,7 @@ pub(crate) fn wait_for_quiet(stop: &Stop) -> Result<()> {
 pub(crate) fn ticks_of(pids: &str) -> u64 {
     let of = |pid: &str| -> Option<u64> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // What follows the name in parentheses begins with the third field; ticks are the 14th and 15th.
+        // The text after the name in parentheses begins with the third field; ticks are the 14th and 15th.
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
         Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
     };

@@ -35,7 +35,7 @@ pub(crate) struct Options {
     only: Vec<String>,
 }
 
-/// What every group works with.
+/// The programs and options that every group works with.
 pub(crate) struct Bench {
     /// Our server, as it is released.
     pub(crate) postern: PathBuf,
@@ -48,7 +48,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Returns one of two numbers: that of a full run, or that of a quick one.
+    /// One of two values: that of a full run, or that of a quick one.
     pub(crate) fn pick<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }

@@ -40,7 +40,7 @@ fn is_heading([_, tests, status]: [&str; 3]) -> bool {
     status == "status" || tests.bytes().all(|byte| byte == b'-')
 }
 
-/// Returns what is wrong with a row.
+/// The errors in a row.
 fn row_errors([_, cell, status]: [&str; 3], exists: impl Fn(&str) -> bool) -> Vec<String> {
     let mut wrong = Vec::new();
     if !STATUSES.contains(&status) {

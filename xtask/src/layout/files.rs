@@ -1,4 +1,4 @@
-//! Finds the files that the checks read. What is in them is not looked at here.
+//! Finds the files that the checks read. Their content is not looked at here.
 
 use std::path::{Path, PathBuf};
 

@@ -285,7 +285,7 @@ mod tests {
             ("src/b/y.rs", ""),
             ("src/b/other.rs", ""),
             ("src/inline/deep.rs", ""),
-            ("src/nobody.rs", ""),
+            ("src/unused.rs", ""),
         ];
         let expected = [
             ("src/lib.rs", ""),

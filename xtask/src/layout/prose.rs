@@ -88,7 +88,7 @@ fn is_record_name(run: &str) -> bool {
         && name.starts_with(|letter: char| letter.is_ascii_lowercase())
 }
 
-/// What is between backticks.
+/// The text between backticks.
 fn code_spans(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }

@@ -82,7 +82,7 @@ fn crates_named_in(files: &[SourceFile]) -> BTreeSet<String> {
     files.iter().flat_map(named).collect()
 }
 
-/// What is wrong with a dependency, if anything.
+/// The error about a dependency, if there is one.
 fn judge(dependency: &Dependency, named: &Named) -> Option<String> {
     let key = dependency.rename.as_ref().unwrap_or(&dependency.name);
     let name = &key.replace('-', "_");

@@ -1,4 +1,4 @@
-//! What an answer, a log or the difference between two answers tells to those who may not know it.
+//! Leaks of information through an answer, a log, or the difference between two answers.
 
 use postern_tests::http::{Client, Response};
 use postern_tests::objects::{collection, make, secret, secret_path, secrets};

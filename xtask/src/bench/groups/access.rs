@@ -1,5 +1,4 @@
-//! What it costs that a caller may not do everything: GET with a scope, and lists of what the caller may
-//! get.
+//! The cost of limited permissions: GET with a scope, and lists of the objects that the caller may get.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What is measured: groups that each start the servers that they need, and set the targets.
+//! The groups of measurements. Each group starts the servers that it needs, and sets the targets.
 
 mod access;
 mod apply;
