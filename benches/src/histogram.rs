@@ -12,7 +12,7 @@ const LONGEST_MICROSECONDS: u64 = 120_000_000;
 pub(crate) struct Times(Histogram<u64>);
 
 impl Times {
-    /// Returns an empty histogram. Times are exact to three digits.
+    /// An empty histogram. Times are exact to three digits.
     pub(crate) fn new() -> anyhow::Result<Self> {
         Ok(Self(Histogram::new_with_bounds(1, LONGEST_MICROSECONDS, 3)?))
     }
@@ -22,17 +22,17 @@ impl Times {
         self.0.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// Returns how many times there are.
+    /// How many times there are.
     pub(crate) fn len(&self) -> u64 {
         self.0.len()
     }
 
-    /// Returns the 99th percentile, in microseconds.
+    /// The 99th percentile, in microseconds.
     pub(crate) fn p99(&self) -> u64 {
         self.0.value_at_quantile(0.99)
     }
 
-    /// Returns the usual percentiles, in microseconds.
+    /// The usual percentiles, in microseconds.
     pub(crate) fn percentiles(&self) -> Value {
         let at = |quantile| self.0.value_at_quantile(quantile);
         json!({

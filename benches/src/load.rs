@@ -112,7 +112,7 @@ pub(crate) struct Options {
     body_bytes: u32,
 }
 
-/// What all workers of a run share.
+/// The state that all workers of a run share.
 struct Run {
     options: Options,
     maker: Maker,
@@ -199,7 +199,7 @@ struct Worker {
     own: Option<Own>,
 }
 
-/// What one connection gets or patches alone, and how long that takes.
+/// The object that one connection gets or patches alone, and how long that takes.
 struct Own {
     number: u64,
     times: Times,
@@ -328,7 +328,7 @@ struct Prepared {
     body: Bytes,
 }
 
-/// Returns the next request of a worker, and the index of the version that its response has.
+/// The next request of a worker, and the index of the version that its response has.
 fn request(run: &Run, worker: &mut Worker, ticket: u64, turn: usize) -> (Prepared, Option<usize>) {
     let options = &run.options;
     let sent = run.started.elapsed();
@@ -375,7 +375,7 @@ fn request(run: &Run, worker: &mut Worker, ticket: u64, turn: usize) -> (Prepare
     (Prepared { method, path, body }, index)
 }
 
-/// Returns the name of the worker's own object, or of a random one.
+/// The name of the worker's own object, or of a random one.
 fn one_of(options: &Options, worker: &mut Worker) -> String {
     match &worker.own {
         Some(own) => object::name(&options.prefix, own.number),
@@ -383,7 +383,7 @@ fn one_of(options: &Options, worker: &mut Worker) -> String {
     }
 }
 
-/// Returns the name of a random object, each with the same probability.
+/// The name of a random object, each with the same probability.
 fn any(options: &Options, random: &mut Random) -> String {
     let limit = usize::try_from(options.objects).unwrap_or(usize::MAX);
     object::name(&options.prefix, options.first + random.below(limit) as u64)

@@ -5,10 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use memchr::memmem;
 
-/// What precedes the time of sending in our bodies, and in the events made of them.
+/// The text before the time of sending in our bodies, and in the events made of them.
 const STAMP: &[u8] = b"\"bench-sent\":\"";
 
-/// What precedes an object's version.
+/// The text before an object's version.
 const VERSION: &[u8] = b"\"resourceVersion\":\"";
 
 /// Values are cut out of this many letters, each from another index.
@@ -22,7 +22,7 @@ pub(crate) struct Maker {
 }
 
 impl Maker {
-    /// Returns a maker of bodies of about `body_bytes`, or more if the required fields need it.
+    /// A maker of bodies of about `body_bytes`, or more if the required fields need it.
     pub(crate) fn new(body_bytes: usize) -> Self {
         const ALPHABET: &[u8; 64] =
             b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -31,7 +31,7 @@ impl Maker {
         Self { letters: (0..LETTERS).map(|_| letter(&mut random)).collect(), body_bytes }
     }
 
-    /// Returns a `SharedSecret` that says when it was sent, counted from the start of the run.
+    /// A `SharedSecret` that says when it was sent, counted from the start of the run.
     pub(crate) fn secret(&self, name: &str, version: Option<&str>, sent: Duration) -> Bytes {
         let version =
             version.map(|version| format!(r#","resourceVersion":"{version}""#)).unwrap_or_default();
@@ -42,19 +42,19 @@ impl Maker {
         self.padded(head, name, r#""}}}"#)
     }
 
-    /// Returns a value for a key-value store, which takes any JSON object.
+    /// A value for a key-value store, which takes any JSON object.
     pub(crate) fn value(&self, name: &str, sent: Duration) -> Bytes {
         let head = format!(r#"{{"bench-sent":"{:020}","payload":""#, sent.as_nanos());
         self.padded(head, name, r#""}"#)
     }
 
-    /// Returns a merge patch that changes nothing but an annotation, of an object of any kind.
+    /// A merge patch that changes nothing but an annotation, of an object of any kind.
     pub(crate) fn patch(sent: Duration) -> Bytes {
         let stamp = sent.as_nanos();
         Bytes::from(format!(r#"{{"metadata":{{"annotations":{{"bench-sent":"{stamp:020}"}}}}}}"#))
     }
 
-    /// Returns a configuration of nothing but a label of this name.
+    /// A configuration of nothing but a label of this name.
     pub(crate) fn label(object: &str, label: &str, sent: Duration) -> Bytes {
         let stamp = sent.as_nanos();
         Bytes::from(format!(
@@ -81,18 +81,18 @@ impl Maker {
     }
 }
 
-/// Returns the name of an object.
+/// The name of an object.
 pub(crate) fn name(prefix: &str, number: u64) -> String {
     format!("{prefix}-{number:08}")
 }
 
-/// Returns the version in a response, without parsing all of it as JSON.
+/// The version in a response, without parsing all of it as JSON.
 pub(crate) fn version(body: &[u8]) -> Option<String> {
     let text = text_after(body, VERSION)?;
     Some(String::from_utf8_lossy(text).into_owned())
 }
 
-/// Returns the time of sending in an event, counted from the start of the run.
+/// The time of sending in an event, counted from the start of the run.
 pub(crate) fn sent(event: &[u8]) -> Option<Duration> {
     let nanoseconds: u64 = std::str::from_utf8(text_after(event, STAMP)?).ok()?.parse().ok()?;
     Some(Duration::from_nanos(nanoseconds))
@@ -108,12 +108,12 @@ fn text_after<'a>(body: &'a [u8], marker: &[u8]) -> Option<&'a [u8]> {
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// Returns a generator whose numbers depend on the seed alone.
+    /// A generator whose numbers depend on the seed alone.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    /// Returns a number below `limit`, which is at least 1.
+    /// A number below `limit`, which is at least 1.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -1,7 +1,7 @@
 //! The least that a server has to do for the watch load: TLS, the syncs of a durable commit, and
-//! the event to everyone who watches. No store, no JSON, no checks of who is asking.
+//! the event to every watcher. It has no store, no JSON, and no access checks.
 //!
-//! What a real server needs in addition to this time is the cost of all else that it does.
+//! The additional time of a real server is the cost of everything else that it does.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -61,7 +61,7 @@ struct Write {
     done: oneshot::Sender<()>,
 }
 
-/// What every connection shares.
+/// The state that every connection shares.
 #[derive(Clone)]
 struct Server {
     writes: mpsc::SyncSender<Write>,
@@ -161,7 +161,7 @@ fn commit(mut disk: Disk, queue: &mpsc::Receiver<Write>, events: &broadcast::Sen
     }
 }
 
-/// Returns the event as a chunk of a chunked body: a line.
+/// The event as a chunk of a chunked body: a line.
 fn chunk(body: &[u8]) -> Bytes {
     let mut chunk = format!("{:x}\r\n", body.len() + 1).into_bytes();
     chunk.extend_from_slice(body);
@@ -193,7 +193,7 @@ async fn connection(server: Server, acceptor: TlsAcceptor, stream: TcpStream) ->
     }
 }
 
-/// Returns head and body of the next request; `None` if the client has closed the connection.
+/// Reads the head and body of the next request; `None` if the client has closed the connection.
 async fn request(
     stream: &mut TlsStream<TcpStream>,
     buffer: &mut BytesMut,

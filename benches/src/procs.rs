@@ -1,5 +1,5 @@
-//! What processes cost: processor time and memory, from `/proc`, and what the rest of the machine
-//! used at the same time, which says how far a measurement can be trusted.
+//! The cost of processes: processor time and memory, from `/proc`. The use of the rest of the
+//! machine at the same time says how far a measurement can be trusted.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub(crate) struct Options {
     pids: Vec<u32>,
 }
 
-/// What a process has used so far.
+/// The resources that a process has used so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Usage {
     /// User and system time of all threads, in seconds.
@@ -27,7 +27,7 @@ pub(crate) struct Usage {
     pub(crate) peak_rss_kib: u64,
 }
 
-/// Returns what a process has used; zeros if there is no such process.
+/// The resources that a process has used; zeros if there is no such process.
 pub(crate) fn usage(pid: u32) -> Usage {
     let directory = Path::new("/proc").join(pid.to_string());
     let read = |name| std::fs::read_to_string(directory.join(name)).unwrap_or_default();
@@ -39,7 +39,7 @@ pub(crate) fn usage(pid: u32) -> Usage {
     }
 }
 
-/// Returns the sum over processes. Peaks are summed too: the sum is an upper bound.
+/// The sum over processes. Peaks are summed too: the sum is an upper bound.
 pub(crate) fn usage_of_all(pids: &[u32]) -> Usage {
     pids.iter().map(|pid| usage(*pid)).fold(Usage::default(), |sum, one| Usage {
         cpu_seconds: sum.cpu_seconds + one.cpu_seconds,
@@ -48,7 +48,7 @@ pub(crate) fn usage_of_all(pids: &[u32]) -> Usage {
     })
 }
 
-/// Returns the result of `postern-bench stat`.
+/// The result of `postern-bench stat`.
 pub(crate) fn stat(options: &Options) -> Value {
     let usage = usage_of_all(&options.pids);
     json!({
@@ -78,7 +78,7 @@ fn parse(number: &str) -> Option<f64> {
     number.parse().ok()
 }
 
-/// Returns the time that all processors were busy, and time that the hypervisor took, in seconds.
+/// The time that all processors were busy, and time that the hypervisor took, in seconds.
 fn machine_seconds() -> (f64, f64) {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     machine_line(stat.lines().next().unwrap_or_default())
@@ -138,7 +138,7 @@ impl Meter {
     }
 }
 
-/// Returns the number with three decimals, which is more than can be measured.
+/// The number with three decimals, which is more than can be measured.
 pub(crate) fn round(number: f64) -> f64 {
     (number * 1000.0).round() / 1000.0
 }

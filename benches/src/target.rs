@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 
-/// What every run needs to know about its server.
+/// The options of a run about its server.
 #[derive(clap::Args, Clone)]
 #[group(id = "target")]
 pub(crate) struct Options {
@@ -90,7 +90,7 @@ impl Target {
         })
     }
 
-    /// Returns the target of each credential: those of the file of tokens, or the only one.
+    /// The target of each credential: those of the file of tokens, or the only one.
     ///
     /// # Errors
     /// As for [`Target::new`], and when the file has no token.
@@ -115,7 +115,7 @@ struct Given {
     token: Option<String>,
 }
 
-/// Returns the address, the CA and the token in a kubeconfig. Our own server wrote the file, one
+/// The address, the CA and the token in a kubeconfig. Our own server wrote the file, one
 /// field on each line.
 fn from_kubeconfig(path: &Path) -> Result<Given> {
     let text = read(path)?;
@@ -135,7 +135,7 @@ fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Returns the address and the `host:port` of a base URL; what follows them is not used.
+/// The address and the `host:port` of a base URL; what follows them is not used.
 fn loopback(base: &str) -> Result<(SocketAddr, String)> {
     let rest = base.strip_prefix("https://").context("the server's URL begins with https://")?;
     let authority = rest.split('/').next().unwrap_or_default().to_owned();

@@ -54,7 +54,7 @@ pub(crate) struct Options {
     body_bytes: u32,
 }
 
-/// What all watchers have seen.
+/// The results of all watchers.
 struct Seen {
     times: Times,
     bytes: u64,
@@ -97,7 +97,7 @@ pub(crate) async fn run(options: &Options) -> Result<Value> {
     Ok(result)
 }
 
-/// Returns the query with the collection's version, if it has one: a watch from there has no events
+/// The query with the collection's version, if it has one: a watch from there has no events
 /// for objects that exist already.
 async fn with_version(options: &Options, writer: &mut Client) -> Result<String> {
     let path = format!("{}?limit=1", options.path);
@@ -163,7 +163,7 @@ async fn write(options: &Options, writer: &mut Client, started: Instant) -> Resu
     Ok((times, refused))
 }
 
-/// Returns how many watchers have seen everything. Their connections stay open until all have.
+/// How many watchers have seen everything. Their connections stay open until all have.
 async fn wait_for_all(watchers: &mut JoinSet<Result<Client>>) -> usize {
     let mut complete = Vec::new();
     let all = async {

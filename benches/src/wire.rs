@@ -20,7 +20,7 @@ use crate::target::Target;
 const STREAM_WINDOW_BYTES: u32 = 16 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 
-/// What is searched for the end of a part of a stream is in its last bytes, of so many.
+/// The number of last bytes of a stream in which the end of a part is searched for.
 const TAIL_BYTES: usize = 4096;
 
 /// Sends requests, one after the other.
@@ -61,7 +61,7 @@ impl Client {
         Ok(())
     }
 
-    /// Returns another one on the same connection, if it is HTTP/2.
+    /// Another client on the same connection, if it is HTTP/2.
     pub(crate) fn share(&self) -> Option<Self> {
         match &self.sender {
             Sender::Http1(_) => None,
@@ -91,8 +91,8 @@ impl Client {
         }
     }
 
-    /// Sends a GET and reads the response until these bytes are near the end of what has come. It may go on, so the connection has to be made
-    /// anew after this.
+    /// Sends a GET and reads the response until these bytes are near the end of what has come. The
+    /// response may go on, so the connection has to be made anew after this.
     pub(crate) async fn read_until(&mut self, path: &str, end: &[u8]) -> Result<Response> {
         let mut response = self.send(Method::GET, path, Bytes::new()).await?;
         let (mut tail, mut body_bytes) = (BytesMut::new(), 0);

@@ -17,7 +17,7 @@ fn main() {
     }
 }
 
-/// Returns the commit and its date; empty texts where they are not known.
+/// The commit and its date; empty texts where they are not known.
 fn from_git() -> [String; 2] {
     // A repository around an unpacked archive is another one.
     if git(&["ls-files", "--error-unmatch", "Cargo.toml"]).is_none() {

@@ -138,7 +138,7 @@ impl Agent {
         self.directory.join("state")
     }
 
-    /// What it has logged.
+    /// The agent's log so far.
     #[must_use]
     pub fn logged(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// Returns the path of `postern`: `POSTERN_TEST_BIN`, or the binary that cargo builds now.
+/// The path of `postern`: `POSTERN_TEST_BIN`, or the binary that cargo builds now.
 pub fn path() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| match std::env::var_os("POSTERN_TEST_BIN") {
@@ -49,7 +49,7 @@ struct Profile {
 }
 
 impl Profile {
-    /// Returns those of the running test, from its own path: `<target>/<profile>/deps/<test>`.
+    /// Reads both from the path of the running test: `<target>/<profile>/deps/<test>`.
     fn of_this_test() -> Self {
         let test = std::env::current_exe().unwrap();
         let profile = test.parent().and_then(Path::parent).expect("a test is in deps/");
@@ -60,7 +60,7 @@ impl Profile {
     }
 }
 
-/// Returns the directory of the workspace. Cargo and nextest pass the directory of a test's package at
+/// The directory of the workspace. Cargo and nextest pass the directory of a test's package at
 /// run time. The directory at build time can be wrong when two checkouts share a target directory.
 pub(crate) fn workspace() -> PathBuf {
     let own = std::env::var_os("CARGO_MANIFEST_DIR");
@@ -68,7 +68,7 @@ pub(crate) fn workspace() -> PathBuf {
     own.parent().expect("the tests are in the workspace").to_path_buf()
 }
 
-/// Returns the path of an example of the package `postern`, which is built now.
+/// The path of an example of the package `postern`, which is built now.
 pub fn example(name: &str) -> PathBuf {
     cargo_build(&["--workspace", "--example", name], name)
 }
@@ -101,7 +101,7 @@ fn cargo_build(what: &[&str], target: &str) -> PathBuf {
     path.expect("cargo named no executable")
 }
 
-/// Returns the path in one of cargo's messages, if the message is about the target.
+/// The path in one of cargo's messages, if the message is about the target.
 fn executable_of(message: &str, target: &str) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_str(message).ok()?;
     (message["target"]["name"] == target)

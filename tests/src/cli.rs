@@ -16,7 +16,7 @@ pub struct CliUser {
     program: Option<PathBuf>,
 }
 
-/// What one command printed, and how it ended.
+/// The output of one command, and how it ended.
 #[derive(Debug)]
 pub struct CommandOutput {
     /// Its standard output, byte for byte.
@@ -42,27 +42,27 @@ impl CommandOutput {
 }
 
 impl CliUser {
-    /// Returns a user with an empty home directory.
+    /// A user with an empty home directory.
     #[expect(clippy::new_without_default, reason = "it makes a directory, which is no default")]
     #[must_use]
     pub fn new() -> Self {
         Self::at(Home::new())
     }
 
-    /// Returns a user with this home directory.
+    /// A user with this home directory.
     #[must_use]
     pub fn at(home: Home) -> Self {
         Self { home, environment: Vec::new(), program: None }
     }
 
-    /// Returns the same user with one more environment variable.
+    /// The same user with one more environment variable.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Returns the same user with another program in the place of the binary under test.
+    /// The same user with another program in the place of the binary under test.
     #[must_use]
     pub fn program(mut self, program: PathBuf) -> Self {
         self.program = Some(program);
@@ -75,7 +75,7 @@ impl CliUser {
         self.home.path()
     }
 
-    /// Returns the path of the default kubeconfig.
+    /// The path of the default kubeconfig.
     #[must_use]
     pub fn kubeconfig(&self) -> PathBuf {
         self.path().join(".kube/config")
@@ -90,7 +90,7 @@ impl CliUser {
         path.to_str().unwrap().to_owned()
     }
 
-    /// Returns a command that is not started. It gets no environment of the test run but `PATH`.
+    /// A command that is not started. It gets no environment of the test run but `PATH`.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
         let program = self.program.as_deref().unwrap_or_else(|| binary::path());

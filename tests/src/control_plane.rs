@@ -59,7 +59,7 @@ impl ControlPlane {
     }
 
     async fn start_etcd(&mut self) -> String {
-        // Nobody but the server knows where it listens, and no other member is looked for.
+        // Only the server knows where etcd listens, and etcd looks for no other member.
         let mut command = Command::new(program("etcd-package/usr/bin/etcd"));
         command.arg("--data-dir").arg(self.directory.join("etcd"));
         command.args([
@@ -167,7 +167,7 @@ impl ControlPlane {
         self.kubeconfig(AGENT).write(&self.directory.join("agent.kubeconfig"))
     }
 
-    /// Returns its audit log so far.
+    /// Its audit log so far.
     #[must_use]
     pub fn records(&self) -> Vec<Value> {
         let text = self.read("audit.log");

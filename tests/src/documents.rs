@@ -8,7 +8,7 @@ use tokio::process::Command;
 use crate::kubectl::{CommandOutput, Kubectl, repository};
 use crate::{Server, binary, wait};
 
-/// Returns the shell blocks of a page from a heading up to the next text `until`, or to its end.
+/// The shell blocks of a page from a heading up to the next text `until`, or to its end.
 #[must_use]
 pub fn shell_of(page: &str, heading: &str, until: &str) -> String {
     let text = std::fs::read_to_string(repository().join(page)).unwrap();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::kubectl::repository;
 
-/// Returns the path of a downloaded file: `1.24/kubectl`, `node/node_modules`. Panics if it is not there, because a
+/// The path of a downloaded file: `1.24/kubectl`, `node/node_modules`. Panics if it is not there, because a
 /// test that needs a tool fails without it.
 #[must_use]
 pub fn path(name: &str) -> PathBuf {

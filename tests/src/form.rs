@@ -10,13 +10,13 @@ pub enum Form {
 }
 
 impl Form {
-    /// Returns the form of this run: `POSTERN_TEST_FORM=full` asks for the full one, as `cargo xtask test --all` does.
+    /// The form of this run: `POSTERN_TEST_FORM=full` asks for the full one, as `cargo xtask test --all` does.
     #[must_use]
     pub fn of_this_run() -> Self {
         Self::from_variable("POSTERN_TEST_FORM")
     }
 
-    /// Returns the form of attacks: `POSTERN_TEST_ATTACKS=full` asks for the full one. It measures times, and
+    /// The form of attacks: `POSTERN_TEST_ATTACKS=full` asks for the full one. It measures times, and
     /// needs a release build and a machine that does nothing else.
     #[must_use]
     pub fn of_attacks() -> Self {
@@ -27,7 +27,7 @@ impl Form {
         if std::env::var(name).is_ok_and(|form| form == "full") { Self::Full } else { Self::Short }
     }
 
-    /// Returns the value for this form.
+    /// The value for this form.
     #[must_use]
     pub fn pick<T>(self, short: T, full: T) -> T {
         match self {

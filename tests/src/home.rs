@@ -21,7 +21,7 @@ enum Directory {
 }
 
 impl Home {
-    /// Returns a new, empty one.
+    /// A new, empty one.
     #[expect(clippy::new_without_default, reason = "it makes a directory, which is no default")]
     #[must_use]
     pub fn new() -> Self {
@@ -29,7 +29,7 @@ impl Home {
         Self { directory: Arc::new(Directory::Temporary(directory)) }
     }
 
-    /// Returns one that stays. The directory is made if it is not there.
+    /// A directory that stays. It is created if it does not exist.
     #[must_use]
     pub fn at(path: &Path) -> Self {
         std::fs::create_dir_all(path)
@@ -85,13 +85,13 @@ impl Home {
         self.path().join("stderr.log")
     }
 
-    /// What all servers on this directory have printed so far.
+    /// The standard output of all servers on this directory so far.
     #[must_use]
     pub fn printed(&self) -> String {
         std::fs::read_to_string(self.stdout()).unwrap_or_default()
     }
 
-    /// What all servers on this directory have logged so far.
+    /// The log of all servers on this directory so far.
     #[must_use]
     pub fn logged(&self) -> String {
         std::fs::read_to_string(self.stderr()).unwrap_or_default()

@@ -65,13 +65,13 @@ impl Idle {
 }
 
 impl Client {
-    /// Returns a client for HTTP/1.1 with the kubeconfig's credential.
+    /// A client for HTTP/1.1 with the kubeconfig's credential.
     #[must_use]
     pub fn new(kubeconfig: &Kubeconfig) -> Self {
         Self::with_protocol(kubeconfig, b"http/1.1")
     }
 
-    /// Returns the same for HTTP/2.
+    /// The same for HTTP/2.
     #[must_use]
     pub fn http2(kubeconfig: &Kubeconfig) -> Self {
         Self::with_protocol(kubeconfig, b"h2")
@@ -146,7 +146,7 @@ impl Client {
         Request { client: self, request }.header(AUTHORIZATION, &format!("Bearer {}", self.token))
     }
 
-    /// Returns the raw TLS connection, for bytes that are not HTTP.
+    /// The raw TLS connection, for bytes that are not HTTP.
     ///
     /// # Errors
     /// That of the network, or of the handshake.
@@ -157,7 +157,7 @@ impl Client {
         TlsConnector::from(Arc::clone(&self.tls)).connect(name, stream).await
     }
 
-    /// Returns a TCP connection without TLS.
+    /// A TCP connection without TLS.
     ///
     /// # Errors
     /// That of the network.
@@ -222,7 +222,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Returns another handle to the same connection, for concurrent requests. Only HTTP/2 can do this.
+    /// Another handle to the same connection, for concurrent requests. Only HTTP/2 can do this.
     #[must_use]
     pub fn shared(&self) -> Self {
         let Sender::Two(sender) = &self.sender else {
@@ -484,7 +484,7 @@ impl std::fmt::Debug for Lines {
 }
 
 impl Lines {
-    /// Returns the next line; `None` at the clean end.
+    /// The next line; `None` at the clean end.
     ///
     /// # Errors
     /// If the connection breaks, or ends within a line.

@@ -25,7 +25,7 @@ pub struct CommandOutput {
 }
 
 impl Kubectl {
-    /// Returns kubectl with what is in this home.
+    /// kubectl with the kubeconfig and the cache of this home.
     #[must_use]
     pub fn new(home: &Home) -> Self {
         Self { home: home.clone() }
@@ -135,7 +135,7 @@ impl Kubectl {
     }
 }
 
-/// Returns the directory of the workspace. kubectl runs there, so that `examples/` is found.
+/// The directory of the workspace. kubectl runs there, so that `examples/` is found.
 #[must_use]
 pub fn repository() -> PathBuf {
     crate::binary::workspace()

@@ -1,8 +1,8 @@
 //! The harness of the black-box tests: it starts a server for each test, has clients for it, and
 //! waits for conditions.
 //!
-//! What does not live here: any code of the product, and any expectation about it except how it is
-//! started. The tests themselves are in `tests/`.
+//! It has no code of the product, and no expectation about the product except how it is started.
+//! The tests themselves are in `tests/`.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

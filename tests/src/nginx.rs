@@ -25,7 +25,7 @@ impl Nginx {
         SelfSigned::make().write(&directory);
         let write = |name: &str, text: &str| std::fs::write(directory.join(name), text).unwrap();
         write("behind.pem", std::str::from_utf8(&behind.authority).unwrap());
-        // It takes over a socket that listens already, so that the port is nobody else's.
+        // nginx takes over a socket that listens already, so that no other process can take the port.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         rustix::io::fcntl_setfd(&listener, rustix::io::FdFlags::empty()).unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -15,7 +15,7 @@ pub const GROUP: &str = "/kubernetes/management/apis/management.platform.sh/v1";
 /// Where core/v1 is served.
 pub const CORE: &str = "/kubernetes/management/api/v1";
 
-/// Returns a path below the base path.
+/// A path below the base path.
 #[must_use]
 pub fn based(path: &str) -> String {
     format!("{BASE}{path}")
@@ -56,12 +56,12 @@ pub async fn make_kubeconfig(client: &Client, namespace: &str, name: &str, kubec
     client.post(&secrets).json(&object).send().await.expect(201);
 }
 
-/// Returns an endpoint token, which there has to be.
+/// An endpoint token, which there has to be.
 pub async fn endpoint_token(client: &Client, spec: Value) -> String {
     endpoint_token_if_any(client, spec).await.expect("a token is made")
 }
 
-/// Returns an endpoint token; `None` where it would reach no cluster.
+/// An endpoint token; `None` where it would reach no cluster.
 pub async fn endpoint_token_if_any(client: &Client, spec: Value) -> Option<String> {
     let tokens = collection("directclusterendpointtokens");
     let made = client.post(&tokens).json(&json!({ "spec": spec })).send().await;

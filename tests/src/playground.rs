@@ -84,13 +84,13 @@ impl West {
 #[derive(Debug)]
 struct Way {
     name: &'static str,
-    /// What is tried out there.
+    /// The resource that is tried out there.
     resource: &'static str,
     words: &'static str,
     kubeconfig: PathBuf,
 }
 
-/// What is connected to, by the arguments of `postern connect`.
+/// The ways in: the name, a description, and the arguments of `postern connect`.
 const WAYS: [(&str, &str, &[&str]); 9] = [
     ("east-direct", "the cluster east, at its agent", &["cluster", "east"]),
     (
@@ -171,7 +171,7 @@ impl Playground {
         Self { home, agents, clusters: vec![east, dev, ci], west, central, ways }
     }
 
-    /// Returns what there is, and what to try, for people.
+    /// A description for people: the servers, the ways in, and commands to try.
     #[must_use]
     pub fn describe(&self) -> String {
         let mut text = String::new();
@@ -213,7 +213,7 @@ impl Playground {
         }
     }
 
-    /// Returns the names of the ways in.
+    /// The names of the ways in.
     pub fn ways(&self) -> impl Iterator<Item = &'static str> {
         self.ways.iter().map(|way| way.name)
     }

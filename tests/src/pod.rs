@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::{Home, Kubeconfig, SelfSigned, python, wait};
 
-/// What the cluster takes as a credential.
+/// The credential that the cluster accepts.
 const TOKEN: &str = "credential-of-the-pods-cluster";
 
 /// The cluster. Dropping it ends it.
@@ -59,7 +59,7 @@ impl Pod {
         self.directory.join("files")
     }
 
-    /// Returns a line for each connection that was upgraded so far: what was asked for, and the protocol.
+    /// A line for each connection that was upgraded so far: what was asked for, and the protocol.
     #[must_use]
     pub fn upgrades(&self) -> Vec<String> {
         self.read("stdout").lines().skip(1).map(str::to_owned).collect()

@@ -23,9 +23,9 @@ pub struct Setup {
 pub struct Ended {
     /// Its exit status.
     pub status: ExitStatus,
-    /// What it wrote to its standard output.
+    /// Its standard output.
     pub stdout: String,
-    /// What it wrote to its standard error.
+    /// Its standard error.
     pub stderr: String,
 }
 
@@ -113,7 +113,7 @@ impl Setup {
         Ended::read(status, &out, &err)
     }
 
-    /// Returns two empty files, for the output of this process alone.
+    /// Creates two empty files, for the output of this process alone.
     fn separate_output(&self) -> (PathBuf, PathBuf) {
         let (out, err) = (self.home.path().join("end-stdout"), self.home.path().join("end-stderr"));
         drop((File::create(&out).unwrap(), File::create(&err).unwrap()));
@@ -125,7 +125,7 @@ impl Setup {
         Command::new(self.program.as_deref().unwrap_or_else(|| binary::path()))
             .args(&self.arguments)
             .current_dir(self.home.path())
-            // Settings of whoever runs the tests must not reach the server.
+            // Settings in the environment of the tests must not reach the server.
             .env_clear()
             .envs(
                 std::env::vars_os()

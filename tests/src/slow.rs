@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::http::Body;
 
-/// Returns a body of two halves, and a sender. The second half is sent when the sender is used.
+/// A body of two halves, and a sender. The second half is sent when the sender is used.
 #[must_use]
 pub fn slow_body(object: &serde_json::Value) -> (oneshot::Sender<()>, Body) {
     let (finish, finished) = oneshot::channel::<()>();

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::http::Response;
 
-/// Returns a Status as text: its code and reason, its message, its details. What is the same in every
-/// failure is checked here and left out.
+/// A Status as text: its code and reason, its message, its details. Fields that are the same in
+/// every failure are checked here and left out.
 #[must_use]
 pub fn failure(reply: &Response) -> String {
     assert_eq!(reply.header("content-type"), Some("application/json"), "{}", reply.text());

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// A certificate for 127.0.0.1, signed by its own key. Whoever trusts it as an authority trusts it.
+/// A self-signed certificate for 127.0.0.1. Clients that have it as an authority trust it.
 #[derive(Debug)]
 pub struct SelfSigned {
     certificate_pem: String,
@@ -49,7 +49,7 @@ impl SelfSigned {
         std::fs::write(directory.join("key.pem"), &self.key_pem).unwrap();
     }
 
-    /// Returns what takes connections with it.
+    /// Accepts TLS connections with this certificate.
     #[must_use]
     pub fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(self.config.clone())

@@ -22,7 +22,7 @@ pub async fn until<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> 
     }
 }
 
-/// Returns the future's value. Panics with `what` if the deadline is first.
+/// The future's value. Panics with `what` if the deadline is first.
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     let waited = tokio::time::timeout(DEADLINE, future).await;
     waited.unwrap_or_else(|_| panic!("gave up waiting for: {what}"))

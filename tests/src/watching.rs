@@ -21,7 +21,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Returns `TYPE name`, to compare sequences of events.
+    /// `TYPE name`, to compare sequences of events.
     #[must_use]
     pub fn summary(&self) -> String {
         match self.object["metadata"]["name"].as_str() {
@@ -58,7 +58,7 @@ impl Watch {
         Self { lines }
     }
 
-    /// Returns the next event; `None` at the clean end of the stream.
+    /// The next event; `None` at the clean end of the stream.
     pub async fn next(&mut self) -> Option<Event> {
         self.try_next().await.expect("the watch continues")
     }
@@ -75,7 +75,7 @@ impl Watch {
         Ok(Some(Event { kind, object: event["object"].take() }))
     }
 
-    /// Returns the next `count` events.
+    /// The next `count` events.
     pub async fn take(&mut self, count: usize) -> Vec<Event> {
         let mut events = Vec::with_capacity(count);
         while events.len() < count {
@@ -84,12 +84,12 @@ impl Watch {
         events
     }
 
-    /// Returns the summaries of the next `count` events.
+    /// The summaries of the next `count` events.
     pub async fn summaries(&mut self, count: usize) -> Vec<String> {
         self.take(count).await.iter().map(Event::summary).collect()
     }
 
-    /// Returns all events up to the bookmark that ends a streaming list, bookmark included.
+    /// All events up to the bookmark that ends a streaming list, bookmark included.
     pub async fn initial(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         loop {
@@ -102,7 +102,7 @@ impl Watch {
         }
     }
 
-    /// Returns all events until the stream ends cleanly.
+    /// All events until the stream ends cleanly.
     pub async fn rest(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         while let Some(event) = self.next().await {

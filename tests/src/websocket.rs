@@ -26,7 +26,7 @@ impl std::fmt::Debug for Socket {
     }
 }
 
-/// What comes over a WebSocket.
+/// A message, a close, or the end of a WebSocket connection.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Received {
     /// A text message.
@@ -65,7 +65,7 @@ impl Client {
 }
 
 impl Socket {
-    /// Returns what comes next, pings left out.
+    /// The next message, close or end. Pings are skipped.
     pub async fn received(&mut self) -> Received {
         wait::within("a message", Box::pin(self.received_without_deadline())).await
     }
@@ -84,7 +84,7 @@ impl Socket {
         }
     }
 
-    /// Returns the next event of a watch. One message is one JSON document.
+    /// The next event of a watch. One message is one JSON document.
     pub async fn event(&mut self) -> Event {
         let Received::Text(text) = self.received().await else { panic!("the watch has ended") };
         let mut event: Value = serde_json::from_str(&text).expect("a message is a JSON document");

@@ -1,5 +1,5 @@
 //! The full form of the attacks in `tests/tests/attacks`: a release build, one attack after the other,
-//! and a table of what was measured. What is attacked, and which figures must hold, is known there.
+//! and a table of the measurements. The attacks, and the figures that must hold, are defined there.
 
 use std::path::Path;
 

@@ -69,7 +69,7 @@ pub(crate) fn all(root: &Path, python: &Path) -> Result<()> {
     schemathesis(root)
 }
 
-/// Returns the directory of what belongs to these clients.
+/// The directory of what belongs to these clients.
 fn directory(root: &Path, name: &str) -> PathBuf {
     root.join(".cache").join("clients").join(name)
 }

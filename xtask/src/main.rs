@@ -1,8 +1,7 @@
 //! The project's own tasks, run as `cargo xtask <task>`: the layout check, the fetching of what
 //! the tests need, the one command that passes them all, the playground, and the benchmarks.
 //!
-//! What does not live here: anything that the product needs at run time. Only the tests and
-//! whoever works on the project run this.
+//! It has nothing that the product needs at run time. Only the tests and the developers of the project run it.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,

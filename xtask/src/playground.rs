@@ -1,5 +1,5 @@
-//! Builds the playground and becomes it. What it consists of is in the harness of the black-box tests, which starts
-//! servers and agents.
+//! Builds the playground and becomes it. Its parts are in the harness of the black-box tests, which
+//! starts servers and agents.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// Returns the directory of the workspace, wherever in it the command was given. Cargo says at run
+/// The directory of the workspace, wherever in it the command was given. Cargo says at run
 /// time where it is. Where it was at build time is wrong if two checkouts share a target directory.
 pub(crate) fn workspace_root() -> Result<PathBuf> {
     let own = std::env::var_os("CARGO_MANIFEST_DIR");
@@ -17,7 +17,7 @@ pub(crate) fn workspace_root() -> Result<PathBuf> {
         .context("xtask's own directory has no parent")
 }
 
-/// Returns the `cargo` that runs us, so that a chosen toolchain stays chosen.
+/// The `cargo` that runs us, so that a chosen toolchain stays chosen.
 pub(crate) fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
@@ -79,7 +79,7 @@ pub(crate) fn succeeds(program: &str, arguments: &[&str]) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Returns what a program prints on its standard output, trimmed.
+/// Runs a program, and returns its standard output, trimmed.
 pub(crate) fn output_of(command: &mut Command) -> Result<String> {
     let command_line = describe(command);
     let output = command

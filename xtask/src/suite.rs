@@ -22,8 +22,8 @@ pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
     steps.take("lints", || {
         let words = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
         shell::run(shell::cargo().args(words))?;
-        // What does not run by default is not among all targets. With the whole workspace: other features would
-        // have the dependencies checked anew.
+        // Targets that do not run by default are not among all targets. The whole workspace is
+        // checked, because other features would have the dependencies checked anew.
         let mut command = shell::cargo();
         command.args(["clippy", "--workspace"]).args(only_with_all_words());
         shell::run(command.args(["--", "-D", "warnings"]))
@@ -129,9 +129,9 @@ impl Counts {
 /// A profile of cargo.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Profile {
-    /// What developers build.
+    /// The profile that developers build.
     Debug,
-    /// What users run.
+    /// The profile that users run.
     Release,
 }
 
@@ -155,13 +155,13 @@ pub(crate) fn build_server(root: &Path, profile: Profile) -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// Returns where cargo puts what it builds.
+/// The directory where cargo puts its output.
 pub(crate) fn target_directory(root: &Path) -> Result<PathBuf> {
     let metadata = cargo_metadata::MetadataCommand::new().current_dir(root).no_deps().exec()?;
     Ok(metadata.target_directory.into_std_path_buf())
 }
 
-/// Returns cargo with the tools that the tests run.
+/// cargo with the tools that the tests run.
 fn cargo_with(tools: &fetch::Tools, binary: &Path) -> Command {
     let mut command = shell::cargo();
     command.env("POSTERN_TEST_KUBECTL", &tools.kubectl).env("POSTERN_TEST_BIN", binary);

@@ -17,12 +17,12 @@ use crate::state::Refused;
 /// The body of an answer.
 pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
 
-/// Returns a body that is there as a whole.
+/// A body that is there as a whole.
 pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Returns the body of an answer of the cluster, as it comes.
+/// The body of an answer of the cluster, as it comes.
 pub(crate) fn proxied(body: ProxyBody, is_watch: bool) -> Body {
     if is_watch { Watch(body).boxed_unsync() } else { body.map_err(Into::into).boxed_unsync() }
 }
@@ -54,7 +54,7 @@ impl http_body::Body for Watch {
     }
 }
 
-/// Returns the answer to a check of health, which has a problem or none.
+/// The answer to a check of health, which has a problem or none.
 pub(crate) fn health(problem: Option<String>) -> Response<Body> {
     let (code, text) = match problem {
         None => (StatusCode::OK, "ok".to_owned()),
@@ -67,7 +67,7 @@ pub(crate) fn health(problem: Option<String>) -> Response<Body> {
     response
 }
 
-/// Returns an error as a Status.
+/// An error as a Status.
 pub(crate) fn status(error: &ApiError) -> Response<Body> {
     let text = error.status().to_value().to_string();
     let mut response = Response::new(whole(text));
@@ -84,7 +84,7 @@ pub(crate) fn status(error: &ApiError) -> Response<Body> {
     response
 }
 
-/// Returns the error of a request that is not let through. Why a token does not count is not in it.
+/// The error of a request that is not let through. Why a token does not count is not in it.
 pub(crate) fn refused(refused: &Refused) -> ApiError {
     match refused {
         Refused::NeverHeard | Refused::Offline => {
@@ -95,7 +95,7 @@ pub(crate) fn refused(refused: &Refused) -> ApiError {
     }
 }
 
-/// Returns the 401 for a caller who sends an access key: the agent knows no keys.
+/// The 401 for a caller who sends an access key: the agent knows no keys.
 pub(crate) fn wants_token() -> ApiError {
     ApiError::unauthorized(
         "this is an access key, and the direct endpoint of a cluster takes endpoint tokens: get one by \
@@ -103,12 +103,12 @@ pub(crate) fn wants_token() -> ApiError {
     )
 }
 
-/// Returns a 403.
+/// A 403.
 pub(crate) fn forbidden(message: impl Into<String>) -> ApiError {
     ApiError::new(403, Reason::Forbidden, message)
 }
 
-/// Returns the error of a request that could not be sent on to a target, which is in words. Where the target is,
+/// The error of a request that could not be sent on to a target, which is in words. Where the target is,
 /// callers need not know.
 pub(crate) fn failed(error: ProxyError, target: &str) -> ApiError {
     let message = match &error {

@@ -57,7 +57,7 @@ impl ResolvesServerCert for Certificate {
 }
 
 impl Certificate {
-    /// Returns a certificate for these hosts.
+    /// A certificate for these hosts.
     ///
     /// # Errors
     /// When the authority's files cannot be read or written, or are damaged.
@@ -88,7 +88,7 @@ impl Certificate {
         Ok(())
     }
 
-    /// Returns the configuration of the listener.
+    /// The configuration of the listener.
     ///
     /// # Errors
     /// That of the TLS library.
@@ -106,7 +106,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-/// Returns the key of the authority; makes it where there has been none.
+/// The key of the authority; makes it where there has been none.
 fn authority_key(dir: &StateDir) -> anyhow::Result<KeyPair> {
     if let Some(pem) = dir.read(KEY)? {
         // The parser's error prints what it does not understand.
@@ -132,7 +132,7 @@ fn authority_params() -> CertificateParams {
     params
 }
 
-/// Returns a new certificate with its key, ready for handshakes.
+/// A new certificate with its key, ready for handshakes.
 fn made(
     issuer: &Issuer<'static, KeyPair>,
     hosts: &[String],

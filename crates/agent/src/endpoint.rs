@@ -17,7 +17,7 @@ impl Endpoint {
     /// Reads an endpoint.
     ///
     /// # Errors
-    /// What it has to be.
+    /// The required form.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
@@ -45,12 +45,12 @@ impl Endpoint {
         Ok(Self { name: in_brackets.unwrap_or(name).to_owned(), port })
     }
 
-    /// Returns the name or the address, without brackets.
+    /// The name or the address, without brackets.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns `HOST:PORT`, with this port where the operator gives none.
+    /// The endpoint as `HOST:PORT`, with this port where the operator gives none.
     pub(crate) fn with_port(&self, port: u16) -> String {
         let port = self.port.unwrap_or(port);
         let Self { name, .. } = self;

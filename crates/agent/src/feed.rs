@@ -1,4 +1,4 @@
-//! What an agent decides from: the configuration that the central server has sent, as a policy, a verifier of
+//! The input of the agent's decisions: the configuration from the central server, as a policy, a verifier of
 //! tokens, and the places of instances. Pure: no clock, no network, no disk.
 
 use std::collections::HashMap;
@@ -19,18 +19,18 @@ use crate::virtual_clusters::Place;
 const VIRTUAL_CLUSTERS: (&str, &str) = ("VirtualClusterInstance", "virtualclusterinstances");
 const SPACES: (&str, &str) = ("SpaceInstance", "spaceinstances");
 
-/// What can be used.
+/// The resources that can be used.
 const USABLE: [&str; 3] = ["clusters", VIRTUAL_CLUSTERS.1, SPACES.1];
 
 /// Resource, project and name of an instance.
 type InstanceKey = (&'static str, String, String);
 
-/// What an agent decides from.
+/// The input of the agent's decisions.
 #[derive(Debug)]
 pub(crate) struct Feed {
     /// As it was sent.
     pub(crate) spec: Spec,
-    /// Who may use what. It knows nothing else.
+    /// The permission `use` of each subject, and nothing else.
     pub(crate) policy: Policy,
     /// Verifies tokens for this cluster.
     pub(crate) verifier: Arc<Verifier>,
@@ -39,9 +39,8 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// Returns what is decided from a configuration. The tokens that were verified by `last` need not be
-    /// verified again, and what is made of the instances is not made again while they are the same: a revocation does
-    /// not wait for that.
+    /// The input that a configuration gives. Tokens that `last` has verified need not be verified again. The parts
+    /// for the instances are made again only if these have changed, so that a revocation does not wait for that.
     pub(crate) fn new(spec: Spec, last: Option<&Self>) -> Self {
         let is_same = |last: &&Self| {
             (&last.spec.issuer, &last.spec.audiences) == (&spec.issuer, &spec.audiences)
@@ -62,7 +61,7 @@ impl Feed {
         Self { spec, policy, verifier, instances }
     }
 
-    /// Returns what is known of a target.
+    /// The facts about a target.
     pub(crate) fn place<'a>(&'a self, target: &'a GatewayTarget) -> TargetPlace<'a> {
         let (resource, found) = match target {
             GatewayTarget::Cluster { .. } | GatewayTarget::VirtualCluster { .. } => ("", None),
@@ -82,7 +81,7 @@ impl Feed {
         TargetPlace { target: target.request_target(), instance, space_namespace }
     }
 
-    /// Returns where a virtual cluster is in the cluster; `None` when that is not known.
+    /// The place of a virtual cluster in the cluster; `None` when it is not known.
     pub(crate) fn virtual_cluster(&self, target: &GatewayTarget) -> Option<Place> {
         let GatewayTarget::ProjectVirtualCluster { project, name } = target else { return None };
         let PlaceInCluster { namespace, virtual_cluster } =
@@ -91,7 +90,7 @@ impl Feed {
         is_known.then(|| Place { namespace: namespace.clone(), name: virtual_cluster.clone() })
     }
 
-    /// Returns an instance of this cluster by its project and name.
+    /// An instance of this cluster by its project and name.
     fn instance(&self, resource: &'static str, project: &str, name: &str) -> Option<&Instance> {
         let key = (resource, project.to_owned(), name.to_owned());
         self.spec.instances.get(*self.instances.get(&key)?)
@@ -100,7 +99,7 @@ impl Feed {
 
 fn key_of(key: &PublicKey) -> Jwk {
     let value = serde_json::to_value(key).unwrap_or_default();
-    // What is not ours in form is left out by the verifier.
+    // The verifier leaves out keys that are not in our form.
     serde_json::from_value(value).unwrap_or_default()
 }
 
@@ -115,7 +114,7 @@ fn key_of_instance(instance: &Instance) -> Option<InstanceKey> {
     Some((resource, instance.project.clone(), instance.name.clone()))
 }
 
-/// Returns the policy that says who may use what, and which namespace belongs to which project. It is made of that of
+/// The policy that says who may use what, and which namespace belongs to which project. It is made of that of
 /// `last`, so that what is the same is not made again: there can be thousands of objects, of which one has changed.
 fn policy_of(spec: &Spec, last: Option<&Feed>) -> Policy {
     let nothing = Spec::default();
@@ -138,12 +137,12 @@ fn policy_of(spec: &Spec, last: Option<&Feed>) -> Policy {
     policy
 }
 
-/// Returns the project of each namespace.
+/// The project of each namespace.
 fn projects_of(spec: &Spec) -> HashMap<&str, &str> {
     spec.instances.iter().map(|one| (one.namespace.as_str(), one.project.as_str())).collect()
 }
 
-/// Returns who may use each object, by its resource, namespace and name.
+/// The holders of `use` on each object, by its resource, namespace and name.
 fn uses_of(spec: &Spec) -> HashMap<[&str; 3], &Use> {
     spec.uses.iter().map(|one| ([&*one.resource, &*one.namespace, &*one.name], one)).collect()
 }

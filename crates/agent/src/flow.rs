@@ -1,7 +1,8 @@
-//! How much of one caller is under way: nobody takes the agent, or its cluster, from the others.
+//! Limits on the concurrent requests of one caller, so that no caller takes the agent or its cluster
+//! from the others.
 //!
-//! A caller is the owner of the token's access key, whomever they act as. Requests and those that go on
-//! (watches, logs, exec and the like) are counted apart. Whoever has too many gets 429.
+//! A caller is the owner of the token's access key, also under impersonation. Short requests and long
+//! ones (watches, logs, exec and the like) are counted apart. A request over the limit gets 429.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ pub(crate) struct FlowLimits {
 }
 
 impl FlowLimits {
-    /// Returns the limits with so many connections to the cluster. Each caller has an eighth of them at most for
+    /// The limits with so many connections to the cluster. Each caller has an eighth of them at most for
     /// either.
     pub(crate) fn of_connections(connections: usize) -> Self {
         let part = (connections / MANY_PART).max(1);
@@ -36,14 +37,14 @@ impl FlowLimits {
     }
 }
 
-/// What is under way, by caller.
+/// The concurrent requests, by caller.
 #[derive(Debug)]
 pub(crate) struct Flow {
     limits: FlowLimits,
     callers: Mutex<HashMap<String, UnderWay>>,
 }
 
-/// What of one caller is under way.
+/// The concurrent requests of one caller.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct UnderWay {
     pub(crate) requests: usize,
@@ -65,7 +66,7 @@ pub(crate) struct Place {
 }
 
 impl Flow {
-    /// Returns a flow with these limits.
+    /// A flow with these limits.
     pub(crate) fn new(limits: FlowLimits) -> Arc<Self> {
         Arc::new(Self { limits, callers: Mutex::default() })
     }
@@ -73,7 +74,7 @@ impl Flow {
     /// Counts a request of a caller.
     ///
     /// # Errors
-    /// 429 when too many of theirs are under way.
+    /// 429 when the caller has too many concurrent requests.
     pub(crate) fn enter(self: &Arc<Self>, caller: &str, is_long: bool) -> Result<Place, ApiError> {
         let (limit, what) = if is_long {
             (self.limits.long_requests, "watches and streams")
@@ -93,7 +94,7 @@ impl Flow {
         Ok(Place { flow: self.clone(), caller: caller.to_owned(), is_long })
     }
 
-    /// Returns how much of all callers is under way.
+    /// How much of all callers is under way.
     pub(crate) fn under_way(&self) -> UnderWay {
         self.callers.lock().values().fold(UnderWay::default(), |all, one| UnderWay {
             requests: all.requests + one.requests,

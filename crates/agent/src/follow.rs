@@ -5,7 +5,8 @@
 //! Where there is no watch, the agent asks for the whole, twice a second. That is so at an older central server, and
 //! where its access key may not watch.
 //!
-//! What is heard counts at once. It is written to disk by a task of its own: no revocation waits for a slow disk.
+//! A new configuration takes effect at once. A separate task writes it to disk: no revocation waits for a slow
+//! disk.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +42,7 @@ const WARNING_INTERVAL: Duration = Duration::from_mins(1);
 /// many.
 const NO_WATCH: [u16; 5] = [400, 403, 404, 405, 429];
 
-/// What was heard.
+/// A message from the central server.
 enum Received {
     /// Another document: a part, or the whole.
     Changed(Box<Spec>),
@@ -53,7 +54,7 @@ enum Received {
 struct Follower {
     state: Arc<State>,
     cluster: String,
-    /// What is to be kept: the newest counts.
+    /// The configuration to store: the newest counts.
     to_keep: watch::Sender<Option<Arc<Heard>>>,
     /// When something was last given to be kept.
     given: Mutex<Option<Instant>>,
@@ -98,7 +99,7 @@ impl Follower {
         }
     }
 
-    /// Returns what a document says.
+    /// The configuration in a document.
     fn spec_of(&self, config: &Object, part: Option<Part>) -> anyhow::Result<Spec> {
         let spec = decode_fields::<AgentConfig>(config)?.spec;
         anyhow::ensure!(

@@ -1,10 +1,10 @@
-//! The agent of a connected cluster (decision 6): it takes requests with an endpoint token, decides like
-//! the gateway of the central server, and sends them to its cluster.
+//! The agent of a connected cluster (`docs/reference/clusters.md#agents`). It takes requests with an endpoint token,
+//! decides like the gateway of the central server, and sends them to its cluster.
 //!
-//! What it decides from is a `feed`: the configuration that the central server has for it. `follow` asks
-//! for it again and again, `state_dir` keeps the last one, `state` decides from it. `listen` takes
-//! connections, and `serve` answers a request. `virtual_clusters` knows where those of the cluster are. Decisions themselves are in `postern-auth`, and sending is
-//! `postern-proxy`'s.
+//! A `feed` is the input of its decisions: the configuration that the central server has for it. `follow` keeps it
+//! current, `state_dir` stores the last one, `state` decides from it. `listen` takes connections, and `serve` answers a
+//! request. `virtual_clusters` knows the routes to those of the cluster. Decisions themselves are in `postern-auth`,
+//! and forwarding is in `postern-proxy`.
 
 mod answer;
 mod audit;

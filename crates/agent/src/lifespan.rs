@@ -1,5 +1,5 @@
-//! How long what a token (a JWT) has opened may go on: most of it ends with the token. What the gateway of the central
-//! server has opened with a token for one request goes on until the gateway ends it.
+//! The lifetime of watches and streams that a token (a JWT) has opened: most of them end with the token. Those that
+//! the gateway of the central server has opened with a token for one request go on until the gateway ends them.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use postern_auth::endpoint_token::{SKEW_SECONDS, VerifiedToken};
 use postern_auth::kube_request::KubeRequest;
 
-/// Tokens of the gateway that are remembered, of all owners and of one. What is opened with more of them ends with
-/// its token.
+/// Tokens of the gateway that are remembered, of all owners and of one. Requests with further tokens end with
+/// their tokens.
 const MAX_REMEMBERED: usize = 100_000;
 const MAX_REMEMBERED_OF_ONE: usize = MAX_REMEMBERED / 8;
 
@@ -26,7 +26,7 @@ pub(crate) enum Lifespan {
 }
 
 impl Lifespan {
-    /// Returns the lifespan of a request with a token. `is_first` says that none came with it before, in case that
+    /// The lifespan of a request with a token. `is_first` says that none came with it before, in case that
     /// it is for one request.
     pub(crate) fn of(kube: &KubeRequest, token: &VerifiedToken, is_first: bool) -> Self {
         match (token.is_for_gateway_session(), kube.is_stream()) {
@@ -38,8 +38,8 @@ impl Lifespan {
     }
 }
 
-/// The tokens that the gateway has made for one request each, and that have come. Whoever gets hold of such a token
-/// could otherwise open with it what nobody ends.
+/// The tokens that the gateway has made for one request each, and that were used. Only the first request with such a
+/// token outlives it: otherwise, a thief could open requests with it that the gateway never ends.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayTokens {
     seen: Mutex<Seen>,
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(tokens.seen.lock().ids.len(), 1);
     }
 
-    /// Nobody can use up the place of others.
+    /// No owner can use up the room of the others.
     #[test]
     fn of_one_owner_only_a_share_is_remembered() {
         let tokens = GatewayTokens::default();

@@ -1,5 +1,5 @@
-//! The listener: which connections are taken, within which limits, and how they end. Who may have how many is
-//! decided by the table of `postern-listen`, as at the central server.
+//! The listener: it takes connections within limits, and ends them. The table of `postern-listen` decides how
+//! many each client may have, as at the central server.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -116,7 +116,7 @@ async fn accept(listener: &TcpListener) -> Option<(TcpStream, IpAddr)> {
     }
 }
 
-/// Returns the place of a new connection; `None` when there is none.
+/// The place of a new connection; `None` when there is none.
 fn admitted(
     table: &Arc<ConnectionTable>,
     peer: &Arc<Peer>,
@@ -182,7 +182,7 @@ impl Connection {
         if speaks_http2 { self.http2(io).await } else { self.http1(io, &lingers).await }
     }
 
-    /// Returns the answer to a request.
+    /// The answer to a request.
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let response = self.agent.answer(&self.peer, request).await;
         if response.status() == StatusCode::UNAUTHORIZED && !self.peer.is_authenticated() {
@@ -214,7 +214,8 @@ impl Connection {
             {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            // Who gets an error may still be sending: a reset must not overtake the answer.
+            // A client that gets an error may still be sending: a reset must not overtake the
+            // answer.
             let is_unread = has_body && response.status() >= StatusCode::BAD_REQUEST;
             lingers.store(is_unread, Ordering::Release);
             Ok::<_, Infallible>(response)

@@ -1,4 +1,4 @@
-//! What an agent counts of requests and of their tokens, each of which is a JWT. How it is served is in `scrape`.
+//! The agent's counts of requests and of their tokens, each of which is a JWT. `scrape` serves them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,19 +18,19 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Returns the counts of answers, each with its labels.
+    /// The counts of answers, each with its labels.
     pub(crate) fn answers(&self) -> Vec<(String, u64)> {
         let answers = self.answers.lock();
         let labels = |(verb, code): &(&str, u16)| format!("{{verb=\"{verb}\",code=\"{code}\"}}");
         answers.iter().map(|(of, count)| (labels(of), *count)).collect()
     }
 
-    /// Returns how many tokens were let through.
+    /// How many tokens were let through.
     pub(crate) fn accepted(&self) -> u64 {
         self.accepted.load(Ordering::Relaxed)
     }
 
-    /// Returns the counts of refused tokens, each with its labels.
+    /// The counts of refused tokens, each with its labels.
     pub(crate) fn refused(&self) -> Vec<(String, u64)> {
         let refused = self.refused.lock();
         let labels = |reason: &str| format!("{{reason=\"{reason}\"}}");
@@ -53,7 +53,7 @@ impl Metrics {
     }
 }
 
-/// Returns the label of a reason.
+/// The label of a reason.
 fn reason_of(refusal: TokenRefusal) -> &'static str {
     match refusal {
         TokenRefusal::TooLong => "too_long",

@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::state::State;
 
-/// What the agent sends the names of: its credential needs the verb `impersonate` on them.
+/// The resources whose names the agent sends: its credential needs the verb `impersonate` on them.
 const RESOURCES: [&str; 2] = ["users", "groups"];
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
@@ -55,7 +55,7 @@ pub(crate) enum Reach {
 }
 
 impl Reach {
-    /// Returns why the agent is not ready, for everybody; `None` when it is.
+    /// The public reason why the agent is not ready; `None` when it is.
     pub(crate) fn problem(&self) -> Option<String> {
         match self {
             Self::Ready => None,
@@ -73,7 +73,7 @@ impl Reach {
         }
     }
 
-    /// Returns the condition of the Cluster; `None` before anything is known.
+    /// The condition of the Cluster; `None` before anything is known.
     fn condition(&self, now: Timestamp) -> Option<Condition> {
         let reason = match self {
             Self::NotAsked => return None,
@@ -104,13 +104,13 @@ impl Reach {
     }
 }
 
-/// What asks.
+/// The task that asks the cluster.
 pub(crate) struct Asker {
     pub(crate) proxy: Proxy,
     pub(crate) upstream: Upstream,
     pub(crate) state: Arc<State>,
     pub(crate) cluster: String,
-    /// What it has found out.
+    /// The last result.
     pub(crate) reach: Arc<ArcSwap<Reach>>,
 }
 

@@ -1,5 +1,6 @@
-//! Access reviews through the agent: what somebody may do in the cluster is what the cluster says *and* what
-//! the scope of their key lets get there (decision 4). What the scope refuses, the cluster is not asked about.
+//! Access reviews through the agent. A caller may do in the cluster only what the cluster allows *and* the
+//! scope of the key lets through (`docs/reference/scopes.md#where-it-holds`). If the scope denies it, the
+//! cluster is not asked.
 
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
@@ -34,7 +35,8 @@ pub(crate) enum Asked {
     Rules,
 }
 
-/// Returns which review a request is; `None` for all others, and where everything gets to the target.
+/// The kind of review that a request is; `None` for all others, and where everything gets to the
+/// target.
 pub(crate) fn of(
     identity: &Identity,
     place: &TargetPlace<'_>,
@@ -67,7 +69,7 @@ pub(crate) async fn read(head: &Parts, body: Incoming) -> Result<Value, ApiError
     let decoded = decode_body(&bytes, format)
         .map_err(|error| ApiError::bad_request(format!("the review cannot be read: {error}")))?;
     match decoded.duplicates.first() {
-        // The cluster could read the other one.
+        // The cluster could read the second value.
         Some(field) => {
             Err(ApiError::bad_request(format!("{field} is in the review more than once")))
         }
@@ -75,7 +77,7 @@ pub(crate) async fn read(head: &Parts, body: Incoming) -> Result<Value, ApiError
     }
 }
 
-/// Returns the review as it is sent on: written anew, so that the cluster reads what was read here.
+/// The review as it is sent on: written anew, so that the cluster reads what was read here.
 pub(crate) fn rewritten(head: &mut Parts, review: &Value) -> Bytes {
     let json = HeaderValue::from_static("application/json");
     head.headers.insert(CONTENT_TYPE, json.clone());
@@ -85,7 +87,7 @@ pub(crate) fn rewritten(head: &mut Parts, review: &Value) -> Bytes {
     Bytes::from(review.to_string())
 }
 
-/// Returns why a review of access is answered with no; `None` when the cluster decides.
+/// Why a review of access is answered with no; `None` when the cluster decides.
 ///
 /// # Errors
 /// 400 for a review that cannot be read.
@@ -115,13 +117,13 @@ pub(crate) fn refused(
     Ok(decided.err().map(|refusal| refusal.to_string()))
 }
 
-/// Returns a review with the answer that something is refused.
+/// A review with the answer that something is refused.
 pub(crate) fn denied(review: Value, reason: String) -> Response<Body> {
     let status = AccessStatus { allowed: false, reason, ..AccessStatus::default() };
     answered(review, serde_json::to_value(status).unwrap_or_default())
 }
 
-/// Returns a review of rules, with those that get to the target of the cluster's answer.
+/// A review of rules, with those that get to the target of the cluster's answer.
 ///
 /// # Errors
 /// 502 for an answer that cannot be read.

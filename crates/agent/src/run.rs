@@ -57,7 +57,7 @@ pub enum AdvertisedCa {
 }
 
 impl AdvertisedCa {
-    /// Returns the authorities in PEM; `None` for those of the system.
+    /// The authorities in PEM; `None` for those of the system.
     ///
     /// # Errors
     /// When there are none in the file.
@@ -79,7 +79,7 @@ impl AdvertisedCa {
 /// tells what revokes it.
 pub const MAX_SESSION: Duration = Duration::from_secs(MAX_SESSION_SECONDS.unsigned_abs());
 
-/// What the operator decides about an agent.
+/// The operator's settings of an agent.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The central server's URL.
@@ -100,7 +100,7 @@ pub struct Settings {
     pub cluster_domain: ClusterDomain,
     /// Where the agent listens.
     pub listen: SocketAddr,
-    /// Where its metrics are served, to everybody; nowhere, when absent.
+    /// Where its metrics are served, without authentication; nowhere, when absent.
     pub metrics_listen: Option<SocketAddr>,
     /// Where it keeps what it has heard, and its certificate authority.
     pub state_dir: PathBuf,
@@ -194,7 +194,7 @@ pub async fn run(
     Ok(())
 }
 
-/// Returns a listener on an address that a flag says.
+/// A listener on an address that a flag says.
 fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
     let bound = postern_listen::bind(address);
     bound.with_context(|| format!("{flag}: cannot listen on {address}"))
@@ -245,8 +245,8 @@ fn client_settings(settings: &Settings) -> anyhow::Result<ClientSettings> {
     })
 }
 
-/// Returns who vouches for the central server. The system's authorities are not asked, and nobody is trusted for
-/// being the first to answer.
+/// The trust in the central server. The system's authorities are not used, and the first server to answer is not
+/// trusted for that.
 fn trust(ca_file: Option<&Path>, ca_digest: Option<&str>) -> anyhow::Result<Trust> {
     match (ca_file, ca_digest) {
         (Some(file), None) => {
@@ -261,12 +261,12 @@ fn trust(ca_file: Option<&Path>, ca_digest: Option<&str>) -> anyhow::Result<Trus
     }
 }
 
-/// Returns what sends requests on, over at most so many connections.
+/// The proxy that forwards requests, over at most so many connections.
 fn proxy(max_connections: usize) -> Proxy {
     Proxy::with(Limits { max_connections, ..Limits::default() }, Arc::new(TcpDial::new()))
 }
 
-/// Returns the names that the certificate is for.
+/// The names that the certificate is for.
 fn hosts(listen: SocketAddr, endpoint: Option<&Endpoint>) -> Vec<String> {
     let mut hosts = vec!["localhost".to_owned()];
     if !listen.ip().is_unspecified() {

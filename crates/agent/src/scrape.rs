@@ -1,5 +1,5 @@
-//! What an agent has counted, in Prometheus' text format. It is served on an address of its own, without TLS and
-//! without a credential, and only where the operator gives one: a token of a tenant must not read it.
+//! The agent's counts, in Prometheus' text format. They are served on a separate address that the operator
+//! gives, without TLS and without a credential. A token of a tenant must not read them.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -29,7 +29,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 const FORMAT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
-/// Returns all counts as text.
+/// All counts as text.
 fn text(agent: &Agent) -> String {
     let mut text = String::new();
     let mut metric = |name: &str, kind: &str, help: &str, values: &[(String, u64)]| {

@@ -41,7 +41,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 /// The header with the id of the request's records, which those of the cluster have, too.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// What requests are answered with.
+/// The state that requests are answered from.
 pub(crate) struct Agent {
     pub(crate) state: Arc<State>,
     pub(crate) cluster: String,
@@ -61,7 +61,7 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Returns the answer to a request from this peer.
+    /// The answer to a request from this peer.
     pub(crate) async fn answer(&self, peer: &Peer, request: Request<Incoming>) -> Response<Body> {
         match request.uri().path() {
             "/healthz" | "/livez" => return answer::health(None),
@@ -92,13 +92,13 @@ impl Agent {
         response
     }
 
-    /// Returns why the agent is not ready; `None` when it is.
+    /// Why the agent is not ready; `None` when it is.
     pub(crate) fn problem(&self) -> Option<String> {
         let unheard = self.state.feed().err().map(|why| why.to_string());
         unheard.or_else(|| self.reach.load().problem())
     }
 
-    /// Returns the answer to a request that is sent on, and whether it goes on.
+    /// The answer to a request that is sent on, and whether it goes on.
     async fn forwarded(
         &self,
         peer: &Peer,
@@ -111,7 +111,7 @@ impl Agent {
             let message = "an agent serves /kubernetes/cluster/… and /kubernetes/project/…";
             Err(ApiError::new(404, Reason::NotFound, message))
         })?;
-        // Who is asking comes before anything is said about what they ask for.
+        // Authentication comes before anything is said about the requested object.
         let bearer = bearer_of(&head.headers)?;
         let feed = self.state.feed().map_err(|why| refused(&why))?;
         let verified = feed.verifier.verify(bearer.expose(), self.state.now());
@@ -204,7 +204,7 @@ impl Agent {
         Ok(response)
     }
 
-    /// Returns the answer to an access review of a caller to whom not everything is open.
+    /// The answer to an access review of a caller to whom not everything is open.
     async fn review(
         &self,
         asked: Asked,
@@ -231,14 +231,14 @@ impl Agent {
         Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
     }
 
-    /// Returns how long a request may go on that is about to be sent.
+    /// How long a request may go on that is about to be sent.
     fn lifespan(&self, kube: &KubeRequest, token: &VerifiedToken) -> Lifespan {
         let is_first =
             token.is_for_gateway_session() && self.gateway_tokens.note(token, self.state.now());
         Lifespan::of(kube, token, is_first)
     }
 
-    /// Returns the way to a target.
+    /// The way to a target.
     ///
     /// # Errors
     /// 503 that says why there is none.
@@ -282,12 +282,12 @@ impl Agent {
 /// A request on its way to the cluster.
 struct Passage {
     caller: Arc<Caller>,
-    /// What decided.
+    /// The configuration that decided.
     feed: Arc<Feed>,
     forward: Forward,
 }
 
-/// Returns the error of a request that was not answered. When it was ended by what the central server said
+/// The error of a request that was not answered. When it was ended by what the central server said
 /// meanwhile, that is the error which the same request gets now: to try it again would not help.
 fn unsent(error: ProxyError, caller: &Caller) -> ApiError {
     caller.way.suspect_after(&error);
@@ -300,13 +300,13 @@ fn unsent(error: ProxyError, caller: &Caller) -> ApiError {
     }
 }
 
-/// Returns the error of a refusal, whose reason is in the log.
+/// The error of a refusal, whose reason is in the log.
 fn logged(why: &Refused) -> ApiError {
     tracing::info!("refused: {why}");
     refused(why)
 }
 
-/// Returns the credential of a request.
+/// The credential of a request.
 ///
 /// # Errors
 /// 401 without the reason: it is in the log.
@@ -318,14 +318,14 @@ fn bearer_of(headers: &HeaderMap) -> Result<BearerToken, ApiError> {
     })
 }
 
-/// Refuses to act as somebody else: only the central server knows who they are.
+/// Rejects impersonation: only the central server knows the impersonated identity.
 ///
 /// # Errors
 /// 403, when the headers ask for it.
 fn refuse_impersonation(headers: &HeaderMap) -> Result<(), ApiError> {
     if headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
-        let message = "an agent acts as nobody else: ask the central server for a token as that user, \
-                       or go through its gateway";
+        let message = "an agent takes no impersonation headers: ask the central server for a token as \
+                       that user, or go through its gateway";
         return Err(forbidden(message));
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! How long a request may go on: as long as its token allows it (decision 6).
+//! The lifetime of a request: it ends when its token no longer allows it
+//! (`docs/reference/endpoint-tokens.md#lifetime`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::lifespan::Lifespan;
 use crate::state::{Refused, State};
 use crate::way::Way;
 
-/// What is decided by time alone is looked at this often: the agent may hear nothing for too long.
+/// How often decisions by time alone are checked: the agent may hear nothing for too long.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A request that was let through.
@@ -35,7 +36,7 @@ pub(crate) struct Caller {
     pub(crate) _record: Arc<Record>,
 }
 
-/// Returns the session of a request: it ends when its token would not be let through any more, or when
+/// The session of a request: it ends when its token would not be let through any more, or when
 /// its target is reached in another way, a watch also when the agent drains. A stream in both ways may go on after the
 /// token's end, until the end of the access key or `max_session`, and what the gateway has opened until the gateway
 /// ends it, or `max_session`; every other long request ends with the token.
@@ -72,7 +73,7 @@ async fn drained(mut draining: watch::Receiver<bool>) {
 }
 
 impl Caller {
-    /// Returns why the request would not be let through now; `None` if it would.
+    /// Why the request would not be let through now; `None` if it would.
     pub(crate) fn refusal(&self) -> Option<Refused> {
         let decided = self.state.decide(self.bearer.expose(), &self.target, &self.kube);
         // New requests have some seconds more, in case that clocks differ; what goes on has not.

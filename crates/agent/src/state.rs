@@ -18,10 +18,10 @@ use tokio::sync::watch;
 use crate::feed::Feed;
 use crate::lifespan::Lifespan;
 
-/// Returns the time.
+/// The time.
 pub type Clock = Arc<dyn Fn() -> MicroTimestamp + Send + Sync>;
 
-/// What an agent knows.
+/// The agent's state.
 pub(crate) struct State {
     clock: Clock,
     max_offline_seconds: i64,
@@ -33,7 +33,7 @@ pub(crate) struct State {
     changed: watch::Sender<u64>,
 }
 
-/// What was heard last, part by part. The fields of the other part are empty.
+/// The last configuration, part by part. The fields of the other part are empty.
 #[derive(Default)]
 struct Parts {
     tokens: Option<Spec>,
@@ -41,7 +41,8 @@ struct Parts {
 }
 
 impl Parts {
-    /// Takes a part. The other one is forgotten when it is of another cluster: one that was deleted and made anew.
+    /// Takes a part. If the other part is of another cluster (one that was deleted and created again), it is
+    /// forgotten.
     fn take(&mut self, part: Part, spec: Spec) {
         let (own, other) = match part {
             Part::Tokens => (&mut self.tokens, &mut self.places),
@@ -53,7 +54,7 @@ impl Parts {
         *own = Some(spec);
     }
 
-    /// Returns the whole; `None` without all parts.
+    /// The whole; `None` without all parts.
     fn whole(&self) -> Option<Spec> {
         let (tokens, places) = (self.tokens.as_ref()?, self.places.as_ref()?);
         let (instances, uses) = (places.instances.clone(), places.uses.clone());
@@ -100,7 +101,7 @@ pub(crate) struct Allowed {
 }
 
 impl State {
-    /// Returns the state of an agent that has heard nothing.
+    /// The state of an agent that has heard nothing.
     pub(crate) fn new(clock: Clock, max_offline_seconds: i64) -> Self {
         Self {
             clock,
@@ -112,12 +113,12 @@ impl State {
         }
     }
 
-    /// Returns the time, in seconds since 1970.
+    /// The time, in seconds since 1970.
     pub(crate) fn now(&self) -> i64 {
         (self.clock)().unix_microseconds().div_euclid(1_000_000)
     }
 
-    /// Returns what the time is read from.
+    /// The clock.
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
     }
@@ -166,31 +167,31 @@ impl State {
         true
     }
 
-    /// Returns when the central server was heard last about all parts.
+    /// The time at which the central server was last heard about all parts.
     fn heard_at(&self) -> i64 {
         let [tokens, places] = self.heard_at.each_ref().map(|at| at.load(Ordering::Acquire));
         tokens.min(places)
     }
 
-    /// Returns what was heard last, and when.
+    /// The last configuration, and the time at which it was heard.
     pub(crate) fn heard(&self) -> Option<(Spec, i64)> {
         let at = self.heard_at();
         self.feed.load().as_ref().map(|feed| (feed.spec.clone(), at))
     }
 
-    /// Returns how long the central server was not heard; `None` when it never was.
+    /// How long the central server was not heard; `None` when it never was.
     pub(crate) fn silent_seconds(&self) -> Option<u64> {
         self.feed.load().as_ref()?;
         let seconds = self.now().saturating_sub(self.heard_at());
         Some(seconds.max(0).unsigned_abs())
     }
 
-    /// Returns a subscription to what changes.
+    /// A subscription to what changes.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Returns what is decided from now.
+    /// The input of decisions at this time.
     ///
     /// # Errors
     /// [`Refused::NeverHeard`] and [`Refused::Offline`].

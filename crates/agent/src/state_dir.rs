@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// The file with what was heard last.
 const HEARD: &str = "agentconfig.json";
 
-/// What was heard, and when.
+/// The configuration that was heard, and the time.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Heard {
@@ -57,13 +57,13 @@ impl StateDir {
         }
     }
 
-    /// Returns the path of something in the directory.
+    /// The path of something in the directory.
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Returns what was heard last, for this cluster; `None` where nothing is kept. What cannot be used is as if it
-    /// were not there: the agent refuses everything until it hears the central server, and then replaces it.
+    /// The last stored configuration of this cluster; `None` where there is none. An unusable one counts as
+    /// missing: the agent rejects all requests until it hears the central server, and then replaces it.
     pub(crate) fn heard(&self, cluster: &str) -> Option<Heard> {
         let path = self.path.join(HEARD);
         let read = read_if_there(&path).and_then(|text| {
@@ -90,7 +90,7 @@ impl StateDir {
         self.write(HEARD, &text)
     }
 
-    /// Returns a file's text; `None` where there is no such file.
+    /// A file's text; `None` where there is no such file.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -130,7 +130,7 @@ pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Returns what is in a file; `None` where there is none.
+/// The contents of a file; `None` where there is none.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -143,7 +143,7 @@ pub(crate) fn read_if_there(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Returns what is in a file that the operator names.
+/// The contents of a file that the operator names.
 ///
 /// # Errors
 /// When it cannot be read, or is not there.

@@ -1,5 +1,5 @@
-//! What the tests of this crate share: a token, which is a JWT, the configuration that knows its key, and an agent in front
-//! of a cluster of the test's own.
+//! The common parts of this crate's tests: a token, which is a JWT, and the configuration that knows its key. An agent
+//! runs in front of a cluster of the test's own.
 
 #![expect(clippy::disallowed_methods, reason = "tasks of a test end with its runtime")]
 
@@ -44,7 +44,7 @@ pub(crate) fn at_second(seconds: i64) -> MicroTimestamp {
     MicroTimestamp::from_unix_microseconds(seconds * 1_000_000)
 }
 
-/// What a token of ada's says.
+/// The claims of ada's token.
 pub(crate) fn claims() -> Claims {
     Claims {
         iss: "https://postern.test".to_owned(),
@@ -63,7 +63,7 @@ pub(crate) fn claims() -> Claims {
     }
 }
 
-/// Returns the configuration that knows a key, and lets ada use the cluster.
+/// The configuration that knows a key, and lets ada use the cluster.
 pub(crate) fn spec_with(key: &SigningKey) -> Spec {
     let public = serde_json::to_value(key.public()).unwrap();
     let ada = UseSubject { user: "ada".to_owned(), ..UseSubject::default() };
@@ -83,7 +83,7 @@ pub(crate) fn spec_with(key: &SigningKey) -> Spec {
     }
 }
 
-/// What the cluster answers.
+/// The cluster's answer.
 pub(crate) type Answer = Arc<Mutex<(StatusCode, String)>>;
 
 fn upstream(cluster: SocketAddr) -> Upstream {
@@ -100,7 +100,7 @@ pub(crate) struct Scene {
     pub(crate) arrived: mpsc::UnboundedReceiver<String>,
     /// While it is `true`, the cluster does not answer.
     pub(crate) holds: watch::Sender<bool>,
-    /// What it answers.
+    /// The cluster's answer.
     pub(crate) answer: Answer,
     seconds: Arc<AtomicI64>,
     _home: tempfile::TempDir,
@@ -111,7 +111,7 @@ impl Scene {
         Self::with_queue(MAX_BYTES).await
     }
 
-    /// Returns a scene in which nobody answers the agent.
+    /// A scene whose cluster does not answer the agent.
     pub(crate) async fn without_cluster() -> Self {
         let mut scene = Self::new().await;
         let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
@@ -120,7 +120,7 @@ impl Scene {
         scene
     }
 
-    /// Returns a scene whose agent keeps so many bytes of audit records.
+    /// A scene whose agent keeps so many bytes of audit records.
     pub(crate) async fn with_queue(max_bytes: u64) -> Self {
         let home = tempfile::tempdir().unwrap();
         let queue = Queue::open(&home.path().join("audit"), max_bytes).unwrap();
@@ -160,7 +160,7 @@ impl Scene {
         self.seconds.store(seconds, Ordering::Relaxed);
     }
 
-    /// Returns what asks the cluster.
+    /// The task that asks the cluster.
     pub(crate) fn asker(&self) -> Asker {
         Asker {
             proxy: self.agent.proxy.clone(),
@@ -171,12 +171,12 @@ impl Scene {
         }
     }
 
-    /// Returns a request with ada's token.
+    /// A request with ada's token.
     pub(crate) fn request(&self, method: &str, path: &str) -> Request<Full<Bytes>> {
         self.request_of(&claims(), method, path)
     }
 
-    /// Returns a request with a token that says this.
+    /// A request with a token that says this.
     pub(crate) fn request_of(
         &self,
         claims: &Claims,
@@ -193,7 +193,7 @@ impl Scene {
             .unwrap()
     }
 
-    /// Returns a client of the agent.
+    /// A client of the agent.
     pub(crate) async fn client(&self) -> SendRequest<Full<Bytes>> {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let agent = self.agent.clone();
@@ -214,7 +214,7 @@ impl Scene {
 }
 
 impl Scene {
-    /// Returns the records that wait for the central server.
+    /// The records that wait for the central server.
     pub(crate) async fn records(&self) -> Vec<AuditEvent> {
         let (queue, mut records) = (&self.agent.audit.queue, Vec::new());
         while let Some(segment) = queue.oldest().await {
@@ -256,7 +256,7 @@ async fn cluster(
     address
 }
 
-/// Returns the code of an answer, its `Retry-After`, and its body as text.
+/// The code of an answer, its `Retry-After`, and its body as text.
 pub(crate) async fn read(answer: Response<Incoming>) -> (u16, Option<String>, String) {
     let code = answer.status().as_u16();
     let retry_after = answer.headers().get("retry-after");

@@ -12,7 +12,7 @@ use postern_proxy::{
 
 use crate::state_dir::read_given;
 
-/// Returns the cluster of a kubeconfig.
+/// The cluster of a kubeconfig.
 ///
 /// # Errors
 /// When the file cannot be read, or has what is not served. No error has a value of it.
@@ -29,11 +29,11 @@ fn of_text(text: &[u8]) -> anyhow::Result<Upstream> {
     Ok(of(&kubeconfig, url, server_name, UpstreamAddresses::any())?)
 }
 
-/// Returns what is at a URL, with the trust and the credential of a kubeconfig. Without a server name, its
+/// The upstream at a URL, with the trust and the credential of a kubeconfig. Without a server name, its
 /// certificate must be for the URL's host.
 ///
 /// # Errors
-/// What is wrong with it. No error has a value of the kubeconfig.
+/// The reason why it cannot be used. No error has a value of the kubeconfig.
 pub(crate) fn of(
     kubeconfig: &Kubeconfig,
     url: Uri,
@@ -57,7 +57,7 @@ pub(crate) fn of(
     })
 }
 
-/// Returns the value of `Authorization`. It is written once, so that no copy stays in memory.
+/// The value of `Authorization`. It is written once, so that no copy stays in memory.
 fn bearer(token: &str) -> SecretBytes {
     const SCHEME: &str = "Bearer ";
     let mut value = Vec::with_capacity(SCHEME.len() + token.len());

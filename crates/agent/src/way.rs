@@ -15,7 +15,7 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// Returns where it leads.
+    /// The upstream that it leads to.
     pub(crate) fn upstream(&self) -> &Upstream {
         match self {
             Self::Cluster(upstream) => upstream,
@@ -23,7 +23,7 @@ impl Way {
         }
     }
 
-    /// Returns what is there, in words.
+    /// The kind of target, in words.
     pub(crate) fn target(&self) -> &'static str {
         match self {
             Self::Cluster(_) => "the cluster",
@@ -31,7 +31,7 @@ impl Way {
         }
     }
 
-    /// Returns where the virtual cluster is, if it leads to one.
+    /// The place of the virtual cluster, if it leads to one.
     pub(crate) fn place(&self) -> Option<&Place> {
         match self {
             Self::Cluster(_) => None,

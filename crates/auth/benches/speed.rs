@@ -165,7 +165,7 @@ fn scopes() -> [(&'static str, Option<Scope>); 4] {
     ]
 }
 
-/// Returns the time of each decision in nanoseconds, sorted, and how many were allowed.
+/// The time of each decision in nanoseconds, sorted, and how many were allowed.
 fn measure(policy: &Policy, spread: Spread, scope: Option<&Scope>) -> (Vec<u128>, usize) {
     let scopes: Vec<_> = scope.map(|scope| Arc::new(ScopeRules::new(scope))).into_iter().collect();
     let identities: Vec<Identity> = (0..USERS)
@@ -235,12 +235,12 @@ fn decisions_with_ten_thousand_roles_and_bindings() {
     }
 }
 
-/// Returns the median of the times of many calls.
+/// The median of the times of many calls.
 fn median<T>(calls: usize, call: impl Fn(usize) -> T) -> Duration {
     median_with(calls, |number| number, |number| call(*number))
 }
 
-/// Returns the median of the times of many calls, without what makes their inputs.
+/// The median of the times of many calls, without what makes their inputs.
 fn median_with<I, T>(calls: usize, input: impl Fn(usize) -> I, call: impl Fn(&I) -> T) -> Duration {
     let mut times: Vec<_> = (0..calls)
         .map(|number| {
@@ -299,7 +299,7 @@ fn own(policy: &mut Policy, objects: usize, of_one: bool) {
     }
 }
 
-/// Returns the memory of this process in bytes.
+/// The memory of this process in bytes.
 #[expect(clippy::disallowed_methods, reason = "a measurement reads what the system says of it")]
 fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -336,7 +336,7 @@ fn owners_of_many_objects() {
     println!("{MANY} objects of one owner: readable in {time:?}");
 }
 
-/// Returns an index of so many keys of 1,000 users, and the keys' values.
+/// An index of so many keys of 1,000 users, and the keys' values.
 fn many_keys(digester: &Digester, keys: usize) -> (PrincipalIndex, Vec<String>) {
     let mut index = PrincipalIndex::default();
     for number in 0..USERS {
@@ -389,7 +389,7 @@ fn authentication_with_a_hundred_thousand_keys() {
     }
 }
 
-/// Returns tokens that differ by their ids.
+/// Tokens that differ by their ids.
 fn endpoint_tokens(signing: &SigningKey, tokens: usize) -> Vec<String> {
     let key = ResolvedKey {
         uid: "uid-of-key".to_owned(),

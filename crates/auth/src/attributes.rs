@@ -1,9 +1,9 @@
-//! What a decision is about: the attributes of a request, as Kubernetes calls them. The decision
+//! The attributes of a request, as Kubernetes calls them: the input of a decision. The decision
 //! itself is in [`crate::policy`].
 
 use postern_kinds::Right;
 
-/// What a request wants to do, taken from the *parsed* request, never from its text.
+/// The action that a request asks for, taken from the *parsed* request, never from its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attributes<'a> {
     /// Something done to a resource.
@@ -38,7 +38,7 @@ pub enum Attributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
-    /// Returns the namespace whose roles count; empty when there is none. A Namespace is in itself, as in Kubernetes.
+    /// The namespace whose roles count; empty when there is none. A Namespace is in itself, as in Kubernetes.
     pub fn role_namespace(&self) -> &'a str {
         match *self {
             Self::Resource { group: "", resource: "namespaces", namespace: "", name, .. } => name,
@@ -104,14 +104,14 @@ pub enum RequestTarget<'a> {
 /// A request: what it wants to do, and where it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// What it wants to do.
+    /// The action.
     pub attributes: Attributes<'a>,
     /// Where it goes.
     pub target: RequestTarget<'a>,
 }
 
 impl<'a> Request<'a> {
-    /// Returns a request to the management API.
+    /// A request to the management API.
     pub fn management(attributes: Attributes<'a>) -> Self {
         Self { attributes, target: RequestTarget::Management }
     }
@@ -125,8 +125,9 @@ pub(crate) fn is_stream(subresource: &str) -> bool {
     STREAMS.contains(&subresource)
 }
 
-/// Returns the verbs of which a request needs every one: its own, and `create` where it opens a stream
-/// that can write (decision 4: an upgrade arrives as a GET, and is no read). Equal verbs are one.
+/// The verbs that a request needs, all of them: its own, and `create` if it opens a stream that can
+/// write. A stream arrives as a GET, but is no read (`docs/reference/scopes.md#upgrades`). Equal
+/// verbs are one.
 pub fn required_verbs<'a>(
     verb: &'a str,
     subresource: &str,

@@ -6,19 +6,20 @@ use std::fmt;
 use postern_kinds::SecretText;
 use zeroize::Zeroizing;
 
-/// Maximum length of a credential, in bytes; a signed token may grow to 8 KiB (decision 6).
+/// Maximum length of a credential, in bytes. A signed token may have 8 KiB
+/// (`docs/reference/endpoint-tokens.md#content`).
 pub const MAX_TOKEN_BYTES: usize = 8 * 1024;
 
 /// A bearer credential. It cannot be printed, and it is wiped when dropped.
 pub struct BearerToken(Zeroizing<String>);
 
 impl BearerToken {
-    /// Returns the credential that is the value of an access key.
+    /// The credential that is the value of an access key.
     pub fn of_key(key: &SecretText) -> Self {
         Self(Zeroizing::new(key.expose().to_owned()))
     }
 
-    /// Returns the credential itself: for its digest, and for the one file that holds a new key.
+    /// The credential itself: for its digest, and for the one file that holds a new key.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -50,7 +51,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the message of the Status: kube-apiserver's one word, or the reason where the key is
+    /// The message of the Status: kube-apiserver's one word, or the reason where the key is
     /// known.
     pub fn message(self) -> &'static str {
         match self {
@@ -61,7 +62,7 @@ impl Refusal {
         }
     }
 
-    /// Returns what the caller can do about it.
+    /// Advice for the caller: how to get a usable credential.
     pub fn advice(self) -> &'static str {
         match self {
             Self::Missing => "there is no credential: send Authorization: Bearer <access key>",
@@ -69,7 +70,7 @@ impl Refusal {
             Self::Malformed => {
                 "the Authorization header is malformed: send Authorization: Bearer <access key>"
             }
-            Self::Unknown => "nobody has this access key: it may have been deleted or rotated",
+            Self::Unknown => "no such access key: it may have been deleted or rotated",
             Self::Disabled => {
                 "the access key or its owner is disabled: enable it, or ask an administrator"
             }

@@ -3,14 +3,14 @@
 use percent_encoding::percent_decode_str;
 use postern_kinds::access_key;
 
-/// Returns whether a text may contain an access key, also with percent-encoded characters.
+/// Whether a text may contain an access key, also with percent-encoded characters.
 pub fn may_have_access_key(text: &str) -> bool {
     let decoded = || percent_decode_str(text).decode_utf8_lossy();
     text.contains(access_key::PREFIX)
         || (text.contains('%') && decoded().contains(access_key::PREFIX))
 }
 
-/// Returns whether a text contains something like a JWT: an object of JSON in base64, and a dot (RFC 7519).
+/// Whether a text contains something like a JWT: an object of JSON in base64, and a dot (RFC 7519).
 pub fn has_jwt(text: &str) -> bool {
     let is_base64 = |one: char| one.is_ascii_alphanumeric() || one == '-' || one == '_';
     text.split("eyJ").skip(1).any(|rest| rest.trim_start_matches(is_base64).starts_with('.'))

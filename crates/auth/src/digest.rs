@@ -1,7 +1,7 @@
 //! The digest of an access key: its HMAC-SHA-256 under a secret of the server. Only this is stored.
 //!
 //! Generated keys have 256 random bits, so a plain hash is enough for them. Keys that clients supply
-//! may have less: without the server's secret, nobody can guess them from a stolen digest.
+//! may have fewer. Without the server's secret, they cannot be guessed from a stolen digest.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub const DIGEST_BYTES: usize = 32;
 pub struct Digest([u8; DIGEST_BYTES]);
 
 impl Digest {
-    /// Returns it in hexadecimal, as in a storage key.
+    /// The digest in hexadecimal, as in a storage key.
     pub fn to_hex(self) -> String {
         hex::encode(self.0)
     }
@@ -40,12 +40,12 @@ impl fmt::Debug for Digest {
 pub struct Digester(hmac::Key);
 
 impl Digester {
-    /// Returns a digester with the server's secret.
+    /// A digester with the server's secret.
     pub fn new(key: &Zeroizing<[u8; DIGEST_BYTES]>) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, key.as_slice()))
     }
 
-    /// Returns the digest of a credential.
+    /// The digest of a credential.
     pub fn digest(&self, token: &BearerToken) -> Digest {
         let tag = hmac::sign(&self.0, token.expose().as_bytes());
         let mut bytes = [0; DIGEST_BYTES];

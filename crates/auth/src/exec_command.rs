@@ -10,7 +10,7 @@ use crate::kube_request::KubeRequest;
 /// Bytes of all words that are recorded.
 pub const MAX_COMMAND_BYTES: usize = 2048;
 
-/// What starts a process in a pod, or joins one.
+/// The subresources that start a process in a pod, or join one.
 const SUBRESOURCES: [&str; 2] = ["exec", "attach"];
 
 /// The parameter that has one word of the command.
@@ -22,7 +22,7 @@ const COMMAND_ANNOTATION: &str = "platform.sh/exec-command";
 /// The annotation of a record that has not the whole command.
 const COMMAND_CUT_ANNOTATION: &str = "platform.sh/exec-command-cut";
 
-/// What is recorded in place of a word that may contain a credential.
+/// The placeholder for a word that may contain a credential.
 const LEFT_OUT: &str = "(left-out)";
 
 /// A command as it is recorded.
@@ -35,7 +35,7 @@ pub struct ExecCommand {
 }
 
 impl ExecCommand {
-    /// Returns the annotations of an audit record that has this command: its words as an array in JSON, and whether it is
+    /// The annotations of an audit record that has this command: its words as an array in JSON, and whether it is
     /// longer. A word that may contain a credential is left out.
     pub fn annotations(&self) -> impl Iterator<Item = (&'static str, String)> {
         let is_credential = |word: &str| may_have_access_key(word) || has_jwt(word);
@@ -47,7 +47,7 @@ impl ExecCommand {
     }
 }
 
-/// Returns the command that a request starts in a pod; `None` for a request that starts none.
+/// The command that a request starts in a pod; `None` for a request that starts none.
 pub fn exec_command(request: &KubeRequest) -> Option<ExecCommand> {
     let Attributes::Resource { group: "", resource: "pods", subresource, .. } =
         request.attributes()
@@ -62,7 +62,7 @@ pub fn exec_command(request: &KubeRequest) -> Option<ExecCommand> {
     (!command.words.is_empty()).then_some(command)
 }
 
-/// Returns the command in a query, as [`KubeRequest::path_and_query`] writes it.
+/// The command in a query, as [`KubeRequest::path_and_query`] writes it.
 fn of_query(query: &str) -> ExecCommand {
     let (mut command, mut left_bytes) = (ExecCommand::default(), MAX_COMMAND_BYTES);
     for pair in query.split('&') {

@@ -14,14 +14,14 @@ pub struct PolicyName {
     pub name: String,
 }
 
-/// Through what somebody has a right.
+/// The source of a permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// They are in `system:masters`.
     Masters,
     /// Everyone who is authenticated has it.
     Everyone,
-    /// It concerns their own user, or a team of theirs.
+    /// It concerns the identity's own user, or a team of that user.
     Themselves,
     /// They own the object, as a user or by a team.
     Owner,
@@ -62,7 +62,7 @@ pub struct MissingRule {
 pub struct Explanation {
     /// Through what the identity has the right, its scopes aside.
     pub source: Option<Source>,
-    /// What no role allows.
+    /// The rule that no role has.
     pub missing_rule: Option<MissingRule>,
     /// The scopes that refuse.
     pub refusing_scopes: Vec<RefusingScope>,
@@ -75,7 +75,7 @@ impl Explanation {
     }
 }
 
-/// Returns a rule as an entry of a role's `rules`, in YAML.
+/// A rule as an entry of a role's `rules`, in YAML.
 pub fn rule_yaml(rule: &PolicyRule) -> String {
     let mut yaml = Yaml::default();
     yaml.entry(&[
@@ -88,7 +88,7 @@ pub fn rule_yaml(rule: &PolicyRule) -> String {
     yaml.text
 }
 
-/// Returns the entries of a scope as part of a key's `spec`, in YAML.
+/// The entries of a scope as part of a key's `spec`, in YAML.
 pub fn scope_yaml(scope: &Scope) -> String {
     let mut yaml = Yaml::default();
     yaml.line(0, "scope:");
@@ -185,7 +185,7 @@ impl Yaml {
     }
 }
 
-/// Returns a text in double quotes, as YAML and JSON have them.
+/// A text in double quotes, as YAML and JSON have them.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {

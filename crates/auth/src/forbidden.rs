@@ -3,7 +3,7 @@
 use crate::attributes::Attributes;
 use crate::identity::Identity;
 
-/// Returns the message of a refusal, in kube-apiserver's words.
+/// The message of a refusal, in kube-apiserver's words.
 pub fn forbidden_message(identity: &Identity, attributes: &Attributes<'_>) -> String {
     let user = &identity.name;
     match attributes {

@@ -1,5 +1,5 @@
-//! The paths of the gateway and of an agent (decision 6): the target that a path leads to, and the rest,
-//! which is the path at the target.
+//! The paths of the gateway and of an agent (`docs/reference/clusters.md#gateway`). A path has a target,
+//! and the rest is the path at the target.
 
 use http::HeaderName;
 use postern_meta::names::{dns1123_label, dns1123_subdomain};
@@ -48,7 +48,7 @@ pub enum GatewayTarget {
 }
 
 impl GatewayTarget {
-    /// Returns the target, as scopes name it.
+    /// The target, as scopes name it.
     pub fn request_target(&self) -> RequestTarget<'_> {
         match self {
             Self::Cluster { cluster } => RequestTarget::Cluster { cluster },
@@ -72,7 +72,7 @@ pub struct GatewayPath<'a> {
     pub rest: &'a str,
 }
 
-/// Returns the target of a path at the central server; `None` when it is no path of the gateway.
+/// The target of a path at the central server; `None` when it is no path of the gateway.
 ///
 /// # Errors
 /// 400 when a name in it is none, or is missing.
@@ -87,7 +87,7 @@ pub fn at_server(path: &str) -> Option<Result<GatewayPath<'_>, ApiError>> {
     }
 }
 
-/// Returns the target of a path at the agent of a cluster, whose name its paths do not have; `None` when it
+/// The target of a path at the agent of a cluster, whose name its paths do not have; `None` when it
 /// is no path of the agent.
 ///
 /// # Errors
@@ -104,7 +104,7 @@ pub fn at_agent<'a>(path: &'a str, cluster: &str) -> Option<Result<GatewayPath<'
     }
 }
 
-/// Returns the text up to the first slash, and what follows with that slash.
+/// The text up to the first slash, and what follows with that slash.
 fn step(path: &str) -> (&str, &str) {
     path.split_at(path.find('/').unwrap_or(path.len()))
 }
@@ -164,7 +164,7 @@ fn of_project(path: &str) -> Result<GatewayPath<'_>, ApiError> {
 mod tests {
     use super::*;
 
-    /// Returns the target and the rest in a few words; or the code.
+    /// The target and the rest in a few words; or the code.
     fn words(path: Option<Result<GatewayPath<'_>, ApiError>>) -> String {
         match path {
             None => "none".to_owned(),

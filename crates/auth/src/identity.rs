@@ -26,7 +26,7 @@ pub const ALL_USERS_GROUP: &str = "platform:user:*";
 /// The prefix of a team's name where users and groups are named, too.
 pub(crate) const TEAM_PREFIX: &str = "platform:team:";
 
-/// Returns the group of the members of a team.
+/// The group of the members of a team.
 pub fn team_group(name: &str) -> String {
     format!("{TEAM_PREFIX}{name}")
 }
@@ -71,7 +71,7 @@ impl Identity {
         self.groups.iter().any(|mine| mine == group)
     }
 
-    /// Is the identity one whom a binding with this subject is for? Nobody has an empty uid.
+    /// Is a binding with this subject for the identity? No identity has an empty uid.
     pub(crate) fn is_subject(&self, subject: &BoundSubject) -> bool {
         match subject {
             BoundSubject::User(name) => *name == self.name,
@@ -87,13 +87,13 @@ impl Identity {
         !self.scopes.is_empty()
     }
 
-    /// Returns who they are, for the rights on their own user and teams.
+    /// The identity's own user and teams, for the rights on them.
     pub(crate) fn holder(&self) -> Holder<'_> {
         Holder { user: self.user.as_deref(), team: self.team.as_deref(), teams: &self.teams }
     }
 
-    /// Returns whose user and teams the scopes of the key mean: those of its own holder, and not those
-    /// of an impersonated identity, which would widen them.
+    /// The holder whose user and teams the key's scopes mean. It is empty for an impersonated
+    /// identity, whose teams would widen the scopes.
     pub(crate) fn scope_holder(&self) -> Holder<'_> {
         if self.is_impersonated { Holder::default() } else { self.holder() }
     }

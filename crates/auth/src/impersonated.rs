@@ -1,8 +1,9 @@
 //! Impersonation, as in Kubernetes: the rights that it takes, and the identity that it gives.
 //!
-//! The caller gets the rights of the impersonated identity, within the scope of their own access
-//! key (decision 4): [`PrincipalIndex::impersonate`](crate::principal_index::PrincipalIndex::impersonate)
-//! keeps that scope. What does not live here: reading the headers, and the decision.
+//! The caller gets the permissions of the impersonated identity, within the scope of their own access
+//! key: [`PrincipalIndex::impersonate`](crate::principal_index::PrincipalIndex::impersonate) keeps that
+//! scope. Reading the headers and the decision are elsewhere. See
+//! `docs/reference/authentication.md#impersonation`.
 
 use postern_kinds::{Impersonation, Right};
 
@@ -33,11 +34,11 @@ const ANONYMOUS: &str = "system:anonymous";
 pub struct ImpersonatedIdentity {
     /// The identity that access decisions see.
     pub identity: Identity,
-    /// Is it that of a disabled user? Then nobody may act as it.
+    /// Is the user disabled? Then no caller may act as it.
     pub disabled: bool,
 }
 
-/// Returns the rights that the caller must hold to impersonate this identity: all of them.
+/// The rights that the caller must hold to impersonate this identity: all of them.
 ///
 /// Without explicit groups these are the right to the user, and to each group and team that is stored for
 /// the user. The right to impersonate every user does not include any group.
@@ -71,7 +72,7 @@ pub fn rights(wanted: &Impersonation, impersonated: &Identity) -> Vec<Right> {
     rights
 }
 
-/// Returns whether a caller may act as an impersonated identity now.
+/// Whether a caller may act as an impersonated identity now.
 pub fn may(
     bearer: &Identity,
     wanted: &Impersonation,
@@ -91,7 +92,7 @@ fn groups_by_name(wanted: &Impersonation, impersonated: &Identity) -> Vec<String
     implied_groups(wanted).into_iter().chain(everyone).chain(user).chain(team).collect()
 }
 
-/// Returns the impersonated identity. `known` is the user or team that is wanted, with its groups, if there
+/// The impersonated identity. `known` is the user or team that is wanted, with its groups, if there
 /// is one and the impersonation names no groups.
 pub(crate) fn identity(wanted: &Impersonation, known: Option<Identity>) -> Identity {
     let unknown = || Identity { name: wanted.user.clone(), ..Identity::default() };
@@ -110,7 +111,7 @@ pub(crate) fn identity(wanted: &Impersonation, known: Option<Identity>) -> Ident
     identity
 }
 
-/// Returns the groups that follow from the name alone; none when groups are requested.
+/// The groups that follow from the name alone; none when groups are requested.
 fn implied_groups(wanted: &Impersonation) -> Vec<String> {
     if !wanted.groups.is_empty() {
         return Vec::new();
@@ -124,7 +125,7 @@ fn implied_groups(wanted: &Impersonation) -> Vec<String> {
     }
 }
 
-/// Returns namespace and name of the service account that is wanted; `None` for any other name.
+/// The namespace and name of the service account that is wanted; `None` for any other name.
 pub(crate) fn service_account(wanted: &Impersonation) -> Option<(&str, &str)> {
     let (namespace, name) = wanted.user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
     let is_complete = !namespace.is_empty() && !name.is_empty() && !name.contains(':');
@@ -143,7 +144,7 @@ mod tests {
     use crate::principal_index::PrincipalIndex;
     use crate::scope::ScopeRules;
 
-    /// Returns an index with the user bob, who is in the team red.
+    /// An index with the user bob, who is in the team red.
     fn principals(subject: &str, groups: &[&str], disabled: bool) -> PrincipalIndex {
         let mut principals = PrincipalIndex::default();
         let bob = UserFacts {

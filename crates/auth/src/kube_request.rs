@@ -1,8 +1,8 @@
-//! What a request asks the API server of any Kubernetes cluster for: as kube-apiserver's `RequestInfo`, but
-//! stricter.
+//! A parsed request to the API server of any Kubernetes cluster: as kube-apiserver's `RequestInfo`, but stricter.
 //!
-//! What is decided about must be what the target carries out. So whatever two readers could read in two
-//! ways is refused, and what is sent on is written anew from what was read here ([`KubeRequest::path_and_query`]).
+//! The decision must be about the action that the target carries out. So a request that two parsers could read
+//! differently is rejected. The forwarded request is written anew from the parsed one
+//! ([`KubeRequest::path_and_query`]).
 
 use http::header::{CONNECTION, HOST, HeaderMap, UPGRADE};
 use http::request::Parts;
@@ -20,8 +20,8 @@ use crate::kind_scope::has_namespaces;
 /// The longest path that is accepted, in bytes.
 const MAX_PATH_BYTES: usize = 8 * 1024;
 
-/// What is written as it is in a step of a path: RFC 3986's characters of a segment, without those that
-/// some readers give a meaning to.
+/// The bytes that need no escape in a step of a path. They are RFC 3986's characters of a segment,
+/// without those that some parsers give a meaning to.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -38,7 +38,7 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'(')
     .remove(b')');
 
-/// What is written as it is in a query.
+/// The bytes that need no escape in a query.
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -62,7 +62,7 @@ const OWN_REVIEWS: [(&str, &str); 3] = [
 /// The first steps of the paths that describe an API.
 const DESCRIPTIONS: [&str; 4] = ["api", "apis", "openapi", "version"];
 
-/// What a request to a Kubernetes API asks for.
+/// A request to a Kubernetes API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubeRequest {
     verb: &'static str,
@@ -94,8 +94,8 @@ impl KubeRequest {
     /// Reads a request. `path` is its path at the target, as it was sent.
     ///
     /// # Errors
-    /// 400 for what two readers could read in two ways, and for what no client of Kubernetes sends; 405
-    /// for a method that is none of theirs.
+    /// 400 for a request that two parsers could read differently, and for one that no Kubernetes client
+    /// sends. 405 for a method that no Kubernetes client uses.
     pub fn parse(parts: &Parts, path: &str) -> Result<Self, ApiError> {
         let is_http2 = matches!(parts.version, Version::HTTP_2 | Version::HTTP_3);
         if !is_http2 && parts.uri.authority().is_some() {
@@ -127,7 +127,7 @@ impl KubeRequest {
         Ok(read)
     }
 
-    /// Returns what a decision is about.
+    /// The attributes for a decision.
     pub fn attributes(&self) -> Attributes<'_> {
         let verb = self.verb;
         match &self.what {
@@ -144,17 +144,17 @@ impl KubeRequest {
         }
     }
 
-    /// Returns the verbs of which the request needs every one.
+    /// The verbs of which the request needs every one.
     pub fn required_verbs(&self) -> impl Iterator<Item = &'static str> + use<> {
         required_verbs(self.verb, self.subresource(), self.is_upgrade)
     }
 
-    /// Returns the verb: Kubernetes' for a resource, and else the method in lower case.
+    /// The verb: Kubernetes' for a resource, and else the method in lower case.
     pub fn verb(&self) -> &'static str {
         self.verb
     }
 
-    /// Returns the version of the API; empty for what is no resource.
+    /// The version of the API; empty for what is no resource.
     pub fn version(&self) -> &str {
         if let What::Resource(at) = &self.what { &at.version } else { "" }
     }
@@ -189,7 +189,8 @@ impl KubeRequest {
         !self.is_upgrade && OWN_REVIEWS.contains(&(group, resource))
     }
 
-    /// Does it open a stream in both ways, which goes on when its token has expired (decision 6)?
+    /// Does it open a bidirectional stream, which goes on when its token has expired
+    /// (`docs/reference/endpoint-tokens.md#lifetime`)?
     pub fn is_stream(&self) -> bool {
         self.is_upgrade || is_stream(self.subresource())
     }
@@ -204,7 +205,7 @@ impl KubeRequest {
         self.subresource() == "proxy"
     }
 
-    /// Returns what the target is asked for, written from what was read.
+    /// The path and query for the target, written from the parsed request.
     pub fn path_and_query(&self) -> &str {
         &self.path_and_query
     }
@@ -233,7 +234,8 @@ impl KubeRequest {
         self.set_verb(&mut at, query)?;
         self.follows_log = at.subresource == "log" && query.flag("follow")?.unwrap_or(false);
         self.what = What::Resource(at);
-        // What follows a subresource is for whoever serves that: `proxy/` is not `proxy`.
+        // The rest after a subresource is for the server of that subresource: `proxy/` is not
+        // `proxy`.
         Ok(slash && has_subresource)
     }
 
@@ -297,7 +299,7 @@ pub fn check_host(parts: &Parts) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Returns what a decision about a path that is no resource is about.
+/// The attributes of a path that is no resource.
 pub fn path_attributes<'a>(verb: &'a str, path: &'a str) -> Attributes<'a> {
     let first = path.strip_prefix('/').and_then(|path| path.split('/').next());
     if first.is_some_and(|first| DESCRIPTIONS.contains(&first)) {
@@ -331,7 +333,7 @@ fn verb_of(method: &Method) -> Result<&'static str, ApiError> {
     })
 }
 
-/// Returns the decoded steps of a path, and whether it ends in a slash.
+/// The decoded steps of a path, and whether it ends in a slash.
 fn segments(path: &str) -> Result<(Vec<String>, bool), ApiError> {
     if path.len() > MAX_PATH_BYTES {
         return Err(bad(format!("the path is longer than {MAX_PATH_BYTES} bytes")));
@@ -382,7 +384,7 @@ fn check_encoding(raw: &str) -> Result<(), ApiError> {
     ))
 }
 
-/// Returns the resource that the steps after the version name, and whether a subresource is among them.
+/// The resource that the steps after the version name, and whether a subresource is among them.
 fn resource_of(path: &[&str]) -> Result<(Resource, bool), ApiError> {
     let (namespace, path) = match path {
         ["namespaces", _, sub, ..] if OF_NAMESPACE.contains(sub) => ("", path),

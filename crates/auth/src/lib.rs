@@ -6,9 +6,9 @@
 //! [`attributes`] of its request say; [`forbidden`] has the message of a refusal. Every decision
 //! about access in Postern is taken here.
 //!
-//! A request to a cluster is read by [`gateway_path`] and [`kube_request`]; [`policy::target`] decides
-//! about it, at the central server and at an agent alike. What audit records have of its query is in
-//! [`exec_command`].
+//! A request to a cluster is read by [`gateway_path`] and [`kube_request`]. [`policy::target`] decides
+//! about it, at the central server and at an agent alike. The part of its query that audit records
+//! have is in [`exec_command`].
 //!
 //! A policy is made of roles and bindings (`rbac`), of what everyone has without a role (`own`), of who
 //! owns which objects (`owners`), and of which namespaces belong to which [`projects`]. A key with a

@@ -23,7 +23,7 @@ pub struct ObjectSet {
 const MAX_PAIRS: usize = 4096;
 
 impl ObjectSet {
-    /// Returns the set of every object.
+    /// The set of every object.
     pub(crate) fn all() -> Self {
         Self { all: true, ..Self::default() }
     }
@@ -99,7 +99,7 @@ impl ObjectSet {
         self.normalize();
     }
 
-    /// Returns what is in both; `None` when that would be too long to write out.
+    /// The objects that are in both; `None` when the set would be too long to write out.
     pub(crate) fn intersection(&self, other: &Self) -> Option<Self> {
         if self.all {
             return Some(other.clone());

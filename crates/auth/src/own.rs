@@ -1,5 +1,5 @@
-//! What an identity may do without a role: masters everything, everyone a little, users and teams
-//! with themselves.
+//! The permissions that need no role. `system:masters` may do everything, every identity has a few,
+//! and users and teams have some on themselves.
 
 use postern_kinds::MANAGEMENT_V1;
 
@@ -12,8 +12,8 @@ pub(crate) const KEY_VERBS: [&str; 4] = ["createkey", "getkey", "updatekey", "de
 /// The verbs that users have on themselves and their teams, and teams on themselves.
 pub(crate) const OWN_VERBS: [&str; 2] = ["get", "bind"];
 
-/// The groups, resources and verbs that are open to everyone, whatever the scope of their key
-/// (decision 4).
+/// The groups, resources and verbs that are open to every identity, whatever the scope of its key
+/// (`docs/reference/scopes.md#what-every-key-may-do`).
 pub(crate) const OPEN: [(&str, &str, &[&str]); 7] = [
     (MANAGEMENT_V1.group, "selves", &["create", "get"]),
     (MANAGEMENT_V1.group, "directclusterendpointtokens", &["create"]),
@@ -36,7 +36,7 @@ pub(crate) enum OwnRight {
     Themselves,
 }
 
-/// Returns the right by which an identity may do this without a role.
+/// The right by which an identity may do this without a role.
 pub(crate) fn right(identity: &Identity, attributes: &Attributes<'_>) -> Option<OwnRight> {
     if identity.is_in(MASTERS_GROUP) {
         Some(OwnRight::Master)

@@ -1,8 +1,9 @@
-//! Who owns which objects. The owner of an object holds every verb on it, and on each of the subresources
-//! that its kind has (decision 2): a user, or the members of a team and its keys, known by uid.
+//! The owners of objects. The owner of an object holds every verb on it, and on each subresource that its
+//! kind has (`docs/reference/access-rules.md#owner`). The owner is a user, or the members of a team and its
+//! keys, known by uid.
 //!
-//! It is part of a snapshot, as roles and bindings are: a change copies the path to what it changes, so
-//! its cost does not depend on how many other objects there are.
+//! It is part of a snapshot, as roles and bindings are. A change copies only the path to the changed
+//! entry, so its cost does not depend on the number of other objects.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -17,7 +18,7 @@ use crate::shared_map::{SharedMap, SharedSet};
 /// Names of objects by their namespace, which is empty where there is none.
 pub(crate) type OwnedNames = SharedMap<Arc<str>, SharedSet<Arc<str>>>;
 
-/// Who owns which objects.
+/// The owners of objects, by kind.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Owners {
     /// There are few kinds whose objects have owners.
@@ -31,7 +32,7 @@ struct OfKind {
     subresources: Arc<[&'static str]>,
     /// The uid of the owner, by namespace and name.
     owners: SharedMap<Arc<str>, SharedMap<Arc<str>, Arc<str>>>,
-    /// What each owner has, by uid.
+    /// The objects of each owner, by uid.
     owned: SharedMap<Arc<str>, OwnedNames>,
 }
 
@@ -56,14 +57,14 @@ pub struct OwnedObject<'a> {
 }
 
 impl Owners {
-    /// Returns the owners of objects: of each, its kind, its namespace, its name, and the uid of its owner, if it has
+    /// The owners of objects: of each, its kind, its namespace, its name, and the uid of its owner, if it has
     /// one. Each object is there once.
     pub(crate) fn of_all(
         objects: Vec<(GroupResource, Option<String>, String, Option<String>)>,
     ) -> Self {
         let (mut texts, mut kinds) = (HashSet::new(), Vec::<(GroupResource, Vec<Owned>)>::new());
         for (kind, namespace, name, uid) in objects {
-            // Nobody has the empty uid.
+            // No owner has the empty uid.
             let Some(uid) = uid.filter(|uid| !uid.is_empty()) else { continue };
             let [namespace, uid] =
                 [namespace.unwrap_or_default(), uid].map(|text| shared(&mut texts, text));
@@ -77,7 +78,7 @@ impl Owners {
         Self { kinds: kinds.into_iter().map(of_kind).collect() }
     }
 
-    /// Sets the uid of the owner of an object; `None` when nobody owns it, or it is gone. The namespace is
+    /// Sets the uid of the owner of an object; `None` when it has no owner, or is gone. The namespace is
     /// empty where there is none.
     pub(crate) fn set(
         &mut self,
@@ -86,7 +87,7 @@ impl Owners {
         name: &str,
         uid: Option<&str>,
     ) {
-        // Nobody has the empty uid.
+        // No owner has the empty uid.
         let uid = uid.filter(|uid| !uid.is_empty());
         let before = self.owner(kind.group, kind.resource, namespace, name);
         if before == uid {
@@ -107,7 +108,7 @@ impl Owners {
         }
     }
 
-    /// Returns the uid of the owner of an object.
+    /// The uid of the owner of an object.
     pub(crate) fn owner(
         &self,
         group: &str,
@@ -119,12 +120,12 @@ impl Owners {
         of_kind.owners.get(namespace)?.get(name).map(|uid| &**uid)
     }
 
-    /// Returns the subresources of a kind, on which owners of its objects hold every verb, too.
+    /// The subresources of a kind, on which owners of its objects hold every verb, too.
     pub(crate) fn subresources(&self, group: &str, resource: &str) -> &[&'static str] {
         self.of_kind(group, resource).map_or(&[], |of_kind| &of_kind.subresources)
     }
 
-    /// Returns the owners of objects, each once for each kind, with one of their objects.
+    /// The owners of objects, each once for each kind, with one of their objects.
     pub(crate) fn one_of_each(&self) -> impl Iterator<Item = OwnedObject<'_>> {
         self.kinds.iter().flat_map(|of_kind| {
             of_kind.owned.iter().filter_map(move |(uid, owned)| {
@@ -135,12 +136,12 @@ impl Owners {
         })
     }
 
-    /// Returns the kinds that have objects with owners.
+    /// The kinds that have objects with owners.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = GroupResource> {
         self.kinds.iter().map(|of_kind| of_kind.kind)
     }
 
-    /// Returns the objects of a kind that an identity owns, as a user or by a team.
+    /// The objects of a kind that an identity owns, as a user or by a team.
     pub(crate) fn of<'a>(
         &'a self,
         identity: &'a Identity,
@@ -189,7 +190,7 @@ impl OfKind {
         }
     }
 
-    /// Returns the owners of these objects. Both maps are made at the same time: with many objects, a start waits for
+    /// The owners of these objects. Both maps are made at the same time: with many objects, a start waits for
     /// them.
     fn of(kind: GroupResource, objects: &[Owned]) -> Self {
         let mut of_kind = Self::new(kind);
@@ -245,7 +246,7 @@ impl Owned {
     }
 }
 
-/// Returns a text as those before it are, if one of them is the same.
+/// A text as those before it are, if one of them is the same.
 fn shared(texts: &mut HashSet<Arc<str>>, text: String) -> Arc<str> {
     if let Some(known) = texts.get(text.as_str()) {
         return known.clone();
@@ -255,13 +256,13 @@ fn shared(texts: &mut HashSet<Arc<str>>, text: String) -> Arc<str> {
     new
 }
 
-/// Returns a key as a map has it, or a new one.
+/// A key as a map has it, or a new one.
 fn known<V>(map: &SharedMap<Arc<str>, V>, key: &str) -> Arc<str> {
     map.get_key_value(key).map_or_else(|| Arc::from(key), |(known, _)| known.clone())
 }
 
-/// Changes the map that is the value of a key, and removes it when it is empty then. What no other snapshot
-/// has is changed in place: without that, loading many objects would copy a path for each.
+/// Changes the map that is the value of a key, and removes it when it is empty then. Parts that no other
+/// snapshot shares are changed in place. Otherwise, loading many objects would copy a path for each.
 fn change<K: Eq + Hash + Clone, V: Clone>(
     map: &mut SharedMap<Arc<str>, SharedMap<K, V>>,
     key: &Arc<str>,

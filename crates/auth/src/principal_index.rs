@@ -4,7 +4,7 @@
 //! It is updated change by change, and resolves again only the keys that a change concerns. So a
 //! request costs one lookup, and the cost of a change does not grow with the number of keys.
 //!
-//! What does not live here: decisions about access, and reading what is stored.
+//! Decisions about access, and reading what is stored, are elsewhere.
 
 mod name_changes;
 mod queries;
@@ -62,7 +62,8 @@ impl Use {
     }
 }
 
-/// A map of digests: nobody can choose one without the server's secret, so a quick hash is enough.
+/// A map of digests. No client can choose a digest without the server's secret, so a quick hash is
+/// enough.
 type ByDigest<T> = HashMap<Digest, T, RandomState>;
 
 /// Keys, users and teams, and the keys resolved by their digests.
@@ -106,7 +107,7 @@ enum Concerned {
 }
 
 impl PrincipalIndex {
-    /// Returns the key with this digest, with the identity of its owner. The policy decides whether the keys that
+    /// The key with this digest, with the identity of its owner. The policy decides whether the keys that
     /// created it may still impersonate as they did then.
     ///
     /// # Errors
@@ -130,7 +131,7 @@ impl PrincipalIndex {
         Ok(key)
     }
 
-    /// Returns whether an access key, by its name and uid, gives access at a time, in seconds since 1970, and its owner
+    /// Whether an access key, by its name and uid, gives access at a time, in seconds since 1970, and its owner
     /// holds every right that an impersonation takes, and whether the impersonated user is enabled.
     pub fn may_impersonate(
         &self,
@@ -145,14 +146,14 @@ impl PrincipalIndex {
             && self.has_right_to_impersonate(key, wanted, policy)
     }
 
-    /// Returns whether the owner of a key holds every right that an impersonation takes, and whether the impersonated
+    /// Whether the owner of a key holds every right that an impersonation takes, and whether the impersonated
     /// user is enabled. Whether the key gives access is not asked.
     fn has_right_to_impersonate(&self, key: &str, wanted: &Impersonation, policy: &Policy) -> bool {
         let Some(bearer) = self.identity_of_key(key) else { return false };
         impersonated::may(&bearer, wanted, &self.impersonate(wanted, &bearer), policy)
     }
 
-    /// Returns the name of the key with this digest, whether it gives access or not.
+    /// The name of the key with this digest, whether it gives access or not.
     pub fn key_of(&self, digest: &Digest) -> Option<&str> {
         self.records.get(digest).map(|record| record.name.as_str())
     }
@@ -162,7 +163,7 @@ impl PrincipalIndex {
         self.records.contains_key(digest)
     }
 
-    /// Returns the last use of the key of a name and uid, in seconds since 1970; `None` for never.
+    /// The last use of the key of a name and uid, in seconds since 1970; `None` for never.
     pub fn last_activity(&self, key: &str, uid: &str) -> Option<i64> {
         self.uses.get(key).filter(|used| used.uid == uid)?.activity.last()
     }
@@ -172,7 +173,7 @@ impl PrincipalIndex {
         self.keys.get(name).is_some_and(|key| key.uid == uid)
     }
 
-    /// Returns the keys that were used: name, uid and last use, in seconds since 1970.
+    /// The keys that were used: name, uid and last use, in seconds since 1970.
     pub fn activities(&self) -> impl Iterator<Item = (&str, &str, i64)> {
         self.uses.iter().filter_map(|(name, used)| {
             self.keys.get(name).filter(|key| key.uid == used.uid)?;
@@ -180,14 +181,14 @@ impl PrincipalIndex {
         })
     }
 
-    /// Returns the keys with a last use that is not stored yet: name, uid and the use, in seconds
+    /// The keys with a last use that is not stored yet: name, uid and the use, in seconds
     /// since 1970.
     pub fn unstored_activities(&self) -> impl Iterator<Item = (&str, &str, i64)> {
         let stored = |name: &str| self.uses.get(name).map_or(0, |used| used.stored_unix_seconds);
         self.activities().filter(move |(name, _, at)| *at > stored(name))
     }
 
-    /// Returns the names of the keys that expired before a time, in seconds since 1970.
+    /// The names of the keys that expired before a time, in seconds since 1970.
     pub fn ended_before(&self, unix_seconds: i64) -> impl Iterator<Item = &str> {
         let names = self.keys.keys().map(String::as_str);
         names.filter(move |name| self.has_ended_before(name, unix_seconds))
@@ -198,13 +199,14 @@ impl PrincipalIndex {
         self.end_of(name).is_some_and(|end| end < unix_seconds)
     }
 
-    /// Returns when a key expires, in seconds since 1970, if it is there and expires at all.
+    /// The time at which a key expires, in seconds since 1970; `None` if it does not exist or never
+    /// expires.
     pub fn end_of(&self, name: &str) -> Option<i64> {
         let key = self.keys.get(name)?;
         key.lifetime.ends_at(self.last_activity(name, &key.uid))
     }
 
-    /// Returns the names of the keys whose user or team is not there any more under the uid that owns
+    /// The names of the keys whose user or team is not there any more under the uid that owns
     /// them. They give no access. The owner may be there and not known here: one that cannot be read, or
     /// whose deletion has begun.
     pub fn keys_without_owner(&self) -> impl Iterator<Item = &str> {
@@ -215,7 +217,7 @@ impl PrincipalIndex {
         self.keys.iter().filter(move |(_, key)| without_owner(key)).map(|(name, _)| name.as_str())
     }
 
-    /// Returns the names of the keys whose maker is not there any more. They give no access. The maker may be there
+    /// The names of the keys whose maker is not there any more. They give no access. The maker may be there
     /// and not known here: one that cannot be read, or whose deletion has begun.
     pub fn keys_without_maker(&self) -> impl Iterator<Item = &str> {
         let is_without =
@@ -223,13 +225,14 @@ impl PrincipalIndex {
         self.keys.iter().filter(move |(_, key)| is_without(key)).map(|(name, _)| name.as_str())
     }
 
-    /// Returns the names of the teams that a user is in.
+    /// The names of the teams that a user is in.
     pub fn team_names_of(&self, user: &str) -> impl Iterator<Item = &str> {
         self.teams_of.get(user).into_iter().flatten().map(String::as_str)
     }
 
-    /// Returns the identity that the bearer of a key gets by an impersonation. The access key and
-    /// its scope stay the bearer's: impersonation never widens a scope (decision 4).
+    /// The identity that the bearer of a key gets by an impersonation. The access key and its scope
+    /// stay the bearer's: impersonation never widens a scope
+    /// (`docs/reference/authentication.md#impersonation`).
     ///
     /// This decides nothing: [`impersonated::rights`] are the rights that the bearer must hold.
     pub fn impersonate(&self, wanted: &Impersonation, bearer: &Identity) -> ImpersonatedIdentity {
@@ -242,7 +245,7 @@ impl PrincipalIndex {
         ImpersonatedIdentity { identity, disabled }
     }
 
-    /// Returns the user or team that is wanted, if there is one. A user is found by `spec.subject`,
+    /// The user or team that is wanted, if there is one. A user is found by `spec.subject`,
     /// or else by the object's name.
     fn wanted_principal(&self, wanted: &Impersonation) -> Option<Identity> {
         let name = &wanted.user;
@@ -260,14 +263,14 @@ impl PrincipalIndex {
         known.filter(|known| wanted.uid.is_empty() || known.uid == wanted.uid)
     }
 
-    /// Returns the identity of the owner of a key, whether the key gives access or not. `None` when
+    /// The identity of the owner of a key, whether the key gives access or not. `None` when
     /// there is no such key, or its owner is gone, or a key that made it.
     pub fn identity_of_key(&self, name: &str) -> Option<Arc<Identity>> {
         let key = self.keys.get(name)?;
         self.identity(name, key).map(Arc::new)
     }
 
-    /// Returns the names of the keys that a key ends with, its own maker first, each with the record of it in the key
+    /// The names of the keys that a key ends with, its own maker first, each with the record of it in the key
     /// that it created; `None` when one of them is gone, or there are more than [`MAX_ANCESTORS`].
     fn makers<'a>(&'a self, key: &'a KeyFacts) -> Option<Vec<(&'a str, &'a Maker)>> {
         let mut makers = Vec::new();
@@ -301,7 +304,7 @@ impl PrincipalIndex {
         key.disabled || user.is_some_and(|user| user.disabled)
     }
 
-    /// Returns the keys that a key ends with.
+    /// The keys that a key ends with.
     fn ancestors(&mut self, key: &KeyFacts) -> Result<Vec<Ancestor>, Refusal> {
         let makers = self.makers(key).ok_or(Refusal::Unknown)?;
         let parents = makers.into_iter().filter_map(|(name, maker)| {
@@ -323,7 +326,7 @@ impl PrincipalIndex {
         Ok(ancestors)
     }
 
-    /// Returns where the uses of a key are recorded.
+    /// The record of the uses of a key.
     fn activity_of(&mut self, name: &str, uid: &str) -> Arc<Activity> {
         let used = self.uses.entry(name.to_owned()).or_insert_with(|| Use::of(uid));
         if used.uid != uid {
@@ -332,8 +335,8 @@ impl PrincipalIndex {
         used.activity.clone()
     }
 
-    /// Applies a change of a user, a team or a key. What follows for the keys of users and teams, and for
-    /// keys that a key made, is resolved by [`PrincipalIndex::resolve_next`].
+    /// Applies a change of a user, a team or a key. [`PrincipalIndex::resolve_next`] resolves the keys
+    /// that it affects: those of a user or team, and those that a key created.
     pub fn apply(&mut self, name: &str, change: AccessChange) {
         match change {
             AccessChange::User(user) => self.change_user(name, user),
@@ -342,9 +345,9 @@ impl PrincipalIndex {
         }
     }
 
-    /// Resolves the keys of one owner, or the keys that one key made, whom changes concern. Returns
-    /// whether there are more: a team has many members, and they have many keys, so whoever holds a lock
-    /// lets others have it in between. Until then these keys are as they were.
+    /// Resolves the affected keys of one owner, or those that one key created. It returns whether there
+    /// are more. A team has many members, and they have many keys, so a caller with a lock can release
+    /// it in between. Until then these keys are as they were.
     pub fn resolve_next(&mut self) -> bool {
         match self.concerned.pop_front() {
             None => {}
@@ -548,13 +551,13 @@ impl PrincipalIndex {
         self.revision = revision;
     }
 
-    /// Returns the revision since which the key with this digest has the identity that it has now, as
+    /// The revision since which the key with this digest has the identity that it has now, as
     /// far as is known here.
     pub fn since(&self, digest: &Digest) -> u64 {
         self.since.get(digest).copied().unwrap_or(self.revision)
     }
 
-    /// Returns the revision since which an impersonation gives the identity that it gives now, as far as is known here.
+    /// The revision since which an impersonation gives the identity that it gives now, as far as is known here.
     /// With explicit groups, it is always the same.
     pub fn since_of(&self, wanted: &Impersonation) -> u64 {
         let is_stored = wanted.groups.is_empty() && impersonated::service_account(wanted).is_none();
@@ -578,8 +581,8 @@ impl PrincipalIndex {
         Ok(Arc::new(ResolvedKey { uid, identity, lifetime, is_login, activity, ancestors }))
     }
 
-    /// Returns the identity of the owner of a key; `None` when the owner is gone, whoever has their name
-    /// by now, or when a key that made it is.
+    /// The identity of the owner of a key. It is `None` when the owner is gone, or a key that
+    /// created this one is. A later owner with the same name does not count.
     fn identity(&self, name: &str, key: &KeyFacts) -> Option<Identity> {
         let mut identity = match key.owner.as_ref()? {
             Owner::User(user) => self.user_identity(user)?,
@@ -598,7 +601,7 @@ impl PrincipalIndex {
         Some(identity)
     }
 
-    /// Returns the groups that a key adds to those of its owner. A key whose maker has a scope adds only groups that the
+    /// The groups that a key adds to those of its owner. A key whose maker has a scope adds only groups that the
     /// maker has now. The makers of the key must be known to be there.
     fn groups_of_key(&self, key: &KeyFacts) -> Vec<String> {
         let maker = key.maker_uid().filter(|_| !key.groups.is_empty());
@@ -613,7 +616,7 @@ impl PrincipalIndex {
         key.groups.iter().filter(|group| held.contains(group)).cloned().collect()
     }
 
-    /// Returns the identity of a user, without what a key adds; `None` when there is none of that
+    /// The identity of a user, without what a key adds; `None` when there is none of that
     /// name.
     fn user_identity(&self, name: &str) -> Option<Identity> {
         let user = self.users.get(name)?;
@@ -634,7 +637,7 @@ impl PrincipalIndex {
         Some(identity)
     }
 
-    /// Returns the identity of a team, without what a key adds; `None` when there is none of that
+    /// The identity of a team, without what a key adds; `None` when there is none of that
     /// name.
     fn team_identity(&self, name: &str) -> Option<Identity> {
         let team = self.teams.get(name)?;

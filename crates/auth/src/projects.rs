@@ -33,17 +33,17 @@ impl Projects {
         }
     }
 
-    /// Returns the project that a namespace belongs to.
+    /// The project that a namespace belongs to.
     pub fn of(&self, namespace: &str) -> Option<&str> {
         self.of_namespace.get(namespace).map(|project| &**project)
     }
 
-    /// Returns the namespaces of a project.
+    /// The namespaces of a project.
     pub(crate) fn namespaces_of(&self, project: &str) -> impl Iterator<Item = &str> {
         self.namespaces.get(project).into_iter().flat_map(|set| set.keys().map(|name| &**name))
     }
 
-    /// Returns the namespaces of all projects.
+    /// The namespaces of all projects.
     pub(crate) fn namespaces(&self) -> impl Iterator<Item = &str> {
         self.of_namespace.keys().map(|name| &**name)
     }

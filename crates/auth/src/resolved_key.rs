@@ -16,7 +16,7 @@ use crate::identity::Identity;
 pub struct Activity(AtomicI64);
 
 impl Activity {
-    /// Returns an activity at a time, in seconds since 1970; 0 is never.
+    /// An activity at a time, in seconds since 1970; 0 is never.
     pub fn at(unix_seconds: i64) -> Self {
         Self(AtomicI64::new(unix_seconds))
     }
@@ -26,7 +26,7 @@ impl Activity {
         self.0.fetch_max(now_unix_seconds, Ordering::Relaxed);
     }
 
-    /// Returns the last use; `None` for never.
+    /// The last use; `None` for never.
     pub fn last(&self) -> Option<i64> {
         Some(self.0.load(Ordering::Relaxed)).filter(|seconds| *seconds > 0)
     }
@@ -67,15 +67,16 @@ pub struct ResolvedKey {
 }
 
 impl ResolvedKey {
-    /// Returns when it expires, or a key that made it, in seconds since 1970; `None` for never.
+    /// The time at which it expires, or the earlier end of a key that created it, in seconds since
+    /// 1970; `None` for never.
     pub fn ends_at(&self) -> Option<i64> {
         let own = ends_at(&self.lifetime, &self.activity);
         let ends = self.ancestors.iter().map(|one| ends_at(&one.lifetime, &one.activity));
         ends.chain([own]).flatten().min()
     }
 
-    /// Returns it as the key of a request, for the kinds' hooks. `impersonated` is the identity that the request
-    /// impersonates, if it does.
+    /// The key of a request, for the kinds' hooks. `impersonated` is the identity that the request impersonates,
+    /// if it does.
     pub fn as_caller_key(&self, impersonated: Option<Impersonation>) -> CallerKey {
         let identity = &self.identity;
         let user = identity.user.clone().map(Owner::User);
@@ -106,8 +107,8 @@ impl ResolvedKey {
     }
 }
 
-/// Returns when a lifetime ends. The last use is only looked up where it counts: each request asks, and
-/// with many keys each look-up is one more wait for memory.
+/// The end of a lifetime. The last use is looked up only where it counts. Each request asks, and with
+/// many keys each look-up is one more wait for memory.
 fn ends_at(lifetime: &Lifetime, activity: &Activity) -> Option<i64> {
     lifetime.ends_at(lifetime.after_last_activity.then(|| activity.last()).flatten())
 }

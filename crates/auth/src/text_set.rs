@@ -12,7 +12,7 @@ const FEW: usize = 8;
 const VERBS: [&str; 8] =
     ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
 
-/// Returns a text that others share: all rules have the same verbs, groups and resources. It takes less
+/// A text that others share: all rules have the same verbs, groups and resources. It takes less
 /// memory, and what many decisions read is fast to read.
 pub(crate) fn shared(text: &str) -> Arc<str> {
     static COMMON: LazyLock<HashSet<Arc<str>>> = LazyLock::new(|| {
@@ -41,7 +41,7 @@ impl PartialEq for TextSet {
 impl Eq for TextSet {}
 
 impl TextSet {
-    /// Returns the set of these texts.
+    /// The set of these texts.
     pub(crate) fn of<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
         let mut texts: Vec<Arc<str>> = texts.into_iter().map(shared).collect();
         texts.sort_unstable();
@@ -63,12 +63,12 @@ impl TextSet {
         other.iter().all(|one| self.has(one))
     }
 
-    /// Returns the texts, sorted.
+    /// The texts, sorted.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<str>> {
         self.texts.iter()
     }
 
-    /// Returns how many there are.
+    /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.texts.len()
     }

@@ -1,8 +1,8 @@
-//! Who wrote something, remembered for as long as it has an effect: who takes data from an object that they
-//! may read is asked again, whenever data is taken, whether they still may.
+//! The author of a write, stored for as long as the write has an effect. Some writes take data from an
+//! object that the author may read. Each time data is taken, the author's permission is checked again.
 //!
-//! It outlives a restart and a restore. Names come back and identities do not, so it has uids. It decides
-//! nothing: it says whose rights a [`policy`](crate::policy) is to be asked for.
+//! It outlives a restart and a restore. Names can be used again and uids cannot, so it has uids. It decides
+//! nothing: it only names the identity whose permissions a [`policy`](crate::policy) is asked for.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::policy::Policy;
 use crate::principal_index::PrincipalIndex;
 use crate::scope::ScopeRules;
 
-/// Who wrote something: with which key, and whom the key impersonated.
+/// The author of a write: the key, and the identity that the key impersonated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Writer {
@@ -57,7 +57,7 @@ pub struct Logout {
 }
 
 impl Writer {
-    /// Returns the writer of a request: `bearer` is the owner of its key.
+    /// The writer of a request: `bearer` is the owner of its key.
     pub fn of(bearer: &Identity, key: &CallerKey) -> Self {
         Self {
             user: bearer.user.clone().unwrap_or_default(),
@@ -79,7 +79,7 @@ impl Writer {
         }
     }
 
-    /// Returns the identity as which it wrote, with the groups, teams and scopes of now; `None` when that has ended.
+    /// The identity as which it wrote, with the groups, teams and scopes of now; `None` when that has ended.
     /// It ends with the key, with the owner of the key, and with the right to impersonate. Only a key of type `Login`
     /// may expire or be deleted without that, since people log out: `logout` says how the key was when its owner deleted
     /// it while it was enabled.
@@ -133,7 +133,7 @@ mod tests {
     use crate::digest::Digest;
     use crate::principal_index::DigestRecord;
 
-    /// Returns an index with the user ada, and with the key of this user, if it is there.
+    /// An index with the user ada, and with the key of this user, if it is there.
     fn index(uid: &str, is_user_disabled: bool, key: Option<KeyFacts>) -> PrincipalIndex {
         let mut index = PrincipalIndex::default();
         let (groups, subject) = (Vec::new(), String::new());

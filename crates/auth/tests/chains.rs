@@ -1,9 +1,9 @@
-//! Whatever an access key or an endpoint token (a JWT) allows at a moment, each limited maker and each impersonator in its chain
-//! is valid and allows at that moment. Shown by random sequences: keys are created (also under impersonation), narrowed,
-//! disabled, given new values, deleted, expire, are collected, and everything is read anew.
+//! An access key or an endpoint token (a JWT) allows something only while its whole chain does. Each limited maker and
+//! each impersonator is valid and allows it. Random sequences show this: keys are created (also under impersonation),
+//! narrowed, disabled, given new values and deleted. They expire and are collected, and everything is read anew.
 //!
-//! What the rules admit is asked of the kind and of `postern_auth`, as the server does. What must hold is looked up in a
-//! table of plain data that the test keeps by itself ([`Debt`]).
+//! The test asks the kind and `postern_auth` for decisions, as the server does. It looks up the expected ones in a
+//! table of plain data of its own ([`Debt`]).
 //!
 //! `POSTERN_CHAIN_SEQUENCES` is the number of sequences (2,000 unless set), `POSTERN_NAIVE_SEED` the seed.
 
@@ -57,7 +57,7 @@ const NAMED: [&str; 5] = ["bob", "eve", "robot", "helpers", OPS];
 /// The group that alone may read space instances.
 const OPS: &str = "ops";
 
-/// What a key owes to a key that gave it away while it was limited: it was created by it, or got its value from it.
+/// The dependency of a key on a limited key that created it, or from which it got its value.
 #[derive(Clone, Debug)]
 struct Debt {
     /// The uid of the limited key.
@@ -103,7 +103,7 @@ struct World {
     revision: u64,
     next_uid: usize,
     users: BTreeMap<&'static str, User>,
-    /// Who may impersonate which users and groups.
+    /// The users and groups that each user may impersonate.
     may: BTreeSet<(&'static str, &'static str)>,
     keys: BTreeMap<String, Object>,
     /// By the uids of keys.
@@ -328,7 +328,7 @@ impl World {
         true
     }
 
-    /// Returns the identity of a request; `None` when it may not impersonate so.
+    /// The identity of a request; `None` when it may not impersonate so.
     fn acting(&self, key: &ResolvedKey, wanted: Option<&Impersonation>) -> Option<Identity> {
         let Some(wanted) = wanted else { return Some((*key.identity).clone()) };
         let acting = self.index.impersonate(wanted, &key.identity);
@@ -482,7 +482,7 @@ fn wanted(rng: &mut Rng) -> Option<Impersonation> {
     Some(Impersonation { user: user.to_owned(), groups, ..Impersonation::default() })
 }
 
-/// Returns the name of a key that is there: mostly one that another key created.
+/// The name of a key that is there: mostly one that another key created.
 fn name_of_one(rng: &mut Rng, world: &World) -> String {
     let is_late = rng.percent(60);
     let is_first = |name: &str| NAMES[..USERS.len()].contains(&name);

@@ -27,7 +27,7 @@ fn allows(policy: &Policy, identity: &Identity, question: &Attributes<'_>) -> bo
     policy.decide(identity, question) == Decision::Allow
 }
 
-/// Returns a policy in which ada has these rules, everywhere or in a namespace.
+/// A policy in which ada has these rules, everywhere or in a namespace.
 fn policy_with_rules(policy: &Policy, namespace: Option<&str>, rules: &[PolicyRule]) -> Policy {
     let subjects = vec![BoundSubject::User("ada".to_owned())];
     let binding = BindingFacts { is_cluster_role: true, role: "added".to_owned(), subjects };
@@ -61,7 +61,7 @@ proptest! {
         }
     }
 
-    /// What an explanation says is missing is enough.
+    /// The rule that an explanation names as missing is enough.
     #[test]
     fn what_is_missing_would_allow_it(changes in changes(), identity in identity(), which in any::<prop::sample::Index>()) {
         let policy = policy_of(&changes);
@@ -170,7 +170,7 @@ proptest! {
         }
     }
 
-    /// What is said to change nothing changes nothing.
+    /// A change that is reported to change nothing changes nothing.
     #[test]
     fn a_change_that_is_none_makes_the_same_policy(changes in changes(), identity in identity(), change in change()) {
         let policy = policy_of(&changes);
@@ -195,7 +195,7 @@ proptest! {
         }
     }
 
-    /// Whoever may give rules to another gives nothing that they do not have.
+    /// A caller that may give rules gives no permission that it does not have.
     #[test]
     fn covered_rules_give_nothing_new(changes in changes(), identity in identity(), rules in prop::collection::vec(random::rule(), 1..3), place in prop::option::of(Just("n1"))) {
         let policy = policy_of(&changes);
@@ -257,7 +257,7 @@ proptest! {
         }
     }
 
-    /// What is contained allows nothing that its parent does not.
+    /// A contained scope allows nothing that its parent does not.
     #[test]
     fn containment_is_containment(changes in changes(), parent in scope(), child in scope(), narrowing in 0..8u8) {
         let policy = policy_of(&changes);
@@ -297,7 +297,7 @@ proptest! {
     }
 }
 
-/// Returns a scope that is mostly within another: parts of it, narrowed by parts of a third.
+/// A scope that is mostly within another: parts of it, narrowed by parts of a third.
 fn narrowed(parent: &Scope, other: Scope, how: u8) -> Scope {
     let mut scope = parent.clone();
     for rule in &mut scope.rules {

@@ -9,10 +9,10 @@ use crate::output::escape;
 
 /// The name of the entries that `share` makes. It changes no others.
 const ENTRY_NAME: &str = "shared";
-/// What stands for every user, and for every verb.
+/// Stands for every user, and for every verb.
 const ALL: &str = "*";
 
-/// Somebody with whom an object is shared.
+/// A user, a team or all users, with whom an object is shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// The user of this name.
@@ -24,7 +24,7 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    /// Returns the field of an entry that the subject is in, and its name there.
+    /// The field of an entry that the subject is in, and its name there.
     fn place(&self) -> (&'static str, &str) {
         match self {
             Self::User(name) => ("users", name),
@@ -49,7 +49,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Returns subjects in a sentence.
+/// Joins subjects for a sentence.
 pub(crate) fn list(subjects: &[Subject]) -> String {
     let names: Vec<_> = subjects.iter().map(ToString::to_string).collect();
     names.join(", ")
@@ -97,18 +97,18 @@ pub(crate) fn revoke(access: &mut Vec<Value>, subjects: &[Subject]) -> Vec<Subje
     found
 }
 
-/// Returns whether an entry gives something to every user.
+/// Whether an entry gives something to every user.
 pub(crate) fn is_open(access: &[Value]) -> bool {
     access.iter().any(|entry| Subject::AllUsers.is_in(entry))
 }
 
-/// Returns the access rules of an object, which are created where there are none. `None` if the
+/// The access rules of an object, which are created where there are none. `None` if the
 /// field is no list.
 pub(crate) fn of_object(fields: &mut Map<String, Value>) -> Option<&mut Vec<Value>> {
     list_in_spec(fields, "access")
 }
 
-/// Returns a list in the spec, which is created where there is none. `None` if the field is no list.
+/// A list in the spec, which is created where there is none. `None` if the field is no list.
 pub(crate) fn list_in_spec<'a>(
     fields: &'a mut Map<String, Value>,
     name: &str,
@@ -121,7 +121,7 @@ pub(crate) fn list_in_spec<'a>(
     list.as_array_mut()
 }
 
-/// Returns whether an entry is one that [`grant`] made for these verbs.
+/// Whether an entry is one that [`grant`] made for these verbs.
 fn is_own_with(entry: &Value, verbs: &[String]) -> bool {
     let same_verbs = texts(entry, "verbs").count() == verbs.len()
         && texts(entry, "verbs").all(|verb| verbs.iter().any(|wanted| wanted == verb));

@@ -34,7 +34,7 @@ pub fn parse_positive_duration(text: &str, max: Duration) -> Result<Duration, St
     if span.is_zero() { Err("it must be above zero".to_owned()) } else { Ok(span) }
 }
 
-/// Returns the seconds, at most `u64::MAX`; `None` where the form is wrong.
+/// The seconds, at most `u64::MAX`; `None` where the form is wrong.
 fn parse_seconds(text: &str) -> Option<u64> {
     let mut total: u64 = 0;
     let mut rest = text;
@@ -67,7 +67,7 @@ fn split_where(text: &str, end: impl Fn(u8) -> bool) -> (&str, &str) {
     text.split_at(text.bytes().position(end).unwrap_or(text.len()))
 }
 
-/// Returns a duration in the largest units that fit: `30d`, `1h30m`. Fractions of a second are
+/// A duration in the largest units that fit: `30d`, `1h30m`. Fractions of a second are
 /// left out.
 pub(crate) fn display_duration(span: Duration) -> String {
     let mut rest = span.as_secs();

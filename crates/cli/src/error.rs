@@ -1,5 +1,5 @@
-//! How a command fails: what went wrong, what to do next, and the exit code. What an answer of the
-//! server means is in `explain.rs`.
+//! The failure of a command: its message, the next steps, and the exit code. `explain.rs` explains the answers of the
+//! server.
 
 use std::io;
 use std::process::ExitCode;
@@ -7,9 +7,9 @@ use std::process::ExitCode;
 /// Why a command failed. Holds no secret value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CliError {
-    /// What went wrong, in one sentence.
+    /// The message, in one sentence.
     pub(crate) message: String,
-    /// What to do next, one thing a line.
+    /// The next steps, one a line.
     pub(crate) hints: Vec<String>,
     outcome: Outcome,
 }
@@ -25,22 +25,22 @@ enum Outcome {
 }
 
 impl CliError {
-    /// Returns an error with exit code 1.
+    /// An error with exit code 1.
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), hints: Vec::new(), outcome: Outcome::Failed }
     }
 
-    /// Returns an error with exit code 2: the arguments make no sense, and nothing was done.
+    /// An error with exit code 2: the arguments make no sense, and nothing was done.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self { outcome: Outcome::Usage, ..Self::new(message) }
     }
 
-    /// Returns the error of a command whose errors have been printed one by one.
+    /// The error of a command whose errors have been printed one by one.
     pub(crate) fn reported() -> Self {
         Self { outcome: Outcome::Reported, ..Self::new("") }
     }
 
-    /// Returns the error of writing to the standard output.
+    /// The error of writing to the standard output.
     pub(crate) fn of_output(error: &io::Error) -> Self {
         let closed = error.kind() == io::ErrorKind::BrokenPipe;
         let outcome = if closed { Outcome::OutputClosed } else { Outcome::Failed };
@@ -74,12 +74,12 @@ impl CliError {
         self
     }
 
-    /// Returns whether the error is still to be printed.
+    /// Whether the error is still to be printed.
     pub(crate) fn is_to_print(&self) -> bool {
         matches!(self.outcome, Outcome::Failed | Outcome::Usage)
     }
 
-    /// Returns the command's exit code.
+    /// The command's exit code.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self.outcome {
             Outcome::Failed | Outcome::Reported => ExitCode::FAILURE,

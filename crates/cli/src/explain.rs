@@ -1,4 +1,4 @@
-//! What a failed request means to the user, and what to do next.
+//! Explanations of failed requests for the user, with the next steps.
 
 use std::io::ErrorKind;
 
@@ -11,11 +11,11 @@ use crate::error::CliError;
 use crate::kinds;
 use crate::output::escape;
 
-/// What to do without a usable login.
+/// The hint for a command without a usable login.
 pub(crate) const LOGIN_HINT: &str =
     "log in with `postern login https://HOST:PORT --access-key - --ca-file FILE`";
 
-/// Returns the error with hints. `server` is where the request was sent, and `acting_as` as whom,
+/// The error with hints. `server` is where the request was sent, and `acting_as` as whom,
 /// if not as the key's own bearer.
 pub(crate) fn explain(error: &Error, server: &str, acting_as: Option<&str>) -> CliError {
     let explained = CliError::new(escape(&error.to_string()));
@@ -46,7 +46,7 @@ pub(crate) fn explain(error: &Error, server: &str, acting_as: Option<&str>) -> C
     }
 }
 
-/// Returns the error in terms of the flags that have set the refused fields, each named with its field. An error
+/// The error in terms of the flags that have set the refused fields, each named with its field. An error
 /// about another field stays as it is.
 pub(crate) fn by_flags(explained: CliError, error: &Error, flags: &[(&str, &str)]) -> CliError {
     let status = error.status().filter(|status| status.reason == Reason::Invalid);
@@ -66,7 +66,7 @@ pub(crate) fn by_flags(explained: CliError, error: &Error, flags: &[(&str, &str)
     explained
 }
 
-/// Returns the path of a field without the places in lists: `spec.users[0]` is `spec.users`.
+/// The path of a field without the places in lists: `spec.users[0]` is `spec.users`.
 fn without_indices(field: &str) -> String {
     let mut parts = field.split('[');
     let first = parts.next().unwrap_or_default().to_owned();
@@ -84,7 +84,7 @@ fn of_certificate(error: CliError, problem: &CertificateProblem) -> CliError {
             error.hint("check the clocks of both machines, and the server's certificate")
         }
         CertificateProblem::Other(_) => {
-            error.hint("whoever runs the server has to look at its certificate")
+            error.hint("the operator of the server has to check its certificate")
         }
     }
 }
@@ -114,7 +114,8 @@ fn of_status(status: &Status, server: &str, acting_as: Option<&str>) -> CliError
     }
 }
 
-/// Who acts as somebody else may lack the right to do so, or act as somebody who lacks the right.
+/// The error for a denied request. Under impersonation, the caller may lack the right to impersonate, or the
+/// impersonated user may lack the right.
 fn of_forbidden(message: String, acting_as: Option<&str>) -> CliError {
     let may_not_act = message.contains("cannot impersonate");
     let error = CliError::new(message);
@@ -124,7 +125,7 @@ fn of_forbidden(message: String, acting_as: Option<&str>) -> CliError {
             .hint("ask an administrator, or the owner of the object, for the right");
     };
     let error = if may_not_act {
-        error.hint("to act as somebody else takes a right: ask an administrator for it")
+        error.hint("to act as another user takes a right: ask an administrator for it")
     } else {
         error.hint(format!(
             "it was asked for as {}: with the rights of that user, in the scope of your access key",

@@ -1,5 +1,4 @@
-//! Flags and output formats that several commands share. What they mean is decided where they are
-//! used.
+//! Flags and output formats that several commands share. The commands decide what they mean.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -85,7 +84,7 @@ pub(crate) struct CredentialFlags {
 }
 
 impl CredentialFlags {
-    /// Returns whether the standard input is the access key.
+    /// Whether the standard input is the access key.
     pub(crate) fn reads_key_from_stdin(&self) -> bool {
         self.access_key.as_ref().is_some_and(|key| key.expose() == "-")
     }

@@ -13,7 +13,7 @@ use crate::error::CliError;
 use crate::flags::ImpersonationFlags;
 use crate::kubeconfig::ResolvedContext;
 
-/// Returns as whom to act, chosen field by field; `None` is as the key's own bearer.
+/// The impersonation to request, chosen field by field; `None` is as the key's own bearer.
 pub(crate) fn choose(
     flags: &ImpersonationFlags,
     resolved: Option<&ResolvedContext<'_>>,
@@ -37,7 +37,7 @@ pub(crate) fn choose(
     Err(without_user(flags, &wanted, resolved.map_or("", |resolved| resolved.name)))
 }
 
-/// Returns the error for groups, a uid or extra fields without a user.
+/// The error for groups, a uid or extra fields without a user.
 fn without_user(flags: &ImpersonationFlags, wanted: &Impersonation, context: &str) -> CliError {
     let flag = if !flags.groups.is_empty() {
         Some("--as-group")
@@ -63,7 +63,7 @@ fn without_user(flags: &ImpersonationFlags, wanted: &Impersonation, context: &st
     ))
 }
 
-/// Returns what the kubeconfig says. As for kubectl, an empty field counts as absent.
+/// The impersonation in the kubeconfig. As for kubectl, an empty field counts as absent.
 fn of_kubeconfig(resolved: &ResolvedContext<'_>) -> Result<Impersonation, CliError> {
     let field = |name: &str| Some(&resolved.user[name]).filter(|value| !value.is_null());
     let wrong = |name: &str, form: &str| {

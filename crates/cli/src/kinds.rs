@@ -7,7 +7,7 @@ use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
 use postern_kinds::write_only::AtRest;
 use postern_kinds::{AnyKind, Info, Kind as _, Verb};
 
-/// Returns the kinds that serve a verb, in the order in which they are listed everywhere.
+/// The kinds that serve a verb, in the order in which they are listed everywhere.
 pub(crate) fn served(verb: Verb) -> impl Iterator<Item = &'static Info> {
     served_where(verb, |_| true)
 }
@@ -22,7 +22,7 @@ pub(crate) fn served_where(
     infos.filter(move |info| info.on_command_line && info.serves(verb))
 }
 
-/// Returns whether the answer to a create has a credential that is never shown again: so it is where
+/// Whether the answer to a create has a credential that is never shown again: so it is where
 /// the server stores no more of a field than its digest.
 pub(crate) fn answers_with_credential(info: &Info) -> bool {
     let kinds = postern_kinds::all().iter();
@@ -30,24 +30,23 @@ pub(crate) fn answers_with_credential(info: &Info) -> bool {
     same.any(|kind| kind.write_only().iter().any(|field| field.at_rest == AtRest::Digest))
 }
 
-/// Returns whether requests are sent to what an object of the kind stands for, by whoever holds `use` on it.
+/// Whether callers who hold `use` on an object of the kind send requests to the cluster or space that it stands for.
 pub(crate) fn is_target(info: &Info) -> bool {
     [Cluster::INFO.kind, VirtualClusterInstance::INFO.kind, SpaceInstance::INFO.kind]
         .contains(&info.kind)
 }
 
-/// Returns what one object of the kind is called: `secret`.
+/// The name of one object of the kind: `secret`.
 pub(crate) fn name(info: &Info) -> &'static str {
     info.aliases.first().copied().unwrap_or(info.singular)
 }
 
-/// Returns what several objects of the kind are called: `secrets`. Of a kind's aliases, the second
-/// is the plural of the first.
+/// The name of several objects of the kind: `secrets`. Of a kind's aliases, the second is the plural of the first.
 pub(crate) fn plural_name(info: &Info) -> &'static str {
     info.aliases.get(1).copied().unwrap_or(info.plural)
 }
 
-/// Returns all names of the kind, each once. The first two are [`name`] and [`plural_name`].
+/// All names of the kind, each once. The first two are [`name`] and [`plural_name`].
 pub(crate) fn names(info: &Info) -> Vec<&'static str> {
     let mut names = vec![name(info), plural_name(info)];
     let others = [info.singular, info.plural].into_iter();
@@ -59,13 +58,13 @@ pub(crate) fn names(info: &Info) -> Vec<&'static str> {
     names
 }
 
-/// Returns the names that help shows next to [`name`]: abbreviations, and aliases that are other
+/// The names that help shows next to [`name`]: abbreviations, and aliases that are other
 /// words.
 pub(crate) fn visible_aliases(info: &Info) -> Vec<&'static str> {
     info.short.iter().chain(info.aliases.iter().skip(2)).copied().collect()
 }
 
-/// Returns the other names of the kind, which help does not show.
+/// The other names of the kind, which help does not show.
 pub(crate) fn hidden_aliases(info: &Info) -> Vec<&'static str> {
     let visible = visible_aliases(info);
     names(info).into_iter().skip(1).filter(|name| !visible.contains(name)).collect()

@@ -1,5 +1,5 @@
-//! Replacing a file of the user's so that nothing in it is lost: under a lock, atomically, and
-//! readable by its owner alone. What is in the file is not decided here.
+//! Replacing a file of the user's so that nothing in it is lost: under a lock, atomically, and readable by its owner
+//! alone. The callers decide what is in the file.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -12,7 +12,7 @@ use crate::error::CliError;
 const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_DIR: u32 = 0o700;
 
-/// How often, and at which interval, a lock that somebody else holds is tried again.
+/// How often, and at which interval, a lock that another process holds is tried again.
 const LOCK_ATTEMPTS_MAX: usize = 40;
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -53,7 +53,7 @@ impl FileLock {
         ))
     }
 
-    /// Returns the path of the locked file.
+    /// The path of the locked file.
     pub(crate) fn target(&self) -> &Path {
         &self.target
     }

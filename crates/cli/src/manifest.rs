@@ -1,5 +1,4 @@
-//! Objects in files: YAML with any number of documents, or JSON. What is done with the objects is
-//! in `commands/`.
+//! Objects in files: YAML with any number of documents, or JSON. `commands/` uses the objects.
 
 use postern_kinds::{Info, Verb};
 use postern_meta::decode::{Format, decode};
@@ -20,7 +19,7 @@ pub(crate) struct Manifest {
     pub(crate) object: Object,
 }
 
-/// Returns the objects in a file, each with its own error, in their order. Documents without
+/// The objects in a file, each with its own error, in their order. Documents without
 /// content are left out; the items of a list count each.
 pub(crate) fn parse(file: &str, bytes: &[u8]) -> Vec<Result<Manifest, CliError>> {
     let mut manifests = Vec::new();
@@ -52,7 +51,7 @@ fn documents(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
         let marker = line.get(..3).filter(|_| line.get(3).is_none_or(u8::is_ascii_whitespace));
         if marker == Some(b"---") || marker == Some(b"...") {
             documents.push((start_line, &bytes[start..at]));
-            // What is behind the dashes belongs to the new document.
+            // The rest of the line after the dashes belongs to the new document.
             (start, start_line) = (at + 3, index + 1);
         }
         at += line.len();
@@ -61,7 +60,7 @@ fn documents(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     documents.into_iter().filter(|(_, document)| !is_empty(document))
 }
 
-/// Returns whether there is nothing but comments and directives.
+/// Whether there is nothing but comments and directives.
 fn is_empty(document: &[u8]) -> bool {
     document.split(|byte| *byte == b'\n').all(|line| {
         line.trim_ascii().is_empty() || line.trim_ascii().starts_with(b"#") || line[0] == b'%'
@@ -84,7 +83,7 @@ pub(crate) fn value_of(document: &[u8]) -> Result<Value, String> {
     }
 }
 
-/// Returns the items of a list, or the value if it is none. Items of a list such as `UserList` need
+/// The items of a list, or the value if it is none. Items of a list such as `UserList` need
 /// not say their own kind.
 fn items_of(mut list: Value) -> Result<Vec<Value>, Value> {
     let Some(kind) = list["kind"].as_str().and_then(|kind| kind.strip_suffix("List")) else {

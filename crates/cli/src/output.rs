@@ -16,14 +16,14 @@ use crate::process::Process;
 /// Spaces between two columns.
 const GAP: usize = 3;
 
-/// Returns an object or a list as JSON, with a line break at the end.
+/// An object or a list as JSON, with a line break at the end.
 pub(crate) fn json(value: Value) -> Zeroizing<String> {
     // A value has nothing that could fail to encode.
     let text = serde_json::to_string_pretty(&without_managed_fields(value)).unwrap_or_default();
     Zeroizing::new(text + "\n")
 }
 
-/// Returns an object or a list as YAML.
+/// An object or a list as YAML.
 pub(crate) fn yaml(value: Value) -> Zeroizing<String> {
     Zeroizing::new(encode_yaml(&without_managed_fields(value)))
 }
@@ -42,7 +42,7 @@ fn without_managed_fields(mut value: Value) -> Value {
     value
 }
 
-/// Returns in which representation a format needs an object or a list.
+/// The representation of an object or a list that a format needs.
 pub(crate) fn representation(format: Option<TableFormat>) -> Representation {
     match format {
         None | Some(TableFormat::Wide) => Representation::Table,
@@ -51,7 +51,7 @@ pub(crate) fn representation(format: Option<TableFormat>) -> Representation {
     }
 }
 
-/// Returns an object or a list of a collection as text. It has the format's [`representation`].
+/// An object or a list of a collection as text. It has the format's [`representation`].
 pub(crate) fn text(
     value: Value,
     format: Option<TableFormat>,
@@ -89,7 +89,7 @@ pub(crate) fn print_object(
     process.write_stdout(text.as_bytes())
 }
 
-/// Returns `KIND.GROUP/NAME`, as kubectl takes it.
+/// The name `KIND.GROUP/NAME`, as kubectl takes it.
 pub(crate) fn full_name(info: &Info, name: &str) -> String {
     match info.version.group {
         "" => format!("{}/{name}", info.singular),
@@ -97,7 +97,7 @@ pub(crate) fn full_name(info: &Info, name: &str) -> String {
     }
 }
 
-/// Returns text of others as one line, with an escape for each character that controls a terminal.
+/// Writes text of others as one line, with an escape for each character that controls a terminal.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -112,13 +112,13 @@ pub(crate) fn escape(text: &str) -> String {
     out
 }
 
-/// Returns rows below headings, in aligned columns.
+/// Writes rows below headings, in aligned columns.
 pub(crate) fn table(headings: Vec<String>, mut rows: Vec<Vec<String>>) -> String {
     rows.insert(0, headings);
     columns(&rows)
 }
 
-/// Returns rows in aligned columns.
+/// Writes rows in aligned columns.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let mut widths = Vec::new();
     for row in rows {
@@ -140,7 +140,7 @@ pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     out
 }
 
-/// Returns the server's table as text. `wide` adds the columns of lower priority, `namespaced` a
+/// The server's table as text. `wide` adds the columns of lower priority, `namespaced` a
 /// first one with the namespace.
 pub(crate) fn server_table(table_value: &Value, wide: bool, namespaced: bool) -> String {
     let empty = Vec::new();

@@ -51,7 +51,7 @@ pub(crate) struct SecretPath {
 }
 
 impl SecretPath {
-    /// Returns the path as it was written.
+    /// The path as it was written.
     pub(crate) fn written(&self) -> String {
         match &self.key {
             None => self.name.clone(),
@@ -59,7 +59,7 @@ impl SecretPath {
         }
     }
 
-    /// Returns what the path names, in words.
+    /// The secret or key that the path names, in words.
     pub(crate) fn describe(&self) -> String {
         match &self.key {
             None => format!("this is the secret {}", self.name),
@@ -67,7 +67,7 @@ impl SecretPath {
         }
     }
 
-    /// Returns the paths with a longer name that are written in the same way, the longest name
+    /// The paths with a longer name that are written in the same way, the longest name
     /// first: of `a` and its key `b.c`, these are `a.b.c`, and `a.b` with its key `c`.
     pub(crate) fn with_longer_names(&self) -> Vec<Self> {
         let Some(key) = &self.key else { return Vec::new() };
@@ -100,7 +100,7 @@ pub(crate) fn data_key(text: &str) -> Result<String, String> {
     config_map_key(text).map(|()| text.to_owned())
 }
 
-/// Returns a secret text in a type that cannot be printed.
+/// A secret text in a type that cannot be printed.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of a parser of arguments")]
 pub(crate) fn hidden(text: &str) -> Result<SecretText, String> {
     Ok(SecretText::from(text.to_owned()))

@@ -19,7 +19,7 @@ const CTRL_C: char = '\u{3}';
 /// The name of this program.
 const PROGRAM: &str = "postern";
 
-/// What a command gets from its process, next to its arguments.
+/// The input that a command gets from its process, besides its arguments.
 pub(crate) struct Process {
     environment: HashMap<String, OsString>,
     stdout_is_terminal: bool,
@@ -31,7 +31,7 @@ pub(crate) struct Process {
     reason = "only code that has been given this may read, write or draw randomness"
 )]
 impl Process {
-    /// Returns this process.
+    /// This process.
     pub(crate) fn system() -> Self {
         let environment: HashMap<_, _> = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
@@ -45,19 +45,19 @@ impl Process {
         }
     }
 
-    /// Returns an environment variable; an empty one counts as absent.
+    /// An environment variable; an empty one counts as absent.
     pub(crate) fn variable(&self, name: &str) -> Option<&OsString> {
         self.environment.get(name).filter(|value| !value.is_empty())
     }
 
-    /// Returns an environment variable as text; an empty one counts as absent.
+    /// An environment variable as text; an empty one counts as absent.
     pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, CliError> {
         let Some(value) = self.variable(name) else { return Ok(None) };
         let wrong = || CliError::usage(format!("the environment variable {name} is not UTF-8"));
         value.to_str().map(Some).ok_or_else(wrong)
     }
 
-    /// Returns whether the standard output is a terminal.
+    /// Whether the standard output is a terminal.
     pub(crate) fn stdout_is_terminal(&self) -> bool {
         self.stdout_is_terminal
     }
@@ -69,7 +69,7 @@ impl Process {
         written.map_err(|error| CliError::of_output(&error))
     }
 
-    /// Prints a line to the standard error. When that fails, nobody can be told.
+    /// Prints a line to the standard error. A failure to print is ignored.
     pub(crate) fn print_status(&self, text: &str) {
         let _ = writeln!(io::stderr(), "{text}");
     }
@@ -84,11 +84,11 @@ impl Process {
         self.warning_printer()(text);
     }
 
-    /// Returns what prints a warning, for those who cannot keep the process itself.
+    /// A printer of warnings, for callers that cannot keep the process itself.
     pub(crate) fn warning_printer(&self) -> impl Fn(&str) + Send + use<> {
         let label = self.coloured("warning:", "1;33");
         move |text| {
-            // When that fails, nobody can be told.
+            // A failure to print is ignored: there is no other place for it.
             let _ = writeln!(io::stderr(), "{label} {text}");
         }
     }
@@ -112,12 +112,12 @@ impl Process {
         }
     }
 
-    /// Returns whether a question can be asked.
+    /// Whether a question can be asked.
     pub(crate) fn stdin_is_terminal(&self) -> bool {
         io::stdin().is_terminal()
     }
 
-    /// Returns the whole standard input, byte for byte.
+    /// The whole standard input, byte for byte.
     pub(crate) fn read_stdin(&self, limit_bytes: usize) -> Result<Zeroizing<Vec<u8>>, CliError> {
         read_limited(io::stdin().lock(), limit_bytes, "the standard input")
     }
@@ -148,25 +148,24 @@ impl Process {
         Ok(["y", "yes"].contains(&line.trim().to_ascii_lowercase().as_str()))
     }
 
-    /// Returns the time, in seconds since 1970.
+    /// The time, in seconds since 1970.
     pub(crate) fn now_unix_seconds(&self) -> i64 {
         #[expect(clippy::disallowed_methods, reason = "this is the clock that is passed on")]
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         now.ok().and_then(|since| i64::try_from(since.as_secs()).ok()).unwrap_or(0)
     }
 
-    /// Returns the id of the process that has called this one; 0 when that is not known.
+    /// The id of the process that has called this one; 0 when that is not known.
     pub(crate) fn parent_id(&self) -> u32 {
         std::os::unix::process::parent_id()
     }
 
-    /// Returns a path that counts in every directory.
+    /// A path that counts in every directory.
     pub(crate) fn absolute(&self, path: &Path) -> PathBuf {
         std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
     }
 
-    /// Returns by which command other programs start this one: by its name where `PATH` leads to it, and
-    /// else by its path.
+    /// The command by which other programs start this one: its name if `PATH` leads to it, and else its path.
     pub(crate) fn own_command(&self) -> String {
         let Ok(own) = std::env::current_exe().and_then(|path| path.canonicalize()) else {
             return PROGRAM.to_owned();
@@ -179,7 +178,7 @@ impl Process {
         }
     }
 
-    /// Returns an unpredictable byte.
+    /// An unpredictable byte.
     pub(crate) fn random(&self) -> u8 {
         let mut byte = [0];
         // aws-lc aborts by itself when the kernel gives no randomness. Going on after an error here
@@ -203,7 +202,7 @@ fn read_hidden() -> io::Result<Zeroizing<String>> {
     read.map(|_| line)
 }
 
-/// Returns a stream's whole content. `what` names it in errors, as the one when it is larger than
+/// A stream's whole content. `what` names it in errors, as the one when it is larger than
 /// `limit_bytes`.
 pub(crate) fn read_limited(
     from: impl Read,
@@ -221,7 +220,7 @@ pub(crate) fn read_limited(
     Ok(bytes)
 }
 
-/// Returns a file's whole content; an error when it is larger than `limit_bytes`.
+/// A file's whole content; an error when it is larger than `limit_bytes`.
 pub(crate) fn read_file(
     path: &std::path::Path,
     limit_bytes: usize,
@@ -234,7 +233,7 @@ pub(crate) fn read_file(
 
 #[cfg(test)]
 impl Process {
-    /// Returns one for tests, with these environment variables alone.
+    /// A process for tests, with these environment variables alone.
     pub(crate) fn with(variables: &[(&str, &str)]) -> Self {
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), OsString::from(value));
         Self {

@@ -27,7 +27,7 @@ const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 /// Requests that stay on this server, and go to no cluster through it.
 const THIS_SERVER: &str = "Management";
 
-/// What the key gives access to at most.
+/// The flags for the maximum access of a key.
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Scope")]
 pub(crate) struct ScopeFlags {
@@ -97,7 +97,7 @@ impl ScopeFlags {
         !self.projects.is_empty()
     }
 
-    /// Returns the scope that the flags name; `None` without any flag: the key may do what its owner may.
+    /// The scope that the flags name; `None` without any flag: the key may do what its owner may.
     ///
     /// # Errors
     /// For what a scope cannot say, and for a file that is no scope.
@@ -147,7 +147,7 @@ impl ScopeFlags {
             && !self.read_only
     }
 
-    /// Returns the rules for reading alone. The parts of a scope add up, so the projects must not be
+    /// The rules for reading alone. The parts of a scope add up, so the projects must not be
     /// among its projects: they are named in the rules.
     fn read_rules(&self) -> Result<Vec<ScopeRule>, CliError> {
         let verbs = READ_VERBS.map(str::to_owned).to_vec();
@@ -206,7 +206,7 @@ fn read(file: &Path) -> Result<Scope, CliError> {
     })
 }
 
-/// Reads a scope. What is not understood is an error: left out, the scope could be wider.
+/// Reads a scope. Unknown content is an error: without it, the scope could be wider.
 fn parse(bytes: &[u8]) -> Result<Scope, String> {
     const PATH: &str = "spec.scope";
     let scope = manifest::value_of(bytes)?;

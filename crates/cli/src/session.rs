@@ -116,7 +116,7 @@ impl Session {
         Self::new(settings, Some(resolved.name.to_owned()), namespace, process)
     }
 
-    /// Returns a session with what a context of a kubeconfig says, whatever the environment says: as whom it
+    /// A session with what a context of a kubeconfig says, whatever the environment says: as whom it
     /// says, or as the bearer of its own key.
     pub(crate) fn of_context(
         config: &Kubeconfig,
@@ -136,7 +136,7 @@ impl Session {
         Self::new(settings, Some(resolved.name.to_owned()), None, process)
     }
 
-    /// Returns a session with settings that have been chosen. The server's warnings are printed.
+    /// A session with settings that have been chosen. The server's warnings are printed.
     pub(crate) fn new(
         settings: Settings,
         context: Option<String>,
@@ -150,18 +150,18 @@ impl Session {
         Ok(Self { client, context, namespace })
     }
 
-    /// Returns what went wrong with a request, and what to do about it.
+    /// Explains the failure of a request, with the next steps.
     pub(crate) fn explain(&self, error: &Error) -> CliError {
         let acting_as = self.client.impersonation().map(|wanted| wanted.user.as_str());
         explain(error, &self.client.server().to_string(), acting_as)
     }
 
-    /// Returns what went wrong with a request whose fields the flags have set.
+    /// Explains the failure of a request whose fields the flags have set.
     pub(crate) fn explain_by_flags(&self, error: &Error, flags: &[(&str, &str)]) -> CliError {
         by_flags(self.explain(error), error, flags)
     }
 
-    /// Returns why a request about a named object failed. Where there is no such object, similar
+    /// Why a request about a named object failed. Where there is no such object, similar
     /// names are suggested.
     pub(crate) async fn explain_named(
         &mut self,
@@ -207,7 +207,7 @@ impl Session {
         Ok((answer, status))
     }
 
-    /// Returns another namespace in which there is an object of this name; the default one if it is in several.
+    /// Another namespace in which there is an object of this name; the default one if it is in several.
     async fn namespace_with(&mut self, of: Collection<'_>, name: &str) -> Option<String> {
         let namespace = of.namespace()?;
         let everywhere = Collection::new(of.info(), None);
@@ -221,12 +221,12 @@ impl Session {
         default.or(found.first()).map(|found| (*found).to_owned())
     }
 
-    /// Returns the namespace of requests that do not name one. [`Session::learn_names`] comes before.
+    /// The namespace of requests that do not name one. [`Session::learn_names`] comes before.
     pub(crate) fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or_else(|| default_namespace())
     }
 
-    /// Returns the namespace of `-n`, or else the session's.
+    /// The namespace of `-n`, or else the session's.
     pub(crate) fn namespace_or(&self, flag: &NamespaceFlag) -> String {
         flag.namespace.as_deref().unwrap_or(self.namespace()).to_owned()
     }
@@ -275,12 +275,12 @@ pub(crate) fn start_log() {
     drop(started);
 }
 
-/// What is wrong with a key on the command line, and how else to give it.
+/// The problem with a key on the command line, and other ways to give it.
 const KEY_IS_VISIBLE: &str = "others on this machine can read an access key on the command line, in the list of processes, \
      and the shell may keep it in its history: give --access-key - and the key on the standard \
      input, or set POSTERN_ACCESS_KEY";
 
-/// Returns the access key of `--access-key` or `POSTERN_ACCESS_KEY`. Warns of one that is written
+/// The access key of `--access-key` or `POSTERN_ACCESS_KEY`. Warns of one that is written
 /// on the command line.
 pub(crate) fn given_key(
     flags: &CredentialFlags,
@@ -322,7 +322,7 @@ fn key_from(bytes: &[u8], what: &str) -> Result<SecretText, CliError> {
     Ok(SecretText::from(text.trim().to_owned()))
 }
 
-/// Returns the authorities of `--ca-file` or `POSTERN_CA_FILE`.
+/// The authorities of `--ca-file` or `POSTERN_CA_FILE`.
 pub(crate) fn given_trust(
     flags: &CredentialFlags,
     process: &Process,
@@ -338,7 +338,7 @@ fn trust_in(file: &Path) -> Result<Trust, CliError> {
         .map_err(|error| CliError::new(format!("cannot use {}: {error}", file.display())))
 }
 
-/// Returns the context of the login that is meant: the one that is named, or else the current one. A context
+/// The context of the login that is meant: the one that is named, or else the current one. A context
 /// that `connect` wrote stands for the login that it was made with.
 pub(crate) fn choose<'a>(
     config: &'a Kubeconfig,
@@ -393,7 +393,7 @@ fn with_context_hint(error: CliError, config: &Kubeconfig) -> CliError {
     }
 }
 
-/// Returns the server of a context. It must be a Postern server: no key, and no other cluster's
+/// The server of a context. It must be a Postern server: no key, and no other cluster's
 /// credential, is sent to any other.
 fn server_of(config: &Kubeconfig, resolved: &ResolvedContext<'_>) -> Result<ServerUrl, CliError> {
     let url = text_in(resolved.cluster, "server");
@@ -456,7 +456,7 @@ fn key_of(resolved: &ResolvedContext<'_>) -> Result<SecretText, CliError> {
     Ok(key)
 }
 
-/// Returns a field's text, unless it is missing or empty.
+/// A field's text, unless it is missing or empty.
 fn text_in<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
     value[field].as_str().filter(|text| !text.is_empty())
 }

@@ -5,7 +5,7 @@ const COMPARED_MAX_CHARS: usize = 64;
 /// How many names are suggested at most.
 const SUGGESTIONS_MAX: usize = 3;
 
-/// Returns the candidates that the user may have meant, the most similar first.
+/// The candidates that the user may have meant, the most similar first.
 pub(crate) fn nearest<'a>(
     wanted: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -22,7 +22,7 @@ pub(crate) fn nearest<'a>(
     near.into_iter().take(SUGGESTIONS_MAX).map(|(_, candidate)| candidate).collect()
 }
 
-/// Returns whether one of the words is the start of the other.
+/// Whether one of the words is the start of the other.
 fn is_start(wanted: &str, candidate: &str) -> bool {
     wanted.len() >= 3 && candidate.starts_with(wanted)
         || candidate.len() >= 3 && wanted.starts_with(candidate)

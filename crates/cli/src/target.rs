@@ -1,5 +1,5 @@
-//! What a question about access is about: `RESOURCE[/NAME]`, or a path of the server. Resources are named
-//! as in the other commands, or with their group.
+//! The target of a question about access: `RESOURCE[/NAME]`, or a path of the server. Resources are named as in the
+//! other commands, or with their group.
 
 use postern_kinds::Info;
 use postern_meta::names::path_segment;
@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 use crate::kinds;
 use crate::similar::nearest;
 
-/// What stands for every resource, in every group.
+/// Stands for every resource, in every group.
 const ALL: &str = "*";
 
-/// What a question is about.
+/// The target of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// Objects.
@@ -43,7 +43,7 @@ impl Resource {
         }
     }
 
-    /// Returns what to tell somebody who may have mistyped the name; `None` for a known resource.
+    /// The warning for a user who may have mistyped the name; `None` for a known resource.
     pub(crate) fn warning(&self) -> Option<String> {
         if self.is_namespaced.is_some() || self.plural == ALL {
             return None;
@@ -63,7 +63,7 @@ impl Resource {
 }
 
 impl Target {
-    /// Returns the attributes that a review asks about. `namespace` is empty for all namespaces, and does
+    /// The attributes that a review asks about. `namespace` is empty for all namespaces, and does
     /// not count for what has none.
     pub(crate) fn attributes(
         &self,
@@ -86,7 +86,7 @@ impl Target {
         ])
     }
 
-    /// Returns the resource, unless the question is about a path.
+    /// The resource, unless the question is about a path.
     pub(crate) fn resource(&self) -> Option<&Resource> {
         match self {
             Self::Resource(resource) => Some(resource),
@@ -95,13 +95,13 @@ impl Target {
     }
 }
 
-/// Returns the fields that are not empty.
+/// The fields that are not empty.
 fn filled(fields: &[(&str, &str)]) -> Map<String, Value> {
     let fields = fields.iter().filter(|(_, value)| !value.is_empty());
     fields.map(|(name, value)| ((*name).to_owned(), json!(value))).collect()
 }
 
-/// Returns all kinds. First those that have commands: a name of two kinds is that of the commands.
+/// All kinds. First those that have commands: a name of two kinds is that of the commands.
 fn infos() -> impl Iterator<Item = &'static Info> {
     let all = || postern_kinds::all().iter().map(|kind| kind.info());
     let others = all().filter(|info| !info.on_command_line);

@@ -22,7 +22,7 @@ const RENEWED_IN_LAST_PART: i64 = 5;
 /// Seconds before its end in which a token is not given to anybody any more.
 const MARGIN_SECONDS: i64 = 10;
 
-/// A file that was not written for so long is of nobody any more.
+/// The age after which a file that was not written again counts as unused.
 const FORGOTTEN_AFTER: Duration = Duration::from_hours(14 * 24);
 
 /// A token, and how long it counts.
@@ -57,7 +57,7 @@ pub(crate) struct TokenCache {
 }
 
 impl TokenCache {
-    /// Returns the file of this name in the user's cache; `None` when the user has none.
+    /// The file of this name in the user's cache; `None` when the user has none.
     pub(crate) fn of(process: &Process, name: &str) -> Option<Self> {
         let given = process.variable("XDG_CACHE_HOME").map(PathBuf::from);
         let home = || process.variable("HOME").map(|home| PathBuf::from(home).join(".cache"));
@@ -65,7 +65,7 @@ impl TokenCache {
         Some(Self { file: directory.join("postern/tokens").join(name) })
     }
 
-    /// Returns the token; `None` when there is none that can be read.
+    /// The token; `None` when there is none that can be read.
     pub(crate) fn read(&self) -> Option<CachedToken> {
         let bytes = read_file(&self.file, MAX_BYTES).ok()?;
         let value: Value = decode_typed(&bytes).ok()?;
@@ -77,7 +77,7 @@ impl TokenCache {
         })
     }
 
-    /// Writes the token, and removes files that nobody uses any more.
+    /// Writes the token, and removes unused files.
     pub(crate) fn write(&self, token: &CachedToken, now: i64) -> Result<(), CliError> {
         let content = json!({
             "token": token.token.expose(),
@@ -91,7 +91,7 @@ impl TokenCache {
         lock.replace(content.as_bytes())
     }
 
-    /// What cannot be removed is tried again the next time.
+    /// Removes unused files. The next call tries those again that cannot be removed.
     fn remove_forgotten(&self, now: i64) {
         let Some(Ok(entries)) = self.file.parent().map(fs::read_dir) else { return };
         let now = std::time::UNIX_EPOCH + Duration::from_secs(u64::try_from(now).unwrap_or(0));

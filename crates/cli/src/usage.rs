@@ -26,13 +26,13 @@ pub fn parse_or_exit<P: Parser>() -> P {
         let error = if may_repeat(&error, &words) { error } else { redacted(error) };
         let error = with_list_hint(error, &words);
         let code = error.exit_code();
-        // When the reader has closed the output, nobody can be told.
+        // If the reader has closed the output, the failure is ignored.
         let _ = error.print();
         exit(code)
     })
 }
 
-/// Returns whether the error may repeat the words that were not understood.
+/// Whether the error may repeat the words that were not understood.
 fn may_repeat(error: &clap::Error, words: &[OsString]) -> bool {
     let is_key = |word: &OsString| word.to_string_lossy().contains(access_key::PREFIX);
     match error.kind() {
@@ -60,7 +60,7 @@ fn with_list_hint(mut error: clap::Error, words: &[OsString]) -> clap::Error {
     error
 }
 
-/// Returns the error without the words that were not understood.
+/// The error without the words that were not understood.
 fn redacted(mut error: clap::Error) -> clap::Error {
     for kind in [
         ContextKind::InvalidArg,

@@ -69,7 +69,7 @@ pub struct Settings {
 pub struct Client {
     settings: Settings,
     authorization: HeaderValue,
-    /// Empty, unless requests are made as somebody else.
+    /// Empty, unless requests impersonate another user.
     impersonation: HeaderMap,
     tls: Arc<ClientConfig>,
     sender: Option<Sender>,
@@ -86,7 +86,7 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Returns a client that connects with its first request.
+    /// A client that connects with its first request.
     ///
     /// # Errors
     /// When the key, or as whom to act, cannot be sent in a header, or when there is no certificate
@@ -116,22 +116,22 @@ impl Client {
         self.warnings.set_handler(handler);
     }
 
-    /// Returns the access key.
+    /// The access key.
     pub fn key(&self) -> &SecretText {
         &self.settings.key
     }
 
-    /// Returns the server's address.
+    /// The server's address.
     pub fn server(&self) -> &ServerUrl {
         &self.settings.server
     }
 
-    /// Returns as whom requests are made, if not as the key's own bearer.
+    /// The impersonation of its requests; `None` if they are made as the key's own bearer.
     pub fn impersonation(&self) -> Option<&Impersonation> {
         self.settings.impersonation.as_ref()
     }
 
-    /// Returns the digest of the authority that the server is trusted by; `None` unless there is just one.
+    /// The digest of the authority that the server is trusted by; `None` unless there is just one.
     pub fn authority(&self) -> Option<CaDigest> {
         self.settings.trust.digest()
     }
@@ -226,7 +226,7 @@ impl Client {
     }
 
     /// Reads something of a cluster through the gateway. `path` begins behind `/kubernetes`, as in
-    /// `/cluster/east/version`; whoever calls this has checked the names in it.
+    /// `/cluster/east/version`; the caller must have checked the names in it.
     ///
     /// # Errors
     /// Those of the gateway, and those of the cluster.
@@ -349,7 +349,7 @@ impl Client {
         Err(Error::Unexpected { code: 200, what: "the list does not end".to_owned() })
     }
 
-    /// Returns the names on the first page, to suggest one instead of a mistyped name.
+    /// The names on the first page, to suggest one instead of a mistyped name.
     pub async fn some_names(&mut self, of: Collection<'_>) -> Result<Vec<String>, Error> {
         let mut list = self.page(&of.path()?, Representation::Metadata, "").await?;
         let Some(Value::Array(items)) = list.get_mut("items").map(Value::take) else {
@@ -425,7 +425,7 @@ impl Client {
         Ok(response)
     }
 
-    /// Returns the connection of last time, or a new one where that has been closed meanwhile.
+    /// The connection of last time, or a new one where that has been closed meanwhile.
     async fn ready_sender(&mut self) -> Result<Sender, Error> {
         if let Some(mut open) = self.sender.take()
             && open.ready().await.is_ok()

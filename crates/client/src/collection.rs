@@ -17,7 +17,7 @@ pub struct Collection<'a> {
 }
 
 impl<'a> Collection<'a> {
-    /// Returns the objects of a kind. `None` is all namespaces; for a kind without namespaces the
+    /// The objects of a kind. `None` is all namespaces; for a kind without namespaces the
     /// namespace is ignored.
     pub fn of<K: Kind>(namespace: Option<&'a str>) -> Self {
         Self::new(&K::INFO, namespace)
@@ -28,17 +28,17 @@ impl<'a> Collection<'a> {
         Self { info, namespace: namespace.filter(|_| info.is_namespaced()) }
     }
 
-    /// Returns the kind's names.
+    /// The kind's names.
     pub fn info(&self) -> &'static Info {
         self.info
     }
 
-    /// Returns the namespace, unless it is all of them or the kind has none.
+    /// The namespace, unless it is all of them or the kind has none.
     pub fn namespace(&self) -> Option<&'a str> {
         self.namespace
     }
 
-    /// Returns the path below the server's base path.
+    /// The path below the server's base path.
     pub(crate) fn path(&self) -> Result<String, Error> {
         let version = self.info.version;
         let root = if version.group.is_empty() { "/api" } else { "/apis" };
@@ -51,13 +51,13 @@ impl<'a> Collection<'a> {
         }
     }
 
-    /// Returns one object's path below the server's base path.
+    /// One object's path below the server's base path.
     pub(crate) fn path_of(&self, name: &str) -> Result<String, Error> {
         Ok(format!("{}/{}", self.path()?, segment(name)?))
     }
 }
 
-/// Returns a name as one segment of a path. An empty one, and dots, would change the path.
+/// A name as one segment of a path. An empty one, and dots, would change the path.
 fn segment(name: &str) -> Result<String, Error> {
     if name.is_empty() || path_segment(name).is_err() {
         return Err(Error::Name(name.to_owned()));

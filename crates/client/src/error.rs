@@ -1,5 +1,5 @@
-//! Why a request fails. Reasons are distinguished where the caller can do something different
-//! about them. What to do is not here.
+//! The reasons for which a request fails. Reasons are distinguished where the caller can act differently on them. This
+//! module gives no advice.
 
 use std::io;
 use std::time::Duration;
@@ -13,8 +13,8 @@ pub enum Error {
     /// The access key has characters that no key has.
     #[error("the access key holds characters that no access key has")]
     Key,
-    /// As whom to act cannot be sent in headers.
-    #[error("cannot act as somebody else: {0}")]
+    /// The impersonation cannot be sent in headers.
+    #[error("cannot act as another user: {0}")]
     Impersonation(String),
     /// A name that is not allowed in a path.
     #[error("{0:?} is no name of an object")]
@@ -27,7 +27,7 @@ pub enum Error {
     Resolve {
         /// The host's name.
         host: String,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// Nothing listens there, or there is no route to it.
@@ -35,7 +35,7 @@ pub enum Error {
     Connect {
         /// `HOST:PORT`
         address: String,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The TLS handshake failed, for another reason than the certificate.
@@ -43,7 +43,7 @@ pub enum Error {
     Handshake {
         /// `HOST:PORT`
         address: String,
-        /// What TLS says.
+        /// The error of TLS.
         reason: String,
     },
     /// The server's certificate is not accepted.
@@ -51,7 +51,7 @@ pub enum Error {
     Certificate {
         /// `HOST:PORT`
         address: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: CertificateProblem,
     },
     /// It took too long. Whether a write took effect is not known.
@@ -67,7 +67,7 @@ pub enum Error {
     Lost {
         /// `HOST:PORT`
         address: String,
-        /// What HTTP says.
+        /// The error of HTTP.
         reason: String,
     },
     /// The answer is larger than any that the server gives.
@@ -81,7 +81,7 @@ pub enum Error {
     Unexpected {
         /// The HTTP status code.
         code: u16,
-        /// What is odd about it.
+        /// The unexpected content.
         what: String,
     },
     /// The server answers a watch with something else than events: it has none of this.
@@ -92,7 +92,7 @@ pub enum Error {
     Status(Box<Status>),
 }
 
-/// What is wrong with a certificate.
+/// A problem with a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateProblem {
     /// Signed by an authority that is not trusted.
@@ -110,12 +110,12 @@ pub enum CertificateProblem {
 }
 
 impl Error {
-    /// Returns the server's reason, if it was the server that refused.
+    /// The server's reason, if it was the server that refused.
     pub fn reason(&self) -> Option<Reason> {
         self.status().map(|status| status.reason)
     }
 
-    /// Returns the server's Status, if it was the server that refused.
+    /// The server's Status, if it was the server that refused.
     pub fn status(&self) -> Option<&Status> {
         match self {
             Self::Status(status) => Some(status),
@@ -123,7 +123,7 @@ impl Error {
         }
     }
 
-    /// Returns whether every other request would fail for the same reason: there is no connection,
+    /// Whether every other request would fail for the same reason: there is no connection,
     /// or the access key is refused.
     pub fn fails_all_requests(&self) -> bool {
         match self {
@@ -135,7 +135,7 @@ impl Error {
         }
     }
 
-    /// Returns whether it is unknown if the request took effect.
+    /// Whether it is unknown if the request took effect.
     pub fn is_uncertain(&self) -> bool {
         matches!(
             self,
@@ -146,7 +146,7 @@ impl Error {
         )
     }
 
-    /// Returns what a failed handshake means: TLS wraps its own error into the system's.
+    /// The error of a failed handshake: TLS wraps its own error into the system's.
     pub(crate) fn of_handshake(address: String, error: &io::Error) -> Self {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         let problem = match inner {

@@ -26,7 +26,7 @@ const HEADER_NAME: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'|')
     .remove(b'~');
 
-/// Returns the headers that ask for it.
+/// The headers that ask for it.
 ///
 /// # Errors
 /// [`Error::Impersonation`] for what would be received as something else, or not at all.
@@ -66,7 +66,7 @@ fn extra_name(key: &str) -> Result<HeaderName, Error> {
     HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong("is too long"))
 }
 
-/// Returns the text as a header's value. An error does not repeat the text, which may be a key that
+/// The text as a header's value. An error does not repeat the text, which may be a key that
 /// was mistaken for a name.
 fn value(text: &str) -> Result<HeaderValue, &'static str> {
     if text.is_empty() {

@@ -1,6 +1,7 @@
 //! A client of the API: one server, one access key, and requests in terms of the kinds.
 //!
-//! What does not live here: where the address and the key come from, and anything that is printed. Secret values pass through this crate and are in no error and no log.
+//! This crate does not read the address or the key from anywhere, and prints nothing. Secret values pass through it and
+//! are in no error and no log.
 
 mod client;
 mod collection;

@@ -26,7 +26,7 @@ pub enum Representation {
 }
 
 impl Representation {
-    /// Returns the `Accept` header for one object.
+    /// The `Accept` header for one object.
     pub(crate) fn accept_object(self) -> &'static str {
         match self {
             Self::Whole => "application/json",
@@ -35,7 +35,7 @@ impl Representation {
         }
     }
 
-    /// Returns the `Accept` header for a list.
+    /// The `Accept` header for a list.
     pub(crate) fn accept_list(self) -> &'static str {
         match self {
             Self::Metadata => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
@@ -43,7 +43,7 @@ impl Representation {
         }
     }
 
-    /// Returns how many objects one page of a list has, such that a page of the largest objects
+    /// How many objects one page of a list has, such that a page of the largest objects
     /// stays below the limit of a response's size.
     pub(crate) fn page_size(self) -> usize {
         match self {
@@ -53,7 +53,7 @@ impl Representation {
         }
     }
 
-    /// Returns the field of a list that its items are in.
+    /// The field of a list that its items are in.
     pub(crate) fn items_field(self) -> &'static str {
         if self == Self::Table { "rows" } else { "items" }
     }
@@ -87,7 +87,7 @@ impl ApiRequest {
         }
     }
 
-    /// Returns a request to read what is at a path of the gateway.
+    /// A request to read what is at a path of the gateway.
     pub(crate) fn of_gateway(path: String) -> Self {
         Self { is_for_gateway: true, ..Self::new(Method::GET, path) }
     }
@@ -110,7 +110,7 @@ impl ApiRequest {
     }
 }
 
-/// Returns how long the server asks to wait, in an answer that says that it is too busy.
+/// How long the server asks to wait, in an answer that says that it is too busy.
 pub(crate) fn retry_after(code: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     let busy = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE];
     if !busy.contains(&code) {
@@ -120,7 +120,7 @@ pub(crate) fn retry_after(code: StatusCode, headers: &HeaderMap) -> Option<Durat
     Some(Duration::from_secs(seconds))
 }
 
-/// Returns the answer's value, or the server's reason why there is none. It is null where the client knows it
+/// The answer's value, or the server's reason why there is none. It is null where the client knows it
 /// already.
 pub(crate) fn decode_response(code: StatusCode, body: &[u8]) -> Result<Value, Error> {
     let unexpected = |what: &str| Error::Unexpected { code: code.as_u16(), what: what.to_owned() };
@@ -139,7 +139,7 @@ pub(crate) fn decode_response(code: StatusCode, body: &[u8]) -> Result<Value, Er
     }
 }
 
-/// Returns an answer's value as an object.
+/// An answer's value as an object.
 pub(crate) fn decode_object(value: Value) -> Result<Object, Error> {
     // A Status has text in a field that is an object everywhere else.
     let value = match value {
@@ -151,7 +151,7 @@ pub(crate) fn decode_object(value: Value) -> Result<Object, Error> {
     Object::from_value(value).map_err(|what| Error::Unexpected { code: 200, what })
 }
 
-/// Returns an object's own fields, typed as its kind has them.
+/// An object's own fields, typed as its kind has them.
 ///
 /// # Errors
 /// [`Error::Unexpected`] when they do not fit.

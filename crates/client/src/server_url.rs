@@ -61,39 +61,39 @@ impl ServerUrl {
         })
     }
 
-    /// Returns whether a kubeconfig's URL is that of a Postern server: whether it ends with the
+    /// Whether a kubeconfig's URL is that of a Postern server: whether it ends with the
     /// base path.
     pub fn is_postern(text: &str) -> bool {
         text.starts_with("https://") && text.trim_end_matches('/').ends_with(BASE_PATH)
     }
 
-    /// Returns the name or address; an IPv6 address without brackets.
+    /// The name or address; an IPv6 address without brackets.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Returns the port.
+    /// The port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Returns the path that all paths of the API begin with.
+    /// The path that all paths of the API begin with.
     pub fn base_path(&self) -> &str {
         &self.path
     }
 
-    /// Returns the path that all paths of the gateway begin with: `/kubernetes`, where nothing stands before
+    /// The path that all paths of the gateway begin with: `/kubernetes`, where nothing stands before
     /// the base path.
     pub fn gateway_path(&self) -> &str {
         self.path.rsplit_once('/').map_or("", |(before, _)| before)
     }
 
-    /// Returns the URL of what is behind a path of the gateway, such as `/cluster/east`.
+    /// The URL of what is behind a path of the gateway, such as `/cluster/east`.
     pub fn of_gateway(&self, path: &str) -> String {
         format!("https://{}{}{path}", self.authority(), self.gateway_path())
     }
 
-    /// Returns `HOST:PORT`, or `HOST` where the port is 443; for the `Host` header and messages.
+    /// The text `HOST:PORT`, or `HOST` if the port is 443; for the `Host` header and messages.
     pub fn authority(&self) -> String {
         let host =
             if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };

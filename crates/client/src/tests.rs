@@ -26,7 +26,7 @@ async fn script(answers: &[&str], timeout: Duration) -> ScriptedServer {
     script_for(answers, timeout, None).await
 }
 
-/// The same for a client that acts as somebody else.
+/// The same for a client that impersonates another user.
 async fn script_for(
     answers: &[&str],
     timeout: Duration,

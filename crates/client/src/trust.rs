@@ -52,7 +52,7 @@ impl FromStr for CaDigest {
 }
 
 impl CaDigest {
-    /// Returns the digest of a certificate's public key; `None` when it cannot be read.
+    /// The digest of a certificate's public key; `None` when it cannot be read.
     fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let public = ParsedCertificate::try_from(certificate).ok()?.subject_public_key_info();
         digest(&SHA256, &public).as_ref().try_into().ok().map(Self)
@@ -86,7 +86,7 @@ impl Trust {
         Ok(Self::Authorities(pem))
     }
 
-    /// Returns the digest of the one authority that is trusted; `None` where there are others, or the system's.
+    /// The digest of the one authority that is trusted; `None` where there are others, or the system's.
     pub fn digest(&self) -> Option<CaDigest> {
         match self {
             Self::System => None,
@@ -99,7 +99,7 @@ impl Trust {
         }
     }
 
-    /// Returns a TLS configuration that verifies the server by these authorities.
+    /// A TLS configuration that verifies the server by these authorities.
     pub(crate) fn tls(&self) -> Result<Arc<ClientConfig>, Error> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -189,7 +189,7 @@ fn given_roots(pem: &[u8]) -> Result<RootCertStore, Error> {
     Ok(roots)
 }
 
-/// Returns the system's authorities; one that cannot be read is left out.
+/// The system's authorities; one that cannot be read is left out.
 fn system_roots() -> Result<RootCertStore, Error> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
@@ -223,7 +223,7 @@ mod tests {
             let params = CertificateParams::new(vec!["h".to_owned()]).unwrap();
             params.signed_by(&KeyPair::generate().unwrap(), issuer).unwrap().der().clone()
         };
-        // What openssl makes of it: x509 -pubkey, pkey -pubin -outform der, dgst -sha256.
+        // The digest according to openssl: x509 -pubkey, pkey -pubin -outform der, dgst -sha256.
         let public = issuer.key().subject_public_key_info();
         let mut hex = String::new();
         for byte in digest(&SHA256, &public).as_ref() {

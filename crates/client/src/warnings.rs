@@ -10,7 +10,7 @@ const WARNINGS_MAX: usize = 100;
 /// warning.
 const CODE: &str = "299";
 
-/// What is done with a warning's text, which may hold anything.
+/// Handles a warning's text, which may hold anything.
 pub type WarningHandler = Box<dyn FnMut(&str) + Send + Sync>;
 
 /// Passes each warning on once, however many answers carry it.
@@ -41,8 +41,8 @@ impl Warnings {
     }
 }
 
-/// Returns the texts of a header's warnings: `299 AGENT "TEXT"`, more after commas. What has
-/// another form ends the header, and other codes are left out.
+/// The texts of a header's warnings: `299 AGENT "TEXT"`, more after commas. Text of another form ends the header, and
+/// other codes are left out.
 fn parse(header: &str) -> Vec<String> {
     let mut texts = Vec::new();
     let mut rest = header.trim_start();
@@ -60,7 +60,7 @@ fn parse(header: &str) -> Vec<String> {
     texts
 }
 
-/// Returns what a quoted string means, and what follows it.
+/// Reads a quoted string: its content, and the text after it.
 fn quoted_string(text: &str) -> Option<(String, &str)> {
     let inner = text.strip_prefix('"')?;
     let mut meaning = String::new();

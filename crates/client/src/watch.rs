@@ -15,7 +15,7 @@ use crate::connection::Sender;
 use crate::error::Error;
 use crate::request::{decode_object, decode_response};
 
-/// What a watch tells.
+/// An event of a watch.
 #[derive(Debug)]
 pub enum WatchEvent {
     /// An object as it is now.
@@ -51,7 +51,7 @@ impl Watch {
         Self { body, _sender: sender, address, max_bytes, received, searched: 0 }
     }
 
-    /// Returns what comes next; `None` when the watch has ended.
+    /// The next event; `None` when the watch has ended.
     ///
     /// # Errors
     /// The server's reason why it has ended; [`Error::Timeout`] when nothing came for so long; [`Error::NoWatch`] when

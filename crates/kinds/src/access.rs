@@ -1,8 +1,8 @@
-//! Access rules: who owns an object, and who else gets which verbs on it (specification 2.2,
-//! decision 2). The same fields on every kind that has them.
+//! Access rules: the owner of an object, and the users and teams that get verbs on it. All kinds with access rules have
+//! the same fields. See `docs/reference/access-rules.md`.
 //!
-//! Here are the fields. What a change of them requires and what is invalid is in `change`, and the Roles
-//! and bindings that they become in `roles`. A kind that declares its [`part`] has all of it.
+//! The fields are here. `change` has the rights that a change of them requires, and what is invalid; `roles` has the
+//! Roles and bindings that they become. A kind that declares its [`part`] has all of it.
 
 use postern_meta::field::FieldErrors;
 
@@ -35,7 +35,7 @@ pub const ALL: &str = crate::rbac::ALL;
 /// The verbs that an access rule can give, besides those of the API: to go through the gateway.
 pub const USE: &str = crate::rbac::USE;
 
-/// Returns where a kind has the owner and the access rules of its objects.
+/// The place of the owner and the access rules in the fields of a kind.
 pub const fn part<Spec>(
     get: fn(&Spec) -> Ownership,
     owner_mut: fn(&mut Spec) -> &mut Option<UserOrTeam>,

@@ -1,4 +1,5 @@
-//! The form of a generated access key (decision 3). The kind is in `owned_access_key`.
+//! The form of a generated access key. The kind is in `owned_access_key`. See
+//! `docs/reference/access-keys.md#key-value`.
 //!
 //! `pst_` + 8 characters of public id + `_` + 43 characters of secret + `_` + 6 characters of
 //! checksum, all in base62, so that a secret scanner recognizes a leaked key and verifies it
@@ -22,7 +23,7 @@ const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmn
 /// largest multiple of 62 in a byte.
 const REJECT_FROM: u8 = 248;
 
-/// Returns a new key. It calls `random` for each random byte.
+/// A new key. It calls `random` for each random byte.
 pub fn generate(random: &mut dyn FnMut() -> u8) -> SecretText {
     let mut text = String::with_capacity(PREFIX.len() + ID_CHARS + SECRET_CHARS + 8);
     text.push_str(PREFIX);
@@ -72,7 +73,7 @@ fn checksum(bytes: &[u8]) -> String {
     digits.iter().copied().map(char::from).collect()
 }
 
-/// Returns the CRC-32 with the polynomial of gzip and zip, computed bit by bit: 60 bytes need no
+/// The CRC-32 with the polynomial of gzip and zip, computed bit by bit: 60 bytes need no
 /// table.
 fn crc32(bytes: &[u8]) -> u32 {
     const REVERSED_POLYNOMIAL: u32 = 0xEDB8_8320;

@@ -1,8 +1,10 @@
-//! `AgentConfig`: what the agent of a connected cluster decides from (decision 6). It is made when it is asked
-//! for at `clusters/NAME/agentconfig`, and never stored here; the agent keeps the last one it got.
+//! `AgentConfig`: the data from which the agent of a connected cluster decides. The server makes it for each request to
+//! `clusters/NAME/agentconfig`, and never stores it. The agent keeps the last one it got. See
+//! `docs/reference/clusters.md#agent-configuration`.
 //!
-//! It has two parts, which can be had apart: what tokens are verified by, which depends on nothing else and reaches
-//! an agent at once, and who may use what, which takes longer where there is much of it.
+//! It has two parts, which an agent can get separately. The first has the keys and revocations that verify tokens: it
+//! depends on nothing else and reaches an agent at once. The second says who may use what, which takes longer if it is
+//! large.
 //!
 //! It has public keys and names, and no credential.
 
@@ -20,7 +22,7 @@ pub enum Part {
     /// By what tokens are verified: the issuer, audiences, keys and revocations, and what else the central server
     /// has decided about them.
     Tokens,
-    /// What is on the cluster, and who may use it.
+    /// The virtual clusters and spaces on the cluster, and the subjects that may use them.
     Places,
 }
 
@@ -31,7 +33,7 @@ impl Part {
     /// All parts.
     pub const ALL: [Self; 2] = [Self::Tokens, Self::Places];
 
-    /// Returns its name.
+    /// Its name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Tokens => "tokens",
@@ -47,7 +49,7 @@ impl Part {
 pub struct Spec {
     /// The agent's own cluster.
     pub cluster: ClusterId,
-    /// Who issues tokens.
+    /// The issuer of tokens.
     pub issuer: String,
     /// The audiences of tokens for this cluster.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
@@ -63,7 +65,7 @@ pub struct Spec {
     /// The virtual clusters and spaces that are on this cluster.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub instances: Vec<Instance>,
-    /// Who holds `use` on the cluster and on each of the instances.
+    /// The subjects that hold `use` on the cluster and on each of the instances.
     #[serde(rename = "use")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub uses: Vec<Use>,
@@ -98,13 +100,13 @@ pub struct PublicKey {
     pub crv: String,
     /// One coordinate.
     pub x: String,
-    /// The other one.
+    /// The other coordinate.
     pub y: String,
     /// The id of the key.
     pub kid: String,
     /// The algorithm.
     pub alg: String,
-    /// What it is for.
+    /// The use of the key (RFC 7517 section 4.2).
     #[serde(rename = "use")]
     pub purpose: String,
 }
@@ -151,7 +153,7 @@ pub struct PlaceInCluster {
     pub virtual_cluster: String,
 }
 
-/// Who holds `use` on one object.
+/// The subjects that hold `use` on one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(rename = "sh.platform.management.v1.AgentUse")]
@@ -168,8 +170,7 @@ pub struct Use {
     pub subjects: Vec<UseSubject>,
 }
 
-/// Somebody: a user name, a group, or the user or team of a uid, with the group that names them where that
-/// is known.
+/// A user name, a group, or the user or team of a uid. With a uid, the group names the user or team, if it is known.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -182,7 +183,7 @@ pub struct UseSubject {
     /// A group.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// The uid that whoever is in the group must have, or be in the team of.
+    /// The uid of the user or team. A caller in the group must have this uid, or be in the team with it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
 }

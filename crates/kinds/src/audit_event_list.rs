@@ -44,7 +44,7 @@ pub struct AuditEvent {
     pub request_uri: String,
     /// The verb.
     pub verb: String,
-    /// Who sent it.
+    /// The caller.
     pub user: AuditUser,
     /// As whom they acted.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,7 +56,7 @@ pub struct AuditEvent {
     /// The name of the client's program, as it says.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub user_agent: String,
-    /// What it is about.
+    /// The object of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub object_ref: Option<AuditObjectReference>,
     /// The result.
@@ -68,7 +68,7 @@ pub struct AuditEvent {
     /// When it reached the stage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage_timestamp: Option<MicroTimestamp>,
-    /// What else is known.
+    /// Further facts about the request.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
@@ -88,12 +88,12 @@ pub struct AuditUser {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub groups: Vec<String>,
-    /// What else is known.
+    /// Further facts about the user.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// What a request is about.
+/// The object of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "io.k8s.apiserver.pkg.apis.audit.v1.ObjectReference")]

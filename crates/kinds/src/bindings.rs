@@ -1,5 +1,5 @@
-//! What RoleBindings and ClusterRoleBindings have in common: their fields, defaults, validation and
-//! columns, and whom they give a role to.
+//! The common part of RoleBindings and ClusterRoleBindings: their fields, defaults, validation and columns, and the
+//! subjects to which they give a role.
 
 use std::collections::BTreeMap;
 
@@ -145,7 +145,7 @@ pub(crate) fn check_role(
     Err(ApiError::forbidden(resource, &new.metadata.name, reason))
 }
 
-/// Returns the role that a write gives to others. A binding to what is no role gives nothing, and is invalid, which a
+/// The role that a write gives to others. A binding to what is no role gives nothing, and is invalid, which a
 /// refusal for want of rights would hide.
 pub(crate) fn granted(new: &Draft<Fields>, old: Option<&Draft<Fields>>) -> Option<Granted> {
     let is_role = is_cluster_role(&new.metadata, &new.fields.spec.role_ref).is_some();
@@ -153,7 +153,7 @@ pub(crate) fn granted(new: &Draft<Fields>, old: Option<&Draft<Fields>>) -> Optio
     (!gives_nothing).then(|| Granted::RoleRef(new.fields.spec.role_ref.clone()))
 }
 
-/// Returns the facts of a binding; `None`, so that it gives nothing to anybody, when the uids of its
+/// The facts of a binding; `None`, so that it gives nothing to anybody, when the uids of its
 /// subjects cannot be read.
 pub(crate) fn facts(metadata: &ObjectMeta, spec: &Spec) -> Option<BindingFacts> {
     let is_cluster_role = is_cluster_role(metadata, &spec.role_ref)?;
@@ -172,7 +172,7 @@ fn is_cluster_role(binding: &ObjectMeta, role: &RoleRef) -> Option<bool> {
     }
 }
 
-/// Returns the uids of the subjects of a binding that the server has made; none for any other binding,
+/// The uids of the subjects of a binding that the server has made; none for any other binding,
 /// and `None` when they cannot be read.
 pub(crate) fn subject_uids(metadata: &ObjectMeta) -> Option<BTreeMap<String, String>> {
     metadata
@@ -181,8 +181,8 @@ pub(crate) fn subject_uids(metadata: &ObjectMeta) -> Option<BTreeMap<String, Str
         .map_or(Some(BTreeMap::new()), |text| decode_typed(text.as_bytes()).ok())
 }
 
-/// Returns a subject as decisions need it; `None` for one that nobody can be: of an unknown kind, or with
-/// the uid of nobody.
+/// A subject as decisions need it; `None` for one that matches no caller: it is of an unknown kind, or its uid is
+/// empty.
 fn bound_subject(
     subject: &Subject,
     namespace: &str,
@@ -206,7 +206,7 @@ fn bound_subject(
     }
 }
 
-/// Returns the cells of [`COLUMNS`].
+/// The cells of [`COLUMNS`].
 pub(crate) fn cells(spec: &Spec) -> Vec<Cell> {
     let of_kind = |kind: &str| {
         let subjects = spec.subjects.iter().filter(|subject| subject.kind == kind);

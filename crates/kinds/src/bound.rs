@@ -5,14 +5,14 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What is given to one user or team, and who that is.
+/// A grant to one user or team, with the uid of that user or team.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BoundGrant {
-    /// What is given: the role of a member, or the verbs and resources of an access rule.
+    /// The role of a member, or the verbs and resources of an access rule.
     pub what: String,
     /// The group of the user or team.
     pub group: String,
-    /// Their uid; empty for nobody.
+    /// Their uid; empty for a grant to no existing user or team.
     pub uid: String,
 }
 
@@ -26,7 +26,7 @@ impl BoundGrant {
     }
 }
 
-/// Returns what the role of a member gives.
+/// The grant of a member with this role.
 pub(crate) fn of_member(cluster_role: &str) -> String {
     format!("{MEMBER}{cluster_role}")
 }
@@ -47,9 +47,9 @@ impl<'a> KnownUids<'a> {
         Self { grants: grants.iter().map(Some).collect(), of_group }
     }
 
-    /// Returns the uids to which wanted grants are bound, in their order; `None` for a grant that is new. Who has the
-    /// very same after the write is who had it before. What is left belongs to those whose grant was changed: a verb
-    /// that is added, or another role, is for who was meant, and not for a namesake.
+    /// The uids to which wanted grants are bound, in their order; `None` for a grant that is new. A grant that is the
+    /// same after the write keeps its uid. The remaining uids belong to changed grants: an added verb, or another role,
+    /// is for the user or team that was meant, and not for a namesake.
     pub(crate) fn take_all(&mut self, wanted: &[(&str, &str)]) -> Vec<Option<String>> {
         let same: Vec<Option<String>> = wanted
             .iter()

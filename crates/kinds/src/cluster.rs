@@ -1,4 +1,4 @@
-//! Cluster: a connected cluster (decisions 1 and 6). Its agent and reaching it come with the gateway.
+//! Cluster: a connected cluster. Its agent and its connections come with the gateway. See `docs/reference/clusters.md`.
 
 use std::collections::BTreeMap;
 
@@ -15,19 +15,19 @@ pub const DIRECT_ENDPOINT: &str = "platform.sh/direct-cluster-endpoint";
 /// authorities it is.
 const DIRECT_ENDPOINT_ENDS: [&str; 3] = ["", "-insecure", "-ca-data"];
 
-/// Returns the annotations of a cluster that say how it is reached directly.
+/// The annotations of a cluster that say how it is reached directly.
 pub fn endpoint_annotations(metadata: &ObjectMeta) -> BTreeMap<String, String> {
     let names = DIRECT_ENDPOINT_ENDS.map(|end| format!("{DIRECT_ENDPOINT}{end}"));
     let found = names.iter().filter_map(|name| metadata.annotations.get_key_value(name));
     found.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// Returns the subject that the access key of a cluster's agent acts as.
+/// The subject that the access key of a cluster's agent acts as.
 pub fn agent_subject(cluster: &str) -> String {
     format!("agent:{cluster}")
 }
 
-/// What a cluster serves besides: its status, what its agent decides from, and what its agent has decided.
+/// The actions of a cluster: its status, the configuration of its agent, and the audit events of its agent.
 const ACTIONS: &[Action] = &[
     Action::GET_STATUS,
     Action::UPDATE_STATUS,
@@ -68,7 +68,7 @@ pub struct Cluster;
 /// The fields next to `metadata`.
 pub type Fields = crate::Fields<Spec, Status>;
 
-/// What is known of the cluster.
+/// The observed state of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(rename = "sh.platform.management.v1.ClusterStatus")]
@@ -82,7 +82,7 @@ pub struct Status {
     /// Why, for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// What is known of the state of the cluster. The agent writes `Ready`.
+    /// The conditions of the cluster. The agent writes `Ready`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub conditions: Vec<Condition>,
@@ -96,7 +96,7 @@ pub struct Spec {
     /// Name shown to people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub display_name: String,
-    /// What the cluster is for.
+    /// The purpose of the cluster.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// The user or team that holds every verb on this object. The caller, when absent on create.

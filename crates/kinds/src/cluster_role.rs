@@ -17,7 +17,7 @@ pub struct ClusterRole;
 /// The fields next to `metadata`.
 pub type Fields = crate::Fields<Spec>;
 
-/// What the role allows.
+/// The permissions of the role.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "io.k8s.api.rbac.v1.ClusterRoleFields")]
@@ -25,7 +25,7 @@ pub struct Spec {
     /// Gathers the rules of other ClusterRoles. Then the server sets the rules.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub aggregation_rule: Option<AggregationRule>,
-    /// What the role allows; rules only ever add.
+    /// The permissions of the role. Rules can only add permissions.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub rules: Vec<PolicyRule>,
 }

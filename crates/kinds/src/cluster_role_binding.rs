@@ -1,4 +1,4 @@
-//! ClusterRoleBinding (rbac.authorization.k8s.io/v1): gives a ClusterRole to somebody, everywhere.
+//! ClusterRoleBinding (rbac.authorization.k8s.io/v1): gives a ClusterRole to subjects, everywhere.
 
 use crate::bindings::{self, Fields, Spec};
 use crate::prelude::*;
@@ -17,7 +17,7 @@ impl Kind for ClusterRoleBinding {
         plural: "clusterrolebindings",
         singular: "clusterrolebinding",
         confidential: false,
-        description: "ClusterRoleBinding gives a ClusterRole to somebody, everywhere.",
+        description: "ClusterRoleBinding gives a ClusterRole to its subjects, everywhere.",
         ..Info::DEFAULT
     };
 

@@ -17,22 +17,22 @@ pub struct ColumnInfo {
 }
 
 impl ColumnInfo {
-    /// Returns a column of text.
+    /// A column of text.
     pub const fn text(name: &'static str, description: &'static str) -> Self {
         Self { name, r#type: "string", description, priority: 0 }
     }
 
-    /// Returns a column of counts.
+    /// A column of counts.
     pub const fn integer(name: &'static str, description: &'static str) -> Self {
         Self { r#type: "integer", ..Self::text(name, description) }
     }
 
-    /// Returns a column of `true` and `false`.
+    /// A column of `true` and `false`.
     pub const fn boolean(name: &'static str, description: &'static str) -> Self {
         Self { r#type: "boolean", ..Self::text(name, description) }
     }
 
-    /// Returns the same column, printed only with `-o wide`.
+    /// The same column, printed only with `-o wide`.
     #[must_use]
     pub const fn wide(self) -> Self {
         Self { priority: 1, ..self }
@@ -51,7 +51,7 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// Returns the cell of a count.
+    /// The cell of a count.
     pub fn count(count: usize) -> Self {
         Self::Number(i64::try_from(count).unwrap_or(i64::MAX))
     }

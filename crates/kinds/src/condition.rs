@@ -30,14 +30,14 @@ pub struct Condition {
 #[serde(default)]
 #[schemars(rename = "sh.platform.management.v1.Conditions")]
 pub struct ConditionsStatus {
-    /// What is known of the state of the object.
+    /// The conditions of the object.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub conditions: Vec<Condition>,
 }
 
 impl ConditionsStatus {
-    /// Returns the status of a condition; empty when it is not known.
+    /// The status of a condition; empty when it is not known.
     pub fn status_of(&self, kind: &str) -> String {
         let found = self.conditions.iter().find(|condition| condition.r#type == kind);
         found.map(|condition| condition.status.clone()).unwrap_or_default()

@@ -54,7 +54,7 @@ pub struct CallerKey {
 }
 
 impl CallerKey {
-    /// Returns when it ends as of now, in seconds since 1970; `None` for never.
+    /// The time at which it ends as of now, in seconds since 1970; `None` for a key that never ends.
     pub fn ends_at(&self) -> Option<i64> {
         self.lifetime.ends_at(self.last_activity_unix_seconds)
     }
@@ -84,30 +84,29 @@ pub struct Context<'a> {
     /// The maximum `ttl` of an access key in seconds, which then also is the default; `None` for no
     /// limit.
     pub access_key_max_ttl_seconds: Option<i64>,
-    /// The access key of the request, also where the caller acts as somebody else; `None` for the
-    /// server itself, whom nothing limits.
+    /// The access key of the request, also if the caller impersonates another user. `None` for the server itself, which
+    /// has no limits.
     pub caller_key: Option<&'a CallerKey>,
     /// Is it a write by the server itself, which may set what clients may not?
     pub is_server: bool,
-    /// Is it a deletion by the garbage collector, for which all owners of the object are gone? It acts for whoever has
-    /// written the owner references.
+    /// Is it a deletion by the garbage collector, because all owners of the object are gone? The collector acts for the
+    /// writer of the owner references.
     pub is_collector: bool,
     /// Is the caller a member of `system:masters`, who may also change what is the server's?
     pub is_master: bool,
     /// The project that the object's namespace belongs to; `None` for a namespace of no project, and
     /// for an object without a namespace.
     pub project_of_namespace: Option<&'a str>,
-    /// Does an update give the object another credential than the one that is stored? Whoever sets it
-    /// can use it.
+    /// Does an update give the object another credential than the stored one? The caller who sets it can use it.
     pub has_new_credential: bool,
-    /// May the caller read the object that an update changes? Who may not, learns nothing of it.
+    /// May the caller read the object that an update changes? A caller who may not learns nothing of it.
     pub reading: Reading,
     /// Whom the access rules and members of the object name, by the uids from when they were added.
     pub bound: &'a [BoundGrant],
 }
 
 impl<'a> Context<'a> {
-    /// Returns the context of a write by a caller who is neither the server nor a master, outside of
+    /// The context of a write by a caller who is neither the server nor a master, outside of
     /// projects, without a maximum `ttl` of access keys and without a new credential, of an object that the
     /// caller may read.
     pub fn of(caller: &'a Caller, now: Timestamp, principals: &'a dyn Principals) -> Self {
@@ -130,8 +129,8 @@ impl<'a> Context<'a> {
 }
 
 impl Context<'_> {
-    /// Returns the uid of a user or team; `None` if there is none. Callers are who they were when they were
-    /// authenticated, whoever has their name by now.
+    /// The uid of a user or team; `None` if there is none. Callers keep the uid with which they were authenticated,
+    /// even if another user has their name by now.
     pub(crate) fn uid_of(&self, principal: Principal<'_>) -> Option<String> {
         let own = Some(&self.caller.uid).filter(|uid| self.caller.is(principal) && !uid.is_empty());
         own.cloned().or_else(|| self.principals.uid(principal))
@@ -149,9 +148,9 @@ impl std::fmt::Debug for Context<'_> {
     }
 }
 
-/// What the server knows about an object beyond what is stored, when it returns the object.
+/// The facts that the server adds to an object when it returns it.
 pub trait Observations {
-    /// Returns when the access key of a name and uid was last used; `None` for never.
+    /// The last use of the access key of a name and uid; `None` for never.
     fn last_activity(&self, key: &str, uid: &str) -> Option<Timestamp>;
 
     /// Did the caller ask for the extended form of the object, with what they may do to it?

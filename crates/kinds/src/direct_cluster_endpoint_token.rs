@@ -1,7 +1,7 @@
-//! `DirectClusterEndpointToken`: a short-lived token for connected clusters (specification 2.4, decision 6).
-//! It is issued in the response to a create, and nothing is stored.
+//! `DirectClusterEndpointToken`: a short-lived token for connected clusters. It is issued in the response to a create,
+//! and nothing is stored. See `docs/reference/endpoint-tokens.md`.
 //!
-//! Here are its fields, and what is invalid in them. Who gets which token is decided by the server.
+//! Only the fields, and what is invalid in them. The server decides which caller gets which token.
 
 use crate::prelude::*;
 use crate::scope::{self, Scope, ScopeRule};
@@ -35,8 +35,7 @@ pub struct Spec {
     /// for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<i64>,
-    /// What the token gives access to at most, within the scope of the access key; that of the access key
-    /// when it is absent.
+    /// The maximum access of the token, within the scope of the access key. If absent, the scope of the access key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
     /// Deprecated: means `scope.rules`.
@@ -137,7 +136,7 @@ mod tests {
         let ctx = Context::of(&caller, Timestamp::from_unix_seconds(0), &NoPrincipals);
         let verdict = kind.prepare(&mut object, None, &ctx).unwrap().verdict.unwrap();
         let fields = verdict.into_iter().map(|error| error.to_string());
-        assert_eq!(object.fields["status"], json!({}), "nobody chooses their token");
+        assert_eq!(object.fields["status"], json!({}), "no client chooses the token");
         (object.fields["spec"].clone(), fields.collect())
     }
 

@@ -13,7 +13,7 @@ pub struct Event;
 /// The fields next to `metadata`.
 pub type Fields = crate::Fields<Spec>;
 
-/// What happened, to what, and how often.
+/// The occurrence that the event reports: its object, its cause and its count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "io.k8s.api.core.v1.EventFields")]
@@ -23,10 +23,10 @@ pub struct Spec {
     /// Why, in one word.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// What happened, for people.
+    /// A description of the event for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// What reports it.
+    /// The component that reports the event.
     pub source: EventSource,
     /// When it happened first.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,7 +46,7 @@ pub struct Spec {
     /// The series that it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub series: Option<EventSeries>,
-    /// What was done, or failed.
+    /// The action that was taken or that failed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub action: String,
     /// Another object that it is about.
@@ -86,7 +86,7 @@ pub struct ObjectReference {
     pub field_path: String,
 }
 
-/// What reports an event.
+/// The component that reports an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(rename = "io.k8s.api.core.v1.EventSource")]

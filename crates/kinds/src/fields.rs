@@ -1,6 +1,6 @@
 //! The fields of an object next to `metadata`, typed: `spec` and `status`.
 //!
-//! What does not live here: metadata, and what a kind declares about its fields ([`crate::Kind`]).
+//! Metadata is not here, and neither is what a kind declares about its fields ([`crate::Kind`]).
 
 use postern_meta::object::ObjectMeta;
 use schemars::JsonSchema;
@@ -35,7 +35,7 @@ pub struct Fields<Spec, Status = NoStatus> {
 }
 
 impl<Spec, Status: Default> Fields<Spec, Status> {
-    /// Returns fields with this spec and an empty status.
+    /// Fields with this spec and an empty status.
     pub fn of(spec: Spec) -> Self {
         Self { spec, status: Status::default() }
     }

@@ -1,8 +1,8 @@
-//! Objects that take their data from another object (decision 2): a `ProjectSecret` from a `SharedSecret`, a core
-//! Secret from a `ProjectSecret`. Labels say from which.
+//! Objects that take their data from another object: a `ProjectSecret` from a `SharedSecret`, a core Secret from a
+//! `ProjectSecret`. Labels name the source. See `docs/reference/shared-secrets.md#secret-sync`.
 //!
-//! Here is what a write of such an object may say. The data is brought by a controller of the server, which
-//! asks each time whether the writer of the labels may still read it.
+//! This module says what a write of such an object may contain. A controller of the server copies the data, and checks
+//! each time that the writer of the labels may still read the source.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ type Data = BTreeMap<String, SecretText>;
 pub(crate) struct State<'a> {
     /// Where from.
     pub(crate) source: Option<DataSource>,
-    /// What it has.
+    /// The data of the object.
     pub(crate) data: &'a Data,
 }
 
@@ -51,7 +51,7 @@ impl State<'_> {
     }
 }
 
-/// Returns the data that a write leaves: what is there stays while it comes from the same object. Of another
+/// The data that a write leaves: what is there stays while it comes from the same object. Of another
 /// object, nothing is there yet.
 pub(crate) fn prepared(
     new: &State<'_>,
@@ -63,7 +63,7 @@ pub(crate) fn prepared(
     }
     let old = old?;
     if new.has_source_of(Some(old)) {
-        // Whoever may not read the data cannot find out by a guess what it is.
+        // A caller who may not read the data cannot find it out by guessing.
         return (new.data.is_empty() || ctx.reading == Reading::Refused).then(|| old.data.clone());
     }
     let was_taken =
@@ -91,7 +91,7 @@ pub(crate) fn validate(
     }
 }
 
-/// Returns the right to read where the data is taken from, where that is new.
+/// The right to read where the data is taken from, where that is new.
 pub(crate) fn required_right(
     new: Option<&DataSource>,
     old: Option<&DataSource>,

@@ -1,4 +1,4 @@
-//! What objects give to users and teams, read back from the Roles and bindings that are made from them.
+//! The grants of objects to users and teams, read back from the Roles and bindings that are made from them.
 
 use postern_meta::object::{Object, ObjectMeta};
 use serde::Deserialize as _;
@@ -10,12 +10,12 @@ use crate::kind::dependent::{Dependent, belongs_to};
 use crate::rbac::of_rule;
 use crate::role;
 
-/// Returns whom dependents name.
+/// The grants in these dependents.
 pub fn grants_of(dependents: &[Dependent]) -> Vec<BoundGrant> {
     dependents.iter().flat_map(|one| one.grants.clone()).collect()
 }
 
-/// Returns whom the dependents of an object name that are stored: for an object from before there were records of it.
+/// The grants in the stored dependents of an object, for an object that is older than the records of grants.
 pub fn grants_of_stored(dependents: &[Object], owner: &ObjectMeta) -> Vec<BoundGrant> {
     let own = || dependents.iter().filter(|one| belongs_to(one, owner));
     let rule = |name: &str| {

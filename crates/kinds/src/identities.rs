@@ -1,5 +1,5 @@
-//! The identities that a write of a user or a team gives to somebody: names that it adds, and its own name, which what
-//! is stored may name already.
+//! The identities that a write of a user or a team gives: the names that it adds, and its own name, which stored
+//! objects may name already.
 
 use std::collections::HashSet;
 
@@ -14,12 +14,12 @@ use crate::right::{RequiredRight, Right};
 /// Why fields are refused that give a user or team something in clusters.
 pub(crate) const NO_CLUSTER_ROLES: &str = "write a ClusterRoleBinding instead";
 
-/// Returns the right to be a user of this name, if something that is stored names one: it is theirs by the write.
+/// The right to be a user of this name, if a stored object names one. The write gives the new user that identity.
 pub(crate) fn right_to_be_user(name: &str, ctx: &Context<'_>) -> Option<RequiredRight> {
     ctx.named.names_user(name).then(|| impersonate("users", name))
 }
 
-/// Returns the rights to be a new user or team, where something that is stored names its group, or names it as an owner.
+/// The rights to be a new user or team, where something that is stored names its group, or names it as an owner.
 pub(crate) fn rights_to_be(principal: Principal<'_>, ctx: &Context<'_>) -> Vec<RequiredRight> {
     let group = principal.group();
     let as_group = ctx.named.names_group(&group).then(|| impersonate("groups", &group));
@@ -31,13 +31,12 @@ pub(crate) fn rights_to_be(principal: Principal<'_>, ctx: &Context<'_>) -> Vec<R
     as_group.into_iter().chain(as_owner).collect()
 }
 
-/// Returns the right to impersonate a user or a group.
+/// The right to impersonate a user or a group.
 pub(crate) fn impersonate(resource: &'static str, name: &str) -> RequiredRight {
     Right::cluster("impersonate", "", resource, name).into()
 }
 
-/// Checks that a caller gives nobody a name of an identity that is reserved. `given` are the names that the
-/// object does not have yet.
+/// Checks that a caller gives no reserved name of an identity. `given` are the names that the object does not have yet.
 ///
 /// # Errors
 /// 403 for callers who are neither the server nor members of `system:masters`.
@@ -58,7 +57,7 @@ pub(crate) fn check_not_reserved<'a>(
     Err(ApiError::forbidden(resource, object, reason))
 }
 
-/// Returns the names of a list that are not in the list from before.
+/// The names of a list that are not in the list from before.
 pub(crate) fn added<'a>(
     new: &'a [String],
     old: Option<&'a [String]>,

@@ -1,5 +1,4 @@
-//! A requested impersonation, as the client sends it and the server reads it. What it grants is
-//! decided in `auth`.
+//! A requested impersonation, as the client sends it and the server reads it. `auth` decides which rights it grants.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! What instances of virtual clusters and spaces, and clusters, have in common: the cluster that they are
-//! on, and the reference to the kubeconfig by which they are reached (decisions 1 and 6).
+//! The common part of clusters and of instances of virtual clusters and spaces: the cluster that an instance is on, and
+//! the reference to its kubeconfig. See `docs/reference/projects.md#instances`.
 
 use postern_meta::names::{config_map_key, dns1123_label, dns1123_subdomain};
 
@@ -10,7 +10,7 @@ use crate::prelude::*;
 pub(crate) const STATUS_ACTIONS: &[Action] =
     &[Action::GET_STATUS, Action::UPDATE_STATUS, Action::PATCH_STATUS];
 
-/// What an instance can observe of its caller.
+/// The state of an instance, and what the caller may do with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.InstanceStatus")]
@@ -30,13 +30,13 @@ pub struct Status {
     /// Why, for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// What is known of the state of the instance.
+    /// The conditions of the instance.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub conditions: Vec<Condition>,
 }
 
-/// What the caller may do, for those who ask.
+/// The permissions of the caller, if the request asks for them.
 pub(crate) const OBSERVED: ObservedStatus = |_, _, observations| {
     if !observations.is_extended() {
         return Vec::new();
@@ -93,12 +93,12 @@ pub(crate) fn validate_sleep(
     }
 }
 
-/// Returns the unique key of an instance that is at a place, whose parts are these.
+/// The unique key of an instance that is at a place, whose parts are these.
 pub(crate) fn place(parts: &[&str]) -> UniqueKey {
     UniqueKey { field: "spec.clusterRef", value: parts.join("/"), is_place: true }
 }
 
-/// Returns the rights to change which cluster something is on and by which kubeconfig it is reached, each
+/// The rights to change which cluster something is on and by which kubeconfig it is reached, each
 /// where it is new.
 pub(crate) fn required_rights(
     metadata: &ObjectMeta,

@@ -1,6 +1,6 @@
-//! What an access key with a limited life may do to keys (decision 3): it makes and changes keys, itself
-//! too, only so that they end no later than itself. Otherwise whoever gets hold of it would have access for
-//! ever.
+//! The limits of an access key with a limited lifetime. It can create or change keys, itself included, only if they
+//! expire no later than itself. Otherwise a leaked key would give access forever. See
+//! `docs/reference/access-keys.md#keys-with-a-limited-lifetime`.
 
 use postern_meta::time::Timestamp;
 
@@ -21,7 +21,7 @@ pub(crate) struct WrittenKey<'a> {
 /// Checks that a key would end no later than the key of the caller.
 ///
 /// # Errors
-/// What is wrong and what to do, for the message of a 403: another caller may write the same key.
+/// The text of a 403, which says what is wrong and what to do. Another caller may write the same key.
 pub(crate) fn check(caller: &CallerKey, written: WrittenKey<'_>) -> Result<(), String> {
     let Some(end) = caller.ends_at().filter(|_| !caller.is_login) else { return Ok(()) };
     let refusal = |why: &str| {

@@ -1,9 +1,9 @@
-//! The kubeconfig in a Secret, by which a cluster or a virtual cluster is reached (decision 6): read once,
-//! strictly, into what a request needs.
+//! The kubeconfig in a Secret, by which a cluster or a virtual cluster is reached: read once, strictly, into what a
+//! request needs. See `docs/reference/clusters.md#kubeconfigs`.
 //!
-//! Only what is written in it counts: programs, files, proxies and other identities are refused, each by its
-//! name. Of what else is there, only the current context is read. Whether its address may be dialled is not
-//! decided here, and nothing is dialled.
+//! Only the content of the kubeconfig counts. Programs, files, proxies and other identities are refused, each by its
+//! name. Only the current context is read. This module does not decide whether its address may be dialled, and dials
+//! nothing.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ use crate::secret_text::SecretText;
 /// The most bytes that a kubeconfig has: three certificates and a token take far less.
 pub const MAX_KUBECONFIG_BYTES: usize = 256 * 1024;
 
-/// What is refused in a cluster, by its path below the entry.
+/// The fields of a cluster that are refused, by their path below the entry, with the reason.
 const REFUSED_OF_CLUSTER: [(&str, &str); 2] = [
     (
         "certificate-authority",
@@ -28,7 +28,7 @@ const REFUSED_OF_CLUSTER: [(&str, &str); 2] = [
     ("proxy-url", "no proxy is used"),
 ];
 
-/// What is refused in a user.
+/// The fields of a user that are refused, with the reason.
 const REFUSED_OF_USER: [(&str, &str); 11] = [
     ("exec", "no program is run: use a token, or a client certificate"),
     ("auth-provider", "no plugin is run: use a token, or a client certificate"),
@@ -43,7 +43,7 @@ const REFUSED_OF_USER: [(&str, &str); 11] = [
     ("as-user-extra", "who a request is made as is decided for each request"),
 ];
 
-/// What may be in the whole kubeconfig.
+/// The fields that the whole kubeconfig may have.
 const KNOWN: [&str; 8] = [
     "apiVersion",
     "kind",
@@ -55,10 +55,10 @@ const KNOWN: [&str; 8] = [
     "current-context",
 ];
 
-/// What may be in a context.
+/// The fields that a context may have.
 const KNOWN_OF_CONTEXT: [&str; 4] = ["cluster", "user", "namespace", "extensions"];
 
-/// What may be in a cluster.
+/// The fields that a cluster may have.
 const KNOWN_OF_CLUSTER: [&str; 6] = [
     "server",
     "tls-server-name",
@@ -68,7 +68,7 @@ const KNOWN_OF_CLUSTER: [&str; 6] = [
     "extensions",
 ];
 
-/// What may be in a user.
+/// The fields that a user may have.
 const KNOWN_OF_USER: [&str; 4] =
     ["token", "client-certificate-data", "client-key-data", "extensions"];
 
@@ -201,7 +201,7 @@ fn root_of(text: &[u8]) -> Result<Fields, KubeconfigError> {
     }
 }
 
-/// Returns the text of a field; `None` where it is absent, null or empty.
+/// The text of a field; `None` where it is absent, null or empty.
 fn text_of(fields: &Fields, field: &str) -> Result<Option<Zeroizing<String>>, KubeconfigError> {
     match fields.get(field) {
         None | Some(Value::Null) => Ok(None),
@@ -211,8 +211,8 @@ fn text_of(fields: &Fields, field: &str) -> Result<Option<Zeroizing<String>>, Ku
     }
 }
 
-/// Refuses fields that are set and would be ignored otherwise. What they are called is not repeated: it is
-/// as much a secret as the rest.
+/// Refuses fields that are set and would be ignored otherwise. The error does not repeat their names, which are as
+/// secret as the rest.
 fn only_known(fields: &Fields, of: &str, known: &[&str]) -> Result<(), KubeconfigError> {
     let is_other = |(name, value): (&String, &Value)| !known.contains(&&name[..]) && is_set(value);
     if fields.iter().any(is_other) {
@@ -242,7 +242,7 @@ fn is_set(value: &Value) -> bool {
     }
 }
 
-/// Returns what the one entry of a name in a list has.
+/// The content of the one entry of a name in a list.
 fn entry(root: &Fields, list: &str, inner: &str, name: &str) -> Result<Fields, KubeconfigError> {
     let entries = match root.get(list) {
         Some(Value::Array(entries)) => entries.as_slice(),
@@ -283,7 +283,7 @@ fn client_certificate(user: &Fields) -> Result<Option<ClientCertificate>, Kubeco
     }
 }
 
-/// Returns the PEM in a base64 field, after a look that it is one of this label.
+/// The PEM in a base64 field, after a look that it is one of this label.
 fn pem_of(
     fields: &Fields,
     field: &str,

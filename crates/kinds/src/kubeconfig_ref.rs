@@ -1,5 +1,5 @@
-//! The reference to a kubeconfig: which key of which core Secret has it (decision 6). What is in a kubeconfig
-//! is in `kubeconfig`.
+//! The reference to a kubeconfig: the core Secret and the key in it. The content of a kubeconfig is in `kubeconfig`.
+//! See `docs/reference/clusters.md#kubeconfigs`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,12 +24,12 @@ pub struct KubeconfigRef {
 }
 
 impl KubeconfigRef {
-    /// Returns the namespace of the Secret, for an object in a namespace.
+    /// The namespace of the Secret, for an object in a namespace.
     pub fn namespace_in<'a>(&'a self, namespace: &'a str) -> &'a str {
         if self.secret_namespace.is_empty() { namespace } else { &self.secret_namespace }
     }
 
-    /// Returns the key of the Secret under which the kubeconfig is.
+    /// The key of the Secret under which the kubeconfig is.
     pub fn key_or_default(&self) -> &str {
         if self.key.is_empty() { DEFAULT_KEY } else { &self.key }
     }

@@ -46,7 +46,7 @@ pub struct Requirement {
 }
 
 impl LabelSelector {
-    /// Returns whether an object with these labels matches. A requirement with an unknown operator is
+    /// Whether an object with these labels matches. A requirement with an unknown operator is
     /// never met.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         let has_label = |(key, value): (&String, &String)| labels.get(key) == Some(value);

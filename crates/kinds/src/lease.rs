@@ -15,21 +15,21 @@ pub struct Lease;
 /// The fields next to `metadata`: a lease has a spec and no status.
 pub type Fields = crate::Fields<TopLevel>;
 
-/// What a lease has.
+/// The fields of a lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(rename = "io.k8s.api.coordination.v1.LeaseFields")]
 pub struct TopLevel {
-    /// Who holds the lease, and for how long.
+    /// The holder of the lease, and its duration.
     pub spec: Spec,
 }
 
-/// Who holds the lease, and for how long.
+/// The holder of a lease, and its duration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "io.k8s.api.coordination.v1.LeaseSpec")]
 pub struct Spec {
-    /// Who holds it.
+    /// The holder of the lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder_identity: Option<String>,
     /// How long others wait after `renewTime` until they take it, in seconds.
@@ -47,7 +47,7 @@ pub struct Spec {
     /// How the next holder is chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strategy: Option<String>,
-    /// Who should hold it.
+    /// The preferred holder of the lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preferred_holder: Option<String>,
 }

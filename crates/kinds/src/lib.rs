@@ -1,8 +1,8 @@
 //! The kinds of this product: one file each, and the one list of them.
 //!
-//! Discovery, OpenAPI, tables, routing and the tests iterate over [`all`]. A new kind is one new
-//! file and two lines here: its module, and its entry in the list. What does *not* live here: how
-//! objects are stored, who may access them, and anything with a side effect.
+//! Discovery, OpenAPI, tables, routing and the tests iterate over [`all`]. A new kind is one new file and two lines
+//! here: its module, and its entry in the list. This crate does *not* say how objects are stored or who may access
+//! them, and has no side effects.
 
 use std::sync::OnceLock;
 
@@ -130,7 +130,7 @@ const OURS: &[&dyn AnyKind] = &[
 
 static SERVED: OnceLock<Vec<&'static dyn AnyKind>> = OnceLock::new();
 
-/// Returns every kind that is served, in a fixed order.
+/// Every kind that is served, in a fixed order.
 pub fn all() -> &'static [&'static dyn AnyKind] {
     SERVED.get_or_init(|| OURS.to_vec())
 }
@@ -151,7 +151,7 @@ pub fn add(kind: &'static dyn AnyKind) -> Result<(), &'static dyn AnyKind> {
     SERVED.set(served).map_err(|_| kind)
 }
 
-/// Returns the kind that an owner reference names by its `apiVersion` and kind.
+/// The kind that an owner reference names by its `apiVersion` and kind.
 pub fn of_reference(api_version: &str, kind: &str) -> Option<&'static dyn AnyKind> {
     all().iter().copied().find(|known| {
         let info = known.info();
@@ -159,7 +159,7 @@ pub fn of_reference(api_version: &str, kind: &str) -> Option<&'static dyn AnyKin
     })
 }
 
-/// Returns the kind of a group, version and plural name.
+/// The kind of a group, version and plural name.
 pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static dyn AnyKind> {
     all().iter().copied().find(|kind| {
         let info = kind.info();

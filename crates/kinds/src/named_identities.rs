@@ -1,4 +1,4 @@
-//! What the kinds ask about the identities that stored objects name.
+//! The questions of the kinds about the identities that stored objects name.
 
 use crate::principal::Principal;
 

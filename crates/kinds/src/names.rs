@@ -14,8 +14,8 @@ pub const MANAGEMENT_V1: GroupVersion =
 /// Kubernetes' core group.
 pub const CORE_V1: GroupVersion = GroupVersion { group: "", version: "v1" };
 
-/// The prefixes of the names of identities that only members of `system:masters` give to somebody:
-/// Kubernetes' own, and ours.
+/// The prefixes of the names of identities that only members of `system:masters` may give: those of Kubernetes, and
+/// ours.
 pub(crate) const RESERVED_PREFIXES: [&str; 2] = ["system:", "platform:"];
 
 /// Does the name of an identity begin with a prefix that only members of `system:masters` may give?

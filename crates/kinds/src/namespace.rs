@@ -21,7 +21,7 @@ pub struct Namespace;
 /// The fields next to `metadata`.
 pub type Fields = crate::Fields<Spec, Status>;
 
-/// What blocks the deletion of the namespace.
+/// The finalizers that block the deletion of the namespace.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(rename = "io.k8s.api.core.v1.NamespaceSpec")]
@@ -40,7 +40,7 @@ pub struct Status {
     /// `Active` or `Terminating`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub phase: String,
-    /// What keeps the deletion of the namespace waiting.
+    /// The conditions that keep the deletion of the namespace waiting.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub conditions: Vec<Condition>,
@@ -250,8 +250,8 @@ mod tests {
         assert_eq!(kept.metadata.labels[PROJECT_LABEL], "red");
     }
 
-    /// Whoever could change the namespace of a project, and not delete it, gave it an owner that was gone already. Then
-    /// the garbage collector deleted it, with the secrets in it.
+    /// A caller who could change the namespace of a project, and not delete it, gave it an owner that was gone already.
+    /// Then the garbage collector deleted it, with the secrets in it.
     #[test]
     fn a_project_s_namespace_takes_no_owner_from_clients_and_keeps_its_project() {
         let project = OwnerReference {
@@ -287,7 +287,7 @@ mod tests {
             (with(red(), &[&project, &gone]), &own, true, true),
             (with(red(), &[&project]), &own, false, true),
             (with(red(), &[]), &own, false, true),
-            // What an older version has let in can be taken away.
+            // An owner that an older version has accepted can be removed.
             (with(red(), &[&project]), &bad, false, true),
             (with(red(), &[&project, &gone]), &bad, false, true),
             (with(None, &[&gone]), &with(None, &[]), false, true),

@@ -37,7 +37,7 @@ impl NamespaceNames {
     /// Checks that they are names that do not get in each other's way.
     ///
     /// # Errors
-    /// What is wrong, and with which of the two.
+    /// The text says what is wrong, and with which of the two.
     pub fn validate(&self) -> Result<(), String> {
         let Self { project_prefix, default_namespace } = self;
         if dns1123_label(&format!("{project_prefix}a")).is_err()
@@ -75,17 +75,17 @@ fn names() -> &'static NamespaceNames {
     NAMES.get_or_init(NamespaceNames::default)
 }
 
-/// Returns the prefix of the namespaces of projects.
+/// The prefix of the namespaces of projects.
 pub fn project_prefix() -> &'static str {
     &names().project_prefix
 }
 
-/// Returns the namespace where shared secrets are by default.
+/// The namespace where shared secrets are by default.
 pub fn default_namespace() -> &'static str {
     &names().default_namespace
 }
 
-/// Returns the namespaces that exist from the first start and cannot be deleted.
+/// The namespaces that exist from the first start and cannot be deleted.
 pub fn permanent_namespaces() -> [&'static str; 2] {
     [DEFAULT, default_namespace()]
 }

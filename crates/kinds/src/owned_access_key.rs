@@ -1,8 +1,7 @@
-//! OwnedAccessKey: a bearer credential for people and pipelines (specification 2.3, decision 3).
+//! OwnedAccessKey: a bearer credential for people and pipelines. See `docs/reference/access-keys.md`.
 //!
-//! The value of a key is never in the stored object. The server stores only its digest, in a side
-//! record. The last use of the key is in another record, and is added to `status` when the object is
-//! returned.
+//! The value of a key is never in the stored object. The server stores only its digest, in a side record. The last use
+//! of the key is in another record, and is added to `status` when the object is returned.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -36,7 +35,7 @@ const TYPES: &[&str] = &["User", LOGIN, "Other", "Reset", "OIDCRefreshToken"];
 /// The type of keys with a person behind them, who are not held to the key's end.
 pub const LOGIN: &str = "Login";
 
-/// The most bytes that a key has as JSON (decision 3): an owner may have many.
+/// The maximum size of a key as JSON, in bytes. An owner may have many keys.
 const MAX_KEY_OBJECT_BYTES: usize = 64 * 1024;
 
 /// The kind.
@@ -53,7 +52,7 @@ pub struct Spec {
     /// Name shown to people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub display_name: String,
-    /// What the key is for.
+    /// The purpose of the key.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// The User who owns the key. One of user, team and subject; by default the caller's own.
@@ -84,11 +83,11 @@ pub struct Spec {
     /// Count `ttl` from the key's last use instead of its creation.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ttl_after_last_activity: bool,
-    /// What the key gives access to at most: what its owner may do and the scope names. An empty scope gives
-    /// access to nothing; without one, the key may do what its owner may.
+    /// The maximum access of the key: what its owner may do and the scope names. An empty scope gives access to
+    /// nothing. Without a scope, the key may do what its owner may.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
-    /// What manages the key: User, Login, Other, Reset or `OIDCRefreshToken`.
+    /// The manager of the key: User, Login, Other, Reset or `OIDCRefreshToken`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub r#type: String,
     /// Data of a single sign-on that the key came from.
@@ -144,7 +143,7 @@ pub struct Identity {
     pub identity_refresh: Option<Timestamp>,
 }
 
-/// What a refresh token was made for.
+/// The single sign-on for which a refresh token was made.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.AccessKeyOIDCProvider")]
@@ -185,7 +184,7 @@ pub struct OidcLogin {
     pub last_refresh: Option<Timestamp>,
 }
 
-/// What the server knows about the key's use.
+/// The facts that the server adds about the key's use.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.OwnedAccessKeyStatus")]
@@ -197,8 +196,8 @@ pub struct Status {
     /// Empty when it was another identity, or is not known: the key was disabled by an older version.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub disabled_by_uid: String,
-    /// The access key that created this one, if this one is valid only as long as that is: it had a scope or a
-    /// maker of its own, or impersonated somebody. Set by the server, and never changed.
+    /// The access key that created this one, if this one is valid only as long as that is: it had a scope or a maker of
+    /// its own, or impersonated another user. Set by the server, and never changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maker: Option<Maker>,
 }
@@ -209,7 +208,7 @@ fn is_zero(number: &i64) -> bool {
 }
 
 impl Spec {
-    /// Returns the owner of the key; `None` when none is named.
+    /// The owner of the key; `None` when none is named.
     pub fn owner(&self) -> Option<Owner> {
         if !self.user.is_empty() {
             Some(Owner::User(self.user.clone()))
@@ -227,7 +226,7 @@ impl Spec {
     }
 }
 
-/// Returns the verb on a user or team that counts as a verb on its keys (decision 3).
+/// The verb on a user or team that counts as a verb on its keys. See `docs/reference/access-keys.md#permission`.
 fn verb_on_owner(verb: Verb) -> &'static str {
     match verb {
         Verb::Create => "createkey",
@@ -245,7 +244,7 @@ fn lifetime(metadata: &ObjectMeta, spec: &Spec) -> Lifetime {
     }
 }
 
-/// Returns the time to live of a key whose writer gives none: the longest that the operator allows, and that the key of
+/// The time to live of a key whose writer gives none: the longest that the operator allows, and that the key of
 /// the caller may give; 0 for no limit, which such a caller may not give.
 fn default_ttl_seconds(metadata: &ObjectMeta, ctx: &Context<'_>) -> i64 {
     let Some(longest) = ctx.access_key_max_ttl_seconds else { return 0 };
@@ -255,7 +254,7 @@ fn default_ttl_seconds(metadata: &ObjectMeta, ctx: &Context<'_>) -> i64 {
     caller_end.map_or(longest, |end| longest.min(end.saturating_sub(created)).max(1))
 }
 
-/// Returns what authentication needs to know about a key.
+/// The facts about a key that authentication needs.
 fn facts(metadata: &ObjectMeta, spec: &Spec, status: &Status) -> KeyFacts {
     let owner = spec.owner();
     let owner_uid = owner.as_ref().and_then(|owner| owner.uid_in(metadata));
@@ -435,18 +434,18 @@ impl Kind for OwnedAccessKey {
     });
 }
 
-/// Returns whether a write enables a key that was disabled.
+/// Whether a write enables a key that was disabled.
 fn is_enabled_by(new: &Draft<Fields>, old: &Draft<Fields>) -> bool {
     old.fields.spec.disabled && !new.fields.spec.disabled
 }
 
-/// Returns whether the writer of a change gets everything that the key carries, as its maker does: a caller who sets
+/// Whether the writer of a change gets everything that the key carries, as its maker does: a caller who sets
 /// the value can use the key, and a caller who enables it, or lets it live longer or do more, may know the value.
 fn takes_all(new: &Draft<Fields>, old: &Draft<Fields>, ctx: &Context<'_>) -> bool {
     ctx.has_new_credential || is_enabled_by(new, old) || is_more(&new.fields.spec, &old.fields.spec)
 }
 
-/// Returns whether a key gives more after a change than before, or the writer gets everything that it carries. A
+/// Whether a key gives more after a change than before, or the writer gets everything that it carries. A
 /// group that is added gives more. The type `Login` does as well: such a key is not held to its end.
 fn widens(new: &Draft<Fields>, old: &Draft<Fields>, ctx: &Context<'_>) -> bool {
     let (spec, before) = (&new.fields.spec, &old.fields.spec);
@@ -455,7 +454,7 @@ fn widens(new: &Draft<Fields>, old: &Draft<Fields>, ctx: &Context<'_>) -> bool {
     has_more_groups || becomes_login || takes_all(new, old, ctx)
 }
 
-/// Returns whether a key may live longer than it did, or may do more. A scope that is another one counts as more.
+/// Whether a key may live longer than it did, or may do more. A scope that is another one counts as more.
 fn is_more(new: &Spec, old: &Spec) -> bool {
     let lives_longer = old.ttl != 0 && (new.ttl == 0 || new.ttl > old.ttl);
     let ends_otherwise = old.ttl_after_last_activity != new.ttl_after_last_activity;
@@ -463,8 +462,8 @@ fn is_more(new: &Spec, old: &Spec) -> bool {
     lives_longer || (old.ttl != 0 && ends_otherwise) || does_more
 }
 
-/// Returns the uid of who disabled a key; empty for a key that is not disabled. Who writes a key that its owner has
-/// disabled, and is somebody else, disables it against the owner from then on.
+/// The uid of the user or team that disabled a key; empty for a key that is not disabled. If the owner has disabled the
+/// key and another caller writes it, it is from then on disabled against the owner.
 fn disabled_by(spec: &Spec, old: Option<&Draft<Fields>>, ctx: &Context<'_>) -> String {
     match old {
         _ if !spec.disabled => String::new(),
@@ -478,7 +477,7 @@ fn disabled_by(spec: &Spec, old: Option<&Draft<Fields>>, ctx: &Context<'_>) -> S
     }
 }
 
-/// Returns the uid of the user who owns a key.
+/// The uid of the user who owns a key.
 fn owner_uid(spec: &Spec, ctx: &Context<'_>) -> Option<String> {
     match spec.owner()? {
         Owner::User(name) => ctx.principals.uid(Principal::User(&name)),
@@ -486,8 +485,8 @@ fn owner_uid(spec: &Spec, ctx: &Context<'_>) -> Option<String> {
     }
 }
 
-/// Returns the right to enable a key that somebody else has disabled: only those who could have
-/// disabled it by a role of theirs have it, and not its owner, against whom it may have been disabled.
+/// The right to enable a key that another user has disabled. Only callers who could have disabled it by a role have it.
+/// The owner does not: the key may be disabled against them.
 fn right_to_enable(old: &Draft<Fields>, ctx: &Context<'_>) -> Option<RequiredRight> {
     let by = &old.fields.status.disabled_by_uid;
     if !by.is_empty() && *by == ctx.caller.uid {

@@ -1,4 +1,4 @@
-//! What Roles and ClusterRoles have in common: the validation of their rules, in upstream's words.
+//! The common part of Roles and ClusterRoles: the validation of their rules, in upstream's words.
 
 use postern_meta::field::{BadValue, FieldError, FieldErrors};
 
@@ -62,8 +62,8 @@ fn validate_urls(path: &str, rule: &PolicyRule, is_namespaced: bool, errors: &mu
     }
 }
 
-/// Returns rules that together allow everything. Whoever gathers rules by an aggregation must hold them:
-/// nobody can say what it will gather.
+/// Rules that together allow everything. The writer of an aggregation must hold them, because the rules that it will
+/// gather are not known.
 pub(crate) fn everything() -> [PolicyRule; 2] {
     let all = || vec![ALL.to_owned()];
     let resources =

@@ -1,5 +1,4 @@
-//! What the file of a kind is written with: `use crate::prelude::*`. For a build that has kinds of
-//! its own, too.
+//! The imports of the file of a kind: `use crate::prelude::*`. Builds with kinds of their own use it too.
 //!
 //! Nothing is defined here.
 

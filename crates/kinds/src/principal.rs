@@ -25,7 +25,7 @@ pub enum Principal<'a> {
 }
 
 impl Principal<'_> {
-    /// Returns the group that is this user alone, or this team with its members.
+    /// The group that is this user alone, or this team with its members.
     pub fn group(self) -> String {
         match self {
             Self::User(name) => format!("platform:user:{name}"),
@@ -33,7 +33,7 @@ impl Principal<'_> {
         }
     }
 
-    /// Returns `user` or `team`.
+    /// The kind: `user` or `team`.
     pub fn kind(self) -> &'static str {
         match self {
             Self::User(_) => "user",
@@ -41,13 +41,13 @@ impl Principal<'_> {
         }
     }
 
-    /// Returns kind and name, for messages.
+    /// Kind and name, for messages.
     pub(crate) fn described(self) -> String {
         let (Self::User(name) | Self::Team(name)) = self;
         format!("{} \"{name}\"", self.kind())
     }
 
-    /// Returns a right on the user or team.
+    /// A right on the user or team.
     pub(crate) fn right(self, verb: &'static str) -> Right {
         match self {
             Self::User(name) => Right::cluster(verb, MANAGEMENT_V1.group, "users", name),
@@ -58,13 +58,13 @@ impl Principal<'_> {
 
 /// The principals that exist, for a kind that prepares or validates an object.
 pub trait Principals {
-    /// Returns the uid of a user or team; `None` if there is none of that name.
+    /// The uid of a user or team; `None` if there is none of that name.
     fn uid(&self, principal: Principal<'_>) -> Option<String>;
 
-    /// Returns the names of the teams that a user is in.
+    /// The names of the teams that a user is in.
     fn teams_of(&self, user: &str) -> Vec<String>;
 
-    /// Returns whether an access key was created by another one, or by a key that was: both are uids, and the chain of
+    /// Whether an access key was created by another one, or by a key that was: both are uids, and the chain of
     /// makers decides. A key did not create itself.
     fn is_made_by(&self, _key_uid: &str, _maker_uid: &str) -> bool {
         false
@@ -97,7 +97,7 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// Returns the owner as a principal; `None` for a raw subject.
+    /// The owner as a principal; `None` for a raw subject.
     pub fn principal(&self) -> Option<Principal<'_>> {
         match self {
             Self::User(name) => Some(Principal::User(name)),
@@ -119,8 +119,8 @@ impl Owner {
             && reference.api_version == MANAGEMENT_V1.to_string()
     }
 
-    /// Returns the uid under which an object is this user's or team's: that of its owner reference.
-    /// `None` for a raw subject, and for an object that nobody of this name owns any more.
+    /// The uid of the user or team that an object belongs to, from the owner reference of the object. `None` for a raw
+    /// subject, and for an object that has lost its owner of this name.
     pub fn uid_in<'a>(&self, metadata: &'a ObjectMeta) -> Option<&'a str> {
         let mut naming = metadata.owner_references.iter().filter(|one| self.is_named_by(one));
         match (naming.next(), naming.next()) {
@@ -130,8 +130,8 @@ impl Owner {
     }
 }
 
-/// The owner of a stored object, and who that was when the object was made: whoever gets the name of an
-/// owner later is somebody else.
+/// The owner of a stored object, with its uid when the object was made. A later user or team of the same name is
+/// another owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedBy {
     /// The owner, by name.
@@ -140,23 +140,22 @@ pub struct OwnedBy {
     pub uid: String,
 }
 
-/// Rights on an owner that count as rights on what it owns: whoever has `getkey` on the user `ada` may
-/// read the access keys of `ada` (decision 3).
+/// Rights on an owner that count as rights on the objects of that owner. With `getkey` on the user `ada`, a caller may
+/// read the access keys of `ada`. See `docs/reference/access-keys.md#permission`.
 #[derive(Clone, Copy, Debug)]
 pub struct Delegation<Spec> {
-    /// Returns the owner of an object.
+    /// The owner of an object.
     pub owner: fn(&Spec) -> Option<Owner>,
-    /// Returns the verb on the owner that counts as a verb on the object.
+    /// The verb on the owner that counts as a verb on the object.
     pub verb: fn(Verb) -> &'static str,
 }
 
-/// Returns the right to a verb on an owner; `None` for a raw subject, on which nobody can have a
-/// right.
+/// The right to a verb on an owner; `None` for a raw subject, on which there are no rights.
 pub(crate) fn delegated_right(verb: &'static str, owner: &Owner) -> Option<Right> {
     owner.principal().map(|principal| principal.right(verb))
 }
 
-/// How long an access key gives access (decision 3).
+/// The lifetime of an access key. See `docs/reference/access-keys.md#lifetime`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lifetime {
     /// When the key was created, in seconds since 1970.
@@ -168,7 +167,7 @@ pub struct Lifetime {
 }
 
 impl Lifetime {
-    /// Returns when the key expires, given its last use, both in seconds since 1970; `None` for never.
+    /// The time at which the key expires, given its last use, both in seconds since 1970; `None` for never.
     pub fn ends_at(&self, last_activity_unix_seconds: Option<i64>) -> Option<i64> {
         if self.ttl_seconds <= 0 {
             return None;
@@ -179,7 +178,7 @@ impl Lifetime {
     }
 }
 
-/// What authentication needs to know about a User.
+/// The facts about a User that authentication needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserFacts {
     /// The object's uid.
@@ -192,7 +191,7 @@ pub struct UserFacts {
     pub disabled: bool,
 }
 
-/// What authentication needs to know about a Team.
+/// The facts about a Team that authentication needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TeamFacts {
     /// The object's uid.
@@ -203,7 +202,7 @@ pub struct TeamFacts {
     pub groups: Vec<String>,
 }
 
-/// What authentication needs to know about an access key.
+/// The facts about an access key that authentication needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyFacts {
     /// The object's uid.
@@ -220,7 +219,7 @@ pub struct KeyFacts {
     pub lifetime: Lifetime,
     /// Is it of type `Login`, with a person behind it?
     pub is_login: bool,
-    /// What it gives access to at most; `None` for all that its owner may do.
+    /// The scope of the key; `None` for everything that its owner may do.
     pub scope: Option<Arc<Scope>>,
     /// The key that made it, if it ends with that key.
     pub maker: Option<Arc<Maker>>,
@@ -249,7 +248,7 @@ pub struct Maker {
     pub impersonated: Option<Impersonation>,
 }
 
-/// What the objects of a kind are in authentication, with the function that reads their facts.
+/// The role of the objects of a kind in authentication, with the function that reads their facts.
 #[derive(Clone, Copy, Debug)]
 pub enum AccessRole<Spec, Status> {
     /// Its objects are users.
@@ -273,7 +272,7 @@ pub enum AccessChange {
 }
 
 impl<Spec, Status> AccessRole<Spec, Status> {
-    /// Returns the change that an object is. One that was removed or is being deleted gives no access.
+    /// The change that an object is. One that was removed or is being deleted gives no access.
     pub(crate) fn change(&self, object: Option<(&ObjectMeta, &Spec, &Status)>) -> AccessChange {
         let object = object.filter(|(metadata, ..)| !metadata.is_terminating());
         match self {

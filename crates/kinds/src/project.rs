@@ -1,7 +1,7 @@
-//! Project: a namespace with members, quotas and the clusters that it may use (decision 1).
+//! Project: a namespace with members, quotas and the clusters that it may use. See `docs/reference/projects.md`.
 //!
-//! Here are the fields, and what depends on a project: its namespace and the bindings of its members. That
-//! quotas and allowed clusters hold is checked by the server, in the transaction of a write.
+//! The fields are here, and the objects that depend on a project: its namespace and the bindings of its members. The
+//! server checks quotas and allowed clusters, in the transaction of a write.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -78,7 +78,7 @@ const ALL_CLUSTERS: &str = "*";
 /// Maximum length of a count in a quota, in digits.
 const MAX_DIGITS: usize = 9;
 
-/// Returns who the members are.
+/// Reads the members.
 const GET_MEMBERS: Action = Action {
     subresource: "members",
     verb: Verb::Get,
@@ -89,7 +89,7 @@ const GET_MEMBERS: Action = Action {
     description: "Returns who the members of the project are.",
 };
 
-/// Returns which clusters it may use.
+/// Reads the clusters that the project may use.
 const GET_CLUSTERS: Action = Action {
     subresource: "clusters",
     handler: Handler::Server(ServerAction::ProjectClusters),
@@ -98,7 +98,7 @@ const GET_CLUSTERS: Action = Action {
     ..GET_MEMBERS
 };
 
-/// Returns the templates that it offers, which are none.
+/// The templates that it offers, which are none.
 const GET_TEMPLATES: Action = Action {
     subresource: "templates",
     handler: Handler::Object(project_templates::of_project),
@@ -135,13 +135,13 @@ pub struct Spec {
     /// Name shown to people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub display_name: String,
-    /// What the project is for.
+    /// The purpose of the project.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// The user or team that holds every verb on this object. The caller, when absent on create.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<UserOrTeam>,
-    /// Who works in the project, and with which role in its namespace.
+    /// The members of the project, with their roles in its namespace.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub members: Vec<Member>,
@@ -161,13 +161,13 @@ pub struct Spec {
     /// Must new instances be made from templates? The server always answers that they need not: it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub require_template: Option<RequireTemplate>,
-    /// Who else gets which verbs on the project itself.
+    /// Access rules: the users and teams that get verbs on the project itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub access: Vec<Access>,
 }
 
-/// Somebody who works in the project.
+/// A user or team that works in the project.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.Member")]
@@ -188,7 +188,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// Returns the name of the `ClusterRole` that they get.
+    /// The name of the `ClusterRole` that they get.
     pub fn role(&self) -> &str {
         match self.cluster_role.as_str() {
             "" => DEFAULT_MEMBER_ROLE,
@@ -204,7 +204,7 @@ impl Member {
         self.kind == "User" && self.name == ALL_USERS
     }
 
-    /// Returns the user or team; `None` for every user, and for another kind.
+    /// The user or team; `None` for every user, and for another kind.
     pub fn principal(&self) -> Option<Principal<'_>> {
         match self.kind.as_str() {
             "User" if self.is_all_users() => None,
@@ -276,13 +276,13 @@ impl Spec {
         allowed.into_iter().any(|one| one.name == ALL_CLUSTERS || one.name == cluster)
     }
 
-    /// Returns how many objects of a kind, by its plural name, there may be in the whole project; `None`
+    /// How many objects of a kind, by its plural name, there may be in the whole project; `None`
     /// for no limit. A count that cannot be read is 0.
     pub fn project_quota(&self, plural: &str) -> Option<u64> {
         self.quotas.as_ref().and_then(|quotas| count(&quotas.project, plural))
     }
 
-    /// Returns how many of them one owner may have in the project.
+    /// How many of them one owner may have in the project.
     pub fn user_quota(&self, plural: &str) -> Option<u64> {
         self.quotas.as_ref().and_then(|quotas| count(&quotas.user, plural))
     }
@@ -292,18 +292,18 @@ fn count(counts: &BTreeMap<String, String>, plural: &str) -> Option<u64> {
     counts.get(plural).map(|text| text.parse().unwrap_or(0))
 }
 
-/// Returns the name of a project's namespace.
+/// The name of a project's namespace.
 pub fn namespace_of(project: &str) -> String {
     format!("{}{project}", project_prefix())
 }
 
-/// Returns the name of the binding of the members with a `ClusterRole`.
+/// The name of the binding of the members with a `ClusterRole`.
 pub fn members_binding(cluster_role: &str) -> String {
     format!("{MEMBERS_PREFIX}{cluster_role}")
 }
 
-/// Returns the uids of the members that a binding of members is for, by their groups. Whoever only has
-/// their name since is another.
+/// The uids of the members that a binding of members is for, by their groups. A later user or team of the same name has
+/// another uid.
 pub fn member_uids(binding: &ObjectMeta) -> BTreeMap<String, String> {
     subject_uids(binding).unwrap_or_default()
 }
@@ -331,7 +331,7 @@ impl Kind for Project {
     };
 
     const STRICT_FIELDS: StrictFields = StrictFields {
-        // What has no quota has no limit. Without allowed clusters, none is allowed.
+        // Without a quota there is no limit. Without allowed clusters, no cluster is allowed.
         not_null: &[
             "spec",
             "spec.quotas",
@@ -502,16 +502,16 @@ fn changes_more_than_members(new: &Draft<Fields>, old: &Draft<Fields>) -> bool {
         || new_metadata.owner_references != old_metadata.owner_references
 }
 
-/// Returns the members that a write adds, or gives another role.
+/// The members that a write adds, or gives another role.
 fn new_members<'a>(new: &'a Draft<Fields>, old: Option<&Draft<Fields>>) -> Vec<&'a Member> {
     let spec = &new.fields.spec;
     let added = added_members(spec, old.map(|old| &old.fields.spec));
     added.into_iter().map(|index| &spec.members[index]).collect()
 }
 
-/// Does the caller give this role to members because the project is theirs? Its owner has what its admins have, and
-/// gives the roles that are for members; on a create, the owner that it gets. Whoever becomes the owner by this very
-/// update does not: it is decided from who it was before.
+/// Whether the caller may give this role to members because the caller owns the project. The owner of a project has the
+/// permissions of its admins, and gives the roles that are for members. On a create, the new owner counts. On an
+/// update, the owner from before it counts.
 fn owner_gives(
     role: &str,
     new: &Draft<Fields>,
@@ -520,7 +520,7 @@ fn owner_gives(
 ) -> bool {
     let owner = old.unwrap_or(new).fields.spec.owner.as_ref();
     let Some(owner) = owner.filter(|owner| access::is_of(owner, ctx)) else { return false };
-    // A later namesake of the owner is somebody else.
+    // A later namesake of the owner is another user or team.
     let is_same = |old: &Draft<Fields>| {
         let uid = owner.principal().and_then(|principal| ctx.uid_of(principal));
         uid.is_some() && uid.as_deref() == owner_uid_in(&old.metadata)
@@ -528,7 +528,7 @@ fn owner_gives(
     MEMBER_ROLES.contains(&role) && old.is_none_or(is_same)
 }
 
-/// Returns the indices of the members that were not there before with the same role; not beyond the limit.
+/// The indices of the members that were not there before with the same role; not beyond the limit.
 fn added_members(new: &Spec, old: Option<&Spec>) -> BTreeSet<usize> {
     let mut before: HashMap<&Member, usize> = HashMap::new();
     for member in old.iter().flat_map(|old| &old.members) {
@@ -621,7 +621,7 @@ fn validate_quota(path: &str, counts: &BTreeMap<String, String>, errors: &mut Fi
     }
 }
 
-/// Returns the namespace of a project and the bindings of its members.
+/// The namespace of a project and the bindings of its members.
 fn dependents(
     metadata: &ObjectMeta,
     spec: &Spec,
@@ -645,7 +645,7 @@ fn dependents(
     Ok(all)
 }
 
-/// Returns the bindings of the members: of each role to those who have it, in the project's namespace, and of the
+/// The bindings of the members: of each role to those who have it, in the project's namespace, and of the
 /// role by which all of them see the project itself.
 fn member_bindings(
     project: &str,
@@ -701,7 +701,7 @@ fn member_bindings(
     Ok(bindings)
 }
 
-/// Returns the ClusterRole by which the members of a project see the project itself, and its binding to them: by
+/// The ClusterRole by which the members of a project see the project itself, and its binding to them: by
 /// their groups, with their uids.
 fn seeing_the_project(
     project: &str,

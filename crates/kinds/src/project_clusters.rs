@@ -1,5 +1,5 @@
-//! `ProjectClusters`: the clusters that a project may use, as far as the caller may know of them (decision 1).
-//! It is answered at `projects/<p>/clusters` and never stored.
+//! `ProjectClusters`: the clusters that a project may use, as far as the caller may know of them. It is the response to
+//! `projects/<p>/clusters`, and is never stored. See `docs/reference/projects.md#subresources`.
 
 use std::collections::BTreeMap;
 
@@ -30,9 +30,9 @@ pub struct ProjectCluster {
     pub kind: String,
     /// Its name and uid, and how it is reached directly.
     pub metadata: ClusterMetadata,
-    /// What it is called.
+    /// Its name for people, and its purpose.
     pub spec: ClusterSummary,
-    /// What is known of its state.
+    /// Its observed state.
     pub status: cluster::Status,
 }
 
@@ -50,7 +50,7 @@ pub struct ClusterMetadata {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// What a Cluster is called.
+/// The name for people, and the purpose of a Cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.ClusterSummary")]
@@ -58,7 +58,7 @@ pub struct ClusterSummary {
     /// Name shown to people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub display_name: String,
-    /// What the cluster is for.
+    /// The purpose of the cluster.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
 }

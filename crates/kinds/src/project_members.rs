@@ -1,5 +1,5 @@
-//! `ProjectMembers`: who works in a project, with the names that people know them by (decision 1). It is
-//! answered at `projects/<p>/members` and never stored.
+//! `ProjectMembers`: the members of a project, with the names that people know them by. It is the response to
+//! `projects/<p>/members`, and is never stored. See `docs/reference/projects.md#subresources`.
 
 use crate::prelude::*;
 
@@ -24,15 +24,15 @@ pub struct Spec {
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.ProjectMember")]
 pub struct ProjectMember {
-    /// Who it is.
+    /// The user or team.
     pub info: MemberInfo,
     /// The `ClusterRole` that they have in the namespace of the project.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cluster_role: String,
 }
 
-/// What a user or a team is called. Of one that is gone, and whoever has the name since, there is the name
-/// alone.
+/// The names of a user or a team. If the member is gone, also if another user or team has its name since, only the name
+/// is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.MemberInfo")]

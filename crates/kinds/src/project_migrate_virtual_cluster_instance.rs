@@ -1,5 +1,5 @@
-//! `ProjectMigrateVirtualClusterInstance`: the request to move a virtual cluster instance into a project
-//! (specification 2.6, decision 7). It is carried out and returned, and never stored. How, is in the server.
+//! `ProjectMigrateVirtualClusterInstance`: the request to move a virtual cluster instance into a project. The server
+//! carries it out and returns it, and never stores it. See `docs/reference/projects.md#migration`.
 
 use crate::prelude::*;
 

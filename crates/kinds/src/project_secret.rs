@@ -1,5 +1,6 @@
-//! ProjectSecret: secret data of a project (decisions 1 and 2). It has data of its own, or takes it from a
-//! SharedSecret that labels name; then a controller brings it. It can be mirrored to a core Secret.
+//! ProjectSecret: secret data of a project. It has data of its own, or labels name a SharedSecret as its source; then a
+//! controller copies the data. It can be mirrored to a core Secret. See
+//! `docs/reference/shared-secrets.md#project-secrets`.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +28,7 @@ pub struct Spec {
     /// Name shown to people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub display_name: String,
-    /// What the secret is for.
+    /// The purpose of the secret.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// The user or team that holds every verb on this object. The caller, when absent on create.
@@ -169,8 +170,9 @@ fn state(draft: &Draft<Fields>) -> State<'_> {
     State { source, data: &draft.fields.spec.data }
 }
 
-/// Returns the rights that a mirror takes. What is in it can be read by others than may read the object: so
-/// who sets the label of one that is there may read it. And it is a Secret, which its writer may create.
+/// The rights that a mirror requires. Callers who may not read the object may be able to read its mirror. So setting
+/// the label on an existing object requires the right to read it. The mirror is a Secret, so its writer must be allowed
+/// to create one.
 fn mirror_rights(draft: &Draft<Fields>, is_new: bool) -> impl Iterator<Item = RequiredRight> {
     let on = |verb, group, resource| Right {
         namespace: draft.metadata.namespace.clone(),

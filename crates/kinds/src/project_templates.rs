@@ -51,7 +51,7 @@ impl Kind for ProjectTemplates {
     const LAYOUT: Layout = Layout::TopLevel;
 }
 
-/// Returns the templates of a project.
+/// The templates of a project.
 ///
 /// # Errors
 /// 500 if the answer cannot be encoded.

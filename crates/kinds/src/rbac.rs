@@ -1,8 +1,8 @@
-//! The types that Roles and bindings are made of, as in `rbac.authorization.k8s.io/v1`, and what a
-//! policy is made from: the facts that objects state about who may do what.
+//! The types that Roles and bindings are made of, as in `rbac.authorization.k8s.io/v1`, and the input of a policy: the
+//! facts that objects state about who may do what.
 //!
-//! What the rules allow is decided in `auth`; each kind of rules or bindings has its own file. What
-//! Roles and ClusterRoles have in common is in `policy_rules`, and of bindings in `bindings`.
+//! `auth` decides what the rules allow. Each kind of rules or bindings has its own file. The common part of Roles and
+//! ClusterRoles is in `policy_rules`, and that of bindings in `bindings`.
 
 use std::collections::BTreeSet;
 
@@ -28,8 +28,8 @@ pub const ALL: &str = "*";
 /// The verb for going through the gateway to an object.
 pub const USE: &str = "use";
 
-/// The annotation of a binding that the server makes: a JSON map from the name of each subject to
-/// the uid of the user or team that is meant, so that whoever has the name later holds nothing.
+/// The annotation of a binding that the server makes: a JSON map from the name of each subject to the uid of the user
+/// or team, so that a later user or team of that name gets nothing.
 pub const SUBJECT_UIDS: &str = "platform.sh/subject-uids";
 
 /// The label of Roles and bindings that the server keeps in step with another object.
@@ -39,7 +39,7 @@ pub const MANAGED_BY: &str = "platform.sh/managed-by";
 /// it never changes.
 pub const PROJECT_LABEL: &str = "platform.sh/project";
 
-/// The prefix of the names of Roles and bindings that the server makes, and nobody else.
+/// The prefix of the names of Roles and bindings that only the server makes.
 pub const SERVERS_PREFIX: &str = "platform:";
 
 /// The prefix of the Roles and bindings that access rules become.
@@ -110,13 +110,13 @@ pub struct Subject {
     pub namespace: String,
 }
 
-/// What the write of a role or a binding gives to others. Its writer must hold it, or be allowed to give
-/// it by `escalate` or `bind`.
+/// The permissions that the write of a role or a binding gives to others. Its writer must hold them, or be allowed to
+/// give them by `escalate` or `bind`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Granted {
     /// These rules, in the namespace of the role, or everywhere where it has none.
     Rules(Vec<PolicyRule>),
-    /// What this role allows, in the namespace of the binding, or everywhere where it has none.
+    /// The permissions of this role, in the namespace of the binding, or everywhere if it has none.
     RoleRef(RoleRef),
 }
 
@@ -149,8 +149,8 @@ pub(crate) fn check_name(
     Err(ApiError::forbidden(resource, name, reason))
 }
 
-/// Does a write change nothing but what garbage collection needs, so that it gives nothing anew? Whoever
-/// may not write a role may still take finalizers off it, as in Kubernetes.
+/// Does a write change only the fields for garbage collection, so that it gives no new permissions? A caller who may
+/// not write a role may still remove finalizers from it, as in Kubernetes.
 pub(crate) fn only_for_garbage_collection<F: PartialEq>(new: &Draft<F>, old: &Draft<F>) -> bool {
     let mut metadata = new.metadata.clone();
     metadata.owner_references.clone_from(&old.metadata.owner_references);
@@ -162,9 +162,9 @@ pub(crate) fn only_for_garbage_collection<F: PartialEq>(new: &Draft<F>, old: &Dr
 /// To whom a binding gives its role, as decisions need it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BoundSubject {
-    /// Whoever has this user name, service accounts included.
+    /// Every caller with this user name, service accounts included.
     User(String),
-    /// Whoever is in this group.
+    /// Every caller in this group.
     Group(String),
     /// The one user or team with this uid, or the members of that team; with the group that names
     /// them.
@@ -176,7 +176,7 @@ pub enum BoundSubject {
     },
 }
 
-/// What a binding says. Where it gives the role is its own namespace, or everywhere.
+/// The facts of a binding. It gives the role in its own namespace, or everywhere if it has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BindingFacts {
     /// Is the role a ClusterRole? If not, it is a Role of the binding's namespace.
@@ -196,11 +196,11 @@ pub enum PolicyChange {
     Binding(Option<BindingFacts>),
     /// Of a namespace: the project that it belongs to, if it does.
     Namespace(Option<String>),
-    /// Of an object of this kind: the uid of the user or team that owns it, if somebody does.
+    /// Of an object of this kind: the uid of the user or team that owns it, if it has an owner.
     Owner(GroupResource, Option<String>),
 }
 
-/// What the objects of a kind are in the policy, with the function that reads their facts.
+/// The role of the objects of a kind in the policy, with the function that reads their facts.
 #[derive(Clone, Copy, Debug)]
 pub enum PolicyPart<Spec> {
     /// They are roles.
@@ -212,7 +212,7 @@ pub enum PolicyPart<Spec> {
 }
 
 impl<Spec> PolicyPart<Spec> {
-    /// Returns the change that an object is. One that is being deleted counts until it is gone, as in
+    /// The change that an object is. One that is being deleted counts until it is gone, as in
     /// Kubernetes.
     pub(crate) fn change(&self, object: Option<(&ObjectMeta, &Spec)>) -> PolicyChange {
         match self {
@@ -227,7 +227,7 @@ impl<Spec> PolicyPart<Spec> {
     }
 }
 
-/// Returns what an access rule gives.
+/// The grant of an access rule.
 pub(crate) fn of_rule(rule: &PolicyRule) -> String {
     format!("{} {}", rule.verbs.join(","), rule.resources.join(","))
 }

@@ -20,7 +20,7 @@ pub struct Right {
 }
 
 impl Right {
-    /// Returns a right on an object that has no namespace.
+    /// A right on an object that has no namespace.
     pub fn cluster(
         verb: &'static str,
         group: &'static str,
@@ -42,7 +42,7 @@ impl Right {
 const PROJECTS: &str = "projects";
 
 impl Right {
-    /// Returns a right on the members of a project, as a role in the project's namespace gives it: its admins have it.
+    /// A right on the members of a project, as a role in the project's namespace gives it: its admins have it.
     pub fn on_members(verb: &'static str, project: &str, namespace: &str) -> Self {
         Self {
             subresource: "members".to_owned(),
@@ -63,27 +63,27 @@ pub struct RequiredRight {
 }
 
 impl RequiredRight {
-    /// Returns the requirement with one more right that is enough.
+    /// The requirement with one more right that is enough.
     #[must_use]
     pub fn or(mut self, right: Right) -> Self {
         self.others.push(right);
         self
     }
 
-    /// Returns the requirement for callers who hold one of the rights by a role: what all users and teams
-    /// may do to what is theirs does not count.
+    /// The requirement for callers who hold one of the rights by a role. The rights of all users and teams on their own
+    /// objects do not count.
     #[must_use]
     pub fn by_role(self) -> Self {
         Self { by_role: true, ..self }
     }
 
-    /// Returns the requirement with a sentence for the refusal: what it is for, and what would meet it.
+    /// The requirement with a sentence for the refusal: what it is for, and what would meet it.
     #[must_use]
     pub fn because(self, hint: String) -> Self {
         Self { hint, ..self }
     }
 
-    /// Returns what a refusal says beyond the right that it names; empty for nothing.
+    /// The text of a refusal beyond the right that it names; empty for none.
     pub fn hint(&self) -> &str {
         &self.hint
     }
@@ -93,7 +93,7 @@ impl RequiredRight {
         self.by_role
     }
 
-    /// Returns the requirement for a caller who holds its rights as the owner of what they write, which
+    /// The requirement for a caller who holds its rights as the owner of what they write, which
     /// no role says yet. Only the scope of their key can stand against it.
     #[must_use]
     pub fn as_owner(self) -> Self {
@@ -105,12 +105,12 @@ impl RequiredRight {
         self.as_owner
     }
 
-    /// Returns the rights of which one is enough. The first is the one that a refusal names.
+    /// The rights of which one is enough. The first is the one that a refusal names.
     pub fn any_of(&self) -> impl Iterator<Item = &Right> {
         std::iter::once(&self.first).chain(&self.others)
     }
 
-    /// Returns the right that a refusal names.
+    /// The right that a refusal names.
     pub fn first(&self) -> &Right {
         &self.first
     }

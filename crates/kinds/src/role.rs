@@ -10,12 +10,12 @@ pub struct Role;
 /// The fields next to `metadata`.
 pub type Fields = crate::Fields<Spec>;
 
-/// What the role allows.
+/// The permissions of the role.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(rename = "io.k8s.api.rbac.v1.RoleFields")]
 pub struct Spec {
-    /// What the role allows; rules only ever add.
+    /// The permissions of the role. Rules can only add permissions.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub rules: Vec<PolicyRule>,
 }
@@ -31,7 +31,7 @@ impl Kind for Role {
         singular: "role",
         scope: ResourceScope::Namespaced,
         confidential: false,
-        description: "Role says what is allowed in its namespace. RoleBindings give it to somebody.",
+        description: "Role says what is allowed in its namespace. RoleBindings give it to subjects.",
         ..Info::DEFAULT
     };
 

@@ -1,4 +1,4 @@
-//! RoleBinding (rbac.authorization.k8s.io/v1): gives a role to somebody, in one namespace.
+//! RoleBinding (rbac.authorization.k8s.io/v1): gives a role to subjects in one namespace.
 
 use crate::bindings::{self, Fields, Spec};
 use crate::prelude::*;
@@ -18,7 +18,7 @@ impl Kind for RoleBinding {
         singular: "rolebinding",
         scope: ResourceScope::Namespaced,
         confidential: false,
-        description: "RoleBinding gives a Role or a ClusterRole to somebody, in its namespace.",
+        description: "RoleBinding gives a Role or a ClusterRole to its subjects, in its namespace.",
         ..Info::DEFAULT
     };
 

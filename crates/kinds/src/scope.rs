@@ -1,14 +1,12 @@
-//! The scope of a credential: what it gives access to at most (specification 2.5, decision 4).
+//! The scope of a credential: the maximum access that it gives. See `docs/reference/scopes.md`.
 //!
-//! Only the fields, and what is invalid in them. What a credential with a scope may do is decided in
-//! `auth`.
+//! Only the fields, and what is invalid in them. `auth` decides what a credential with a scope may do.
 
 use postern_meta::field::{FieldError, FieldErrors};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a credential gives access to at most. Every part adds to it; an empty scope gives access to
-/// nothing.
+/// The maximum access of a credential. Every part adds to it; an empty scope gives access to nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.Scope")]
@@ -142,7 +140,7 @@ pub struct RuleVirtualCluster {
 /// The most entries of a scope, with those of all lists in it.
 pub const MAX_SCOPE_ENTRIES: usize = 1000;
 
-/// The request targets that a rule can name (decision 4).
+/// The request targets that a rule can name. See `docs/reference/scopes.md#rules`.
 pub const REQUEST_TARGETS: [&str; 5] =
     ["Management", "Cluster", "VirtualCluster", "ProjectSpace", "ProjectVirtualCluster"];
 
@@ -175,7 +173,7 @@ pub fn validate(scope: &Scope, path: &str, errors: &mut FieldErrors) {
     }
 }
 
-/// Returns how many entries a scope has, with those of all lists in it.
+/// How many entries a scope has, with those of all lists in it.
 fn count(scope: &Scope) -> usize {
     let of_element =
         |element: &ScopeResources| 1 + element.resources.len() + element.resource_names.len();

@@ -1,6 +1,6 @@
-//! What a limited access key may do to keys (decision 4, "No escape"). A key is limited by a scope, by its own maker,
-//! and while it impersonates. What it creates ends with it. That the scope of a created key is within its own is
-//! checked in `auth`.
+//! The limits on keys that a limited access key creates or changes. A key is limited by a scope, by its own maker, and
+//! while it impersonates. The keys that it creates end with it. `auth` checks that the scope of a created key is within
+//! its own. See `docs/reference/access-keys.md#keys-that-create-keys`.
 
 use postern_meta::object::OwnerReference;
 
@@ -14,7 +14,7 @@ const KIND: &str = "OwnedAccessKey";
 /// Checks a key that a caller with a scoped key writes.
 ///
 /// # Errors
-/// What is wrong, for the message of a 403: another caller may write the same key.
+/// The text of a 403, which says what is wrong. Another caller may write the same key.
 pub(crate) fn check(
     caller: &CallerKey,
     owner: Option<&Owner>,
@@ -52,10 +52,10 @@ pub(crate) struct KeyChange<'a> {
 /// Checks a change of a key that exists. A deletion is not a change: it gives no permission.
 ///
 /// # Errors
-/// What is wrong, for the message of a 403. A limited key would otherwise take over a key that outlives it.
+/// The text of a 403. A limited key would otherwise take over a key that outlives it.
 pub(crate) fn check_change(caller: &CallerKey, change: KeyChange<'_>) -> Result<(), String> {
     let KeyChange { maker: of, is_made, widens } = change;
-    // What impersonation gives ends with the right to this very impersonation.
+    // Access that comes from impersonation ends with the right to this very impersonation.
     if caller.impersonated.is_some() && widens && of != maker(caller).as_ref() {
         return Err("while it impersonates, a request gives no other key a new value, a longer life, a \
                     wider scope, more groups or the type Login, and enables none: create a key instead, \
@@ -80,7 +80,7 @@ pub(crate) fn check_change(caller: &CallerKey, change: KeyChange<'_>) -> Result<
     Ok(())
 }
 
-/// Returns what is recorded with a key that this one creates; `None` where the created key is independent of it.
+/// The maker that is recorded with a key that this one creates; `None` if the created key is independent of it.
 pub(crate) fn maker(caller: &CallerKey) -> Option<Maker> {
     let is_limited = caller.is_scoped || caller.has_maker || caller.impersonated.is_some();
     is_limited.then(|| Maker {
@@ -90,7 +90,7 @@ pub(crate) fn maker(caller: &CallerKey) -> Option<Maker> {
     })
 }
 
-/// Returns the owner reference to the maker of a key.
+/// The owner reference to the maker of a key.
 pub(crate) fn reference(maker: &Maker) -> OwnerReference {
     OwnerReference {
         api_version: MANAGEMENT_V1.to_string(),
@@ -167,7 +167,7 @@ mod tests {
             (&made, &another, true, true, true),
             (&made, &None, false, false, false),
             (&acting(), &same, true, true, true),
-            // It created it as somebody else: the right to that impersonation says nothing about this one.
+            // It created the key under another identity. The right to that impersonation says nothing about this one.
             (&acting(), &another, true, true, false),
             (&acting(), &None, false, true, false),
             (&acting(), &None, false, false, true),

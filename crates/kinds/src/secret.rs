@@ -158,7 +158,7 @@ impl Kind for Secret {
     }
 }
 
-/// Returns the state of a Secret. Only in a project does one take its data from another object.
+/// The state of a Secret. Only in a project does one take its data from another object.
 fn state<'a>(draft: &'a Draft<Fields>, ctx: &Context<'_>) -> State<'a> {
     let of = Secret::DATA_SOURCE.filter(|_| ctx.project_of_namespace.is_some());
     State { source: of.and_then(|of| of(&draft.metadata)), data: &draft.fields.spec.data }

@@ -40,7 +40,7 @@ pub(crate) fn validate_key(path: &str, key: &str, errors: &mut FieldErrors) {
     });
 }
 
-/// Returns the length of a decoded value, in bytes. A bad value is a decoding error, as in
+/// The length of a decoded value, in bytes. A bad value is a decoding error, as in
 /// kube-apiserver: 400, with the key and never the value.
 fn decoded_len(kind: &str, path: &str, key: &str, value: &SecretText) -> Result<usize, ApiError> {
     use base64::DecodeError;
@@ -59,13 +59,13 @@ fn decoded_len(kind: &str, path: &str, key: &str, value: &SecretText) -> Result<
     })
 }
 
-/// Returns a warning about the copy of the data that `kubectl apply` leaves; `field` is where the data is.
+/// A warning about the copy of the data that `kubectl apply` leaves; `field` is where the data is.
 pub(crate) fn warnings(metadata: &ObjectMeta, field: &str) -> Vec<String> {
     if !metadata.annotations.contains_key(LAST_APPLIED) {
         return Vec::new();
     }
     vec![format!(
-        "the annotation {LAST_APPLIED} holds a copy of {field}: whoever may read this object's \
-         metadata can read it; kubectl create and kubectl replace leave no such copy"
+        "the annotation {LAST_APPLIED} holds a copy of {field}: every caller who may read \
+         this object's metadata can read it; kubectl create and kubectl replace leave no such copy"
     )]
 }

@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 pub struct SecretText(Zeroizing<String>);
 
 impl SecretText {
-    /// Returns the value itself: to check it, never to print it.
+    /// The value itself: to check it, never to print it.
     pub fn expose(&self) -> &str {
         &self.0
     }

@@ -1,9 +1,9 @@
-//! Self: who is the caller? It is returned and never stored (decision 1).
+//! Self: who is the caller? It is returned and never stored. See `docs/reference/authentication.md#self`.
 
 use crate::prelude::*;
 use crate::scope::Scope;
 
-/// Returns who the caller is.
+/// Reads the identity of the caller.
 const WHO_AM_I: Action = Action {
     subresource: "",
     verb: Verb::Create,
@@ -58,7 +58,7 @@ pub struct Status {
     /// The access key's type.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub access_key_type: String,
-    /// What the access key gives access to at most; absent when it has no scope.
+    /// The scope of the access key; absent if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_key_scope: Option<Scope>,
     /// The prefix of the namespaces of projects.

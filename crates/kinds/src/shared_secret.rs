@@ -1,5 +1,4 @@
-//! SharedSecret: key/value data shared across users, teams and clusters (specification 2.2,
-//! decision 2).
+//! SharedSecret: key/value data shared across users, teams and clusters. See `docs/reference/shared-secrets.md`.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +20,7 @@ pub struct Spec {
     /// Name shown to people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub display_name: String,
-    /// What the secret is for.
+    /// The purpose of the secret.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// The user or team that holds every verb on this object. The caller, when absent on create.
@@ -125,7 +124,7 @@ mod tests {
         Ok(prepared.verdict?.iter().map(ToString::to_string).collect())
     }
 
-    /// Returns the owner of a secret after a write.
+    /// The owner of a secret after a write.
     fn owner_after(
         spec: &serde_json::Value,
         old: Option<&serde_json::Value>,

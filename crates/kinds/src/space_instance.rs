@@ -1,5 +1,5 @@
-//! SpaceInstance: a space of a project, which is one namespace of a cluster (decisions 1 and 6). Reaching
-//! it is the gateway's.
+//! SpaceInstance: a space of a project, which is one namespace of a cluster. The gateway connects to it. See
+//! `docs/reference/projects.md#instances`.
 
 use crate::instance;
 use crate::prelude::*;
@@ -20,13 +20,13 @@ pub struct Spec {
     /// Name shown to people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub display_name: String,
-    /// What the space is for.
+    /// The purpose of the space.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// The user or team that holds every verb on this object. The caller, when absent on create.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<UserOrTeam>,
-    /// Where it is. No two instances are at the same place. Whoever sets it needs `use` on the cluster.
+    /// Where it is. No two instances are at the same place. A caller who sets it needs `use` on the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_ref: Option<ClusterRef>,
     /// Access rules: who else gets which verbs on this object. At most 30; the owner needs none.

@@ -1,4 +1,5 @@
-//! Team: users who hold rights together, and may hold access keys together (decision 1).
+//! Team: users who hold rights together, and may hold access keys together. See
+//! `docs/reference/authentication.md#users-and-teams`.
 
 use std::collections::HashSet;
 
@@ -24,18 +25,17 @@ pub struct Spec {
     /// Name shown to people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub display_name: String,
-    /// What the team is for.
+    /// The purpose of the team.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// Name for logging in.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub username: String,
-    /// Names of the users who are in the team. Whoever adds one needs `bind` on the team.
+    /// Names of the users who are in the team. A caller who adds one needs `bind` on the team.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub users: Vec<String>,
-    /// Groups that the members of the team are in, as roles name them. Whoever adds one needs `impersonate`
-    /// on it.
+    /// Groups that the members of the team are in, as roles name them. A caller who adds one needs `impersonate` on it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub groups: Vec<String>,
@@ -131,12 +131,12 @@ impl Kind for Team {
         }));
 }
 
-/// Returns the groups that a write adds.
+/// The groups that a write adds.
 fn new_groups<'a>(new: &'a Spec, old: Option<&'a Spec>) -> impl Iterator<Item = &'a String> {
     added(&new.groups, old.map(|old| old.groups.as_slice()))
 }
 
-/// Returns the change that removes a user from a team.
+/// The change that removes a user from a team.
 pub(crate) fn without_user(team: String, user: &str) -> Companion {
     let user = user.to_owned();
     let change = move |fields: &mut Map<String, Value>| {

@@ -1,4 +1,4 @@
-//! User: a person who may hold access keys (decision 1).
+//! User: a person who may hold access keys. See `docs/reference/authentication.md#users-and-teams`.
 
 use crate::identities::{
     NO_CLUSTER_ROLES, added, check_not_reserved, impersonate, right_to_be_user, rights_to_be,
@@ -15,7 +15,7 @@ pub struct User;
 /// The fields next to `metadata`.
 pub type Fields = crate::Fields<Spec>;
 
-/// Who the user is.
+/// The names, groups and state of a user.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.UserSpec")]
@@ -26,7 +26,7 @@ pub struct Spec {
     /// Name for logging in; no other user has it as a name, username or subject.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub username: String,
-    /// What people should know about the user.
+    /// A description of the user for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// A picture for pages: a URL or data. This server does not use it.
@@ -39,7 +39,7 @@ pub struct Spec {
     /// name. It is unique.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subject: String,
-    /// Groups that the user is in, as roles name them. Whoever adds one needs `impersonate` on it.
+    /// Groups that the user is in, as roles name them. A caller who adds one needs `impersonate` on it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub groups: Vec<String>,
@@ -162,25 +162,25 @@ impl Kind for User {
     const ON_REMOVE: Option<OnRemove> = Some(leave_teams);
 }
 
-/// Returns the name that access decisions have for a user.
+/// The name that access decisions have for a user.
 fn identity(user: &Draft<Fields>) -> &str {
     let subject = user.fields.spec.subject.as_str();
     if subject.is_empty() { &user.metadata.name } else { subject }
 }
 
-/// Returns the groups that a write adds.
+/// The groups that a write adds.
 fn new_groups<'a>(new: &'a Spec, old: Option<&'a Spec>) -> impl Iterator<Item = &'a String> {
     added(&new.groups, old.map(|old| old.groups.as_slice()))
 }
 
-/// Returns the subject and the username that a write sets.
+/// The subject and the username that a write sets.
 fn new_names<'a>(new: &'a Spec, old: Option<&'a Spec>) -> impl Iterator<Item = &'a String> {
     let subject = Some(&new.subject).filter(|name| old.is_none_or(|old| old.subject != **name));
     let username = Some(&new.username).filter(|name| old.is_none_or(|old| old.username != **name));
     subject.into_iter().chain(username)
 }
 
-/// Returns all names of a user, with the fields that they come from. No two users share one, of
+/// All names of a user, with the fields that they come from. No two users share one, of
 /// whichever field: access decisions would take one for the other.
 fn names(metadata: &ObjectMeta, spec: &Spec) -> Vec<UniqueKey> {
     let of = |field, name: &String| UniqueKey { field, value: name.clone(), is_place: false };
@@ -193,7 +193,7 @@ fn names(metadata: &ObjectMeta, spec: &Spec) -> Vec<UniqueKey> {
     names
 }
 
-/// Returns the changes that remove a user from their teams. Otherwise a later user of the same name
+/// The changes that remove a user from their teams. Otherwise a later user of the same name
 /// would be in them.
 fn leave_teams(
     metadata: &ObjectMeta,

@@ -1,6 +1,6 @@
 //! Verbs: what a request wants to do, in the words of Kubernetes' access rules.
 
-/// What a request wants to do, in the words that access rules use.
+/// The action of a request, in the words that access rules use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Verb {
     /// Read one object.
@@ -34,7 +34,7 @@ impl Verb {
         Self::Watch,
     ];
 
-    /// Returns the verb as in access rules and discovery, in lower case.
+    /// The verb as in access rules and discovery, in lower case.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",

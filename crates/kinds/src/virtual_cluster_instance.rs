@@ -1,5 +1,5 @@
-//! VirtualClusterInstance: a virtual cluster of a project (decisions 1 and 6). Reaching it is the
-//! gateway's; moving it to another project is an action of Project.
+//! VirtualClusterInstance: a virtual cluster of a project. The gateway connects to it; moving it to another project is
+//! an action of Project. See `docs/reference/projects.md#instances`.
 
 use crate::instance;
 use crate::kubeconfig_ref::KubeconfigRef;
@@ -22,13 +22,13 @@ pub struct Spec {
     /// Name shown to people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub display_name: String,
-    /// What the virtual cluster is for.
+    /// The purpose of the virtual cluster.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// The user or team that holds every verb on this object. The caller, when absent on create.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<UserOrTeam>,
-    /// Where it is. No two instances are at the same place. Whoever sets it needs `use` on the cluster.
+    /// Where it is. No two instances are at the same place. A caller who sets it needs `use` on the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_ref: Option<ClusterRef>,
     /// The kubeconfig by which it is reached; by the agent of its cluster, when absent.

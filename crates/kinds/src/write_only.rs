@@ -1,4 +1,4 @@
-//! Fields that clients write and nobody reads back (decision 3).
+//! Fields that clients write and no client reads back. See `docs/reference/access-keys.md#write-only-fields`.
 //!
 //! They are removed from an object before anything else uses it. So they are in no managed field set,
 //! no comparison, no event and no stored object. [`AtRest`] says what the server stores of them.
@@ -14,7 +14,7 @@ use crate::secret_text::SecretText;
 /// The annotation in which `kubectl apply` stores a copy of what it sent.
 pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// What the server stores of a write-only field.
+/// The form in which the server stores a write-only field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtRest {
     /// A digest, which recognizes the value and cannot be turned back into it.
@@ -28,7 +28,7 @@ pub enum AtRest {
 pub struct WriteOnlyField {
     /// Its path, from the root of the object.
     pub path: &'static [&'static str],
-    /// What is stored of it.
+    /// The form in which it is stored.
     pub at_rest: AtRest,
     /// Checks the value, beyond that it is text.
     pub check: Option<ValueCheck>,
@@ -38,7 +38,7 @@ pub struct WriteOnlyField {
 pub type ValueCheck = fn(&str) -> Result<(), String>;
 
 impl WriteOnlyField {
-    /// Returns a field of which the value is stored.
+    /// A field of which the value is stored.
     pub const fn value(path: &'static [&'static str]) -> Self {
         Self { path, at_rest: AtRest::Value, check: None }
     }
@@ -66,7 +66,7 @@ impl WriteOnlyValues {
         Self(taken)
     }
 
-    /// Returns the value that was sent for a path.
+    /// The value that was sent for a path.
     pub fn get(&self, path: &[&str]) -> Option<&SecretText> {
         self.0.get(&path.join("."))
     }

@@ -1,4 +1,5 @@
-//! What writers of access keys need beyond the verb, and what the server remembers of them (decision 3).
+//! The rights that writers of access keys need beyond the verb, and the facts about these writers that the server
+//! records.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -98,7 +99,8 @@ fn what_a_key_carries_takes_its_rights_when_it_is_made_gets_a_value_or_is_enable
     }
 }
 
-/// What an impersonation gives ends with the right to it. So a key that is not recorded as its own gets nothing by it.
+/// Access that comes from an impersonation ends with the right to it. So other keys, which are not recorded as its own,
+/// get nothing by it.
 #[test]
 fn under_impersonation_no_other_key_gets_more() {
     let impersonated =

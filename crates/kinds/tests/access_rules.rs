@@ -32,7 +32,7 @@ fn prepare(old: Option<&Value>, new: &Value, caller: &Caller) -> Prepared {
     SharedSecret.prepare(&mut secret(new), old.map(secret).as_ref(), &context).unwrap()
 }
 
-/// Returns what is required, short: `VERB RESOURCE[/SUBRESOURCE]/NAME`, with `as owner`.
+/// The required rights, in short form: `VERB RESOURCE[/SUBRESOURCE]/NAME`, with `as owner`.
 fn required(old: Option<&Value>, new: &Value) -> Vec<String> {
     let text = |right: &Right| format!("{} {}/{}", right.verb, right.resource, right.name);
     let of = |required: &RequiredRight| {
@@ -74,7 +74,7 @@ fn who_replaces_an_object_without_naming_its_owner_keeps_it() {
     empty.fields.clear();
     SharedSecret.keep_unnamed(&mut empty, &secret(&of(&ada)), &[]);
     assert_eq!(empty.fields["spec"], json!({ "owner": ada }));
-    // What is kept takes no right.
+    // A rule that is kept requires no right.
     assert_eq!(required(Some(&of(&red)), &of(&red)), [""; 0]);
 }
 
@@ -208,7 +208,7 @@ fn dependents(spec: &Value, previous: &[Object], principals: &Known) -> Vec<Depe
     SharedSecret.dependents(&object, previous, &context).unwrap()
 }
 
-/// Returns dependents as they are stored for an owner of a uid.
+/// Dependents as they are stored for an owner of a uid.
 fn stored(dependents: &[Dependent], owner_uid: &str) -> Vec<Object> {
     let object = |one: &Dependent| {
         let reference = json!({ "apiVersion": "management.platform.sh/v1", "kind": "SharedSecret", "name": "s", "uid": owner_uid });
@@ -303,7 +303,7 @@ fn a_namesake_gets_only_what_is_given_anew() {
     let mut gone = Known::all();
     gone.0.remove("bob");
     assert_eq!(uids(&dependents(&one, &own, &gone), "0"), early);
-    assert_eq!(uids(&dependents(&one, &[], &gone), "0"), "{\"platform:user:bob\":\"\"}", "nobody");
+    assert_eq!(uids(&dependents(&one, &[], &gone), "0"), "{\"platform:user:bob\":\"\"}", "no user");
 }
 
 /// An object with an owner, and with what a client, or the server before, has written as their uid.
@@ -314,7 +314,7 @@ fn owned_by(owner: &Value, uid: Option<&str>) -> Object {
     object
 }
 
-/// Returns the uid of the owner after a write, as it is stored and as the policy reads it.
+/// The uid of the owner after a write, as it is stored and as the policy reads it.
 fn uid_after(new: &Object, old: Option<&Object>, context: &Context<'_>) -> Option<String> {
     let mut new = new.clone();
     SharedSecret.prepare(&mut new, old, context).unwrap();
@@ -345,7 +345,7 @@ fn the_uid_of_the_owner_is_the_servers_to_set() {
             (&ada, None, Some("uid-ada")),
             (&red, None, Some("uid-red")),
             (&gone, None, None),
-            // As long as the owner is the same, it is who it was, a namesake of today or nobody.
+            // As long as the owner is the same, its uid stays, also if it is that of an earlier namesake or of no user.
             (&ada, Some((&ada, Some("uid-earlier"))), Some("uid-earlier")),
             (&ada, Some((&ada, None)), None),
             (&ada, Some((&bob, Some("uid-earlier"))), Some("uid-ada")),
@@ -358,7 +358,7 @@ fn the_uid_of_the_owner_is_the_servers_to_set() {
             assert_eq!(found.as_deref(), uid, "{new} after {old:?}, sent {sent:?}");
         }
     }
-    // What the server makes of an object that was elsewhere keeps its owner.
+    // An object that the server makes, and that was elsewhere before, keeps its owner.
     let server = Context { is_server: true, ..context };
     let moved = owned_by(&ada, Some("uid-earlier"));
     assert_eq!(uid_after(&moved, None, &server).as_deref(), Some("uid-earlier"));

@@ -1,4 +1,4 @@
-//! What must hold for every kind.
+//! The rules that hold for every kind.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use postern_meta::schema::Schema;
 use postern_meta::{Object, Timestamp};
 use serde_json::{Map, Value, json};
 
-/// Returns an object of a kind that has a name and nothing else.
+/// An object of a kind that has a name and nothing else.
 fn empty(kind: &dyn AnyKind) -> Object {
     Object {
         api_version: kind.info().version.to_string(),
@@ -23,13 +23,13 @@ fn names_are_unique_and_found() {
     let mut seen = HashSet::new();
     for kind in all() {
         let info = kind.info();
-        // What is stored has one version. Others can have several.
+        // A stored kind has one version. Others can have several.
         let version = if info.is_stored() { "" } else { info.version.version };
         assert!(seen.insert((info.version.group, version, info.plural)), "{} twice", info.plural);
         let found = find(info.version.group, info.version.version, info.plural).unwrap();
         assert_eq!(found.info().kind, info.kind);
         assert_eq!(info.singular, info.kind.to_lowercase());
-        // What can be created and is stored can be read.
+        // A stored kind whose objects can be created can be read.
         let is_kept = info.is_stored() && info.serves(Verb::Create);
         assert!(info.serves(Verb::Get) || !is_kept, "{}", info.kind);
     }
@@ -125,7 +125,7 @@ fn a_kind_with_actions_on_its_own_path_serves_their_verbs_and_no_others() {
     }
 }
 
-/// What identifies the items of a set or a keyed list is in `managedFields`, in conflicts and in errors.
+/// The values that identify the items of a set or a keyed list are in `managedFields`, in conflicts and in errors.
 #[test]
 fn nothing_that_is_secret_is_a_list_whose_items_are_told_apart() {
     fn has_items(schema: &Schema, at: &Value) -> bool {

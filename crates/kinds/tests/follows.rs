@@ -112,7 +112,7 @@ fn outside_of_projects_no_secret_gets_a_label_of_syncing_or_mirroring() {
         (Some(&none), &synced, None, vec![NAME]),
         (Some(&synced), &with(json!({ NAME: "b" })), None, vec![NAME]),
         (Some(&synced), &both, None, vec![mirror]),
-        // What is there from before may be taken away, one by one.
+        // Labels from before may be removed, one by one.
         (Some(&both), &both, None, vec![]),
         (Some(&both), &synced, None, vec![]),
         (Some(&synced), &none, None, vec![]),

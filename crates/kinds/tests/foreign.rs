@@ -35,7 +35,7 @@ fn object(kind: &dyn AnyKind, fields: &Value) -> Object {
     Object::from_value(value).unwrap()
 }
 
-/// Returns the object as it is stored or answered, and what is invalid in it.
+/// The object as it is stored or answered, and what is invalid in it.
 fn prepare(kind: &dyn AnyKind, old: Option<&Value>, new: &Value) -> (Object, String) {
     let (caller, principals) = (ada(), Known::all());
     let old = old.map(|fields| object(kind, fields));

@@ -1,4 +1,4 @@
-//! Users, teams and keys: rights are not to be had by way of their fields (decision 1).
+//! Users, teams and keys: a caller cannot get rights through their fields.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -36,7 +36,7 @@ fn groups_and_subjects_must_be_impersonated_and_teams_bound() {
     }
 }
 
-/// What is stored names these.
+/// Identities that stored objects name.
 #[derive(Default)]
 struct Named {
     users: &'static [&'static str],
@@ -63,7 +63,8 @@ impl NamedIdentities for Named {
     }
 }
 
-/// Whoever may only make users and keys made the user that a binding named, and was who the binding meant.
+/// A caller who could only create users and keys created the user that a binding named, and got the rights of the
+/// binding.
 #[test]
 fn a_name_that_is_named_already_must_be_impersonated_by_who_makes_a_user_or_team_of_it() {
     let (user, team): (&dyn AnyKind, &dyn AnyKind) = (&User, &Team);

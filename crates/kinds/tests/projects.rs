@@ -115,8 +115,8 @@ fn clusters_are_all_allowed_from_the_start_and_none_when_they_are_left_out_later
     assert_eq!(quotas.user_quota("a"), Some(0), "what cannot be read allows nothing");
 }
 
-/// Returns what a write of a project requires, and the roles that it gives by what its writer holds. The project that is
-/// there has the owner with this uid.
+/// The rights that a write of a project requires, and the roles that it gives if its writer holds their permissions.
+/// The stored project has the owner with this uid.
 fn rights_and_roles(
     caller: &Caller,
     old: Option<(&Value, &str)>,
@@ -145,7 +145,7 @@ fn rights_and_roles(
     (prepared.required_rights.iter().map(text).collect(), roles.unwrap_or_default())
 }
 
-/// Whoever could update a project made themselves its admin.
+/// A caller who could update a project made themselves its admin.
 #[test]
 fn who_adds_or_raises_members_gives_no_role_that_they_do_not_hold() {
     let of =
@@ -160,7 +160,7 @@ fn who_adds_or_raises_members_gives_no_role_that_they_do_not_hold() {
         (bob(json!([])), bob(ada_as("admin")), roles(&["admin"])),
         (bob(json!([])), bob(json!([member("ada", "")])), roles(&["user"])),
         (bob(ada_as("viewer")), bob(ada_as("admin")), roles(&["admin"])),
-        // Taking the project over at once gives nothing: it was somebody else's.
+        // Taking the project over at once gives nothing: it belonged to another user.
         (bob(json!([])), of("ada", ada_as("admin")), roles(&["admin"])),
         (
             bob(json!([])),
@@ -172,7 +172,7 @@ fn who_adds_or_raises_members_gives_no_role_that_they_do_not_hold() {
         assert!(rights.starts_with(&bind), "{rights:?}");
         assert_eq!(found, given, "{old} -> {new}");
     }
-    // What stays is not checked again, and to take members away takes nothing.
+    // Members that stay are not checked again, and removing members requires no right.
     for new in [bob(ada_as("admin")), bob(json!([]))] {
         let old = bob(ada_as("admin"));
         let nothing = (Vec::new(), Vec::new());
@@ -197,7 +197,7 @@ fn the_owner_of_a_project_gives_the_roles_of_members_and_no_others() {
         (None, json!({ "user": "bob" }), false),
         (Some("uid-ada"), user.clone(), true),
         (Some("uid-red"), team, true),
-        // A namesake of theirs was the owner.
+        // A namesake of the owner was the owner.
         (Some("uid-of-another-ada"), user.clone(), false),
         (Some(""), user, false),
     ] {
@@ -247,7 +247,7 @@ fn dependents(
     Project.dependents(&project, previous, &Context { bound: &bound, ..context })
 }
 
-/// Returns dependents as they are stored for an owner of a uid.
+/// Dependents as they are stored for an owner of a uid.
 fn stored(dependents: &[Dependent], owner_uid: &str) -> Vec<Object> {
     let object = |one: &Dependent| {
         let reference = json!({ "apiVersion": "management.platform.sh/v1", "kind": "Project", "name": "one", "uid": owner_uid });
@@ -406,8 +406,8 @@ fn extra_access_rules_are_validated() {
         ),
         (
             vci,
-            json!({ "extraAccessRules": [{ "users": ["nobody"] }] }),
-            "spec.extraAccessRules[0].users[0]: Not found: \"nobody\"",
+            json!({ "extraAccessRules": [{ "users": ["gone"] }] }),
+            "spec.extraAccessRules[0].users[0]: Not found: \"gone\"",
         ),
     ] {
         let found = errors(kind, &spec);

@@ -26,7 +26,7 @@ fn object(kind: &dyn AnyKind, name: &str, fields: &Value) -> Object {
     Object::from_value(value).unwrap()
 }
 
-/// Returns fields that are valid for every one of the four kinds.
+/// Fields that are valid for every one of the four kinds.
 fn valid(kind: &dyn AnyKind) -> Value {
     if kind.info().plural.ends_with("bindings") {
         json!({ "roleRef": { "kind": "ClusterRole", "name": "view" }, "subjects": [] })

@@ -48,7 +48,7 @@ fn check_spec(kind: &'static dyn AnyKind, field: &str, spec: fn(usize, &str) -> 
             let caller = Caller::default();
             let context = Context::of(&caller, Timestamp::from_unix_seconds(0), &NoPrincipals);
             for old in [None, Some(&old)] {
-                // What is over a limit is prepared all the same, and told in the verdict.
+                // An object over a limit is still prepared, and the verdict has the error.
                 drop(black_box(kind.prepare(&mut new.clone(), old, &context)));
             }
         })
@@ -122,7 +122,7 @@ fn secrets() {
     );
 }
 
-/// References to users of the same name, as only somebody has them who means harm.
+/// References to users of the same name, as only an attacker would have them.
 fn references(n: usize) -> Value {
     let reference = |number| {
         json!({

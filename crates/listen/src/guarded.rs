@@ -50,7 +50,7 @@ struct Lingering {
 }
 
 impl GuardedIo {
-    /// Returns a stream that guards `inner`. With `await_preface`, the first bytes of HTTP/2 must come in time.
+    /// A stream that guards `inner`. With `await_preface`, the first bytes of HTTP/2 must come in time.
     /// When `lingers` is set at the end, what the client still sends is read and dropped.
     pub fn new(
         inner: TlsStream<TcpStream>,
@@ -68,7 +68,7 @@ impl GuardedIo {
         if is_closing { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
     }
 
-    /// Returns what is there now. When that is nothing, the task is woken when the connection loses its place.
+    /// The current progress. If it is pending, the task is woken when the connection loses its place.
     fn or_closed<R>(&self, cx: &Context<'_>, now: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
         if now.is_pending() {
             self.open.peer.wake_at_close(cx.waker());
@@ -231,7 +231,8 @@ mod tests {
         (GuardedIo::new(ours.unwrap(), false, Arc::default(), open), theirs.unwrap())
     }
 
-    /// Whoever drives the bytes: after an upgrade, it is not the one that waits for the end of the connection.
+    /// This holds whichever task drives the bytes. After an upgrade, it is not the one that waits for the end
+    /// of the connection.
     #[tokio::test]
     async fn no_byte_goes_on_over_a_connection_that_has_lost_its_place() {
         let table = ConnectionTable::new(ConnectionLimits::of_descriptors(4));

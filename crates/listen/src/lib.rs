@@ -1,5 +1,5 @@
-//! What every listener needs against clients that connect and do nothing: the table of open connections,
-//! their timeouts, and how many there may be. What goes over a connection is not known here.
+//! The protection of every listener against clients that connect and do nothing: the table of open
+//! connections, their timeouts, and how many there may be. The bytes of a connection are not known here.
 
 mod guarded;
 mod peer;

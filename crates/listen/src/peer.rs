@@ -18,12 +18,12 @@ pub struct Peer {
     closing: Notify,
     /// Set when it has to end. Bytes that go on in another protocol see this.
     is_closing: AtomicBool,
-    /// Who waits for bytes.
+    /// The task that waits for bytes.
     bytes: AtomicWaker,
 }
 
 impl Peer {
-    /// Returns the other end of a connection that has just been accepted.
+    /// The other end of a connection that has just been accepted.
     pub fn new(address: IpAddr) -> Self {
         Self {
             address,
@@ -34,28 +34,30 @@ impl Peer {
         }
     }
 
-    /// Returns its address.
+    /// Its address.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// Notes that a request came with a credential that works, and whose. The connections of an owner who is
-    /// the system's own are closed for nobody.
+    /// Notes that a request came with a credential that works, and its owner. Connections of the system's
+    /// own are never closed for another client.
     pub fn set_authenticated(&self, owner: &str, is_system: bool) {
         self.owner.get_or_init(|| (owner.into(), is_system));
     }
 
-    /// Returns whether any request came with a credential that works.
+    /// Whether any request came with a credential that works.
     pub fn is_authenticated(&self) -> bool {
         self.owner.get().is_some()
     }
 
-    /// Returns whose credential came first over the connection, and whether they are the system's own.
+    /// The owner of the first credential that came over the connection, and whether it is the system's
+    /// own.
     pub fn owner(&self) -> Option<(&str, bool)> {
         self.owner.get().map(|(owner, is_system)| (&**owner, *is_system))
     }
 
-    /// Returns whose credential came first over the connection, unless they are the system's own.
+    /// The owner of the first credential that came over the connection, unless it is the system's
+    /// own.
     pub fn tenant(&self) -> Option<&str> {
         let (owner, is_system) = self.owner()?;
         (!is_system).then_some(owner)
@@ -68,7 +70,7 @@ impl Peer {
         self.bytes.wake();
     }
 
-    /// Returns whether the connection has to end.
+    /// Whether the connection has to end.
     pub(crate) fn is_closing(&self) -> bool {
         self.is_closing.load(Ordering::Acquire)
     }

@@ -20,7 +20,7 @@ const PROBES: u32 = 3;
 /// Descriptors of a process whose limit cannot be read.
 const FEW_DESCRIPTORS: usize = 1024;
 
-/// Returns a listener. Connections that it accepts are closed by the kernel when their other end has gone for longer
+/// A listener. Connections that it accepts are closed by the kernel when their other end has gone for longer
 /// than a minute and a half.
 ///
 /// # Errors

@@ -1,10 +1,10 @@
-//! Which connections are open, and which has to go when all are taken.
+//! The table of open connections. It decides which one is closed when all are taken.
 //!
-//! A stranger is a connection that has brought no request with a valid key yet. Everybody begins as
-//! one, so strangers are admitted, but they are the first to go: when there is no room for a new
-//! connection, a stranger is closed for it, the oldest of the address that has the most. An address
-//! may have half of all connections, since a load balancer or a gateway may stand there for many;
-//! strangers together have half too.
+//! A stranger is an unauthenticated connection: it has brought no request with a valid key yet.
+//! Every connection begins as one, so strangers are admitted, but they are the first to be closed.
+//! When there is no room for a new connection, the oldest stranger of the address that has the most
+//! is closed for it. An address may have half of all connections, since a load balancer or a
+//! gateway may stand there for many. All strangers together may have half, too.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -35,14 +35,14 @@ pub struct ConnectionLimits {
     strangers: usize,
 }
 
-/// Returns how many of a process's descriptors are for connections to upstreams, where clients can make it
+/// How many of a process's descriptors are for connections to upstreams, where clients can make it
 /// open some.
 pub fn upstream_descriptors(descriptors: usize) -> usize {
     (descriptors / 4).min(MAX_CONNECTIONS)
 }
 
 impl ConnectionLimits {
-    /// Returns the limits that follow from how many descriptors the process may have.
+    /// The limits that follow from how many descriptors the process may have.
     pub fn of_descriptors(descriptors: usize) -> Self {
         let kept = KEPT_DESCRIPTORS.min(descriptors / 2);
         let total = (descriptors - kept).clamp(1, MAX_CONNECTIONS);
@@ -84,7 +84,7 @@ pub struct OpenConnection {
     pub(crate) peer: Arc<Peer>,
 }
 
-/// What becomes of a new connection.
+/// The result of admitting a connection.
 #[derive(Debug)]
 pub enum Admission {
     /// It is in the table.
@@ -98,7 +98,7 @@ pub enum Admission {
     Refused,
 }
 
-/// Returns what counts as one address.
+/// The network that counts as one address.
 fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
@@ -123,8 +123,8 @@ impl State {
         }
     }
 
-    /// Returns the oldest stranger of an address. Whoever has been authenticated since they were
-    /// looked at last is no stranger any more.
+    /// The oldest stranger of an address. A connection that was authenticated since the last look
+    /// is no stranger any more.
     fn oldest_stranger(&mut self, address: IpAddr) -> Option<u64> {
         loop {
             let id = *self.addresses.get(&address)?.strangers.first()?;
@@ -137,7 +137,7 @@ impl State {
         }
     }
 
-    /// Returns the oldest stranger of the address that has the most of them.
+    /// The oldest stranger of the address that has the most of them.
     fn stranger_of_most(&mut self) -> Option<u64> {
         while let Some((_, address)) = self.by_strangers.last().copied() {
             if let Some(id) = self.oldest_stranger(address) {
@@ -147,8 +147,8 @@ impl State {
         None
     }
 
-    /// Returns the oldest connection of the tenant who has the most, of one address or of all; `None`
-    /// when nobody has many. It looks at all of them, which only happens when all are taken.
+    /// The oldest connection of the tenant who has the most, of one address or of all; `None` when
+    /// no tenant has many. It looks at all connections, which only happens when all are taken.
     fn connection_of_most(
         &self,
         address: Option<IpAddr>,
@@ -186,7 +186,7 @@ impl State {
         Some(client)
     }
 
-    /// Returns what there is for a new connection of an address.
+    /// The room for a new connection of an address.
     fn room(&mut self, address: IpAddr, limits: &ConnectionLimits) -> Room {
         let of_address = self.addresses.get(&address).map_or(0, |of_address| of_address.open);
         if of_address >= limits.per_address {
@@ -208,7 +208,7 @@ impl State {
     }
 }
 
-/// What there is for a new connection.
+/// The room for a new connection.
 enum Room {
     /// There is room.
     Free,
@@ -219,7 +219,7 @@ enum Room {
 }
 
 impl ConnectionTable {
-    /// Returns a table without connections.
+    /// A table without connections.
     pub fn new(limits: ConnectionLimits) -> Arc<Self> {
         Arc::new(Self { limits, state: Mutex::default() })
     }
@@ -241,7 +241,7 @@ impl ConnectionTable {
         Admission::Admitted { connection, evicted: evicted.is_some() }
     }
 
-    /// Returns how many connections are open.
+    /// How many connections are open.
     pub fn open(&self) -> usize {
         self.state.lock().open.len()
     }

@@ -1,4 +1,4 @@
-//! Content negotiation: what a client accepts and what it sends (wire contract 1.2).
+//! Content negotiation: the formats that a client accepts and sends. See `docs/reference/api.md#formats`.
 
 use crate::decode::{BodyFormat, Format, PROTOBUF_MEDIA_TYPE};
 use crate::status::ApiError;
@@ -61,7 +61,7 @@ pub struct Representation {
 }
 
 impl Representation {
-    /// Returns the response's `Content-Type`: without parameters, as upstream.
+    /// The response's `Content-Type`: without parameters, as upstream.
     pub fn content_type(&self) -> &'static str {
         self.format.media_type()
     }
@@ -77,12 +77,12 @@ pub struct Clause<'a> {
 }
 
 impl<'a> Clause<'a> {
-    /// Returns the value of a parameter.
+    /// The value of a parameter.
     pub fn parameter(&self, name: &str) -> Option<&'a str> {
         self.parameters.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
     }
 
-    /// Returns whether it accepts plain JSON.
+    /// Whether it accepts plain JSON.
     pub fn takes_json(&self) -> bool {
         matches!(self.media_type.as_str(), "application/json" | "application/*" | "*/*")
     }
@@ -101,7 +101,7 @@ impl<'a> Clause<'a> {
     }
 }
 
-/// Returns the first result of `offer`, which is called with the `Accept` clauses of a request in
+/// The first result of `offer`, which is called with the `Accept` clauses of a request in
 /// order of their quality, the highest first. No header means `*/*`.
 pub fn choose<T>(headers: &[&str], offer: impl Fn(&Clause<'_>) -> Option<T>) -> Option<T> {
     let clauses = headers.iter().flat_map(|header| header.split(','));
@@ -115,7 +115,7 @@ pub fn choose<T>(headers: &[&str], offer: impl Fn(&Clause<'_>) -> Option<T>) -> 
     clauses.iter().filter(|clause| clause.quality > 0.0).find_map(offer)
 }
 
-/// Returns the form of a response from an endpoint with the forms of `offered`: that of the first
+/// The form of a response from an endpoint with the forms of `offered`: that of the first
 /// clause that can be served, in order of quality. No header means JSON.
 ///
 /// # Errors
@@ -131,7 +131,7 @@ pub fn negotiate(headers: &[&str], offered: Offered) -> Result<Representation, A
     })
 }
 
-/// Returns whether the clause that [`negotiate`] chooses asks for indented text: `pretty=1`.
+/// Whether the clause that [`negotiate`] chooses asks for indented text: `pretty=1`.
 pub fn asks_for_pretty(headers: &[&str], offered: Offered) -> bool {
     // Hardly any request does.
     let is_named = headers.iter().any(|header| header.contains("pretty"));
@@ -171,7 +171,7 @@ fn served(clause: &Clause<'_>, offered: Offered) -> Option<Representation> {
     Some(Representation { format, transform })
 }
 
-/// Returns the format of a body, from its `Content-Type`; no header means JSON.
+/// The format of a body, from its `Content-Type`; no header means JSON.
 ///
 /// # Errors
 /// 415 for a media type that is not supported.
@@ -202,7 +202,7 @@ pub enum PatchType {
 }
 
 impl PatchType {
-    /// Returns its media type.
+    /// Its media type.
     pub const fn media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json-patch+json",
@@ -213,7 +213,7 @@ impl PatchType {
     }
 }
 
-/// Returns the type of a patch, from its `Content-Type`.
+/// The type of a patch, from its `Content-Type`.
 ///
 /// # Errors
 /// 415 with the media types of `served`, when it is none of them.
@@ -226,7 +226,7 @@ pub fn patch_type(header: Option<&str>, served: &[PatchType]) -> Result<PatchTyp
     })
 }
 
-/// Returns whether it is one of the media types that clients use for YAML.
+/// Whether it is one of the media types that clients use for YAML.
 fn is_yaml(media_type: &str) -> bool {
     matches!(media_type, "application/yaml" | "application/x-yaml" | "text/yaml")
 }

@@ -35,13 +35,13 @@ struct Wire {
 }
 
 impl ContinueToken {
-    /// Returns the token of the newest state, from the same object on.
+    /// The token of the newest state, from the same object on.
     #[must_use]
     pub fn newest(&self) -> Self {
         Self { resource_version: 0, start: self.start.clone(), remaining: None }
     }
 
-    /// Returns the token as text.
+    /// The token as text.
     pub fn encode(&self) -> String {
         let wire = Wire {
             v: TOKEN_VERSION.to_owned(),

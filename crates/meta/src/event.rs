@@ -16,7 +16,7 @@ pub enum WatchEventType {
 }
 
 impl WatchEventType {
-    /// Returns the `type` that is sent to clients.
+    /// The `type` that is sent to clients.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Added => "ADDED",

@@ -15,7 +15,7 @@ pub const MAX_FIELD_ERRORS: usize = 20;
 /// The detail of an error about an immutable field.
 pub const FIELD_IMMUTABLE: &str = "field is immutable";
 
-/// What is wrong with a field, in upstream's terms.
+/// The kind of an error in a field, in upstream's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FieldErrorKind {
     /// Something the field refers to does not exist.
@@ -39,7 +39,7 @@ pub enum FieldErrorKind {
 }
 
 impl FieldErrorKind {
-    /// Returns the machine-readable `reason` of a cause in a Status.
+    /// The machine-readable `reason` of a cause in a Status.
     pub fn cause_reason(self) -> &'static str {
         match self {
             Self::NotFound => "FieldValueNotFound",
@@ -54,7 +54,7 @@ impl FieldErrorKind {
         }
     }
 
-    /// Returns the first words of the message.
+    /// The first words of the message.
     fn title(self) -> &'static str {
         match self {
             Self::NotFound => "Not found",
@@ -68,7 +68,7 @@ impl FieldErrorKind {
         }
     }
 
-    /// Returns whether upstream's message has the value at all.
+    /// Whether upstream's message has the value at all.
     fn has_value(self) -> bool {
         !matches!(self, Self::Required | Self::Forbidden | Self::TooLong)
     }
@@ -124,7 +124,7 @@ impl From<bool> for BadValue {
 /// One broken rule about one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {
-    /// What kind of rule.
+    /// The kind of rule.
     pub kind: FieldErrorKind,
     /// Where, such as `spec.data[a b]` or `metadata.name`.
     pub path: String,
@@ -212,7 +212,7 @@ impl FieldError {
         Self::new(FieldErrorKind::TypeInvalid, path, detail)
     }
 
-    /// Returns the message without the field's path, as the causes of a Status have it.
+    /// The message without the field's path, as the causes of a Status have it.
     pub fn body(&self) -> String {
         let mut out = self.kind.title().to_owned();
         if self.kind.has_value() {
@@ -251,7 +251,7 @@ pub struct FieldErrors {
 }
 
 impl FieldErrors {
-    /// Returns an empty list.
+    /// An empty list.
     pub fn new() -> Self {
         Self::default()
     }
@@ -278,22 +278,22 @@ impl FieldErrors {
         others.kept.into_iter().for_each(|error| self.push(error));
     }
 
-    /// Returns whether there is no error.
+    /// Whether there is no error.
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
-    /// Returns how many errors were found, kept or not.
+    /// How many errors were found, kept or not.
     pub fn len(&self) -> usize {
         self.kept.len() + self.dropped
     }
 
-    /// Returns the errors that are kept, in the order in which they were found.
+    /// The errors that are kept, in the order in which they were found.
     pub fn iter(&self) -> std::slice::Iter<'_, FieldError> {
         self.kept.iter()
     }
 
-    /// Returns `Ok` if there is no error.
+    /// `Ok` if there is no error.
     pub fn into_result(self) -> Result<(), FieldErrors> {
         if self.is_empty() { Ok(()) } else { Err(self) }
     }

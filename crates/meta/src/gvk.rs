@@ -20,7 +20,7 @@ impl GroupVersion {
         Self { group, version }
     }
 
-    /// Returns whether `api_version`, as objects have it, names this group and version.
+    /// Whether `api_version`, as objects have it, names this group and version.
     pub fn matches(&self, api_version: &str) -> bool {
         if self.group.is_empty() {
             return api_version == self.version;

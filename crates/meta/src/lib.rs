@@ -1,9 +1,8 @@
-//! What every API object is made of: names, times, metadata, errors, the
-//! decoding of bodies and queries, schemas, selectors, patches, the shapes of
-//! tables and watch events, and managed fields.
+//! The parts of every API object: names, times, metadata, errors, the decoding of bodies and queries, schemas,
+//! selectors, patches, the shapes of tables and watch events, and managed fields.
 //!
-//! Pure functions and data. This crate does no I/O and reads no clock; time and
-//! randomness are passed in. It knows none of the product's kinds.
+//! Pure functions and data. This crate does no I/O and reads no clock; time and randomness are passed in. It knows none
+//! of the product's kinds.
 
 pub mod accept;
 pub mod apply;

@@ -146,7 +146,7 @@ pub fn config_map_key(value: &str) -> Result<(), String> {
     ensure(!value.starts_with(".."), "must not start with '..'")
 }
 
-/// Returns a name made from a `generateName` prefix: at most
+/// A name made from a `generateName` prefix: at most
 /// [`GENERATE_NAME_PREFIX_MAX_BYTES`] of it, then [`GENERATED_SUFFIX_BYTES`]
 /// letters chosen by `random`.
 pub fn generated_name(prefix: &str, random: [u8; GENERATED_SUFFIX_BYTES]) -> String {
@@ -200,10 +200,9 @@ fn ensure(is_valid: bool, rule: &str) -> Result<(), String> {
     if is_valid { Ok(()) } else { Err(rule.to_owned()) }
 }
 
-/// Checks the name of a user, a group or another subject, or a user's `username`: 1 to
-/// [`IDENTITY_NAME_MAX_BYTES`] of printable characters in NFC, without commas and without blanks at
-/// the ends (decision 1). Two names that look the same must not be two identities, and tools write
-/// lists of them with commas.
+/// Checks the name of a user, a group or another subject, or a user's `username`. It has 1 to
+/// [`IDENTITY_NAME_MAX_BYTES`] of printable characters in NFC, without commas and without blanks at the ends. Two names
+/// that look the same must not be two identities, and tools write lists of them with commas.
 pub fn identity_name(value: &str) -> Result<(), String> {
     ensure(!value.is_empty(), "must not be empty")?;
     at_most(value, IDENTITY_NAME_MAX_BYTES)?;

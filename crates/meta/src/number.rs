@@ -2,7 +2,7 @@
 
 use serde_json::Number;
 
-/// Returns the integer that a float such as `5.0` is; `None` for other floats, and for what is an
+/// The integer that a float such as `5.0` is; `None` for other floats, and for what is an
 /// integer already. Beyond 2^53 a float does not say which integer is meant.
 pub(crate) fn integer_of_float(number: &Number) -> Option<i64> {
     const MAX_EXACT: f64 = 9_007_199_254_740_992.0;

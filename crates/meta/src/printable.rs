@@ -2,20 +2,20 @@
 
 use unicode_normalization::char::is_public_assigned;
 
-/// Returns whether a text is in Unicode's normalization form C: of the many ways to write `é`, the
+/// Whether a text is in Unicode's normalization form C: of the many ways to write `é`, the
 /// one of a single character. Texts that look the same are then the same bytes, as far as
 /// normalization goes.
 pub fn is_nfc(text: &str) -> bool {
     unicode_normalization::is_nfc(text)
 }
 
-/// Returns whether a character can be seen and means the same to everyone: it is the space, or is
+/// Whether a character can be seen and means the same to everyone: it is the space, or is
 /// assigned, not for private use, and no control, no other blank, and not invisible.
 pub fn is_printable(c: char) -> bool {
     c == ' ' || (is_public_assigned(c) && !c.is_control() && !c.is_whitespace() && !is_invisible(c))
 }
 
-/// Returns whether the character leaves no trace of its own: Unicode's property
+/// Whether the character leaves no trace of its own: Unicode's property
 /// `Default_Ignorable_Code_Point` (soft hyphens, joiners, direction marks, variation selectors, tags),
 /// annotation marks, and the blank pattern of Braille.
 fn is_invisible(c: char) -> bool {

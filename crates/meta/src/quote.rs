@@ -9,8 +9,8 @@ use std::fmt::Write as _;
 /// do not repeat a request body of megabytes.
 pub const MAX_QUOTED_BYTES: usize = 1024;
 
-/// Returns `text` in double quotes, with quotes, backslashes and unprintable
-/// characters escaped. What exceeds [`MAX_QUOTED_BYTES`] becomes `...`.
+/// Puts `text` in double quotes, with quotes, backslashes and unprintable characters escaped. The part beyond
+/// [`MAX_QUOTED_BYTES`] becomes `...`.
 pub fn quote(text: &str) -> String {
     let prefix = cut(text, MAX_QUOTED_BYTES);
     let mut out = String::with_capacity(prefix.len() + 2);
@@ -25,7 +25,7 @@ pub fn quote(text: &str) -> String {
     out
 }
 
-/// Returns the longest prefix of `text` that has at most `max_bytes` and ends between characters.
+/// The longest prefix of `text` that has at most `max_bytes` and ends between characters.
 pub(crate) fn cut(text: &str, max_bytes: usize) -> &str {
     &text[..text.floor_char_boundary(max_bytes)]
 }

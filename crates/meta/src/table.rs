@@ -16,7 +16,7 @@ pub struct Column {
     pub r#type: String,
     /// `name` for the column that names the object, else mostly empty.
     pub format: String,
-    /// What the column means, for users.
+    /// The meaning of the column, for users.
     pub description: String,
     /// 0 for columns that are always displayed, higher for those in wide output only (`-o wide`).
     pub priority: i32,
@@ -32,7 +32,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Returns the row as it is sent.
+    /// The row as it is sent.
     pub fn into_value(self) -> Value {
         json!({ "cells": self.cells, "object": self.object })
     }
@@ -54,7 +54,7 @@ impl Table {
         Self { version, columns, rows: Vec::new() }
     }
 
-    /// Returns the table as it is sent; its metadata is empty.
+    /// The table as it is sent; its metadata is empty.
     pub fn into_value(self) -> Value {
         let rows: Vec<Value> = self.rows.into_iter().map(Row::into_value).collect();
         json!({
@@ -80,7 +80,7 @@ impl PartialObjectMetadata {
         Self { version, metadata }
     }
 
-    /// Returns the object as it is sent.
+    /// The object as it is sent.
     pub fn into_value(self) -> Value {
         json!({
             "kind": "PartialObjectMetadata",

@@ -20,12 +20,12 @@ const NOT_RFC_3339: &str = "not a time in RFC 3339 form, such as 2006-01-02T15:0
 pub struct Timestamp(jiff::Timestamp);
 
 impl Timestamp {
-    /// Returns the time `seconds` after 1970-01-01T00:00:00Z, clamped to the years 1 to 9999.
+    /// The time `seconds` after 1970-01-01T00:00:00Z, clamped to the years 1 to 9999.
     pub fn from_unix_seconds(seconds: i64) -> Self {
         Self(clamped(seconds, 0))
     }
 
-    /// Returns the whole seconds since 1970-01-01T00:00:00Z.
+    /// The whole seconds since 1970-01-01T00:00:00Z.
     pub fn unix_seconds(self) -> i64 {
         self.0.as_second()
     }
@@ -91,14 +91,14 @@ impl JsonSchema for Timestamp {
 pub struct MicroTimestamp(jiff::Timestamp);
 
 impl MicroTimestamp {
-    /// Returns the time `microseconds` after 1970-01-01T00:00:00Z, clamped to the years 1 to 9999.
+    /// The time `microseconds` after 1970-01-01T00:00:00Z, clamped to the years 1 to 9999.
     pub fn from_unix_microseconds(microseconds: i64) -> Self {
         let seconds = microseconds.div_euclid(1_000_000);
         let nanoseconds = microseconds.rem_euclid(1_000_000) * 1000;
         Self(clamped(seconds, i32::try_from(nanoseconds).unwrap_or_default()))
     }
 
-    /// Returns the whole microseconds since 1970-01-01T00:00:00Z.
+    /// The whole microseconds since 1970-01-01T00:00:00Z.
     pub fn unix_microseconds(self) -> i64 {
         self.0.as_microsecond()
     }
@@ -228,7 +228,7 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
-/// Returns a duration as in the AGE column of kubectl: at most two units, and
+/// A duration as in the AGE column of kubectl: at most two units, and
 /// the smaller one only where it is not negligible (`5s`, `3m20s`, `5h`, `2d3h`, `2y20d`).
 ///
 /// A clock that is a second off gives `0s`; further in the future, `<invalid>`.

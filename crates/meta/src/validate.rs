@@ -1,4 +1,4 @@
-//! Validation of metadata on create and on update (wire contract 1.6, specification 2.1).
+//! Validation of metadata on create and on update. See `docs/reference/api.md#metadata`.
 //!
 //! The kinds validate their own fields.
 
@@ -33,7 +33,7 @@ const MAX_UID_BYTES: usize = 128;
 /// Maximum bytes of the name of a subresource in `managedFields`.
 pub const MAX_SUBRESOURCE_BYTES: usize = 256;
 
-/// Returns everything that is invalid in the metadata of a new object.
+/// The errors in the metadata of a new object.
 pub fn validate_create(
     metadata: &ObjectMeta,
     namespaced: bool,
@@ -55,8 +55,7 @@ pub fn validate_create(
     errors
 }
 
-/// Returns everything that is invalid in the metadata of an update. Fields that only the server
-/// sets have been restored already.
+/// The errors in the metadata of an update. Fields that only the server sets have been restored already.
 pub fn validate_update(new: &ObjectMeta, old: &ObjectMeta) -> FieldErrors {
     let mut errors = FieldErrors::new();
     for (path, same) in [
@@ -141,7 +140,7 @@ fn validate_annotations(annotations: &BTreeMap<String, String>, errors: &mut Fie
     }
 }
 
-/// Returns the bytes of annotations that count: of keys and values, as upstream.
+/// The bytes of annotations that count: of keys and values, as upstream.
 pub(crate) fn annotations_bytes(annotations: &BTreeMap<String, String>) -> usize {
     let counts = |(key, value): &(&String, &String)| {
         value.len() > MAX_SERVER_VALUE_BYTES || !SERVER_ANNOTATIONS.contains(&key.as_str())
@@ -328,7 +327,7 @@ mod tests {
         assert!(wrong(|m| m.finalizers = both).contains("cannot be both set"));
     }
 
-    /// What the server added counted, so that a client had some 57 bytes less than upstream gives.
+    /// The annotations that the server added counted, so that a client had some 57 bytes less than upstream gives.
     #[test]
     fn annotations_have_the_bytes_that_upstream_gives() {
         let of = |sizes: &[(&str, usize)]| {

@@ -1,8 +1,7 @@
 //! Twice the input costs at most 2.5 times as much, for every decoder and every list-like field.
 //!
-//! What is measured is processor time, the shortest of several runs, at sizes where a part that grows with the
-//! square of the input would be most of it. Where a limit is below these sizes, the test shows that
-//! it is checked before the work.
+//! The tests measure processor time, the shortest of several runs, at sizes where a part that grows with the square of
+//! the input would be most of it. If a limit is below these sizes, the test shows that it is checked before the work.
 
 mod measured;
 
@@ -569,7 +568,7 @@ fn applies() {
         assert!(apply_of(Some(live), next, false).is_err());
         assert!(apply_of(Some(live), next, true).is_ok());
     });
-    // All own everything. What an error names is limited, and counted in full.
+    // All own everything. The fields that an error names are limited, and counted in full.
     let live = |n: usize| {
         let mut live = apply_of(None, &json!({ "spec": { "data": map(n) } }), false).unwrap();
         let fields = live.metadata.managed_fields[0].fields_v1.clone();

@@ -33,7 +33,7 @@ struct Spec {
     free_map: serde_json::Map<String, Value>,
     mode: Option<Mode>,
     parent: Option<Box<Spec>>,
-    /// Who owns it.
+    /// The owner.
     owner: Option<Access>,
 }
 
@@ -92,7 +92,7 @@ fn nothing_is_nullable_and_the_values_of_an_enumeration_are_one_list() {
     assert_eq!(
         schema.definitions()["Spec"]["properties"]["owner"],
         json!({
-            "description": "Who owns it.",
+            "description": "The owner.",
             "allOf": [{"$ref": "#/components/schemas/Access"}],
         })
     );

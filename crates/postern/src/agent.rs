@@ -20,7 +20,7 @@ pub(crate) struct Agent {
     #[arg(long, env = "POSTERN_AGENT_SERVER", value_name = "URL")]
     server: String,
 
-    /// The certificate authorities of the central server, in PEM: nobody else is believed
+    /// The certificate authorities of the central server, in PEM; no other authority is trusted
     #[arg(long, env = "POSTERN_AGENT_CA_FILE", value_name = "FILE")]
     ca_file: Option<PathBuf>,
 
@@ -42,7 +42,7 @@ pub(crate) struct Agent {
     upstream: PathBuf,
 
     /// Virtual clusters may be on loopback and link-local addresses, as in development. Otherwise no request is sent
-    /// there: whoever writes a virtual cluster's Secret could reach what only this machine should
+    /// there: a user who writes a virtual cluster's Secret could reach what only this machine should
     #[arg(long, env = "POSTERN_AGENT_ALLOW_LOCAL_UPSTREAMS")]
     allow_local_upstreams: bool,
 
@@ -65,7 +65,7 @@ pub(crate) struct Agent {
     )]
     listen: SocketAddr,
 
-    /// The address to serve metrics on, at /metrics, without TLS and to everybody who reaches it [default: none]
+    /// The address to serve metrics on, at /metrics, without TLS and to every client that reaches it [default: none]
     #[arg(long, env = "POSTERN_AGENT_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
     metrics_listen: Option<SocketAddr>,
 
@@ -120,18 +120,18 @@ pub(crate) struct Agent {
     )]
     audit_exec_commands: bool,
 
-    /// What is logged, as a filter: error, warn, info, debug, trace, or such for one module
+    /// The log filter: error, warn, info, debug, trace, or such for one module
     #[arg(long, env = "POSTERN_AGENT_LOG", value_name = "FILTER", default_value = "info")]
     log: String,
 }
 
 impl Agent {
-    /// Returns what is logged, as a filter.
+    /// The log filter.
     pub(crate) fn log(&self) -> &str {
         &self.log
     }
 
-    /// Returns the settings with the defaults filled in.
+    /// The settings with the defaults filled in.
     ///
     /// # Errors
     /// When a value makes no sense; says which.

@@ -46,7 +46,7 @@ enum Command {
     /// environment variable (shown next to it).
     Agent(Box<Agent>),
 
-    /// Commands for whoever runs the server, on its machine.
+    /// Commands for the operator of the server, on its machine.
     #[command(subcommand)]
     Admin(operator::Admin),
 

@@ -1,4 +1,4 @@
-//! The binary: its allocator, and a call of the library. What it does is in `lib.rs`.
+//! The binary: its allocator, and a call of the library. The code is in `lib.rs`.
 
 use std::process::ExitCode;
 

@@ -44,8 +44,8 @@ impl Directories {
 pub(crate) enum Admin {
     /// Create a new access key for the user admin, and write the administrator's kubeconfig.
     ///
-    /// For when the first key is lost. It works through the socket in the data directory, so only
-    /// whoever runs the server (or root) can do it, and the server must be running.
+    /// For when the first key is lost. It works through the socket in the data directory, so only the user that runs
+    /// the server (or root) can do it, and the server must be running.
     ResetKey(Directories),
     /// Create a new key that signs endpoint tokens.
     ///

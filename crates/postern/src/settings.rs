@@ -13,7 +13,7 @@ use postern_server::{
 };
 use serde::Deserialize;
 
-/// What the build script knows of the sources.
+/// The facts that the build script knows about the sources.
 const BUILD: Build =
     Build { commit: env!("POSTERN_COMMIT"), commit_date: env!("POSTERN_COMMIT_DATE") };
 
@@ -73,8 +73,8 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_MAX_READS_IN_FLIGHT", value_name = "COUNT")]
     max_reads_in_flight: Option<usize>,
 
-    /// Requests that write, in flight at once; one owner has at most a quarter of them, three
-    /// quarters while nobody else sends requests [default: 64]
+    /// Requests that write, in flight at once; one owner has at most a quarter of them, three quarters while no other
+    /// owner sends requests [default: 64]
     #[arg(long, env = "POSTERN_MAX_WRITES_IN_FLIGHT", value_name = "COUNT")]
     max_writes_in_flight: Option<usize>,
 
@@ -169,8 +169,8 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_AUDIT_LOG_PATH", value_name = "FILE")]
     audit_log_path: Option<PathBuf>,
 
-    /// What is audited: a file with a Policy of audit.k8s.io/v1 [default: metadata of all requests
-    /// about objects, without bodies]
+    /// The audit policy: a file with a Policy of audit.k8s.io/v1 [default: metadata of all requests about objects,
+    /// without bodies]
     #[arg(long, env = "POSTERN_AUDIT_POLICY_FILE", value_name = "FILE")]
     audit_policy_file: Option<PathBuf>,
 
@@ -205,8 +205,7 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_DB_CACHE_MIB", value_name = "MIB")]
     db_cache_mib: Option<usize>,
 
-    /// What is logged, as a filter: error, warn, info, debug, trace, or such for one module
-    /// [default: info]
+    /// The log filter: error, warn, info, debug, trace, or such for one module [default: info]
     #[arg(long, env = "POSTERN_LOG", value_name = "FILTER")]
     log: Option<String>,
 }
@@ -215,12 +214,12 @@ pub(crate) struct Serve {
 pub(crate) struct Complete {
     /// The server's settings.
     pub(crate) settings: Settings,
-    /// What is logged.
+    /// The log filter.
     pub(crate) log: String,
 }
 
 impl Serve {
-    /// Returns the settings with the file's and the defaults filled in.
+    /// The settings with the file's and the defaults filled in.
     ///
     /// # Errors
     /// When the file cannot be read, or a value makes no sense; says which.
@@ -477,7 +476,7 @@ fn check_host(host: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the URL as it is compared: without a slash at its end.
+/// The URL as it is compared: without a slash at its end.
 fn external_url(text: &str) -> anyhow::Result<String> {
     let url = text.trim_end_matches('/');
     let rest = url.strip_prefix("https://").unwrap_or_default();

@@ -27,7 +27,7 @@ struct Rules {
 pub struct InvalidNetwork(String);
 
 impl UpstreamAddresses {
-    /// Returns the policy that allows all addresses: for development, and for upstreams that the operator has chosen.
+    /// The policy that allows all addresses: for development, and for upstreams that the operator has chosen.
     pub fn any() -> Self {
         Self(Arc::new(Rules { is_local_allowed: true, ..Rules::default() }))
     }
@@ -72,7 +72,8 @@ impl UpstreamAddresses {
         ips.into_iter().try_for_each(|ip| self.refusal(ip, own).map_or(Ok(()), |of| Err((ip, of))))
     }
 
-    /// Returns what an address is that may not be dialled. `own` says so of this machine's own ones.
+    /// The reason why an address may not be dialled; `None` when it may. `own` has the reason for
+    /// this machine's own addresses.
     fn refusal(
         &self,
         ip: IpAddr,
@@ -120,14 +121,14 @@ fn parse(text: &str) -> Result<IpNet, InvalidNetwork> {
     })
 }
 
-/// Returns the IPv4 network that a network of IPv4-mapped addresses is.
+/// The IPv4 network that a network of IPv4-mapped addresses is.
 fn unmapped(network: Ipv6Net) -> Option<Ipv4Net> {
     const MAPPED_LENGTH: u8 = 96;
     let length = network.prefix_len().checked_sub(MAPPED_LENGTH)?;
     Ipv4Net::new(network.addr().to_ipv4_mapped()?, length).ok()
 }
 
-/// Returns what a special address is.
+/// The kind of a special address.
 fn special(ip: IpAddr) -> Option<&'static str> {
     match ip {
         IpAddr::V4(ip) => SPECIAL_V4.iter().find(|(net, _)| net.contains(&ip)).map(|(_, of)| *of),
@@ -135,7 +136,7 @@ fn special(ip: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// Returns the IPv4 address that an IPv6 address leads to.
+/// The IPv4 address that an IPv6 address leads to.
 fn embedded_v4(ip: IpAddr) -> Option<Ipv4Addr> {
     let IpAddr::V6(ip) = ip else { return None };
     let v4 = |high: u16, low: u16| {
@@ -227,7 +228,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Returns what an address is to a policy, on a machine that has this one of its own.
+    /// The reason why a policy rejects an address, on a machine that has this one of its own.
     fn refused(policy: &UpstreamAddresses, address: &str) -> Option<&'static str> {
         policy.refusal(ip(address), |ip| (ip == self::ip("10.9.9.9")).then_some("own"))
     }
@@ -339,7 +340,7 @@ mod tests {
             (default(), &["127.0.0.1"], &[], "127.0.0.2", true),
             (default(), &["10.9.9.9/32"], &[], "10.9.9.9", false),
             (default(), &["0.0.0.0/0"], &[], "10.9.9.9", false),
-            // What an address leads to is judged on its own, and IPv4 is not in an IPv6 network.
+            // The embedded address is judged on its own, and IPv4 is not in an IPv6 network.
             (default(), &["::/0"], &[], "::1", false),
             (default(), &["::/0"], &[], "::ffff:127.0.0.1", true),
             (default(), &["64:ff9b::/96"], &[], "64:ff9b::127.0.0.1", true),

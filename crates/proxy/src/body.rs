@@ -32,7 +32,7 @@ struct Streaming {
 }
 
 impl ProxyBody {
-    /// Returns a body that is empty: that of an answer which switches protocols.
+    /// A body that is empty: that of an answer which switches protocols.
     pub(crate) fn empty() -> Self {
         Self { streaming: None }
     }

@@ -1,10 +1,10 @@
-//! What is counted. Whoever serves metrics reads [`Counts`].
+//! The counters of a proxy. A metrics endpoint reads [`Counts`].
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::error::Failure;
 
-/// What a proxy has counted since it was made, and what is there now.
+/// The counters of a proxy since it was made, and its current numbers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Requests that were asked to be sent on.
@@ -26,7 +26,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Returns how many failures of a class there were.
+    /// How many failures of a class there were.
     pub fn failures_of(&self, failure: Failure) -> u64 {
         self.failures[failure as usize]
     }

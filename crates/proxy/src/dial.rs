@@ -10,9 +10,8 @@
 //!
 //! `TCP_USER_TIMEOUT` also closes a connection whose peer is alive and takes nothing for that long. In
 //! requests that is wanted. In an upgraded connection it is not, because the standard input of a pod may
-//! stand still for an hour: there it is off, an idle connection is still probed, and bytes
-//! that nobody acknowledges end it when the kernel gives up (`tcp_retries2`, about 15 minutes) or
-//! the session ends.
+//! stand still for an hour. There it is off, and an idle connection is still probed. Unacknowledged
+//! bytes end it when the kernel gives up (`tcp_retries2`, about 15 minutes) or the session ends.
 
 use std::future::Future;
 use std::io;
@@ -53,7 +52,7 @@ pub struct Target<'a> {
 
 /// Opens connections. The proxy limits how long it may take, and puts TLS on top.
 pub trait Dial: Send + Sync + 'static {
-    /// Returns a new stream to the target.
+    /// A new stream to the target.
     ///
     /// # Errors
     /// [`ProxyError::AddressRefused`] and [`ProxyError::Unreachable`].
@@ -65,12 +64,13 @@ pub type ResolveFuture<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAd
 
 /// Finds the addresses of a name.
 pub trait Resolve: Send + Sync + 'static {
-    /// Returns the addresses of a name, or the address that it is.
+    /// The addresses of a name, or the address that it is.
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> ResolveFuture<'a>;
 }
 
 /// Names that are looked up at once. Each takes a thread of those that do all blocking work, until the system gives
-/// up, also when nobody waits for it any more: a name server that does not answer must not take them all.
+/// up. It does so also when no request waits for it any more: a name server that does not answer must not take all
+/// threads.
 const MAX_LOOKUPS: usize = 64;
 
 /// Addresses of one name that are dialled, one after the other. A name server can return thousands of addresses, and
@@ -114,7 +114,7 @@ pub struct Liveness {
     pub probe_interval: Duration,
     /// Probes without a reply, after which the peer is dead.
     pub probes: u32,
-    /// What is sent must be acknowledged within this time.
+    /// The time limit for the acknowledgement of sent bytes.
     pub user_timeout: Duration,
 }
 
@@ -130,20 +130,20 @@ impl Default for Liveness {
     }
 }
 
-/// Dials over TCP. A name is looked up once for each connection. Its addresses are checked, and those that
-/// were checked are dialled: whoever answers for the name cannot say something else in between.
+/// Dials over TCP. A name is looked up once for each connection. Its addresses are checked, and the
+/// checked ones are dialled: the name server cannot give another address in between.
 pub struct TcpDial {
     resolver: Arc<dyn Resolve>,
     liveness: Liveness,
 }
 
 impl TcpDial {
-    /// Returns one with the system's resolver.
+    /// A dialler with the system's resolver.
     pub fn new() -> Self {
         Self::with(Arc::new(SystemResolver::new()), Liveness::default())
     }
 
-    /// Returns one with another resolver, and other times.
+    /// A dialler with another resolver, and other times.
     pub fn with(resolver: Arc<dyn Resolve>, liveness: Liveness) -> Self {
         Self { resolver, liveness }
     }
@@ -202,7 +202,7 @@ impl Dial for TcpDial {
     }
 }
 
-/// Returns `host:port`, with brackets around an IPv6 address.
+/// The address as `host:port`, with brackets around an IPv6 address.
 pub(crate) fn display_address(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
@@ -211,7 +211,7 @@ pub(crate) fn display_address(host: &str, port: u16) -> String {
 mod tests {
     use super::*;
 
-    /// What the kernel is told is what finds a dead upstream under an open watch.
+    /// The kernel's settings find a dead upstream under an open watch.
     #[tokio::test]
     async fn a_dead_upstream_is_noticed_within_45_seconds() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -11,12 +11,12 @@ use crate::session::SessionEnd;
 /// An error of a body that comes in.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// What a client is told of an upstream that could not be reached, after its name.
+/// The message for a client about an upstream that could not be reached, after its name.
 pub const UNREACHABLE: &str =
     "could not be reached, or gave no answer: the log of the server says why";
 
 /// Why a request could not be sent on, or the body of its answer broke off. No message has a value of a
-/// header or of a body. Addresses are `host:port` of the upstream: whoever shows a message to a
+/// header or of a body. Addresses are `host:port` of the upstream. A server that sends a message to a
 /// client decides whether the client may know them.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -31,7 +31,7 @@ pub enum ProxyError {
         address: String,
         /// One of its addresses.
         ip: IpAddr,
-        /// What is wrong with that.
+        /// The reason.
         what: &'static str,
     },
     /// There is no connection to the upstream.
@@ -66,12 +66,12 @@ pub enum ProxyError {
         /// The limit.
         after: Duration,
     },
-    /// What the upstream sent is no answer to the request.
+    /// The upstream's bytes are no answer to the request.
     #[error("{address} sent a malformed answer: {reason}")]
     Malformed {
         /// The upstream.
         address: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// The upstream wants the client to go to another origin.
@@ -106,7 +106,7 @@ pub enum ProxyError {
 }
 
 impl ProxyError {
-    /// Returns the status for the client. It is the same for every upstream that could not be reached, whatever the
+    /// The status for the client. It is the same for every upstream that could not be reached, whatever the
     /// cause: a client that chooses where upstreams are must not learn which addresses and ports are open. For a broken
     /// body, the answer has begun already.
     pub fn status(&self) -> StatusCode {
@@ -117,7 +117,7 @@ impl ProxyError {
         }
     }
 
-    /// Returns whether the upstream could not be reached, or gave no answer: then the client is told this alone
+    /// Whether the upstream could not be reached, or gave no answer: then the client is told this alone
     /// ([`UNREACHABLE`]), and the cause is for the log.
     pub fn is_unreachable(&self) -> bool {
         matches!(
@@ -132,7 +132,7 @@ impl ProxyError {
         )
     }
 
-    /// Returns the class that it is counted in.
+    /// The class that it is counted in.
     pub fn failure(&self) -> Failure {
         match self {
             Self::BadRequest(_) => Failure::BadRequest,
@@ -162,7 +162,7 @@ pub enum Failure {
     Tls,
     /// Connection or answer took too long.
     Timeout,
-    /// What came is no answer, or a redirect to elsewhere.
+    /// No answer, or a redirect to elsewhere.
     Malformed,
     /// The connection broke off.
     Lost,
@@ -189,7 +189,7 @@ impl Failure {
         Self::Refused,
     ];
 
-    /// Returns the name of the class, for the label of a metric.
+    /// The name of the class, for the label of a metric.
     pub const fn name(self) -> &'static str {
         match self {
             Self::BadRequest => "bad_request",

@@ -123,7 +123,7 @@ fn hold_back(request: &mut Request<RequestBody>, at_most: Duration) -> watch::Se
     sender
 }
 
-/// Returns a copy of a request that does the same when it is sent twice (RFC 9110 section 9.2.2), and has no
+/// A copy of a request that does the same when it is sent twice (RFC 9110 section 9.2.2), and has no
 /// body.
 fn repeatable(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
     let is_idempotent = [Method::GET, Method::HEAD, Method::OPTIONS, Method::PUT, Method::DELETE]
@@ -169,7 +169,7 @@ fn error_of(
     }
 }
 
-/// Returns what went wrong, with the cause below it: hyper's own text says only where.
+/// The error, with its causes: hyper's own text says only where it happened.
 pub(crate) fn reason_of(error: &hyper::Error) -> String {
     let mut reason = error.to_string();
     let mut cause = std::error::Error::source(error);

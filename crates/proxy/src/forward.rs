@@ -1,4 +1,4 @@
-//! What is sent in place of what came.
+//! The request that is forwarded in place of the client's.
 
 use std::fmt;
 use std::future::Future;
@@ -10,8 +10,8 @@ use http::{HeaderMap, HeaderValue};
 
 use crate::session::Session;
 
-/// What the head of an answer may take, unless a request says otherwise: kube-apiserver's own limit for
-/// requests that are not long.
+/// The time limit for the head of an answer, unless a request sets another: kube-apiserver's own limit
+/// for requests that are not long.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Makes another value of `Authorization`, for a request that is sent again. `None` when there is none: then it is not
@@ -19,10 +19,10 @@ const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 pub type Renewal =
     Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = Option<HeaderValue>> + Send>> + Send>;
 
-/// What is sent to the upstream in place of the request's own target, and how long it may take.
+/// The target of a forwarded request, in place of the client's own, and its time limits.
 pub struct Forward {
-    /// What the upstream is asked for, below the prefix of its URL. It must be what was decided upon: it
-    /// is sent as it is.
+    /// The path and query, below the prefix of the upstream's URL. They must be those that were decided
+    /// upon: they are sent as they are.
     pub path_and_query: PathAndQuery,
     /// Headers that are added: `Impersonate-…`. They replace any of their names. `Authorization` among them
     /// replaces the upstream's own. Those that frame the message are ours alone, and left out.
@@ -33,17 +33,17 @@ pub struct Forward {
     /// How long the head of the answer may take, from when the last of the request was sent. `None` for a
     /// request that takes as long as it takes: a watch, a log that is followed, an upgrade.
     pub answer_timeout: Option<Duration>,
-    /// What stands before the upstream's paths at our own address: `/kubernetes/cluster/C`. It
-    /// is put before the path of a `Location`. Empty, or begins with a slash and does not end
-    /// with one.
+    /// The prefix of the upstream's paths at our own address: `/kubernetes/cluster/C`. It is put
+    /// before the path of a `Location`. It is empty, or begins with a slash and does not end with
+    /// one.
     pub location_prefix: String,
     /// When the request, its answer or the upgraded connection must end.
     pub session: Session,
 }
 
 impl Forward {
-    /// Returns what is sent: without headers of ours, with 60 s for the head of the answer, and no end
-    /// of the session. Sent again, it has the same credential.
+    /// A request without headers of ours, with 60 s for the head of the answer, and no end of the
+    /// session. Sent again, it has the same credential.
     pub fn new(path_and_query: PathAndQuery) -> Self {
         Self {
             path_and_query,

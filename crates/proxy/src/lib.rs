@@ -1,6 +1,6 @@
 //! An upgrade-aware reverse proxy. A request comes from hyper, over HTTP/1.1 or HTTP/2, and goes to an
-//! upstream over HTTP/1.1. What it is for, and who may send it, was decided before: this crate
-//! knows nothing of the API, and makes sure that nothing but the decided request reaches the upstream.
+//! upstream over HTTP/1.1. Authorization came before: this crate knows nothing of the API, and makes
+//! sure that nothing but the decided request reaches the upstream.
 //!
 //! [`Proxy`] is one per process. [`Upstream`] is where requests go, [`Forward`] what is sent.
 //! Bodies are streamed; an upgrade (WebSocket, SPDY/3.1) is pumped by a task of the proxy.

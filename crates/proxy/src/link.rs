@@ -24,7 +24,7 @@ pub(crate) struct Link {
     pub(crate) state: Arc<LinkState>,
 }
 
-/// What is known of a connection.
+/// The state of a connection.
 pub(crate) struct LinkState {
     pub(crate) shared: Arc<Shared>,
     /// Closes the connection, whatever it does.
@@ -57,7 +57,7 @@ impl Link {
 }
 
 impl LinkState {
-    /// Closes the connection. What was sent on it may be lost.
+    /// Closes the connection. Bytes that were sent on it may be lost.
     pub(crate) fn close(&self) {
         self.close.cancel();
     }
@@ -71,7 +71,7 @@ impl LinkState {
         self.heard.store(false, Ordering::Release);
     }
 
-    /// Returns whether a byte came since then.
+    /// Whether a byte came since then.
     pub(crate) fn has_heard(&self) -> bool {
         self.heard.load(Ordering::Acquire)
     }
@@ -86,7 +86,7 @@ async fn drive(connection: http1::Connection<TokioIo<LinkIo>, RequestBody>, stat
             biased;
             () = state.close.cancelled() => return,
             () = shared.ending.cancelled() => return,
-            // Whoever sent the request or reads the answer gets the error.
+            // The sender of the request or the reader of the answer gets the error.
             _ = &mut connection => return,
             () = shared.draining.cancelled(), if !knows_of_drain => {
                 if state.is_idle.load(Ordering::Acquire) {

@@ -13,7 +13,8 @@ pub(crate) struct Origin {
     pub(crate) is_plain: bool,
     /// Without brackets, in lower case, and without the dot that ends an absolute name.
     pub(crate) host: String,
-    /// What is looked up: the same with the dot, if there is one. Then no search domain of the resolver is tried.
+    /// The name that is looked up: the same with the dot, if there is one. Then no search domain of the resolver
+    /// is tried.
     pub(crate) dialled: String,
     pub(crate) port: u16,
     /// `host:port`, for messages.
@@ -71,7 +72,7 @@ impl Origin {
         })
     }
 
-    /// Returns what the upstream is asked for: the path below its prefix.
+    /// The URI for the upstream: the path below its prefix.
     pub(crate) fn uri(&self, path_and_query: &PathAndQuery) -> Result<Uri, http::Error> {
         if self.prefix.is_empty() {
             return Ok(Uri::from(path_and_query.clone()));

@@ -18,7 +18,7 @@ pub(crate) struct OwnAddresses {
 }
 
 impl OwnAddresses {
-    /// Returns whether this machine answers at an address.
+    /// Whether this machine answers at an address.
     ///
     /// # Errors
     /// When that cannot be found out. The address must not be dialled then.
@@ -33,7 +33,7 @@ impl OwnAddresses {
     }
 }
 
-/// Returns the addresses of all interfaces.
+/// The addresses of all interfaces.
 fn read_interfaces() -> io::Result<Vec<IpAddr>> {
     let addresses = getifaddrs()?.filter_map(|interface| interface.address);
     Ok(addresses.filter_map(|address| ip_of(&address)).collect())
@@ -44,7 +44,7 @@ fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
     v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
 }
 
-/// Returns whether a connection to an address would stay on this machine, as the kernel's routes say. A route of the
+/// Whether a connection to an address would stay on this machine, as the kernel's routes say. A route of the
 /// type `local` can have addresses that no interface has: those of load balancers, and at a loopback interface the whole
 /// network of its address. Other types than `unicast` lead to no single host.
 fn is_routed_here(ip: IpAddr) -> io::Result<bool> {
@@ -63,7 +63,7 @@ fn is_routed_here(ip: IpAddr) -> io::Result<bool> {
     leads_here(&answer[..length]).ok_or_else(|| io::Error::other("the kernel's answer is no route"))
 }
 
-/// Returns the request for the route to an address (rtnetlink(7)).
+/// The request for the route to an address (rtnetlink(7)).
 fn route_request(family: u8, address: &[u8]) -> Vec<u8> {
     let (address_bits, address_bytes) = (8 * address.len(), address.len());
     let attribute_bytes = ATTRIBUTE_HEADER_BYTES + address_bytes;
@@ -84,7 +84,7 @@ fn route_request(family: u8, address: &[u8]) -> Vec<u8> {
     request
 }
 
-/// Returns what an answer says: whether the route leads to this machine. `None` when it is no answer.
+/// Whether an answer's route leads to this machine. `None` when it is no answer.
 fn leads_here(answer: &[u8]) -> Option<bool> {
     let kind = answer.get(4..6)?.try_into().ok().map(u16::from_ne_bytes)?;
     match kind {
@@ -117,7 +117,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Returns the addresses of this machine as procfs has them: another source than the code's own.
+    /// The addresses of this machine as procfs has them: another source than the code's own.
     #[expect(clippy::disallowed_methods, reason = "procfs is no file of the server")]
     pub(crate) fn of_procfs() -> Vec<IpAddr> {
         let mut own = Vec::new();

@@ -1,5 +1,5 @@
 //! The idle connections of one upstream. The one that was used last is used next; the others are
-//! closed when nobody needed them for a while.
+//! closed when they were unused for a while.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};

@@ -43,12 +43,12 @@ struct Answer {
 }
 
 impl Proxy {
-    /// Returns a proxy with usual limits, which dials over TCP.
+    /// A proxy with usual limits, which dials over TCP.
     pub fn new() -> Self {
         Self::with(Limits::default(), Arc::new(TcpDial::new()))
     }
 
-    /// Returns a proxy with other limits, or another way to open connections.
+    /// A proxy with other limits, or another way to open connections.
     pub fn with(limits: Limits, dial: Arc<dyn Dial>) -> Self {
         Self { shared: Shared::new(limits, dial) }
     }
@@ -186,7 +186,7 @@ impl Proxy {
         Ok(passed)
     }
 
-    /// Returns what was counted.
+    /// The current counters.
     pub fn counts(&self) -> Counts {
         self.shared.counters.read()
     }
@@ -197,7 +197,7 @@ impl Proxy {
     pub async fn drain(&self, grace: Duration) {
         self.shared.draining.cancel();
         self.shared.tasks.close();
-        // What is left then is ended.
+        // The remaining connections are ended.
         let _ = timeout(grace, self.shared.tasks.wait()).await;
         self.shared.ending.cancel();
         self.shared.tasks.wait().await;
@@ -210,10 +210,10 @@ impl Default for Proxy {
     }
 }
 
-/// Returns the request to be sent again.
+/// The request to be sent again.
 ///
 /// # Errors
-/// What has become of it, when it cannot be.
+/// The error that the request ended with, when it cannot be sent again.
 async fn again(
     failed: Failed,
     renewal: Option<Renewal>,
@@ -237,7 +237,7 @@ fn framing(body: &impl Body) -> Framing {
     body.size_hint().exact().map_or(Framing::Chunked, Framing::Exact)
 }
 
-/// Returns the client's side of an upgrade, if the request asks for one that is passed on.
+/// The client's side of an upgrade, if the request asks for one that is passed on.
 fn client_upgrade(
     parts: &mut request::Parts,
     body: &impl Body,

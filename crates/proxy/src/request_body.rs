@@ -88,7 +88,7 @@ impl Progress {
         Arc::new(Self { last: Mutex::new(Instant::now()), client_gone: AtomicBool::new(false) })
     }
 
-    /// Returns when something was sent last.
+    /// The time at which something was sent last.
     pub(crate) fn last(&self) -> Instant {
         *self.last.lock()
     }
@@ -98,7 +98,7 @@ impl Progress {
         *self.last.lock() = Instant::now();
     }
 
-    /// Returns whether the client's body broke off.
+    /// Whether the client's body broke off.
     pub(crate) fn is_client_gone(&self) -> bool {
         self.client_gone.load(Ordering::Acquire)
     }
@@ -162,7 +162,7 @@ mod tests {
         collected.trailers().cloned()
     }
 
-    /// Whatever was announced, and whoever writes the body.
+    /// It depends neither on the announced trailers nor on the author of the body.
     #[tokio::test]
     async fn a_trailer_cannot_say_who_the_caller_is() {
         let forbidden = [

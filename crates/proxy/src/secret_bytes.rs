@@ -10,12 +10,12 @@ use zeroize::Zeroizing;
 pub struct SecretBytes(Zeroizing<Vec<u8>>);
 
 impl SecretBytes {
-    /// Returns the bytes as a secret.
+    /// The bytes as a secret.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(Zeroizing::new(bytes))
     }
 
-    /// Returns the bytes. The name is long so that its uses can be found.
+    /// The bytes. The name is long so that its uses can be found.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }

@@ -36,18 +36,18 @@ impl fmt::Display for SessionEnd {
 }
 
 impl Session {
-    /// Returns a session that only the proxy's shutdown ends.
+    /// A session that only the proxy's shutdown ends.
     pub fn unlimited() -> Self {
         Self::default()
     }
 
-    /// Returns a session that ends when the future is ready: a key was revoked, say. The future is
+    /// A session that ends when the future is ready: a key was revoked, say. The future is
     /// dropped with the session.
     pub fn until(ended: impl Future<Output = ()> + Send + 'static) -> Self {
         Self { ended: Some(Box::pin(ended)), deadline: None }
     }
 
-    /// Returns the session with a deadline, in place of the one that it may have.
+    /// The session with a deadline, in place of the one that it may have.
     #[must_use]
     pub fn with_deadline(self, deadline: Instant) -> Self {
         Self { deadline: Some(Box::pin(sleep_until(deadline))), ..self }

@@ -1,4 +1,5 @@
-//! What all connections of one proxy share: limits, counters, tasks, and the signals of a shutdown.
+//! The shared state of all connections of one proxy: limits, counters, tasks, and the signals of a
+//! shutdown.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +12,7 @@ use crate::counts::Counters;
 use crate::dial::Dial;
 use crate::error::ProxyError;
 
-/// The limits of a proxy. What is under way besides (requests, bodies) is limited by whoever calls it.
+/// The limits of a proxy. Its caller limits the number of requests and bodies.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Connections to all upstreams, idle ones included.
@@ -20,8 +21,8 @@ pub struct Limits {
     pub max_idle_per_upstream: usize,
     /// Idle connections to all upstreams.
     pub max_idle: usize,
-    /// An idle connection is closed after this time. It is shorter than what servers usually have (our own
-    /// has 30 s): whoever closes first never finds a connection dead that has just taken a write.
+    /// An idle connection is closed after this time. It is shorter than that of most servers (our own has
+    /// 30 s). The side that closes first never finds a dead connection right after a write.
     pub idle_timeout: Duration,
     /// For resolving a name and connecting to it.
     pub connect_timeout: Duration,

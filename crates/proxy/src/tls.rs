@@ -14,7 +14,7 @@ use rustls::{
 
 use crate::upstream_config::{ClientCertificate, UpstreamConfig, UpstreamError};
 
-/// Returns the configuration of TLS for an upstream. Its errors contain nothing of a key.
+/// The configuration of TLS for an upstream. Its errors contain nothing of a key.
 pub(crate) fn client_config(config: &UpstreamConfig) -> Result<Arc<ClientConfig>, UpstreamError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -70,7 +70,7 @@ fn roots(pem: &[u8]) -> Result<RootCertStore, UpstreamError> {
     Ok(roots)
 }
 
-/// Returns the system's authorities, which are read once; one that cannot be read is left out.
+/// The system's authorities, which are read once; one that cannot be read is left out.
 fn system_roots() -> Result<Arc<RootCertStore>, UpstreamError> {
     static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
     let roots = ROOTS.get_or_init(|| {
@@ -116,7 +116,7 @@ impl GivenCertificates {
         Ok(Self { by_authority, given })
     }
 
-    /// Returns whether a certificate is one of the given ones, byte for byte.
+    /// Whether a certificate is one of the given ones, byte for byte.
     fn contain(&self, certificate: &CertificateDer<'_>) -> bool {
         self.given.iter().any(|given| given.as_ref() == certificate.as_ref())
     }

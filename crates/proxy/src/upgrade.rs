@@ -36,7 +36,8 @@ pub(crate) async fn pump(
         // The client went before it was told.
         let Ok(Ok((client, upstream))) = timeout(HANDOVER_TIMEOUT, both).await else { return };
         let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
-        // An error of either side ends the session, as its end does. Nobody is left to be told.
+        // An error of either side ends the session, as its end does. Neither side can be told any
+        // more.
         let _ =
             copy_bidirectional_with_sizes(&mut client, &mut upstream, PUMP_BYTES, PUMP_BYTES).await;
     };

@@ -31,10 +31,10 @@ pub(crate) struct Inner {
 }
 
 impl Upstream {
-    /// Returns an upstream. Nothing is connected yet. It may read the system's authorities from disk.
+    /// An upstream. Nothing is connected yet. It may read the system's authorities from disk.
     ///
     /// # Errors
-    /// What is wrong with the configuration.
+    /// The invalid part of the configuration.
     pub fn new(config: UpstreamConfig) -> Result<Self, UpstreamError> {
         let origin = Origin::of(&config.url, config.allow_plain)?;
         if config.insecure && config.ca_pem.is_some() {
@@ -53,7 +53,7 @@ impl Upstream {
         Ok(Self { inner: Arc::new(Inner { origin, addresses, tls, authorization, pool }) })
     }
 
-    /// Returns its address, `host:port`, for messages.
+    /// Its address, `host:port`, for messages.
     pub fn address(&self) -> &str {
         &self.inner.origin.address
     }

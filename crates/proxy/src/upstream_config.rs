@@ -1,15 +1,15 @@
-//! What an upstream is made of, and why there may be no such upstream.
+//! The configuration of an upstream, and the reasons why it is invalid.
 
 use http::Uri;
 
 use crate::address::UpstreamAddresses;
 use crate::secret_bytes::SecretBytes;
 
-/// What an upstream is made of.
+/// The configuration of an upstream.
 #[derive(Clone, Debug)]
 pub struct UpstreamConfig {
-    /// `https://host[:port][/prefix]`; `http` only when `allow_plain`. What is asked for is below the
-    /// prefix. No user, no query.
+    /// `https://host[:port][/prefix]`; `http` only when `allow_plain`. Paths of requests are below
+    /// the prefix. No user, no query.
     pub url: Uri,
     /// The certificate authorities that may vouch for it, in PEM; `None`: those that the system trusts.
     pub ca_pem: Option<Vec<u8>>,
@@ -17,7 +17,7 @@ pub struct UpstreamConfig {
     pub server_name: Option<String>,
     /// Takes any certificate. It cannot be together with `ca_pem`.
     pub insecure: bool,
-    /// Who we are, in the TLS handshake.
+    /// The client certificate for the TLS handshake.
     pub client_certificate: Option<ClientCertificate>,
     /// The value of `Authorization`: `Bearer …`.
     pub authorization: Option<SecretBytes>,
@@ -37,7 +37,7 @@ pub struct ClientCertificate {
 }
 
 impl UpstreamConfig {
-    /// Returns the configuration of an upstream that the system's authorities vouch for, without
+    /// The configuration of an upstream that the system's authorities vouch for, without
     /// any credential.
     pub fn new(url: Uri) -> Self {
         Self {
@@ -62,7 +62,7 @@ pub enum UpstreamError {
     Url {
         /// The URL, without its user.
         url: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
     /// The certificate authorities.

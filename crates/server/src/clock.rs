@@ -8,10 +8,10 @@ use postern_meta::time::{MicroTimestamp, Timestamp};
 
 /// Where time and randomness come from.
 pub trait Source: Send + Sync + 'static {
-    /// Returns the time, to the microsecond.
+    /// The time, to the microsecond.
     fn now_micro(&self) -> MicroTimestamp;
 
-    /// Returns the time, to the second.
+    /// The time, to the second.
     fn now(&self) -> Timestamp {
         let microseconds = self.now_micro().unix_microseconds();
         Timestamp::from_unix_seconds(microseconds.div_euclid(1_000_000))
@@ -72,7 +72,7 @@ impl Pool {
     }
 }
 
-/// Returns a random version 4 UUID.
+/// A random version 4 UUID.
 pub(crate) fn new_uid(source: &dyn Source) -> String {
     let mut bytes = [0; 16];
     source.fill(&mut bytes);

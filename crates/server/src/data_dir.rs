@@ -1,5 +1,5 @@
-//! The layout on disk (decision 5). Only this module reads and writes the server's files, except
-//! for those that stay open: the database's and the audit log's.
+//! The layout on disk. Only this module reads and writes the server's files, except for those that
+//! stay open: the database's and the audit log's.
 //!
 //! ```text
 //! DIR/db/postern.redb       the database, sealed: what to back up, with the log next to it
@@ -46,13 +46,13 @@ impl DataDir {
     /// The name of the administrator's socket.
     pub(crate) const ADMIN_SOCKET: &str = "admin.sock";
 
-    /// Returns the paths below a directory; makes the directories that are missing. `keys` is the
+    /// The paths below a directory; makes the directories that are missing. `keys` is the
     /// directory of the keys, if it is another one.
     ///
     /// # Errors
-    /// When a directory cannot be made, belongs to somebody else, or is open to others: whoever can
-    /// write there can put another file in the place of ours. Others may list the data directory
-    /// itself, which the operator may have made, but nothing that is in it.
+    /// When a directory cannot be made, belongs to another user, or is open to others: a user who
+    /// can write there can replace our files. Others may list the data directory itself, which the
+    /// operator may have made, but nothing that is in it.
     pub fn open(root: &Path, keys: Option<&Path>) -> io::Result<Self> {
         let keys = keys_in(root, keys);
         for dir in [root, &root.join("db"), &keys] {
@@ -76,53 +76,53 @@ impl DataDir {
         Ok(Self { root: root.to_owned(), keys })
     }
 
-    /// Returns the path of the database.
+    /// The path of the database.
     pub fn database(&self) -> PathBuf {
         Self::database_in(&self.root)
     }
 
-    /// Returns the path of the database in a directory that need not exist.
+    /// The path of the database in a directory that need not exist.
     pub(crate) fn database_in(root: &Path) -> PathBuf {
         root.join("db/postern.redb")
     }
 
-    /// Returns the default path of the audit log in a directory that need not exist.
+    /// The default path of the audit log in a directory that need not exist.
     pub fn audit_log_in(root: &Path) -> PathBuf {
         root.join(AUDIT).join("audit.log")
     }
 
-    /// Returns the path of the administrator's socket.
+    /// The path of the administrator's socket.
     pub(crate) fn admin_socket(&self) -> PathBuf {
         self.root.join(Self::ADMIN_SOCKET)
     }
 
-    /// Returns the path of the seal keys.
+    /// The path of the seal keys.
     pub fn seal_keys(&self) -> PathBuf {
         self.keys.join(SEAL_KEYS)
     }
 
-    /// Returns the path of the seal keys of a directory that need not exist.
+    /// The path of the seal keys of a directory that need not exist.
     pub(crate) fn seal_keys_in(root: &Path, keys: Option<&Path>) -> PathBuf {
         keys_in(root, keys).join(SEAL_KEYS)
     }
 
-    /// Returns the path of the certificate authority's certificate.
+    /// The path of the certificate authority's certificate.
     pub fn ca_certificate(&self) -> PathBuf {
         self.keys.join("tls-ca.pem")
     }
 
-    /// Returns the path of the certificate authority's key.
+    /// The path of the certificate authority's key.
     pub fn ca_key(&self) -> PathBuf {
         self.keys.join("tls-ca-key.pem")
     }
 
-    /// Returns the path of the administrator's kubeconfig.
+    /// The path of the administrator's kubeconfig.
     pub fn admin_kubeconfig(&self) -> PathBuf {
         self.root.join("admin.kubeconfig")
     }
 }
 
-/// Returns the directory of the keys.
+/// The directory of the keys.
 fn keys_in(root: &Path, keys: Option<&Path>) -> PathBuf {
     keys.map_or_else(|| root.join("keys"), Path::to_owned)
 }
@@ -148,7 +148,7 @@ fn check_private_dir(dir: &Path, forbidden: u32) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
 }
 
-/// Returns the content of a file, if it exists.
+/// The content of a file, if it exists.
 ///
 /// # Errors
 /// When it exists and cannot be read.
@@ -168,7 +168,7 @@ pub(crate) fn read_if_there(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// Returns the content of a file with a secret, if it exists.
+/// The content of a file with a secret, if it exists.
 ///
 /// # Errors
 /// When it cannot be read, or when other users can read or write it.

@@ -8,8 +8,8 @@ use postern_store::{Error, Options};
 
 use crate::data_dir::DataDir;
 
-/// What is added to the error of a corrupt database. A copy of the file of a running database mixes
-/// pages of before and after its changes.
+/// The end of the error of a corrupt database. A copy of a running database's file mixes pages of
+/// before and after its changes.
 const TORN: &str = "; if this is a copy that was made while a server had the file open, it is torn: \
                     make one with postern storage backup, and restore that; if not, restore the \
                     last backup";
@@ -18,7 +18,7 @@ const TORN: &str = "; if this is a copy that was made while a server had the fil
 /// made for it: they would only hide that the old ones are missing.
 ///
 /// # Errors
-/// What is missing or cannot be used, and what to do.
+/// A file is missing or cannot be used. The error says which, and what to do.
 pub(crate) async fn open(dir: &DataDir, cache_bytes: usize) -> anyhow::Result<Sealed> {
     let (database, keys) = (dir.database(), dir.seal_keys());
     check_not_lost(dir, &database)?;

@@ -1,5 +1,6 @@
-//! The namespaces that are always there: made in the first transaction of a database, and made anew at a start when
-//! one is missing or damaged. Nobody may delete them, so nobody else could mend that.
+//! The namespaces that are always there. They are created in the first transaction of a database. If one is missing
+//! or corrupt at a start, it is created anew: clients may not delete these namespaces, so no client could repair
+//! one.
 
 use postern_kinds::namespace::Namespace;
 use postern_kinds::{AnyKind as _, Verb, permanent_namespaces};

@@ -1,6 +1,6 @@
-//! The ClusterRoles that are always there, with their bindings: made at the first start, and put back
-//! at every other when something was taken from them, as kube-apiserver does. Whoever wants to change
-//! one for good sets its annotation [`AUTOUPDATE`] to `false`.
+//! The ClusterRoles that are always there, with their bindings. They are created at the first start.
+//! Every later start puts back what was taken from them, as kube-apiserver does. To change one
+//! permanently, set its annotation [`AUTOUPDATE`] to `false`.
 
 use postern_kinds::cluster_role::ClusterRole;
 use postern_kinds::cluster_role_binding::ClusterRoleBinding;
@@ -91,7 +91,7 @@ fn default_roles() -> Vec<DefaultRole> {
     all
 }
 
-/// Returns the roles of members of projects.
+/// The roles of members of projects.
 fn project_roles() -> [DefaultRole; 3] {
     let ours = &["management.platform.sh"][..];
     let instances = &["virtualclusterinstances", "spaceinstances"][..];
@@ -122,7 +122,7 @@ fn project_roles() -> [DefaultRole; 3] {
     ]
 }
 
-/// Returns the role of agents. The scope of an agent's key is its own cluster alone.
+/// The role of agents. The scope of an agent's key is its own cluster alone.
 fn agent_role() -> DefaultRole {
     let ours = &["management.platform.sh"];
     DefaultRole {

@@ -6,7 +6,7 @@ use postern_store::{Error, Position};
 /// Seconds after which a client may try again when storage is unavailable.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
-/// Returns the API's error for an error of the store. Callers that expect a conflict handle it
+/// The API's error for an error of the store. Callers that expect a conflict handle it
 /// before.
 pub(crate) fn from_store(error: Error) -> ApiError {
     match error {

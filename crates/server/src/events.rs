@@ -19,7 +19,7 @@ use crate::stages::admit::Writing;
 use crate::stages::authorize::Permit;
 use crate::storage_key;
 
-/// What reports them.
+/// The component that reports events.
 const COMPONENT: &str = "postern";
 
 /// An event that another server has written within this time is not written again.
@@ -28,24 +28,24 @@ const SAME_EVENT_SECONDS: i64 = 60;
 /// The namespace of events about objects that have none, as upstream.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Characters of an object's name in the name of its event. What follows tells events apart.
+/// Characters of an object's name in the name of its event. The hash after them tells events apart.
 const NAME_CHARS: usize = 180;
 
 /// Bytes of the hash in the name of an event.
 const HASH_BYTES: usize = 8;
 
-/// What happened.
+/// An event to be recorded.
 pub(crate) struct Happening<'a> {
     /// The object that it is about.
     pub(crate) object: &'a Object,
     /// Why, in one word.
     pub(crate) reason: &'static str,
-    /// What happened, for people. It has no values of a secret.
+    /// The message for people. It has no values of a secret.
     pub(crate) message: &'a str,
 }
 
-/// Records that something is wrong. What comes again is one event with a count, and is written at most once a
-/// minute. It is for people: that it cannot be recorded is no error.
+/// Records that something is wrong. Repetitions are one event with a count, which is written at most once a
+/// minute. Events are for people: a failure to record one is no error.
 pub(crate) async fn warn(registry: &Registry, what: &Happening<'_>) {
     let name = name_of(what);
     let now = registry.source().now().unix_seconds();
@@ -152,7 +152,7 @@ fn encoded(spec: &Spec) -> Map<String, Value> {
     }
 }
 
-/// Returns the name of an event: the same for the same reason on the same object.
+/// The name of an event: the same for the same reason on the same object.
 fn name_of(what: &Happening<'_>) -> String {
     let metadata = &what.object.metadata;
     let of = [&what.object.kind[..], &metadata.uid, what.reason].join("/");

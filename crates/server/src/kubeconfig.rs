@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 const SERVER_FIELD: &str = "    server: ";
 const CA_FIELD: &str = "    certificate-authority-data: ";
 
-/// Returns a kubeconfig with a key in it.
+/// A kubeconfig with a key in it.
 pub(crate) fn new(host_and_port: &str, trust: &str, key: &BearerToken) -> Zeroizing<String> {
     Zeroizing::new(format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: postern\nclusters:\n- name: postern\n  \
@@ -25,7 +25,7 @@ pub(crate) fn new(host_and_port: &str, trust: &str, key: &BearerToken) -> Zeroiz
     ))
 }
 
-/// Returns a kubeconfig with the address and certificate authority of this start; `None` when
+/// A kubeconfig with the address and certificate authority of this start; `None` when
 /// nothing changes. Only the lines that [`new`] wrote are changed: all edits by the administrator
 /// stay.
 pub(crate) fn readdressed(
@@ -47,13 +47,13 @@ pub(crate) fn readdressed(
     (new.as_str() != text).then_some(new)
 }
 
-/// Returns what a kubeconfig that [`new`] wrote trusts, in PEM.
+/// The certificates that a kubeconfig written by [`new`] trusts, in PEM.
 pub(crate) fn trust_in(text: &str) -> Option<Vec<u8>> {
     let encoded = text.lines().find_map(|line| line.strip_prefix(CA_FIELD))?;
     STANDARD.decode(encoded.trim()).ok()
 }
 
-/// Returns what is wrong with a kubeconfig with which nobody can log in.
+/// The reason why no client can log in with a kubeconfig; `None` if clients can.
 pub(crate) fn problem(text: &str) -> Option<&'static str> {
     if text.trim().is_empty() {
         return Some("is empty");

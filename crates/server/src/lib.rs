@@ -2,8 +2,8 @@
 //!
 //! [`open`] prepares everything from what is on disk, [`Running::serve`] answers requests until it
 //! is told to stop. The modules are floors: each uses only those below it (`ARCHITECTURE.md` draws
-//! them). What is *not* here: the rules of access (`auth`), what kinds are (`kinds`), how bytes are
-//! kept (`store`).
+//! them). Other crates have the rules of access (`auth`), the definitions of kinds (`kinds`), and
+//! storage (`store`).
 
 mod actions;
 pub mod admin;

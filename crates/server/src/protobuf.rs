@@ -44,7 +44,7 @@ pub(crate) struct Message {
     pub(crate) extensions: Option<u32>,
 }
 
-/// Returns an object as a message. Fields that the message does not have are left out.
+/// An object as a message. Fields that the message does not have are left out.
 pub(crate) fn encode(message: &Message, object: &Map<String, Value>) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, value) in object {
@@ -84,7 +84,7 @@ fn field(out: &mut Vec<u8>, number: u32, shape: &Shape, value: &Value) {
     }
 }
 
-/// Returns the content of a message.
+/// The content of a message.
 fn body(shape: &Shape, value: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     match (shape, value) {

@@ -1,6 +1,7 @@
-//! The secret record of an object: what is stored of its write-only fields (decision 3). It is
-//! stored next to the object, in the same transaction: a digest of an access key's value, and
-//! values that only the server itself uses.
+//! The secret record of an object: the stored part of its write-only fields
+//! (`docs/reference/access-keys.md#write-only-fields`). It is stored next to the object, in the
+//! same transaction. It has a digest of an access key's value, and values that only the server
+//! itself uses.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use postern_kinds::write_only::{AtRest, WriteOnlyField, WriteOnlyValues};
 use postern_kinds::{AnyKind, SecretText};
 use serde::{Deserialize, Serialize};
 
-/// What is stored of an object's write-only fields.
+/// The stored part of an object's write-only fields.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SecretRecord {
@@ -30,23 +31,22 @@ pub(crate) struct SecretRecord {
 }
 
 impl SecretRecord {
-    /// Returns the record of a new object; `owner_uid` is empty without an owner.
+    /// The record of a new object; `owner_uid` is empty without an owner.
     pub(crate) fn new(uid: String, owner_uid: String) -> Self {
         Self { uid, owner_uid, ..Self::default() }
     }
 
-    /// Returns what stands for a record that cannot be read: it has nothing, and every value that is written is another
-    /// one.
+    /// The replacement of a record that cannot be read. It is empty, and every value that is written differs from it.
     pub(crate) fn corrupt() -> Self {
         Self { is_corrupt: true, ..Self::default() }
     }
 
-    /// Stands it for a record that cannot be read?
+    /// Whether this replaces an unreadable record.
     pub(crate) fn is_corrupt(&self) -> bool {
         self.is_corrupt
     }
 
-    /// Returns the digest of the access key's value, if there is one.
+    /// The digest of the access key's value, if there is one.
     pub(crate) fn digest(&self) -> Option<Digest> {
         self.digest.as_deref().and_then(Digest::from_hex)
     }
@@ -65,7 +65,7 @@ impl SecretRecord {
         }
     }
 
-    /// Returns whether a value was written for the credential, and is not the one that is stored.
+    /// Whether a value was written for the credential, and is not the one that is stored.
     pub(crate) fn has_new_credential(
         &self,
         kind: &dyn AnyKind,
@@ -76,7 +76,7 @@ impl SecretRecord {
         value.is_some_and(|value| self.digest() != Some(digest_of(digester, value)))
     }
 
-    /// Returns whether what was written would change the record.
+    /// Whether what was written would change the record.
     pub(crate) fn differs(
         &self,
         kind: &dyn AnyKind,
@@ -93,12 +93,12 @@ impl SecretRecord {
     }
 }
 
-/// Returns the field that is a credential, of a kind whose objects are credentials.
+/// The field that is a credential, of a kind whose objects are credentials.
 pub(crate) fn credential_field(kind: &dyn AnyKind) -> Option<&'static WriteOnlyField> {
     kind.write_only().iter().find(|field| field.at_rest == AtRest::Digest)
 }
 
-/// Returns the digest of an access key's value.
+/// The digest of an access key's value.
 pub(crate) fn digest_of(digester: &Digester, key: &SecretText) -> Digest {
     digester.digest(&BearerToken::of_key(key))
 }

@@ -52,7 +52,7 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// Names and addresses, besides the obvious, by which clients reach this server.
     pub hosts: Vec<String>,
-    /// A certificate that somebody else has made.
+    /// A certificate that the operator provides.
     pub certificate: Option<GivenCertificate>,
     /// How long history is kept for watches and for lists of the past.
     pub history: Duration,
@@ -62,18 +62,18 @@ pub struct Settings {
     pub drain_timeout: Duration,
     /// How much may go on at once.
     pub limits: Limits,
-    /// What the operator decides about access keys.
+    /// The operator's settings for access keys.
     pub keys: KeyPolicy,
-    /// What the operator decides about endpoint tokens. Without an issuer, it is the address that
+    /// The operator's settings for endpoint tokens. Without an issuer, it is the address that
     /// clients on this machine use.
     pub tokens: TokenPolicy,
-    /// What the operator decides about the audit log.
+    /// The operator's settings for the audit log.
     pub audit: AuditSettings,
-    /// What the operator decides about the gateway.
+    /// The operator's settings for the gateway.
     pub gateway: GatewaySettings,
     /// Memory for the database's pages, in bytes.
     pub cache_bytes: usize,
-    /// What the program was built from.
+    /// The sources that the program was built from.
     pub build: Build,
     /// The names of namespaces that are chosen at the first start.
     pub namespaces: GivenNames,
@@ -81,7 +81,7 @@ pub struct Settings {
     pub advertised_version: Option<String>,
 }
 
-/// What a person who starts the server wants to know.
+/// The facts that a person who starts the server wants to know.
 #[derive(Clone, Debug)]
 pub struct Welcome {
     /// Was this the first start?
@@ -216,7 +216,7 @@ fn advertised(settings: &Settings, address: SocketAddr) -> String {
     }
 }
 
-/// Returns what is decided about endpoint tokens, with an issuer.
+/// The settings for endpoint tokens, with an issuer.
 fn token_policy(settings: &Settings, address: SocketAddr) -> TokenPolicy {
     let mut policy = settings.tokens.clone();
     policy.forward_groups.clone_from(&settings.gateway.forward_groups);
@@ -261,7 +261,7 @@ fn readdress(path: &Path, host: &str, trust: &str) -> std::io::Result<()> {
     new.map_or(Ok(()), |new| write_private(path, &new))
 }
 
-/// Returns the administrator's kubeconfig, or why there is none to use.
+/// The administrator's kubeconfig, or why there is none to use.
 fn read_kubeconfig(path: &Path) -> Result<Zeroizing<String>, String> {
     let text = read_if_there(path).map_err(|error| error.to_string())?;
     let missing = || format!("{} is not where the first start wrote it", path.display());

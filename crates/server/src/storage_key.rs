@@ -83,18 +83,18 @@ pub(crate) const ROLES_OF_ALL: &str = "/postern/roles-of-all";
 
 const OBJECTS: &str = "/objects/";
 
-/// Returns the prefix of all keys of objects of a kind.
+/// The prefix of all keys of objects of a kind.
 pub(crate) fn collection(info: &Info) -> String {
     under(OBJECTS, info)
 }
 
-/// Returns `ROOT<group>/<plural>/`.
+/// The prefix `ROOT<group>/<plural>/`.
 fn under(root: &str, info: &Info) -> String {
     let group = if info.version.group.is_empty() { "core" } else { info.version.group };
     [root, group, "/", info.plural, "/"].concat()
 }
 
-/// Returns the prefix of all keys of a kind in a namespace; in all namespaces, when it is `None`.
+/// The prefix of all keys of a kind in a namespace; in all namespaces, when it is `None`.
 pub(crate) fn in_namespace(collection: &str, namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) => [collection, namespace, "/"].concat(),
@@ -102,12 +102,12 @@ pub(crate) fn in_namespace(collection: &str, namespace: Option<&str>) -> String 
     }
 }
 
-/// Returns the key of one object.
+/// The key of one object.
 pub(crate) fn object(info: &Info, namespace: Option<&str>, name: &str) -> Arc<str> {
     in_collection(&collection(info), namespace, name).into()
 }
 
-/// Returns the key of one object, given its kind's collection.
+/// The key of one object, given its kind's collection.
 pub(crate) fn in_collection(collection: &str, namespace: Option<&str>, name: &str) -> String {
     match namespace {
         Some(namespace) => [collection, namespace, "/", name].concat(),
@@ -115,62 +115,62 @@ pub(crate) fn in_collection(collection: &str, namespace: Option<&str>, name: &st
     }
 }
 
-/// Returns the key of a digest's record.
+/// The key of a digest's record.
 pub(crate) fn digest(digest: Digest) -> Arc<str> {
     [DIGESTS, &digest.to_hex()].concat().into()
 }
 
-/// Returns the key of the record of whom an object names.
+/// The key of the record of whom an object names.
 pub(crate) fn bound_names(info: &Info, namespace: Option<&str>, name: &str) -> Arc<str> {
     in_collection(&under(BOUND_NAMES, info), namespace, name).into()
 }
 
-/// Returns the key of the record of a writer.
+/// The key of the record of a writer.
 pub(crate) fn sync_writer(id: &str) -> Arc<str> {
     [SYNC_WRITERS, id].concat().into()
 }
 
-/// Returns the key of the record that an access key was deleted by a logout.
+/// The key of the record that an access key was deleted by a logout.
 pub(crate) fn logged_out_key(uid: &str) -> Arc<str> {
     [LOGGED_OUT_KEYS, uid].concat().into()
 }
 
-/// Returns the key of an object's secret record.
+/// The key of an object's secret record.
 pub(crate) fn secret_record(info: &Info, namespace: Option<&str>, name: &str) -> Arc<str> {
     in_collection(&under(SECRETS, info), namespace, name).into()
 }
 
-/// Returns the key of a unique key's record; with an empty one, the prefix of all of the kind.
+/// The key of a unique key's record; with an empty one, the prefix of all of the kind.
 pub(crate) fn unique_key(info: &Info, unique_key: &str) -> Arc<str> {
     [&under(UNIQUE_KEYS, info), unique_key].concat().into()
 }
 
-/// Returns the key of the record of how often an object of a kind was added to a project's namespace.
+/// The key of the record of how often an object of a kind was added to a project's namespace.
 pub(crate) fn count(info: &Info, namespace: &str) -> Arc<str> {
     [&under(COUNTS, info), namespace].concat().into()
 }
 
-/// Returns the key of the record of an access key's last use.
+/// The key of the record of an access key's last use.
 pub(crate) fn activity(info: &Info, name: &str) -> Arc<str> {
     [&under(ACTIVITY, info), name].concat().into()
 }
 
-/// Returns the key of the revocation record of this id.
+/// The key of the revocation record of this id.
 pub(crate) fn revocation(id: &str) -> Arc<str> {
     [REVOCATIONS, id].concat().into()
 }
 
-/// Returns the key of the record of until when the tokens of the access key of this uid count.
+/// The key of the record of until when the tokens of the access key of this uid count.
 pub(crate) fn issued_tokens(uid: &str) -> Arc<str> {
     [ISSUED_TOKENS, uid].concat().into()
 }
 
-/// Returns the access key's name in the key of the record of its last use.
+/// The access key's name in the key of the record of its last use.
 pub(crate) fn key_of_activity(key: &str) -> Option<&str> {
     key.strip_prefix(ACTIVITY)?.split('/').nth(2)
 }
 
-/// Returns namespace and name in an object's key, given the kind's collection.
+/// The namespace and name in an object's key, given the kind's collection.
 pub(crate) fn split<'a>(collection: &str, key: &'a str) -> (Option<&'a str>, &'a str) {
     let rest = key.strip_prefix(collection).unwrap_or(key);
     match rest.split_once('/') {
@@ -179,7 +179,7 @@ pub(crate) fn split<'a>(collection: &str, key: &'a str) -> (Option<&'a str>, &'a
     }
 }
 
-/// Returns namespace and name in the key of an object of any kind.
+/// The namespace and name in the key of an object of any kind.
 pub(crate) fn name_of(key: &str) -> (Option<&str>, &str) {
     let rest = key.strip_prefix(OBJECTS).unwrap_or(key);
     let name = rest.splitn(3, '/').nth(2).unwrap_or(rest);
@@ -189,7 +189,7 @@ pub(crate) fn name_of(key: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// Returns a key as it is printed: without the prefix that all objects share.
+/// A key as it is printed: without the prefix that all objects share.
 pub(crate) fn display_name(key: &str) -> &str {
     key.strip_prefix(OBJECTS).unwrap_or(key)
 }

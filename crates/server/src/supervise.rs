@@ -25,7 +25,7 @@ impl Restarts {
         *self.0.lock().entry(task).or_default() += 1;
     }
 
-    /// Returns the tasks that were started again, and how often.
+    /// The tasks that were started again, and how often.
     pub(crate) fn counts(&self) -> Vec<(&'static str, u64)> {
         self.0.lock().iter().map(|(task, count)| (*task, *count)).collect()
     }

@@ -56,11 +56,11 @@ const RENEW_DAYS: i64 = 30;
 /// goes back by more than this, a new one is made, or it would be one from the future.
 const CLOCK_BACK_SECONDS: i64 = DAY_SECONDS / 2;
 
-/// What the listener and the kubeconfig need.
+/// The certificates of the listener and of the kubeconfig.
 pub(crate) struct Tls {
     /// For the listener.
     pub(crate) config: Arc<ServerConfig>,
-    /// What clients should trust, in PEM.
+    /// The certificates that clients should trust, in PEM.
     pub(crate) trust: String,
     /// Whether that is a certificate authority that was made now.
     pub(crate) is_new_authority: bool,
@@ -83,7 +83,7 @@ struct Material {
     /// The certificate with its chain, in PEM.
     chain: String,
     key: Zeroizing<String>,
-    /// What clients should trust, in PEM.
+    /// The certificates that clients should trust, in PEM.
     trust: String,
     /// Whether that is a certificate authority that was made now.
     is_new_authority: bool,
@@ -98,13 +98,13 @@ enum Origin {
 }
 
 /// Renews the certificate: reads given files again when they change, and makes a new certificate
-/// before a self-made one expires. Open connections keep theirs.
+/// before a self-made one expires. Open connections keep their certificate.
 pub(crate) struct Keeper {
     current: Arc<Current>,
     origin: Origin,
 }
 
-/// Returns the certificate for these host names and addresses, given or self-made. `is_used` says that the
+/// The certificate for these host names and addresses, given or self-made. `is_used` says that the
 /// database has been in use.
 ///
 /// # Errors
@@ -213,7 +213,7 @@ impl Keeper {
     }
 }
 
-/// Returns the times at which a self-made certificate of now is not renewed.
+/// The times at which a self-made certificate of now is not renewed.
 fn used_from(now: Timestamp, days: i64) -> Range<Timestamp> {
     let after = |seconds| Timestamp::from_unix_seconds(now.unix_seconds() + seconds);
     after(-CLOCK_BACK_SECONDS)..after(days * DAY_SECONDS)
@@ -240,7 +240,7 @@ fn read_given(given: &GivenCertificate) -> anyhow::Result<Material> {
     Ok(Material { trust: chain.clone(), chain, key, is_new_authority: false })
 }
 
-/// Returns a certificate with its key, ready for handshakes.
+/// A certificate with its key, ready for handshakes.
 fn certified(
     material: &Material,
     given: Option<&GivenCertificate>,

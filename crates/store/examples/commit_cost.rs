@@ -1,6 +1,6 @@
-//! What commits and starts cost: `commit_cost DIRECTORY [KEYS]` makes a database with this many keys
-//! in a directory, and prints processor time and waiting for each kind of commit, next to those of a bare write,
-//! and the time of a start after a clean end and after a crash. The figures of the store's records of decisions come from
+//! Measures the cost of commits and starts: `commit_cost DIRECTORY [KEYS]` makes a database with this many keys in a
+//! directory. It prints processor time and waiting for each kind of commit, next to those of a bare write. It also
+//! prints the time of a start after a clean end and after a crash. The figures of the store's design records come from
 //! it. Build it with optimisation.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a tool for developers")]

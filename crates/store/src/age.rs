@@ -30,7 +30,7 @@ pub(crate) struct Mark {
 pub(crate) struct Ages {
     /// The time that has passed over all calls, in milliseconds.
     pub(crate) elapsed_ms: u64,
-    /// What the clock of the last caller said, in milliseconds since 1970.
+    /// The clock of the last caller, in milliseconds since 1970.
     pub(crate) clock_ms: u64,
     /// Rising in both fields.
     pub(crate) marks: Vec<Mark>,
@@ -58,8 +58,8 @@ impl Ages {
         self.mark(newest, step_ms / 2);
         let old = |mark: &Mark| mark.at_ms.saturating_add(keep_ms) <= self.elapsed_ms;
         let old = self.marks.partition_point(old);
-        // The last mark that is old enough stays: whoever asks next gets the same answer, also when
-        // this caller ends before it has compacted anything.
+        // The last mark that is old enough stays. So the next caller gets the same result, also
+        // when this caller ends before it has compacted anything.
         self.marks.drain(..old.saturating_sub(1));
         self.thin_out();
         let revision = if old == 0 { 0 } else { self.marks.first().map_or(0, |m| m.revision) };
@@ -79,8 +79,8 @@ impl Ages {
         }
     }
 
-    /// Removes every other mark when there are too many. What a mark stood for is then as old as the
-    /// next one, and so kept longer.
+    /// Removes every other mark when there are too many. The history of a removed mark is then as
+    /// old as the next mark, and so kept longer.
     fn thin_out(&mut self) {
         if self.marks.len() > MARKS_MAX {
             let mut index = 0;

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 
 use crate::{Change, Condition, Entry, Error, Position, Result, Txn, limits};
 
-/// What a value may have in addition to the bytes of the caller.
+/// The bytes that a value may have in addition to those of the caller.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Overhead {
     /// Nothing: the transaction comes from a caller, and the limits of the contract apply.
     None,
-    /// What a store around the engine adds to each value.
+    /// The bytes that a store around the engine adds to each value.
     Envelope,
 }
 
@@ -23,7 +23,7 @@ impl Overhead {
     }
 }
 
-/// Returns [`Error::Invalid`] for a transaction that no engine may accept.
+/// Checks a transaction: [`Error::Invalid`] if no engine may accept it.
 pub(crate) fn txn(txn: &Txn, overhead: Overhead) -> Result<()> {
     at_most("changes", txn.changes.len(), limits::CHANGES_PER_TXN)?;
     at_most("conditions", txn.conditions.len(), limits::CONDITIONS_PER_TXN)?;
@@ -49,14 +49,15 @@ pub(crate) fn txn(txn: &Txn, overhead: Overhead) -> Result<()> {
     )
 }
 
-/// Returns [`Error::Invalid`] for more prefixes than one call may name, or longer ones than a key.
+/// Checks prefixes: [`Error::Invalid`] for more than one call may name, or for one longer than a
+/// key.
 pub(crate) fn prefixes(prefixes: &[String]) -> Result<()> {
     at_most("prefixes", prefixes.len(), limits::PREFIXES)?;
     let longest = prefixes.iter().map(String::len).max().unwrap_or(0);
     at_most("bytes in a prefix", longest, limits::KEY_BYTES)
 }
 
-/// Returns [`Error::Invalid`] for a revision that no store can begin at.
+/// Checks a revision: [`Error::Invalid`] if no store can begin at it.
 pub(crate) fn restored_revision(revision: u64) -> Result<()> {
     if (1..=limits::REVISION).contains(&revision) {
         return Ok(());
@@ -64,7 +65,7 @@ pub(crate) fn restored_revision(revision: u64) -> Result<()> {
     Err(Error::Invalid(format!("no store can begin at revision {revision}")))
 }
 
-/// Returns [`Error::Invalid`] for an entry that no store can have which begins at a revision.
+/// Checks an entry: [`Error::Invalid`] if no store that begins at this revision can have it.
 pub(crate) fn restored_entry(revision: u64, entry: &Entry) -> Result<()> {
     key(&entry.key)?;
     let limit = limits::VALUE_BYTES + Overhead::Envelope.bytes_per_value();
@@ -78,7 +79,7 @@ pub(crate) fn restored_entry(revision: u64, entry: &Entry) -> Result<()> {
     Ok(())
 }
 
-/// Returns [`Error::Invalid`] when two of these packed positions are the same. They must be sorted.
+/// Checks sorted packed positions: [`Error::Invalid`] if two of them are the same.
 pub(crate) fn restored_positions(packed: &[u64]) -> Result<()> {
     match packed.windows(2).find(|two| two.first() == two.last()) {
         Some(twice) => {
@@ -89,13 +90,13 @@ pub(crate) fn restored_positions(packed: &[u64]) -> Result<()> {
     }
 }
 
-/// Returns [`Error::Invalid`] for a restored entry whose key or position another one has.
+/// The [`Error::Invalid`] for a restored entry with the key or position of another one.
 pub(crate) fn restored_twice(entry: &Entry) -> Error {
     let Entry { key, position, .. } = entry;
     Error::Invalid(format!("{key} is there twice, or another key has position {position} too"))
 }
 
-/// Returns the length of the value that a change stores, in bytes.
+/// The length of the value that a change stores, in bytes.
 pub(crate) fn value_bytes(change: &Change) -> usize {
     match change {
         Change::Put { value, .. } | Change::Rewrite { value, .. } => value.len(),

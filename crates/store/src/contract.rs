@@ -70,19 +70,20 @@ const SCAN_PAGE: usize = 256;
 /// including a revision: history after it stays complete, and an event after it still has its
 /// previous value. The live value of a key is never removed.
 ///
-/// **Last changes.** What has not changed is not compacted away: [`Store::last_changes`] returns the
-/// position of the last change under a prefix, so that a watcher who has everything up to there can go
-/// on, however much other history is compacted. A tombstone that is compacted leaves nothing behind,
-/// so a compaction notes the last change under the prefixes that it is given
-/// ([`Store::compact_noting`]). What is not known for certain counts as changed: where no compaction
-/// has noted a prefix, or one between did not, and before a restore. A rewrite is no change.
+/// **Last changes.** Compaction does not end watches of a prefix that has not changed:
+/// [`Store::last_changes`] returns the position of the last change under a prefix. A watcher who has
+/// everything up to there can go on, however much other history is compacted. A compacted tombstone
+/// leaves nothing behind. So a compaction notes the last change under the prefixes that it is given
+/// ([`Store::compact_noting`]). If the last change is not known for certain, the prefix counts as
+/// changed. That is so when no compaction has noted it, or one between did not, and before a
+/// restore. A rewrite is no change.
 ///
-/// **Age.** The store has no clock. Those who know the time tell it from time to time
+/// **Age.** The store has no clock. Callers tell it the time from time to time
 /// ([`Store::age_history`]), and it remembers which revision was the newest one then. So history has
-/// the same age for all clients of a store, and a restart does not make it young again. The time
-/// between two calls counts as nothing when the clock was set back meanwhile, and never as more than
-/// `keep` divided by [`HISTORY_STEPS`](crate::HISTORY_STEPS). A step of the clock therefore makes
-/// history stay longer, or go earlier, by no more than that; so does a time in which nobody called.
+/// the same age for all clients of a store, and a restart does not make it young again. If the clock
+/// was set back between two calls, the time between them counts as nothing. It never counts as more
+/// than `keep` divided by [`HISTORY_STEPS`](crate::HISTORY_STEPS). So a step of the clock, or a time
+/// without calls, changes the age at which history is removed by no more than that.
 ///
 /// **Rewrites** ([`Change::Rewrite`](crate::Change::Rewrite)) replace the bytes of a live value in
 /// place: same position, no event. They exist for one purpose, re-encryption under a newer key, and so
@@ -118,20 +119,20 @@ const SCAN_PAGE: usize = 256;
 /// [`Error::Unknown`]: crate::Error::Unknown
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Returns the newest revision whose transaction is visible. Linearisable, like every read.
+    /// The newest revision whose transaction is visible. Linearisable, like every read.
     async fn revision(&self) -> Result<u64>;
 
-    /// Returns the compacted revision: every revision up to and including it is compacted; 0 if none
+    /// The compacted revision: every revision up to and including it is compacted; 0 if none
     /// is.
     async fn compacted(&self) -> Result<u64>;
 
-    /// Returns the current entry of a key.
+    /// The current entry of a key.
     async fn get(&self, key: &str) -> Result<Snapshot<Option<Entry>>>;
 
-    /// Returns the keys under a prefix, in key order, in the newest state or in that of a revision.
+    /// The keys under a prefix, in key order, in the newest state or in that of a revision.
     async fn list(&self, request: ListRequest) -> Result<Page>;
 
-    /// Returns the next keys under a prefix as they were after a revision, in key order, from the first
+    /// The next keys under a prefix as they were after a revision, in key order, from the first
     /// key after the given one; a page without keys is the last one. How many keys there are on a page is up to the
     /// engine, which bounds the page's bytes too. The `remaining` of these pages has no meaning.
     ///
@@ -176,16 +177,16 @@ pub trait Store: Send + Sync + 'static {
     /// [`Error::Invalid`]: crate::Error::Invalid
     async fn commit(&self, txn: Txn) -> Result<u64>;
 
-    /// Returns a watch on the keys under a prefix, which starts right after a position.
+    /// A watch on the keys under a prefix, which starts right after a position.
     async fn watch(&self, prefix: &str, after: Position) -> Result<Box<dyn Watch>>;
 
-    /// Returns the next changes to keys under a prefix, from the first one after a position. How many there
-    /// are is up to the engine, which bounds their bytes, too: the first one may exceed that. Nothing waits,
-    /// and nothing is kept open: this is for those who are behind, and read history bit by bit.
+    /// The next changes to keys under a prefix, from the first one after a position. The engine decides how
+    /// many there are, and bounds their bytes, which the first one may exceed. The call does not wait and
+    /// keeps nothing open: it is for watchers that are behind and read history bit by bit.
     ///
     /// # Errors
-    /// [`Error::Compacted`] as for a watch. [`Error::Corrupt`] when a change is corrupt, and, other than in a
-    /// watch, when the entry is that it replaced: whoever reads history cannot tell that from a new key.
+    /// [`Error::Compacted`] as for a watch. [`Error::Corrupt`] when a change is corrupt. Other than in a
+    /// watch, also when the replaced entry is corrupt: a reader of history cannot tell that from a new key.
     ///
     /// [`Error::Compacted`]: crate::Error::Compacted
     /// [`Error::Corrupt`]: crate::Error::Corrupt
@@ -212,9 +213,9 @@ pub trait Store: Send + Sync + 'static {
     /// [`Error::Invalid`]: crate::Error::Invalid
     async fn compact_noting(&self, revision: u64, prefixes: &[String]) -> Result<()>;
 
-    /// Returns for each prefix a position after which no key under it was changed, up to the end of
-    /// revision `at`: that of the last change, as far as it is known, and a later one otherwise. It
-    /// costs a bounded number of reads. The prefixes must be spelled as they were for
+    /// For each prefix, a position after which no key under it was changed, up to the end of
+    /// revision `at`. It is the position of the last change if that is known, and a later one
+    /// otherwise. It costs a bounded number of reads. The prefixes must be spelled as they were for
     /// [`Store::compact_noting`].
     ///
     /// # Errors
@@ -242,7 +243,7 @@ pub trait Store: Send + Sync + 'static {
     /// [`Error::Gated`]: crate::Error::Gated
     fn set_gate(&self, gate: Gate);
 
-    /// Returns whether the store works, as far as is known without waiting.
+    /// Whether the store works, as far as is known without waiting.
     ///
     /// # Errors
     /// With what is wrong: [`Error::Unavailable`] after a fault, and when the store is closed.
@@ -270,7 +271,7 @@ pub trait Store: Send + Sync + 'static {
 /// A store that is being made from entries: see the contract for what comes out. Nothing of it is
 /// visible before it is finished, and dropping it before that leaves nothing behind.
 pub trait RestoreTarget {
-    /// What there is when it is finished.
+    /// The result of [`RestoreTarget::finish`].
     type Output;
 
     /// Adds an entry, with its position. Its key and its position must be new, and the position older
@@ -292,7 +293,7 @@ pub trait RestoreTarget {
 /// A running watch. Dropping it ends it.
 #[async_trait]
 pub trait Watch: Send {
-    /// Returns the next batch: changes, or only progress. Waits until there is one. Cancel-safe: a
+    /// The next batch: changes, or only progress. Waits until there is one. Cancel-safe: a
     /// call that is dropped loses nothing.
     ///
     /// # Errors

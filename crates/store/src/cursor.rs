@@ -13,12 +13,12 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// Returns the cursor of a watch that starts right after a position.
+    /// The cursor of a watch that starts right after a position.
     pub(crate) fn new(prefix: &str, after: Position) -> Self {
         Self { prefix: prefix.to_owned(), after }
     }
 
-    /// Returns the newest revision of which nothing is left to deliver. When the watch began between
+    /// The newest revision of which nothing is left to deliver. When the watch began between
     /// two changes of a revision, that revision is not delivered yet.
     pub(crate) fn delivered_revision(&self) -> u64 {
         if self.after.index() == u8::MAX {
@@ -28,22 +28,22 @@ impl Cursor {
         }
     }
 
-    /// Returns the first packed position that is not delivered; `None` when there can be none.
+    /// The first packed position that is not delivered; `None` when there can be none.
     pub(crate) fn first_packed(&self) -> Option<u64> {
         self.after.packed().checked_add(1)
     }
 
-    /// Returns the end of a revision; what is delivered already, when that is later.
+    /// The end of a revision; what is delivered already, when that is later.
     pub(crate) fn end_of(&self, revision: u64) -> Position {
         self.after.max(Position::end_of(revision))
     }
 
-    /// Returns whether the watch covers a key: whether the key is under its prefix.
+    /// Whether the watch covers a key: whether the key is under its prefix.
     pub(crate) fn covers(&self, key: &str) -> bool {
         key.starts_with(&self.prefix)
     }
 
-    /// Returns whether an event is still to be delivered.
+    /// Whether an event is still to be delivered.
     pub(crate) fn should_deliver(&self, event: &Event) -> bool {
         event.position > self.after && self.covers(&event.key)
     }
@@ -53,7 +53,8 @@ impl Cursor {
         self.after = self.end_of(revision);
     }
 
-    /// Returns [`Error::Compacted`] when history that is still to be delivered is compacted.
+    /// Checks that no history that is still to be delivered is compacted: [`Error::Compacted`] if
+    /// it is.
     pub(crate) fn check_not_compacted(&self, compacted: u64) -> Result<()> {
         if compacted > 0 && self.after < Position::end_of(compacted) {
             return Err(Error::Compacted { compacted });
@@ -75,7 +76,7 @@ pub(crate) struct EventsPage {
 }
 
 impl EventsPage {
-    /// Returns an empty page after a cursor, for an engine whose newest revision is the given one.
+    /// An empty page after a cursor, for an engine whose newest revision is the given one.
     pub(crate) fn new(cursor: &Cursor, newest: u64) -> Self {
         let read = Events { events: Vec::new(), through: cursor.end_of(newest) };
         Self { read, seen: 0, bytes: 0 }
@@ -97,7 +98,7 @@ impl EventsPage {
         self.read.events.push(event);
     }
 
-    /// Returns what was read.
+    /// The events that were read.
     pub(crate) fn finish(self) -> Events {
         self.read
     }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use crate::Position;
 
-/// The most changes that one search looks at. What is before them counts as changed.
+/// The most changes that one search looks at. Earlier changes count as changed.
 const SEARCH_CHANGES: usize = 8192;
 
 /// The position of the last change under each prefix, up to the compacted revision.
@@ -18,8 +18,8 @@ pub(crate) struct NotedChanges {
 }
 
 impl NotedChanges {
-    /// Returns the packed position after which no key under a prefix was changed up to the compacted
-    /// revision. What is not known counts as changed.
+    /// The packed position after which no key under a prefix was changed up to the compacted
+    /// revision. Unknown prefixes count as changed.
     fn last_change(&self, prefix: &str, compacted: u64) -> u64 {
         // If the two do not agree, one of them is corrupt, and the later one is safe.
         let unknown = match compacted.max(self.compacted) {

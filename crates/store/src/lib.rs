@@ -1,11 +1,10 @@
 //! A store of revisioned bytes: get, list, transactions, watch, compaction.
 //!
 //! [`Store`] is the contract that every engine fulfils. The engines are [`memory`] and [`redb`];
-//! [`fn@open`] chooses one by the path of the database.
-//! [`seal`] is a store that encrypts another store; [`backup`] copies a sealed store to a file and
-//! makes a new one from it; [`mod@conformance`] is the suite that each of them
-//! has to pass. What does *not* live here: JSON, kinds, access rights, or any knowledge of what the
-//! bytes mean.
+//! [`fn@open`] chooses one by the path of the database. [`seal`] is a store that encrypts another
+//! store at rest. [`backup`] copies an encrypted store to a file and makes a new one from it.
+//! [`mod@conformance`] is the suite that each of them has to pass. JSON, kinds, access rights and
+//! any knowledge of the meaning of the bytes are *not* here.
 
 pub mod backup;
 pub mod conformance;

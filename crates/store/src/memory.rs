@@ -66,7 +66,7 @@ struct Record {
 }
 
 impl Memory {
-    /// Returns an empty store.
+    /// An empty store.
     pub fn new() -> Self {
         Self { shared: Arc::default() }
     }
@@ -246,7 +246,7 @@ impl Store for Memory {
 }
 
 impl State {
-    /// Returns the packed position of a key's live version.
+    /// The packed position of a key's live version.
     fn live(&self, key: &str) -> Option<u64> {
         let newest = *self.versions.get(key)?.last()?;
         self.changes.get(&newest)?.value.as_ref().map(|_| newest)
@@ -361,7 +361,7 @@ impl State {
         Ok(search.finish(&self.noted, self.compacted))
     }
 
-    /// Returns the changes after the compacted revision, up to a revision.
+    /// The changes after the compacted revision, up to a revision.
     fn changes_after_compacted(
         &self,
         revision: u64,
@@ -429,7 +429,7 @@ impl State {
         Ok(page.finish())
     }
 
-    /// Returns the events of the next transaction that a cursor covers, or a batch without events that
+    /// The events of the next transaction that a cursor covers, or a batch without events that
     /// reports up to where there are none.
     fn next_batch(&self, cursor: &Cursor) -> Result<Batch> {
         cursor.check_not_compacted(self.compacted)?;

@@ -1,11 +1,11 @@
 //! The newest revision that watches may deliver: how an engine announces it, and how a watch waits
-//! for it. What the watch then reads is up to the engine.
+//! for it. The engine decides how the watch then reads.
 
 use tokio::sync::watch;
 
 use crate::types::{Error, Result};
 
-/// What an engine publishes to its watches.
+/// The state that an engine publishes to its watches.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Published {
     /// The newest revision that watches may deliver.
@@ -34,7 +34,7 @@ pub(crate) async fn wait_for_revision_after(
     }
 }
 
-/// Returns the error of every operation on a closed store.
+/// The error of every operation on a closed store.
 pub(crate) fn closed() -> Error {
     Error::Unavailable("the store was closed".to_owned())
 }

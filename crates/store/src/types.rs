@@ -76,32 +76,32 @@ impl Position {
     /// Before the first change.
     pub const ZERO: Self = Self { revision: 0, index: 0 };
 
-    /// Returns the position of one change.
+    /// The position of one change.
     pub const fn new(revision: u64, index: u8) -> Self {
         Self { revision, index }
     }
 
-    /// Returns the position after every change of a revision. Lists and bookmarks carry it.
+    /// The position after every change of a revision. Lists and bookmarks carry it.
     pub const fn end_of(revision: u64) -> Self {
         Self { revision, index: u8::MAX }
     }
 
-    /// Returns the revision of the transaction.
+    /// The revision of the transaction.
     pub const fn revision(self) -> u64 {
         self.revision
     }
 
-    /// Returns the index of the change in its transaction; 255 for the end of a revision.
+    /// The index of the change in its transaction; 255 for the end of a revision.
     pub const fn index(self) -> u8 {
         self.index
     }
 
-    /// Returns one number that orders as positions do: `revision × 256 + index`.
+    /// One number that orders as positions do: `revision × 256 + index`.
     pub const fn packed(self) -> u64 {
         (self.revision << 8) | self.index as u64
     }
 
-    /// Returns the position of a packed number: the inverse of [`Position::packed`]. Every number is
+    /// The position of a packed number: the inverse of [`Position::packed`]. Every number is
     /// a position.
     pub const fn from_packed(packed: u64) -> Self {
         Self { revision: packed >> 8, index: packed.to_le_bytes()[0] }
@@ -149,7 +149,7 @@ pub struct ListRequest {
     pub after: Option<Arc<str>>,
     /// The most keys on the page; 0 means no limit.
     pub limit: usize,
-    /// Returns the state after this revision; `None` means the newest state.
+    /// The state after this revision; `None` means the newest state.
     pub at: Option<u64>,
 }
 
@@ -161,7 +161,7 @@ pub struct CorruptEntry {
     /// The position of the last change of this key: what [`Condition::At`] needs to replace or
     /// delete it.
     pub position: Position,
-    /// What is wrong with it. Never holds stored bytes.
+    /// The reason. It never has stored bytes.
     pub reason: String,
 }
 
@@ -180,7 +180,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Returns the greatest key on this page, corrupt or not: the [`ListRequest::after`] of the next
+    /// The greatest key on this page, corrupt or not: the [`ListRequest::after`] of the next
     /// page.
     pub fn last_key(&self) -> Option<&Arc<str>> {
         let intact = self.entries.last().map(|entry| &entry.key);
@@ -232,7 +232,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// Returns the key that is changed.
+    /// The key that is changed.
     pub fn key(&self) -> &Arc<str> {
         match self {
             Self::Put { key, .. } | Self::Delete { key } | Self::Rewrite { key, .. } => key,
@@ -274,7 +274,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Returns the bytes that its values take in memory.
+    /// The bytes that its values take in memory.
     pub(crate) fn bytes(&self) -> usize {
         let value = self.value.as_ref().map_or(0, Bytes::len);
         value + self.previous.as_ref().map_or(0, |entry| entry.value.len())
@@ -288,7 +288,7 @@ impl fmt::Debug for Event {
     }
 }
 
-/// What a watch delivers in one step.
+/// One step of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     /// Changes in order of position; empty when the batch only reports progress.
@@ -338,7 +338,7 @@ pub enum Error {
     Corrupt {
         /// The key that is affected, if known.
         key: Option<Arc<str>>,
-        /// What is wrong. Never holds stored bytes.
+        /// The reason. It never has stored bytes.
         reason: String,
     },
 }

@@ -96,7 +96,7 @@ fn assert_refused(opened: postern_store::Result<Redb>) {
     assert!(error.to_string().contains("log of the database"), "{error}");
 }
 
-/// What there is of one database: at the beginning, later, and closed.
+/// The files of one database: at the beginning, later, and closed.
 async fn history(scene: &Scene) -> [Files; 3] {
     let store = open(&scene.path()).unwrap();
     set(&store, &["/a", "/b"]).await;
@@ -162,7 +162,7 @@ async fn an_older_log_is_refused_and_a_newer_one_has_what_is_missing() {
         let store = scene.open(&early.database, Some(log)).unwrap();
         assert_eq!(keys(&store).await, ["/a", "/b", "/c", "/d"]);
     }
-    // What was closed is what it was, whatever a log says that is newer.
+    // A closed database keeps its state, whatever a newer log has.
     let store = scene.open(&closed.database, Some(&closed.log)).unwrap();
     set(&store, &["/later"]).await;
     drop(store);
@@ -264,7 +264,7 @@ async fn what_is_too_large_for_the_log_is_the_newest_as_well() {
     assert_eq!(store.revision().await.unwrap(), 5);
 }
 
-/// What is acknowledged is read, also while the database does not have it.
+/// Acknowledged changes are read, also while the database does not have them.
 #[tokio::test(flavor = "multi_thread")]
 async fn conditions_and_reads_see_what_is_only_in_the_log() {
     let (gate, store) = open_gated();

@@ -175,7 +175,7 @@ impl Model {
         Entry { key: name.into(), value: self.bytes[&position].clone(), position }
     }
 
-    /// Returns the expected page: entries, and how many remain.
+    /// The expected page: entries, and how many remain.
     fn list(&self, request: &ListRequest) -> (Vec<Entry>, u64) {
         let at = request.at.unwrap_or(self.revision());
         let state = &self.states[usize::try_from(at - self.base).unwrap()];
@@ -193,7 +193,7 @@ impl Model {
         (entries, remaining as u64)
     }
 
-    /// Returns every position from which a watch can start.
+    /// Every position from which a watch can start.
     fn starts(&self) -> Vec<Position> {
         let ends = (self.base..=self.revision()).map(Position::end_of);
         let mut starts: Vec<_> =

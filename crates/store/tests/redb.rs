@@ -1,4 +1,4 @@
-//! What is particular to the engine on a file: the file, its exclusive owner, closing it.
+//! The properties of the engine on a file: the file, its exclusive owner, closing it.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -187,8 +187,8 @@ async fn the_gate_runs_once_per_commit_and_refuses_it_when_it_fails() {
     store.compact(first).await.unwrap();
 }
 
-/// Returns the sizes of the file of a server that is started again and again, each time long before its
-/// history is as old as it may become, and writes a little each time.
+/// The sizes of the file of a server that is started again and again. Each start is long before its
+/// history is as old as it may become, and writes a little.
 async fn sizes_over_starts(starts: u64, options: Options) -> Vec<u64> {
     const KEEP: Duration = Duration::from_secs(20);
     let directory = tempfile::tempdir().unwrap();

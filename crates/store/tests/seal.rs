@@ -41,7 +41,7 @@ async fn value(store: &dyn Store, key: &str) -> Bytes {
     store.get(key).await.unwrap().value.unwrap().value
 }
 
-/// Returns the message with which a store is refused.
+/// The message with which a store is refused.
 async fn refusal(store: Arc<dyn Store>, keyring: Keyring) -> String {
     match Sealed::open(store, keyring).await {
         Err(Error::Unavailable(why)) => why,

@@ -14,7 +14,7 @@ use postern_tests::kubectl::Kubectl;
 use postern_tests::playground::Playground;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// What the command line asks for.
+/// The arguments of the command line.
 struct Arguments {
     check: bool,
     with_kubernetes: bool,
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    // What the harness gives up on is this program's error. Unwinding ends everything that was started.
+    // A panic of the harness is an error of this program. Unwinding ends everything that was started.
     std::panic::set_hook(Box::new(|panic| {
         let payload = panic.payload();
         let text = payload.downcast_ref::<String>().map(String::as_str);
@@ -92,7 +92,7 @@ async fn run(arguments: &Arguments) -> ExitCode {
         println!("\n{}\nCtrl-C ends everything.", playground.describe());
         std::future::pending::<()>().await;
     };
-    // What runs ends when it is dropped, at whatever point of the start a signal comes.
+    // The servers and agents end when their future is dropped, even if the signal comes during the start.
     tokio::select! {
         () = Box::pin(serve) => {}
         () = stopped => println!("everything is ended"),

@@ -1,5 +1,5 @@
-//! Nobody gives more than they hold, nor to those who do not want it; and what a rule has made is the
-//! server's to change.
+//! No caller gives more than they hold, nor to users who do not want it. Objects that a rule has
+//! made are the server's to change.
 
 use postern_tests::http::{Client, Response};
 use postern_tests::objects::{make, name_of, secret, secret_path, secrets, version_of};
@@ -49,7 +49,7 @@ async fn an_access_rule_gives_only_what_its_writer_holds() {
         let reply = try_share(&ada, json!([kept, before, entry])).await;
         assert_refused(&reply, &["User \"ada\" cannot", wanted]);
     }
-    // What they hold themselves, to those who are theirs; and rules that were there stay.
+    // ada can give verbs that they hold to their own team. Existing rules stay.
     try_share(&ada, json!([before, kept, to_team("red", &["get"])])).await.expect(200);
     let stored = admin.get(&secret_path("s1")).send().await.expect(200);
     assert_eq!(stored["spec"]["access"].as_array().unwrap().len(), 3);
@@ -94,7 +94,7 @@ async fn every_way_of_writing_an_access_rule_is_checked() {
             let is_refused = reply.status == 403 || (reply.status == 415 && !what.contains("JSON"));
             assert!(is_refused, "{what}{query}: {}", reply.text());
         }
-        // An object that they make is theirs, but not other people.
+        // The creator has all rights to a new object, but none to other users.
         let mut new = secret("new", "one");
         new["spec"]["access"] = json!([to_user("bob", &["get"])]);
         let reply = ada.post(&format!("{}{query}", secrets("platform"))).json(&new).send().await;
@@ -193,7 +193,7 @@ async fn hand_edits_of_the_roles_of_access_rules_are_put_back() {
         let one = format!("{}/{name}", rbac(Some("platform"), what));
         let found = admin.get(&one).send().await.expect(200);
         assert_eq!(found["metadata"]["ownerReferences"][0]["name"], "s1");
-        // Somebody with the right to roles does not have it to these.
+        // The right to change roles does not include these: the server undoes the edit.
         let edit = match what {
             "role" => json!({ "rules": [rule(&["*"], &["*"])] }),
             _ => json!({ "subjects": [] }),

@@ -1,6 +1,7 @@
-//! Informers of an ordinary user (plain requests, kube-rs, the Python client), while shares, teams, groups, roles and the scope of their key change
-//! at random: they end with what the user may get, and never hold what the user might not get at that
-//! revision. `POSTERN_TEST_INFORMER_CHANGES` says how many changes; the default is 200.
+//! Informers of an ordinary user (plain requests, kube-rs, the Python client), while shares, teams,
+//! groups, roles and the scope of their key change at random. They end with the objects that the user
+//! may get, and never hold an object that the user might not get at that revision.
+//! `POSTERN_TEST_INFORMER_CHANGES` says how many changes; the default is 200.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -32,7 +33,7 @@ fn revision_of(object: &Value) -> u64 {
     version_of(object) >> 8
 }
 
-/// What an informer has seen, in order.
+/// A list or a change that an informer has seen.
 #[derive(Debug)]
 enum Seen {
     /// A list, which replaces everything that is held.
@@ -192,7 +193,7 @@ async fn api_of(server: &Server, client: &Client) -> Api<DynamicObject> {
     Api::namespaced_with(client, "platform", &resource)
 }
 
-/// Who changes everything: the administrator, with an account of it.
+/// The administrator, who makes every change, and an account of the changes.
 struct World {
     admin: Client,
     random: Random,

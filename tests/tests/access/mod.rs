@@ -1,4 +1,4 @@
-//! Who may do what: access rules, roles and scopes, as callers meet them.
+//! Authorization, as callers meet it: access rules, roles and scopes.
 
 mod bugs_of_others;
 mod defaults;

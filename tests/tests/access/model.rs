@@ -1,5 +1,5 @@
-//! What a user may get while shares, teams, roles and a scope change: the test's own account of it,
-//! with the revisions at which each state held.
+//! A model of the objects that a user may get while shares, teams, roles and a scope change. It is
+//! the test's own account, with the revisions at which each state held.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ pub(crate) const OF_READERS: usize = 0;
 /// Names of secrets.
 pub(crate) type Names = BTreeSet<String>;
 
-/// Who may read what, as far as it concerns one user.
+/// The state that decides which secrets one user may read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     pub(crate) existing: BTreeSet<usize>,
@@ -28,7 +28,7 @@ pub(crate) struct Model {
     pub(crate) reading_teams: BTreeSet<usize>,
     /// Secrets for which the user holds a role.
     pub(crate) roles: BTreeSet<usize>,
-    /// What the scope of the user's key allows; `None` for everything.
+    /// The secrets that the scope of the user's key allows; `None` for all.
     pub(crate) scope: Option<BTreeSet<usize>>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct State {
     after: u64,
     /// It began at this one at the latest.
     latest: u64,
-    /// What the user might get.
+    /// The secrets that the user might get.
     pub(crate) names: Names,
     /// The change with which it began, to read in failures.
     #[expect(dead_code, reason = "it is printed")]
@@ -95,7 +95,7 @@ impl Timeline {
         self.0.push(State { after, latest: revision, names, change });
     }
 
-    /// Returns the states in which everything may have been at a revision.
+    /// The states in which everything may have been at a revision.
     pub(crate) fn possible(&self, revision: u64) -> impl Iterator<Item = &State> {
         let next = self.0.iter().skip(1).map(|state| state.latest).chain([u64::MAX]);
         let states = self.0.iter().zip(next);
@@ -104,7 +104,7 @@ impl Timeline {
             .map(|(state, _)| state)
     }
 
-    /// Returns the last states that had begun by a revision, to read in failures.
+    /// The last states that had begun by a revision, to read in failures.
     pub(crate) fn before(&self, revision: u64) -> Vec<&State> {
         let begun = self.0.iter().filter(|state| state.after <= revision);
         begun.rev().take(4).collect()

@@ -77,7 +77,7 @@ async fn a_continue_token_shows_nothing_that_has_been_taken_back() {
 
 const OWNER_UID: &str = "platform.sh/owner-uid";
 
-/// Returns a patch of an annotation, as a JSON Patch has it.
+/// A patch of an annotation, as a JSON Patch has it.
 fn patch_of_annotation(op: &str, value: &str) -> serde_json::Value {
     let path = format!("/metadata/annotations/{}", OWNER_UID.replace('/', "~1"));
     match op {
@@ -137,7 +137,7 @@ async fn nobody_becomes_the_owner_by_writing_the_uid_of_one() {
     }
     let last = check("at last").await;
     assert_eq!(last["metadata"]["generation"], first["metadata"]["generation"]);
-    // What changes nothing but this is no change.
+    // A patch that changes only this annotation is no change.
     ada.patch(&one, "json-patch", &patch_of_annotation("remove", "")).send().await.expect(200);
     let version = |object: &serde_json::Value| object["metadata"]["resourceVersion"].clone();
     assert_eq!(version(&check("nothing").await), version(&last));

@@ -1,4 +1,4 @@
-//! What an attack or a test found once, and must not come back.
+//! Bugs that an attack or a test found once, and that must not come back.
 
 use postern_tests::Server;
 use postern_tests::http::Client;

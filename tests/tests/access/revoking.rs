@@ -1,4 +1,4 @@
-//! Revoking: the next request is refused, open watches end, and nobody else notices.
+//! Revocation: the next request is refused, open watches end, and no other client notices.
 
 use postern_tests::Server;
 use postern_tests::http::Client;

@@ -1,4 +1,4 @@
-//! What the tests here set up: secrets, and who may do what with them.
+//! The setup of the tests here: secrets, and permissions on them.
 
 use postern_tests::http::{Client, Response};
 use postern_tests::objects::{make, name_of, secret, secret_path, secrets};

@@ -1,4 +1,4 @@
-//! What a key with a scope may do to keys: see them, change them and make others.
+//! The permissions of a scoped key on keys: to see them, change them and create others.
 
 use postern_tests::Server;
 use postern_tests::objects::{collection, make};

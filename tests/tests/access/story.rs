@@ -1,5 +1,6 @@
-//! The story of the product: a secret is made, shared with a team, read by its members, hidden from
-//! everybody else, and taken back. As the tutorial tells it, and what its reader does not see.
+//! The story of the product: a secret is created, shared with a team, read by its members, hidden
+//! from all other users, and taken back. It follows the tutorial, and checks also what the reader
+//! of the tutorial does not see.
 
 use postern_tests::cli::CliUser;
 use postern_tests::documents::{run, shell_of};
@@ -49,7 +50,7 @@ async fn a_secret_is_shared_with_a_team_and_taken_back() {
     make(&admin, "teams", "shop", json!({ "users": ["ada", "bob"] })).await;
     let db = secret_path("db");
     make_secret(&admin, "of-admin").await;
-    // Who can have nothing of the kind is refused for every name.
+    // A caller who can have no object of the kind is refused for every name.
     for name in ["of-admin", "no-such-secret"] {
         assert_eq!(code(&eve, name).await, 403);
     }
@@ -92,7 +93,7 @@ async fn a_secret_is_shared_with_a_team_and_taken_back() {
     assert_eq!(code(&bob, "db").await, 404, "from the moment of the answer");
     assert_eq!(end_of(&mut open).await, 410);
     assert!(visible(&bob).await.is_empty());
-    assert_eq!(of_ada.next().await.unwrap().summary(), "MODIFIED db", "nobody else notices");
+    assert_eq!(of_ada.next().await.unwrap().summary(), "MODIFIED db", "no other user notices");
     make_secret(&eve, "of-eve").await;
     assert_eq!(of_eve.next().await.unwrap().summary(), "ADDED of-eve");
 }

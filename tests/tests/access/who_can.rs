@@ -145,7 +145,7 @@ impl World {
         })
     }
 
-    /// Returns whether somebody may, by a review of access.
+    /// Whether a subject has the permission, by an access review.
     async fn may(&self, question: &Value, subject: Value) -> bool {
         let mut spec = subject;
         spec["resourceAttributes"] = question.clone();
@@ -195,7 +195,7 @@ async fn who_can_lists_exactly_those_whom_a_review_allows() {
     assert!(allowed > 30 && refused > 30, "{allowed} may, {refused} may not");
 }
 
-/// What is asked for: the verb, and the request that is decided by it. It changes nothing.
+/// The verbs, each with the method and query of a request that it decides. The requests change nothing.
 const REQUESTS: [(&str, &str, &str); 5] = [
     ("get", "GET", ""),
     ("patch", "PATCH", "?dryRun=All"),
@@ -204,7 +204,7 @@ const REQUESTS: [(&str, &str, &str); 5] = [
     ("create", "POST", "?dryRun=All"),
 ];
 
-/// Returns whether a request is let through.
+/// Whether a request is let through.
 async fn is_let_through(key: &Client, method: &str, name: &str, query: &str) -> bool {
     let path = if name.is_empty() { secrets("platform") } else { secret_path(name) } + query;
     let request = match method {

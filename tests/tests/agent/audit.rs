@@ -1,4 +1,5 @@
-//! What an agent decides is in the audit log of the central server, also what it decided while that was away.
+//! The decisions of an agent are in the audit log of the central server, also those that it made
+//! while the central server was away.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,7 @@ use crate::agent::scene::{CLUSTER, Central, SECRETS, agent_setup, member, start_
 
 const REPORTER: &str = "platform.sh/reported-by";
 
-/// Returns the records of agents at the central server. They are in a file of their own.
+/// The records of agents at the central server. They are in a file of their own.
 fn reported(central: &Central) -> Vec<Value> {
     let own = central.home.records();
     assert!(own.iter().all(|record| record["annotations"][REPORTER].is_null()));
@@ -123,8 +124,8 @@ async fn only_the_agent_of_a_cluster_reports_and_only_what_is_a_record() {
     assert_eq!(reported(&central).len(), 1, "nothing of what was refused");
 }
 
-/// What anybody may send without a token: no path, none that begins with `/`, no method that is a word, and what may
-/// be an access key.
+/// Requests that any client can send without a token. They have no path, a path without a leading
+/// `/`, a method that is no word, or a possible access key.
 #[tokio::test]
 async fn strangers_keep_no_record_of_others_from_the_central_server() {
     let (central, member, home) = (Central::new().await, member().await, Home::new());

@@ -230,7 +230,7 @@ async fn cve_2026_4740_and_2024_9779_the_key_of_an_agent_is_for_its_own_cluster_
         (&json!("AgentConfig"), &json!("member"))
     );
     assert!(!said.to_string().contains(&central.agent_key));
-    // Who has it already is sent it again only when it has changed.
+    // An agent that has the configuration already gets it again only after a change.
     let tag = agent.get(&config("member")).send().await.header("etag").unwrap().to_owned();
     let again = async || agent.get(&config("member")).header("if-none-match", &tag).send().await;
     let same = again().await;

@@ -1,4 +1,4 @@
-//! What an agent says when it cannot act as callers in its cluster, or gets no answer from it.
+//! The reports of an agent that cannot act as callers in its cluster, or gets no answer from it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -60,7 +60,7 @@ async fn an_agent_works_behind_an_ingress_that_ends_tls() {
     tokio::spawn(ingress(listener, certificate.acceptor(), agent_address, authority));
     agent.ready().await;
 
-    // What the Cluster says is enough to get there.
+    // The annotations of the Cluster are enough to reach the agent.
     let admin = central.admin();
     let annotations = wait::until("the endpoint in the Cluster", async || {
         let cluster = admin.get(&path("clusters", "member")).send().await.expect(200);
@@ -77,7 +77,7 @@ async fn an_agent_works_behind_an_ingress_that_ends_tls() {
         namespace: "platform".to_owned(),
     });
     let secrets = format!("{CLUSTER}{SECRETS}");
-    // What an ingress says of a client, anybody can say.
+    // Any client can send the headers with which an ingress describes a client.
     let request = client.get(&secrets).header("x-forwarded-for", "203.0.113.9");
     let request = request.header("x-remote-user", "admin").header("x-forwarded-user", "admin");
     request.send().await.expect(200);
@@ -103,7 +103,7 @@ async fn an_agent_works_behind_an_ingress_that_ends_tls() {
     agent.stop().await;
 }
 
-/// CVE-2024-22030: an agent does not trust whoever answers at the server's URL.
+/// CVE-2024-22030: an agent does not trust an arbitrary server at the server's URL.
 #[tokio::test]
 async fn cve_2024_22030_an_agent_trusts_a_pinned_authority_and_no_other() {
     let (central, member) = (Central::new().await, member().await);

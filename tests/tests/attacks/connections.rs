@@ -34,7 +34,7 @@ async fn scene() -> (Scene, Victims) {
     (scene, victims)
 }
 
-/// Returns how many connections of one address are more than the server should give to it.
+/// How many connections of one address are more than the server should give to it.
 fn too_many(form: Form) -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let most = limit.unwrap_or(u64::MAX).saturating_sub(OWN_DESCRIPTORS);

@@ -43,7 +43,7 @@ pub(crate) struct Frame {
     pub(crate) payload: Vec<u8>,
 }
 
-/// What the server did with the streams of a connection.
+/// The server's treatment of the streams of a connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Streams {
     /// Streams that the server reset.
@@ -56,7 +56,7 @@ pub(crate) struct Streams {
     pub(crate) closed: bool,
 }
 
-/// Returns a frame as bytes.
+/// A frame as bytes.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("a small payload").to_be_bytes();
     let mut frame = Vec::with_capacity(FRAME_HEAD_BYTES + payload.len());
@@ -67,7 +67,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     frame
 }
 
-/// Returns fields as HPACK (RFC 7541) has them when it neither indexes nor compresses them.
+/// Header fields in HPACK (RFC 7541), neither indexed nor compressed.
 pub(crate) fn fields(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
@@ -94,7 +94,7 @@ fn length_of_text(block: &mut Vec<u8>, length: usize) {
     block.push(u8::try_from(rest).expect("below 128"));
 }
 
-/// Returns a request without a body, as one HEADERS frame.
+/// A request without a body, as one HEADERS frame.
 pub(crate) fn request(client: &Client, stream: u32, path: &str, accept: &str) -> Vec<u8> {
     let block = fields(&[
         (":method", "GET"),
@@ -156,8 +156,8 @@ impl Frames {
         Some(Frame { kind: head[3], flags: head[4], payload })
     }
 
-    /// Reads until the connection ends, and does no more for it than answering PING and SETTINGS.
-    /// What is known of the streams is there whenever the caller gives up.
+    /// Reads until the connection ends, and sends nothing but answers to PING and SETTINGS.
+    /// `streams` is up to date whenever the caller gives up.
     pub(crate) async fn until_closed(&mut self, streams: &mut Streams) {
         while let Some(read) = self.next().await {
             let reply = match read.kind {
@@ -190,7 +190,7 @@ impl Frames {
     }
 }
 
-/// Returns the status of an answer, from the first field of its head.
+/// The status of an answer, from the first field of its head.
 fn status_of(block: &[u8]) -> Option<u16> {
     // A change of the table's size may come first.
     let start = block.iter().position(|byte| byte & 0xe0 != 0x20)?;

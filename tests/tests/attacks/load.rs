@@ -21,8 +21,7 @@ pub(crate) struct Load {
     pub(crate) lasting: Duration,
 }
 
-/// Runs a piece of work again and again in so many tasks. What has not ended when the time is over
-/// is cut off.
+/// Repeats a piece of work in so many tasks. Work that has not ended when the time is over is cut off.
 pub(crate) async fn repeat<F, W>(workers: usize, lasting: Duration, work: F)
 where
     F: Fn(usize) -> W + Clone + Send + 'static,

@@ -1,4 +1,4 @@
-//! What one owner may take, however many keys they have: watches, keys, and bytes written.
+//! Quotas of one owner, however many keys they have: watches, keys, and bytes written.
 
 use std::time::Duration;
 

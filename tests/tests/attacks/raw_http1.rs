@@ -36,7 +36,7 @@ pub(crate) enum Framing {
     Chunked,
 }
 
-/// Returns a request's head, up to and with the empty line.
+/// A request's head, up to and with the empty line.
 pub(crate) fn head(
     client: &Client,
     method: &str,
@@ -57,7 +57,7 @@ pub(crate) fn head(
     .into_bytes()
 }
 
-/// Returns a body as its framing sends it.
+/// A body as its framing sends it.
 pub(crate) fn framed(framing: Framing, body: &[u8]) -> Vec<u8> {
     if framing == Framing::ContentLength {
         return body.to_vec();

@@ -38,7 +38,7 @@ struct Manner {
     apart: bool,
 }
 
-/// What went wrong, and how often.
+/// The failures, and the count of each.
 type Failures = BTreeMap<String, usize>;
 
 fn manners(bodies: &[usize]) -> Vec<Manner> {
@@ -107,7 +107,7 @@ async fn attack(case: Case, manners: Vec<Manner>, form: Form) -> Failures {
     failures
 }
 
-/// Sends each case in its manners. What is sent one after the other is in one list.
+/// Sends each case in each of its manners. Requests that are sent one after the other are in one list.
 async fn attack_all(cases: Vec<(Case, Vec<Manner>)>, form: Form) {
     let mut running = JoinSet::new();
     for (case, manners) in cases {

@@ -15,10 +15,10 @@ use tokio::task::JoinSet;
 
 use postern_tests::Form;
 
-/// Where attackers come from.
+/// The address of attackers.
 pub(crate) const ATTACKERS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Where everybody else comes from.
+/// The address of all other clients.
 pub(crate) const OTHERS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
 /// The access keys, as a resource: the one kind that an ordinary user may write.
@@ -76,17 +76,17 @@ impl Scene {
         self.form.pick(Duration::from_secs(4), Duration::from_secs(45))
     }
 
-    /// Returns a client of an attacker over HTTP/1.1.
+    /// A client of an attacker over HTTP/1.1.
     pub(crate) fn attacker(&self, token: &str) -> Client {
         self.server.client().from_address(ATTACKERS).with_token(token)
     }
 
-    /// Returns the same over HTTP/2.
+    /// The same over HTTP/2.
     pub(crate) fn attacker_http2(&self, token: &str) -> Client {
         Client::http2(self.server.kubeconfig()).from_address(ATTACKERS).with_token(token)
     }
 
-    /// Returns a client of anybody else over HTTP/1.1.
+    /// A client of anybody else over HTTP/1.1.
     pub(crate) fn other(&self, token: &str) -> Client {
         self.admin.with_token(token)
     }
@@ -166,7 +166,7 @@ pub(crate) fn key_path(name: &str) -> String {
     format!("{}/{name}", collection(KEYS))
 }
 
-/// Returns an access key of an owner, as a body.
+/// An access key of an owner, as a body.
 pub(crate) fn key_of(owner: &str, name: &str) -> Value {
     json!({
         "apiVersion": "management.platform.sh/v1",
@@ -176,7 +176,7 @@ pub(crate) fn key_of(owner: &str, name: &str) -> Value {
     })
 }
 
-/// Returns the same, nearly as large as a key may be.
+/// The same, nearly as large as a key may be.
 pub(crate) fn large_key(owner: &str, name: &str) -> Value {
     let mut key = key_of(owner, name);
     key["metadata"]["annotations"] = json!({ "x": "x".repeat(LARGE_BYTES) });

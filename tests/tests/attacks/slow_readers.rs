@@ -24,7 +24,7 @@ const LARGE_KEYS: usize = 200;
 /// Bytes of the value of one secret that is watched many times.
 const LARGE_SECRET_BYTES: usize = 900_000;
 
-/// What is asked for on one connection, again and again.
+/// A request that is sent repeatedly on one connection.
 #[derive(Clone)]
 struct Asked {
     /// Whose key comes with the first request: more are let in when it is valid.
@@ -38,7 +38,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Returns lists of keys.
+    /// Requests for lists of keys.
     fn lists(client: Client, accept: &'static str) -> Self {
         Self { first: client.clone(), client, path: collection(KEYS), accept, window: 0 }
     }
@@ -164,7 +164,7 @@ async fn unread(client: Client, query: &str, accept: &str, time: Duration) -> Op
     Some(wire)
 }
 
-/// Checks that lists which nobody read are not sent as a whole any more.
+/// Checks that lists without a reader are not sent as a whole any more.
 async fn all_cut_off(wires: Vec<Wire>) {
     let mut whole = 0;
     for mut wire in wires {
@@ -220,7 +220,7 @@ async fn requests_in_a_pipeline_that_nobody_reads() {
                 while wire.send(pipeline.as_bytes()).await.is_ok() {}
             });
         }
-        // Whoever still can send then is stopped with the tasks.
+        // Clients that can still send after that are stopped with their tasks.
         pass(scene.lasting()).await;
     };
     hold("50 pipelines without a reader", &scene, &victims, SLOWDOWN, attack).await;

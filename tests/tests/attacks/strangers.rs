@@ -24,7 +24,7 @@ async fn bad_credentials_on_many_connections() {
         request.header("authorization", &format!("Bearer {token}"))
     });
     let statuses = hold("bad credentials, 100 clients", &scene, &victims, SLOWDOWN, attack).await;
-    assert!(!statuses.contains_key(&200), "nobody is let in: {statuses:?}");
+    assert!(!statuses.contains_key(&200), "no client is let in: {statuses:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -16,9 +16,8 @@ const MEMORY_MAX_MB: u64 = 400;
 /// How much slower others may get: their p99, to their usual one.
 pub(crate) const SLOWDOWN: u32 = 3;
 
-/// A usual p99 below this counts as this. The attacker and everybody else share the processors with
-/// the server here, and a turn of the kernel's scheduler takes some milliseconds: less than that is
-/// not the server's.
+/// A usual p99 below this counts as this. The attacker and the other clients share the processors with the
+/// server here. A turn of the kernel's scheduler takes some milliseconds: less than that is not the server's.
 const USUAL_FLOOR: Duration = Duration::from_millis(10);
 
 /// How long the usual times are measured.
@@ -27,7 +26,7 @@ const USUAL: Duration = Duration::from_secs(5);
 /// Where the figures of the full form go: one line for each attack, its columns apart by tabs.
 const FIGURES_FILE: &str = "POSTERN_TEST_ATTACKS_FIGURES";
 
-/// What was measured, and what it is held to.
+/// The measurements of one attack, and their limits.
 struct Figures {
     form: Form,
     slowdown: u32,
@@ -36,8 +35,8 @@ struct Figures {
     peak_memory_mb: u64,
 }
 
-/// Runs an attack while everybody else sends what they usually send. Fails if one of them is not
-/// served, or a figure is missed.
+/// Runs an attack while the other clients send their usual requests. Fails if one of these requests
+/// is not served, or a figure is missed.
 pub(crate) async fn hold<T>(
     name: &str,
     scene: &Scene,

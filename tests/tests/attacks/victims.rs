@@ -1,4 +1,5 @@
-//! Everybody else: what they send while an attack runs, how long it takes, and what the server uses.
+//! The clients that do not attack: their requests during an attack, how long these take, and the
+//! resources that the server uses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,16 +31,16 @@ struct Probe {
     keeps_connection: bool,
 }
 
-/// What one probe saw.
+/// The results of one probe.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     /// How long each answer took, in ascending order. One that did not come counts with its wait.
     times: Vec<Duration>,
-    /// What was not answered with success, and why.
+    /// The requests without success, each with its reason.
     pub(crate) failures: Vec<String>,
 }
 
-/// What everybody saw in one interval.
+/// The results of all probes in one interval.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interval {
     pub(crate) livez: Seen,
@@ -83,7 +84,7 @@ impl Seen {
 }
 
 impl Interval {
-    /// What was not answered with success.
+    /// The requests without success.
     pub(crate) fn failures(&self) -> Vec<String> {
         let all = [&self.livez, &self.admin, &self.reads, &self.writes];
         all.iter().flat_map(|seen| seen.failures.iter().cloned()).collect()
@@ -139,7 +140,7 @@ impl Victims {
         Running { stop, thread }
     }
 
-    /// Returns what they see while a future runs, and the future's own result.
+    /// Runs the probes while a future runs. Returns their results, and the future's own result.
     pub(crate) async fn during<T>(
         &self,
         form: Form,
@@ -153,11 +154,11 @@ impl Victims {
     }
 }
 
-/// How far attackers step back for the server and for everybody else, in the full form. They share the
-/// processors with it here, which attackers do not elsewhere.
+/// How far attackers give way to the server and to the other clients, in the full form. They share
+/// the processors with the server here, which attackers do not elsewhere.
 const NICENESS: i32 = 10;
 
-/// Returns the threads of this process.
+/// The threads of this process.
 fn threads() -> Vec<Pid> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("the kernel lists our threads");
     let names = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());

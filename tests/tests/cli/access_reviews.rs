@@ -1,4 +1,4 @@
-//! Who may do what: `can-i` and `who-can`, whose answers are the server's decisions.
+//! Access reviews: `can-i` and `who-can`, whose answers are the server's decisions.
 
 use postern_tests::Server;
 use postern_tests::cli::CliUser;
@@ -20,7 +20,7 @@ async fn can_i(user: &CliUser, arguments: &[&str]) -> String {
     output.text().to_owned()
 }
 
-/// Returns a server with a secret that is shared with a team and a user, and an outsider.
+/// A server with a secret that is shared with a team and a user, and an outsider.
 async fn server_with_shared_secret() -> Server {
     let server = Server::start().await;
     let admin = admin(&server);

@@ -68,7 +68,7 @@ impl Scene {
         agent
     }
 
-    /// Runs kubectl as ada, with a kubeconfig of theirs.
+    /// Runs kubectl as ada, with this kubeconfig.
     async fn kubectl(&self, kubeconfig: &Path, arguments: &[&str]) -> CommandOutput {
         let kubectl = self.central.kubectl();
         let mut command = kubectl.command(arguments);
@@ -215,7 +215,7 @@ async fn a_direct_endpoint_is_reached_by_tokens_that_kubectl_has_made() {
     agent.stop().await;
 }
 
-/// Who may use a cluster, and not read it, is told of its endpoint by a project that lists it.
+/// A user who may use a cluster, and not read it, learns its endpoint from a project that lists it.
 #[tokio::test]
 async fn who_may_not_read_a_cluster_finds_its_endpoint_by_a_project() {
     let scene = Scene::new(false).await;
@@ -283,7 +283,7 @@ async fn a_member_who_may_not_use_a_cluster_is_led_through_the_gateway() {
     CliUser::new().fails(2, &["connect", "cluster", "c", "--set-current", "false"]).await;
 }
 
-/// What client-go shows of a refused discovery is "unknown"; with what it has asked for, it says why.
+/// client-go shows a refused discovery as "unknown". For a raw request it shows the reason.
 #[tokio::test]
 async fn kubectl_is_told_why_it_may_not_use_a_cluster() {
     let scene = Scene::new(true).await;
@@ -297,7 +297,7 @@ async fn kubectl_is_told_why_it_may_not_use_a_cluster() {
     assert!(raw.err.contains("it takes the verb use on it"), "{raw:?}");
 }
 
-/// A watch ends with its token, and the next request has a new one: nobody sees a 401.
+/// A watch ends with its token, and the next request has a new one: no client sees a 401.
 #[tokio::test]
 async fn a_watch_ends_with_its_token_and_the_next_request_has_another() {
     use tokio::io::{AsyncBufReadExt as _, BufReader};

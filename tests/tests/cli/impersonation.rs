@@ -11,7 +11,7 @@ use crate::cli::{admin, authority, url};
 const BOB: &str = "user.management.platform.sh/bob\n";
 const ADMIN: &str = "user.management.platform.sh/admin\n";
 
-/// Returns the administrator, and creates bob and ada, who have no rights.
+/// Creates bob and ada, who have no rights, and returns the administrator.
 async fn admin_and_users(server: &Server) -> CliUser {
     let admin = admin(server);
     admin.ok(&["create", "user", "bob", "--groups", "ops"]).await;
@@ -36,7 +36,7 @@ fn kubeconfig(server: &Server, name: &str, more: &Value) -> Value {
     })
 }
 
-/// Returns a user with such a kubeconfig.
+/// A user with such a kubeconfig.
 fn user_with(server: &Server, more: &Value) -> CliUser {
     let user = CliUser::new();
     let _ = user.file(".kube/config", kubeconfig(server, "work", more).to_string());
@@ -49,7 +49,7 @@ async fn status(user: &CliUser, flags: &[&str]) -> Value {
     object["status"].take()
 }
 
-/// Returns the same status as kubectl prints it.
+/// The same status as kubectl prints it.
 async fn status_by_kubectl(server: &Server, user: &CliUser, flags: &[&str]) -> Value {
     let question = json!({ "apiVersion": "management.platform.sh/v1", "kind": "Self",
         "metadata": { "name": "me" } });
@@ -200,7 +200,7 @@ async fn without_the_right_to_impersonate_there_is_a_hint() {
     let said = bob.fails(1, &["whoami", "--as", "admin"]).await;
     let wanted = "User \"bob\" cannot impersonate resource \"users\"";
     assert!(said.contains("forbidden") && said.contains(wanted), "{said}");
-    assert!(said.contains("hint: to act as somebody else takes a right"), "{said}");
+    assert!(said.contains("hint: to act as another user takes a right"), "{said}");
     assert!(said.contains("leave out --as") && !said.contains("postern whoami"), "{said}");
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::cli::admin;
 
-/// What kubectl is for: the command line has no commands for it.
+/// Kinds that are left to kubectl: the command line has no commands for them.
 const WITHOUT_COMMANDS: [&str; 1] = ["events"];
 
 /// Every resource that discovery has, with all the names it is known by.

@@ -93,7 +93,7 @@ async fn nothing_is_written_before_the_key_is_known_to_work() {
     }
 }
 
-/// CVE-2025-67601: a login verifies whom it talks to. Who is not the server gets no request, and so no key.
+/// CVE-2025-67601: a login verifies the server. A false server gets no request, and so no key.
 #[tokio::test]
 async fn cve_2025_67601_a_login_verifies_the_server_before_it_sends_the_key() {
     let server = Server::start().await;

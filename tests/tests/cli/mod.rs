@@ -19,12 +19,12 @@ mod usage;
 use postern_tests::Server;
 use postern_tests::cli::CliUser;
 
-/// Returns a user who has the administrator's kubeconfig.
+/// A user who has the administrator's kubeconfig.
 fn admin(server: &Server) -> CliUser {
     CliUser::new().with("KUBECONFIG", server.home().kubeconfig().to_str().unwrap())
 }
 
-/// Returns `https://HOST:PORT`.
+/// The URL of the server: `https://HOST:PORT`.
 fn url(server: &Server) -> String {
     format!("https://{}", server.kubeconfig().authority_of_server())
 }

@@ -4,7 +4,7 @@ use postern_tests::cli::CliUser;
 use postern_tests::objects::{secret, secret_path, secrets, value_of};
 use postern_tests::{Home, Kubeconfig, Setup};
 
-/// Returns a user on the server's machine.
+/// A user on the server's machine.
 fn operator(home: &Home) -> CliUser {
     CliUser::new().with("POSTERN_DATA_DIR", home.data().to_str().unwrap())
 }

@@ -102,7 +102,7 @@ async fn a_virtual_cluster_is_moved_after_it_is_said_what_changes() {
     admin.ok(&[&get[..], &["p-shop"]].concat()).await;
     let said = admin.fails(1, &[&command[..], &["--yes"]].concat()).await;
     assert!(said.contains("not found"), "{said}");
-    // What is refused is refused before anything else is said.
+    // A refused migration is refused before anything else is printed.
     let back = ["migrate", "virtualcluster", "dev", "--from", "shop", "--yes", "--to"];
     let said = admin.fails(2, &[&back[..], &["shop"]].concat()).await;
     assert!(said.contains("the same project: shop"), "{said}");
@@ -113,7 +113,7 @@ async fn a_virtual_cluster_is_moved_after_it_is_said_what_changes() {
     server.kubectl().ok(&[&patch[..], &[held]].concat()).await;
     let said = admin.fails(1, &[&back[..], &["web"]].concat()).await;
     assert!(said.contains("example.com/held") && said.contains("nothing was moved"), "{said}");
-    assert!(!said.contains("faster"), "nobody else has written anything: {said}");
+    assert!(!said.contains("faster"), "no other client has written anything: {said}");
 }
 
 #[tokio::test]

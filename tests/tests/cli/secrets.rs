@@ -112,7 +112,7 @@ async fn make(server: &Server, name: &str, data: Value) {
     server.client().post(&secrets("platform")).json(&object).send().await.expect(201);
 }
 
-/// Returns which names a command with `--debug` asked for, each with its method.
+/// The names that a command with `--debug` asked for, each with its method.
 fn asked(debug: &str) -> Vec<String> {
     let requests = debug.lines().filter(|line| line.contains("method="));
     requests
@@ -200,7 +200,7 @@ async fn no_second_secret_is_created_by_surprise() {
     assert_eq!(admin.ok(&["get", "secret", "db.main.password"]).await, "old");
     admin.ok(&["set", "secret", "db.main", "new", "--key", "password"]).await;
     assert_eq!(admin.ok(&["get", "secret", "db.main.password"]).await, "new");
-    // What was said is what helps.
+    // The `--key` that the message suggests helps.
     admin.ok(&["set", "secret", "db", "short", "--key", "main.password"]).await;
     assert_eq!(admin.ok(&["get", "secret", "db.main.password"]).await, "short");
     // Once it is there, one request is enough.

@@ -114,7 +114,7 @@ async fn what_is_shared_can_be_read_until_it_is_taken_back() {
         let said = reader.fails(1, &["share", "secret", "db", "--user", "ada"]).await;
         assert!(said.contains("forbidden"), "{said}");
     }
-    // Whoever it is not shared with cannot tell whether it exists.
+    // A user without a share cannot tell whether the secret exists.
     let said = ada.fails(1, &read).await;
     let absent = ada.fails(1, &["get", "secret", "bd.password", "-o", "value"]).await;
     assert_eq!(said.replace("\"db\"", "\"bd\"").replace(" db", " bd"), absent);

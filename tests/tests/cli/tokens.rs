@@ -71,7 +71,7 @@ async fn kubectl_gets_a_credential_that_is_kept_and_renewed() {
         async || -> Value { serde_json::from_str(&shell.ok(&["-c", &line]).await).unwrap() };
     let kept = by_shell().await;
     assert_eq!(by_shell().await, kept);
-    // What is kept is of use while the server is away; and of no use for anything else.
+    // A stored token can be used while the server is away, but only for the same request.
     server.stop().await;
     assert_eq!(by_shell().await, kept);
     assert_eq!(credential(&user, &[]).await, kept);

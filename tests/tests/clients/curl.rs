@@ -1,4 +1,4 @@
-//! curl: exactly the paths, bodies and content types of the specification's part 4.
+//! curl: exactly the paths, bodies and content types of `docs/reference/api.md`.
 
 use std::process::Stdio;
 
@@ -60,7 +60,7 @@ impl Curl {
 const YAML: &str = "application/yaml";
 const JSON_PATCH: &str = "application/json-patch+json";
 
-/// Returns an object that was read, with a new display name and otherwise unchanged.
+/// An object that was read, with a new display name and otherwise unchanged.
 fn modified(read: &Value) -> String {
     let mut object = read.clone();
     object["spec"]["displayName"] = json!("modified");

@@ -14,14 +14,14 @@ use tokio::process::Command;
 
 use super::helms;
 
-/// What is installed.
+/// The chart that is installed.
 const CHART: &str = "tests/clients/chart";
 
 /// One helm, with one server's kubeconfig, in one namespace.
 struct Helm<'a> {
     program: PathBuf,
     server: &'a Server,
-    /// Who runs it.
+    /// The user who runs it.
     client: &'a Client,
     namespace: &'a str,
 }

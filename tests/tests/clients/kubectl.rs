@@ -19,7 +19,7 @@ async fn edit(program: &Program, object: &str, script: &str) {
     assert!(output.ok && output.out.contains("edited"), "{}{}", output.out, output.err);
 }
 
-/// What differs between the two kinds in the scenario.
+/// The differences between the two kinds in the scenario.
 struct Scenario {
     kind: &'static str,
     name: &'static str,
@@ -53,7 +53,7 @@ const SECRET: Scenario = Scenario {
     applied_again: "unchanged",
 };
 
-/// Runs everything in part 4 of the specification with kubectl.
+/// Runs the whole scenario with kubectl.
 async fn run_scenario(program: &Program, scenario: &Scenario) {
     let Scenario { kind, name, object, .. } = *scenario;
     let one = format!("{kind} {name}");
@@ -197,7 +197,7 @@ async fn every_kubectl_knows_the_category_and_the_fields() {
         let file = program.kubectl.file("object.yaml", SECRET.object);
         program.expect(&format!("create -f {file}"), &["created"]).await;
         program.expect("get platform -A", &["sharedsecret", "user", "admin"]).await;
-        let wanted = ["Names of the users", "Whoever adds one", "Subresources that"];
+        let wanted = ["Names of the users", "A caller who adds one", "Subresources that"];
         program.expect("explain sharedsecret.spec.access", &wanted).await;
         let fields = ["verbs", "subresources", "users", "teams"];
         program.expect("explain sharedsecret.spec.access --recursive", &fields).await;

@@ -1,5 +1,5 @@
-//! The specification's requests (part 4) with common clients: the oldest supported kubectl, the
-//! newest one, helm, curl, and Python; and the requests of clients that cannot be run here.
+//! The requests of `docs/reference/api.md` with common clients: the oldest supported kubectl, the
+//! newest one, helm, curl, and Python. Requests of clients that cannot be run here are replayed.
 
 mod both_sides;
 mod curl;
@@ -20,23 +20,23 @@ use postern_tests::python;
 
 use self::scripted::Script;
 
-/// Returns the kubectls of this run: the newest one and the oldest. Those between are in `every_client`.
+/// The kubectls of this run: the newest one and the oldest. Those between are in `every_client`.
 fn kubectls() -> Vec<PathBuf> {
     vec![Kubectl::program(), Kubectl::oldest_program()]
 }
 
-/// Returns the helms of this run: the newest one. The oldest is in `every_client`.
+/// The helms of this run: the newest one. The oldest is in `every_client`.
 fn helms() -> Vec<PathBuf> {
     vec![downloads::path("1.37/helm")]
 }
 
-/// Returns the script for the Python client, for one of its kinds.
+/// The script for the Python client, for one of its kinds.
 fn python(kind: &'static str, collection: String) -> Script {
     let arguments = vec![python::script("client.py").into()];
     Script { program: python::program(), arguments, rest: vec![kind], collection }
 }
 
-/// Returns the scripts of this run: Python's, with its informer and with its dynamic client. Node's is in
+/// The scripts of this run: Python's, with its informer and with its dynamic client. Node's is in
 /// `every_client`.
 fn scripts() -> Vec<Script> {
     vec![

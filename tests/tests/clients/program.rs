@@ -21,13 +21,13 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Returns one with the administrator's key.
+    /// A kubectl with the administrator's key.
     pub(crate) fn new(path: PathBuf, server: &Server) -> Self {
         let raw_base = if path == Kubectl::program() { "" } else { BASE };
         Self { path, raw_base, kubectl: server.kubectl(), token: None }
     }
 
-    /// Returns the same program with the key of this client.
+    /// The same program with the key of this client.
     pub(crate) fn of(&self, client: &Client) -> Self {
         let token = Some(format!("--token={}", client.token()));
         let (path, kubectl) = (self.path.clone(), self.kubectl.clone());
@@ -119,7 +119,7 @@ impl Program {
     }
 }
 
-/// Returns how many watches of a resource are open.
+/// How many watches of a resource are open.
 async fn watches(server: &Server, resource: &str) -> u64 {
     let text = server.client().get("/metrics").send().await.expect_text(200);
     let labels = ["verb=\"WATCH\"".to_owned(), format!("resource=\"{resource}\"")];
@@ -137,7 +137,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Returns the next line that it prints; `None` at its end.
+    /// The next line that it prints; `None` at its end.
     pub(crate) async fn next(&mut self) -> Option<String> {
         wait::within("a line of kubectl", self.lines.next_line()).await.unwrap()
     }

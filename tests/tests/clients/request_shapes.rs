@@ -1,5 +1,5 @@
-//! Clients that cannot be run here: their requests, replayed as they send them, and what they read of the
-//! answers. What each one sends is in the wire contract.
+//! Clients that cannot be run here: their requests, replayed as they send them, and what they read
+//! of the answers. Their requirements are in `docs/conformance.md`.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ async fn apply(client: &Client, options: &str, name: &str, spec: &Value, code: u
     patch.body("application/apply-patch+yaml", object.to_string()).send().await.expect(code)
 }
 
-/// What is known before an object is stored: all but what the store gives it, and times.
+/// The object without the fields that only the store sets, and without times.
 fn foreseen(mut object: Value) -> Value {
     let metadata = object["metadata"].as_object_mut().unwrap();
     for name in ["uid", "resourceVersion", "creationTimestamp"] {
@@ -79,7 +79,7 @@ async fn terraform_plans_and_applies() {
     client.get(&secret_path("new")).send().await.expect(404);
     let applied = apply(&client, real, "new", &first, 201).await;
     assert_eq!(foreseen(planned), foreseen(applied.clone()));
-    // What is as it was planned is as it was applied.
+    // A plan without changes shows the object as it was applied.
     assert_eq!(apply(&client, plan, "new", &first, 200).await, applied);
     let next = json!({ "displayName": "Two", "data": { "b": "djI=" } });
     let planned = apply(&client, plan, "new", &next, 200).await;
@@ -119,7 +119,7 @@ async fn terraform() {
     assert_eq!(gone["reason"], "NotFound");
 }
 
-/// Returns each resource that can be listed and watched, with the path of its collection.
+/// Reads the resources that can be listed and watched, each with the path of its collection.
 async fn watchable(client: &Client) -> Vec<(Value, String)> {
     let mut found = Vec::new();
     for version in versions(client).await {
@@ -240,7 +240,7 @@ async fn flux_finds_drift() {
         );
         assert!(!drifts().await, "{edit}");
     }
-    // What others add is theirs, and no drift.
+    // Fields that other clients add belong to them, and are no drift.
     let other = json!({ "metadata": { "annotations": { "example.com/note": "x" } } });
     client.patch(&secret_path("app"), "merge-patch", &other).send().await.expect(200);
     assert!(!drifts().await);

@@ -33,7 +33,7 @@ struct Running {
     lines: Lines<BufReader<ChildStdout>>,
     /// The events so far: `add NAME=VALUE`.
     events: Vec<String>,
-    /// What the events lead to.
+    /// The state that the events lead to.
     held: BTreeMap<String, String>,
 }
 
@@ -55,7 +55,7 @@ impl Running {
         command.args(&script.arguments).arg(kubeconfig).args(&script.rest);
         command.env("HOME", home.path()).env_remove("HTTPS_PROXY").env_remove("https_proxy");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-        // What it says when a connection breaks is not of interest, and much.
+        // Its messages about broken connections are many, and not of interest.
         command.stderr(std::fs::File::create(home.path().join("script.log")).unwrap());
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -231,7 +231,7 @@ async fn an_informer_goes_on_after_a_restart() {
             relay.disconnect();
             server.stop().await;
             server = Setup::on(&home).start().await;
-            // What happens while it is away.
+            // Changes while the client has no connection.
             let direct = server.client();
             let one = format!("{}/{seen}", script.collection);
             let copy = direct.get(&one).send().await.expect(200);

@@ -26,7 +26,7 @@ async fn every_kubectl_of_a_user_sees_and_changes_what_they_may() {
         admin.post(&secrets("platform")).json(&secret("theirs", "x")).send().await.expect(201);
         let program = Program::new(path, &server).of(&ada);
 
-        // What is their own: everything.
+        // The user may do everything with their own object.
         let text = "apiVersion: management.platform.sh/v1\nkind: SharedSecret\nmetadata:\n  \
                     name: mine\nspec:\n  displayName: first\n  data: {a: djE=}\n";
         let mine = program.kubectl.file("mine", text);
@@ -45,7 +45,7 @@ async fn every_kubectl_of_a_user_sees_and_changes_what_they_may() {
         program.refuse("get ss theirs", &["NotFound"]).await;
         program.refuse("label ss theirs team=red", &["NotFound"]).await;
 
-        // What is shared with them, and only as far as it is.
+        // The user sees a shared object, and may do only what the share allows.
         let watching = program.start("get ss -w -o name");
         let share = async |access| {
             set(&admin, &secret_path("theirs"), json!({ "access": access })).await;

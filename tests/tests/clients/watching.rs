@@ -20,7 +20,7 @@ fn all(program: &Program) -> String {
     format!("{}/apis/management.platform.sh/v1/namespaces/platform/sharedsecrets", program.raw_base)
 }
 
-/// Returns the version of a list.
+/// The version of a list.
 async fn listed(program: &Program) -> String {
     let list = program.expect(&format!("get --raw {}", all(program)), &[]).await;
     let list: Value = serde_json::from_str(&list).unwrap();
@@ -31,7 +31,7 @@ fn watch_from(program: &Program, version: &str) -> Running {
     program.start(&format!("get --raw {}?watch=true&resourceVersion={version}", all(program)))
 }
 
-/// Returns `TYPE name` of the next event, and its version.
+/// The next event as `TYPE name`, and its version.
 async fn event(watch: &mut Running) -> (String, String) {
     let line = watch.next().await.unwrap();
     let event: Value = serde_json::from_str(&line).unwrap();

@@ -25,7 +25,7 @@ const RESTARTS: usize = 5;
 /// One event: the version, the object's number, and which of the object's changes it is.
 type Seen = (u64, usize, usize);
 
-/// What one watcher has seen, in order.
+/// The events that one watcher has seen, in order.
 type Log = Arc<Mutex<Vec<Seen>>>;
 
 fn seen(object: &Value) -> Seen {
@@ -65,8 +65,8 @@ async fn change(
     }
 }
 
-/// One writer: it changes its own object again and again, on a connection of its own. What may have been done or not
-/// when a connection broke it does again: a change that changes nothing is not written.
+/// One writer: it changes its own object again and again, on a connection of its own. If the connection
+/// breaks, it repeats the change that may have been made or not: a change that changes nothing is not written.
 async fn write(scene: Arc<Scene>, number: usize, changes: usize) {
     let mut connection: Option<Connection> = None;
     let mut next = 0;

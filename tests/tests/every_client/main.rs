@@ -28,17 +28,17 @@ use postern_tests::objects::secrets;
 
 use crate::scripted::Script;
 
-/// Returns the kubectls of this run: those between the oldest and the newest.
+/// The kubectls of this run: those between the oldest and the newest.
 fn kubectls() -> Vec<PathBuf> {
     ["1.24", "1.28", "1.33"].map(|release| downloads::path(&format!("{release}/kubectl"))).to_vec()
 }
 
-/// Returns the helms of this run: the oldest one.
+/// The helms of this run: the oldest one.
 fn helms() -> Vec<PathBuf> {
     vec![downloads::path("1.20/helm")]
 }
 
-/// Returns the scripts of this run: that for Node.js, with the program of its own package.
+/// The scripts of this run: that for Node.js, with the program of its own package.
 fn scripts() -> Vec<Script> {
     let module = "node/node_modules/@kubernetes/client-node/dist/index.js";
     let script = repository().join("tests/node/client.mjs");

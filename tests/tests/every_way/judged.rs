@@ -17,8 +17,8 @@ use tokio::process::Command;
 
 use crate::scene::Scene;
 
-/// What ada may do in the cluster, they may as a member of their team, and as nothing else. The role is none of the
-/// cluster's own ones, which get their rules from a controller that does not run here.
+/// The permissions of ada in the cluster, which they have as a member of their team, and in no other way. The
+/// role is none of the cluster's own ones, which get their rules from a controller that does not run here.
 const EDITORS: &str = "apiVersion: v1
 kind: Namespace
 metadata: {name: shop}
@@ -35,7 +35,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: editor}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: 'platform:team:devs'}]
 ";
 
-/// What gives the agent the role that was printed.
+/// The binding that gives the agent the role that was printed.
 const BOUND: &str = "---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -142,7 +142,7 @@ impl Way<'_> {
         watch.kill().await.unwrap();
     }
 
-    /// What the cluster's own roles refuse is refused, in the cluster's words.
+    /// A request that the cluster's own roles do not allow is refused, in the cluster's words.
     async fn is_refused_elsewhere(&self) {
         let refused = self.run(&["-n", "kube-system", "get", "secrets"]).await;
         let words = "secrets is forbidden: User \"ada\" cannot list resource \"secrets\" in API group \"\" in the \
@@ -160,7 +160,7 @@ impl Way<'_> {
     }
 }
 
-/// Returns the groups with which a user came to the cluster, as its audit log has them.
+/// The groups with which a user came to the cluster, as its audit log has them.
 fn groups_of(plane: &ControlPlane, user: &str) -> BTreeSet<String> {
     let records = plane.records();
     let of_user = records.iter().filter(|record| record["impersonatedUser"]["username"] == user);
@@ -181,7 +181,7 @@ async fn kubectl_works_by_each_way_and_the_clusters_own_roles_decide() {
             way.is_refused_elsewhere().await;
         }
     }
-    // Of the groups of somebody's own, those that are to be forwarded; of `system:` groups, one.
+    // Of the user's own groups, those that are to be forwarded; of `system:` groups, one.
     let groups = groups_of(&real.plane, "ada");
     let expected = [
         "ops",
@@ -194,7 +194,7 @@ async fn kubectl_works_by_each_way_and_the_clusters_own_roles_decide() {
     assert_eq!(groups, expected.map(str::to_owned).into());
 }
 
-/// Who may do everything at the centre may do in a cluster what the cluster's own roles say, and no more.
+/// A user who may do everything at the centre may do in a cluster what the cluster's own roles say, and no more.
 #[tokio::test]
 async fn the_administrator_is_nobody_special_in_a_cluster() {
     let real = Real::start().await;
@@ -209,7 +209,7 @@ async fn the_administrator_is_nobody_special_in_a_cluster() {
             let refused = way.run(&[&["-n", "shop", "get", "configmaps"], more].concat()).await;
             assert!(!refused.ok, "{name} {more:?}: {refused:?}");
         }
-        // As somebody else, they are that user.
+        // If they impersonate another user, they are that user.
         way.ok(&["-n", "shop", "get", "configmaps", "--as=ada"]).await;
     }
     let groups = groups_of(&real.plane, "admin");

@@ -63,7 +63,7 @@ async fn paths_that_can_be_read_in_two_ways_reach_nothing() {
     let home = Home::new();
     for way in ways(&home).await {
         no_such_path_reaches(&way).await;
-        // What is sent on is written anew.
+        // The path that is sent on is written anew.
         let Way { recording, client, at, .. } = &way;
         let encoded = format!("{at}/api/v1/n%61mespaces/%61/pods/?limit=5&&x=a+b");
         assert_eq!(send(client, &head(client, &encoded, "")).await, 200);
@@ -163,8 +163,8 @@ async fn no_trick_of_framing_reaches(Way { recording, client, at, .. }: &Way) {
     }
 }
 
-/// CVE-2021-31999, CVE-2021-32813, CVE-2026-4525: what a client names in `Connection` takes none of the
-/// gateway's headers away, and nothing that says who somebody is reaches a cluster from outside.
+/// CVE-2021-31999, CVE-2021-32813, CVE-2026-4525: a client that names headers in `Connection` removes
+/// none of the gateway's headers. No header about an identity reaches a cluster from outside.
 #[tokio::test]
 async fn cve_2021_31999_headers_about_identity_are_the_gateways_alone() {
     let recording = Recording::start().await;

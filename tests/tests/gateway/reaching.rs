@@ -142,7 +142,7 @@ async fn a_virtual_cluster_is_reached_by_its_own_kubeconfig() {
     admin.post(&instances).json(&instance).send().await.expect(201);
     let by_project = format!("/kubernetes/project/p/virtualcluster/v{SECRETS}");
     let by_place = format!("/kubernetes/virtualcluster/member/ns/inside{SECRETS}");
-    // Who may use the cluster alone does not reach somebody's instance on it, named either way.
+    // A user who may use the cluster alone does not reach an instance on it, named either way.
     for path in [&by_project, &by_place] {
         central.ada.get(path).header("user-agent", "ada").send().await.expect(403);
     }
@@ -245,17 +245,17 @@ async fn through_an_agent_a_request_carries_a_token_and_nothing_else() {
         assert_eq!(says["aud"], json!([format!("platform.sh/cluster:{}", uid.as_str().unwrap())]));
         let life = says["exp"].as_i64().unwrap() - says["iat"].as_i64().unwrap();
         assert!(life <= 60, "{says}");
-        // Of a watch, the gateway ends what goes on, and looks at the end of the key. With any other token,
-        // whoever gets hold of it opens nothing that goes on after it.
+        // The gateway itself ends a watch, and checks the end of the key. Any other token, even a
+        // stolen one, opens nothing that lasts longer than the token.
         let is_watch = index == 2;
         assert_eq!(says["platform.sh"]["gatewaySession"].as_bool(), is_watch.then_some(true));
         let keys_end = if is_watch { Value::Null } else { says["exp"].clone() };
         assert_eq!(says["platform.sh"]["keysEnd"], keys_end);
     }
-    // What the centre refuses does not get there.
+    // A request that the centre refuses does not reach the agent.
     key.get(&format!("{space}/api/v1/nodes")).send().await.expect(403);
     assert!(agent.take().is_empty());
-    // What a watch has opened at an agent ends there, too, when its key changes; by the key without one there is nothing.
+    // A watch at an agent also ends there when its key changes. A key without a watch has no revocation.
     let revoked = async |key: &str, count: usize| {
         merge(
             &central.admin,
@@ -363,7 +363,7 @@ async fn an_open_watch_ends_when_its_caller_may_not_watch_any_more() {
         .expect(200);
         assert_eq!(open.next().await, Ok(None), "{name}");
     }
-    // Nobody else notices, until it concerns them.
+    // Other watches go on, until a change concerns them.
     make("s2").await;
     assert!(witness.next().await.unwrap().unwrap().contains("\"s2\""));
     disallow(&central.admin, "use-member", None).await;

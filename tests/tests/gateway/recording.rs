@@ -23,7 +23,7 @@ pub(crate) struct Arrived {
 }
 
 impl Arrived {
-    /// Returns all values of a header.
+    /// All values of a header.
     pub(crate) fn values(&self, name: &str) -> Vec<String> {
         let values = self.headers.get_all(name).iter();
         values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()
@@ -69,7 +69,8 @@ impl Recording {
         )
     }
 
-    /// Returns what has arrived, and forgets it. An agent's own reads of the Secrets of virtual clusters are no callers'.
+    /// Takes the requests that have arrived. An agent's own reads of the Secrets of virtual
+    /// clusters are left out: no caller sent them.
     pub(crate) fn take(&self) -> Vec<Arrived> {
         let mut arrived = std::mem::take(&mut *self.arrived.lock().unwrap());
         arrived.retain(|one| !one.line.contains("/secrets/vc-"));
@@ -77,8 +78,9 @@ impl Recording {
     }
 }
 
-/// Answers: what has `held` in it never; `/version` and the like with 200; what has `redirect` in it with a redirect to elsewhere,
-/// `refuse` with 401; an upgrade is switched to, and then echoes, unless there is `noupgrade` in the path.
+/// The cluster's answer to a request: none if the path has `held` in it, 200 for `/version` and the
+/// like, a redirect to elsewhere for `redirect`, and 401 for `refuse`. An upgrade is switched to, and
+/// then echoes, unless there is `noupgrade` in the path.
 async fn answer(
     mut request: Request<Incoming>,
     record: Arc<Mutex<Vec<Arrived>>>,

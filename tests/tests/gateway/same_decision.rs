@@ -1,5 +1,5 @@
-//! For the same token and the same request, the gateway and an agent decide alike: random scopes, requests and
-//! tricks with paths. What is let through is the same request at the cluster, which is one of the test's own.
+//! For the same token and the same request, the gateway and an agent decide alike: random scopes, requests
+//! and tricks with paths. An allowed request is the same at the cluster, which is one of the test's own.
 
 use postern_tests::cli::CliUser;
 use postern_tests::http::{Client, Request};
@@ -14,7 +14,7 @@ use crate::gateway::scene::make_space;
 /// How many requests there are for each scope.
 const REQUESTS: usize = 30;
 
-/// Returns how many scopes there are.
+/// How many scopes there are.
 fn wanted_scopes() -> usize {
     let text = std::env::var("POSTERN_TEST_DECISION_SCOPES").unwrap_or_else(|_| "40".to_owned());
     text.parse().expect("POSTERN_TEST_DECISION_SCOPES is a number")
@@ -81,7 +81,7 @@ impl Scene {
     }
 }
 
-/// What becomes of a request.
+/// The outcome of a request.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     /// The request as it arrived at the cluster, if it did.
@@ -152,18 +152,18 @@ impl Draw {
         drawn.map(|text| (*text).to_owned()).collect()
     }
 
-    /// Returns who asks: mostly ada, who may use everything; bob may use the space, and eve nothing.
+    /// Draws the caller: mostly ada, who may use everything; bob may use the space, and eve nothing.
     fn user(&mut self) -> &'static str {
         self.one_of(&["ada", "ada", "ada", "bob", "eve"])
     }
 
-    /// Returns a target, mostly one that is there.
+    /// A target, mostly one that is there.
     fn target(&mut self) -> (&'static str, &'static str) {
         let [cluster, space, absent, other] = TARGETS;
         self.one_of(&[cluster, cluster, cluster, space, space, absent, other])
     }
 
-    /// Returns the scope of a key; `None` for a key without one.
+    /// The scope of a key; `None` for a key without one.
     fn scope(&mut self) -> Option<Value> {
         if self.in_one_of(6) {
             return None;
@@ -281,7 +281,7 @@ impl Draw {
         path
     }
 
-    /// Returns a path that two readers could read in two ways.
+    /// A path that two readers could read in two ways.
     fn tricked(&mut self, path: &str) -> String {
         let slashes: Vec<_> = path.match_indices('/').map(|(at, _)| at).collect();
         if slashes.is_empty() {
@@ -297,7 +297,7 @@ impl Draw {
             return format!("{path}/");
         }
         let trick = self.one_of(&tricks);
-        // What stands before the first slash is the target, which an agent calls otherwise.
+        // The part before the first slash is the target, which has another name at an agent.
         let start = if trick.starts_with('/') || at > 0 { "" } else { "/" };
         format!("{before}{start}{trick}{after}")
     }

@@ -45,7 +45,7 @@ impl Central {
         Self { admin, ada, eve, server }
     }
 
-    /// Returns ada's clients with keys of these scopes.
+    /// A client of ada, with a new key of this scope.
     pub(crate) async fn scoped(&self, name: &str, scope: Value) -> Client {
         let spec = json!({ "user": "ada", "scope": scope });
         postern_tests::rights::with_key(&self.admin, name, spec).await
@@ -129,7 +129,7 @@ impl Member {
         std::fs::read_to_string(self.server.home().kubeconfig()).unwrap()
     }
 
-    /// Returns the records of requests that came through the gateway: those whose user agent is `agent`.
+    /// The records of requests that came through the gateway: those whose user agent is `agent`.
     /// Everything that arrived before this call is among them.
     pub(crate) async fn arrived(&self, agent: &str) -> Vec<Value> {
         // A record of a later request is behind those of all earlier ones.

@@ -40,7 +40,7 @@ async fn through_a_space_only_its_namespace_is_reached() {
             assert!(refused.contains("space"), "{path}: {refused}");
         }
     }
-    // What the body says does not count: the target refuses it, since the path says another namespace.
+    // The namespace in the body does not count: the target refuses it, since the path has another one.
     let mut other = secret("s1", "v");
     other["metadata"]["namespace"] = "default".into();
     let create = format!("{SPACE}{SECRETS}");

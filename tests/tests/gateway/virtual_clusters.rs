@@ -67,7 +67,7 @@ impl Scene {
         Self { central, admin, ada, bob, eve, member, inside, agent }
     }
 
-    /// Returns a client of the agent, with a token of somebody's.
+    /// A client of the agent, with an endpoint token of this caller.
     async fn direct(&self, client: &Client) -> Client {
         self.agent.client(&endpoint_token(client, json!({})).await)
     }
@@ -117,7 +117,8 @@ async fn a_virtual_cluster_is_reached_through_the_agent_of_its_cluster() {
         .await
         .expect(403);
 
-    // Who may not use it does not get there. The agent goes by the instance, also where the path has the place.
+    // A user who may not use the instance does not reach it. The agent goes by the instance, also
+    // where the path has the place.
     for (client, at) in [(&scene.eve, BY_PROJECT), (&scene.eve, BY_PLACE), (&scene.bob, BY_PROJECT)]
     {
         client.get(&format!("{at}{SECRETS}")).send().await.expect(403);

@@ -201,7 +201,7 @@ async fn users_can_access_their_own_keys_and_nothing_else() {
         assert_eq!(listed(list), visible, "{what}");
     }
     for (client, method, what, code) in [
-        // What they may not get is not there.
+        // Objects that the caller may not get are reported as 404.
         (&ada, "GET", "ownedaccesskeys/bob-key", 404),
         (&ada, "PUT", "ownedaccesskeys/bob-key", 404),
         (&ada, "DELETE", "ownedaccesskeys/bob-key", 404),

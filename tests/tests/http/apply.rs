@@ -1,4 +1,4 @@
-//! Server-side apply: bodies, ownership, conflicts, creates, and what it refuses. What becomes of which
+//! Server-side apply: bodies, ownership, conflicts, creates, and refusals. The result for each
 //! field is in the tables of `crates/meta/src/apply/tests/scenarios`.
 
 use insta::assert_snapshot;
@@ -29,7 +29,7 @@ fn configuration(name: &str, spec: &Value) -> Value {
     })
 }
 
-/// Returns manager, operation and fields of each entry.
+/// The manager, operation and fields of each entry.
 fn owners(object: &Value) -> Vec<(String, Value)> {
     let entries = object["metadata"]["managedFields"].as_array().unwrap();
     let owner = |entry: &Value| {
@@ -43,8 +43,9 @@ fn owner(who: &str, fields: Value) -> (String, Value) {
     (who.to_owned(), fields)
 }
 
-/// Who creates an object and then applies it takes over what they own, and removes what they leave out. The owner of
-/// the object is not among it: it would be gone, and its maker with it.
+/// A client that creates an object and then applies it takes over the fields that it owns, and
+/// removes those that it leaves out. The owner of the object is not among them: an apply would
+/// remove it, and its maker with it.
 #[tokio::test]
 async fn what_the_server_adds_to_a_new_object_has_no_manager() {
     let server = Server::start().await;
@@ -81,7 +82,7 @@ async fn an_apply_creates_changes_and_removes() {
     let next = applied(&client, "s1", "me", json!({ "data": { "l": "djI=" } })).await.expect(200);
     assert_eq!(next["spec"]["data"], json!({ "l": "djI=" }));
     assert!(next["spec"].get("displayName").is_none(), "{next}");
-    assert!(next["spec"].get("owner").is_some(), "what nobody applied stays");
+    assert!(next["spec"].get("owner").is_some(), "a field that no client applied stays");
     assert_eq!(next["metadata"]["generation"], 2);
     assert!(version_of(&next) > version_of(&made));
     assert_eq!(client.get(&secret_path("s1")).send().await.expect(200), next);
@@ -326,14 +327,14 @@ async fn a_create_by_apply_needs_the_right_to_create() {
     let admin = server.client();
     let ada = user(&admin, "ada").await;
     let group = "platform:user:ada";
-    // Who can have nothing of the kind is refused everywhere alike.
+    // A caller who can have no object of the kind is refused for every name alike.
     applied(&ada, "none", "me", json!({})).await.expect(403);
     admin.post(&secrets("platform")).json(&secret("theirs", "one")).send().await.expect(201);
     let rules = json!([rule_on("sharedsecrets", &["s1"], &["get", "patch"])]);
     allow(&admin, "patches", Some("platform"), rules, group).await;
     let text = failure(&applied(&ada, "s1", "me", json!({})).await);
     assert!(text.starts_with("403 Forbidden\n") && text.contains("cannot create"), "{text}");
-    // What one may not see is not there: existing and missing names have one answer.
+    // Objects that the caller may not see are reported as missing: both names have one answer.
     let hidden = applied(&ada, "theirs", "me", json!({})).await;
     let missing = applied(&ada, "missing", "me", json!({})).await;
     assert_eq!((hidden.status, missing.status), (404, 404));

@@ -29,7 +29,7 @@ async fn keys(client: &Client) -> JwkSet {
     serde_json::from_value(reply.expect(200)).unwrap()
 }
 
-/// What a token says, verified with the published keys.
+/// The content of a token, verified with the published keys.
 async fn says(client: &Client, token: &str) -> Value {
     let header = decode_header(token).unwrap();
     assert_eq!(header.typ.as_deref(), Some("at+jwt"));
@@ -155,7 +155,7 @@ async fn a_token_is_for_the_clusters_that_its_scope_reaches() {
         let said = says(&admin, &token(&admin, spec.clone()).await).await;
         assert_eq!(said["aud"], audiences, "{spec}");
     }
-    // Nobody learns in this way which clusters there are.
+    // No caller learns in this way which clusters there are.
     let ada = user(&admin, "ada").await;
     let of = async |cluster: &str| {
         let reply = ask(&ada, json!({ "rules": [{ "cluster": cluster }] })).await;

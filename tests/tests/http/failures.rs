@@ -26,7 +26,7 @@ async fn what_does_not_exist_is_404() {
         format!("{GROUP}/sharedsecrets/s1/nothing"),
         "/kubernetes/management/apis/other.example.com/v1".to_owned(),
         "/kubernetes/management/nothing".to_owned(),
-        // Two letters are swapped: a misprint in the specification, which is not served.
+        // Two letters are swapped. This misprint is not served.
         GROUP.replace("kubernetes", "kuberentes") + "/namespaces/platform/sharedsecrets",
     ] {
         let reply = client.get(&path).send().await;

@@ -19,7 +19,7 @@ use serde_json::json;
 
 const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
-/// Returns JSON of exactly `length` bytes, padded with spaces.
+/// JSON of exactly `length` bytes, padded with spaces.
 fn padded(name: &str, length: usize) -> String {
     let mut text = secret(name, "v").to_string();
     text.push_str(&" ".repeat(length - text.len()));

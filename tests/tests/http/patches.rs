@@ -1,5 +1,4 @@
-//! Patches: JSON Patch as in the specification, JSON merge patch, strategic merge patch, and what none
-//! may do.
+//! Patches: JSON Patch, JSON merge patch, strategic merge patch, and changes that none of them may make.
 
 use insta::assert_snapshot;
 use postern_tests::Server;

@@ -7,7 +7,7 @@ use serde_json::json;
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// Returns a field of bytes, of fewer than 128.
+/// A field of bytes, of fewer than 128.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut field = vec![number << 3 | 2, u8::try_from(bytes.len()).unwrap()];
     field.extend(bytes);
@@ -19,7 +19,7 @@ fn body(version: &str, kind: &str, object: &[u8]) -> Vec<u8> {
     [b"k8s\0".to_vec(), field(1, &r#type), field(2, object), field(3, b""), field(4, b"")].concat()
 }
 
-/// Returns the body of a namespace with more fields in its metadata.
+/// The body of a namespace with more fields in its metadata.
 fn namespace(name: &str, more: &[u8]) -> Vec<u8> {
     let metadata = [field(1, name.as_bytes()), field(8, b""), more.to_vec()].concat();
     let object = [field(1, &metadata), field(2, b""), field(3, &field(1, b""))].concat();

@@ -145,7 +145,7 @@ async fn events_are_selected_by_what_they_are_about() {
         ("involvedObject.uid=u-one,metadata.name=two", ""),
         ("type=Normal", ""),
         ("source=tests", "one"),
-        // What reports is the source of an event that names none.
+        // The reporting component is the source of an event that names none.
         ("source=others", "three"),
         ("source=,reason=Tested", "two"),
         ("source!=tests,reason=Tested", "three two"),

@@ -153,7 +153,7 @@ async fn a_core_secret_is_replaced_without_a_version() {
     at_zero["metadata"]["resourceVersion"] = "0".into();
     let replaced = client.put(&one).json(&at_zero).send().await.expect(200);
     assert_eq!(replaced["data"], json!({ "v": "dGhyZWU=" }));
-    // Whoever gives a version still means it, and nothing is made by a replace.
+    // A version is still checked if there is one, and a replace creates nothing.
     client.put(&one).json(&made).send().await.expect(409);
     client.put(&format!("{all}/s2")).json(&object("dHdv")).send().await.expect(404);
     client.delete(&one).send().await.expect(200);

@@ -138,7 +138,7 @@ async fn a_credential_as_a_sub_protocol_is_neither_echoed_nor_recorded() {
     }
 }
 
-/// CVE-2019-13209, CVE-2026-42283: a page of somebody else opens no WebSocket with the credential of a browser.
+/// CVE-2019-13209, CVE-2026-42283: a page of another origin opens no WebSocket with the credential of a browser.
 #[tokio::test]
 async fn cve_2019_13209_and_2026_42283_pages_of_other_origins_are_refused() {
     let home = Home::new();

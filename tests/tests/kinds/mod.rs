@@ -143,7 +143,7 @@ async fn an_action_says_what_is_wrong_and_stores_nothing_in_a_dry_run() {
     assert_eq!(dry["status"]["colour"], "red");
     let stored = client.get(&format!("{}/a", widgets())).send().await.expect(200);
     assert_eq!(stored["status"], json!({}));
-    // Whoever lacks the right is refused before anything is looked at.
+    // A caller without the permission is refused before anything is looked at.
     client
         .post(&based(&format!("{GROUP}/users")))
         .json(&json!({ "metadata": { "name": "ada" } }))

@@ -1,6 +1,6 @@
 //! An independent client: kube-rs, with the Kubernetes project's own types.
 //!
-//! No test here builds a request by hand. What these tests do, any controller can do.
+//! No test here builds a request by hand: any controller can do the same.
 
 mod objects;
 mod reflecting;

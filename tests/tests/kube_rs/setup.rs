@@ -7,19 +7,19 @@ use kube::{Api, Client, Config};
 use postern_tests::{Home, Relay};
 use serde_json::{Value, json};
 
-/// Returns a client from the kubeconfig.
+/// A client from the kubeconfig.
 pub(crate) async fn client(home: &Home) -> Client {
     Client::try_from(config(home).await).expect("the client can be made")
 }
 
-/// Returns a client with another access key.
+/// A client with another access key.
 pub(crate) async fn client_of(home: &Home, token: &str) -> Client {
     let mut config = config(home).await;
     config.auth_info.token = Some(token.to_owned().into());
     Client::try_from(config).expect("the client can be made")
 }
 
-/// Returns a client that connects through a relay, which can be disconnected.
+/// A client that connects through a relay, which can be disconnected.
 pub(crate) async fn client_over(home: &Home, relay: &Relay) -> Client {
     let mut config = config(home).await;
     let url = format!("https://127.0.0.1:{}/kubernetes/management", relay.port());
@@ -33,7 +33,7 @@ async fn config(home: &Home) -> Config {
     Config::from_custom_kubeconfig(file, &options).await.expect("kube-rs uses the kubeconfig")
 }
 
-/// Returns the resource of `SharedSecret` from discovery.
+/// The resource of `SharedSecret` from discovery.
 pub(crate) async fn shared_secret(client: &Client) -> ApiResource {
     let kind = GroupVersionKind::gvk("management.platform.sh", "v1", "SharedSecret");
     let (resource, capabilities) =
@@ -42,14 +42,14 @@ pub(crate) async fn shared_secret(client: &Client) -> ApiResource {
     resource
 }
 
-/// Returns the API of shared secrets in the kubeconfig's namespace.
+/// The API of shared secrets in the kubeconfig's namespace.
 pub(crate) async fn secrets(client: &Client) -> Api<DynamicObject> {
     let resource = shared_secret(client).await;
     assert_eq!(client.default_namespace(), "platform");
     Api::default_namespaced_with(client.clone(), &resource)
 }
 
-/// Returns a shared secret with a display name.
+/// A shared secret with a display name.
 pub(crate) fn object(resource: &ApiResource, name: &str, display_name: &str) -> DynamicObject {
     let spec = json!({"spec": {"displayName": display_name, "data": {"value": "djE="}}});
     DynamicObject::new(name, resource).data(spec)

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 const ONE: &str = "s1";
 
-/// Returns the path of a manifest with these lines below `spec`.
+/// The path of a manifest with these lines below `spec`.
 fn manifest(kubectl: &Kubectl, name: &str, lines: &[&str]) -> String {
     let spec = lines.join("\n  ");
     let text = format!(
@@ -23,7 +23,7 @@ async fn stored(kubectl: &Kubectl) -> Value {
     kubectl.json(&["get", "ss", ONE, "--show-managed-fields"]).await
 }
 
-/// Returns manager and operation of each entry.
+/// The manager and operation of each entry.
 fn managers(object: &Value) -> Vec<String> {
     let entries = object["metadata"]["managedFields"].as_array().unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -94,7 +94,7 @@ async fn from_client_side_apply_to_server_side_apply_and_back() {
     let first = manifest(&kubectl, "first", &["displayName: A", "data: {a: djE=, b: djE=}"]);
     kubectl.ok(&["apply", "-f", &first]).await;
     assert_eq!(managers(&stored(&kubectl).await), ["kubectl-client-side-apply Update"]);
-    // What it set on its own side does not conflict, though the value is another one.
+    // A field that client-side apply has set does not conflict, though the value is another one.
     let next = manifest(&kubectl, "next", &["displayName: B", "data: {b: djE=}"]);
     server_side(&kubectl, &next, &[]).await;
     let moved = stored(&kubectl).await;

@@ -51,7 +51,7 @@ async fn merge_patches_labels_and_annotations() {
     assert!(!bad.is_empty());
 }
 
-/// Returns an editor command that runs a sed script on the file.
+/// An editor command that runs a sed script on the file.
 fn editor(kubectl: &Kubectl, script: &str) -> String {
     let path = kubectl.file("editor.sh", &format!("#!/bin/sh\nexec sed -i '{script}' \"$1\"\n"));
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();

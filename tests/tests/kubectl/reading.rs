@@ -178,7 +178,7 @@ async fn a_watch_prints_what_happens() {
     child.kill().await.unwrap();
 }
 
-/// Returns a value that was not used before.
+/// A value that was not used before.
 fn unique_value() -> u128 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos()
 }

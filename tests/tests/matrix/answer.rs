@@ -43,7 +43,7 @@ impl Ask {
 /// An object's namespace and name.
 pub(crate) type Key = (String, String);
 
-/// What came back.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -100,7 +100,7 @@ impl Answer {
         body["reason"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Returns the text of a cell. `all` is what the administrator was given.
+    /// The text of a cell. `all` is what the administrator was given.
     pub(crate) fn cell(&self, fixture: &Fixture, target: Option<Target>, all: &Self) -> String {
         let exists = target.is_some_and(|target| fixture.has(target));
         let word = match self.status {

@@ -11,7 +11,7 @@ use crate::matrix::hidden::may_get;
 use crate::matrix::matrix::Answered;
 use crate::matrix::world::World;
 
-/// Returns the answers with a secret value of an object that the caller may not get.
+/// The answers with a secret value of an object that the caller may not get.
 pub(crate) fn leaking(world: &World, table: &[Answered]) -> Vec<String> {
     let mut leaking = Vec::new();
     for target in world.fixture.targets() {
@@ -35,7 +35,7 @@ fn is_of_new(answered: &Answered) -> bool {
     answered.row.operation.method == "POST"
 }
 
-/// What nobody may read, in plain text and in base64.
+/// A value that no caller may read. It is searched for in plain text and in base64.
 const PLAIN: &str = "the-canary-that-nobody-may-ever-read";
 
 fn is_there(text: &str) -> bool {
@@ -43,7 +43,7 @@ fn is_there(text: &str) -> bool {
     text.contains(half) || text.contains(&STANDARD.encode(PLAIN)[..PLAIN.len() / 2])
 }
 
-/// Returns bodies with the value, each of which has something wrong.
+/// Bodies with the value, each of which has something wrong.
 fn malformed() -> Vec<(&'static str, String)> {
     let encoded = STANDARD.encode(PLAIN);
     vec![
@@ -171,7 +171,7 @@ async fn holder(admin: &Client, namespace: &str, resources: &[&str], verbs: &[&s
     admin.with_token(key["spec"]["key"].as_str().unwrap())
 }
 
-/// Returns requests that somebody without `get` may send: about the object, or (`false`) its collection.
+/// Requests that a caller without `get` may send: about the object, or (`false`) its collection.
 fn requests_without_get() -> Vec<(&'static str, bool, &'static str, String)> {
     let label = json!({ "metadata": { "labels": { "x": "y" } } }).to_string();
     let add = json!([{ "op": "add", "path": "/metadata/labels/z", "value": "y" }]);
@@ -211,8 +211,8 @@ async fn showing(client: &Client, collection: &str, object: &str, canary: &str) 
     showing
 }
 
-/// Asks as somebody who may do everything but `get`, about an object that is kept by a finalizer: the answer to
-/// a DELETE is then the object.
+/// Asks as a caller who may do everything but `get`, about an object that a finalizer keeps: the
+/// answer to a DELETE is then the object.
 async fn check_without_get(plural: &str) {
     let world = World::of(Fixture::of(plural)).await;
     let (admin, fixture) = (world.admin(), &world.fixture);

@@ -1,4 +1,4 @@
-//! What is asked about: for each kind some objects, and the bodies of requests.
+//! The objects that requests are about, of each kind, and the bodies of requests.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -46,7 +46,7 @@ impl Target {
         matches!(self, Self::Elsewhere | Self::AbsentElsewhere)
     }
 
-    /// Returns what is in the same place, and does not exist.
+    /// The target in the same namespace that does not exist.
     pub(crate) fn nothing_there(self) -> Self {
         if self.is_elsewhere() { Self::AbsentElsewhere } else { Self::Absent }
     }
@@ -84,14 +84,14 @@ impl Fixture {
         Self { group, plural, namespaces, names, can_be_remade }
     }
 
-    /// Returns the fixture of a kind.
+    /// The fixture of a kind.
     pub(crate) fn of(plural: &str) -> Self {
         let all = Self::all();
         let found = all.into_iter().find(|fixture| fixture.plural == plural);
         found.unwrap_or_else(|| panic!("{plural} is served, and has no fixture"))
     }
 
-    /// Returns those of all kinds.
+    /// The fixtures of all kinds.
     pub(crate) fn all() -> Vec<Self> {
         let mut all = vec![
             Self::new(OURS, "sharedsecrets", PLATFORM, NAMES),
@@ -127,19 +127,19 @@ impl Fixture {
         all
     }
 
-    /// Returns the fixture of a review in our own group that is also in Kubernetes' one.
+    /// The fixture of a review in our own group that is also in Kubernetes' one.
     pub(crate) fn of_platform(plural: &str) -> Self {
         let mut all = Self::all().into_iter();
         all.find(|fixture| fixture.group == OURS && fixture.plural == plural).unwrap()
     }
 
-    /// Returns the name of its golden file.
+    /// The name of its golden file.
     pub(crate) fn file(&self) -> String {
         let is_double = self.group == OURS && PLATFORM_REVIEWS.contains(&self.plural);
         if is_double { format!("platform-{}", self.plural) } else { self.plural.to_owned() }
     }
 
-    /// Returns what requests about single objects are about.
+    /// The targets of requests about single objects.
     pub(crate) fn targets(&self) -> Vec<Target> {
         use Target::{Absent, AbsentElsewhere, Elsewhere, Own, Shared, Theirs};
         let all = [Own, Shared, Theirs, Elsewhere, Absent, AbsentElsewhere];
@@ -173,7 +173,7 @@ impl Fixture {
         name.unwrap_or("absent")
     }
 
-    /// The name of what nobody has been given.
+    /// The name of the object that no ordinary identity has been given.
     pub(crate) fn theirs(&self) -> &'static str {
         self.names[2].unwrap_or("theirs")
     }
@@ -214,7 +214,7 @@ impl Fixture {
         format!("{}/{}", self.collection(self.namespace(target)), self.name(target))
     }
 
-    /// Returns the object for a target, under a name.
+    /// The object for a target, under a name.
     pub(crate) fn object(&self, target: Target, name: &str) -> Value {
         let mut object = self.fields(target);
         // A review of access has no metadata.
@@ -240,17 +240,17 @@ impl Fixture {
         STANDARD.encode(format!("canary-of-{}-{:?}-0123456789", self.plural, target))
     }
 
-    /// Can objects be made and deleted at once, by whoever asks?
+    /// Can objects be made and deleted at once, by every caller?
     pub(crate) fn ends_at_once(&self) -> bool {
         !["projects", "namespaces"].contains(&self.plural)
     }
 
-    /// Can an object belong to somebody?
+    /// Can an object have an owner?
     pub(crate) fn has_owner(&self) -> bool {
         self.has_access_rules() || self.plural == "ownedaccesskeys"
     }
 
-    /// Returns an object as one makes it for oneself.
+    /// An object as one makes it for oneself.
     pub(crate) fn without_owner(&self, name: &str) -> Value {
         let mut object = self.object(Target::Theirs, name);
         if self.has_owner() {
@@ -284,7 +284,7 @@ impl Fixture {
         }
     }
 
-    /// Returns the body of a request that stores nothing.
+    /// The body of a request that stores nothing.
     fn question(&self) -> Value {
         let asked = json!({ "verb": "get", "resource": "secrets", "namespace": "platform" });
         match self.plural {
@@ -299,7 +299,7 @@ impl Fixture {
         }
     }
 
-    /// Returns the verbs and the names of the role that shares *shared* with the team, for kinds without
+    /// The verbs and the names of the role that shares *shared* with the team, for kinds without
     /// access rules, and of the role of `maker`.
     pub(crate) fn rules(&self) -> [(&'static str, Value, Value); 2] {
         let verbs = json!(["get", "list", "watch", "update"]);

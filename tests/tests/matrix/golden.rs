@@ -39,14 +39,14 @@ fn path(name: &str) -> PathBuf {
     repository().join("tests/tests/matrix/golden").join(format!("{name}.md"))
 }
 
-/// Returns the whole file of a kind.
+/// The whole file of a kind.
 pub(crate) fn render(world: &World, table: &[Answered]) -> String {
     let fixture = &world.fixture;
     let group = if fixture.group.is_empty() { "the core group" } else { fixture.group };
     render_as(&format!("{} ({group})", fixture.plural), world, table)
 }
 
-/// Returns a whole file with a title.
+/// A whole file with a title.
 pub(crate) fn render_as(title: &str, world: &World, table: &[Answered]) -> String {
     let mut text = format!("# Who may do what: {title}\n\n{LEGEND}\n");
     text.push_str("| who | is |\n|---|---|\n");
@@ -97,7 +97,7 @@ pub(crate) fn check(name: &str, new: &str) {
     );
 }
 
-/// Returns the rows that differ, with the section that they are in and the cells that are others.
+/// The rows that differ, with the section that they are in and the cells that are others.
 fn differences(old: &str, new: &str) -> String {
     if old == new {
         return String::new();
@@ -118,12 +118,12 @@ fn differences(old: &str, new: &str) -> String {
     if text.is_empty() { "the same rows in another order".to_owned() } else { text }
 }
 
-/// Returns the cells that say which request a row is about.
+/// The cells that say which request a row is about.
 fn row_start(line: &str) -> Vec<&str> {
     line.split('|').take(3).collect()
 }
 
-/// Returns the cells that differ between two rows of a file, by the heads of their columns.
+/// The cells that differ between two rows of a file, by the heads of their columns.
 fn changed_cells(text: &str, old: &str, new: &str) -> String {
     let heads = text.lines().find(|line| line.starts_with("| request |")).unwrap_or_default();
     let cells = heads.split('|').zip(old.split('|').zip(new.split('|')));
@@ -143,7 +143,7 @@ fn in_sections(text: &str) -> BTreeSet<(&str, &str)> {
     lines
 }
 
-/// Returns the operations that a file has rows for: path and method.
+/// The operations that a file has rows for: path and method.
 pub(crate) fn operations(name: &str) -> BTreeSet<(String, String)> {
     let text = std::fs::read_to_string(path(name)).unwrap_or_default();
     let rows = in_sections(&text).into_iter();

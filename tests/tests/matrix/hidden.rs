@@ -1,12 +1,12 @@
-//! What one may not see is not there: for a caller who may not get an object of our own group, every answer
-//! about it is, byte for byte, the answer about a name that does not exist.
+//! Objects that the caller may not see are reported as missing. For a caller who may not get an object of
+//! our own group, every answer about it is, byte for byte, the answer about a name that does not exist.
 
 use crate::matrix::fixture::{Fixture, OURS, Target};
 use crate::matrix::matrix::Answered;
 use crate::matrix::world::World;
 
-/// Returns the requests, of all rows about single objects, by which somebody can tell that an object exists
-/// which they may not get.
+/// The requests about single objects, of all rows, by which a
+/// caller can tell that an object exists which they may not get.
 pub(crate) fn telling(world: &World, table: &[Answered]) -> Vec<String> {
     let mut telling = Vec::new();
     if world.fixture.group != OURS {
@@ -71,7 +71,7 @@ fn telling_about(
     }
 }
 
-/// Returns an answer about a name that does not exist, as it would be about another name.
+/// An answer about a name that does not exist, as it would be about another name.
 fn about_name(fixture: &Fixture, target: Target, body: &str) -> String {
     let (absent, name) = (fixture.name(Target::Absent), fixture.name(target));
     let quoted = |text: &str| format!("\\\"{text}\\\"");

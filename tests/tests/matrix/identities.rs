@@ -1,4 +1,4 @@
-//! Who asks: the columns of the tables.
+//! The identities that ask: the columns of the tables.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::matrix::fixture::Fixture;
 pub(crate) struct Column {
     /// The head of the column.
     pub(crate) code: &'static str,
-    /// Who that is, for the legend.
+    /// The identity in words, for the legend.
     pub(crate) words: &'static str,
     /// The spec of the access key; `None` is the administrator's own key.
     pub(crate) key: Option<Value>,
@@ -20,12 +20,12 @@ fn column(code: &'static str, words: &'static str, key: Value) -> Column {
     Column { code, words, key: Some(key), impersonated: None }
 }
 
-/// Returns a key of the administrator, who may do everything: so its scope alone decides.
+/// A key of the administrator, who may do everything: so its scope alone decides.
 fn scoped(code: &'static str, words: &'static str, scope: &Value) -> Column {
     column(code, words, json!({ "user": "admin", "scope": scope }))
 }
 
-/// Returns all columns of the table of one kind.
+/// All columns of the table of one kind.
 pub(crate) fn columns(fixture: &Fixture) -> Vec<Column> {
     let admin = Column { code: "admin", words: "the administrator", key: None, impersonated: None };
     let as_other = Column {
@@ -143,7 +143,7 @@ fn rules(fixture: &Fixture) -> Vec<Column> {
     ]
 }
 
-/// A scoped key of somebody else, and scoped keys of the administrator that impersonate.
+/// A scoped key of another user, and scoped keys of the administrator that impersonate.
 fn with_owner_or_impersonated() -> Vec<Column> {
     let own = column(
         "own in projects",
@@ -163,7 +163,7 @@ fn with_owner_or_impersonated() -> Vec<Column> {
     vec![own, refused, allowed]
 }
 
-/// Returns keys that are not valid any more.
+/// Keys that are not valid any more.
 fn stopped() -> Vec<Column> {
     vec![
         column(

@@ -1,5 +1,5 @@
-//! What a caller must not learn in passing: from counts, continue tokens, events, and from names that they put
-//! into requests.
+//! Facts that a caller must not learn in passing: from counts, continue tokens, events, and from
+//! names that they put into requests.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
@@ -29,7 +29,7 @@ fn names(list: &Value) -> Vec<&str> {
     list["items"].as_array().unwrap().iter().map(name_of).collect()
 }
 
-/// Returns a token as text, as far as it is text in some form of base64.
+/// A token as text, as far as it is text in some form of base64.
 fn decoded(token: &str) -> String {
     let forms =
         [STANDARD.decode(token), STANDARD_NO_PAD.decode(token), URL_SAFE_NO_PAD.decode(token)];
@@ -105,7 +105,7 @@ async fn watches_show_no_event_of_what_is_hidden() {
     assert_eq!(events.len(), 1, "{events:?}");
 }
 
-/// Returns requests that name something: with the word NAME in its place.
+/// Requests that name an object: with the word NAME in its place.
 fn naming() -> Vec<(&'static str, String, Value)> {
     let keys = collection("ownedaccesskeys");
     let secrets = secrets("platform");

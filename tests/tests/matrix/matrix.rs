@@ -21,7 +21,7 @@ pub(crate) struct Answered {
     pub(crate) answers: Vec<Answer>,
 }
 
-/// Returns the targets as they are now, if a row of the operation needs them.
+/// The targets as they are now, if a row of the operation needs them.
 async fn current(world: &World, operation: &Operation) -> BTreeMap<Target, Value> {
     let mut objects = BTreeMap::new();
     if !matches!(operation.method.as_str(), "PUT" | "PATCH") {
@@ -177,7 +177,7 @@ fn serves(operation: &Operation, root: &str, resource: &Value, verb: &Value) -> 
     let (method, of_object) = match verb.as_str().unwrap() {
         "get" => ("GET", true),
         "list" => ("GET", false),
-        // What is below an object is watched there.
+        // A subresource is watched at its object.
         "watch" => ("GET", sub.is_some()),
         "create" => ("POST", sub.is_some()),
         "update" => ("PUT", true),

@@ -1,5 +1,5 @@
-//! Who may do what: every operation that the server describes, asked by every sort of identity, and
-//! compared with the tables in `golden/`.
+//! The matrix of permissions: every operation that the server describes, asked by every sort of
+//! identity, and compared with the tables in `golden/`.
 //!
 //! One file of tables for each kind. [`world`] makes the users, keys and roles, [`fixture`] the objects,
 //! [`routes`] the requests out of the `OpenAPI` documents, [`answer`] the words in the cells.

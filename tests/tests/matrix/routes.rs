@@ -23,14 +23,14 @@ pub(crate) struct Operation {
 /// One row: the same request by everyone.
 pub(crate) struct Row {
     pub(crate) operation: Operation,
-    /// What is special about the request; empty when nothing is.
+    /// How the request differs from the plain one; empty if it does not.
     pub(crate) how: String,
     pub(crate) target: Option<Target>,
     pub(crate) ask: Ask,
     pub(crate) effect: Effect,
 }
 
-/// What a request leaves behind when it succeeds.
+/// The effect of a request that succeeds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
     Nothing,
@@ -107,7 +107,7 @@ pub(crate) async fn operations(client: &Client) -> Vec<Operation> {
     operations
 }
 
-/// Returns the rows of one operation. `current` are the targets as they are, for PUT and PATCH.
+/// The rows of one operation. `current` are the targets as they are, for PUT and PATCH.
 pub(crate) fn rows(
     operation: &Operation,
     fixture: &Fixture,
@@ -284,7 +284,7 @@ impl Rows<'_> {
         }
     }
 
-    /// Returns a body that sets a label. The name of what does not exist comes with a version as well, so that
+    /// A body that sets a label. The name of what does not exist comes with a version as well, so that
     /// the two requests differ in nothing but the name.
     fn change(&self, kind: &str, target: Target) -> Value {
         let label = json!({ "touched": "yes" });
@@ -306,7 +306,7 @@ impl Rows<'_> {
                     json!({ "name": name, "resourceVersion": version, "labels": label });
                 object
             }
-            // Without a name nothing is created: whoever may create gets as far as that.
+            // Without a name nothing is created: a caller who may create gets as far as that.
             APPLY => {
                 let Value::Object(mut object) = current() else { return Value::Null };
                 object.retain(|name, _| matches!(name.as_str(), "apiVersion" | "kind"));

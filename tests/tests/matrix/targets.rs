@@ -32,7 +32,7 @@ virtual clusters by their place.
 /// The namespace in the cluster that the space and the virtual cluster are in.
 const OWN: &str = "inner";
 
-/// What is said of a request that is let through, to where there is no way.
+/// The cell of a request that is let through, to a target without a way there.
 const NO_WAY: &str = "no way";
 
 /// The targets: words, the path at the gateway, and that at the agent.
@@ -108,7 +108,7 @@ fn people() -> Vec<Who> {
     ]
 }
 
-/// Returns the spec of a key of the administrator, who may do everything: so its scope alone decides.
+/// The spec of a key of the administrator, who may do everything: so its scope alone decides.
 fn of_admin(scope: &Value) -> Value {
     json!({ "user": "admin", "scope": scope })
 }
@@ -189,7 +189,7 @@ struct Asking {
     agent: Option<Client>,
 }
 
-/// Returns what a cell says of a request.
+/// Sends a request, and returns the text of its cell.
 async fn ask(
     client: &Client,
     at: &str,
@@ -310,7 +310,7 @@ async fn make_instances(admin: &Client) {
     }
 }
 
-/// Returns the cell of one who asks.
+/// The cell of one who asks.
 async fn cell(
     asking: &mut Asking,
     (at_gateway, at_agent): (&str, Option<&str>),

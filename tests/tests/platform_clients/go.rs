@@ -83,7 +83,7 @@ impl GoClient {
         self.get_raw(&format!("{GROUP}/{path}")).await
     }
 
-    /// Returns the items of a list.
+    /// The items of a list.
     pub(crate) async fn list(&self, path: &str) -> Outcome<Vec<Value>> {
         Ok(self.get(path).await?["items"].as_array().expect("a list has items").clone())
     }
@@ -230,7 +230,7 @@ pub(crate) fn assert_no_sleep_mode(object: &Value) {
     assert!(!names.any(|name| name.starts_with("sleepmode.")), "{object}");
 }
 
-/// Returns the resource of a collection, without its namespace.
+/// The resource of a collection, without its namespace.
 fn resource_of(collection: &str) -> &str {
     collection.rsplit('/').next().unwrap()
 }

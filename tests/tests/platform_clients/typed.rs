@@ -1,5 +1,5 @@
-//! What a typed client written in Go makes of an object: the fields that its types have, and the structures that it
-//! sends even when they are empty. A field that only this server has is lost on the way through such a client.
+//! Objects as a typed client written in Go sends them: with the fields that its types have, and with structures
+//! even when they are empty. A field that only this server has is lost on the way through such a client.
 
 use serde_json::{Map, Value, json};
 
@@ -17,7 +17,7 @@ pub(crate) enum Age {
 /// Marks a field that is left out when it is empty.
 const OMIT_EMPTY: char = '?';
 
-/// Returns the object as a client of this age sends it.
+/// The object as a client of this age sends it.
 pub(crate) fn encode(age: Age, resource: &str, object: &Value) -> Value {
     let mut sent = shaped(&shape_of(age, resource), object);
     let kind = object["kind"].as_str().unwrap_or_else(|| kind_of(resource));
@@ -29,7 +29,7 @@ pub(crate) fn encode(age: Age, resource: &str, object: &Value) -> Value {
     sent
 }
 
-/// Returns the JSON merge patch that leads from one object to another, both as the client knows them. It has no
+/// The JSON merge patch that leads from one object to another, both as the client knows them. It has no
 /// resourceVersion, since both have the same.
 pub(crate) fn merge_patch(before: &Value, after: &Value) -> Value {
     let (Some(old), Some(new)) = (before.as_object(), after.as_object()) else {
@@ -51,7 +51,7 @@ pub(crate) fn merge_patch(before: &Value, after: &Value) -> Value {
     Value::Object(patch)
 }
 
-/// Returns the parts of a value that a shape has.
+/// The parts of a value that a shape has.
 fn shaped(shape: &Value, value: &Value) -> Value {
     let Some(fields) = shape.as_object() else {
         return if value.is_null() { shape.clone() } else { value.clone() };
@@ -97,7 +97,7 @@ fn kind_of(resource: &str) -> &'static str {
     }
 }
 
-/// Returns the fields of a kind. A name that ends with `?` is left out when it is empty; `*` is a value that is sent as
+/// The fields of a kind. A name that ends with `?` is left out when it is empty; `*` is a value that is sent as
 /// it is.
 fn shape_of(age: Age, resource: &str) -> Value {
     let mut spec = match resource {

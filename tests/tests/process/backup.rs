@@ -40,8 +40,7 @@ async fn create(server: &Server, name: &str) {
     server.client().post(&secrets("platform")).json(&object).send().await.expect(201);
 }
 
-/// What a client of client-go or kube-rs keeps: the objects of a list, and what a watch has changed
-/// since.
+/// The state of a client of client-go or kube-rs: the objects of a list, and the changes of a watch since.
 #[derive(Default)]
 struct Informer {
     objects: BTreeMap<String, Value>,

@@ -101,7 +101,7 @@ async fn take(reports: &mut UnboundedReceiver<Attempt>, ledger: &mut Ledger, cou
     }
 }
 
-/// A client with one connection, and a few objects that nobody else writes.
+/// A client with one connection, and a few objects that no other client writes.
 struct Writer {
     client: Client,
     /// The value of each object, with its name.
@@ -148,7 +148,7 @@ async fn send(request: Request<'_>, connection: &mut Connection) -> Outcome {
     Outcome::Done((object["kind"] != "Status").then(|| version_of(&object)))
 }
 
-/// Returns the events until the server is killed. An incomplete line does not count.
+/// The events until the server is killed. An incomplete line does not count.
 async fn watch(client: Client, resume: u64) -> Vec<Event> {
     let mut events = Vec::new();
     let path = format!("{}?watch=true&resourceVersion={resume}", secrets("platform"));
@@ -160,7 +160,7 @@ async fn watch(client: Client, resume: u64) -> Vec<Event> {
     events
 }
 
-/// Returns the events after a version. One more write marks the end.
+/// The events after a version. One more write marks the end.
 async fn catch_up(server: &Server, resume: u64) -> Vec<Event> {
     let mut object = secret("", "end");
     object["metadata"] = serde_json::json!({ "generateName": MARKER });

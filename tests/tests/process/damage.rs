@@ -9,7 +9,7 @@ use postern_tests::objects::{secret, secret_path, secrets};
 use postern_tests::{Ended, Home, Kubeconfig, Setup, wait};
 use serde_json::Value;
 
-/// Returns the message of a start that is refused.
+/// The message of a start that is refused.
 async fn refused(setup: Setup) -> String {
     let Ended { status, stderr, .. } = setup.run_to_end().await;
     assert!(!status.success(), "{stderr}");

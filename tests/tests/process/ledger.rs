@@ -12,13 +12,13 @@ use serde_json::Value;
 pub(crate) struct Attempt {
     /// The object's name.
     pub(crate) name: String,
-    /// What the object passes afterwards; `None` for a deletion.
+    /// The value of the object afterwards; `None` for a deletion.
     pub(crate) value: Option<String>,
-    /// What the response said, if there was one.
+    /// The outcome that the response reported, if there was one.
     pub(crate) outcome: Outcome,
 }
 
-/// What is known about a write.
+/// The known outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Outcome {
     /// Acknowledged, with the new version. The response to a deletion has no version.
@@ -46,12 +46,12 @@ impl Ledger {
         self.attempts.push(attempt);
     }
 
-    /// Returns the number of acknowledged writes.
+    /// The number of acknowledged writes.
     pub(crate) fn acknowledged(&self) -> usize {
         self.attempts.iter().filter(|attempt| attempt.outcome != Outcome::Unknown).count()
     }
 
-    /// Returns the value of a name, which is certain after [`Ledger::compare`].
+    /// The value of a name, which is certain after [`Ledger::compare`].
     pub(crate) fn value(&self, name: &str) -> Option<String> {
         self.possible.get(name).and_then(|possible| possible.first().cloned().flatten())
     }
@@ -69,7 +69,7 @@ impl Ledger {
             );
             *possible = [value].into();
         }
-        assert!(found.is_empty(), "objects that nobody made: {found:?}");
+        assert!(found.is_empty(), "objects that no write made: {found:?}");
         for item in items {
             assert!(version_of(item) <= version_of(list), "an item from the future: {item}");
         }
@@ -144,7 +144,7 @@ impl Ledger {
     }
 }
 
-/// Returns the state that the events lead to. Checks that each event fits the state before it.
+/// The state that the events lead to. Checks that each event fits the state before it.
 fn replay(events: &[Event]) -> BTreeMap<&str, String> {
     let mut state = BTreeMap::new();
     for event in events {

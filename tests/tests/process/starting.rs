@@ -1,5 +1,5 @@
 //! A start with much to load: until the policy is whole, requests get 503, and never an answer that
-//! was decided from a part of it (decision 5; kube-apiserver's k/k#121635).
+//! was decided from a part of it (kube-apiserver's k/k#121635).
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
@@ -35,7 +35,7 @@ async fn heavy_no_request_is_decided_before_the_policy_is_whole() {
         assert_eq!(reply.header("retry-after"), Some("1"), "{}", reply.text());
         reply.expect(503);
         unavailable += 1;
-        // The same for whoever may not, and for strangers.
+        // The same for a user without the permission.
         let refused = client.with_token(may_not.token()).get(&secret_path("s1")).try_send().await;
         refused.is_ok_and(|reply| [503, 403].contains(&reply.status)).then_some(())?;
         client.get("/livez").try_send().await.ok()?.expect_text(200);

@@ -1,4 +1,5 @@
-//! References to kubeconfigs: one that is there can be used (decision 6).
+//! References to kubeconfigs: a kubeconfig that exists can be used
+//! (`docs/reference/clusters.md#kubeconfigs`).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

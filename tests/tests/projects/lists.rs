@@ -1,4 +1,4 @@
-//! What a project lists, and what an instance says of its caller.
+//! The lists of a project, and the fields of an instance about its caller.
 
 use postern_tests::Server;
 use postern_tests::objects::{GROUP, make};

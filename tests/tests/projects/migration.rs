@@ -1,4 +1,5 @@
-//! Migration of a virtual cluster instance: what moves, and every reason why not (decision 7).
+//! Migration of a virtual cluster instance: the objects that move, and every reason to refuse it
+//! (`docs/reference/projects.md#migration`).
 
 use postern_tests::Server;
 use postern_tests::http::{Client, Response};
@@ -46,7 +47,7 @@ async fn an_instance_moves_with_its_secret_its_roles_and_all_that_it_says() {
     instance["spec"]["owner"] = json!({ "user": "ada" });
     instance["spec"]["access"] = json!([{ "verbs": ["use"], "users": ["*"] }]);
     create(&admin, &instances("a"), "w", instance).await;
-    // The kubeconfig comes after the reference: then nobody has looked at it.
+    // The kubeconfig is created after the reference, so that it has not been checked.
     admin.delete(&format!("{}/kc", core_secrets("p-a"))).send().await.expect(200);
     set(&admin, &at, json!({ "config": { "secretName": "kc", "secretNamespace": "p-a" } })).await;
     create(&admin, &core_secrets("p-a"), "kc", json!({ "data": { "config": "eA==" } })).await;

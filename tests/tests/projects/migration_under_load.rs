@@ -29,12 +29,12 @@ const SILENCE: Duration = Duration::from_millis(200);
 /// Which instances there are: name and namespace, by uid.
 type Held = BTreeMap<String, (String, String)>;
 
-/// What the tasks share.
+/// The state that the tasks share.
 #[derive(Default)]
 struct Shared {
     migrations: AtomicUsize,
     is_over: AtomicBool,
-    /// What there is at the end.
+    /// The instances at the end.
     last: Mutex<Option<Held>>,
     /// The round of updates of each lasting instance: the last that was answered, and the last that was sent.
     rounds: Mutex<BTreeMap<String, (usize, usize)>>,
@@ -108,7 +108,7 @@ async fn move_them(mut caller: Caller, shared: Arc<Shared>, wanted: usize) {
         };
         match reply.status {
             201 => drop(shared.migrations.fetch_add(1, Ordering::SeqCst)),
-            // It is in the other project, or somebody else has just changed or removed it.
+            // It is in the other project, or another task has just changed or removed it.
             404 | 409 => {}
             status => panic!("a migration: {status} {}", reply.text()),
         }
@@ -167,7 +167,7 @@ async fn delete(mut caller: Caller, shared: Arc<Shared>) {
     }
 }
 
-/// Returns what a list of all projects holds.
+/// The instances in a list of all projects.
 fn held_in(list: &Value) -> Held {
     let text = |item: &Value, field: &str| item["metadata"][field].as_str().unwrap().to_owned();
     let items = list["items"].as_array().unwrap().iter();
@@ -232,7 +232,8 @@ impl Follower {
             match timeout(SILENCE, watch.try_next()).await {
                 Err(_) => return true,
                 Ok(Ok(Some(event))) if event.kind == "ERROR" => {
-                    // What is not there any more is listed anew. Nothing else may end it.
+                    // If the version is not available any more, the follower
+                    // lists again. No other error may end the watch.
                     assert_eq!(event.object["code"], 410, "{event:?}");
                     self.version = None;
                     return false;

@@ -1,4 +1,4 @@
-//! What the tests here set up: projects, clusters and instances.
+//! The setup of the tests here: projects, clusters and instances.
 
 use postern_tests::http::{Client, Response};
 use postern_tests::objects::{CORE, GROUP, create, make};

@@ -1,4 +1,5 @@
-//! Secrets that take their data from another one (decision 2): what flows, for whom, and what stops it.
+//! Secret sync: the data that flows, the user it flows for, and the reasons that stop it
+//! (`docs/reference/shared-secrets.md#secret-sync`).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -94,7 +95,7 @@ async fn data_follows_its_source_and_clients_write_none() {
     merge(&admin, &at("s"), json!({ "spec": { "description": "d" } })).await.expect(200);
     let read = admin.get(&at("s")).send().await.expect(200);
     admin.put(&at("s")).json(&read).send().await.expect(200);
-    // Nobody else can be made the writer.
+    // No other user can be made the writer.
     let forged = json!({ "metadata": { "annotations": { "platform.sh/synced-for": "{}" } } });
     let after = merge(&admin, &at("s"), forged).await.expect(200);
     assert_eq!(
@@ -162,12 +163,13 @@ async fn a_right_that_is_taken_away_stops_what_flows_and_the_condition_says_so()
             .find(|one| one["reason"] == "NotAuthorized" && one["involvedObject"]["name"] == "s")
     })
     .await;
-    // Whoever changes something else is not thereby the writer.
+    // A user who changes another field does not become the writer.
     merge(&admin, &at("s"), json!({ "spec": { "description": "d" } })).await.expect(200);
     until(&admin, "s", "one", "Synced", "NotAuthorized").await;
     share(&admin, json!([{ "verbs": ["get"], "users": ["ada"] }])).await;
     until(&admin, "s", "two", "Synced", "Synced").await;
-    // With the key it ends; a person who has logged out goes on, until the user is gone, whoever has the name since.
+    // If the writer's key is deleted, the sync ends. If the writer logs out, it goes on until their
+    // user is deleted, even if a new user has the name since.
     admin.delete(&path("ownedaccesskeys", "ada-key")).send().await.expect(200);
     set_shared(&admin, "three").await;
     until(&admin, "s", "two", "Synced", "NotAuthorized").await;
@@ -241,7 +243,7 @@ async fn a_mirror_is_kept_and_another_secret_stays_as_it_is() {
     admin.delete(&format!("{}/taken", core_secrets("p-web"))).send().await.expect(200);
     until_core(&admin, "taken", Some("one")).await;
 
-    // Who may not create Secrets, or not read the secret, has none mirrored.
+    // A user who may not create Secrets, or not read the secret, has none mirrored.
     let bob = user(&admin, "bob").await;
     let some = json!([rule(&["projectsecrets"], &["create", "patch"])]);
     allow(&admin, "some", Some("p-web"), some, "platform:user:bob").await;
@@ -292,7 +294,7 @@ async fn data_that_a_secret_cannot_take_is_said_and_not_tried_again() {
         until_event(&admin, name, "Invalid").await;
         until_core(&admin, name, Some("one")).await;
     }
-    // What fails and is tried again is in the log.
+    // A failure that is tried again would be in the log.
     let logged = server.home().logged();
     assert!(!logged.contains("could not be brought"), "{logged}");
     admin.delete(&format!("{}/s", core_secrets("p-web"))).send().await.expect(200);

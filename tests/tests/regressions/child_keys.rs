@@ -302,7 +302,7 @@ async fn a_child_of_a_narrowed_key_is_narrow_whatever_references_it_has() {
     let none = json!({ "metadata": { "ownerReferences": null } });
     merge(&admin, &key_path("child"), none).await;
     wait_for_collector(&admin).await;
-    // What may not be read is not there.
+    // An object that the key may not read is reported as 404.
     assert_eq!(child.get(&secret_path("s")).send().await.status, 404);
     remove(&admin, &key_path("parent")).await;
     wait_for_collector(&admin).await;

@@ -115,7 +115,7 @@ async fn explicit_groups_leave_none_of_the_rights_that_an_owner_has_without_a_ro
     admin.post(&secrets("platform")).json(&owned).send().await.expect(201);
     ada.get(&secret_path("owned")).send().await.expect(200);
     make(&admin, "projects", "of-ada", json!({ "owner": { "user": "ada" } })).await;
-    // Who may create shared secrets may share them with those on whom they hold `bind`.
+    // A user who may create shared secrets may share them with users on whom they hold `bind`.
     let rules = json!([rule(&["sharedsecrets"], &["create"])]);
     allow(&admin, "helpers", None, rules, "helpers").await;
     let mut found = Findings::new();
@@ -228,7 +228,7 @@ async fn a_key_replaced_under_impersonation_ends_with_it() {
     found.assert_none();
 }
 
-/// What changes an impersonated user so that the impersonator may not be them any more.
+/// Changes of an impersonated user after which the impersonator may not be them any more.
 const CHANGES: [&str; 4] = ["groups", "team", "subject", "role"];
 
 #[tokio::test]

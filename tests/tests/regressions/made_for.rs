@@ -67,7 +67,7 @@ async fn edit(found: &mut Findings, admin: &Client, at: &str) {
         if reply.status == 200 {
             let what = format!("{at}: an edit of {what} stays: {change}");
             if !is_put_back(admin, at, &before).await {
-                // What comes after would fail for the same reason.
+                // Later edits would fail for the same reason.
                 return found.check(false, what);
             }
         }
@@ -235,7 +235,7 @@ async fn who_may_update_a_project_does_not_become_its_admin() {
     }
     let reply = merge(&eve, &at, json!({ "spec": { "displayName": "x" } })).await;
     found.check_code(&reply, &[200], "a change that adds no member");
-    // Who holds what the role gives can give it.
+    // A caller who holds the permissions of the role can give it.
     let spec = json!({ "members": [] });
     let reply = merge(&eve, &at, json!({ "spec": spec })).await;
     found.check_code(&reply, &[200], "members are removed");
@@ -291,7 +291,7 @@ async fn a_user_whose_name_is_an_identity_already_takes_impersonate() {
     found.check_code(&cleared, &[403], "the subject of the user is cleared");
     let object = json!({ "metadata": { "name": "frank-new" }, "spec": {} });
     let reply = eve.post(&users()).json(&object).send().await;
-    found.check_code(&reply, &[201], "a user whose name is nobody's");
+    found.check_code(&reply, &[201], "a user whose name is no identity");
     let allowed = json!({ "metadata": { "name": "carol" }, "spec": {} });
     let reply = admin.post(&users()).json(&allowed).send().await;
     found.check_code(&reply, &[201], "the administrator makes carol");

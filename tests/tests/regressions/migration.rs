@@ -1,4 +1,4 @@
-//! What a migration moves takes the rights to it, and a check of escalation has an end.
+//! A migration takes the rights to all that it moves, and a check of escalation has an end.
 
 use postern_tests::Server;
 use postern_tests::http::{Client, Response};
@@ -83,7 +83,7 @@ async fn a_check_of_escalation_that_would_take_too_long_is_refused() {
         let reply = ada.post(&rbac(namespace, "role")).json(&body).send().await;
         assert_eq!(reply.status, 422, "{kind}: {}", reply.text());
     }
-    // What is small is checked as ever.
+    // Small roles are checked as before.
     rules.truncate(2);
     let body = json!({ "metadata": { "name": "small" }, "rules": [wide(0, 2)] });
     let reply = ada.post(&rbac(None, "role")).json(&body).send().await;

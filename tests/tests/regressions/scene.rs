@@ -1,4 +1,4 @@
-//! What several tests here need: scoped keys, projects, a collector that has done its work, and findings.
+//! The parts that several tests here share: scoped keys, projects, a wait for the collector, and findings.
 
 use std::time::{Duration, Instant};
 
@@ -152,7 +152,7 @@ pub(crate) async fn until_gone(admin: &Client, path: &str) {
     .await;
 }
 
-/// Who the client is.
+/// A request for the client's own identity.
 pub(crate) fn who(client: &Client) -> Request<'_> {
     client.post(&collection("selves")).json(&json!({}))
 }

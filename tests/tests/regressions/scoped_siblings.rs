@@ -31,7 +31,7 @@ async fn a_scoped_key_does_not_change_a_key_that_it_did_not_make() {
             ("enabled", json!({ "disabled": false })),
         ] {
             let reply = merge(&scoped, &key_path(name), json!({ "spec": spec })).await;
-            // What is as it was is no change.
+            // Setting a field to the value that it has is no change.
             let same = name == "other-scoped" && what == "scope" || what == "enabled";
             let wanted: &[u16] = if same { &[200, 403] } else { &[403] };
             found.check_code(&reply, wanted, &format!("{what} of {name}"));

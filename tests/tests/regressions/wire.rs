@@ -267,7 +267,7 @@ async fn a_first_apply_of_the_status_owns_nothing_of_the_spec() {
     let server = Server::start().await;
     let admin = server.client();
     create(&admin, &collection("clusters"), "c", json!({ "spec": { "displayName": "C" } })).await;
-    // Nobody is known to manage it.
+    // The object has no known manager.
     let nobody = json!({ "metadata": { "managedFields": [{}] } });
     merge(&admin, &path("clusters", "c"), nobody).await.expect(200);
     let condition = json!([{ "type": "Ready", "status": "True", "reason": "Up", "message": "" }]);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::secrecy::leak_check::{KEYS, LeakCheck, collection, key_path, make, user};
 
-/// Returns invalid values for each field, with the text that the error must contain.
+/// Invalid values for each field, with the text that the error must contain.
 fn wrong() -> Vec<(&'static str, Value, &'static str)> {
     let mut all = Vec::new();
     for (resource, fields) in [

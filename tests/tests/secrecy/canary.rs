@@ -11,7 +11,7 @@ use postern_tests::Random;
 /// never to match by chance.
 const PIECE_BYTES: usize = 14;
 
-/// Returns a random value of 48 letters.
+/// A random value of 48 letters.
 pub(crate) fn value(random: &mut Random) -> String {
     (0..48).map(|_| char::from(b'a' + u8::try_from(random.below(26)).unwrap())).collect()
 }
@@ -25,7 +25,7 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// Returns a search for values of at least 32 bytes.
+    /// A search for values of at least 32 bytes.
     pub(crate) fn of<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
         let mut search = Self::default();
         for value in values {
@@ -46,7 +46,7 @@ impl Search {
         }
     }
 
-    /// Returns the offset of one of the values.
+    /// The offset of one of the values.
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<usize> {
         bytes.windows(PIECE_BYTES).position(|window| {
             self.prefixes.contains(&[window[0], window[1]]) && self.pieces.contains(window)

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::secrecy::leak_check::{KEYS, LeakCheck, collection, key_path};
 
-/// Returns the object as YAML: JSON with a comment is YAML but not JSON.
+/// The object as YAML: JSON with a comment is YAML but not JSON.
 fn yaml(object: &Value) -> String {
     format!("# one key\n{object}\n")
 }
@@ -73,7 +73,7 @@ async fn dry_runs_return_no_key_and_issue_none() {
     check.finish().await;
 }
 
-/// Returns bodies that contain secrets and are refused.
+/// Bodies that contain secrets and are refused.
 fn refused(check: &LeakCheck) -> Vec<(&'static str, String)> {
     let secrets = check.new_secrets();
     let object = secrets.object("refused");

@@ -13,7 +13,7 @@ use crate::secrecy::canary::{self, Search};
 
 pub(crate) const KEYS: &str = "ownedaccesskeys";
 
-/// Returns the path of one access key.
+/// The path of one access key.
 pub(crate) fn key_path(name: &str) -> String {
     format!("{GROUP}/{KEYS}/{name}")
 }
@@ -51,7 +51,7 @@ impl Secrets {
         [&self.key, &self.connector_data, &self.id_token, &self.access_token, &self.refresh_token]
     }
 
-    /// Returns a complete object with these values.
+    /// A complete object with these values.
     pub(crate) fn object(&self, name: &str) -> Value {
         json!({
             "apiVersion": "management.platform.sh/v1",
@@ -89,12 +89,12 @@ impl LeakCheck {
         Self { home, server, search, random: RefCell::new(Random::new(seed)) }
     }
 
-    /// Returns clients of the administrator, one for HTTP/1.1 and one for HTTP/2.
+    /// Clients of the administrator, one for HTTP/1.1 and one for HTTP/2.
     pub(crate) fn clients(&self) -> [Client; 2] {
         [self.server.client(), Client::http2(self.server.kubeconfig())]
     }
 
-    /// Returns new values, which are searched for from now on.
+    /// Makes new values, which are searched for from now on.
     pub(crate) fn new_secrets(&self) -> Secrets {
         let secrets = Secrets::new(&mut self.random.borrow_mut());
         for value in secrets.all() {
@@ -103,7 +103,7 @@ impl LeakCheck {
         secrets
     }
 
-    /// Returns one new value, which is searched for from now on.
+    /// Makes one new value, which is searched for from now on.
     pub(crate) fn new_secret(&self) -> String {
         self.new_secrets().key
     }

@@ -1,5 +1,5 @@
 //! Access keys stay secret: the values of write-only fields appear in no response, no log and no
-//! file, and nobody can access the keys of another owner.
+//! file, and no caller can access the keys of another owner.
 
 mod bad_input;
 mod canary;

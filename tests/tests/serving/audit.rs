@@ -20,7 +20,7 @@ async fn records(home: &Home, count: usize, matches: impl Fn(&Value) -> bool) ->
     .await
 }
 
-/// Returns stages and codes of the request with an id.
+/// The stages and codes of the request with an id.
 async fn stages(home: &Home, count: usize, id: &str) -> Vec<(String, u64)> {
     let found = records(home, count, |record| record["auditID"] == id).await;
     let stage_and_code = |record: &Value| {
@@ -410,7 +410,7 @@ async fn an_answer_with_secrets_waits_for_its_record_on_demand() {
     server.kill();
 }
 
-/// Everything that somebody without a key can make long is cut.
+/// Everything that an unauthenticated client can make long is cut.
 #[tokio::test]
 async fn the_record_of_a_stranger_is_short() {
     let server = Server::start().await;

@@ -18,7 +18,7 @@ impl Authority {
         Self { certificate, issuer: Issuer::new(params, key) }
     }
 
-    /// Returns a certificate with its chain, and its key, in PEM.
+    /// A certificate with its chain, and its key, in PEM.
     fn issue(&self) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();

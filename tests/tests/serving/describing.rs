@@ -1,4 +1,4 @@
-//! What tells clients and their caches about versions: of the program, of what is stored, and of the
+//! Versions, as clients and their caches see them: of the program, of stored objects, and of the
 //! documents that never change.
 
 use postern_tests::Server;

@@ -11,7 +11,7 @@ use tokio::process::Command;
 
 const PAGE: &str = include_str!("../../../docs/how-to/delete-a-corrupt-object.md");
 
-/// Returns the block of commands that has a text in it.
+/// The block of commands that has a text in it.
 fn block(text: &str) -> &'static str {
     let blocks = PAGE.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
     blocks.into_iter().find(|block| block.contains(text)).expect("the commands are documented")

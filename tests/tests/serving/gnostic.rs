@@ -80,7 +80,7 @@ fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
     fields
 }
 
-/// Returns the content of the only field of a wrapper message, with its number.
+/// The content of the only field of a wrapper message, with its number.
 fn only(bytes: &[u8]) -> (u64, &[u8]) {
     let fields = fields(bytes);
     assert_eq!(fields.len(), 1, "a wrapper message has one field");

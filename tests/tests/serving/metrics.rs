@@ -12,7 +12,7 @@ async fn read(client: &Client) -> String {
     String::from_utf8(reply.body.to_vec()).unwrap()
 }
 
-/// Returns the value of the one line that starts with `name` and contains all of `labels`.
+/// The value of the one line that starts with `name` and contains all of `labels`.
 fn value(text: &str, name: &str, labels: &[&str]) -> Option<f64> {
     let mut lines = text.lines().filter(|line| {
         let rest = line.strip_prefix(name).filter(|rest| rest.starts_with(['{', ' ']));

@@ -1,4 +1,4 @@
-//! What is served besides objects, and the operation of a server: `OpenAPI` 2, aggregated discovery,
+//! Endpoints other than objects, and the operation of a server: `OpenAPI` 2, aggregated discovery,
 //! metrics, certificates, the audit log, the administrator's socket.
 
 mod admin_socket;

@@ -9,7 +9,7 @@ use tokio_rustls::client::TlsStream;
 use super::scene::Scene;
 use super::upstream::{ANSWER, EXEC, MALFORMED, Upstream, long_bytes};
 
-/// What a stream may cost in memory, in MB. It is far below what is sent.
+/// The memory that a stream may cost, in MB. It is far below the bytes that are sent.
 const MOST_MEMORY_MB: u64 = 64;
 
 /// One way to the upstream.
@@ -127,7 +127,7 @@ async fn what_is_malformed_is_an_error_and_harms_nothing_else() {
         for (number, (bytes, begins)) in MALFORMED.into_iter().enumerate() {
             let path = way.answer(&format!("malformed-{number}"));
             let reply = way.client.get(&path).try_send().await;
-            // What has begun breaks off, unless it ends before anything of it was passed on.
+            // An answer that has begun breaks off, unless it ends before anything of it was passed on.
             if !begins || reply.is_ok() {
                 let reply = reply.unwrap();
                 assert_eq!(reply.status, 503, "{} {bytes:?}: {}", way.name, reply.text());

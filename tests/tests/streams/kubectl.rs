@@ -1,4 +1,4 @@
-//! What kubectl does with a pod, by one way there.
+//! The commands of kubectl on a pod, by one way there.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use tokio::process::Command;
 
 use super::scene::Scene;
 
-/// What SPDY and WebSocket are called by the pod's cluster, for commands and for ports.
+/// The names of SPDY and WebSocket in the pod's cluster, for commands and for ports.
 pub(crate) const SPDY: [&str; 2] = ["SPDY/3.1 v4.channel.k8s.io", "SPDY/3.1 portforward.k8s.io"];
 pub(crate) const WEBSOCKET: [&str; 2] =
     ["websocket v5.channel.k8s.io", "websocket SPDY/3.1+portforward.k8s.io"];
@@ -183,7 +183,7 @@ fn path(file: &Path) -> &str {
     file.to_str().unwrap()
 }
 
-/// Returns that many bytes, none of which repeat soon.
+/// A number of bytes that do not repeat soon.
 fn bytes(number: usize) -> Vec<u8> {
     let mut state = 1_u64;
     let step = |_| {

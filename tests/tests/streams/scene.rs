@@ -8,7 +8,7 @@ use postern_tests::rights::{path, set, user};
 use postern_tests::{Agent, AgentSetup, Home, Kubeconfig, Server, Setup, wait};
 use serde_json::json;
 
-/// What runs between ada and the upstream.
+/// The servers between ada and the upstream, and ada's credentials.
 pub(crate) struct Scene {
     pub(crate) home: Home,
     pub(crate) agent: Agent,

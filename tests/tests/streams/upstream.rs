@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio_rustls::server::TlsStream;
 
-/// What comes before the name of an answer.
+/// The path before the name of an answer.
 pub(crate) const ANSWER: &str = "/api/v1/namespaces/default/pods/p/proxy/";
 
 /// Where connections are upgraded.
@@ -19,12 +19,12 @@ pub(crate) const EXEC: &str = "/api/v1/namespaces/default/pods/p/exec?command=sh
 /// The answer to an agent that asks for itself what it may do.
 const MAY_IMPERSONATE: &str = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","status":{"allowed":true}}"#;
 
-/// Returns the bytes of the long answer, and of the long request: more than a process may have in memory.
+/// The bytes of the long answer, and of the long request: more than a process may have in memory.
 pub(crate) fn long_bytes() -> u64 {
     Form::of_this_run().pick(192, 1024) * 1024 * 1024
 }
 
-/// What is no answer, and whether it begins as one: then something of it may reach the client.
+/// Malformed answers, and whether each begins as an answer: then something of it may reach the client.
 pub(crate) const MALFORMED: [(&str, bool); 16] = [
     ("", false),
     ("nonsense\r\n\r\n", false),
@@ -53,7 +53,7 @@ pub(crate) struct Upstream {
     pub(crate) signals: Arc<Signals>,
 }
 
-/// What the test and an answer tell each other.
+/// The signals between the test and an answer.
 #[derive(Default)]
 pub(crate) struct Signals {
     /// An answer goes on.

@@ -1,5 +1,5 @@
 //! Runs of the load program: each on a quiet machine if possible, and repeated when other processes
-//! disturbed it. What is measured is up to the groups.
+//! disturbed it. The groups decide what is measured.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +19,7 @@ pub(crate) const RUN_PREFIX: &str = "{run}";
 
 static RUNS: AtomicU32 = AtomicU32::new(0);
 
-/// What one run of the load program measured.
+/// The measurements of one run of the load program.
 pub(crate) struct Measurement {
     values: Value,
     /// The share of all processors that the upstream of the measured server had.
@@ -27,23 +27,23 @@ pub(crate) struct Measurement {
 }
 
 impl Measurement {
-    /// Returns a number by its path, such as `latency_microseconds.p99`; 0 if there is none.
+    /// A number by its path, such as `latency_microseconds.p99`; 0 if there is none.
     pub(crate) fn number(&self, path: &str) -> f64 {
         let value = path.split('.').try_fold(&self.values, |value, name| value.get(name));
         value.and_then(Value::as_f64).unwrap_or(0.0)
     }
 
-    /// Returns a value as text, for reports.
+    /// A value as text, for reports.
     pub(crate) fn text(&self, name: &str) -> String {
         self.values.get(name).map(Value::to_string).unwrap_or_default()
     }
 
-    /// Returns how many requests succeeded each second.
+    /// How many requests succeeded each second.
     pub(crate) fn per_second(&self) -> f64 {
         self.number("succeeded_per_second")
     }
 
-    /// Returns the server's processor time for each request, in microseconds.
+    /// The server's processor time for each request, in microseconds.
     pub(crate) fn cpu(&self) -> f64 {
         self.number("server_cpu_microseconds_per_request")
     }

@@ -16,7 +16,7 @@ const QUIET_TIMEOUT: Duration = Duration::from_secs(20);
 /// For so long the processors are watched to see whether they are idle.
 const SAMPLE: Duration = Duration::from_millis(700);
 
-/// What the report says of the machine.
+/// The description of the machine in the report.
 #[derive(Serialize, Deserialize, Clone, Default)]
 pub(crate) struct Machine {
     pub(crate) cores: usize,
@@ -26,7 +26,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Returns the machine that this runs on.
+    /// The machine that this runs on.
     pub(crate) fn here() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let (memory, processors) = (read("/proc/meminfo"), read("/proc/cpuinfo"));
@@ -36,7 +36,7 @@ impl Machine {
         Self {
             cores: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
             memory_gib: kib.div_ceil(1 << 20),
-            // What comes after the version is the distributor's, and means nothing to a reader.
+            // The rest of the version is the distributor's, and means nothing to a reader.
             kernel: release.split('-').next().unwrap_or_default().to_owned(),
             processor: field(&processors, "model name").trim_start_matches([':', ' ']).to_owned(),
         }
@@ -62,18 +62,18 @@ pub(crate) fn wait_for_quiet(stop: &Stop) -> Result<()> {
     }
 }
 
-/// Returns the ticks that these processes have used since their start; they are separated by commas.
+/// The ticks that these processes have used since their start; they are separated by commas.
 pub(crate) fn ticks_of(pids: &str) -> u64 {
     let of = |pid: &str| -> Option<u64> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // What follows the name in parentheses begins with the third field; ticks are the 14th and 15th.
+        // The text after the name in parentheses begins with the third field; ticks are the 14th and 15th.
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
         Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
     };
     pids.split(',').filter_map(of).sum()
 }
 
-/// Returns the busy and all ticks of all processors since the start.
+/// The busy and all ticks of all processors since the start.
 pub(crate) fn ticks() -> (u64, u64) {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = stat.lines().next().unwrap_or_default();

@@ -35,7 +35,7 @@ pub(crate) struct Options {
     only: Vec<String>,
 }
 
-/// What every group works with.
+/// The programs and options that every group works with.
 pub(crate) struct Bench {
     /// Our server, as it is released.
     pub(crate) postern: PathBuf,
@@ -48,7 +48,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Returns one of two numbers: that of a full run, or that of a quick one.
+    /// One of two values: that of a full run, or that of a quick one.
     pub(crate) fn pick<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
@@ -91,7 +91,7 @@ fn build() -> Result<PathBuf> {
     Ok(metadata.target_directory.into_std_path_buf())
 }
 
-/// Returns the first line that a program prints about its version.
+/// The first line that a program prints about its version.
 pub(crate) fn version(program: &Path, argument: &str) -> String {
     let output = Command::new(program).arg(argument).output();
     let text = output.map(|output| [output.stdout, output.stderr].concat()).unwrap_or_default();

@@ -24,7 +24,7 @@ pub(crate) const COLLECTION: &str =
 pub(crate) const KUBECONFIG: &str = "data/admin.kubeconfig";
 pub(crate) const CA: &str = "data/keys/tls-ca.pem";
 
-/// Returns the arguments with which it is started.
+/// The arguments with which it is started.
 pub(crate) fn arguments(dir: &Path, address: &str) -> Vec<String> {
     let dir = dir.to_string_lossy();
     ["serve", "--data-dir", &dir, "--listen", address, "--log", "warn"].map(str::to_owned).to_vec()

@@ -24,7 +24,7 @@ pub(crate) struct Section {
 }
 
 impl Section {
-    /// Returns a section without results, for these servers.
+    /// A section without results, for these servers.
     pub(crate) fn new(servers: &[&Server], bench: &Bench) -> Self {
         let versions = servers.iter().filter_map(|server| match server.name {
             "nginx" => Some(version(Path::new("nginx"), "-v").replace("nginx version: ", "")),
@@ -65,7 +65,7 @@ pub(crate) struct Ratio {
 }
 
 impl Ratio {
-    /// Returns the median of the rounds' ratios, and prints it.
+    /// The median of the rounds' ratios, and prints it.
     pub(crate) fn of_rounds(
         what: &str,
         wanted: Wanted,
@@ -125,13 +125,13 @@ impl Rounds {
         if quiet { &mut self.quiet } else { &mut self.disturbed }.push(round);
     }
 
-    /// Returns the rounds that were not disturbed; all of them if there is none.
+    /// The rounds that were not disturbed; all of them if there is none.
     fn valid(&self) -> (Vec<f64>, Vec<f64>) {
         let rounds = if self.quiet.is_empty() { &self.disturbed } else { &self.quiet };
         rounds.iter().copied().unzip()
     }
 
-    /// Returns the median ratio of the rounds with its target.
+    /// The median ratio of the rounds with its target.
     pub(crate) fn ratio(&self, what: &str, wanted: Wanted) -> Ratio {
         let (rounds, costs) = self.valid();
         Ratio::of_rounds(what, wanted, rounds, Some(costs))
@@ -157,7 +157,7 @@ fn median(numbers: &[f64]) -> f64 {
     }
 }
 
-/// Returns the number without decimals from 100 on, with two decimals below.
+/// The number without decimals from 100 on, with two decimals below.
 fn short(number: f64) -> String {
     if number.abs() >= 100.0 { format!("{number:.0}") } else { format!("{number:.2}") }
 }
@@ -253,7 +253,7 @@ fn render(sections: &[(&str, Section)]) -> String {
     text
 }
 
-/// Returns the machines and the versions of the programs, each once.
+/// The machines and the versions of the programs, each once.
 fn about(sections: &[(&str, Section)]) -> Vec<String> {
     let mut lines = Vec::new();
     let machines = sections.iter().map(|(_, section)| {

@@ -33,25 +33,25 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Returns the server that this process is.
+    /// The server that this process is.
     pub(crate) fn new(name: &'static str, child: Child, dir: TempDir) -> Self {
         let (access, collection, upstream) = (Vec::new(), String::new(), String::new());
         Self { name, access, collection, dir, child, helpers: Vec::new(), upstream }
     }
 
-    /// Returns the path of a file in the server's own directory.
+    /// The path of a file in the server's own directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Returns the address in the kubeconfig that a server of ours has written: scheme, host and port.
+    /// The address in the kubeconfig that a server of ours has written: scheme, host and port.
     pub(crate) fn address(&self) -> Result<String> {
         let url = self.kubeconfig_field("server")?;
         let end = url.match_indices('/').nth(2).map_or(url.len(), |(at, _)| at);
         Ok(url[..end].to_owned())
     }
 
-    /// Returns the token in that kubeconfig.
+    /// The token in that kubeconfig.
     pub(crate) fn token(&self) -> Result<String> {
         self.kubeconfig_field("token")
     }
@@ -89,7 +89,7 @@ impl Server {
         Ok(())
     }
 
-    /// Returns its processes, as the load program takes them.
+    /// Its processes, as the load program takes them.
     pub(crate) fn pids(&self) -> String {
         let all = std::iter::once(self.child.id()).chain(self.helpers.iter().copied());
         all.map(|pid| pid.to_string()).collect::<Vec<_>>().join(",")
@@ -154,7 +154,7 @@ pub(crate) fn directory() -> Result<TempDir> {
     tempfile::Builder::new().prefix("postern-bench-").tempdir().context("no temporary directory")
 }
 
-/// Returns a port that was free a moment ago, for servers that cannot report the one they bind.
+/// A port that was free a moment ago, for servers that cannot report the one they bind.
 pub(crate) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

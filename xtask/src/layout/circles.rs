@@ -1,5 +1,5 @@
-//! No circles between the top-level modules of a crate: whoever reads one module is not sent back
-//! to it by those that it uses.
+//! No circles between the top-level modules of a crate: a reader
+//! of one module is not sent back to it by those that it uses.
 //!
 //! Only what is directly below the crate's root counts as a module here. The root counts as one,
 //! under the name of its file, if it has items of its own. Tests may look everywhere.
@@ -20,18 +20,18 @@ type Arrows = BTreeMap<String, BTreeMap<String, BTreeSet<Site>>>;
 /// How often a name may be exported again before its module is found.
 const EXPORTS_MAX: usize = 8;
 
-/// Returns the circles in each of these crates.
+/// The circles in each of these crates.
 pub(super) fn check(crates: &[Crate]) -> Vec<Finding> {
     crates.iter().flat_map(|one| check_files(&one.files)).collect()
 }
 
-/// Returns the circles in the crate that is made of these files, the root first.
+/// The circles in the crate that is made of these files, the root first.
 fn check_files(files: &[SourceFile]) -> Vec<Finding> {
     let arrows = arrows(files);
     circles(&arrows).iter().filter_map(|circle| finding(circle, &arrows)).collect()
 }
 
-/// What the crate's root says about names.
+/// The crate's root: the names that it has in scope, and the modules' items.
 struct Root {
     /// The name of its file, as that of a module.
     name: String,
@@ -143,7 +143,7 @@ fn item_name(item: &syn::Item) -> Option<String> {
     Some(references::name_of(ident))
 }
 
-/// Returns who uses whom among the top-level modules.
+/// The top-level modules, each with those that it uses.
 fn arrows(files: &[SourceFile]) -> Arrows {
     let mut arrows = Arrows::new();
     let Some(root_file) = files.first() else { return arrows };
@@ -166,7 +166,7 @@ fn arrows(files: &[SourceFile]) -> Arrows {
     arrows
 }
 
-/// Returns circles so that every arrow that is part of one is in one of them, short ones first.
+/// Circles that cover every arrow of a circle, short ones first.
 fn circles(arrows: &Arrows) -> Vec<Vec<&str>> {
     let mut candidates: Vec<_> = arrows
         .iter()

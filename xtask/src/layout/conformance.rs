@@ -40,7 +40,7 @@ fn is_heading([_, tests, status]: [&str; 3]) -> bool {
     status == "status" || tests.bytes().all(|byte| byte == b'-')
 }
 
-/// Returns what is wrong with a row.
+/// The errors in a row.
 fn row_errors([_, cell, status]: [&str; 3], exists: impl Fn(&str) -> bool) -> Vec<String> {
     let mut wrong = Vec::new();
     if !STATUSES.contains(&status) {
@@ -58,7 +58,7 @@ fn row_errors([_, cell, status]: [&str; 3], exists: impl Fn(&str) -> bool) -> Ve
     wrong
 }
 
-/// Returns whether there is a test of this name: in a crate, if it begins with one, and else in `tests/`.
+/// Whether there is a test of this name: in a crate, if it begins with one, and else in `tests/`.
 fn exists(root: &Path, name: &str) -> bool {
     let parts: Vec<&str> = name.split("::").collect();
     let [first, modules @ .., function] = parts.as_slice() else { return false };
@@ -77,7 +77,7 @@ fn exists(root: &Path, name: &str) -> bool {
     files.into_iter().any(|file| has_test(&fs::read_to_string(file).unwrap_or_default(), function))
 }
 
-/// Returns whether a file has a test of this name: a function without parameters under an attribute that says so,
+/// Whether a file has a test of this name: a function without parameters under an attribute that says so,
 /// or with the parameters of a property.
 fn has_test(source: &str, function: &str) -> bool {
     let is_named = |line: &str| {

@@ -66,7 +66,7 @@ const TESTS: &str = "postern-tests";
 const KUBERNETES: &[&str] =
     &["kube", "kube-client", "kube-core", "kube-derive", "kube-runtime", "k8s-openapi"];
 
-/// Returns the dependencies that the drawing does not have.
+/// The dependencies that the drawing does not have.
 pub(super) fn check(root: &Path, metadata: &Metadata) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for package in metadata.workspace_packages() {
@@ -134,7 +134,7 @@ fn judge(
     None
 }
 
-/// Returns the line of a manifest that names the dependency, for the finding to point at.
+/// The line of a manifest that names the dependency, for the finding to point at.
 fn line_naming(text: &str, needle: &str) -> usize {
     text.lines()
         .position(|line| {

@@ -1,4 +1,4 @@
-//! Finds the files that the checks read. What is in them is not looked at here.
+//! Finds the files that the checks read. Their content is not looked at here.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ const RUST_DIRECTORIES: &[&str] = &["crates", "tests", "xtask", "fuzz", "benches
 /// Names of directories with generated or foreign files.
 const SKIPPED: &[&str] = &["target", "corpus", "artifacts"];
 
-/// Returns every Rust file of the project, sorted, each by its path from the workspace's root.
+/// Every Rust file of the project, sorted, each by its path from the workspace's root.
 pub(super) fn rust(root: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for directory in RUST_DIRECTORIES {
@@ -20,7 +20,7 @@ pub(super) fn rust(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Returns the files below `directory` whose names have this extension, sorted, each by its path
+/// The files below `directory` whose names have this extension, sorted, each by its path
 /// from `root`. A directory that does not exist has no files.
 pub(super) fn with_extension(
     root: &Path,
@@ -37,7 +37,7 @@ pub(super) fn with_extension(
     Ok(files)
 }
 
-/// Returns the text of a file, given by its path from `root`.
+/// The text of a file, given by its path from `root`.
 pub(super) fn read(root: &Path, path: &Path) -> Result<String> {
     std::fs::read_to_string(root.join(path))
         .with_context(|| format!("cannot read {}", path.display()))

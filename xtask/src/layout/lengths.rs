@@ -19,7 +19,7 @@ pub(super) struct Function {
     signature: proc_macro2::Span,
 }
 
-/// Returns the functions of a file, also those inside of others. Closures are part of the function
+/// The functions of a file, also those inside of others. Closures are part of the function
 /// around them. Functions inside a macro call are not found.
 pub(super) fn functions(file: &syn::File) -> Vec<Function> {
     let mut functions = Functions::default();
@@ -27,7 +27,7 @@ pub(super) fn functions(file: &syn::File) -> Vec<Function> {
     functions.found
 }
 
-/// Returns the lengths of the functions that are not only built for tests.
+/// The lengths of the functions that are not only built for tests.
 pub(super) fn outside_of_tests(file: &SourceFile) -> Vec<usize> {
     functions(&file.syntax)
         .iter()
@@ -81,7 +81,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Returns the summary of these lengths.
+    /// The summary of these lengths.
     pub(super) fn of(mut lengths: Vec<usize>) -> Self {
         lengths.sort_unstable();
         // The nearest rank: the smallest length that is not exceeded by so many percent of all.

@@ -1,9 +1,9 @@
-//! What the architecture says about form, as a check that fails.
+//! The rules of the architecture about form, as a check that fails.
 //!
-//! [`edges`] looks at who depends on whom, [`circles`] at the modules inside each crate, [`unused`]
-//! at dependencies that nothing uses, [`source`] at the files, [`words`] at what they say, [`conformance`] at the tests
-//! that the list of what clients expect names. Each
-//! finding says where it is and what to do about it.
+//! [`edges`] checks which crates depend on which, [`circles`] the modules inside each crate,
+//! [`unused`] dependencies that nothing uses, [`source`] the files, and [`words`] their words.
+//! [`conformance`] checks the tests that the list of what clients expect names. Each finding says
+//! where it is and what to do about it.
 
 mod circles;
 mod conformance;
@@ -28,7 +28,7 @@ use cargo_metadata::MetadataCommand;
 pub(crate) struct Finding {
     path: PathBuf,
     line: usize,
-    /// What is wrong, and what to do.
+    /// The error, and what to do about it.
     message: String,
 }
 

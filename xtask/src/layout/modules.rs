@@ -26,7 +26,7 @@ pub(super) struct SourceFile {
 }
 
 impl SourceFile {
-    /// Returns the file with this text. `None` when it does not parse: the check of files says
+    /// The file with this text. `None` when it does not parse: the check of files says
     /// so, and the others have nothing to look at.
     pub(super) fn parse(path: PathBuf, module: Vec<String>, text: &str) -> Option<Self> {
         let tokens: TokenStream = text.parse().ok()?;
@@ -72,7 +72,7 @@ impl Crate {
     }
 }
 
-/// Returns the libraries and programs of the workspace at `root`.
+/// The libraries and programs of the workspace at `root`.
 pub(super) fn crates(root: &Path, metadata: &Metadata) -> Vec<Crate> {
     let read = |path: &Path| std::fs::read_to_string(root.join(path)).ok();
     let packages = metadata.workspace_packages().into_iter();
@@ -93,7 +93,7 @@ fn is_product(target: &cargo_metadata::Target) -> bool {
     target.kind.iter().any(|kind| product.contains(kind))
 }
 
-/// Returns the files of the crate whose root is at `root`, the root first. Modules that are only
+/// The files of the crate whose root is at `root`, the root first. Modules that are only
 /// built for tests are left out.
 pub(super) fn files(root: &Path, read: Read) -> Vec<SourceFile> {
     let mut found = Vec::new();
@@ -285,7 +285,7 @@ mod tests {
             ("src/b/y.rs", ""),
             ("src/b/other.rs", ""),
             ("src/inline/deep.rs", ""),
-            ("src/nobody.rs", ""),
+            ("src/unused.rs", ""),
         ];
         let expected = [
             ("src/lib.rs", ""),

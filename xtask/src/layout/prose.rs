@@ -49,7 +49,7 @@ impl Text {
     }
 }
 
-/// Returns the words that a name is made of: `a_b`, `aB` and `A_B` have two.
+/// The words that a name is made of: `a_b`, `aB` and `A_B` have two.
 pub(super) fn segments(name: &str) -> Vec<&str> {
     name.split('_').flat_map(camel_segments).filter(|part| !part.is_empty()).collect()
 }
@@ -88,7 +88,7 @@ fn is_record_name(run: &str) -> bool {
         && name.starts_with(|letter: char| letter.is_ascii_lowercase())
 }
 
-/// What is between backticks.
+/// The text between backticks.
 fn code_spans(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }

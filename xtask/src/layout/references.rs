@@ -1,5 +1,5 @@
-//! What a file refers to in its own crate: every `crate::…`, `self::…` and `super::…` path, as a
-//! path from the crate's root. Which module such a path leads to is resolved in [`super::circles`].
+//! The references of a file to its own crate: every `crate::…`, `self::…` and `super::…` path, as a
+//! path from the crate's root. The module that such a path leads to is resolved in [`super::circles`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,14 +22,14 @@ pub(super) struct Reference {
 pub(super) struct RootNames {
     /// The top-level modules that are not only built for tests.
     pub(super) modules: BTreeSet<String>,
-    /// What the root imports or exports again: the name, and the path that it is for.
+    /// The names that the root imports or exports again, each with the path that it is for.
     pub(super) imports: BTreeMap<String, Vec<String>>,
     /// Items of the root itself.
     pub(super) items: BTreeSet<String>,
 }
 
-/// Returns what a file refers to. In the root of the crate, only its own items are read: neither
-/// its `mod` declarations nor its `use`.
+/// The references of a file. In the root of the crate, only its own items are read: neither its
+/// `mod` declarations nor its `use`.
 pub(super) fn of_file(file: &SourceFile, names: &RootNames) -> Vec<Reference> {
     if file.module.is_empty() {
         return of_root(file, names);
@@ -56,8 +56,7 @@ fn of_root(file: &SourceFile, names: &RootNames) -> Vec<Reference> {
     visitor.found
 }
 
-/// Returns what the modules that are written out in the crate's root refer to, each with the name
-/// of its module.
+/// The references of the modules that are written out in the crate's root, each with the name of its module.
 pub(super) fn of_inline_modules(file: &SourceFile) -> Vec<(String, Vec<Reference>)> {
     let modules = file.syntax.items.iter().filter_map(|item| match item {
         syn::Item::Mod(item) if file.module.is_empty() => item.content.as_ref().map(|_| item),
@@ -72,7 +71,7 @@ pub(super) fn of_inline_modules(file: &SourceFile) -> Vec<(String, Vec<Reference
         .collect()
 }
 
-/// Returns the names that a `use` brings into scope, each with the path that it is for, as it is
+/// The names that a `use` brings into scope, each with the path that it is for, as it is
 /// written. A glob has the name `*`.
 pub(super) fn imported(item: &syn::ItemUse) -> Vec<(String, Vec<String>)> {
     let mut found = Vec::new();
@@ -82,7 +81,7 @@ pub(super) fn imported(item: &syn::ItemUse) -> Vec<(String, Vec<String>)> {
     found
 }
 
-/// Returns an identifier without the mark of a raw one.
+/// An identifier without the mark of a raw one.
 pub(super) fn name_of(ident: &Ident) -> String {
     ident.to_string().trim_start_matches("r#").to_owned()
 }

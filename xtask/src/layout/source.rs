@@ -13,7 +13,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 /// Tests included: a file is what one reads in one go.
 const FILE_LINES_MAX: usize = 800;
 
-/// Returns how many files were read, and what is wrong with them.
+/// How many files were read, and what is wrong with them.
 pub(super) fn check(root: &Path) -> Result<(usize, Vec<Finding>)> {
     let paths = files::rust(root)?;
     let mut findings = Vec::new();

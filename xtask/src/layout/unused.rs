@@ -16,7 +16,7 @@ use super::{Finding, files};
 /// The package whose product is its tests: all of its files count, for all of its dependencies.
 const TESTS: &str = "postern-tests";
 
-/// Returns the dependencies of the workspace's packages that nothing uses.
+/// The dependencies of the workspace's packages that nothing uses.
 pub(super) fn check(root: &Path, metadata: &Metadata, crates: &[Crate]) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     let mut from_workspace = BTreeSet::new();
@@ -74,7 +74,7 @@ impl Named {
     }
 }
 
-/// Returns the names of crates in these files, outside of what is only built for tests.
+/// The names of crates in these files, outside of what is only built for tests.
 fn crates_named_in(files: &[SourceFile]) -> BTreeSet<String> {
     let named = |file: &SourceFile| {
         crates_named(Some(file.tokens.clone()), &|span| file.is_for_tests(span))
@@ -82,7 +82,7 @@ fn crates_named_in(files: &[SourceFile]) -> BTreeSet<String> {
     files.iter().flat_map(named).collect()
 }
 
-/// What is wrong with a dependency, if anything.
+/// The error about a dependency, if there is one.
 fn judge(dependency: &Dependency, named: &Named) -> Option<String> {
     let key = dependency.rename.as_ref().unwrap_or(&dependency.name);
     let name = &key.replace('-', "_");
@@ -101,7 +101,7 @@ fn judge(dependency: &Dependency, named: &Named) -> Option<String> {
     })
 }
 
-/// Returns the names that could be those of other crates: what a path or an import begins with.
+/// The names that could be those of other crates: what a path or an import begins with.
 /// Paths in strings count inside attributes, where serde and clap take them. Comments and other
 /// strings do not, and neither does what `skipped` says.
 fn crates_named(tokens: Option<TokenStream>, skipped: &dyn Fn(Span) -> bool) -> BTreeSet<String> {
@@ -191,7 +191,7 @@ impl Entry<'_> {
     }
 }
 
-/// Returns the dependencies that a manifest has in tables of one line each. Cargo reads manifests
+/// The dependencies that a manifest has in tables of one line each. Cargo reads manifests
 /// for everything else; this says only on which line an entry is, and whence its version comes.
 fn entries(manifest: &str) -> Vec<Entry<'_>> {
     let mut found = Vec::new();
@@ -225,7 +225,7 @@ fn line_of(entries: &[Entry], dependency: &Dependency) -> usize {
     matching.next().map_or(1, |entry| entry.line)
 }
 
-/// Returns the entries of the workspace's table that no member takes.
+/// The entries of the workspace's table that no member takes.
 fn unused_in_workspace(manifest: &str, taken: &BTreeSet<String>) -> Vec<Finding> {
     entries(manifest)
         .into_iter()

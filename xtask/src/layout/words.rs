@@ -4,7 +4,7 @@
 //! To retire a word, add it to [`RETIRED`]. How names and prose are told apart is in
 //! [`super::prose`].
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -29,6 +29,8 @@ enum Scope {
     Anywhere,
     /// Not as a word of its own, in prose or as a whole name. It may be part of a name.
     WholeWords,
+    /// Not in prose. A name may be it, or have it as a part, and so may data of the black-box tests.
+    Prose,
     /// Not as part of a name. In prose it may be, and in the sentences that tests have as names.
     Names,
     /// Not as a whole name.
@@ -123,9 +125,15 @@ const RETIRED: &[Entry] = &[
     },
     Entry { words: &["news"], scope: Scope::Names, say: "`subscription`", except: &[] },
     Entry {
-        words: &["Answers"],
+        words: &["Answers", "Returns"],
         scope: Scope::DocComments,
-        say: "\"Returns\", or what the thing is",
+        say: "what the thing is, as in \"The tokens of one access key.\"",
+        except: &[],
+    },
+    Entry {
+        words: &["whoever", "somebody", "nobody", "everybody", "someone", "theirs"],
+        scope: Scope::Prose,
+        say: "the role: the caller, the client, the owner, the operator, the agent, no user",
         except: &[],
     },
     Entry {
@@ -136,7 +144,7 @@ const RETIRED: &[Entry] = &[
     },
 ];
 
-/// Documents outside of `docs/`. What the change log says of the past stays as it was.
+/// Documents outside of `docs/`. The change log is left out: its entries stay as they were.
 const DOCUMENTS: &[&str] = &[
     "README.md",
     "ARCHITECTURE.md",
@@ -149,7 +157,7 @@ const DOCUMENTS: &[&str] = &[
 /// The list itself.
 const LIST: &str = "xtask/src/layout/words.rs";
 
-/// Returns every line on which a retired word is used.
+/// Every line on which a retired word is used.
 pub(super) fn check(root: &Path) -> Result<Vec<Finding>> {
     let mut paths = files::rust(root)?;
     paths.retain(|path| path != Path::new(LIST));
@@ -166,17 +174,24 @@ pub(super) fn check(root: &Path) -> Result<Vec<Finding>> {
 }
 
 fn check_text(path: &Path, text: &str, known: &mut Known) -> Vec<Finding> {
+    let lines: Vec<_> = text.lines().collect();
+    let is_data = |line: usize| {
+        let is_comment = lines.get(line - 1).is_some_and(|line| line.trim_start().starts_with("//"));
+        path.starts_with("tests") && !is_comment
+    };
     let text = Text::new(path, text);
+    let names: HashSet<_> = text.names.iter().map(|(line, name)| (*line, name.as_str())).collect();
     let mut found = BTreeSet::new();
     for (candidates, scopes) in [
-        (&text.words, &[Scope::Anywhere, Scope::WholeWords][..]),
+        (&text.words, &[Scope::Anywhere, Scope::WholeWords, Scope::Prose][..]),
         (&text.names, &[Scope::Names, Scope::WholeNames, Scope::TypeNames]),
         (&text.doc_comments, &[Scope::DocComments]),
     ] {
         for (line, word) in candidates {
             let entries = known.entries_with(word).iter();
             for entry in entries.filter(|entry| scopes.contains(&entry.scope)) {
-                if !entry.is_excepted(path, &text) {
+                let is_no_prose = names.contains(&(*line, word.as_str())) || is_data(*line);
+                if !(entry.scope == Scope::Prose && is_no_prose) && !entry.is_excepted(path, &text) {
                     let message = format!("`{word}` is not used any more: say {}", entry.say);
                     found.insert((*line, message));
                 }
@@ -193,7 +208,7 @@ fn check_text(path: &Path, text: &str, known: &mut Known) -> Vec<Finding> {
 struct Known(HashMap<String, Vec<&'static Entry>>);
 
 impl Known {
-    /// Returns the entries that a word belongs to, where their scopes allow it.
+    /// The entries that a word belongs to, where their scopes allow it.
     fn entries_with(&mut self, word: &str) -> &[&'static Entry] {
         if !self.0.contains_key(word) {
             let entries = RETIRED.iter().filter(|entry| entry.is_in(word)).collect();
@@ -226,7 +241,7 @@ impl Entry {
                 })
             }
             Scope::TypeNames => prose::segments(word).contains(retired),
-            Scope::WholeWords | Scope::WholeNames => word.eq_ignore_ascii_case(retired),
+            Scope::WholeWords | Scope::Prose | Scope::WholeNames => word.eq_ignore_ascii_case(retired),
             Scope::DocComments => word == *retired,
         })
     }
@@ -267,6 +282,7 @@ mod tests {
                 let expected = match entry.scope {
                     Scope::Anywhere => [true; 5],
                     Scope::WholeWords => [true, true, false, false, true],
+                    Scope::Prose => [true, false, false, false, true],
                     Scope::Names => [false, true, true, true, false],
                     Scope::WholeNames => [false, true, false, false, false],
                     Scope::TypeNames => [false, false, false, true, false],

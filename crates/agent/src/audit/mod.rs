@@ -57,7 +57,7 @@ struct Failures {
 }
 
 impl Audit {
-    /// Returns a log that keeps its records in a queue. Ids count up from the first, which is random. With
+    /// A log that keeps its records in a queue. Ids count up from the first, which is random. With
     /// `has_commands`, its records have the commands of exec and attach.
     pub(crate) fn new(queue: Queue, first_id: u128, has_commands: bool) -> Arc<Self> {
         Arc::new(Self {
@@ -76,7 +76,7 @@ impl Audit {
         self.has_commands = has_commands;
     }
 
-    /// Returns how many records are missing since the start.
+    /// How many records are missing since the start.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.total()
     }
@@ -86,7 +86,7 @@ impl Audit {
         Uuid::from_u128(self.first_id.wrapping_add(next.into())).to_string()
     }
 
-    /// Returns whether one more failed authentication is recorded.
+    /// Whether one more failed authentication is recorded.
     fn note_failure(&self, now: MicroTimestamp) -> bool {
         let second = now.unix_microseconds().div_euclid(1_000_000);
         let mut failures = self.failures.lock();

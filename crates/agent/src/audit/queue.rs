@@ -1,11 +1,11 @@
 //! The records that wait for the central server, in files of the state directory.
 //!
-//! A thread of its own appends them, so that a disk that stalls holds up nobody but those who wait for a record.
-//! A file has as many records as are sent at once, and is removed when the central server has them: so what was
-//! not acknowledged is sent again. What was cut off by a crash at the end of a file is left out.
+//! A thread of its own appends them, so that a disk that stalls delays only requests that wait for a record. A file has
+//! as many records as are sent at once, and is removed when the central server has them. So unacknowledged records are
+//! sent again. A line that a crash cut off at the end of a file is left out.
 //!
-//! The records of changes may fill the whole queue, and what waits for the thread, all others three quarters of it: who reads must not keep
-//! others from writing. What does not fit is counted.
+//! The records of changes may fill the whole queue, and the whole list that waits for the thread. All others may fill
+//! three quarters of each: reads must not keep callers from writing. Records without room are counted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -51,8 +51,8 @@ const SEGMENT: &str = "jsonl";
 const SET_ASIDE: &str = "refused";
 const PARTIAL: &str = "partial";
 
-/// The bytes of all files that were set aside. They are not counted among those of the queue, so that what the
-/// central server does not take keeps nobody from changing something.
+/// The bytes of all files that were set aside. They are not counted among those of the queue, so that records
+/// that the central server does not take block no change.
 const MAX_ASIDE_BYTES: u64 = 4 * 1024 * 1024;
 
 /// The bytes of all files, unless a test says otherwise.
@@ -102,12 +102,12 @@ impl Lost {
         self.untold.fetch_add(records, Ordering::Relaxed);
     }
 
-    /// Returns how many are missing since the start.
+    /// How many are missing since the start.
     pub(crate) fn total(&self) -> u64 {
         self.all.load(Ordering::Relaxed)
     }
 
-    /// Returns of how many the next record tells.
+    /// Takes the number of missing records that the next record reports.
     pub(crate) fn take(&self) -> u64 {
         self.untold.swap(0, Ordering::Relaxed)
     }
@@ -141,7 +141,7 @@ enum Command {
 #[derive(Debug)]
 struct Waiting {
     line: Line,
-    /// Who waits for it: it is that of a change.
+    /// The request that waits for it: it is the record of a change.
     written: Option<oneshot::Sender<()>>,
     /// Its place among those of what changes nothing.
     _read: Option<OwnedSemaphorePermit>,
@@ -149,8 +149,8 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Notes that it is not written. Who waits for it hears that by the drop, and makes no change: so the record
-    /// is not missing.
+    /// Notes that it is not written. The drop tells the waiting request, which makes no change: so the record is
+    /// not missing.
     fn drop_unwritten(self) {
         self.lost.give_back(self.line.tells);
         self.lost.note(u64::from(self.written.is_none()));
@@ -222,12 +222,12 @@ impl Queue {
         })
     }
 
-    /// Returns the bytes of all files.
+    /// The bytes of all files.
     pub(crate) fn bytes(&self) -> u64 {
         self.shared.bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns the oldest file; `None` when there is no record.
+    /// The oldest file; `None` when there is no record.
     pub(crate) async fn oldest(&self) -> Option<Segment> {
         if self.shared.closed.lock().is_empty() {
             self.written().await;
@@ -243,7 +243,7 @@ impl Queue {
         }
     }
 
-    /// Returns the records of a file, and how many lines are none.
+    /// The records of a file, and how many lines are none.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -251,7 +251,7 @@ impl Queue {
         let path = self.shared.path(segment.number, SEGMENT);
         tokio::task::spawn_blocking(move || {
             let text = read_if_there(&path)?.unwrap_or_default();
-            // What has no end was cut off.
+            // A last line without an end was cut off.
             let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
             let mut damaged = usize::from(end < text.len());
             let lines = text[..end].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -282,7 +282,7 @@ impl Queue {
         let bytes = text.len() as u64;
         self.finish(segment, move || {
             create_anew(&partial)?.write_all(&text)?;
-            // After a crash right here, the file that was set aside takes the place of the other one.
+            // After a crash right here, the file that was set aside replaces the original.
             fs::rename(partial, to)?;
             fs::remove_file(from)
         })
@@ -330,14 +330,14 @@ impl Shared {
     }
 }
 
-/// Returns the line of a record.
+/// The line of a record.
 pub(crate) fn line_of(event: &AuditEvent) -> Vec<u8> {
     let mut line = serde_json::to_vec(event).unwrap_or_default();
     line.push(b'\n');
     line
 }
 
-/// Returns the files of an earlier run, oldest first. Those that were set aside are tried again.
+/// The files of an earlier run, oldest first. Those that were set aside are tried again.
 fn segments(dir: &Path) -> anyhow::Result<VecDeque<Segment>> {
     let mut lengths = BTreeMap::new();
     for entry in fs::read_dir(dir)? {

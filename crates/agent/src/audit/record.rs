@@ -67,7 +67,7 @@ struct Inner {
 }
 
 impl Record {
-    /// Returns the record of a request that has just arrived.
+    /// The record of a request that has just arrived.
     pub(crate) fn new(audit: &Arc<Audit>, clock: &Clock, from: IpAddr, head: &Parts) -> Arc<Self> {
         let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
         let sent = header("audit-id");
@@ -90,12 +90,12 @@ impl Record {
         Arc::new(Self { audit: audit.clone(), clock: clock.clone(), id, inner })
     }
 
-    /// Returns its id: the client's own, when it is a UUID, and else a new one.
+    /// Its id: the client's own, when it is a UUID, and else a new one.
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
 
-    /// Returns Kubernetes' verb; `None` before it is known what it asks for.
+    /// Kubernetes' verb; `None` before the request was read.
     pub(crate) fn verb(&self) -> Option<&'static str> {
         self.inner.lock().verb
     }
@@ -161,7 +161,7 @@ impl Record {
         if let Some(error) = error.filter(|error| error.reason() == Reason::Forbidden) {
             let message = clean(&error.status().message, MAX_TEXT_BYTES);
             let annotations = &mut inner.event.annotations;
-            // What was sent on may have been done, whatever ended it.
+            // The cluster may have carried out a forwarded request, whatever ended it.
             if annotations.contains_key(DECISION) {
                 annotations.insert(ENDED.to_owned(), message);
             } else {
@@ -246,20 +246,20 @@ const METHODS: [Method; 9] = [
     Method::TRACE,
 ];
 
-/// Returns the verb of a request of which nothing but the method is known. Anybody can send any method, and the
+/// The verb of a request of which nothing but the method is known. Anybody can send any method, and the
 /// central server takes only words.
 fn verb_of(method: &Method) -> String {
     let known = METHODS.contains(method);
     if known { method.as_str().to_ascii_lowercase() } else { "other".to_owned() }
 }
 
-/// Returns a path as it is recorded: it begins with `/`, also for `OPTIONS *` and CONNECT, which have none.
+/// A path as it is recorded: it begins with `/`, also for `OPTIONS *` and CONNECT, which have none.
 fn uri_of(path: &str) -> String {
     let path = clean(path, MAX_TEXT_BYTES);
     if path.starts_with('/') { path } else { format!("/{path}") }
 }
 
-/// Returns a text as it is recorded: without what may be an access key or a JWT, and not longer than it may be.
+/// A text as it is recorded: without what may be an access key or a JWT, and not longer than it may be.
 fn clean(text: &str, max_bytes: usize) -> String {
     if may_have_access_key(text) || has_jwt(text) {
         return LEFT_OUT.to_owned();

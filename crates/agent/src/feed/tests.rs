@@ -72,7 +72,7 @@ fn instance(index: usize) -> Instance {
     }
 }
 
-/// Returns the configuration that the central server makes from a policy.
+/// The configuration that the central server makes from a policy.
 fn spec_of(central: &Policy) -> Spec {
     let (verb, group, subresource) = ("use", MANAGEMENT_V1.group, "");
     let uses = OBJECTS.iter().map(|(resource, namespace, name)| {
@@ -89,7 +89,7 @@ fn spec_of(central: &Policy) -> Spec {
             WhoCan::Subject(BoundSubject::Principal { group, uid }) => {
                 UseSubject { group, uid, ..UseSubject::default() }
             }
-            other => panic!("nobody else may use something: {other:?}"),
+            other => panic!("unexpected holder of `use`: {other:?}"),
         };
         let subjects = central.who_can(&attributes).into_iter().map(|one| subject(one.who));
         Use {
@@ -107,7 +107,7 @@ fn spec_of(central: &Policy) -> Spec {
     }
 }
 
-/// Returns the place as the central server knows it.
+/// The place as the central server knows it.
 fn central_place<'a>(target: &'a GatewayTarget, spec: &'a Spec) -> TargetPlace<'a> {
     let (project, name, resource) = match target {
         GatewayTarget::Space { project, name } => (project, name, SPACES),
@@ -283,7 +283,7 @@ fn what_is_heard_decides_at_once_and_silence_ends_it() {
     let revocations = vec![Revocation { uid: "uid-k".to_owned(), generation: 11 }];
     let before = state.subscribe();
     assert!(state.hear(Spec { revocations, ..spec_with(&key) }, NOW));
-    assert!(before.has_changed().unwrap(), "whoever watches looks again");
+    assert!(before.has_changed().unwrap(), "watchers look again");
     assert_eq!(decide().unwrap_err(), Refused::Token(TokenRefusal::Revoked));
     assert!(!still(&request) && !still(&exec));
     assert!(state.hear(Spec { uses: Vec::new(), ..spec_with(&key) }, NOW));
@@ -345,7 +345,7 @@ fn tokens_that_were_verified_need_not_be_again_unless_they_are_for_somebody_else
     assert_eq!(third.verifier.verify(token.expose(), NOW), Err(TokenRefusal::Audience));
 }
 
-/// Returns who holds `use` on each object, and the project of each namespace.
+/// The holders of `use` on each object, and the project of each namespace.
 fn said(policy: &Policy) -> Vec<String> {
     let (verb, group, subresource) = ("use", MANAGEMENT_V1.group, "");
     let objects = OBJECTS.iter().map(|(resource, namespace, name)| {

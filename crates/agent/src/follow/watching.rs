@@ -48,7 +48,7 @@ impl http_body::Body for Events {
     }
 }
 
-/// What the central server answers.
+/// The central server's answers.
 #[derive(Default)]
 struct Answers {
     /// The next watch of each part. Without one, a watch is refused.
@@ -168,7 +168,7 @@ impl Scene {
         (scene, first, [tokens, places])
     }
 
-    /// Returns what counts after the next change.
+    /// The configuration after the next change.
     async fn next(&mut self) -> Spec {
         self.changes.changed().await.unwrap();
         self.state.heard().unwrap().0
@@ -180,7 +180,7 @@ async fn an_agent_watches_both_parts_and_asks_for_the_whole_where_it_may_not_wat
     let (mut scene, first, [tokens, places]) = Scene::watching().await;
     assert_eq!(scene.next().await, first, "with both parts");
 
-    // A revocation is a matter of one part. What was heard long ago of the other one makes the whole old.
+    // A revocation is in one part. If the other part was heard long ago, the whole is old.
     scene.seconds.store(NOW + 100, Ordering::Relaxed);
     let revocations = vec![Revocation { uid: "uid-k".to_owned(), generation: 11 }];
     let revoked = Spec { revocations, ..first };

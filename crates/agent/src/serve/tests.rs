@@ -272,8 +272,8 @@ async fn failed_authentications_do_not_fill_the_queue() {
     assert_eq!(scene.agent.audit.lost(), 40);
 }
 
-/// Nobody needs a token for these, and the central server refuses a list with a record that has no word for a
-/// verb, or no path.
+/// These need no token, and the central server rejects a list with a record whose verb is no word, or that
+/// has no path.
 #[tokio::test]
 async fn whatever_strangers_send_the_central_server_takes_its_record() {
     let scene = Scene::new().await;
@@ -336,7 +336,7 @@ async fn outlives_its_token(scene: &mut Scene, says: &Claims) -> bool {
         tokio::time::pause();
         tokio::time::advance(Duration::from_secs(2)).await;
         tokio::time::resume();
-        // What is heard makes each request look again.
+        // A new configuration makes each request look again.
         let groups = vec![says.jti.clone()];
         scene.agent.state.hear(Spec { forward_groups: groups, ..spec_with(&scene.key) }, NOW);
         for _ in 0..100 {
@@ -361,7 +361,7 @@ async fn a_token_expires_while_the_central_server_is_silent() {
         let answer = client.send_request(request).await.unwrap();
         assert_eq!(read(answer).await.0, code, "after {after} s");
     }
-    // What is kept across a restart is what was heard, and when.
+    // A restart keeps the configuration and the time at which it was heard.
     let again = Scene::new().await;
     again.agent.state.hear(spec_with(&scene.key), NOW);
     again.set_seconds(NOW + ends);
@@ -381,7 +381,7 @@ async fn what_the_gateway_has_opened_goes_on_after_its_token_and_nothing_else_wi
     assert!(!outlives_its_token(&mut scene, &says).await, "a watch ends with its token");
     says.platform.gateway_session = true;
     assert!(outlives_its_token(&mut scene, &says).await);
-    // Whoever has got hold of the token has no more of it than of any other.
+    // A second request with a stolen token gets no more than with any other.
     assert!(!outlives_its_token(&mut scene, &says).await);
     "two".clone_into(&mut says.jti);
     assert!(outlives_its_token(&mut scene, &says).await, "each has its own");

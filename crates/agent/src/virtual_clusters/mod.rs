@@ -1,9 +1,9 @@
-//! The ways to the virtual clusters in the agent's cluster (decision 6). Each is in a kubeconfig in a Secret there
-//! ([`secret`]), which names a Service ([`service`]).
+//! The routes to the virtual clusters in the agent's cluster. Each is in a kubeconfig in a Secret there
+//! ([`secret`]), which names a Service ([`service`]). See
+//! `docs/reference/clusters.md#virtual-clusters-through-agents`.
 //!
-//! Of each virtual cluster that is in use, one task reads the Secret, and again every few seconds, so that no
-//! request waits for it but the first. What goes on by a kubeconfig that has changed ends. Who may go there is
-//! decided before.
+//! For each virtual cluster in use, one task reads the Secret, and again every few seconds. So only the first
+//! request waits for it. When a kubeconfig changes, requests that use the old one end. Access is decided before.
 
 mod secret;
 mod service;
@@ -54,7 +54,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Returns the name of the Secret with its kubeconfig.
+    /// The name of the Secret with its kubeconfig.
     fn secret(&self) -> String {
         format!("vc-{}", self.name)
     }
@@ -82,7 +82,7 @@ struct Followed {
     suspected: Arc<Notify>,
 }
 
-/// What is known of the way to a virtual cluster.
+/// The known route to a virtual cluster.
 #[derive(Clone, Debug)]
 enum Found {
     /// The Secret was not read yet.
@@ -100,18 +100,18 @@ pub(crate) struct Reached {
 }
 
 impl VirtualClusters {
-    /// Returns the virtual clusters, none of which is in use.
+    /// The virtual clusters, none of which is in use.
     pub(crate) fn new(reader: Reader) -> Arc<Self> {
         let (followed, tasks) = (Mutex::default(), Mutex::default());
         Arc::new(Self { reader: Arc::new(reader), followed, tasks })
     }
 
-    /// Returns how many are followed.
+    /// How many are followed.
     pub(crate) fn followed(&self) -> usize {
         self.followed.lock().len()
     }
 
-    /// Returns the way to a virtual cluster.
+    /// The way to a virtual cluster.
     ///
     /// # Errors
     /// 503 that says why there is none.
@@ -136,7 +136,7 @@ impl VirtualClusters {
         }
     }
 
-    /// Returns a virtual cluster, whose Secret is followed from now on; `None` when there are too many.
+    /// A virtual cluster, whose Secret is followed from now on; `None` when there are too many.
     fn follow(self: &Arc<Self>, place: &Place) -> Option<Arc<Followed>> {
         let mut all = self.followed.lock();
         if let Some(followed) = all.get(place) {
@@ -166,8 +166,8 @@ impl VirtualClusters {
         Some(followed)
     }
 
-    /// Follows a virtual cluster no more when nobody has used it lately. `followed` is the only reference besides
-    /// that in the map then.
+    /// Stops following a virtual cluster that was not used lately. `followed` is the only reference besides that
+    /// in the map then.
     fn forget_if_idle(&self, followed: &Arc<Followed>) {
         let mut all = self.followed.lock();
         let is_idle = followed.used_at.lock().elapsed() >= IDLE_TIMEOUT;
@@ -179,7 +179,7 @@ impl VirtualClusters {
     }
 }
 
-/// Reads the Secret of a virtual cluster again and again, until nobody follows it.
+/// Reads the Secret of a virtual cluster again and again, until it is followed no more.
 async fn read_on(followed: Weak<Followed>, all: Weak<VirtualClusters>, reader: Arc<Reader>) {
     loop {
         let turn = reader.turn().await;
@@ -226,7 +226,7 @@ impl Followed {
 }
 
 impl Reached {
-    /// Returns where requests go.
+    /// The upstream of the requests.
     pub(crate) fn upstream(&self) -> &Upstream {
         &self.way.upstream
     }
@@ -261,8 +261,8 @@ impl Reached {
     }
 }
 
-/// Returns the 503 of a virtual cluster that cannot be reached. Only where the cluster may answer later does it ask
-/// to try again: otherwise somebody has to do something first.
+/// The 503 of a virtual cluster that cannot be reached. It asks the client to try again only where the
+/// cluster may answer later. Otherwise an operator has to act first.
 fn no_way(why: &Unread) -> ApiError {
     let message = format!("there is no way to the target: {why}");
     ApiError::unavailable(message, why.may_pass().then_some(RETRY_AFTER_SECONDS))

@@ -55,7 +55,7 @@ pub(super) struct Way {
 pub(super) enum Unread {
     /// The cluster gives no answer; why is for the log.
     Silent(String),
-    /// What is in the way, and for the log what else is known.
+    /// The obstacle, and further details for the log.
     Because { why: String, detail: String },
 }
 
@@ -73,7 +73,7 @@ impl Unread {
         matches!(self, Self::Silent(_))
     }
 
-    /// Returns the whole reason.
+    /// The whole reason.
     pub(super) fn for_log(&self) -> String {
         match self {
             Self::Because { detail, .. } if detail.is_empty() => self.to_string(),
@@ -94,8 +94,8 @@ impl fmt::Display for Unread {
 }
 
 impl Reader {
-    /// Returns what reads with the credential of a kubeconfig of the cluster. With `allow_local`, virtual clusters
-    /// may be on loopback and link-local addresses. Its Services are in this domain.
+    /// A reader with the credential of a kubeconfig of the cluster. With `allow_local`, virtual clusters may be on
+    /// loopback and link-local addresses. Its Services are in this domain.
     pub(crate) fn new(
         proxy: Proxy,
         cluster: Upstream,
@@ -105,12 +105,12 @@ impl Reader {
         Self { proxy, cluster, allow_local, domain, reading: Semaphore::new(MAX_READING) }
     }
 
-    /// Waits until a Secret may be read. Who waits keeps no virtual cluster in use.
+    /// Waits until a Secret may be read. A waiting caller keeps no virtual cluster in use.
     pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
         self.reading.acquire().await.ok()
     }
 
-    /// Returns the way to a virtual cluster; `None` when it is the last one. It takes a [turn](Reader::turn).
+    /// The way to a virtual cluster; `None` when it is the last one. It takes a [turn](Reader::turn).
     ///
     /// # Errors
     /// Why there is none.
@@ -131,7 +131,7 @@ impl Reader {
         made.map_err(|_| Unread::silent("the kubeconfig could not be read"))?.map(Some)
     }
 
-    /// Returns the kubeconfig in the Secret, as it is there.
+    /// The kubeconfig in the Secret, as it is there.
     async fn read(&self, place: &Place) -> Result<SecretText, Unread> {
         let (namespace, name) = (&place.namespace, place.secret());
         let are_names = dns1123_label(namespace).is_ok() && dns1123_subdomain(&name).is_ok();

@@ -1,5 +1,5 @@
-//! Where the kubeconfig of a virtual cluster may lead: to a Service of the virtual cluster's own namespace. Whoever
-//! writes the Secret could otherwise send the agent to any address that it reaches.
+//! Checks the address in the kubeconfig of a virtual cluster: it must be a Service of the virtual cluster's own
+//! namespace. Otherwise the author of the Secret could send the agent to any address that it reaches.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -25,7 +25,7 @@ pub struct ClusterDomain(Arc<str>);
 impl FromStr for ClusterDomain {
     type Err = String;
 
-    /// Returns a domain, which may be written as an absolute name, with a dot at its end.
+    /// A domain, which may be written as an absolute name, with a dot at its end.
     ///
     /// # Errors
     /// Why it is no domain.
@@ -39,7 +39,7 @@ impl FromStr for ClusterDomain {
     }
 }
 
-/// What is dialled for a virtual cluster.
+/// The address of a virtual cluster.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Address {
     /// The Service, and the path that the kubeconfig has.
@@ -54,8 +54,8 @@ pub(super) struct Address {
 pub(super) struct NotInNamespace;
 
 impl Address {
-    /// Returns what is dialled for a kubeconfig: the Service that it names. `localhost` stands for the Service with
-    /// the name of the virtual cluster: such a kubeconfig is made for a port that is forwarded there. With
+    /// The address for a kubeconfig: that of the Service that it names. `localhost` stands for the Service with the
+    /// name of the virtual cluster: such a kubeconfig is made for a port that is forwarded there. With
     /// `allow_local`, it is dialled as it is.
     ///
     /// A Service is dialled as `SERVICE.NAMESPACE.svc.` and the domain of the cluster, whatever follows in the
@@ -96,7 +96,7 @@ fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
-/// Returns the Service that a host names in a namespace: `SERVICE.NAMESPACE`, and perhaps `.svc` and the domain of
+/// The Service that a host names in a namespace: `SERVICE.NAMESPACE`, and perhaps `.svc` and the domain of
 /// the cluster.
 fn service_of<'a>(host: &'a str, namespace: &str) -> Option<&'a str> {
     let mut labels = host.split('.');
@@ -135,7 +135,7 @@ mod tests {
                 "https://lb.ns.svc.cluster.test.:443/",
                 "lb.ns.svc.cluster.local",
             ),
-            // Nobody's domain takes the place of the Service.
+            // No other domain takes the place of the Service.
             (
                 "https://v.ns.svc.evil.example/k",
                 "https://v.ns.svc.cluster.test.:443/k",

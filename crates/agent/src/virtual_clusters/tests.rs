@@ -28,7 +28,7 @@ fn kubeconfig(server: &str) -> String {
     .to_string()
 }
 
-/// What the cluster answers when its Secret has this kubeconfig.
+/// The cluster's answer when its Secret has this kubeconfig.
 fn secret(kubeconfig: &str) -> (StatusCode, String) {
     let object = json!({ "data": { "config": STANDARD.encode(kubeconfig) } });
     (StatusCode::OK, object.to_string())

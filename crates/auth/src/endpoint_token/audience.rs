@@ -1,5 +1,6 @@
-//! For whom a token is: one audience for each cluster that its scopes reach, so that no cluster can use
-//! it at another (decision 6). See RFC 7519 section 4.1.3 for the audience of a JWT.
+//! The audiences of a token: one for each cluster that its scopes reach, so that no cluster can replay
+//! it at another (`docs/reference/endpoint-tokens.md#audiences`). The audience of a JWT is RFC 7519
+//! section 4.1.3.
 
 use crate::scope::{Instance, Reach, ScopeRules, reach};
 
@@ -19,12 +20,12 @@ pub struct ConnectedCluster<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoCluster;
 
-/// Returns the audience of one cluster.
+/// The audience of one cluster.
 pub fn cluster_audience(uid: &str) -> String {
     format!("platform.sh/cluster:{uid}")
 }
 
-/// Returns the audiences of a token with these scopes: the general one without a scope, or where each has
+/// The audiences of a token with these scopes: the general one without a scope, or where each has
 /// a rule for every cluster.
 ///
 /// # Errors

@@ -1,5 +1,5 @@
-//! Tokens that were verified before: a bounded map. What has changed since is checked by the
-//! [`Verifier`](super::Verifier) each time.
+//! A bounded cache of verified tokens. The [`Verifier`](super::Verifier) checks each time whether
+//! keys or revocations have changed since.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use super::verifier::VerifiedToken;
 
-/// Bytes of tokens in one half of the cache. What is made of a token takes a few times as much.
+/// Bytes of tokens in one half of the cache. The decoded tokens take a few times as much.
 pub(super) const HALF_BYTES: usize = 1024 * 1024;
 
 /// Tokens in one half of the cache.
@@ -21,7 +21,7 @@ pub(super) const HALF_TOKENS: usize = 4096;
 
 /// A token whose signature was right.
 pub(super) struct Verified {
-    /// What it says.
+    /// The decoded token.
     pub(super) token: Arc<VerifiedToken>,
     /// The id of the key that signed it.
     pub(super) key_id: Arc<str>,
@@ -65,7 +65,7 @@ impl fmt::Debug for Cache {
 }
 
 impl Cache {
-    /// Returns a token that was used lately.
+    /// A token that was used lately.
     pub(super) fn get(&self, token: &str) -> Option<&Arc<Verified>> {
         self.new.get(token)
     }
@@ -75,7 +75,7 @@ impl Cache {
         self.old.contains_key(token)
     }
 
-    /// Returns a token that was not used lately; from now on it was.
+    /// A token that was not used lately; from now on it was.
     pub(super) fn revive(&mut self, token: &str) -> Option<Arc<Verified>> {
         let (text, found) = self.old.remove_entry(token)?;
         self.add(text, found.clone());

@@ -1,4 +1,4 @@
-//! What a token says: the claims of the JWT, made of an identity and turned into one again.
+//! The claims of the JWT: made from an identity, and turned into an identity again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::identity::Identity;
 use crate::resolved_key::ResolvedKey;
 use crate::scope::ScopeRules;
 
-/// What a token says. The names are those of RFC 7519 and RFC 9068, and one of our own.
+/// The claims of a token. The names are those of RFC 7519 and RFC 9068, and one of our own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claims {
-    /// Who issued it: the external URL of the central server.
+    /// The issuer: the external URL of the central server.
     pub iss: String,
     /// The name that access decisions see.
     pub sub: String,
@@ -32,12 +32,12 @@ pub struct Claims {
     pub jti: String,
     /// All groups.
     pub groups: Vec<String>,
-    /// What is our own.
+    /// The platform's own claims.
     #[serde(rename = "platform.sh")]
     pub platform: PlatformClaims,
 }
 
-/// What a token says that only we know.
+/// The claims that only the platform defines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct PlatformClaims {
@@ -69,11 +69,11 @@ pub struct PlatformClaims {
     /// The uids of the user or team, and of the user's teams.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub principal_uids: Vec<String>,
-    /// Who acts as the subject, if it is impersonated.
+    /// The impersonator, if the subject is impersonated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<ActorClaim>,
-    /// What else it depends on: the ids of the impersonations ([`impersonation_id`]) of the request and of those by which
-    /// its keys were created, and the uids of the owners of the keys that created them.
+    /// Further dependencies. They are the ids ([`impersonation_id`]) of the request's impersonation and of those by
+    /// which its keys were created. The uids of the owners of the keys that created them follow.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependencies: Vec<String>,
     /// The scopes that hold: all of them must allow a request.
@@ -91,7 +91,7 @@ pub struct KeyClaim {
     pub uid: String,
 }
 
-/// Who acts as somebody else: the owner of the key.
+/// The impersonator: the owner of the key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ActorClaim {
@@ -109,7 +109,7 @@ pub struct Bearer<'a> {
     pub key: &'a ResolvedKey,
     /// The identity that the caller acts as: that of the key's owner, or an impersonated one.
     pub identity: &'a Identity,
-    /// What the request asked for that impersonates.
+    /// The impersonation that the request asked for.
     pub wanted: Option<&'a Impersonation>,
     /// A scope to narrow the token to, besides those of the key.
     pub scope: Option<&'a Scope>,
@@ -118,7 +118,7 @@ pub struct Bearer<'a> {
 /// The circumstances in which a token is issued.
 #[derive(Clone, Debug)]
 pub struct Issuance {
-    /// Who issues it.
+    /// The issuer.
     pub issuer: String,
     /// For whom it is.
     pub audiences: Vec<String>,
@@ -132,14 +132,14 @@ pub struct Issuance {
     pub generation: u64,
 }
 
-/// Returns what stands in a list of revocations for all access keys of a user or team, by their uid: tokens of
-/// a team's members depend on the team, and not on its keys.
+/// The entry in a list of revocations for all access keys of a user or team, by its uid. Tokens of a team's
+/// members depend on the team, and not on its keys.
 pub fn keys_of(owner_uid: &str) -> String {
     format!("keys-of:{owner_uid}")
 }
 
-/// Returns what stands in a list of revocations for all tokens that depend on one impersonation: by the access key of
-/// a uid, as this identity.
+/// The entry in a list of revocations for all tokens that depend on one impersonation. It is that of this identity,
+/// by the access key with this uid.
 pub fn impersonation_id(key_uid: &str, wanted: &Impersonation) -> String {
     // The form is the same for the same impersonation: the fields of a map are in order.
     let wanted = serde_json::to_vec(wanted).unwrap_or_default();
@@ -148,7 +148,7 @@ pub fn impersonation_id(key_uid: &str, wanted: &Impersonation) -> String {
 }
 
 impl Bearer<'_> {
-    /// Returns what the token depends on besides keys and the bearer.
+    /// The dependencies of the token other than its keys and its bearer.
     fn dependencies(&self) -> Vec<String> {
         let impersonations = self.impersonations().into_iter();
         let impersonations = impersonations.map(|(uid, wanted)| impersonation_id(uid, wanted));
@@ -158,7 +158,7 @@ impl Bearer<'_> {
         impersonations.chain(owners.into_iter().cloned()).collect()
     }
 
-    /// Returns the impersonations that the token depends on: the uid of the access key, and the identity that it
+    /// The impersonations that the token depends on: the uid of the access key, and the identity that it
     /// impersonates. `wanted` is that of the request.
     pub fn impersonations(&self) -> Vec<(&str, &Impersonation)> {
         let own = self.wanted.map(|wanted| (self.key.uid.as_str(), wanted));
@@ -168,7 +168,7 @@ impl Bearer<'_> {
         own.into_iter().chain(of_makers).collect()
     }
 
-    /// Returns the scopes that hold for the token: those of the key and of the keys that made it, and the
+    /// The scopes that hold for the token: those of the key and of the keys that made it, and the
     /// one that it is narrowed to.
     pub fn scopes(&self) -> Vec<Arc<ScopeRules>> {
         let mut scopes = self.identity.scopes.clone();
@@ -182,7 +182,7 @@ impl Bearer<'_> {
 }
 
 impl Claims {
-    /// Returns what a token says that is issued for a bearer. It never outlives the key.
+    /// The claims of a token that is issued for a bearer. It never outlives the key.
     pub fn of(bearer: &Bearer<'_>, issuance: Issuance) -> Self {
         let Bearer { key, identity, .. } = *bearer;
         let Issuance { issuer, audiences, issued_at, ttl_seconds, token_id, generation } = issuance;
@@ -222,7 +222,7 @@ impl Claims {
         }
     }
 
-    /// Returns the identity of the bearer, with the scopes compiled.
+    /// The identity of the bearer, with the scopes compiled.
     pub(super) fn identity(&self) -> Identity {
         let PlatformClaims { keys, user, team, uid, teams, principal_uids, actor, scopes, .. } =
             &self.platform;
@@ -241,7 +241,7 @@ impl Claims {
         }
     }
 
-    /// Returns the uids of all who may own the key that asked for the token, or a key that created it. Of a caller who
+    /// The uids of all who may own the key that asked for the token, or a key that created it. Of a caller who
     /// impersonates, the uids of their teams are among them, too.
     pub(super) fn key_owners(&self) -> impl Iterator<Item = &str> {
         let PlatformClaims { uid, actor, dependencies, .. } = &self.platform;
@@ -250,7 +250,7 @@ impl Claims {
         own.into_iter().chain(of_actor.map(String::as_str))
     }
 
-    /// Returns the uids of all whom it depends on: what one of them gives may change.
+    /// The uids of all whom it depends on: what one of them gives may change.
     pub(super) fn depends_on(&self) -> impl Iterator<Item = &str> {
         let PlatformClaims { keys, uid, principal_uids, actor, dependencies, .. } = &self.platform;
         let keys = keys.iter().map(|key| key.uid.as_str());

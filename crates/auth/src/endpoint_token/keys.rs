@@ -97,7 +97,7 @@ impl SigningKey {
         Ok(Self { id: public.kid, pair })
     }
 
-    /// Returns the private key, to be stored sealed.
+    /// The private key, to be stored sealed.
     ///
     /// # Errors
     /// [`InvalidKey`] when the library cannot write it.
@@ -106,18 +106,18 @@ impl SigningKey {
         Ok(Zeroizing::new(document.as_ref().to_vec()))
     }
 
-    /// Returns its id (`kid`): the thumbprint of the public key (RFC 7638).
+    /// Its id (`kid`): the thumbprint of the public key (RFC 7638).
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Returns the public key.
+    /// The public key.
     pub fn public(&self) -> Jwk {
         // It was read once, when the id was made.
         Jwk::of_point(self.pair.public_key().as_ref()).unwrap_or_default()
     }
 
-    /// Returns a signed token.
+    /// A signed token.
     ///
     /// # Errors
     /// [`IssueError::TooLong`] when what it says is too much.
@@ -138,7 +138,7 @@ impl SigningKey {
         Ok(SecretText::from(token))
     }
 
-    /// Returns header, payload and signature in the compact form.
+    /// Signs a token: header, payload and signature in the compact form.
     pub(super) fn sign(&self, header: &[u8], payload: &[u8]) -> Result<String, InvalidKey> {
         let mut token = BASE64URL.encode(header);
         token.push('.');
@@ -159,7 +159,7 @@ pub struct Jwk {
     /// Its curve: `P-256`.
     #[serde(default)]
     pub crv: String,
-    /// What it is for: `sig`.
+    /// Its use: `sig`.
     #[serde(rename = "use", default)]
     pub usage: String,
     /// Its algorithm: `ES256`.
@@ -184,7 +184,7 @@ pub struct JwkSet {
 }
 
 impl Jwk {
-    /// Returns the key of a point that is not compressed.
+    /// The key of a point that is not compressed.
     fn of_point(point: &[u8]) -> Option<Self> {
         let (first, coordinates) = point.split_first()?;
         if *first != UNCOMPRESSED || coordinates.len() != 2 * COORDINATE_BYTES {
@@ -203,7 +203,7 @@ impl Jwk {
         })
     }
 
-    /// Returns the key ready to verify with; `None` for a key of another kind, or that is no point on the
+    /// The key ready to verify with; `None` for a key of another kind, or that is no point on the
     /// curve, or whose id is not its own: no key can take the place of another one.
     pub(super) fn parsed(&self) -> Option<ParsedPublicKey> {
         let coordinate = |text: &str| BASE64URL.decode(text).ok();
@@ -215,7 +215,7 @@ impl Jwk {
     }
 }
 
-/// Returns the thumbprint of a key: the hash of its required members in the order of their names.
+/// The thumbprint of a key: the hash of its required members in the order of their names.
 fn thumbprint(x: &str, y: &str) -> String {
     let members = format!(r#"{{"crv":"P-256","kty":"EC","x":"{x}","y":"{y}"}}"#);
     BASE64URL.encode(digest(&SHA256, members.as_bytes()))

@@ -1,12 +1,11 @@
-//! Endpoint tokens: the JWT (RFC 7519, RFC 9068) with which a client goes to a connected cluster, and
-//! which the cluster's agent verifies without asking the central server (decision 6).
+//! Endpoint tokens: the JWT (RFC 7519, RFC 9068) that a client presents to a connected cluster. The
+//! cluster's agent verifies it without asking the central server (`docs/reference/endpoint-tokens.md`).
 //!
-//! A token says who its bearer is and within which scopes: [`Claims`]. A [`SigningKey`] makes it; a
-//! [`Verifier`] knows the public keys ([`JwkSet`]) and what has been revoked, and returns the identity,
-//! which is then judged by the same [`Policy`](crate::policy::Policy) as any other.
+//! A token has the identity of its bearer and its scopes: [`Claims`]. A [`SigningKey`] makes it. A
+//! [`Verifier`] has the public keys ([`JwkSet`]) and the revocations, and returns the identity. The
+//! same [`Policy`](crate::policy::Policy) decides about it as about any other.
 //!
-//! Nothing of this reads a clock, or stores anything. Where keys and revocations come from is not known
-//! here.
+//! This module reads no clock and stores nothing. The caller supplies keys and revocations.
 
 mod audience;
 mod cache;
@@ -28,8 +27,8 @@ use crate::bearer::MAX_TOKEN_BYTES;
 /// By how many seconds the clocks of two machines may differ.
 pub const SKEW_SECONDS: i64 = 60;
 
-/// How long a stream (exec, attach, port-forward) goes on at most that a token has opened, in seconds
-/// (decision 6). So long after its end, what takes its rights away has to be known.
+/// The longest time for which a stream (exec, attach, port-forward) goes on that a token has opened,
+/// in seconds. Revocations are kept for as long after the token's end.
 pub const MAX_SESSION_SECONDS: i64 = 8 * 60 * 60;
 
 /// The type of a token (RFC 9068 section 2.1): no other JWT is one.

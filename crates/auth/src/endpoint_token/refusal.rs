@@ -1,4 +1,5 @@
-//! Why a token is refused, which is a JWT: for the log. Whoever sent it learns only that it was.
+//! The reasons to reject a token, which is a JWT. They are for the log: the client learns only that
+//! it was rejected.
 
 use std::fmt;
 
@@ -23,11 +24,11 @@ pub enum TokenRefusal {
     UnknownKey,
     /// The signature is not that of the key.
     Signature,
-    /// What is signed is not what a token of this version says.
+    /// The signed payload is not that of a token of this version.
     Claims,
     /// It is of another issuer.
     Issuer,
-    /// It is for somebody else.
+    /// It is for another audience.
     Audience,
     /// It has expired.
     Expired,

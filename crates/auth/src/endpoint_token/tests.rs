@@ -171,7 +171,7 @@ fn a_token_of_an_impersonation_has_the_scopes_of_the_bearer_and_depends_on_both(
         assert_eq!(verifier.verify(&text, NOW), Err(TokenRefusal::Revoked), "{uid}");
     }
     verifier.set_revocations([(keys_of("u-bob"), 71)]);
-    assert!(verifier.verify(&text, NOW).is_ok(), "the key is not theirs");
+    assert!(verifier.verify(&text, NOW).is_ok(), "the key belongs to another owner");
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn a_token_never_outlives_its_key() {
     assert_eq!(claims_of(&asking).platform.keys_end, None);
     asking.lifetime = lifetime(1000, false);
     assert_eq!(claims_of(&asking).exp, NOW + 600);
-    // What goes on after the token's end knows the key's.
+    // Streams that outlive the token know the key's end.
     assert_eq!(claims_of(&asking).platform.keys_end, Some(NOW + 1000));
     asking.lifetime = lifetime(100, false);
     assert_eq!(claims_of(&asking).exp, NOW + 100);
@@ -255,7 +255,7 @@ fn cve_2023_22482_and_vault_2024_5798_issuer_audience_and_times_are_checked() {
 /// A token, and what is wrong with it.
 type Wrong = (&'static str, String, TokenRefusal);
 
-/// Returns good parts of a token: header, payload, and the token itself.
+/// Good parts of a token: header, payload, and the token itself.
 fn parts(signing: &SigningKey) -> (String, String, String) {
     (header(signing), payload(&claims()), token(signing, &claims()))
 }
@@ -380,8 +380,8 @@ fn older_generations_are_refused_at_once_also_of_tokens_seen_before() {
     assert_eq!(verifier.verify(&text, NOW), Err(TokenRefusal::Revoked));
 }
 
-/// Anybody can send tokens under made-up ids of keys. Nothing after the id is read then, nothing of it is kept, and
-/// nobody is asked: a verifier knows nobody.
+/// Any client can send tokens with made-up key ids. The verifier then reads nothing after the id and keeps nothing.
+/// It asks no other service, since it knows none.
 #[test]
 fn a_flood_of_unknown_keys_leaves_nothing_behind() {
     const FLOOD: usize = 20_000;

@@ -28,29 +28,29 @@ pub struct VerifiedToken {
     pub expires: i64,
     /// Its id, for audit records.
     pub token_id: String,
-    /// What it says.
+    /// The claims.
     pub claims: Claims,
 }
 
 impl VerifiedToken {
-    /// Returns when the access key ends that asked for the token, or one that made it, in seconds since
-    /// 1970, as it was known then; `None` for never.
+    /// The end of the access key that asked for the token, or the earlier end of a key that created it.
+    /// It is in seconds since 1970, as known at issue; `None` for never.
     pub fn keys_end(&self) -> Option<i64> {
         self.claims.platform.keys_end
     }
 
-    /// Returns whether the gateway has made it for one request, of which it ends what goes on.
+    /// Whether the gateway has made it for one request, of which it ends what goes on.
     pub fn is_for_gateway_session(&self) -> bool {
         self.claims.platform.gateway_session
     }
 
-    /// Returns the name of the owner of the key that asked for the token, whomever they act as.
+    /// The name of the owner of the key that asked for the token, whomever they act as.
     pub fn owner(&self) -> &str {
         self.claims.platform.actor.as_ref().map_or(&self.claims.sub, |actor| &actor.sub)
     }
 }
 
-/// What tokens are checked against: the public keys, and what has been revoked.
+/// The input of the checks: the public keys, and the revocations.
 #[derive(Default)]
 struct Known {
     keys: HashMap<Arc<str>, Arc<ParsedPublicKey>, RandomState>,
@@ -81,7 +81,7 @@ impl std::fmt::Debug for Verifier {
 }
 
 impl Verifier {
-    /// Returns a verifier of tokens that this issuer has issued for one of these audiences. It knows no
+    /// A verifier of tokens that this issuer has issued for one of these audiences. It knows no
     /// keys yet, and so refuses all.
     pub fn new(issuer: impl Into<String>, audiences: impl IntoIterator<Item = String>) -> Self {
         Self {
@@ -129,7 +129,7 @@ impl Verifier {
     /// Checks a token, and returns who its bearer is.
     ///
     /// # Errors
-    /// Why it is refused, for the log alone: the answer to whoever sent it is the same for all reasons.
+    /// The reason to reject it, for the log alone: the client gets the same response for all reasons.
     pub fn verify(
         &self,
         token: &str,
@@ -149,7 +149,7 @@ impl Verifier {
         checked.map(|()| verified.token.clone())
     }
 
-    /// Returns a token whose signature was verified before.
+    /// A token whose signature was verified before.
     fn seen(&self, token: &str) -> Option<Arc<Verified>> {
         let cache = read(&self.cache);
         if let Some(verified) = cache.get(token) {
@@ -174,8 +174,8 @@ impl Verifier {
         let payload = BASE64URL.decode(payload).map_err(|_| TokenRefusal::Malformed)?;
         key.verify_sig(signed.as_bytes(), &signature).map_err(|_| TokenRefusal::Signature)?;
         let claims: Claims = decode_typed(&payload).map_err(|_| TokenRefusal::Claims)?;
-        // What is not written as we write it has something that is not understood here, or twice. It may
-        // be what narrows the token.
+        // If the payload is not in our own form, it has a field that is unknown here, or one twice. That
+        // field may be what narrows the token.
         if serde_json::to_vec(&claims).ok().as_ref() != Some(&payload) {
             return Err(TokenRefusal::Claims);
         }
@@ -195,7 +195,7 @@ impl Verifier {
         Ok(verified)
     }
 
-    /// Returns the key that a header names.
+    /// The key that a header names.
     fn key_of(&self, header: &str) -> Result<(Arc<str>, Arc<ParsedPublicKey>), TokenRefusal> {
         if header.len() > MAX_HEADER_CHARS {
             return Err(TokenRefusal::Header);
@@ -261,14 +261,14 @@ impl Verifier {
         Ok(())
     }
 
-    /// Returns how many tokens it has seen and not forgotten.
+    /// How many tokens it has seen and not forgotten.
     #[cfg(test)]
     pub(super) fn cached(&self) -> usize {
         read(&self.cache).len()
     }
 }
 
-/// Nobody panics while they hold one of these locks.
+/// No code panics while it holds one of these locks.
 fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What kube-apiserver would read, and what is refused because somebody could read something else.
+//! How kube-apiserver reads requests, and which requests are rejected because parsers differ.
 
 use http::Request;
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ fn parse_with(method: &str, path: &str, headers: &[(&str, &str)]) -> Result<Kube
     KubeRequest::parse(&parts, parts.uri.path())
 }
 
-/// Returns `VERB GROUP/VERSION RESOURCE[/SUB] NAMESPACE NAME`, or `VERB PATH`, or the code.
+/// `VERB GROUP/VERSION RESOURCE[/SUB] NAMESPACE NAME`, or `VERB PATH`, or the code.
 fn words(method: &str, path: &str) -> String {
     let request = match parse_with(method, path, &[]) {
         Ok(request) => request,
@@ -278,7 +278,7 @@ fn the_value_of_an_access_key_is_refused_and_not_repeated() {
 }
 
 proptest! {
-    /// What is sent on is read as the same, and is written the same again.
+    /// The forwarded request is read as the same, and is written the same again.
     #[test]
     fn what_is_sent_on_is_read_as_the_same(
         method in prop::sample::select(&["GET", "POST", "DELETE", "PUT"][..]),

@@ -1,5 +1,6 @@
-//! Whether an identity holds all that rules would give, as Kubernetes asks of whoever writes a role or
-//! a binding: nobody gives what they do not have.
+//! Whether an identity holds all that rules would give. Kubernetes asks this of the author of a role
+//! or a binding: no caller gives permissions that they do not have
+//! (`docs/reference/access-rules.md#no-escalation`).
 
 use std::collections::BTreeMap;
 
@@ -38,7 +39,7 @@ pub(super) enum Atom<'a> {
     Path { verb: &'a str, path: &'a str },
 }
 
-/// Returns how many combinations a rule has.
+/// How many combinations a rule has.
 pub(super) fn combinations(rule: &PolicyRule) -> usize {
     let lengths = [rule.api_groups.len(), rule.resources.len(), rule.resource_names.len().max(1)];
     let paths = rule.verbs.len().saturating_mul(rule.non_resource_urls.len());
@@ -104,7 +105,7 @@ impl Policy {
     /// without one, within its scopes.
     ///
     /// # Errors
-    /// What it does not hold, or that there is too much to look at.
+    /// The rules that it does not hold, or that there are too many combinations to check.
     pub fn covers(
         &self,
         identity: &Identity,
@@ -142,7 +143,7 @@ impl Policy {
                 || (rule.non_resource_urls.is_empty() && self.holds(identity, None, &all)))
     }
 
-    /// Does an identity hold one combination of a rule? A wildcard is held by whoever holds the wildcard.
+    /// Does an identity hold one combination of a rule? A wildcard is held only with the wildcard.
     pub(super) fn holds(
         &self,
         identity: &Identity,

@@ -28,7 +28,7 @@ impl Policy {
         explanation
     }
 
-    /// Returns the scopes of an identity that do not allow a request, and what they lack.
+    /// The scopes of an identity that do not allow a request, and what they lack.
     pub fn refusing_scopes(
         &self,
         identity: &Identity,
@@ -41,8 +41,8 @@ impl Policy {
             .collect()
     }
 
-    /// Returns through what an identity has a right, its scopes aside. What everyone has comes first,
-    /// since no scope takes that away.
+    /// The source of a permission of an identity, its scopes aside. The permissions of every identity
+    /// come first, since no scope takes those away.
     fn source(&self, identity: &Identity, attributes: &Attributes<'_>) -> Option<Source> {
         if own::is_open(identity, attributes) {
             return Some(Source::Everyone);
@@ -56,7 +56,7 @@ impl Policy {
         }
     }
 
-    /// Returns the first of the roles that allow it, in the order of their bindings.
+    /// The first of the roles that allow it, in the order of their bindings.
     fn role_source(&self, identity: &Identity, attributes: &Attributes<'_>) -> Option<Source> {
         let holdings = self.index.of(identity).map(AsRef::as_ref);
         let held =
@@ -110,17 +110,17 @@ pub(super) fn allows(rule: &Rule, attributes: &Attributes<'_>) -> bool {
     }
 }
 
-/// Returns a resource with its subresource, as rules name it.
+/// A resource with its subresource, as rules name it.
 fn with_subresource(resource: &str, subresource: &str) -> String {
     if subresource.is_empty() { resource.to_owned() } else { format!("{resource}/{subresource}") }
 }
 
-/// Returns a list of a text, without one that is empty.
+/// A list of a text, without one that is empty.
 fn unless_empty(text: &str) -> Vec<String> {
     if text.is_empty() { Vec::new() } else { vec![text.to_owned()] }
 }
 
-/// Returns the smallest rule that would allow this.
+/// The smallest rule that would allow this.
 fn missing_rule(attributes: &Attributes<'_>) -> MissingRule {
     match *attributes {
         Attributes::Resource { verb, group, resource, subresource, namespace, name } => {
@@ -146,7 +146,7 @@ fn missing_rule(attributes: &Attributes<'_>) -> MissingRule {
     }
 }
 
-/// Returns the smallest scope that would allow this.
+/// The smallest scope that would allow this.
 fn missing_scope(request: &Request<'_>) -> Scope {
     let mut rule = match request.attributes {
         Attributes::Resource { verb, group, resource, subresource, namespace, name } => {

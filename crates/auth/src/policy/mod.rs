@@ -45,9 +45,9 @@ pub enum Decision {
     Deny,
 }
 
-/// What decisions are made from: a snapshot that never changes, so that all decisions for one
-/// request agree. A change makes a new snapshot, which shares with this one what has not changed. A
-/// clone costs nothing.
+/// The data that decisions are made from. It is a snapshot that never changes, so that all
+/// decisions for one request agree. A change makes a new snapshot, which shares all unchanged parts
+/// with this one. A clone costs nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     index: Index,
@@ -59,10 +59,11 @@ pub struct Policy {
 /// For a namespace, the name is its own.
 pub type NamedChange<'a> = (Option<&'a str>, &'a str, PolicyChange);
 
-/// What decides what an identity sees of one kind. As long as two are equal, it sees the same.
+/// The input of an identity's view of one kind. As long as two are equal, the identity sees the
+/// same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
-    /// What it may read.
+    /// The objects that it may read.
     readable: Readable,
     /// The owners whose objects it may read.
     owners: Option<DelegatedOwners>,
@@ -76,12 +77,12 @@ pub struct Fingerprint {
 }
 
 impl Policy {
-    /// Returns the policy that needs nothing stored.
+    /// The policy that needs nothing stored.
     pub fn built_in() -> Arc<Self> {
         Arc::default()
     }
 
-    /// Returns the policy of everything that is stored: each object once, in any order. Most of it are owners, which
+    /// The policy of everything that is stored: each object once, in any order. Most of it are owners, which
     /// are laid out together.
     pub fn of(stored: Vec<(Option<String>, String, PolicyChange)>) -> Self {
         let (mut policy, mut owned) = (Self::default(), Vec::new());
@@ -96,7 +97,7 @@ impl Policy {
         policy
     }
 
-    /// Returns the next snapshot, after these changes. The cost of a change of a binding is that of its
+    /// The next snapshot, after these changes. The cost of a change of a binding is that of its
     /// subjects and its role; a change of a role costs as much for each binding that names it.
     #[must_use]
     pub fn with(&self, changes: &[NamedChange<'_>]) -> Self {
@@ -108,7 +109,7 @@ impl Policy {
         next
     }
 
-    /// Applies one change to a snapshot that nobody has yet.
+    /// Applies one change to a snapshot that is not shared yet.
     pub fn apply(&mut self, namespace: Option<&str>, name: &str, change: PolicyChange) {
         let key = || PolicyKey::of(namespace.filter(|namespace| !namespace.is_empty()), name);
         match change {
@@ -146,12 +147,12 @@ impl Policy {
         self.index.has_subject(|subject| matches!(subject, BoundSubject::Group(of) if of == group))
     }
 
-    /// Returns the owners of objects, each once for each kind, with one of their objects.
+    /// The owners of objects, each once for each kind, with one of their objects.
     pub fn owners(&self) -> impl Iterator<Item = OwnedObject<'_>> {
         self.owners.one_of_each()
     }
 
-    /// Returns which project each namespace belongs to.
+    /// The project of each namespace.
     pub fn projects(&self) -> &Projects {
         &self.projects
     }
@@ -187,7 +188,7 @@ impl Policy {
             .is_some_and(|owner| identity.principal_uids.iter().any(|uid| uid == owner))
     }
 
-    /// Returns the uid of the owner of the object that something is about.
+    /// The uid of the owner of the object that something is about.
     fn owner_of(&self, attributes: &Attributes<'_>) -> Option<&str> {
         let Attributes::Resource { group, resource, subresource, namespace, name, .. } =
             *attributes
@@ -254,9 +255,9 @@ impl Policy {
         })
     }
 
-    /// Does an identity have a right on the owner of an object, as a right to do `request` to the object?
-    /// What users and teams may do to what is theirs, nobody may who only has got their name since. The
-    /// scopes are asked about the request itself.
+    /// Does an identity have a permission on the owner of an object, as a permission to do `request` to
+    /// the object? A later user or team with the same name does not get the owner's permissions on
+    /// itself. The scopes are asked about the request itself.
     pub fn has_delegated(
         &self,
         identity: &Identity,
@@ -277,8 +278,8 @@ impl Policy {
         !identity.is_scoped() && identity.is_in(AUTHENTICATED_GROUP)
     }
 
-    /// Returns what decides what the identity sees of a kind. What is changed for somebody else is
-    /// not in it.
+    /// The fingerprint of the identity's view of a kind. Changes that concern only other identities
+    /// leave it as it is.
     pub fn fingerprint(
         &self,
         identity: &Identity,

@@ -1,5 +1,5 @@
-//! What an identity may do a verb on, of all objects of a kind: told at once, at a cost of what the
-//! identity holds. It is what [`Policy::decide`] says object by object.
+//! The objects of a kind on which an identity holds a verb, found at once. The cost is that of the
+//! identity's permissions. The result equals [`Policy::decide`], object by object.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,7 +70,8 @@ pub enum DelegatedOwners {
         all_users: bool,
         /// All teams?
         all_teams: bool,
-        /// Single users and teams. What an identity has on itself counts under its uid alone.
+        /// Single users and teams. The permissions of an identity on itself count under its uid
+        /// alone.
         owners: Vec<Owner>,
     },
 }
@@ -86,7 +87,7 @@ impl Policy {
         }
     }
 
-    /// Returns the objects of a kind on which an identity holds a verb, by roles, without one, and within
+    /// The objects of a kind on which an identity holds a verb, by roles, without one, and within
     /// its scopes.
     pub fn readable(
         &self,
@@ -123,7 +124,7 @@ impl Policy {
         Readable::Some { namespaces, objects, names, within }
     }
 
-    /// Returns the objects of a kind on which an identity holds a verb, its scopes aside.
+    /// The objects of a kind on which an identity holds a verb, its scopes aside.
     fn held(&self, identity: &Identity, verb: &str, group: &str, resource: &str) -> ObjectSet {
         let mut set = own_objects(identity, verb, group, resource);
         if set.all {
@@ -148,7 +149,7 @@ impl Policy {
         set
     }
 
-    /// Returns the owners on whom an identity holds a verb, its scopes aside: those are asked about the
+    /// The owners on whom an identity holds a verb, its scopes aside: those are asked about the
     /// objects that are owned.
     pub fn delegated_owners(&self, identity: &Identity, verb: &str) -> DelegatedOwners {
         let [users, teams] =
@@ -166,12 +167,12 @@ impl Policy {
     }
 }
 
-/// Returns a question about a kind, without a name.
+/// A question about a kind, without a name.
 fn on_kind<'a>(verb: &'a str, group: &'a str, resource: &'a str) -> Attributes<'a> {
     Attributes::Resource { verb, group, resource, subresource: "", namespace: "", name: "" }
 }
 
-/// Returns the objects on which an identity holds a verb without a role.
+/// The objects on which an identity holds a verb without a role.
 fn own_objects(identity: &Identity, verb: &str, group: &str, resource: &str) -> ObjectSet {
     if identity.is_in(MASTERS_GROUP) || own::is_open(identity, &on_kind(verb, group, resource)) {
         return ObjectSet::all();
@@ -198,7 +199,7 @@ fn own_objects(identity: &Identity, verb: &str, group: &str, resource: &str) -> 
 /// Names of objects by namespace, as they come.
 type Named<'a> = BTreeMap<&'a str, Vec<&'a str>>;
 
-/// Returns the set of these objects. It is made faster from all of them, in order, than one by one.
+/// The set of these objects. It is made faster from all of them, in order, than one by one.
 #[expect(clippy::stable_sort_primitive, reason = "it makes use of the runs that names come in")]
 fn in_order(objects: Named<'_>) -> BTreeSet<(String, String)> {
     let in_order = objects.into_iter().flat_map(|(namespace, mut names)| {

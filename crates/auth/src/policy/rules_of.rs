@@ -70,7 +70,7 @@ impl From<RulesOf> for Status {
 }
 
 impl Policy {
-    /// Returns the rules that an identity has in a namespace, within its scopes.
+    /// The rules that an identity has in a namespace, within its scopes.
     pub fn rules_of(&self, identity: &Identity, namespace: &str) -> RulesOf {
         let mut rules: BTreeSet<PolicyRule> = BTreeSet::new();
         for holdings in self.index.of(identity) {
@@ -108,7 +108,8 @@ impl Policy {
         all
     }
 
-    /// Returns what an identity holds as the owner of objects in a namespace, or of those without one.
+    /// The rules that an identity holds as the owner of objects in a namespace, or of those without
+    /// one.
     fn rules_of_owner<'a>(
         &'a self,
         identity: &'a Identity,
@@ -163,7 +164,7 @@ impl Policy {
     }
 }
 
-/// Returns a rule about resources, and one about paths where its role is held everywhere.
+/// A rule about resources, and one about paths where its role is held everywhere.
 fn parts(rule: &PolicyRule, is_everywhere: bool) -> impl Iterator<Item = PolicyRule> {
     let of_resources = PolicyRule { non_resource_urls: Vec::new(), ..rule.clone() };
     let of_paths = PolicyRule {
@@ -191,7 +192,7 @@ fn on(verbs: &[&str], group: &str, resource: &str, names: &[&str]) -> PolicyRule
     }
 }
 
-/// Returns what an identity has without a role, but for what is open to everyone.
+/// The rules that an identity has without a role, except those that are open to every identity.
 fn own_rules(identity: &Identity) -> Vec<PolicyRule> {
     let mut rules = Vec::new();
     if identity.is_in(MASTERS_GROUP) {
@@ -207,7 +208,7 @@ fn own_rules(identity: &Identity) -> Vec<PolicyRule> {
     rules
 }
 
-/// Returns what is open to everyone.
+/// The rules that are open to every identity.
 fn open_rules(identity: &Identity) -> Vec<PolicyRule> {
     if !identity.is_in(AUTHENTICATED_GROUP) {
         return Vec::new();

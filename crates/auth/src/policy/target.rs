@@ -1,9 +1,9 @@
-//! The one decision about a request to a cluster, a virtual cluster or a space: the gateway of the
-//! central server and every agent ask it (decisions 4 and 6).
+//! The one decision about a request to a cluster, a virtual cluster or a space. The gateway of the
+//! central server and every agent ask it (`docs/reference/clusters.md#gateway`).
 //!
-//! What somebody may do inside of a target, the target's own RBAC decides. Here it is decided whether a
-//! request gets there at all: who it would be as, whether they may use the target, whether each scope of
-//! their key allows it, and, for a space, whether it stays within that.
+//! The target's own RBAC decides about the permissions inside the target. This module decides whether a
+//! request gets there at all: as which identity it would be, and whether that identity may use the
+//! target. Each scope of the key must allow it, and a request to a space must stay within that.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ const SYSTEM_PREFIX: &str = "system:";
 /// The prefix of our own groups.
 const PLATFORM_PREFIX: &str = "platform:";
 
-/// The combinations of rules from a target that are looked at. What is more is left out.
+/// The combinations of rules from a target that are checked. Further ones are left out.
 const MAX_COMBINATIONS: usize = 1 << 16;
 
 /// The reviews, by group and resource: they are answered for the caller, and change nothing.
@@ -67,19 +67,19 @@ pub struct TargetPlace<'a> {
 pub struct TargetRequest<'a> {
     /// Where it goes.
     pub place: TargetPlace<'a>,
-    /// What it asks for.
+    /// The action that it asks for.
     pub attributes: Attributes<'a>,
     /// Does it go on in another protocol?
     pub is_upgrade: bool,
 }
 
 impl<'a> TargetRequest<'a> {
-    /// Returns what a request asks for at a target.
+    /// A request at a target.
     pub fn new(place: TargetPlace<'a>, request: &'a KubeRequest) -> Self {
         Self { place, attributes: request.attributes(), is_upgrade: request.is_upgrade() }
     }
 
-    /// Returns what an access review asks about.
+    /// The request that an access review asks about.
     pub fn of_review(place: TargetPlace<'a>, attributes: Attributes<'a>) -> Self {
         Self { place, attributes, is_upgrade: false }
     }
@@ -105,7 +105,7 @@ impl fmt::Display for TargetRefusal {
         match self {
             Self::SystemIdentity(name) => write!(
                 f,
-                "{name:?} is an identity that clusters have for themselves: nobody acts as it \
+                "{name:?} is an identity that clusters have for themselves: no caller may act as it \
                  through the gateway"
             ),
             Self::NotForwarded(what) => write!(
@@ -130,7 +130,7 @@ pub struct ForwardedIdentity {
 }
 
 impl ForwardedIdentity {
-    /// Returns the identity that is sent on: the caller's, or the one that they impersonate. Of its groups
+    /// The identity that is sent on: the caller's, or the one that they impersonate. Of its groups
     /// it has our own, `system:authenticated`, and those in `forward_groups`; never another one of the
     /// cluster's.
     ///
@@ -162,8 +162,8 @@ impl ForwardedIdentity {
         Ok(Self { user: identity.name.clone(), groups })
     }
 
-    /// Returns it as the headers of an impersonation, and nothing else; `None` when a name cannot be
-    /// one, which no name of ours is.
+    /// The headers of an impersonation of it, and nothing else; `None` when a name cannot be a
+    /// header value, which no name of ours is.
     pub fn headers(&self) -> Option<HeaderMap> {
         const USER: HeaderName = HeaderName::from_static("impersonate-user");
         const GROUP: HeaderName = HeaderName::from_static("impersonate-group");
@@ -240,8 +240,7 @@ impl Policy {
         }
     }
 
-    /// Returns what is left of the rules that a target says an identity has in a namespace: those that get
-    /// there.
+    /// The part of a target's rules for an identity in a namespace that gets to the target.
     pub fn rules_at_target(
         &self,
         identity: &Identity,
@@ -324,7 +323,7 @@ impl Policy {
     }
 }
 
-/// Returns attributes without a namespace where the kind has none: an access review may name one.
+/// The attributes, without a namespace where the kind has none: an access review may name one.
 fn in_its_place(attributes: Attributes<'_>) -> Attributes<'_> {
     match attributes {
         Attributes::Resource { verb, group, resource, subresource, name, .. }
@@ -336,7 +335,7 @@ fn in_its_place(attributes: Attributes<'_>) -> Attributes<'_> {
     }
 }
 
-/// Returns the verb, and the subresource.
+/// The verb, and the subresource.
 fn verb_of<'a>(attributes: &Attributes<'a>) -> (&'a str, &'a str) {
     match *attributes {
         Attributes::Resource { verb, subresource, .. } => (verb, subresource),

@@ -1,4 +1,4 @@
-//! What the built-in policy allows.
+//! The permissions of the built-in policy.
 
 use postern_kinds::{MANAGEMENT_V1, Right};
 
@@ -175,7 +175,7 @@ fn a_fingerprint_changes_with_what_decides_and_with_nothing_else() {
     }
 }
 
-/// Returns what a role with the name of one secret says.
+/// A role with the name of one secret.
 fn on_secret(number: usize) -> PolicyChange {
     let texts = |text: &str| vec![text.to_owned()];
     PolicyChange::Role(Some(vec![postern_kinds::rbac::PolicyRule {
@@ -187,8 +187,8 @@ fn on_secret(number: usize) -> PolicyChange {
     }]))
 }
 
-/// What many roles give is found once. A change of one of them, in place or in a next snapshot, is seen all
-/// the same, and a snapshot from before answers as before.
+/// The result for many roles is computed once. A change of one of them is seen all the same, in place or in
+/// a next snapshot. An older snapshot gives its older result.
 #[test]
 fn what_many_roles_give_follows_each_change() {
     use postern_kinds::rbac::{BindingFacts, BoundSubject};

@@ -16,14 +16,14 @@ use crate::rbac::rule::ResourceQuery;
 use crate::rbac::use_changes::{USE, UseChange};
 
 impl Policy {
-    /// Returns what the change concerns that made this snapshot of the one before, as far as it is about who holds
-    /// `use` on clusters and instances. Of a snapshot that is the first one, nothing is known.
+    /// The objects whose holders of `use` were affected by the change that made this snapshot. They are
+    /// clusters and instances. A first snapshot has none.
     pub fn use_changes(&self) -> &[UseChange] {
         self.index.use_changes.all()
     }
 
-    /// Returns who holds `use` on an object of our own group: the same as [`Policy::who_can`], in no order, and
-    /// some perhaps twice. Its cost is that of the roles that can give it.
+    /// The holders of `use` on an object of our own group. They are the same as in [`Policy::who_can`], in no
+    /// order, and some perhaps twice. The cost is that of the roles that can give it.
     pub fn holders_of_use(&self, resource: &str, namespace: &str, name: &str) -> Vec<WhoCan> {
         let (verb, group, subresource) = (USE, MANAGEMENT_V1.group, "");
         let attributes =

@@ -1,5 +1,5 @@
-//! Who may do something: every subject that has the right, and through what. It is the inverse of
-//! [`Policy::decide`] for identities without a scope.
+//! Every subject that has a permission, with its source. It is the inverse of [`Policy::decide`]
+//! for identities without a scope.
 
 use postern_kinds::rbac::BoundSubject;
 
@@ -10,7 +10,7 @@ use crate::explanation::{PolicyName, Source};
 use crate::identity::{AUTHENTICATED_GROUP, MASTERS_GROUP};
 use crate::own::{self, KEY_VERBS, OWN_VERBS};
 
-/// Who may do something.
+/// A subject that has a permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhoCan {
     /// Whom a binding names: a user name, a group, or the user or team of a uid.
@@ -28,7 +28,7 @@ pub enum WhoCan {
     },
 }
 
-/// Somebody who may do something, and through what.
+/// A subject that has a permission, and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grantee {
     /// Who.
@@ -38,8 +38,8 @@ pub struct Grantee {
 }
 
 impl Policy {
-    /// Returns everyone who may do something, scopes of keys aside: each once for each way to it. Groups
-    /// are one row. The cost grows with the number of bindings.
+    /// Every subject that has a permission, scopes of keys aside: once for each source. Groups are one
+    /// row. The cost grows with the number of bindings.
     pub fn who_can(&self, attributes: &Attributes<'_>) -> Vec<Grantee> {
         let group = |name: &str| WhoCan::Subject(BoundSubject::Group(name.to_owned()));
         let mut all = vec![Grantee { who: group(MASTERS_GROUP), source: Source::Masters }];
@@ -87,7 +87,7 @@ impl Policy {
     }
 }
 
-/// Returns the users and teams whom this concerns themselves, and who may do it.
+/// The users and teams whom this concerns themselves, and who may do it.
 fn themselves(attributes: &Attributes<'_>) -> Vec<WhoCan> {
     let Attributes::Resource { verb, group, resource, subresource, namespace, name } = *attributes
     else {

@@ -37,7 +37,7 @@ impl NameChanges {
         }
     }
 
-    /// Returns since when a name means the identity that it means.
+    /// The revision since which a name means the identity that it means now.
     pub(super) fn since(&self, name: &str) -> u64 {
         self.changed_at.get(name).copied().unwrap_or(self.others_since)
     }

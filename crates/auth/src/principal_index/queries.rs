@@ -15,7 +15,7 @@ use crate::policy::Policy;
 use crate::resolved_key::ResolvedKey;
 
 impl PrincipalIndex {
-    /// Returns the key of a name, as its bearer would be identified at a time, in seconds since 1970.
+    /// The key of a name, as its bearer would be identified at a time, in seconds since 1970.
     ///
     /// # Errors
     /// Why it gives no access.
@@ -30,14 +30,14 @@ impl PrincipalIndex {
         self.identify(digest, now_unix_seconds, policy)
     }
 
-    /// Returns names of keys after a name, in order, at most so many.
+    /// At most `limit` names of keys, in order, from the first one after `after`.
     pub fn key_names_after(&self, after: Option<&str>, limit: usize) -> Vec<String> {
         let from = after.map_or(Unbounded, Excluded);
         let names = self.key_names.range::<str, _>((from, Unbounded));
         names.take(limit).cloned().collect()
     }
 
-    /// Returns the name of the user whom access decisions know by this name: its subject, or the
+    /// The name of the user whom access decisions know by this name: its subject, or the
     /// object's own name.
     pub fn user_known_as(&self, name: &str) -> Option<&str> {
         let by_subject = self.user_of_subject.get(name).map(String::as_str);
@@ -47,14 +47,15 @@ impl PrincipalIndex {
         })
     }
 
-    /// Returns the user or team with a uid under a name, if it is there.
+    /// The user or team with a uid under a name, if it is there.
     pub fn is_principal(&self, principal: Principal<'_>, uid: &str) -> bool {
         use postern_kinds::Principals as _;
         self.uid(principal).is_some_and(|known| known == uid)
     }
 
-    /// Returns the identity of the user or team of a uid as they are now, without what a key adds; `None` when
-    /// they are gone, whoever has their name by now, or disabled.
+    /// The current identity of the user or team with a uid, without the groups that a key adds. It is
+    /// `None` when the user or team is gone or disabled. A later one with the same name does not
+    /// count.
     pub fn identity_of_principal(&self, principal: Principal<'_>, uid: &str) -> Option<Identity> {
         let mut identity = match principal {
             Principal::User(name) => {
@@ -67,7 +68,7 @@ impl PrincipalIndex {
         (!uid.is_empty() && identity.uid == uid).then_some(identity)
     }
 
-    /// Returns the key of this name, if what was asked for with it goes on after it expires or is deleted: an enabled
+    /// The key of this name, if what was asked for with it goes on after it expires or is deleted: an enabled
     /// key of type `Login` that does not end with another key.
     pub fn key_that_outlives_its_end(&self, name: &str) -> Option<&KeyFacts> {
         self.keys.get(name).filter(|key| {
@@ -75,7 +76,7 @@ impl PrincipalIndex {
         })
     }
 
-    /// Returns the uids of all users and teams.
+    /// The uids of all users and teams.
     pub fn principal_uids(&self) -> impl Iterator<Item = &str> {
         let teams = self.teams.values().map(|team| team.uid.as_str());
         self.users.values().map(|user| user.uid.as_str()).chain(teams)
@@ -86,17 +87,17 @@ impl PrincipalIndex {
         self.keys_of.get(owner).is_some_and(|keys| !keys.is_empty())
     }
 
-    /// Returns how many users there are.
+    /// How many users there are.
     pub fn user_count(&self) -> usize {
         self.users.len()
     }
 
-    /// Returns how many users are in a team; `None` when there is no such team.
+    /// How many users are in a team; `None` when there is no such team.
     pub fn team_size(&self, team: &str) -> Option<usize> {
         self.teams.get(team).map(|team| team.users.len())
     }
 
-    /// Returns how many users are in a group: all, or those who are in it themselves or through a
+    /// How many users are in a group: all, or those who are in it themselves or through a
     /// team. The cost grows with the number of users and of members of teams.
     pub fn users_in_group(&self, group: &str) -> usize {
         if group == ALL_USERS_GROUP {

@@ -39,7 +39,7 @@ fn key(name: &str, owner: Owner) -> KeyFacts {
     }
 }
 
-/// Returns the record of the key of a uid as the maker of another one; none for an empty uid.
+/// The record of the key of a uid as the maker of another one; none for an empty uid.
 fn made_by(uid: &str) -> Option<Arc<Maker>> {
     let maker = Maker {
         name: uid.trim_start_matches("uid-").to_owned(),
@@ -566,7 +566,7 @@ fn keys_without_their_owner_are_those_of_nobody_and_of_a_namesake() {
     assert!(principals.identity_of_key("k").is_some());
 }
 
-/// Returns an index that is built from the keys, users and teams of another.
+/// An index that is built from the keys, users and teams of another.
 fn rebuilt(principals: &PrincipalIndex) -> PrincipalIndex {
     let mut rebuilt = PrincipalIndex::default();
     for (digest, record) in &principals.records {

@@ -1,5 +1,5 @@
-//! What many rules allow together, by a few look-ups: each combination of verb, group, resource and
-//! name that a rule has is a cell, counted.
+//! The combined permissions of many rules, found by a few look-ups. Each combination of verb,
+//! group, resource and name that a rule has is a cell, and is counted.
 //!
 //! Cells with wildcards are of other classes than those without. A question looks only into the
 //! classes that have cells, so it mostly takes one or two look-ups.
@@ -21,7 +21,7 @@ const ANY_RESOURCE: u8 = 8;
 const NAMED: u8 = 16;
 const CLASSES: usize = 32;
 
-/// What several rules allow.
+/// The combined permissions of several rules.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cells {
     counts: SharedMap<Cell, u32>,
@@ -158,7 +158,7 @@ impl Cells {
     }
 }
 
-/// Returns the only cell of a class that would allow this; `None` when there is none.
+/// The only cell of a class that would allow this; `None` when there is none.
 fn cell_of<'a>(class: u32, query: &ResourceQuery<'a>) -> Option<CellRef<'a>> {
     let class = u8::try_from(class).ok()?;
     let unless = |bit: u8, text: &'a str| if class & bit == 0 { text } else { "" };

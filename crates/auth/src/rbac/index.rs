@@ -1,5 +1,5 @@
-//! Who holds which roles: kept change by change, and shared between snapshots. The cost of a change
-//! of one binding is that of its own subjects and role, whatever else there is.
+//! The holders of roles: updated change by change, and shared between snapshots. The cost of a
+//! change of one binding is that of its own subjects and role, whatever else there is.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const FEW_SUBJECTS: usize = 16;
 /// their name.
 type Naming = SharedMap<Arc<str>, SharedMap<Arc<str>, Arc<BindingFacts>>>;
 
-/// Who holds which roles.
+/// The holders of roles.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     roles: SharedMap<PolicyKey, Arc<Role>>,
@@ -36,7 +36,7 @@ pub(crate) struct Index {
     groups: SharedMap<Arc<str>, Arc<Holdings>>,
     /// By the uid of a user or team.
     principals: SharedMap<Arc<str>, Arc<Holdings>>,
-    /// What the last change concerns.
+    /// The objects that the last change affects.
     pub(crate) use_changes: UseChanges,
 }
 
@@ -65,7 +65,7 @@ impl Index {
         }
     }
 
-    /// Returns the bindings that name a role.
+    /// The bindings that name a role.
     fn naming(&self, role: &PolicyKey) -> Vec<(PolicyKey, Arc<BindingFacts>)> {
         let places = self.bindings_of.get(role).into_iter().flat_map(|places| places.iter());
         let bindings = places.flat_map(|(namespace, bindings)| {
@@ -161,7 +161,7 @@ impl Index {
         }
     }
 
-    /// Returns what an identity holds, subject by subject.
+    /// The holdings of an identity, subject by subject.
     pub(crate) fn of<'a>(
         &'a self,
         identity: &'a Identity,
@@ -224,7 +224,7 @@ impl Index {
         Some(false)
     }
 
-    /// Returns the subjects of every binding by which a role allows this.
+    /// The subjects of every binding by which a role allows this.
     pub(crate) fn subjects_who_may(
         &self,
         query: &ResourceQuery<'_>,
@@ -241,7 +241,7 @@ impl Index {
         subjects
     }
 
-    /// Returns the subjects of a binding.
+    /// The subjects of a binding.
     pub(crate) fn subjects_of(&self, namespace: Option<&str>, name: &str) -> Vec<BoundSubject> {
         let facts = self.bindings.get(&PolicyKey::of(namespace, name));
         facts.map(|facts| facts.subjects.clone()).unwrap_or_default()
@@ -252,7 +252,7 @@ impl Index {
         self.bindings.values().any(|facts| facts.subjects.iter().any(&is_it))
     }
 
-    /// Returns every binding with its role, where that is there.
+    /// Every binding with its role, where that is there.
     pub(crate) fn bindings(&self) -> impl Iterator<Item = (&PolicyKey, &BindingFacts, &Arc<Role>)> {
         self.bindings.iter().filter_map(|(key, facts)| {
             let role = self.roles.get(&role_of(key, facts)?)?;
@@ -261,7 +261,7 @@ impl Index {
     }
 }
 
-/// Returns the role that a binding names; `None` for a Role that would hold everywhere.
+/// The role that a binding names; `None` for a Role that would hold everywhere.
 fn role_of(binding: &PolicyKey, facts: &BindingFacts) -> Option<PolicyKey> {
     let name = Arc::from(facts.role.as_str());
     if facts.is_cluster_role {

@@ -2,8 +2,8 @@
 //! who holds which of them where ([`place`], [`index`]), and which can allow a request ([`role_finder`]).
 //!
 //! Everything here is part of a snapshot. A change makes the next snapshot, which shares all but the
-//! changed paths with the one before. What identities have without a role is in
-//! [`crate::own`], scopes are in [`crate::scope`].
+//! changed paths with the one before. The permissions that need no role are in [`crate::own`],
+//! scopes are in [`crate::scope`].
 
 pub(crate) mod cells;
 pub(crate) mod index;

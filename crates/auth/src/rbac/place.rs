@@ -58,20 +58,20 @@ pub(crate) struct Given {
 /// So many answers are kept for a place.
 const MAX_ANSWERS: usize = 4;
 
-/// What many roles have been found to give: whoever lists a kind again asks the same. It is gone with the
-/// first change.
+/// The permissions that many roles were found to give. A caller that lists a kind again asks the same
+/// question. The first change removes them.
 #[derive(Debug, Default)]
 struct Answers(Mutex<Vec<([String; 3], Arc<Given>)>>);
 
 impl Clone for Answers {
-    /// Returns none: a clone is made in order to be changed.
+    /// Empty, since a clone is made in order to be changed.
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
 impl Answers {
-    /// Returns the answer to a question, which is found only once.
+    /// The answer to a question, which is found only once.
     fn get(&self, question: OnKind<'_>, find: impl FnOnce() -> Given) -> Arc<Given> {
         let OnKind { verb, group, resource } = question;
         let known = |answers: &[([String; 3], Arc<Given>)]| {
@@ -93,7 +93,7 @@ impl Answers {
 }
 
 impl Given {
-    /// Returns what these roles give.
+    /// The objects that these roles give.
     fn by<'a>(roles: impl Iterator<Item = &'a Held>, question: OnKind<'_>) -> Self {
         let OnKind { verb, group, resource } = question;
         let mut given = Self::default();
@@ -205,7 +205,7 @@ impl Place {
         matches!(self, Self::Few(few) if few.is_empty())
     }
 
-    /// Returns the roles, in no order.
+    /// The roles, in no order.
     pub(crate) fn roles(&self) -> Box<dyn Iterator<Item = &Held> + '_> {
         match self {
             Self::Few(few) => Box::new(few.iter()),
@@ -213,7 +213,7 @@ impl Place {
         }
     }
 
-    /// Returns the objects of a kind on which the roles give a verb.
+    /// The objects of a kind on which the roles give a verb.
     fn given(&self, question: OnKind<'_>) -> Arc<Given> {
         match self {
             Self::Few(few) => Arc::new(Given::by(few.iter(), question)),
@@ -319,7 +319,7 @@ impl Holdings {
             || (in_namespaces && self.kinds_in_namespaces.allow(&query))
     }
 
-    /// Returns the roles that count in a namespace, or without one: those held everywhere, and there.
+    /// The roles that count in a namespace, or without one: those held everywhere, and there.
     pub(crate) fn in_place(&self, namespace: &str) -> impl Iterator<Item = (Option<&str>, &Held)> {
         let there = self.namespaces.get_key_value(namespace).filter(|_| !namespace.is_empty());
         let there = there
@@ -328,7 +328,7 @@ impl Holdings {
         self.everywhere.roles().map(|held| (None, held)).chain(there)
     }
 
-    /// Returns the objects of a kind on which the roles give a verb: everywhere, and in each namespace.
+    /// The objects of a kind on which the roles give a verb: everywhere, and in each namespace.
     pub(crate) fn given(
         &self,
         question: OnKind<'_>,

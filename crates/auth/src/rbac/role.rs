@@ -21,12 +21,12 @@ pub(crate) struct PolicyKey {
 }
 
 impl PolicyKey {
-    /// Returns the key of a namespace and name.
+    /// The key of a namespace and name.
     pub(crate) fn of(namespace: Option<&str>, name: &str) -> Self {
         Self { namespace: namespace.map(Arc::from), name: Arc::from(name) }
     }
 
-    /// Returns it for others to read.
+    /// The public form.
     pub(crate) fn to_name(&self) -> PolicyName {
         PolicyName {
             namespace: self.namespace.as_ref().map(ToString::to_string),
@@ -42,7 +42,7 @@ pub(crate) struct Role {
     /// The rules as they were written.
     pub(crate) source: Vec<PolicyRule>,
     rules: Vec<Rule>,
-    /// What all rules together allow; `None` for a role of few rules.
+    /// The combined permissions of all rules; `None` for a role of few rules.
     cells: Option<Cells>,
     /// The rules that have no cells.
     wide: Vec<usize>,
@@ -80,12 +80,12 @@ impl Role {
         }
     }
 
-    /// Returns its rules.
+    /// Its rules.
     pub(crate) fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
-    /// Returns, for each rule, one about the kinds that it concerns.
+    /// For each rule, one about the kinds that it concerns.
     pub(crate) fn kinds(&self) -> &[Rule] {
         &self.kinds
     }

@@ -58,7 +58,7 @@ impl Hashed {
         usize::from(resource != Self::ALL) | usize::from(name != Self::ALL) << 1
     }
 
-    /// Returns the key of a namespace, which is empty for ClusterRoles, a resource and a name.
+    /// The key of a namespace, which is empty for ClusterRoles, a resource and a name.
     fn key(namespace: Self, resource: Self, name: Self) -> Key {
         namespace.0 ^ resource.0.rotate_left(21) ^ name.0.rotate_left(42)
     }
@@ -79,7 +79,7 @@ impl Roles {
         Self::Several(several)
     }
 
-    /// Returns what is left without a role; `None` for nothing.
+    /// The rest without a role; `None` when nothing is left.
     fn without(&self, key: &PolicyKey) -> Option<Self> {
         match self {
             Self::One(one) => (one.key != *key).then(|| self.clone()),
@@ -134,7 +134,7 @@ impl RoleFinder {
         }
     }
 
-    /// Returns the roles that can allow something in a namespace, or without one: every role that does,
+    /// The roles that can allow something in a namespace, or without one: every role that does,
     /// and some that do not.
     pub(crate) fn find<'a>(
         &'a self,
@@ -161,7 +161,7 @@ impl RoleFinder {
     }
 }
 
-/// Returns the place of a role in the counts, and its namespace.
+/// The place of a role in the counts, and its namespace.
 fn place_of(role: &Role) -> (usize, Hashed) {
     match &role.key.namespace {
         None => (0, Hashed::ALL),
@@ -169,7 +169,8 @@ fn place_of(role: &Role) -> (usize, Hashed) {
     }
 }
 
-/// Returns what a role can allow something on, by resource and name; `None` when that is too much.
+/// The objects on which a role can allow something, by resource and name; `None` when there are too
+/// many.
 fn pairs_of(role: &Role) -> Option<BTreeSet<(Hashed, Hashed)>> {
     let mut pairs = BTreeSet::new();
     for rule in role.rules() {
@@ -191,7 +192,7 @@ fn pairs_of(role: &Role) -> Option<BTreeSet<(Hashed, Hashed)>> {
     Some(pairs)
 }
 
-/// Returns the resources of a rule, whatever the subresource.
+/// The resources of a rule, whatever the subresource.
 fn resources_of(rule: &Rule) -> BTreeSet<Hashed> {
     let all = rule.resources.all || rule.resources.any_with.len() > 0;
     let exact = rule.resources.exact.iter().map(|(resource, _)| Hashed::of(resource));

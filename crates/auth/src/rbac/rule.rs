@@ -6,7 +6,7 @@ use postern_kinds::rbac::{ALL, PolicyRule};
 
 use crate::text_set::{TextSet, shared};
 
-/// What is asked about a resource.
+/// A question about a resource.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResourceQuery<'a> {
     /// The verb. `*` asks for every verb.
@@ -118,7 +118,7 @@ impl Rule {
         }
     }
 
-    /// Returns a rule that allows something on the same kinds: every verb, on every object.
+    /// A rule that allows something on the same kinds: every verb, on every object.
     pub(crate) fn of_kinds(&self) -> Self {
         let exact = self.resources.exact.iter().map(|(resource, _)| (resource.clone(), shared("")));
         let mut exact: Vec<ResourcePair> = exact.collect();
@@ -156,7 +156,7 @@ impl Rule {
         self.verbs.has(verb) && self.paths.iter().any(|one| path_matches(one, path))
     }
 
-    /// Returns how many combinations of a verb, group, resource and name it has.
+    /// How many combinations of a verb, group, resource and name it has.
     pub(crate) fn combinations(&self) -> usize {
         let texts = |texts: &Texts| usize::from(texts.all) + texts.texts.len();
         let names = self.names.as_ref().map_or(1, TextSet::len);

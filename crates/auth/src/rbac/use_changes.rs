@@ -16,7 +16,7 @@ pub(crate) const USABLE: [&str; 3] = ["clusters", "virtualclusterinstances", "sp
 /// Parts of a change that are told apart. One with more concerns everything.
 const MAX_PARTS: usize = 256;
 
-/// What a change of the policy concerns, as far as it is about who holds `use`.
+/// The objects whose holders of `use` a change of the policy affects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UseChange {
     /// Every object.
@@ -27,12 +27,12 @@ pub enum UseChange {
     Named(Option<Arc<str>>, Arc<str>),
 }
 
-/// What the last change of a policy concerns.
+/// The objects that the last change of a policy affects.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UseChanges(Vec<UseChange>);
 
 impl UseChanges {
-    /// Returns all that are noted.
+    /// All that are noted.
     pub(crate) fn all(&self) -> &[UseChange] {
         &self.0
     }

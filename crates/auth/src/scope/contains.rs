@@ -1,7 +1,7 @@
 //! Whether one scope is contained in another: all that it allows, the other allows as well.
 //!
-//! What is answered `Ok` is contained. The opposite is not true: these shapes are refused although they
-//! may be contained, because several entries would have to be taken together, or an entry of one form be
+//! `Ok` means contained. The opposite is not true: these shapes are rejected although they may be
+//! contained. For them, several entries would have to be taken together, or an entry of one form be
 //! compared with a rule:
 //!
 //! * an entry of projects, spaces or virtualClusters, or `allowPlatformCli`, within rules, except rules

@@ -1,6 +1,6 @@
-//! The scope of a key, compiled: what requests it allows at most (specification 2.5, decision 4).
+//! The scope of a key, compiled: the requests that it allows at most (`docs/reference/scopes.md`).
 //!
-//! Nothing is allowed but what an entry names. What a key may do whatever its scope is in
+//! Only the requests that an entry names are allowed. The permissions that need no scope are in
 //! `own`. Whether one scope is contained in another is in [`contains`].
 
 use std::collections::{HashMap, HashSet};
@@ -31,7 +31,7 @@ const READ: [&str; 3] = ["get", "list", "watch"];
 /// The kinds of which the command line may get and list all that the owner may.
 const CLI_KINDS: [&str; 4] = ["clusters", "projects", "spaceinstances", "virtualclusterinstances"];
 
-/// Who the holder of a key is, for what a scope allows on the own user and teams.
+/// The holder of a key, for the permissions that a scope gives on the own user and teams.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Holder<'a> {
     /// The User's name, if the key is a user's.
@@ -108,7 +108,7 @@ impl ScopeRules {
         }
     }
 
-    /// Returns the scope as it was written.
+    /// The scope as it was written.
     pub fn source(&self) -> &Scope {
         &self.source
     }
@@ -134,7 +134,7 @@ impl ScopeRules {
         by_entry || self.rules.allow(request, place)
     }
 
-    /// Can requests to this target be allowed at all? Discovery of a cluster is open to whoever can be.
+    /// Can requests to this target be allowed at all? If so, discovery of a cluster is open.
     pub(crate) fn reaches(&self, target: RequestTarget<'_>) -> bool {
         target == RequestTarget::Management
             || self.reaches_instance(target)
@@ -186,7 +186,7 @@ impl ScopeRules {
         by_project || by_instance || self.cli_allows(attributes, holder)
     }
 
-    /// Returns the entries about a kind of instances.
+    /// The entries about a kind of instances.
     fn instances_of(&self, resource: &str) -> Option<&Instances> {
         match resource {
             "spaceinstances" => Some(&self.spaces),
@@ -210,7 +210,7 @@ impl ScopeRules {
         self.source.allow_platform_cli && by_cli
     }
 
-    /// Returns what objects of a kind it allows a verb on, in the management API.
+    /// The objects of a kind on which it allows a verb, in the management API.
     pub(crate) fn objects(
         &self,
         verb: &str,
@@ -235,7 +235,7 @@ impl ScopeRules {
     }
 }
 
-/// Returns names by their projects. `*` is no project here.
+/// The names by their projects. `*` is no project here.
 fn instances<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> Instances {
     let mut instances = Instances::default();
     for (project, name) in entries.filter(|(project, _)| !project.is_empty() && *project != ALL) {

@@ -1,12 +1,12 @@
-//! Which connected clusters scopes reach: those that a rule names, and those that have an instance of a
-//! named project, space or virtual cluster (decision 6).
+//! The connected clusters that scopes reach (`docs/reference/endpoint-tokens.md#audiences`). A rule
+//! names them, or they have an instance of a named project, space or virtual cluster.
 
 use std::collections::BTreeSet;
 
 use super::ScopeRules;
 use crate::attributes::RequestTarget;
 
-/// A name that no cluster, project or instance can have: whoever reaches it reaches all.
+/// A name that no cluster, project or instance can have: a scope that reaches it reaches all.
 const NOBODYS: &str = "*";
 
 /// An instance of a project, and the cluster that it is on.
@@ -53,7 +53,7 @@ pub enum Reach {
     Only(BTreeSet<String>),
 }
 
-/// Returns the clusters that all of these scopes reach. Without a scope, that is every one. `clusters` are
+/// The clusters that all of these scopes reach. Without a scope, that is every one. `clusters` are
 /// the names of those that are connected, `instances` those of all projects.
 pub fn reach<'s>(
     scopes: impl IntoIterator<Item = &'s ScopeRules>,

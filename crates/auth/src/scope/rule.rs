@@ -26,8 +26,8 @@ pub(crate) enum Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// Returns where a request acts. One without a namespace may be for all of them: where that cannot be
-    /// excluded, it is.
+    /// The place of a request. A request without a namespace counts as one for all namespaces, unless
+    /// that can be excluded.
     pub(crate) fn of(attributes: &Attributes<'a>) -> Self {
         let Attributes::Resource { verb, group, resource, namespace, .. } = *attributes else {
             return Self::Everywhere;
@@ -44,7 +44,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Returns the bit of a target.
+/// The bit of a target.
 fn bit(target: RequestTarget<'_>) -> u8 {
     match target {
         RequestTarget::Management => 1,
@@ -69,7 +69,7 @@ pub(super) enum Pattern {
 }
 
 impl Pattern {
-    /// Returns the pattern; `None` when it cannot be understood.
+    /// The pattern; `None` when it cannot be understood.
     pub(super) fn of(text: &str) -> Option<Self> {
         match text.split_once('/') {
             None if text.is_empty() => None,
@@ -164,7 +164,7 @@ impl Element {
             && names_cover(self.names.as_ref(), other.names.as_ref())
     }
 
-    /// Returns one element for each pattern, so that several elements can cover one together.
+    /// One element for each pattern, so that several elements can cover one together.
     fn split(&self) -> Vec<Self> {
         let Some(patterns) = &self.patterns else { return vec![self.clone()] };
         let one =
@@ -191,7 +191,7 @@ struct Path {
 }
 
 impl Path {
-    /// Returns the path; `None` when it has a `*` that is not the whole last step.
+    /// The path; `None` when it has a `*` that is not the whole last step.
     fn of(text: &str) -> Option<Self> {
         let (text, is_prefix) = match text.strip_suffix("/*") {
             Some(_) => (&text[..text.len() - 1], true),

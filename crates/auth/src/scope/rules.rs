@@ -100,7 +100,7 @@ impl Rules {
     }
 }
 
-/// Returns the texts of which a request must have one in this part, if the rule names any.
+/// The texts of which a request must have one in this part, if the rule names any.
 fn texts(rule: &Rule, part: Part) -> Option<Vec<&str>> {
     let mut texts: Vec<&str> = match part {
         Part::Verb => rule.verbs.as_ref()?.iter().map(|text| &**text).collect(),

@@ -1,5 +1,5 @@
-//! What a scope allows on a kind, as a set of objects. It is what the scope allows request by request,
-//! told at once.
+//! The set of objects of a kind that a scope allows, found at once. It equals the scope's decisions,
+//! request by request.
 
 use postern_kinds::MANAGEMENT_V1;
 
@@ -10,7 +10,7 @@ use crate::kind_scope::has_namespaces;
 use crate::object_set::ObjectSet;
 use crate::projects::Projects;
 
-/// Returns what objects of a kind a scope allows a verb on.
+/// The objects of a kind on which a scope allows a verb.
 pub(super) fn objects(
     scope: &ScopeRules,
     (verb, group, resource): (&str, &str, &str),

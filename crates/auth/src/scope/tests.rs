@@ -1,4 +1,4 @@
-//! What each line of decision 4 says.
+//! The rules of scopes, line by line of `docs/reference/scopes.md`.
 
 use postern_kinds::scope::{
     RuleVirtualCluster, ScopeProject, ScopeResources, ScopeRule, ScopeSpace, ScopeVirtualCluster,

@@ -58,7 +58,7 @@ fn put_binding(world: &mut World, binding: Binding) {
     world.bindings.push(binding);
 }
 
-/// Returns the policy after every object that differs has been applied, in one go.
+/// The policy after every object that differs has been applied, in one go.
 fn apply(policy: &Policy, old: &World, new: &World) -> Policy {
     let mut changes = Vec::new();
     let is_gone = |found: bool| !found;

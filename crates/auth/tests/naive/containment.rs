@@ -9,7 +9,7 @@ use crate::rng::Rng;
 use crate::world::{Caller, Request, Rule, Scope, ScopeResources, ScopeRule, World};
 use crate::{near, rng, sample, scenes, scope};
 
-/// Returns a scope that is near to another one: with less, with more, or with one thing changed.
+/// A scope that is near to another one: with less, with more, or with one thing changed.
 fn relative(rng: &mut Rng, scene: &Scene, of: &Scope) -> Scope {
     let mut scope = of.clone();
     if rng.percent(15) {
@@ -114,7 +114,7 @@ fn with_rule(rule: &ScopeRule) -> Scope {
     Scope { rules: vec![rule.clone()], ..Scope::default() }
 }
 
-/// Returns a rule of few words, so that two of them are often related.
+/// A rule of few words, so that two of them are often related.
 fn small_rule(rng: &mut Rng) -> ScopeRule {
     let some = |rng: &mut Rng, texts: &[&str]| {
         (0..[0, 0, 1, 2][rng.below(4)]).map(|_| rng.text(texts)).collect::<Vec<_>>()
@@ -278,7 +278,7 @@ fn rules_that_are_covered_are_allowed_and_others_have_a_witness() {
     assert!(covered > 0 && denied > 0);
 }
 
-/// Returns rules that somebody has, or some that are near to them.
+/// Rules that an identity has, or some that are near to them.
 fn asked_rules(rng: &mut Rng, scene: &Scene) -> Option<Vec<Rule>> {
     let all: Vec<_> = scene.world.roles.iter().flat_map(|role| &role.rules).collect();
     let mut rules = Vec::new();

@@ -49,7 +49,7 @@ pub(crate) fn run(name: &str) {
     assert!(wrong.is_empty(), "{name}: {shows}\n{}", wrong.join("\n"));
 }
 
-/// Returns the names of all cases.
+/// The names of all cases.
 pub(crate) fn names() -> Vec<String> {
     let mut names: Vec<_> = std::fs::read_dir(directory())
         .unwrap()

@@ -4,7 +4,7 @@ use crate::world::{Caller, Request, Target, World};
 use crate::{own, owner, rbac, scope};
 
 /// A request is allowed if the owner may, and every scope of the key and of those that made it allows it.
-/// What the owner may at a cluster is for that cluster to say: there only the scopes decide.
+/// At a cluster only the scopes decide here: that cluster decides about the owner.
 pub(crate) fn allowed(world: &World, caller: &Caller, request: &Request) -> bool {
     (request.target != Target::Management || owner_may(world, caller, request))
         && caller.scopes.iter().all(|held| scope::allows(world, caller, held, request))

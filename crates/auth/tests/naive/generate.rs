@@ -261,8 +261,8 @@ fn grant(rng: &mut Rng, world: &mut World, caller: &Caller, request: &Request) {
     });
 }
 
-/// Makes the object of the request somebody's: mostly the caller's, or that of a team of theirs; else of somebody
-/// who has the name by now, or of nobody.
+/// Gives the object of the request an owner. It is mostly the caller or a team of the caller, else another
+/// owner, one that is gone, or none.
 pub(crate) fn own(rng: &mut Rng, world: &mut World, caller: &Caller, request: &Request) {
     if request.is_path() || request.name.is_empty() {
         return;
@@ -329,7 +329,7 @@ fn widen(rule: &mut Rule) {
     }
 }
 
-/// The caller by name, by one of the groups, or by uid; sometimes somebody who looks alike.
+/// The caller by name, by one of the groups, or by uid; sometimes a subject that looks alike.
 fn subject(rng: &mut Rng, caller: &Caller) -> Subject {
     let group = |rng: &mut Rng| caller.groups[rng.below(caller.groups.len())].clone();
     match rng.below(12) {

@@ -1,5 +1,5 @@
-//! A second evaluator of who may do what, written from the words of the specification and sharing nothing
-//! with the real one, and random cases that both must agree on.
+//! A second evaluator of permissions, written from the words of the documentation and sharing nothing
+//! with the real one. Both must agree on random cases.
 //!
 //! The evaluator is in [`evaluate`], with [`rbac`], [`own`], [`owner`] and [`scope`]: one function for each sentence,
 //! slow loops over plain data ([`world`]). [`generate`] and [`near`] make cases, [`real`] asks `postern_auth`,
@@ -54,7 +54,7 @@ fn from_environment(name: &str, default: usize) -> usize {
     std::env::var(name).ok().map_or(default, |text| text.parse().unwrap())
 }
 
-/// Returns how many scenes a test looks at, when it is a `part` of a hundred of the work.
+/// How many scenes a test looks at, when it is a `part` of a hundred of the work.
 fn scenes(part: usize) -> usize {
     from_environment("POSTERN_NAIVE_CASES", 300_000) / REQUESTS_OF_A_SCENE * part / 100
 }

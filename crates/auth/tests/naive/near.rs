@@ -7,7 +7,7 @@ use crate::generate::{
 use crate::rng::Rng;
 use crate::world::{Owned, Request, Rule, Scope, Target};
 
-/// Returns a request for this scene: as it is, or a near miss.
+/// A request for this scene: as it is, or a near miss.
 pub(crate) fn request(rng: &mut Rng, scene: &Scene) -> Request {
     let mut request = base(rng, scene);
     let changes = [0, 0, 0, 0, 0, 0, 1, 1, 1, 2][rng.below(10)];

@@ -1,4 +1,4 @@
-//! What every caller may without a role, one sentence a function.
+//! The permissions that every caller has without a role, one sentence a function.
 
 use crate::world::{Caller, Request};
 
@@ -95,8 +95,8 @@ pub(crate) fn reads_own_user_or_team(caller: &Caller, request: &Request) -> bool
     request.verb == "get" && (user || (is(request, OURS, "teams") && is_own_team))
 }
 
-/// The object itself. These kinds have no namespace, and everybody has them by a ClusterRole for all
-/// namespaces, so that one in the question (`kubectl auth can-i -n`) changes nothing.
+/// The object itself. These kinds have no namespace, and every caller has them by a ClusterRole for
+/// all namespaces. So a namespace in the question (`kubectl auth can-i -n`) changes nothing.
 fn is(request: &Request, group: &str, resource: &str) -> bool {
     request.group == group && request.resource == resource && request.subresource.is_empty()
 }

@@ -1,4 +1,5 @@
-//! What the owner of an object may do to it, one sentence a function (decision 2).
+//! The permissions of the owner of an object, one sentence a function
+//! (`docs/reference/access-rules.md#owner`).
 
 use crate::world::{Caller, Owned, Request, World};
 
@@ -9,7 +10,8 @@ pub(crate) fn allows(world: &World, caller: &Caller, request: &Request) -> bool 
     })
 }
 
-/// A user or team is known by the uid and by nothing else, a team's members by its uid; no uid is nobody's.
+/// A user or team is known by its uid alone, and so are a team's members, by the team's uid. No owner has
+/// the empty uid.
 fn is_the_owner(owned: &Owned, caller: &Caller) -> bool {
     !owned.uid.is_empty() && caller.uids.contains(&owned.uid)
 }

@@ -2,7 +2,7 @@
 
 use crate::world::{Binding, Caller, Request, Role, Rule, Subject, World};
 
-/// Whoever holds a role with a rule that matches may. Rules only add; nothing else allows.
+/// A caller that holds a role with a matching rule may. Rules only add; nothing else allows.
 pub(crate) fn allows(world: &World, caller: &Caller, request: &Request) -> bool {
     for binding in &world.bindings {
         if !is_for_the_caller(binding, caller) || !reaches(binding, request) {
@@ -23,8 +23,8 @@ fn is_for_the_caller(binding: &Binding, caller: &Caller) -> bool {
     binding.subjects.iter().any(|subject| is_the_caller(subject, caller))
 }
 
-/// A user is known by the name, a group by being in it, both letter by letter; a user or team that a binding
-/// of the server names is known by the uid and by nothing else, and no uid is nobody's.
+/// A user is known by the name, and a group by being in it, both letter by letter. A user or team that a
+/// binding of the server names is known by the uid alone. No subject has the empty uid.
 fn is_the_caller(subject: &Subject, caller: &Caller) -> bool {
     match subject {
         Subject::User(name) => *name == caller.name,

@@ -46,7 +46,7 @@ pub(crate) fn policy(world: &World) -> Policy {
     Policy::built_in().with(&changes(world))
 }
 
-/// Returns every object of the world as a change.
+/// Every object of the world as a change.
 pub(crate) fn changes(world: &World) -> Vec<NamedChange<'_>> {
     let mut all: Vec<_> = world.namespaces.iter().map(namespace_change).collect();
     all.extend(world.roles.iter().map(role_change));
@@ -62,7 +62,7 @@ pub(crate) fn owner_change(owned: &Owned, uid: Option<String>) -> NamedChange<'_
     (place(&owned.namespace), &owned.name, change)
 }
 
-/// Are these the same object, whoever owns it?
+/// Are these the same object, whatever the owner?
 pub(crate) fn is_same(one: &Owned, other: &Owned) -> bool {
     *one == Owned { uid: one.uid.clone(), ..other.clone() }
 }

@@ -14,7 +14,7 @@ use crate::world::{
 };
 use crate::{evaluate, near, owner, rbac, rng, scenes, scope};
 
-/// Returns a rule of the real thing as one of the evaluator.
+/// A rule of the real thing as one of the evaluator.
 pub(crate) fn plain_rule(rule: &PolicyRule) -> Rule {
     Rule {
         verbs: rule.verbs.clone(),
@@ -25,7 +25,7 @@ pub(crate) fn plain_rule(rule: &PolicyRule) -> Rule {
     }
 }
 
-/// Returns a scope with what another one adds.
+/// A scope with what another one adds.
 fn with_addition(mut scope: Scope, added: &kinds::Scope) -> Scope {
     scope.allow_platform_cli |= added.allow_platform_cli;
     scope.projects.extend(added.projects.iter().map(|entry| entry.project.clone()));
@@ -129,7 +129,7 @@ fn explanations_agree_with_decisions_and_what_they_lack_is_enough() {
     }
 }
 
-/// Returns a world in which the caller has this rule as well.
+/// A world in which the caller has this rule as well.
 fn with_role(scene: &Scene, namespace: Option<&str>, rule: &PolicyRule) -> World {
     let mut world = scene.world.clone();
     let namespace = namespace.unwrap_or_default().to_owned();

@@ -1,4 +1,5 @@
-//! Which scopes are 422 (decision 4), and which verbs an upgrade needs, a second time from the words.
+//! The scopes that are 422, and the verbs that an upgrade needs, a second time from the words
+//! (`docs/reference/scopes.md`).
 
 use postern_auth::attributes::required_verbs;
 use postern_kinds::prelude::FieldErrors;

@@ -16,12 +16,12 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `end`.
+    /// A number below `end`.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() % u64::try_from(end.max(1)).unwrap()).unwrap()
     }
 
-    /// Returns true so many times of a hundred.
+    /// True in this percentage of calls.
     pub(crate) fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }

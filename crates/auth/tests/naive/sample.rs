@@ -1,11 +1,11 @@
-//! Requests that stand for all that a rule or an entry of a scope can match: its own values, and where it
-//! has none or a star, some that nobody has heard of.
+//! Requests that stand for all that a rule or an entry of a scope can match. They have its own values.
+//! For an empty field or a star, they have some values that occur nowhere else.
 
 use crate::own::OURS;
 use crate::rbac;
 use crate::world::{Request, Rule, Scope, ScopeResources, ScopeRule, Target, World};
 
-/// Returns requests that stand for all that a rule of a role gives in a namespace, or everywhere.
+/// Requests that stand for all that a rule of a role gives in a namespace, or everywhere.
 pub(crate) fn of_rule(rule: &Rule, namespace: Option<&str>) -> Vec<Request> {
     let mut all = Vec::new();
     for verb in starred(&rule.verbs, &["get", "create", "zverb"]) {
@@ -99,7 +99,7 @@ fn of_resource_entry(entry: &str) -> Vec<(String, String)> {
     }
 }
 
-/// Returns requests that stand for all that a scope can match.
+/// Requests that stand for all that a scope can match.
 pub(crate) fn of_scope(world: &World, scope: &Scope) -> Vec<Request> {
     let mut all = Vec::new();
     for project in &scope.projects {
@@ -124,7 +124,7 @@ pub(crate) fn of_scope(world: &World, scope: &Scope) -> Vec<Request> {
     all
 }
 
-/// Returns discovery at every target of these requests.
+/// Discovery at every target of these requests.
 fn discovery(of: &[Request]) -> Vec<Request> {
     let mut targets: Vec<_> = of.iter().map(|request| request.target.clone()).collect();
     targets.sort();

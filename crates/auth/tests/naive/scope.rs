@@ -1,4 +1,4 @@
-//! What a scope allows (specification 2.5, decision 4), one sentence a function.
+//! The permissions of a scope (`docs/reference/scopes.md`), one sentence a function.
 
 use postern_kinds::ResourceScope;
 
@@ -227,8 +227,8 @@ fn namespaces_match(rule: &ScopeRule, request: &Request) -> bool {
 /// Kinds of every Kubernetes cluster that have no namespaces, and that are not served here.
 const OTHERS_WITHOUT: [(&str, &str); 1] = [("", "nodes")];
 
-/// Is the request, which names no namespace, for a resource that has none? What is served says so itself. Of
-/// a kind that nobody knows, one object without a namespace has none; many may be those of all namespaces.
+/// Is the request, which names no namespace, for a resource that has none? The server knows this for its own
+/// kinds. Of an unknown kind, one object without a namespace has none; many may be those of all namespaces.
 fn has_no_namespaces(request: &Request) -> bool {
     let kind = (request.group.as_str(), request.resource.as_str());
     for served in postern_kinds::all() {

@@ -1,4 +1,4 @@
-//! What is told about many objects at once equals what is decided one by one.
+//! Sets of many objects equal the decisions about each object.
 
 use postern_kinds::ResourceScope;
 
@@ -8,7 +8,7 @@ use crate::rng::Rng;
 use crate::world::{Request, Target};
 use crate::{evaluate, near, own, rng, scenes};
 
-/// Returns whether objects of a kind have a namespace; `None` for a kind that nobody knows.
+/// Whether objects of a kind have a namespace; `None` for an unknown kind.
 pub(crate) fn has_namespaces(group: &str, resource: &str) -> Option<bool> {
     match resource {
         "projects" | "clusters" if group == own::OURS => Some(false),
@@ -24,7 +24,7 @@ fn of_served(group: &str, resource: &str) -> Option<bool> {
     kind.map(|info| info.scope == ResourceScope::Namespaced)
 }
 
-/// Returns a verb on a kind that the scene is about, without an object.
+/// A verb on a kind that the scene is about, without an object.
 fn question(rng: &mut Rng, scene: &Scene) -> Request {
     let mut kind = scene.seeds[rng.below(scene.seeds.len())].clone();
     if kind.is_path() || rng.percent(15) {
@@ -44,7 +44,7 @@ fn question(rng: &mut Rng, scene: &Scene) -> Request {
     }
 }
 
-/// Returns the same question about every object that there can be.
+/// The same question about every object that there can be.
 pub(crate) fn objects(kind: &Request) -> Vec<Request> {
     let mut objects = Vec::new();
     let has_namespaces = has_namespaces(&kind.group, &kind.resource);
@@ -56,7 +56,7 @@ pub(crate) fn objects(kind: &Request) -> Vec<Request> {
         if is_unclear || has_namespaces.is_some_and(|has| has == namespace.is_empty()) {
             continue;
         }
-        for name in NAMES.iter().chain(PROJECTS).chain(&["nobody"]) {
+        for name in NAMES.iter().chain(PROJECTS).chain(&["unknown"]) {
             let (namespace, name) = ((*namespace).to_owned(), (*name).to_owned());
             objects.push(Request { namespace, name, ..kind.clone() });
         }
@@ -102,7 +102,7 @@ fn whoever_may_do_something_touches_the_kind_and_the_scope_can_match() {
             }
             let touches = policy.touches(&identity, group, resource);
             assert!(touches, "{request:?}\n{:?}\n{:?}", scene.caller, scene.world);
-            // What needs no entry of a scope is never listed.
+            // Permissions that need no entry of a scope are never listed.
             if subresource.is_empty() && !own::whatever_the_scope(&scene.caller, &request) {
                 let can_match = policy.scope_can_match(&identity, verb, group, resource);
                 assert!(can_match, "{request:?}\n{:?}\n{:?}", scene.caller, scene.world);

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Returns the smallest value that can be reached by dropping elements of lists while it still fails.
+/// The smallest value that can be reached by dropping elements of lists while it still fails.
 pub(crate) fn smallest<T: Serialize + DeserializeOwned>(case: &T, fails: impl Fn(&T) -> bool) -> T {
     let mut value = serde_json::to_value(case).unwrap();
     let still_fails =
@@ -18,7 +18,7 @@ pub(crate) fn smallest<T: Serialize + DeserializeOwned>(case: &T, fails: impl Fn
     }
 }
 
-/// Returns the value with one element of one list left out, for each.
+/// The value with one element of one list left out, for each.
 fn candidates(value: &Value) -> Vec<Value> {
     let mut found = Vec::new();
     match value {

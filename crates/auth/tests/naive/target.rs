@@ -1,5 +1,5 @@
-//! The decision about a request to a target, from the words of decisions 4 and 6, and that the real one
-//! says the same.
+//! The decision about a request to a target, from the words of the documentation, compared with the
+//! real one.
 
 use postern_auth::attributes::RequestTarget;
 use postern_auth::policy::target::{InstanceRef, TargetPlace, TargetRequest};
@@ -10,7 +10,7 @@ use crate::rng::Rng;
 use crate::world::{Binding, Caller, Request, Role, Rule, Subject, Target, World};
 use crate::{evaluate, near, own, rng, scenes, sets};
 
-/// What is known of a target.
+/// The facts about a target.
 struct Known {
     instance: Option<(&'static str, String, String)>,
     space_namespace: Option<String>,

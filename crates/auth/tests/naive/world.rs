@@ -1,9 +1,9 @@
-//! The plain data that the naive evaluator looks at: roles, bindings, owners, namespaces, a caller, a request.
-//! They are the evaluator's own, and say what the specification says; nothing of `postern_auth` is used.
+//! The plain data of the naive evaluator: roles, bindings, owners, namespaces, a caller, a request. The types
+//! are its own and follow the documentation; nothing of `postern_auth` is used.
 
 use serde::{Deserialize, Serialize};
 
-/// What decides: roles and bindings, who owns what, and which project a namespace belongs to.
+/// The data that decides: roles and bindings, owners of objects, and projects of namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct World {
@@ -14,7 +14,7 @@ pub(crate) struct World {
     pub(crate) owned: Vec<Owned>,
 }
 
-/// An object that somebody owns: a user or team, by uid. The namespace is empty where it has none.
+/// An object with an owner: a user or team, by uid. The namespace is empty where it has none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Owned {
@@ -80,14 +80,14 @@ pub(crate) struct Binding {
 pub(crate) enum Subject {
     User(String),
     Group(String),
-    /// The one user or team with this uid, whoever has the name in the group now.
+    /// The one user or team with this uid, also when another one has its name in the group now.
     Principal {
         group: String,
         uid: String,
     },
 }
 
-/// Who asks.
+/// The caller.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Caller {
@@ -105,7 +105,7 @@ pub(crate) struct Caller {
     /// The own uid, and those of the teams that the user is in.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) uids: Vec<String>,
-    /// Does somebody else act as them? Then the scopes are of the key of that one.
+    /// Is the caller impersonated? Then the scopes are those of the impersonator's key.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) impersonated: bool,
     /// The scope of the key, and of each key with a scope that it was made with.
@@ -165,7 +165,7 @@ pub(crate) struct ScopeResources {
     pub(crate) resource_names: Vec<String>,
 }
 
-/// What is asked for.
+/// A request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Request {

@@ -59,7 +59,7 @@ pub(crate) struct Create {
 /// A command for access keys, and for nothing else.
 #[derive(Subcommand, Debug)]
 pub enum OfAccessKey<A: AccessKeyArgs> {
-    /// What it does is said by its arguments.
+    /// Its arguments have its description.
     #[command(
         name = kinds::name(&OwnedAccessKey::INFO),
         visible_aliases = kinds::visible_aliases(&OwnedAccessKey::INFO),
@@ -72,7 +72,7 @@ pub enum OfAccessKey<A: AccessKeyArgs> {
 
 /// The arguments of such a command.
 pub trait AccessKeyArgs: Args {
-    /// What the command does, without a full stop.
+    /// The description of the command, without a full stop.
     const ABOUT: &'static str;
 
     /// The same at more length, if there is more to say.
@@ -138,7 +138,7 @@ pub struct Replace {
 const FLAGS: [(&str, &str); 3] =
     [("spec.user", "--user"), ("spec.team", "--team"), ("spec.ttl", "--ttl")];
 
-/// Returns all access keys.
+/// All access keys.
 pub(super) fn keys() -> Collection<'static> {
     Collection::of::<OwnedAccessKey>(None)
 }
@@ -146,7 +146,7 @@ pub(super) fn keys() -> Collection<'static> {
 impl Create {
     /// Creates, and prints the key.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
-        // What makes no sense ends before a request.
+        // A scope that makes no sense fails before a request.
         self.scope.scope()?;
         let mut session = Session::open(&self.connection, process)?;
         if self.scope.names_projects() {
@@ -215,16 +215,16 @@ pub(super) fn print_key(key: &SecretText, process: &Process) -> Result<(), CliEr
     process.write_stdout(line.expose().as_bytes())
 }
 
-/// Returns the error for a key that could not be printed: it is valid, and nobody has it.
+/// The error for a key that could not be printed. The key is valid, but its value is lost.
 pub(super) fn value_lost(error: CliError, name: &str) -> CliError {
     error.output_matters().hint(format!(
-        "the access key {} works, but nobody has it: `postern rotate accesskey {0}` makes a new \
-         value, `postern delete accesskey {0}` deletes it",
+        "the access key {} works, but its value is lost: `postern rotate accesskey {0}` makes a \
+         new value, `postern delete accesskey {0}` deletes it",
         escape(name)
     ))
 }
 
-/// Returns whose key it is, and how long it is valid.
+/// The owner of the key and its lifetime, for a sentence.
 pub(super) fn describe(spec: &Spec) -> String {
     let owner = match spec.owner() {
         Some(Owner::User(name)) => format!(" for the user {}", escape(&name)),

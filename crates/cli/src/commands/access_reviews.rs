@@ -25,7 +25,7 @@ const KEY_EXTRA: &str = "platform.sh/access-key";
 /// The user name of a team's keys begins with it.
 const TEAM_PREFIX: &str = "platform:team:";
 
-/// What is asked about.
+/// The arguments that name the verb and the target of a question.
 #[derive(Args, Debug)]
 struct Question {
     /// The verb, such as get, or * for all
@@ -50,7 +50,7 @@ struct Question {
 }
 
 impl Question {
-    /// Returns what the server is asked. Says what the user may not have meant.
+    /// The attributes for the review. Prints warnings about a target that the user may not have meant.
     fn attributes(&self, session: &Session, process: &Process) -> Map<String, Value> {
         let resource = self.target.resource();
         if let Some(warning) = resource.and_then(Resource::warning) {
@@ -117,7 +117,7 @@ pub struct WhoCan {
 enum Review {
     /// About the caller.
     Own(Map<String, Value>),
-    /// About somebody else.
+    /// About another user, a team or an access key.
     OfSubject(Map<String, Value>),
 }
 
@@ -149,7 +149,7 @@ impl CanI {
         if is_allowed { Ok(()) } else { Err(CliError::reported()) }
     }
 
-    /// Returns what to ask.
+    /// The review to ask for.
     fn review(&self, attributes: Map<String, Value>) -> Review {
         let field = match self.question.target {
             Target::Resource(_) => "resourceAttributes",
@@ -183,7 +183,7 @@ impl WhoCan {
         }
         let subjects = status.subjects.as_slice();
         if subjects.is_empty() {
-            process.print_status("nobody is known who can");
+            process.print_status("no subject is known that can");
         }
         let text = match self.output {
             Some(ObjectFormat::Json) => output::json(answer.into_value()),
@@ -196,7 +196,7 @@ impl WhoCan {
     }
 }
 
-/// Returns the server's answer to a review, and its status.
+/// The server's answer to a review, and its status.
 async fn ask<K: Kind>(
     session: &mut Session,
     spec: Map<String, Value>,
@@ -213,12 +213,12 @@ async fn ask<K: Kind>(
     Ok((answer, fields.status))
 }
 
-/// Returns a reason of the server, line by line, each with a line break.
+/// A reason of the server, line by line, each with a line break.
 fn lines(text: &str) -> String {
     text.lines().map(|line| escape(line) + "\n").collect()
 }
 
-/// Returns who can, one a row, with all that they can through.
+/// A table of the subjects that can, one a row, with everything that gives them the permission.
 fn table(subjects: &[AllowedSubject]) -> String {
     let headings = ["KIND", "NAME", "SIZE", "THROUGH"].map(str::to_owned).to_vec();
     let rows = subjects.iter().map(|subject| {
@@ -229,7 +229,7 @@ fn table(subjects: &[AllowedSubject]) -> String {
     output::table(headings, rows.collect())
 }
 
-/// Returns `KIND/NAME` of a subject as a line, as kubectl takes it where the subject is an object.
+/// The name `KIND/NAME` of a subject as a line, as kubectl takes it where the subject is an object.
 fn full_name(subject: &AllowedSubject) -> String {
     let name = escape(&subject.name);
     let of_object = |info: &&Info| info.version == MANAGEMENT_V1 && info.kind == subject.kind;

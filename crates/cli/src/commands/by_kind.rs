@@ -1,5 +1,5 @@
-//! One subcommand for each kind that serves a verb, made at run time from the kinds themselves:
-//! `postern list KIND`, `postern get KIND NAME`. What such a command does is in the verb's file.
+//! One subcommand for each kind that serves a verb, made at run time from the kinds themselves: `postern list KIND`,
+//! `postern get KIND NAME`. The file of the verb has the code of the command.
 
 use std::fmt::Debug;
 
@@ -14,7 +14,7 @@ pub trait KindArgs: Args {
     /// Kinds that serve this verb get a subcommand.
     const VERB: Verb;
 
-    /// Returns whether a kind that serves the verb has the command.
+    /// Whether a kind that serves the verb has the command.
     fn is_for(_kind: &dyn AnyKind) -> bool {
         true
     }
@@ -26,15 +26,15 @@ pub trait KindArgs: Args {
     /// other. `Infallible` is none.
     type Special: Subcommand + Debug;
 
-    /// Returns the subcommand's name.
+    /// The subcommand's name.
     fn name(info: &Info) -> &'static str {
         kinds::name(info)
     }
 
-    /// Returns what the subcommand does, in one sentence without a full stop.
+    /// The description of the subcommand, in one sentence without a full stop.
     fn about(info: &Info) -> String;
 
-    /// Returns what else follows from the command for this kind, in whole sentences.
+    /// Further effects of the command for this kind, in whole sentences.
     fn consequence(_info: &Info) -> Option<&'static str> {
         None
     }
@@ -54,9 +54,9 @@ pub enum ByKind<A: KindArgs> {
 pub struct OfKind<A: KindArgs> {
     /// The kind.
     pub(crate) info: &'static Info,
-    /// What depends on the kind's having namespaces.
+    /// The arguments that only kinds with namespaces have.
     pub(crate) namespace_args: Option<A::NamespaceArgs>,
-    /// What does not.
+    /// The other arguments.
     pub(crate) args: A,
 }
 
@@ -106,12 +106,12 @@ impl<A: KindArgs> Subcommand for ByKind<A> {
     }
 }
 
-/// Returns the kinds that have the command.
+/// The kinds that have the command.
 fn infos<A: KindArgs>() -> impl Iterator<Item = &'static Info> {
     kinds::served_where(A::VERB, A::is_for)
 }
 
-/// Returns the kind that a name is of.
+/// The kind that a name is of.
 fn find<A: KindArgs>(name: &str) -> Option<&'static Info> {
     infos::<A>().find(|info| kinds::names(info).contains(&name))
 }

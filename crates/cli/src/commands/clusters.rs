@@ -34,7 +34,7 @@ rules:
   verbs: [impersonate]
 ";
 
-/// What it needs besides in a namespace with virtual clusters: their kubeconfigs.
+/// The further Role of an agent in a namespace with virtual clusters, which gives access to their kubeconfigs.
 const VIRTUAL_CLUSTERS_ROLE: &str = r"apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata:
@@ -113,7 +113,7 @@ impl CreateCluster {
         process.print_note("the access key of its agent is shown this once; keep it in a file");
         print_start(&session, name, process);
         process.print_note(&format!(
-            "nobody else may use the cluster yet: `postern share cluster {name} --user USER` lets a user in"
+            "no other user may use the cluster yet: `postern share cluster {name} --user USER` lets a user in"
         ));
         Ok(())
     }
@@ -144,7 +144,7 @@ fn print_start(session: &Session, name: &str, process: &Process) {
     ));
 }
 
-/// Returns the metadata of what goes with a cluster.
+/// The metadata of what goes with a cluster.
 fn of(cluster: &Object) -> ObjectMeta {
     let owner = OwnerReference {
         api_version: Cluster::INFO.version.to_string(),
@@ -174,7 +174,7 @@ fn binding(cluster: &Object) -> Object {
     }
 }
 
-/// Returns the access key of an agent. The role is for all clusters; the scope leaves its own.
+/// The access key of an agent. The role is for all clusters; the scope leaves its own.
 fn key(cluster: &Object) -> Result<Object, CliError> {
     let name = &cluster.metadata.name;
     let rule = |verbs: &[&str], resources: &[&str]| ScopeRule {

@@ -1,5 +1,5 @@
-//! `postern connect`: a context for kubectl that leads to a connected cluster, a virtual cluster or a space, by
-//! the shortest way that there is. What a context consists of is in `kubeconfig/connection.rs`.
+//! `postern connect`: a context for kubectl that leads to a connected cluster, a virtual cluster or a space, by the
+//! shortest way that there is. The parts of a context are in `kubeconfig/connection.rs`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,20 +25,20 @@ use crate::process::Process;
 use crate::session::{self, Session, start_log};
 use crate::{impersonation_config, kinds, parse};
 
-/// What an agent serves its cluster at.
+/// The path at which an agent serves its cluster.
 const AGENT_CLUSTER_PATH: &str = "/kubernetes/cluster";
 /// Projects that are asked at most for the endpoint of a cluster.
 const PROJECTS_MAX: usize = 20;
-/// What the server says to somebody without the verb `use`.
+/// The server's words for a caller without the verb `use`.
 const TAKES_USE: &str = "takes the verb use";
 /// How often an agent is asked that may not have heard of a right yet, and at which interval. It asks the server
 /// twice a second.
 const AGENT_ATTEMPTS_MAX: usize = 25;
 const AGENT_INTERVAL: Duration = Duration::from_millis(200);
-/// What stands before a project in the paths of the gateway and of agents.
+/// The path of the gateway and of agents before the name of a project.
 const PROJECT_PATH: &str = "/project";
 
-/// What kubectl can be connected to.
+/// The targets to which kubectl can be connected.
 #[derive(Subcommand, Debug)]
 pub enum Connect {
     /// Write a context for a connected cluster.
@@ -99,7 +99,7 @@ pub struct ConnectInProject {
     flags: ConnectFlags,
 }
 
-/// What is written.
+/// The flags for the new context.
 #[derive(Args, Debug)]
 #[expect(clippy::doc_markdown, reason = "this is the text of --help")]
 struct ConnectFlags {
@@ -159,7 +159,7 @@ fn context_name(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("a name is not empty".to_owned()) } else { Ok(text.to_owned()) }
 }
 
-/// What is connected to.
+/// The target of a connection.
 #[derive(Clone, Debug)]
 enum Target {
     Cluster { name: String },
@@ -176,7 +176,7 @@ struct Way {
     namespace: Option<String>,
     /// Kind and name of what the caller may not read, so that it does not tell of an endpoint.
     unknown: Option<String>,
-    /// What the server says of that, where it says that it is not there.
+    /// The server's error for that, if it says that it is not there.
     unread: Option<CliError>,
 }
 
@@ -296,7 +296,7 @@ fn note_environment(login: &ResolvedContext<'_>, process: &Process) {
 }
 
 impl Target {
-    /// Returns its path, at the gateway behind `/kubernetes`.
+    /// Its path, at the gateway behind `/kubernetes`.
     fn path(&self) -> String {
         match self {
             Self::Cluster { name } => format!("/cluster/{name}"),
@@ -307,7 +307,7 @@ impl Target {
         }
     }
 
-    /// Returns its path at the agent of its cluster, which serves one cluster alone.
+    /// Its path at the agent of its cluster, which serves one cluster alone.
     fn path_at_agent(&self) -> String {
         match self {
             Self::Cluster { .. } => AGENT_CLUSTER_PATH.to_owned(),
@@ -317,7 +317,7 @@ impl Target {
         }
     }
 
-    /// Returns what the name of its context has behind that of the login.
+    /// The part of its context's name after that of the login.
     fn suffix(&self) -> String {
         match self {
             Self::Cluster { name } => format!("cluster_{name}"),
@@ -326,7 +326,7 @@ impl Target {
         }
     }
 
-    /// Returns what it is, in a sentence.
+    /// Its description, in a sentence.
     fn described(&self) -> String {
         match self {
             Self::Cluster { name } => format!("the cluster {name}"),
@@ -337,7 +337,7 @@ impl Target {
         }
     }
 
-    /// Returns the arguments of `token` for it alone.
+    /// The arguments of `token` for it alone.
     fn token_arguments(&self) -> Vec<String> {
         let all = match self {
             Self::Cluster { name } => vec!["--cluster", name],
@@ -349,7 +349,7 @@ impl Target {
         all.into_iter().map(str::to_owned).collect()
     }
 
-    /// Returns the command by which its owner gives `use` on it to somebody.
+    /// The command by which its owner gives `use` on it to a user.
     fn share_command(&self) -> String {
         let (kind, name, namespace) = match self {
             Self::Cluster { name } => (kinds::name(&Cluster::INFO), name, String::new()),
@@ -365,7 +365,7 @@ impl Target {
         format!("postern share {kind} {name}{namespace} --user USER --verbs get,use")
     }
 
-    /// Finds the way to it. What the caller may not read does not tell of a direct endpoint.
+    /// Finds the way to it. An object that the caller may not read shows no direct endpoint.
     async fn way(&self, session: &mut Session) -> Result<Way, CliError> {
         if !matches!(self, Self::Cluster { .. }) {
             session.learn_names().await?;
@@ -413,8 +413,8 @@ impl Target {
         Ok(way)
     }
 
-    /// Returns what a project says of the endpoint of its cluster, for a caller who may not read the Cluster; `None`
-    /// when no project that they may read lists it.
+    /// The endpoint of the cluster as a project has it, for a caller who may not read the Cluster. `None` if no project
+    /// that the caller may read lists it.
     async fn in_projects(
         &self,
         session: &mut Session,
@@ -443,7 +443,7 @@ impl Target {
         Ok(None)
     }
 
-    /// Returns the namespace that the object is in; empty where it has none.
+    /// The namespace that the object is in; empty where it has none.
     fn namespace(&self) -> String {
         match self {
             Self::Cluster { .. } => String::new(),
@@ -491,8 +491,8 @@ impl Target {
         }
     }
 
-    /// Asks for something that everybody may read who gets there. An agent hears of a new right a moment later than
-    /// the server.
+    /// Asks for something that every caller with access may read. An agent hears of a new right a moment later than the
+    /// server.
     async fn ask(&self, session: &mut Session) -> Result<(), Error> {
         for attempt in 1.. {
             let answer = session.client.get_of_gateway(format!("{}/version", self.path())).await;
@@ -506,8 +506,7 @@ impl Target {
         unreachable!("the last attempt returns")
     }
 
-    /// Returns why the caller does not get to it. What they may not use and may not see either is perhaps not
-    /// there.
+    /// The error for a caller without access. If the caller may neither use nor see the target, it may not exist.
     fn forbidden(&self, message: String, way: &Way) -> CliError {
         if !message.contains(TAKES_USE) {
             return CliError::new(message)
@@ -518,7 +517,7 @@ impl Target {
         error.hint(format!("its owner lets you in with `{share}`"))
     }
 
-    /// Returns the `cluster` of the entry.
+    /// The `cluster` of the entry.
     fn cluster(&self, session: &Session, login: &ResolvedContext<'_>, way: &Way) -> Value {
         if let Some(endpoint) = &way.direct {
             return endpoint.cluster(&self.path_at_agent());
@@ -537,7 +536,7 @@ impl Target {
         Value::Object(cluster)
     }
 
-    /// Returns the credential plugin for the direct endpoint. A key with a scope gets tokens with that scope: a
+    /// The credential plugin for the direct endpoint. A key with a scope gets tokens with that scope: a
     /// narrower one might not be contained in it.
     fn plugin(
         &self,
@@ -567,8 +566,8 @@ impl Target {
         process.print_status(&format!("{what} is reached directly, at {host}"));
         if endpoint.is_insecure {
             process.print_warning(&format!(
-                "the certificate of {host} is not verified ({DIRECT_ENDPOINT}-insecure): whoever is in \
-                 between can read and change everything, and use your token"
+                "the certificate of {host} is not verified ({DIRECT_ENDPOINT}-insecure): an attacker \
+                 in between can read and change everything, and use your token"
             ));
         }
     }
@@ -604,7 +603,7 @@ async fn read(
     }
 }
 
-/// Returns what was read; `None` when the caller may not read it.
+/// The result of a read; `None` if the caller may not read it.
 fn readable<T>(session: &Session, read: Result<T, Error>) -> Result<Option<T>, CliError> {
     match read {
         Ok(read) => Ok(Some(read)),
@@ -616,7 +615,7 @@ fn readable<T>(session: &Session, read: Result<T, Error>) -> Result<Option<T>, C
 }
 
 impl Endpoint {
-    /// Returns the endpoint that the annotations of a Cluster name.
+    /// The endpoint that the annotations of a Cluster name.
     fn of(annotations: &BTreeMap<String, String>) -> Option<Self> {
         let with = |suffix: &str| {
             let value = annotations.get(&format!("{DIRECT_ENDPOINT}{suffix}"));

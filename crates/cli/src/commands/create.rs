@@ -36,7 +36,7 @@ pub struct Create {
     from_files: FromFiles,
 }
 
-/// What has a command of its own.
+/// The objects that have a command of their own.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Special {
     /// Create an access key, and print the key, alone, on the standard output.

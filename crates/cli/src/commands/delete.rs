@@ -33,7 +33,7 @@ pub struct Delete {
     connection: ConnectionFlags,
 }
 
-/// What follows when an object is deleted on which others depend.
+/// The effects of deleting an object on which others depend.
 const CONSEQUENCES: [(&Info, &str); 4] = [
     (
         &User::INFO,
@@ -47,8 +47,8 @@ const CONSEQUENCES: [(&Info, &str); 4] = [
     ),
     (
         &OwnedAccessKey::INFO,
-        "The key stops working at once, for everybody who has it, and its value cannot be \
-         restored. `postern disable accesskey` can be undone.",
+        "The key stops working at once for all its holders, and its value cannot be restored. \
+         `postern disable accesskey` can be undone.",
     ),
     (&Namespace::INFO, "Everything in the namespace is deleted with it."),
 ];
@@ -99,7 +99,7 @@ impl SpecialDelete {
     }
 }
 
-/// Returns how to delete one key of a secret: `delete` takes whole names.
+/// How to delete one key of a secret: `delete` takes whole names.
 fn one_key(path: &str) -> Option<String> {
     let (secret, key) = path.split_once('.')?;
     Some(format!(

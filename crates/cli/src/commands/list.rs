@@ -74,7 +74,7 @@ impl OfKind<List> {
     }
 }
 
-/// Returns that a list is empty, in words.
+/// Says that a list is empty.
 fn nothing(of: Collection<'_>) -> String {
     match of.namespace() {
         Some(namespace) => format!("no {} in the namespace {namespace}", of.info().plural),

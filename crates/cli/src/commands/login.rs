@@ -75,7 +75,8 @@ impl Login {
             None => context_name(&server),
         };
         let files = Files::find(self.kubeconfig.as_ref(), process)?;
-        // The file need not exist: it is created. Read before the key is asked for: when it cannot be read, nobody types a key in vain.
+        // The file need not exist: it is created. It is read before the key is asked for, so that the user types no key
+        // if the file cannot be read.
         let known = authority_of(&Kubeconfig::load(&files)?, &name, &server);
         let trust = given_trust(&self.credential, process)?;
         let trust = trust.or(known).unwrap_or(Trust::System);
@@ -114,7 +115,7 @@ impl Login {
         ServerUrl::parse(url).map_err(CliError::usage)
     }
 
-    /// Returns whose key it is, as the server says.
+    /// Asks the server for the owner of the key.
     async fn check(
         &self,
         server: &ServerUrl,
@@ -231,7 +232,7 @@ async fn delete_login_key(
     Ok(())
 }
 
-/// Returns `postern_HOST`, with the port where it is not 443.
+/// The name `postern_HOST`, with the port if it is not 443.
 fn context_name(server: &ServerUrl) -> String {
     let host = server.host();
     if server.port() == 443 {
@@ -241,7 +242,7 @@ fn context_name(server: &ServerUrl) -> String {
     }
 }
 
-/// Returns the authority of the last login at this server, which need not be given again.
+/// The authority of the last login at this server, which need not be given again.
 fn authority_of(config: &Kubeconfig, name: &str, server: &ServerUrl) -> Option<Trust> {
     let resolved = config.resolve(name)?;
     let same = resolved.cluster["server"] == server.to_string();

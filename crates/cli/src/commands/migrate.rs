@@ -28,7 +28,7 @@ use crate::session::Session;
 /// The subresource that moves an instance into a project.
 const ACTION: &str = "migratevirtualclusterinstance";
 
-/// What can be moved to another project.
+/// The objects that can be moved to another project.
 #[derive(Subcommand, Debug)]
 pub enum Migrate {
     /// Move a virtual cluster to another project.
@@ -95,7 +95,7 @@ impl MigrateVirtualCluster {
         let mut session = Session::open(&self.connection, process)?;
         session.learn_names().await?;
         let plan = self.plan(&mut session).await?;
-        // What is in the way is known before anything is said, and before the question.
+        // Obstacles are found before anything is printed, and before the question.
         self.ask_server(&mut session, true).await?;
         process.write_stdout(plan.as_bytes())?;
         let Self { name, from, to, .. } = &self;
@@ -131,14 +131,14 @@ impl MigrateVirtualCluster {
         moved.map(drop).map_err(|error| {
             let explained = session.explain(&error);
             if error.reason() == Some(Reason::Conflict) {
-                // Its message says what is in the way, and nobody else has written anything.
+                // Its message names the obstacle. The conflict is not a concurrent write.
                 return CliError::new(explained.message).hint("nothing was moved");
             }
             explained
         })
     }
 
-    /// Returns what changes, for people.
+    /// The changes, for people.
     async fn plan(&self, session: &mut Session) -> Result<String, CliError> {
         let Self { name, from, to, .. } = self;
         let (old, new) = (namespace_of(from), namespace_of(to));
@@ -168,7 +168,7 @@ impl MigrateVirtualCluster {
         plan: &mut String,
     ) -> Result<(), CliError> {
         let owner = spec.owner.clone().unwrap_or_default().display_name();
-        let owner = if owner.is_empty() { "nobody".to_owned() } else { owner };
+        let owner = if owner.is_empty() { "none".to_owned() } else { owner };
         let _ = writeln!(
             plan,
             "  stays:     the owner ({owner}) and {} access rules",
@@ -229,7 +229,7 @@ fn secret(spec: &virtual_cluster_instance::Spec) -> String {
     }
 }
 
-/// Returns who the members of a project are, with their roles; `None` when the caller may not know.
+/// The members of a project, with their roles; `None` if the caller may not know them.
 async fn members(session: &mut Session, project: &str) -> Result<Option<BTreeSet<String>>, Error> {
     let of = Collection::of::<Project>(None);
     let listed = match session.client.get_part(of, project, "members").await {

@@ -44,15 +44,15 @@ pub enum Command {
     Login(login::Login),
     /// Log out: remove what `login` wrote into the kubeconfig.
     ///
-    /// A key that was made for one login (of type Login) is deleted on the server. Any other access key stays
-    /// valid, for everybody who has it; `postern delete accesskey` deletes it.
+    /// A key that was made for one login (of type Login) is deleted on the server. Any other access key stays valid for
+    /// all its holders; `postern delete accesskey` deletes it.
     Logout(login::Logout),
     /// Print whose access key is used, or as whom it acts.
     Whoami(whoami::Whoami),
-    /// Say whether you, or somebody else, may do something: yes or no.
+    /// Say whether you, or another user, may do something: yes or no.
     ///
-    /// The answer is the server's own decision, with the scope of the access key. The exit code is 0 for
-    /// yes and 1 for no. To ask about somebody else takes the right to create subjectaccessreviews.
+    /// The answer is the server's own decision, with the scope of the access key. The exit code is 0 for yes and 1 for
+    /// no. To ask about another user takes the right to create subjectaccessreviews.
     CanI(Box<access_reviews::CanI>),
     /// List who may do something, and through what.
     ///
@@ -166,7 +166,7 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
     }
 }
 
-/// Returns a new object of a kind.
+/// A new object of a kind.
 fn new_object<K: Kind>(
     metadata: ObjectMeta,
     fields: &Fields<K::Spec, K::Status>,

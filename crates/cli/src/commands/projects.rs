@@ -33,7 +33,7 @@ pub(crate) struct CreateProject {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     display_name: String,
 
-    /// What the project is for
+    /// The purpose of the project
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     description: String,
 
@@ -50,7 +50,7 @@ pub(crate) struct CreateProject {
     connection: ConnectionFlags,
 }
 
-/// What can be added to an object.
+/// The entries that can be added to an object.
 #[derive(Subcommand, Debug)]
 pub enum Add {
     /// Add a user or a team to the members of a project.
@@ -60,17 +60,17 @@ pub enum Add {
     Member(AddMember),
 }
 
-/// What can be removed from an object.
+/// The entries that can be removed from an object.
 #[derive(Subcommand, Debug)]
 pub enum Remove {
     /// Remove a user or a team from the members of a project.
     ///
-    /// What they have in other ways stays: as the owner, by access rules, or through a team.
+    /// Their access from other sources stays: as the owner, by access rules, or through a team.
     #[command(alias = "members")]
     Member(RemoveMember),
 }
 
-/// Who is, or is to be, a member.
+/// The member to add or to remove.
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 struct MemberFlags {
@@ -143,7 +143,7 @@ fn member(text: &str) -> Result<Member, String> {
     Ok(Member { kind: kind.to_owned(), name, cluster_role: role?, ..Member::default() })
 }
 
-/// Returns a member in a sentence.
+/// A member in a sentence.
 fn describe(member: &Member) -> String {
     format!("the {} {}", member.kind.to_lowercase(), member.name)
 }
@@ -267,7 +267,7 @@ fn is_same(entry: &Value, member: &Member) -> bool {
     entry["kind"] == member.kind.as_str() && entry["name"] == member.name.as_str()
 }
 
-/// Returns the roles that a user or a team has.
+/// The roles that a user or a team has.
 fn roles_of(members: &[Value], member: &Member) -> Vec<String> {
     let own = members.iter().filter(|entry| is_same(entry, member));
     own.filter_map(|entry| entry["clusterRole"].as_str()).map(str::to_owned).collect()

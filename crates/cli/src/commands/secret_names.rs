@@ -1,8 +1,8 @@
 //! Which secret `NAME.KEY` names: secrets and their keys may both have dots.
 //!
-//! `NAME` ends at the first dot wherever a secret of that name exists. So one request is enough, and
-//! nobody can change what a command reads by creating a secret with a longer name. Where there is
-//! none, longer names are tried. A secret that the caller may not read is not taken for absent.
+//! `NAME` ends at the first dot wherever a secret of that name exists. So one request is enough, and no user can change
+//! what a command reads by creating a secret with a longer name. If there is none, longer names are tried. A secret
+//! that the caller may not read does not count as absent.
 
 use postern_client::Error;
 use postern_meta::status::Reason;
@@ -21,7 +21,7 @@ pub(super) struct NotFound {
     pub(super) unknown: Option<String>,
 }
 
-/// What the first request that matters says.
+/// The result of the first request that matters.
 #[derive(Debug)]
 pub(super) enum FindError {
     /// It failed.
@@ -54,7 +54,7 @@ pub(super) struct GivenPath {
 }
 
 impl GivenPath {
-    /// Returns the path that the arguments name: with `key` or `whole`, what was written is the
+    /// The path that the arguments name: with `key` or `whole`, what was written is the
     /// whole name.
     pub(super) fn new(
         path: &SecretPath,
@@ -68,7 +68,7 @@ impl GivenPath {
         Ok(Self { path: SecretPath { name, key: key.cloned() }, is_exact: true })
     }
 
-    /// Returns the paths to try next, or `None` where there are too many.
+    /// The paths to try next, or `None` where there are too many.
     pub(super) fn others(&self) -> Option<Vec<SecretPath>> {
         if self.is_exact {
             return Some(Vec::new());
@@ -76,9 +76,8 @@ impl GivenPath {
         Some(self.path.with_longer_names()).filter(|others| others.len() <= LONGER_NAMES_MAX)
     }
 
-    /// Returns what `read` finds: at the shortest name, or else at the longest that exists and has the
-    /// key. `read` returns an inner error for a secret without the key. `with_key` leaves out the path
-    /// that is a name alone.
+    /// Finds a secret with `read`: at the shortest name, or else at the longest that exists and has the key. `read`
+    /// returns an inner error for a secret without the key. `with_key` leaves out the path that is a name alone.
     pub(super) async fn find<T>(
         &self,
         with_key: bool,
@@ -170,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// What there is, by name: a secret's only key, or a reason why it is refused.
+    /// The stored secrets, by name: a secret's only key, or a reason why it is refused.
     type Stored = &'static [(&'static str, Result<&'static str, Reason>)];
 
     fn refused(reason: Reason) -> Error {

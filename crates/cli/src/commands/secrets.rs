@@ -52,7 +52,7 @@ pub enum Get {
     Secret(GetSecret),
 }
 
-/// What can be set.
+/// The values that can be set.
 #[derive(Subcommand, Debug)]
 pub enum Set {
     /// Set one value of a secret, which is created if it does not exist; other keys stay.
@@ -151,7 +151,7 @@ impl PlaceFlags {
         }
     }
 
-    /// Returns the kind of the secret, and its namespace.
+    /// The kind of the secret, and its namespace.
     fn place(&self, session: &Session) -> (&'static Info, String) {
         match &self.project {
             Some(project) => (&ProjectSecret::INFO, namespace_of(project)),
@@ -243,7 +243,7 @@ impl GetSecret {
     }
 }
 
-/// Returns why a secret could not be read, and how to say which is meant.
+/// Why a secret could not be read, and how to say which is meant.
 async fn explain_missing(
     session: &mut Session,
     of: Collection<'_>,
@@ -318,13 +318,13 @@ fn print_value(path: &SecretPath, value: &SecretText, process: &Process) -> Resu
     process.write_stdout(&bytes)
 }
 
-/// Returns whether the value is plain text, which does nothing else to a terminal.
+/// Whether the value is plain text, which does nothing else to a terminal.
 fn is_plain_text(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes)
         .is_ok_and(|text| text.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\t')))
 }
 
-/// Returns a table of the keys with the sizes of their values and, with `all`, the values.
+/// A table of the keys with the sizes of their values and, with `all`, the values.
 fn key_table(data: &Data, all: bool) -> Result<Zeroizing<String>, CliError> {
     let mut headings = vec!["KEY".to_owned(), "BYTES".to_owned()];
     if all {
@@ -444,7 +444,7 @@ async fn write(
         match session.client.create(of, &new).await {
             Ok(_) => return Ok(true),
             Err(error) => match (error.reason(), refused.reason()) {
-                // Somebody else created it meanwhile.
+                // Another client created it meanwhile.
                 (Some(Reason::AlreadyExists), Some(Reason::NotFound)) if !last => {}
                 // It exists, and the caller may not change it.
                 (Some(Reason::AlreadyExists), Some(Reason::Forbidden)) => {

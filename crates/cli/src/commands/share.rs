@@ -60,9 +60,8 @@ pub struct Share {
     #[command(flatten)]
     with: SubjectFlags,
 
-    /// What they may do with it, separated by commas; * is everything. You can give only what you may
-    /// do yourself [default: get,list,watch; of clusters, virtual clusters and spaces also use, which lets
-    /// them in]
+    /// The verbs that they get, separated by commas; * is everything. You can give only what you may do yourself
+    /// [default: get,list,watch; of clusters, virtual clusters and spaces also use, which lets them in]
     #[arg(long, value_name = "VERBS", value_delimiter = ',', value_parser = parse::verb)]
     verbs: Vec<String>,
 
@@ -70,7 +69,7 @@ pub struct Share {
     connection: ConnectionFlags,
 }
 
-/// An object that is not to be shared with somebody any more.
+/// The arguments of `postern unshare`.
 #[derive(Args, Debug)]
 pub struct Unshare {
     /// The object's whole name
@@ -99,8 +98,8 @@ impl KindArgs for Share {
 
     fn consequence(_info: &Info) -> Option<&'static str> {
         Some(
-            "They are added to the object's access rules (spec.access), which everybody who may read \
-             the object can see. Roles and bindings are made from them at once.",
+            "They are added to the object's access rules (spec.access), which every user who may \
+             read the object can see. Roles and bindings are made from them at once.",
         )
     }
 }
@@ -120,14 +119,14 @@ impl KindArgs for Unshare {
 
     fn consequence(_info: &Info) -> Option<&'static str> {
         Some(
-            "They are taken out of all access rules of the object (spec.access), whoever made these. \
-             Their open watches end. What they hold otherwise stays: as owners, by a role, or through \
-             a team or all users, with whom it is shared.",
+            "They are taken out of all access rules of the object (spec.access), also those of \
+             other users. Their open watches end. What they hold otherwise stays: as owners, by a \
+             role, or through a team or all users, with whom it is shared.",
         )
     }
 }
 
-/// Returns what is given where no verb is named: to read it, and to reach what can be reached.
+/// The verbs that are given if none is named: to read it, and to reach what can be reached.
 fn default_verbs(info: &Info) -> Vec<String> {
     let reads = [Verb::Get, Verb::List, Verb::Watch].map(|verb| verb.as_str().to_owned());
     let uses = kinds::is_target(info).then(|| USE.to_owned());
@@ -219,7 +218,7 @@ async fn edit(
     }
 }
 
-/// Returns by what, in the object itself, some of the subjects still have access.
+/// The sources, in the object itself, from which some of the subjects still have access.
 fn left(object: &Object, subjects: &[Subject]) -> Vec<String> {
     let spec = &object.fields.get("spec").unwrap_or(&Value::Null);
     let mut notes = Vec::new();

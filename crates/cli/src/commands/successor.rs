@@ -1,5 +1,5 @@
-//! `postern rotate accesskey --overlap`: a new access key that takes the place of another one, which works
-//! for some time longer. Both are valid meanwhile, so that whoever has the old one can be given the new.
+//! `postern rotate accesskey --overlap`: a new access key that takes the place of another one, which works for some
+//! time longer. Both are valid meanwhile, so that the users of the old key can be given the new one.
 
 use std::time::Duration;
 
@@ -96,7 +96,7 @@ fn created_unix_seconds(key: &Object) -> Option<i64> {
     key.metadata.creation_timestamp.map(Timestamp::unix_seconds)
 }
 
-/// Returns the new key: it is the old one's in all that decides what it gives access to.
+/// The new key: it is the old one's in all that decides what it gives access to.
 fn successor_of(old: &ObjectMeta, spec: &Spec, new_name: Option<&str>) -> Result<Object, CliError> {
     let generate_name = match (new_name, old.generate_name.as_str()) {
         (Some(_), _) => String::new(),
@@ -150,7 +150,7 @@ async fn end_old(
     end.ok_or_else(|| CliError::new("the server did not say when the two keys were created"))
 }
 
-/// Returns how a key ends that should end after `overlap`, or before. `None` for an object that is no key.
+/// How a key ends that should end after `overlap`, or before. `None` for an object that is no key.
 fn end_of(object: &Object, now_unix_seconds: i64, overlap: Duration) -> Option<End> {
     let fields = decode_fields::<OwnedAccessKey>(object).ok()?;
     let created = created_unix_seconds(object)?;

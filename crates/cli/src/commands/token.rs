@@ -24,10 +24,10 @@ use crate::process::Process;
 use crate::session::Session;
 use crate::token_cache::{CachedToken, TokenCache};
 
-/// What kubectl tells its credential plugins.
+/// The environment variable with the input of kubectl's credential plugins.
 const EXEC_INFO: &str = "KUBERNETES_EXEC_INFO";
 
-/// What the server says of a token that no cluster would accept.
+/// The server's words for a token that no cluster would accept.
 const REACHES_NOTHING: &str = "the token would reach no connected cluster";
 
 /// The versions in which kubectl takes a credential.
@@ -99,7 +99,7 @@ impl Token {
         process.write_stdout(text.as_bytes())
     }
 
-    /// Returns why there is no token, in terms of the flags.
+    /// Why there is no token, in terms of the flags.
     fn refused(&self, session: &Session, error: &Error) -> CliError {
         let named = [
             ("--cluster", &self.cluster),
@@ -128,7 +128,7 @@ impl Token {
         Spec { ttl: self.ttl, scope: self.scope(), rules: None }
     }
 
-    /// Returns the scope that the flags name; `None` for that of the access key.
+    /// The scope that the flags name; `None` for that of the access key.
     fn scope(&self) -> Option<Scope> {
         let mut scope = Scope::default();
         if let Some(cluster) = self.cluster.clone() {
@@ -213,7 +213,7 @@ fn token_in(object: &Object) -> Result<SecretText, CliError> {
     token.map(|token| SecretText::from(token.to_owned())).ok_or_else(missing)
 }
 
-/// Returns the token of an answer, with the times that it says itself (RFC 7519 section 4.1).
+/// The token of an answer, with the times that it says itself (RFC 7519 section 4.1).
 fn issued_token(object: &Object) -> Result<CachedToken, CliError> {
     let token = token_in(object)?;
     let payload = token.expose().split('.').nth(1).unwrap_or_default();
@@ -226,7 +226,7 @@ fn issued_token(object: &Object) -> Result<CachedToken, CliError> {
     Ok(CachedToken { token, issued, expires, given_to: 0 })
 }
 
-/// Returns the version in which kubectl wants the credential.
+/// The version in which kubectl wants the credential.
 fn exec_version(exec_info: Option<&str>) -> Result<&'static str, CliError> {
     let Some(info) = exec_info else { return Ok(EXEC_VERSIONS[0]) };
     let info: Value = decode_typed(info.as_bytes())
@@ -239,7 +239,7 @@ fn exec_version(exec_info: Option<&str>) -> Result<&'static str, CliError> {
     })
 }
 
-/// Returns the name under which a token is kept: a digest of all that it depends on.
+/// The name under which a token is kept: a digest of all that it depends on.
 fn cache_name(session: &Session, spec: &Spec) -> String {
     let client = &session.client;
     let server = client.server().to_string();

@@ -37,7 +37,7 @@ impl Whoami {
     }
 }
 
-/// Returns whose key it is, for a sentence.
+/// The owner of the key, for a sentence.
 pub(crate) fn owner(status: &Status) -> String {
     match (&status.user, &status.team) {
         (Some(user), _) => format!("the user {}", escape(&user.name)),

@@ -12,7 +12,7 @@ use crate::error::CliError;
 
 /// The version in which kubectl takes a credential from a plugin.
 const EXEC_VERSION: &str = "client.authentication.k8s.io/v1";
-/// What kubectl says when it does not find the plugin.
+/// The text that kubectl prints if it does not find the plugin.
 const INSTALL_HINT: &str = "postern is the credential plugin of this context: put it on the PATH, and run \
                             `postern connect` again";
 
@@ -26,11 +26,11 @@ pub(crate) struct Connection<'a> {
     pub(crate) cluster: Value,
     /// The namespace of requests that name none.
     pub(crate) namespace: Option<String>,
-    /// What says who is asking.
+    /// The credential of its requests.
     pub(crate) credential: Credential,
 }
 
-/// What a context says who is asking with.
+/// The credential of a context.
 pub(crate) enum Credential {
     /// The user of the login's context, with the access key.
     OfLogin,
@@ -70,7 +70,7 @@ pub(crate) fn connect(
     })
 }
 
-/// Returns whether writing loses nothing: whether there is nothing of this name, or a context that was made with
+/// Whether writing loses nothing: whether there is nothing of this name, or a context that was made with
 /// the same login.
 fn is_free(config: &Map<String, Value>, connection: &Connection<'_>) -> bool {
     let name = &connection.name;
@@ -81,7 +81,7 @@ fn is_free(config: &Map<String, Value>, connection: &Connection<'_>) -> bool {
     }
 }
 
-/// Returns the names of the contexts that were made with a login.
+/// The names of the contexts that were made with a login.
 pub(super) fn made_with(config: &Map<String, Value>, login: &str) -> Vec<String> {
     let contexts = config.get("contexts").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let own = contexts.iter().filter(|entry| login_of(&entry["context"]) == Some(login));
@@ -89,8 +89,8 @@ pub(super) fn made_with(config: &Map<String, Value>, login: &str) -> Vec<String>
 }
 
 impl Connection<'_> {
-    /// Returns it as a kubeconfig of its own. Where the credential is the login's, the access key is in it if
-    /// `with_key` is set, and else the user is not.
+    /// Makes it a kubeconfig of its own. If the credential is the login's, the access key is in it only with
+    /// `with_key`; otherwise the user is left out.
     pub(crate) fn alone(&self, with_key: bool) -> Result<Value, CliError> {
         let mut config = Map::new();
         let wrong =
@@ -112,7 +112,7 @@ impl Connection<'_> {
         match &self.credential {
             Credential::Plugin(plugin) => {
                 let user = entry(config, "users", "user", name)?;
-                // Other credentials would win over the plugin, and `as` would make requests as somebody else.
+                // Other credentials would win over the plugin, and `as` would make requests as another user.
                 user.clear();
                 user.insert("exec".to_owned(), plugin.exec());
             }
@@ -137,7 +137,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Returns the name of the user.
+    /// The name of the user.
     fn user(&self) -> &str {
         match &self.credential {
             Credential::Plugin(_) => &self.name,

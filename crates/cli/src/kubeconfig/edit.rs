@@ -14,7 +14,7 @@ use super::read::read_one;
 use crate::error::CliError;
 use crate::locked_file::FileLock;
 
-/// What a login writes.
+/// The entries that a login writes.
 pub(crate) struct Login<'a> {
     /// The name of context, cluster and user.
     pub(crate) name: &'a str,
@@ -91,7 +91,7 @@ pub(super) fn named<'a>(
     config.get(list)?.as_array()?.iter().find(|entry| entry["name"] == name)
 }
 
-/// Returns whether writing this login loses nothing: whether there is nothing of its name, or a
+/// Whether writing this login loses nothing: whether there is nothing of its name, or a
 /// login at the same server.
 fn is_free(config: &Map<String, Value>, login: &Login<'_>) -> bool {
     let name = login.name;
@@ -120,7 +120,7 @@ fn put(config: &mut Map<String, Value>, login: &Login<'_>) -> Result<(), String>
         cluster.insert("certificate-authority-data".to_owned(), json!(authority));
     }
     let user = entry(config, "users", "user", name)?;
-    // Other credentials would win over the key, and `as` would make requests as somebody else.
+    // Other credentials would win over the key, and `as` would make requests as another user.
     user.clear();
     user.insert("token".to_owned(), json!(login.key.expose()));
     let context = entry(config, "contexts", "context", name)?;
@@ -137,7 +137,7 @@ pub(super) fn put_head(config: &mut Map<String, Value>) {
     config.entry("kind").or_insert_with(|| json!("Config"));
 }
 
-/// Returns the content of the entry of this name, which is added where it is missing.
+/// The content of the entry of this name, which is added where it is missing.
 pub(super) fn entry<'a>(
     config: &'a mut Map<String, Value>,
     list: &str,

@@ -21,11 +21,11 @@ const FILE_MAX_BYTES: usize = 8 * 1024 * 1024;
 pub(crate) struct Files {
     /// At least one.
     pub(crate) paths: Vec<PathBuf>,
-    /// What names them.
+    /// The source of the list.
     pub(crate) origin: Origin,
 }
 
-/// What names the kubeconfig.
+/// The source of the list of kubeconfig files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Origin {
     /// The command line.
@@ -37,7 +37,7 @@ pub(crate) enum Origin {
 }
 
 impl Files {
-    /// Returns the file of `--kubeconfig`, else the list in `KUBECONFIG`, else `~/.kube/config`.
+    /// The file of `--kubeconfig`, else the list in `KUBECONFIG`, else `~/.kube/config`.
     pub(crate) fn find(flag: Option<&PathBuf>, process: &Process) -> Result<Self, CliError> {
         if let Some(path) = flag {
             return Ok(Self { paths: vec![path.clone()], origin: Origin::Flag });

@@ -40,14 +40,14 @@ pub(crate) struct ResolvedContext<'a> {
 }
 
 impl<'a> ResolvedContext<'a> {
-    /// Returns the name of the context of the login that this one was made with by `connect`; `None` for every
+    /// The name of the context of the login that this one was made with by `connect`; `None` for every
     /// other context.
     pub(crate) fn login(&self) -> Option<&'a str> {
         login_of(self.context)
     }
 }
 
-/// Returns the name of the login in the `context` of an entry that `connect` wrote.
+/// The name of the login in the `context` of an entry that `connect` wrote.
 pub(super) fn login_of(context: &Value) -> Option<&str> {
     let extensions = context["extensions"].as_array()?;
     let own = extensions.iter().find(|one| one["name"] == LOGIN_EXTENSION)?;
@@ -55,7 +55,7 @@ pub(super) fn login_of(context: &Value) -> Option<&str> {
 }
 
 impl Kubeconfig {
-    /// Returns the paths of the files that exist.
+    /// The paths of the files that exist.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().map(|(path, _)| path.as_path())
     }
@@ -96,7 +96,7 @@ impl Kubeconfig {
         Ok(())
     }
 
-    /// Returns the name of the current context.
+    /// The name of the current context.
     pub(crate) fn current(&self) -> Option<&str> {
         let named =
             |value: &Value| value["current-context"].as_str().is_some_and(|n| !n.is_empty());
@@ -104,13 +104,13 @@ impl Kubeconfig {
         value["current-context"].as_str()
     }
 
-    /// Returns the names of all contexts.
+    /// The names of all contexts.
     pub(crate) fn contexts(&self) -> impl Iterator<Item = &str> {
         let entries = self.files.iter().filter_map(|(_, value)| value["contexts"].as_array());
         entries.flatten().filter_map(|entry| entry["name"].as_str())
     }
 
-    /// Returns a context with its cluster and user; `None` when there is no such context.
+    /// A context with its cluster and user; `None` when there is no such context.
     pub(crate) fn resolve(&self, name: &str) -> Option<ResolvedContext<'_>> {
         let (entry, _) = self.entry("contexts", name)?;
         let context = &entry["context"];
@@ -124,7 +124,7 @@ impl Kubeconfig {
         Some(ResolvedContext { name, context, cluster, user, cluster_dir, user_dir })
     }
 
-    /// Returns the first entry of a name, and the directory of its file.
+    /// The first entry of a name, and the directory of its file.
     fn entry(&self, list: &str, name: &str) -> Option<(&Value, &Path)> {
         self.files.iter().find_map(|(path, value)| {
             let entry = value[list].as_array()?.iter().find(|entry| entry["name"] == name)?;

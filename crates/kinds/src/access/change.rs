@@ -1,5 +1,6 @@
-//! What a change of the owner and the access rules requires, and what is invalid in them (decisions 1 and
-//! 2): nobody gives what they do not hold, and nobody gives it to somebody against their will.
+//! The rights that a change of the owner and the access rules requires, and what is invalid in them. Callers give only
+//! verbs that they hold, and only to users and teams that they may bind. See
+//! `docs/reference/access-rules.md#no-escalation`.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -44,14 +45,14 @@ pub(super) enum Grantee<'a> {
 }
 
 impl<'a> Grantee<'a> {
-    /// Returns to whom a rule gives verbs, each as often as the rule names them.
+    /// The grantees of a rule, each as often as the rule names them.
     pub(super) fn of(rule: &'a Access) -> impl Iterator<Item = Self> {
         let user = |name: &'a String| if name == ALL { Self::AllUsers } else { Self::User(name) };
         let users = rule.users.iter().map(user);
         users.chain(rule.teams.iter().map(|name| Self::Team(name)))
     }
 
-    /// Returns the user or team; `None` for all users.
+    /// The user or team; `None` for all users.
     pub(super) fn principal(self) -> Option<Principal<'a>> {
         match self {
             Self::AllUsers => None,
@@ -60,7 +61,7 @@ impl<'a> Grantee<'a> {
         }
     }
 
-    /// Returns the right that a caller needs to give anything to them by an object in a namespace. The admins of a
+    /// The right that a caller needs to give anything to them by an object in a namespace. The admins of a
     /// project need none for its members.
     fn right_to_bind(self, namespace: &str, ctx: &Context<'_>) -> RequiredRight {
         let Some(principal) = self.principal() else {
@@ -86,13 +87,13 @@ impl<'a> Grantee<'a> {
     }
 }
 
-/// Returns the verbs of a rule, in order and each once; `*` alone where it is among them.
+/// The verbs of a rule, in order and each once; `*` alone where it is among them.
 pub(super) fn verbs_of(rule: &Access) -> BTreeSet<&str> {
     let verbs: BTreeSet<&str> = rule.verbs.iter().map(String::as_str).collect();
     if verbs.contains(ALL) { BTreeSet::from([ALL]) } else { verbs }
 }
 
-/// Returns the subresources of a rule, in order and each once; all that the kind has, for `*`.
+/// The subresources of a rule, in order and each once; all that the kind has, for `*`.
 pub(super) fn subresources_of<'a>(rule: &'a Access, info: &'static Info) -> BTreeSet<&'a str> {
     let all = rule.subresources.iter().map(String::as_str);
     let mut names: BTreeSet<&str> = all.filter(|name| !UNSERVED.contains(name)).collect();
@@ -104,11 +105,11 @@ pub(super) fn subresources_of<'a>(rule: &'a Access, info: &'static Info) -> BTre
     names
 }
 
-/// What a rule gives, whoever gets it.
+/// The verbs and the subresources that a rule gives, apart from its grantees.
 type Given<'a> = (BTreeSet<&'a str>, BTreeSet<&'a str>);
 
-/// What is new in the owner and the access rules of an object. Rules that are in another order, or that
-/// are divided in another way, are not.
+/// The additions to the owner and the access rules of an object. Rules in another order, or divided in another way, are
+/// no additions.
 pub(crate) struct Change<'a> {
     info: &'static Info,
     new: &'a Ownership,
@@ -155,7 +156,7 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Returns the rights that the write requires for what it gives anew.
+    /// The rights that the write requires for what it gives anew.
     pub(crate) fn required_rights(&self, of: Owned<'_>, ctx: &Context<'_>) -> Vec<RequiredRight> {
         let mut rights: Vec<RequiredRight> = self.right_to_make_owner(ctx).into_iter().collect();
         let is_owner = self.is_create && self.new.owner.as_ref().is_some_and(|o| is_of(o, ctx));
@@ -175,8 +176,8 @@ impl<'a> Change<'a> {
         rights
     }
 
-    /// Returns the right that a change of the owner requires: on the new one; on the old one to take the
-    /// object from them and give it to nobody, which they may do themselves.
+    /// The right that a change of the owner requires: `makeowner` on the new owner. Without a new owner, it is
+    /// `makeowner` on the old one. The old owner needs none to remove themselves.
     fn right_to_make_owner(&self, ctx: &Context<'_>) -> Option<RequiredRight> {
         let new = self.new.owner.as_ref().and_then(UserOrTeam::principal);
         let old = self.old_owner.and_then(UserOrTeam::principal);
@@ -190,7 +191,7 @@ impl<'a> Change<'a> {
         to.map(|principal| principal.right("makeowner").into())
     }
 
-    /// Returns all verbs that are given anew, each with its subresource, or without one.
+    /// All verbs that are given anew, each with its subresource, or without one.
     fn verbs_given(&self) -> BTreeSet<(&'static str, &'a str)> {
         let mut given = BTreeSet::new();
         let rules = self.new.rules().zip(&self.added);
@@ -199,7 +200,7 @@ impl<'a> Change<'a> {
             for known in VERBS.iter().filter(|known| verbs.contains(*known)) {
                 given.insert((*known, ""));
                 let subresources = subresources_of(rule, self.info).into_iter();
-                // What is not one of the kind's is invalid, and gives nothing.
+                // A subresource that the kind does not have is invalid, and gives nothing.
                 let served = subresources.filter(|name| self.is_served(name));
                 given.extend(served.map(|name| (*known, name)));
             }
@@ -305,7 +306,7 @@ fn validate_grantees(
     }
 }
 
-/// Is this owner the caller, or a team of theirs?
+/// Whether this owner is the caller, or a team of the caller.
 pub(crate) fn is_of(owner: &UserOrTeam, ctx: &Context<'_>) -> bool {
     let Some(principal) = owner.principal() else { return false };
     let caller = ctx.caller;

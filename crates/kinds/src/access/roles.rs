@@ -1,7 +1,7 @@
-//! The Roles and bindings that access rules become (decision 2): for each rule one Role and one
-//! RoleBinding; ClusterRole and ClusterRoleBinding for an object without a namespace. They name whom they
-//! give something to by uid, so that a later namesake gets nothing. The owner needs none: their right is
-//! part of the policy.
+//! The Roles and bindings that access rules become: for each rule one Role and one RoleBinding, or a ClusterRole and a
+//! ClusterRoleBinding for an object without a namespace. They name users and teams by uid, so that a later namesake
+//! gets nothing. The owner needs none: the policy gives owners their rights. See
+//! `docs/reference/access-rules.md#generated-roles`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,17 +31,17 @@ pub const MANAGED_BY_ACCESS_RULES: &str = "access-rules";
 /// The group of all users.
 pub const ALL_USERS_GROUP: &str = "platform:user:*";
 
-/// Returns the name of the Role and of the binding that older versions have made for the owner of an object.
+/// The name of the Role and of the binding that older versions have made for the owner of an object.
 pub fn owner_role(info: &Info, name: &str) -> String {
     format!("{ACCESS_PREFIX}{}:{name}:owner", info.plural)
 }
 
-/// Returns the name of the Role and of the binding of one access rule of an object.
+/// The name of the Role and of the binding of one access rule of an object.
 pub fn rule_role(info: &Info, name: &str, index: usize) -> String {
     format!("{ACCESS_PREFIX}{}:{name}:{index}", info.plural)
 }
 
-/// What a Role or binding is made for, by its name.
+/// The purpose of a Role or binding of the server, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MadeFor<'a> {
     /// An access rule of an object.
@@ -56,7 +56,7 @@ pub enum MadeFor<'a> {
     Members,
 }
 
-/// Returns what a Role or binding of this name is made for; `None` for one that the server does not make.
+/// The purpose of a Role or binding of this name; `None` for one that the server does not make.
 pub fn made_for(name: &str) -> Option<MadeFor<'_>> {
     if name.starts_with(MEMBERS_PREFIX) {
         return Some(MadeFor::Members);
@@ -66,13 +66,13 @@ pub fn made_for(name: &str) -> Option<MadeFor<'_>> {
     Some(MadeFor::AccessRules { plural, name })
 }
 
-/// Returns the role of the members that a binding of this name in a project's namespace is for; of a ClusterRole or
+/// The role of the members that a binding of this name in a project's namespace is for; of a ClusterRole or
 /// its binding, the project.
 pub fn member_role(binding: &str) -> Option<&str> {
     binding.strip_prefix(MEMBERS_PREFIX)
 }
 
-/// Returns the Roles and bindings that the access rules of an object become.
+/// The Roles and bindings that the access rules of an object become.
 pub(crate) fn dependents(
     of: Owned<'_>,
     ownership: &Ownership,
@@ -121,13 +121,13 @@ impl<'a> Rule<'a> {
         Self { allows, what, to_all, principals: principals.into_iter().collect() }
     }
 
-    /// Returns what it gives to whom, in order.
+    /// The grants of the rule, in order: what, the group, and the user or team.
     fn grants(&self) -> impl Iterator<Item = (&str, &String, Principal<'a>)> {
         self.principals.iter().map(|(group, principal)| (self.what.as_str(), group, *principal))
     }
 }
 
-/// Returns the Role and the binding of one rule, for these uids by their groups.
+/// The Role and the binding of one rule, for these uids by their groups.
 fn pair(
     of: Owned<'_>,
     name: String,
@@ -163,7 +163,7 @@ fn pair(
     Ok([made, binding])
 }
 
-/// A binding that is made for somebody.
+/// A binding that the server makes.
 pub(crate) struct Binding {
     pub(crate) kind: &'static dyn AnyKind,
     pub(crate) namespace: Option<String>,
@@ -171,7 +171,7 @@ pub(crate) struct Binding {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) role_kind: &'static dyn AnyKind,
     pub(crate) role: String,
-    /// What it gives: see [`BoundGrant::what`].
+    /// The [`BoundGrant::what`] of its grants.
     pub(crate) what: String,
     /// Is it for all users?
     pub(crate) to_all: bool,
@@ -179,7 +179,7 @@ pub(crate) struct Binding {
     pub(crate) bound: BTreeMap<String, String>,
 }
 
-/// Returns a binding of groups, each but that of all users with the uid of the one user or team that is meant.
+/// A binding of groups, each but that of all users with the uid of the one user or team that is meant.
 pub(crate) fn binding(of: Binding) -> Result<Dependent, ApiError> {
     let subject = |name: &str| Subject {
         kind: GROUP.to_owned(),
@@ -210,7 +210,7 @@ pub(crate) fn binding(of: Binding) -> Result<Dependent, ApiError> {
     })
 }
 
-/// Returns the label of what the server keeps in step.
+/// The label of what the server keeps in step.
 pub(crate) fn managed_by(what: &str) -> BTreeMap<String, String> {
     BTreeMap::from([(MANAGED_BY.to_owned(), what.to_owned())])
 }
@@ -222,8 +222,8 @@ pub(crate) fn encode(fields: &impl Serialize) -> Result<Map<String, Value>, ApiE
     }
 }
 
-/// Returns what a rule of an object allows, as a Role says it. RBAC does not know `name/*`, so all
-/// subresources are there one by one.
+/// An access rule of an object, as a rule of a Role. RBAC does not know `name/*`, so all subresources are listed one by
+/// one.
 fn policy_rule(of: Owned<'_>, rule: &Access) -> PolicyRule {
     let plural = of.info.plural;
     let subresources = subresources_of(rule, of.info).into_iter();

@@ -18,7 +18,7 @@ pub struct Action {
     pub verb: Verb,
     /// The right that it requires.
     pub right: ActionRight,
-    /// What handles it.
+    /// The handler of the action.
     pub handler: Handler,
     /// The kind of the request's body, if it is another one. It need not be in the list of kinds.
     pub request: Option<&'static dyn AnyKind>,
@@ -37,7 +37,7 @@ pub enum ActionRight {
     OnObject(&'static str),
 }
 
-/// What handles an action.
+/// The handler of an action.
 #[derive(Clone, Copy, Debug)]
 pub enum Handler {
     /// The server, which reads or changes the object's status, and nothing else of it.
@@ -57,9 +57,9 @@ pub enum ServerAction {
     AccessKeysOfOwner,
     /// May the caller do this?
     SelfSubjectAccessReview,
-    /// May somebody do this?
+    /// May a given user do this?
     SubjectAccessReview,
-    /// May somebody do this in the namespace?
+    /// May a given user do this in the namespace?
     LocalSubjectAccessReview,
     /// What may the caller do in a namespace?
     SelfSubjectRulesReview,

@@ -30,18 +30,17 @@ use crate::scope::Scope;
 use crate::verb::Verb;
 use crate::write_only::WriteOnlyField;
 
-/// What a kind returns about an object that it has prepared: all of it together, because the fields
-/// are decoded once.
+/// The results of preparing an object: all of them together, because the fields are decoded once.
 #[derive(Debug)]
 pub struct Prepared {
     /// The owner of the object, for a kind with delegated rights.
     pub owner: Option<Owner>,
     /// Rights that the write requires beyond its verb on the object: all of them.
     pub required_rights: Vec<RequiredRight>,
-    /// What a credential gives access to, for a kind of credentials: a caller whose own key has a
-    /// scope can make none that reaches further.
+    /// The access that a credential gives, for a kind of credentials. A caller whose own key has a scope can create
+    /// none with more access.
     pub carried: Option<Carried>,
-    /// What a role or a binding gives to others: its writer must hold it, or be allowed to give it.
+    /// The permissions that a role or a binding gives to others. Its writer must hold them, or be allowed to give them.
     pub granted: Option<Granted>,
     /// ClusterRoles that are given in a namespace: to each of them, the same applies there.
     pub granted_roles: Option<GrantedRoles>,
@@ -52,7 +51,7 @@ pub struct Prepared {
     pub verdict: Result<FieldErrors, ApiError>,
 }
 
-/// What a credential gives access to.
+/// The access that a credential gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Carried {
     /// All that its owner may do.
@@ -63,22 +62,22 @@ pub enum Carried {
 
 /// The object-safe twin of [`Kind`].
 pub trait AnyKind: Send + Sync {
-    /// Returns names, scope, verbs and actions.
+    /// Names, scope, verbs and actions.
     fn info(&self) -> &'static Info;
 
-    /// Returns the schema of whole objects: for OpenAPI, unknown fields and types.
+    /// The schema of whole objects: for OpenAPI, unknown fields and types.
     fn schema(&self) -> &'static Schema;
 
-    /// Returns where the fields of its objects are.
+    /// The place of the fields of its objects.
     fn layout(&self) -> Layout;
 
-    /// Returns the rule for the names of its objects.
+    /// The rule for the names of its objects.
     fn name_rule(&self) -> NameRule;
 
-    /// Returns the columns of a table between name and age.
+    /// The columns of a table between name and age.
     fn columns(&self) -> &'static [ColumnInfo];
 
-    /// Returns the cells of these columns; they are empty if the object cannot be decoded.
+    /// The cells of these columns; they are empty if the object cannot be decoded.
     fn cells(&self, object: &Object) -> Vec<Cell>;
 
     /// Prepares an object for a write, and returns what the kind says about it.
@@ -92,43 +91,42 @@ pub trait AnyKind: Send + Sync {
         ctx: &Context<'_>,
     ) -> Result<Prepared, ApiError>;
 
-    /// Returns the fields that clients write and nobody reads back.
+    /// The fields that clients write and no client reads back.
     fn write_only(&self) -> &'static [WriteOnlyField];
 
-    /// Returns the fields that only who may `get` the object is shown.
+    /// The fields that only who may `get` the object is shown.
     fn read_protected(&self) -> &'static [&'static [&'static str]];
 
-    /// Returns the most bytes that an object has as JSON, where the kind has a limit of its own.
+    /// The most bytes that an object has as JSON, where the kind has a limit of its own.
     fn max_bytes(&self) -> Option<usize>;
 
-    /// Returns the fields in which nothing is ignored.
+    /// The fields in which nothing is ignored.
     fn strict_fields(&self) -> StrictFields;
 
-    /// Returns the prefix of the name that the server generates when the client gives none.
+    /// The prefix of the name that the server generates when the client gives none.
     fn name_prefix(&self) -> Option<&'static str>;
 
     /// Do rights on the owner of an object count as rights on the object?
     fn is_delegated(&self) -> bool;
 
-    /// Returns the owner of an object, given its JSON; `None` where [`AnyKind::is_delegated`] is
+    /// The owner of an object, given its JSON; `None` where [`AnyKind::is_delegated`] is
     /// false, and for an object that names no owner or cannot be decoded.
     fn owner(&self, json: &[u8]) -> Option<Owner>;
 
-    /// Returns the owner of an object, with the uid under which it is theirs. Otherwise as
-    /// [`AnyKind::owner`].
+    /// The owner of an object, and the uid of the owner that the object belongs to. Otherwise as [`AnyKind::owner`].
     fn owned_by(&self, json: &[u8]) -> Option<OwnedBy>;
 
-    /// Returns the verb on an owner that counts as a verb on what they own, for a kind with delegated
+    /// The verb on an owner that counts as a verb on what they own, for a kind with delegated
     /// rights.
     fn verb_on_owner(&self, verb: Verb) -> Option<&'static str>;
 
-    /// Returns the right on the owner of an object that counts as the right to a verb on the object.
+    /// The right on the owner of an object that counts as the right to a verb on the object.
     fn delegated_right(&self, verb: Verb, owner: &Owner) -> Option<Right>;
 
     /// Does authentication use its objects?
     fn has_access_role(&self) -> bool;
 
-    /// Returns the change that an object is for authentication, given its JSON, or `None` for an
+    /// The change that an object is for authentication, given its JSON, or `None` for an
     /// object that was removed. An object that cannot be decoded, or is being deleted, gives no
     /// access: its change has no facts.
     fn access_change(&self, json: Option<&[u8]>) -> Option<AccessChange>;
@@ -136,11 +134,11 @@ pub trait AnyKind: Send + Sync {
     /// Do its objects decide who may do what: by what they say, or because they have owners?
     fn has_policy_part(&self) -> bool;
 
-    /// Returns the change that an object is for the policy, given its JSON, or `None` for an object
-    /// that was removed. One that cannot be decoded gives nobody anything.
+    /// The change that an object is for the policy, given its JSON, or `None` for an object that was removed. An object
+    /// that cannot be decoded gives no permissions.
     fn policy_change(&self, json: Option<&[u8]>) -> Option<PolicyChange>;
 
-    /// Returns the keys of the object that no other object of its kind may have, beyond its name.
+    /// The keys of the object that no other object of its kind may have, beyond its name.
     ///
     /// # Errors
     /// 400 if the object cannot be decoded as this kind.
@@ -149,7 +147,7 @@ pub trait AnyKind: Send + Sync {
     /// Have its objects an owner and access rules?
     fn has_ownership(&self) -> bool;
 
-    /// Returns the owner and the access rules of an object; `None` for a kind without, and for an object
+    /// The owner and the access rules of an object; `None` for a kind without, and for an object
     /// that cannot be decoded.
     fn ownership(&self, object: &Object) -> Option<Ownership>;
 
@@ -158,29 +156,29 @@ pub trait AnyKind: Send + Sync {
     /// fields that were put back.
     fn keep_unnamed(&self, new: &mut Object, old: &Object, removed: &[&str]) -> Vec<&'static str>;
 
-    /// Returns the names of the fields of the spec that a replacement keeps if it does not name them.
+    /// The names of the fields of the spec that a replacement keeps if it does not name them.
     fn kept_fields(&self) -> &'static [&'static str];
 
     /// Removes the fields of other servers that ask for nothing from an object. Returns an error for each that asks for
     /// something.
     fn take_unserved(&self, object: &mut Value) -> FieldErrors;
 
-    /// Returns the right by which a caller may do this to a part of an object, given its name; `None` where there is
+    /// The right by which a caller may do this to a part of an object, given its name; `None` where there is
     /// none.
     fn partial_right(&self, verb: Verb, name: &str) -> Option<Right>;
 
     /// Do the quotas of a project limit how many of its objects there are?
     fn is_counted_in_quotas(&self) -> bool;
 
-    /// Returns the name of the cluster that an object is on; `None` for an object on none, and for one
+    /// The name of the cluster that an object is on; `None` for an object on none, and for one
     /// that cannot be decoded.
     fn on_cluster(&self, object: &Object) -> Option<String>;
 
-    /// Returns where the kubeconfig is by which an object is reached; `None` for an object that has none, and
-    /// for one that cannot be decoded.
+    /// The place of the kubeconfig by which an object is reached. `None` for an object that has none, and for one that
+    /// cannot be decoded.
     fn kubeconfig(&self, object: &Object) -> Option<KubeconfigRef>;
 
-    /// Returns the object that an object with this metadata takes its data from. Of a core Secret it counts in
+    /// The object that an object with this metadata takes its data from. Of a core Secret it counts in
     /// the namespaces of projects alone.
     fn data_source(&self, metadata: &ObjectMeta) -> Option<DataSource>;
 
@@ -196,7 +194,7 @@ pub trait AnyKind: Send + Sync {
     /// Can a change of an object change its dependents? `false` is certain.
     fn changes_dependents(&self, new: &Object, old: &Object) -> bool;
 
-    /// Returns the objects that are to be kept in step with an object, which has its uid. `previous` are
+    /// The objects that are to be kept in step with an object, which has its uid. `previous` are
     /// those that there are now under the names that the dependents have or had: whom they name by uid
     /// is still who is meant. So the uids of a hand edit are taken as they are.
     ///
@@ -209,10 +207,10 @@ pub trait AnyKind: Send + Sync {
         ctx: &Context<'_>,
     ) -> Result<Vec<Dependent>, ApiError>;
 
-    /// Returns the uid of the object with which an object ends, if it ends with one.
+    /// The uid of the object with which an object ends, if it ends with one.
     fn ends_with(&self, object: &Object) -> Option<String>;
 
-    /// Returns the changes of other objects that go with the removal of one.
+    /// The changes of other objects that go with the removal of one.
     ///
     /// # Errors
     /// 409 if there are more of them than one transaction takes.
@@ -225,7 +223,7 @@ pub trait AnyKind: Send + Sync {
     /// Are there fields of the status that are observed, not stored?
     fn is_observed(&self) -> bool;
 
-    /// Returns these fields for an object of a name and uid.
+    /// The observed status fields for an object of a name and uid.
     fn observed_status(
         &self,
         name: &str,
@@ -233,7 +231,7 @@ pub trait AnyKind: Send + Sync {
         observations: &dyn Observations,
     ) -> Vec<(&'static str, Value)>;
 
-    /// Returns warnings to the client about an object that is allowed.
+    /// Warnings to the client about an object that is allowed.
     fn warnings(&self, metadata: &ObjectMeta) -> Vec<String>;
 
     /// Checks that an object with this metadata may be deleted at all.
@@ -270,18 +268,18 @@ struct Whole<F> {
     /// the endpoint's when it is absent, and refuses any other.
     #[serde(default)]
     api_version: String,
-    /// What this object is, in CamelCase. The server takes the endpoint's when it is absent.
-    /// Cannot be changed.
+    /// The kind of this object, in CamelCase. If it is absent, the server takes the kind of the endpoint. Cannot be
+    /// changed.
     #[serde(default)]
     kind: String,
-    /// What all objects have: name, labels, annotations and the server's own bookkeeping.
+    /// The metadata that all objects have: name, labels, annotations and the server's own bookkeeping.
     #[serde(default)]
     metadata: ObjectMeta,
     #[serde(flatten)]
     fields: F,
 }
 
-/// Returns the schema of whole objects with these fields. It is made once for each type.
+/// The schema of whole objects with these fields. It is made once for each type.
 fn schema_of<F: JsonSchema + 'static>() -> &'static Schema {
     // A static of a generic function is shared between all its instances, so this is a map.
     static SCHEMAS: OnceLock<Mutex<HashMap<TypeId, &'static Schema>>> = OnceLock::new();
@@ -320,7 +318,7 @@ fn spec_of<K: Kind>(json: &[u8]) -> Option<SpecOnly<K::Spec>> {
     }
 }
 
-/// What of a stored object says who has access.
+/// The parts of a stored object that say who has access.
 #[derive(Deserialize)]
 #[serde(bound = "Spec: FieldType, Status: FieldType")]
 struct AccessObject<Spec, Status> {
@@ -356,7 +354,7 @@ fn fields<K: Kind>(object: &Object) -> Result<Fields<K::Spec, K::Status>, ApiErr
     })
 }
 
-/// Returns who owns an object and has access to it, after a write and before.
+/// The owner and the access rules of an object, after a write and before.
 fn ownerships<K: Kind>(
     part: &OwnershipPart<K::Spec>,
     new: &DraftOf<K>,

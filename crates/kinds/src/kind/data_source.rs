@@ -16,7 +16,7 @@ pub struct DataSource {
 }
 
 impl DataSource {
-    /// Returns the right to read it.
+    /// The right to read it.
     pub fn right(&self) -> Right {
         let info = self.kind.info();
         Right {

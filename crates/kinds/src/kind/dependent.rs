@@ -31,7 +31,7 @@ pub struct Dependent {
     pub owned: bool,
 }
 
-/// Returns the dependents of an object, given those that there are now.
+/// The dependents of an object, given those that there are now.
 ///
 /// # Errors
 /// 409 when one of them is in the way.

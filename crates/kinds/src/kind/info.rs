@@ -1,4 +1,4 @@
-//! What a kind is called, and what is served of it: everything that is known without an object.
+//! The names of a kind, and its endpoints: everything that is known without an object.
 
 use postern_meta::gvk::{GroupKind, GroupResource, GroupVersion};
 use serde_json::Value;
@@ -27,7 +27,7 @@ pub struct Info {
     pub kind: &'static str,
     /// The resource name in paths.
     pub plural: &'static str,
-    /// What kubectl calls one.
+    /// The singular name in kubectl.
     pub singular: &'static str,
     /// Abbreviations, as discovery lists them: `kubectl get ns`.
     pub short: &'static [&'static str],
@@ -39,7 +39,7 @@ pub struct Info {
     /// Verbs that are served on objects and their collection. Those that an action has on the
     /// kind's own path (subresource `""`) are in [`Info::actions`] as well, with their handler.
     pub verbs: &'static [Verb],
-    /// What else is served: subresources, and the actions of a kind that is not stored.
+    /// Further endpoints: subresources, and the actions of a kind that is not stored.
     pub actions: &'static [Action],
     /// Has our own command line commands for it?
     pub on_command_line: bool,
@@ -49,7 +49,7 @@ pub struct Info {
     /// May an update come without a resourceVersion, and replace whatever is there? So Kubernetes has it for
     /// some of its kinds, and clients of these rely on it.
     pub unconditional_update: bool,
-    /// What field selectors support besides name and namespace.
+    /// The fields that field selectors support besides name and namespace.
     pub selectable_fields: &'static [SelectableField],
     /// Are its objects in the default namespace, where a client names no other?
     pub in_default_namespace: bool,
@@ -60,7 +60,7 @@ pub struct Info {
 /// A text that field selectors support.
 #[derive(Debug, Clone, Copy)]
 pub struct SelectableField {
-    /// What it is called in a selector.
+    /// Its name in a selector.
     pub label: &'static str,
     /// Where it is, with dots.
     pub path: &'static str,
@@ -69,12 +69,12 @@ pub struct SelectableField {
 }
 
 impl SelectableField {
-    /// Returns the field that is called what its path is.
+    /// The field that is called what its path is.
     pub const fn at(path: &'static str) -> Self {
         Self { label: path, path, or_else: None }
     }
 
-    /// Returns its text in an object.
+    /// Its text in an object.
     pub fn text<'a>(&self, object: &'a Value) -> Option<&'a str> {
         let at =
             |path: &str| path.split('.').try_fold(object, |value, name| value.get(name))?.as_str();
@@ -111,12 +111,12 @@ impl Info {
             || self.description.is_empty())
     }
 
-    /// Returns group and resource, as errors name them.
+    /// Group and resource, as errors name them.
     pub const fn group_resource(&self) -> GroupResource {
         GroupResource { group: self.version.group, resource: self.plural }
     }
 
-    /// Returns group and kind, as validation errors name them.
+    /// Group and kind, as validation errors name them.
     pub const fn group_kind(&self) -> GroupKind {
         GroupKind { group: self.version.group, kind: self.kind }
     }
@@ -131,13 +131,13 @@ impl Info {
         self.verbs.contains(&verb)
     }
 
-    /// Returns the row of the table of actions for a subresource (`""` for the kind's own path)
+    /// The row of the table of actions for a subresource (`""` for the kind's own path)
     /// and a verb.
     pub fn action(&self, subresource: &str, verb: Verb) -> Option<&'static Action> {
         self.actions.iter().find(|one| one.subresource == subresource && one.verb == verb)
     }
 
-    /// Returns the subresources, each once, in the order of the table.
+    /// The subresources, each once, in the order of the table.
     pub fn subresources(&self) -> impl Iterator<Item = &'static str> {
         let names = self.actions.iter().map(|action| action.subresource);
         let first = names.clone().enumerate().filter(move |(index, name)| {

@@ -1,4 +1,4 @@
-//! What a kind declares: one implementation of [`Kind`] is one file of this crate.
+//! The declaration of a kind: one implementation of [`Kind`] is one file of this crate.
 //!
 //! A kind is written with typed fields. The server works with [`AnyKind`], which decodes them once
 //! for each write. A kind declares a hook for each thing in which it differs from the others.
@@ -41,19 +41,19 @@ pub use unserved::UnservedField;
 /// The draft of a kind.
 pub type DraftOf<K> = Draft<Fields<<K as Kind>::Spec, <K as Kind>::Status>>;
 
-/// What no other object of a kind may have.
+/// A key that only one object of a kind may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UniqueKey {
     /// The field that it comes from, for errors.
     pub field: &'static str,
     /// The value.
     pub value: String,
-    /// Is it a place that belongs to one object? One that is taken is a conflict (decision 6); another value that
-    /// is there already is invalid.
+    /// Is it a place that belongs to one object? A place that is already taken is a conflict; another value that
+    /// already exists is invalid.
     pub is_place: bool,
 }
 
-/// Returns the unique keys of an object.
+/// The unique keys of an object.
 pub type UniqueKeys<Spec> = fn(&ObjectMeta, &Spec) -> Vec<UniqueKey>;
 
 /// A change of another object that goes with a write, in the same transaction. It is admitted as
@@ -82,23 +82,23 @@ pub type OnRemove = fn(&ObjectMeta, &dyn Principals) -> Result<Vec<Companion>, A
 /// are its name and uid.
 pub type ObservedStatus = fn(&str, &str, &dyn Observations) -> Vec<(&'static str, Value)>;
 
-/// Returns the name of the cluster that an object is on; `None` for an object on none.
+/// The name of the cluster that an object is on; `None` for an object on none.
 pub type OnCluster<Spec> = fn(&Spec) -> Option<&str>;
 
-/// Returns where the kubeconfig is by which an object is reached; `None` for an object that has none.
+/// The place of the kubeconfig by which an object is reached; `None` for an object that has none.
 pub type KubeconfigOf<Spec> = fn(&Spec) -> Option<&KubeconfigRef>;
 
-/// Returns the object that an object takes its data from; `None` for one that has data of its own.
+/// The object that an object takes its data from; `None` for one that has data of its own.
 pub type DataSourceOf = fn(&ObjectMeta) -> Option<DataSource>;
 
-/// Returns the uid of the object with which an object ends; `None` for an object that ends by itself alone.
+/// The uid of the object with which an object ends; `None` for an object that ends by itself alone.
 pub type EndsWith<Status> = fn(&Status) -> Option<&str>;
 
-/// Returns the right by which a caller who may `get` an object may also do this to a part of it, given its name; `None`
+/// The right by which a caller who may `get` an object may also do this to a part of it, given its name; `None`
 /// for a verb without one. The kind's [`Kind::required_rights`] ask for the whole right where a write changes more.
 pub type PartialRight = fn(Verb, &str) -> Option<Right>;
 
-/// Returns the scope of a credential; `None` for one without.
+/// The scope of a credential; `None` for one without.
 pub type CarriedScope<Spec> = fn(&Spec) -> Option<&Scope>;
 
 /// A kind, written for its own typed fields.
@@ -121,11 +121,11 @@ pub trait Kind: Sized + Send + Sync + 'static {
     /// The columns of a table between name and age.
     const COLUMNS: &'static [ColumnInfo] = &[];
 
-    /// Fields that clients write and nobody reads back.
+    /// Fields that clients write and no client reads back.
     const WRITE_ONLY: &'static [WriteOnlyField] = &[];
 
-    /// The fields that only who may `get` the object is shown, also in the answer to their own write
-    /// (decision 2, "Write without read").
+    /// The fields that only callers who may `get` the object receive, also in the response to their own write. See
+    /// `docs/reference/api.md#write-without-read`.
     const READ_PROTECTED: &'static [&'static [&'static str]] = &[];
 
     /// The prefix of the name that the server generates when the client gives neither `name` nor
@@ -145,7 +145,7 @@ pub trait Kind: Sized + Send + Sync + 'static {
     /// it, and null removes it.
     const KEPT_FIELDS: &'static [&'static str] = &[];
 
-    /// Who owns its objects, and who else has access by their access rules.
+    /// The owner and the access rules of its objects.
     const OWNERSHIP: Option<OwnershipPart<Self::Spec>> = None;
 
     /// Objects that are kept in step with one, beyond those of its access rules.
@@ -167,16 +167,16 @@ pub trait Kind: Sized + Send + Sync + 'static {
     /// The object that an object takes its data from, for a kind whose objects can.
     const DATA_SOURCE: Option<DataSourceOf> = None;
 
-    /// What no other object of the kind may have, beyond its name.
+    /// The keys that only one object of the kind may have, beyond its name.
     const UNIQUE_KEYS: Option<UniqueKeys<Self::Spec>> = None;
 
     /// Rights on the owner of an object that count as rights on the object.
     const DELEGATION: Option<Delegation<Self::Spec>> = None;
 
-    /// What its objects are in authentication.
+    /// The role of its objects in authentication.
     const ACCESS_ROLE: Option<AccessRole<Self::Spec, Self::Status>> = None;
 
-    /// What its objects are in the policy: who may do what.
+    /// The role of its objects in the policy: who may do what.
     const POLICY_PART: Option<PolicyPart<Self::Spec>> = None;
 
     /// The scope that its objects carry, for a kind whose objects are credentials; `None` from it for a
@@ -212,7 +212,7 @@ pub trait Kind: Sized + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Returns the rights that the write of a prepared object requires beyond its verb on the object:
+    /// The rights that the write of a prepared object requires beyond its verb on the object:
     /// all of them.
     fn required_rights(
         _new: &DraftOf<Self>,
@@ -222,13 +222,13 @@ pub trait Kind: Sized + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Returns what the write of a prepared object gives to others, which its writer must hold or be
-    /// allowed to give; `None` for a write that gives nothing.
+    /// The permissions that the write of a prepared object gives to others, which its writer must hold or be allowed to
+    /// give. `None` for a write that gives nothing.
     fn granted(_new: &DraftOf<Self>, _old: Option<&DraftOf<Self>>) -> Option<Granted> {
         None
     }
 
-    /// Returns the roles that the write of a prepared object gives to others in a namespace, beyond what
+    /// The roles that the write of a prepared object gives to others in a namespace, beyond what
     /// [`Self::granted`] returns; `None` for a write that gives none.
     fn granted_roles(
         _new: &DraftOf<Self>,
@@ -238,12 +238,12 @@ pub trait Kind: Sized + Send + Sync + 'static {
         None
     }
 
-    /// Returns warnings to the client about an object that is allowed.
+    /// Warnings to the client about an object that is allowed.
     fn warnings(_metadata: &ObjectMeta) -> Vec<String> {
         Vec::new()
     }
 
-    /// Returns the cells of [`Self::COLUMNS`].
+    /// The cells of [`Self::COLUMNS`].
     fn cells(_object: &DraftOf<Self>) -> Vec<Cell> {
         Vec::new()
     }

@@ -1,5 +1,5 @@
-//! The owner and the access rules of an object: their fields, and where a kind has them. What they mean is
-//! in `access`; who the owner is, by uid, is kept here, in an annotation of the server's.
+//! The owner and the access rules of an object: their fields, and the place where a kind has them. `access` says what
+//! they mean. The uid of the owner is in an annotation of the server.
 
 use postern_meta::decode;
 use postern_meta::field::{FieldError, FieldErrors};
@@ -16,8 +16,8 @@ use crate::principal::Principal;
 use crate::rbac::USE;
 use crate::right::RequiredRight;
 
-/// The annotation of an object that has an owner: the uid of the user or team that is meant, so that
-/// whoever gets the name later holds nothing. The server sets it; what clients write into it is ignored.
+/// The annotation with the uid of the user or team that owns the object, so that a later user or team of that name owns
+/// nothing. The server sets it and ignores the value that clients write.
 pub const OWNER_UID: &str = "platform.sh/owner-uid";
 
 /// An object that has an owner: its kind and its metadata.
@@ -32,25 +32,25 @@ pub(crate) struct Owned<'a> {
 /// The rights that a write requires, and what is invalid in it.
 pub(crate) type Checked = (Vec<RequiredRight>, FieldErrors);
 
-/// Returns what a change of access rules requires, and what is invalid in them, after and before.
+/// The rights that a change of access rules requires, and what is invalid in them, after and before.
 type Check = fn(Owned<'_>, &Ownership, Option<&Ownership>, &Context<'_>) -> Checked;
 
-/// Returns the objects that access rules become, given those that there are now.
+/// The objects that access rules become, given those that there are now.
 type Become = fn(Owned<'_>, &Ownership, &Context<'_>) -> Became;
 
 /// The objects that access rules become.
 type Became = Result<Vec<Dependent>, ApiError>;
 
-/// What access rules mean, for the kinds that have them.
+/// The meaning of access rules, for the kinds that have them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AccessRules {
     /// Checks a change of them.
     pub(crate) check: Check,
-    /// Returns what they become.
+    /// Makes the objects that they become.
     pub(crate) dependents: Become,
 }
 
-/// Who owns an object, and who else has access to it.
+/// The owner of an object, and the users and teams with access to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ownership {
     /// The user or team that holds every verb on it.
@@ -62,18 +62,18 @@ pub struct Ownership {
 }
 
 impl Ownership {
-    /// Returns an owner with access rules in both forms.
+    /// An owner with access rules in both forms.
     pub(crate) fn of(owner: Option<&UserOrTeam>, access: &[Access], extra: &[ExtraAccess]) -> Self {
         let extra = extra.iter().map(ExtraAccess::as_access).collect();
         Self { owner: owner.cloned(), access: access.to_vec(), extra }
     }
 
-    /// Returns all access rules.
+    /// All access rules.
     pub(crate) fn rules(&self) -> impl Iterator<Item = &Access> {
         self.access.iter().chain(&self.extra)
     }
 
-    /// Returns the path of the field that an access rule comes from, by its index among all of them.
+    /// The path of the field that an access rule comes from, by its index among all of them.
     pub(crate) fn path_of(&self, index: usize) -> String {
         match index.checked_sub(self.access.len()) {
             None => format!("spec.access[{index}]"),
@@ -81,7 +81,7 @@ impl Ownership {
         }
     }
 
-    /// Returns the owner; `None` when there is none.
+    /// The owner; `None` when there is none.
     pub fn principal(&self) -> Option<Principal<'_>> {
         self.owner.as_ref().and_then(UserOrTeam::principal)
     }
@@ -90,11 +90,11 @@ impl Ownership {
 /// Where a kind has the owner and the access rules of its objects.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnershipPart<Spec> {
-    /// Returns both.
+    /// Reads both.
     pub get: fn(&Spec) -> Ownership,
-    /// Returns where the owner is.
+    /// The place of the owner.
     pub owner_mut: fn(&mut Spec) -> &mut Option<UserOrTeam>,
-    /// What the rules require and become.
+    /// The rights that the rules require, and the objects that they become.
     pub(crate) rules: AccessRules,
 }
 
@@ -112,7 +112,7 @@ pub struct UserOrTeam {
 }
 
 impl UserOrTeam {
-    /// Returns the caller as an owner; `None` when the caller is no user or team.
+    /// The caller as an owner; `None` when the caller is no user or team.
     pub fn caller(caller: &Caller) -> Option<Self> {
         match (&caller.user, &caller.team) {
             (Some(user), _) => Some(Self { user: user.clone(), team: String::new() }),
@@ -121,7 +121,7 @@ impl UserOrTeam {
         }
     }
 
-    /// Returns the user or team; `None` when neither is set.
+    /// The user or team; `None` when neither is set.
     pub fn principal(&self) -> Option<Principal<'_>> {
         match (self.user.as_str(), self.team.as_str()) {
             ("", "") => None,
@@ -130,7 +130,7 @@ impl UserOrTeam {
         }
     }
 
-    /// Returns `user/NAME` or `team/NAME`, for a column; empty when neither is set.
+    /// The text `user/NAME` or `team/NAME`, for a column; empty if neither is set.
     pub fn display_name(&self) -> String {
         match (self.user.as_str(), self.team.as_str()) {
             ("", "") => String::new(),
@@ -149,8 +149,8 @@ pub struct Access {
     /// Optional name of the rule, for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Verbs that the rule gives: get, update, patch, delete, and `use` for going through the gateway; `*` is
-    /// every verb. Whoever adds one must hold it.
+    /// Verbs that the rule gives: get, update, patch, delete, and `use` for going through the gateway; `*` is every
+    /// verb. A caller who adds one must hold it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub verbs: Vec<String>,
@@ -158,11 +158,11 @@ pub struct Access {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub subresources: Vec<String>,
-    /// Names of the users who get the verbs; `*` is every user. Whoever adds one needs `bind` on that user.
+    /// Names of the users who get the verbs; `*` is every user. A caller who adds one needs `bind` on that user.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub users: Vec<String>,
-    /// Names of the teams whose members get the verbs. Whoever adds one needs `bind` on that team.
+    /// Names of the teams whose members get the verbs. A caller who adds one needs `bind` on that team.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub teams: Vec<String>,
@@ -226,9 +226,9 @@ pub(crate) fn set_owner(owner: &mut Option<UserOrTeam>, ctx: &Context<'_>) {
     }
 }
 
-/// Sets the uid of the owner of an object, whatever the client has sent. As long as the owner has the same
-/// name, it is who it was, if that is anybody: a later namesake is somebody else. What the server itself makes
-/// may be an object that was elsewhere before: that keeps its owner.
+/// Sets the uid of the owner of an object, whatever the client has sent. While the name of the owner stays the same, so
+/// does the uid, set or not: a later namesake is another user. An object that the server itself makes may come from
+/// another place, and keeps its owner.
 pub(super) fn set_owner_uid(
     metadata: &mut ObjectMeta,
     new: &Ownership,
@@ -263,12 +263,12 @@ pub(super) fn set_owner_field(fields: &mut Map<String, Value>, layout: Layout, o
     }
 }
 
-/// Returns the uid of the owner of an object, by its metadata; `None` when nobody owns it.
+/// The uid of the owner of an object, by its metadata; `None` if it has no owner.
 pub(crate) fn owner_uid_in(metadata: &ObjectMeta) -> Option<&str> {
     metadata.annotations.get(OWNER_UID).map(String::as_str).filter(|uid| !uid.is_empty())
 }
 
-/// What is read of a stored object to know its owner.
+/// The parts of a stored object that name its owner.
 #[derive(Deserialize)]
 struct Stored {
     metadata: StoredMetadata,
@@ -286,8 +286,8 @@ struct StoredAnnotations {
     owner_uid: Option<String>,
 }
 
-/// Returns the uid of the owner of an object, given its JSON; `None` for an object that nobody owns, and for
-/// one that cannot be decoded.
+/// The uid of the owner of an object, given its JSON. `None` for an object without an owner, and for one that cannot be
+/// decoded.
 pub(super) fn owner_uid(json: &[u8]) -> Option<String> {
     let stored: Stored = decode::decode_typed(json).ok()?;
     stored.metadata.annotations.owner_uid.filter(|uid| !uid.is_empty())

@@ -113,7 +113,7 @@ impl StrictFields {
     /// Those of a binding, as in Kubernetes.
     pub const OF_BINDINGS: Self = Self { no_similar_below: &["roleRef", "subjects"], ..Self::NONE };
 
-    /// Returns those of a kind that declares none: of our own group, or of another.
+    /// The strict fields of a kind that declares none: of our own group, or of another.
     pub(crate) const fn of(info: &Info) -> Self {
         if is_same(info.version.group.as_bytes(), MANAGEMENT_V1.group.as_bytes()) {
             Self::OURS
@@ -122,7 +122,7 @@ impl StrictFields {
         }
     }
 
-    /// Returns what is null in a whole object and must not be. To be called before unknown fields and nulls are removed.
+    /// The nulls of a whole object that are not allowed. Call it before unknown fields and nulls are removed.
     pub fn nulls(&self, schema: &Schema, value: &Value) -> FieldErrors {
         let mut found = self.narrowing_nulls(value);
         for null in self.no_null_below.iter().flat_map(|path| schema.nulls_below(value, path)) {
@@ -134,7 +134,7 @@ impl StrictFields {
         errors(found, |path| FieldError::invalid(path, BadValue::Omitted, detail.as_str()))
     }
 
-    /// Returns what a merge patch would remove by a null, and must not: without it, there is more access.
+    /// The fields that a merge patch must not remove by a null: without them, there is more access.
     pub fn nulls_in_patch(&self, patch: &Value) -> FieldErrors {
         let detail = format!(
             "must not be null: give it a value, or take it away with a JSON Patch or by replacing the object; {WHY}"
@@ -143,8 +143,8 @@ impl StrictFields {
         errors(found, |path| FieldError::invalid(path, BadValue::Omitted, detail.as_str()))
     }
 
-    /// Returns what must not be ignored among the paths of unknown and of duplicate fields, as
-    /// [`Schema::prune_unknown`] and the decoder return them.
+    /// The unknown and duplicate fields that must not be ignored. The paths are those of [`Schema::prune_unknown`] and
+    /// of the decoder.
     pub fn ignored(
         &self,
         schema: &Schema,
@@ -177,7 +177,7 @@ impl StrictFields {
         self.names.is_empty() && self.no_similar_below.is_empty() && !self.is_closed
     }
 
-    /// Returns what to write instead of an unknown field; `None` for one that is ignored.
+    /// The text that says what to write instead of an unknown field; `None` for one that is ignored.
     fn correction_for(&self, schema: &Schema, path: &str) -> Option<String> {
         let (parent, name) = path.rsplit_once('.').unwrap_or(("", path));
         let known = known_names(schema, parent);
@@ -219,7 +219,7 @@ impl StrictFields {
             || self.names.iter().any(|(guarded, _)| *guarded == name)
     }
 
-    /// Returns the paths of nulls among [`Self::not_null`].
+    /// The paths of nulls among [`Self::not_null`].
     fn narrowing_nulls(&self, value: &Value) -> Vec<String> {
         let mut found = Vec::new();
         for path in self.not_null {
@@ -286,7 +286,7 @@ fn nulls_at(value: &Value, path: &str, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Returns the names of the fields that the schema has at a path; none where it says nothing about them.
+/// The names of the fields that the schema has at a path; none where it says nothing about them.
 fn known_names<'a>(schema: &'a Schema, path: &str) -> Vec<&'a str> {
     let mut at = schema.resolve(schema.root());
     for step in path.split('.').filter(|step| !step.is_empty()) {
@@ -315,13 +315,13 @@ fn is_like(name: &str, meant: &str) -> bool {
     is_same_number || is_within(&name, &meant, typing_errors)
 }
 
-/// Returns the letters and digits of a name in lower case.
+/// The letters and digits of a name in lower case.
 fn letters(name: &str) -> Vec<char> {
     let letters = name.chars().filter(|letter| letter.is_alphanumeric());
     letters.flat_map(char::to_lowercase).take(MAX_LETTERS).collect()
 }
 
-/// Returns a word, and what it is without an ending of the plural.
+/// A word, and what it is without an ending of the plural.
 fn stems(word: &[char]) -> impl Iterator<Item = &[char]> {
     let stem = |ending: &[char]| word.strip_suffix(ending).filter(|stem| stem.len() > 2);
     [Some(word), stem(&['s']), stem(&['e', 's'])].into_iter().flatten()
@@ -366,7 +366,7 @@ mod tests {
     use crate::team::Team;
     use crate::user::User;
 
-    /// Returns what is wrong with a whole object.
+    /// The errors of a whole object.
     fn problems(kind: &dyn AnyKind, mut value: Value) -> Vec<String> {
         let (strict, schema) = (kind.strict_fields(), kind.schema());
         let mut errors = strict.nulls(schema, &value);
@@ -570,7 +570,7 @@ mod tests {
             (&SharedSecret, json!({ "spec": { "owner": null, "access": null } }), false),
             (&OwnedAccessKey, json!({ "spec": { "scope": null } }), true),
             (&OwnedAccessKey, json!({ "spec": { "disabled": null } }), true),
-            // Who may do that is decided as for any other lifetime.
+            // The right to do that is decided as for any other lifetime.
             (&OwnedAccessKey, json!({ "spec": { "ttl": null } }), false),
             (&OwnedAccessKey, json!({ "spec": { "description": null } }), false),
         ] {

@@ -15,7 +15,7 @@ pub struct UnservedField {
 }
 
 impl UnservedField {
-    /// Returns a field that is refused for a reason.
+    /// A field that is refused for a reason.
     pub(crate) const fn new(name: &'static str, why: &'static str) -> Self {
         Self { name, why }
     }

@@ -1,4 +1,4 @@
-//! LocalSubjectAccessReview (authorization.k8s.io/v1): may somebody do this in one namespace?
+//! LocalSubjectAccessReview (authorization.k8s.io/v1): may a given user do this in one namespace?
 
 use super::{
     AUTHORIZATION_V1, AccessStatus, SubjectSpec, answered_by, validate_metadata, validate_subject,
@@ -24,11 +24,11 @@ impl Kind for LocalSubjectAccessReview {
         verbs: &[Verb::Create],
         actions: &[answered_by(
             ServerAction::LocalSubjectAccessReview,
-            "Returns whether somebody may do something in the namespace.",
+            "Returns whether a user may do something in the namespace.",
         )],
         on_command_line: false,
         confidential: false,
-        description: "LocalSubjectAccessReview asks whether somebody may do something in its namespace.",
+        description: "LocalSubjectAccessReview asks whether a user may do something in its namespace.",
         ..Info::DEFAULT
     };
 

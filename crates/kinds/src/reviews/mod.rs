@@ -36,7 +36,7 @@ pub const AUTHENTICATION_V1: GroupVersion =
 pub const AUTHENTICATION_V1BETA1: GroupVersion =
     GroupVersion { group: "authentication.k8s.io", version: "v1beta1" };
 
-/// Returns the one action of a review.
+/// The one action of a review.
 const fn answered_by(action: ServerAction, description: &'static str) -> Action {
     Action {
         subresource: "",
@@ -110,7 +110,7 @@ pub struct NonResourceAttributes {
     pub verb: String,
 }
 
-/// Who asks for what: a request of somebody.
+/// The user and the request of an access review.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "io.k8s.api.authorization.v1.SubjectAccessReviewSpec")]
@@ -128,7 +128,7 @@ pub struct SubjectSpec {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub groups: Vec<String>,
-    /// What else is known of the user: `platform.sh/access-key` names the key.
+    /// Further facts about the user: `platform.sh/access-key` names the key.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, Vec<String>>,
     /// The uid of the user.
@@ -149,12 +149,12 @@ pub struct AccessStatus {
     /// Why.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// What went wrong in finding out.
+    /// The error, if the decision could not be made.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub evaluation_error: String,
 }
 
-/// Who somebody is.
+/// The identity of a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(rename = "io.k8s.api.authentication.v1.UserInfo")]
@@ -169,7 +169,7 @@ pub struct UserInfo {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub groups: Vec<String>,
-    /// What else is known.
+    /// Further facts about the user.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, Vec<String>>,
 }
@@ -209,8 +209,7 @@ fn validate_request(
     errors.push(FieldError::invalid(field, BadValue::Omitted, detail));
 }
 
-/// Adds an error unless somebody is asked about, by their name, groups or access key, and exactly one
-/// request.
+/// Adds an error unless the review names a user, by name, groups or access key, and exactly one request.
 fn validate_subject(spec: &SubjectSpec, errors: &mut FieldErrors) {
     let (resource, path) =
         (spec.resource_attributes.as_ref(), spec.non_resource_attributes.as_ref());

@@ -37,7 +37,7 @@ pub struct Spec {
     pub path: String,
 }
 
-/// Who can.
+/// The users, teams and other subjects that can.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.ResourceAccessReviewStatus")]
@@ -52,7 +52,7 @@ pub struct Status {
     pub incomplete_reason: String,
 }
 
-/// Somebody who can.
+/// A subject that can.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(rename = "sh.platform.management.v1.AllowedSubject")]
@@ -64,7 +64,7 @@ pub struct AllowedSubject {
     /// How many users are in the group or team, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<i64>,
-    /// What allows it, for people: roles, bindings, access rules.
+    /// The sources of the permission, for people: roles, bindings, access rules.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub via: Vec<String>,

@@ -9,21 +9,21 @@ pub struct SelfSubjectReview;
 /// The fields next to `metadata`: it has a status and no spec.
 pub type Fields = crate::Fields<TopLevel>;
 
-/// What it has.
+/// The fields of the review.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(rename = "io.k8s.api.authentication.v1.SelfSubjectReviewFields")]
 pub struct TopLevel {
-    /// Who the caller is.
+    /// The identity of the caller.
     pub status: Status,
 }
 
-/// Who the caller is.
+/// The identity of the caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "io.k8s.api.authentication.v1.SelfSubjectReviewStatus")]
 pub struct Status {
-    /// Who the caller is.
+    /// The identity of the caller.
     pub user_info: UserInfo,
 }
 

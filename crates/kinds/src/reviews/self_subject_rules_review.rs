@@ -19,25 +19,25 @@ pub struct Spec {
     pub namespace: String,
 }
 
-/// What the caller may do there.
+/// The permissions of the caller there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "io.k8s.api.authorization.v1.SubjectRulesReviewStatus")]
 pub struct Status {
-    /// What they may do to resources.
+    /// Their permissions on resources.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub resource_rules: Vec<ResourceRule>,
-    /// What they may do to paths that are no resources.
+    /// Their permissions on paths that are no resources.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub non_resource_rules: Vec<NonResourceRule>,
     /// May they do more than that?
     pub incomplete: bool,
-    /// What went wrong in finding out.
+    /// The error, if not all rules could be found.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub evaluation_error: String,
 }
 
-/// What somebody may do to resources.
+/// A permission on resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "io.k8s.api.authorization.v1.ResourceRule")]
@@ -59,7 +59,7 @@ pub struct ResourceRule {
     pub resource_names: Vec<String>,
 }
 
-/// What somebody may do to paths that are no resources.
+/// A permission on paths that are no resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(rename = "io.k8s.api.authorization.v1.NonResourceRule")]

@@ -1,4 +1,4 @@
-//! SubjectAccessReview (authorization.k8s.io/v1): may somebody do this?
+//! SubjectAccessReview (authorization.k8s.io/v1): may a given user do this?
 
 use super::{
     AUTHORIZATION_V1, AccessStatus, SubjectSpec, answered_by, validate_metadata, validate_subject,
@@ -23,11 +23,11 @@ impl Kind for SubjectAccessReview {
         verbs: &[Verb::Create],
         actions: &[answered_by(
             ServerAction::SubjectAccessReview,
-            "Returns whether somebody may do something.",
+            "Returns whether a user may do something.",
         )],
         on_command_line: false,
         confidential: false,
-        description: "SubjectAccessReview asks whether somebody may do something.",
+        description: "SubjectAccessReview asks whether a user may do something.",
         ..Info::DEFAULT
     };
 

@@ -1,4 +1,4 @@
-//! What the tests of kinds share: users and teams that exist, callers, objects.
+//! The shared parts of the tests of kinds: users and teams that exist, callers, objects.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -39,7 +39,7 @@ pub(crate) fn context<'a>(caller: &'a Caller, principals: &'a Known) -> Context<
     Context::of(caller, Timestamp::from_unix_seconds(0), principals)
 }
 
-/// Returns an object with a spec. One in a namespace is in `p-one`.
+/// An object with a spec. One in a namespace is in `p-one`.
 pub(crate) fn object(kind: &dyn AnyKind, name: &str, spec: &Value) -> Object {
     let info = kind.info();
     let namespace = if info.is_namespaced() { "p-one" } else { "" };
@@ -58,13 +58,13 @@ pub(crate) fn prepare(kind: &dyn AnyKind, old: Option<&Value>, new: &Value) -> P
     kind.prepare(&mut object(kind, "a", new), old.as_ref(), &context).unwrap()
 }
 
-/// Returns what is invalid in a new object.
+/// The errors of a new object.
 pub(crate) fn errors(kind: &dyn AnyKind, new: &Value) -> String {
     let errors = prepare(kind, None, new).verdict.unwrap();
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns what a write requires, short: `VERB [NAMESPACE/]RESOURCE/NAME`.
+/// The rights that a write requires, in short form: `VERB [NAMESPACE/]RESOURCE/NAME`.
 pub(crate) fn required(kind: &dyn AnyKind, old: Option<&Value>, new: &Value) -> Vec<String> {
     let text = |required: &RequiredRight| {
         let right = required.first();

@@ -1,4 +1,4 @@
-//! What changed between two objects, as sets of paths.
+//! The differences between two objects, as sets of paths.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,11 @@ use crate::schema::Schema;
 /// or now have, the same key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// What only the new object has.
+    /// The paths that only the new object has.
     pub added: FieldSet,
-    /// What both have, with another value.
+    /// The paths that both have, with another value.
     pub modified: FieldSet,
-    /// What only the old object has.
+    /// The paths that only the old object has.
     pub removed: FieldSet,
 }
 
@@ -47,7 +47,7 @@ pub(super) fn compare_fields<'a>(
 }
 
 impl Comparison {
-    /// Returns whether nothing changed.
+    /// Whether nothing changed.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
     }
@@ -84,7 +84,7 @@ impl Comparison {
     }
 }
 
-/// What happened to one value.
+/// The change of one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     /// It is the same, though parts of it may have changed.
@@ -106,7 +106,7 @@ struct Pair<'v> {
 }
 
 impl<'v> Pair<'v> {
-    /// Returns how it changed as a whole.
+    /// How it changed as a whole.
     fn whole(self) -> Change {
         match (self.old, self.new) {
             (Some(old), Some(new)) if old == new => Change::None,
@@ -115,7 +115,7 @@ impl<'v> Pair<'v> {
         }
     }
 
-    /// Returns whether it was added or removed.
+    /// Whether it was added or removed.
     fn presence(self) -> Change {
         match (self.old, self.new) {
             (None, Some(_)) => Change::Added,
@@ -124,7 +124,7 @@ impl<'v> Pair<'v> {
         }
     }
 
-    /// Returns both sides as `take` converts them, without `null`. `None` if one has
+    /// Both sides as `take` converts them, without `null`. `None` if one has
     /// another type, or both are empty: then they are compared as a whole.
     fn parts<T>(
         self,

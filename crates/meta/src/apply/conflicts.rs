@@ -33,12 +33,12 @@ struct Conflict {
 }
 
 impl Conflicts {
-    /// Returns whether there are none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.with.is_empty()
     }
 
-    /// Returns how many fields of managers there are.
+    /// How many fields of managers there are.
     pub fn len(&self) -> usize {
         self.with.iter().map(|conflict| conflict.fields.len()).sum()
     }
@@ -52,7 +52,7 @@ impl Conflicts {
         self.with.push(Conflict { manager, operation, fields });
     }
 
-    /// Returns those that are not about `allowed` fields.
+    /// The conflicts that are not about `allowed` fields.
     #[must_use]
     pub(super) fn without(mut self, allowed: &FieldSet) -> Self {
         for conflict in &mut self.with {
@@ -62,7 +62,7 @@ impl Conflicts {
         self
     }
 
-    /// Returns the 409 in upstream's words: one cause for each field, sorted by managers and paths.
+    /// The 409 in upstream's words: one cause for each field, sorted by managers and paths.
     pub fn into_error(mut self) -> ApiError {
         self.with.sort_by(|left, right| left.order_key().cmp(&right.order_key()));
         let count = self.len();
@@ -115,7 +115,7 @@ impl Conflict {
         (name, self.operation, api_version, subresource)
     }
 
-    /// Returns the manager as upstream writes it: an update is told from an apply by its version.
+    /// The manager as upstream writes it: an update is told from an apply by its version.
     fn manager_text(&self) -> String {
         let mut text = quote(&self.manager.name);
         if !self.manager.subresource.is_empty() {

@@ -43,7 +43,7 @@ pub enum Scalar {
 pub struct Number(serde_json::Number);
 
 impl PathElement {
-    /// Returns the element for the field `name`.
+    /// The element for the field `name`.
     pub fn field(name: &str) -> Self {
         Self::Field(name.to_owned())
     }
@@ -71,7 +71,7 @@ impl PathElement {
         }
     }
 
-    /// Returns the element as it is written in FieldsV1.
+    /// The element as it is written in FieldsV1.
     pub fn to_text(&self) -> String {
         match self {
             Self::Field(name) => format!("f:{name}"),
@@ -107,7 +107,7 @@ impl fmt::Display for PathElement {
 }
 
 impl Scalar {
-    /// Returns the scalar that `value` is; `None` for lists and objects.
+    /// The scalar that `value` is; `None` for lists and objects.
     pub fn from_value(value: &Value) -> Option<Self> {
         match value {
             Value::Null => Some(Self::Null),

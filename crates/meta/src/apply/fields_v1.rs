@@ -56,7 +56,7 @@ impl FieldSet {
         read(value, MAX_SET_DEPTH, &mut budget).map(|(set, _)| set)
     }
 
-    /// Returns the set in its FieldsV1 format.
+    /// The set in its FieldsV1 format.
     pub fn to_fields_v1(&self) -> Value {
         let write = |node: &Node| {
             let mut below = node.children.to_fields_v1();
@@ -71,7 +71,7 @@ impl FieldSet {
     }
 }
 
-/// Returns what is below, and whether the path itself is in the set.
+/// Reads the paths below a value, and whether the path itself is in the set.
 fn read(
     value: &Value,
     depth: usize,

@@ -17,7 +17,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// apply.
 pub(super) const KUBECTL: &str = "kubectl";
 
-/// Returns the fields that client-side apply set and that still have its values; `None` if there is
+/// The fields that client-side apply set and that still have its values; `None` if there is
 /// no annotation, or none that says so in terms of `api_version`.
 pub(super) fn fields_of(
     live: &Object,

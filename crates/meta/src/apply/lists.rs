@@ -10,8 +10,8 @@ use crate::field::{BadValue, FieldError, FieldErrors};
 use crate::path::Path;
 use crate::schema::Schema;
 
-/// Returns what is wrong with the lists of a configuration: items without a key, and items with the
-/// key of another one. At most [`MAX_STRICT_ERRORS`], none of which has a value.
+/// The errors in the lists of a configuration: items without a key, and items with the key of another one. At most
+/// [`MAX_STRICT_ERRORS`], none of which has a value.
 pub fn check_lists(configuration: &Value, schema: &Schema) -> FieldErrors {
     let (path, errors) = (Path::default(), FieldErrors::new());
     let mut checker = Checker { schema, path, errors };

@@ -19,7 +19,7 @@ pub const MAX_ENTRIES: usize = 1000;
 /// The manager that the oldest updates are attributed to when there are too many.
 pub const ANCIENT_CHANGES: &str = "ancient-changes";
 
-/// The manager of what an object had before its first apply, if nobody was known to own it.
+/// The manager of the fields that an object had before its first apply, if no owner was known.
 pub const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// The manager of a write without a manager's name.
@@ -76,7 +76,7 @@ impl Managers {
         Self::of(entries.iter().filter_map(|entry| decode_entry(entry).ok()).collect())
     }
 
-    /// Returns the managers with these entries. Of several with one identity, the last counts.
+    /// The managers with these entries. Of several with one identity, the last counts.
     fn of(sets: Vec<ManagedSet>) -> Self {
         let mut by_identity = BTreeMap::new();
         for (index, set) in sets.iter().enumerate() {
@@ -89,18 +89,18 @@ impl Managers {
         Self { entries: sets.into_iter().enumerate().filter_map(is_last).collect() }
     }
 
-    /// Returns the entries as metadata has them, in their order.
+    /// The entries as metadata has them, in their order.
     pub fn encode(mut self) -> Vec<ManagedFieldsEntry> {
         self.entries.sort_by(ManagedSet::order);
         self.entries.into_iter().map(encode_entry).collect()
     }
 
-    /// Returns the entries, in no particular order.
+    /// The entries, in no particular order.
     pub fn entries(&self) -> &[ManagedSet] {
         &self.entries
     }
 
-    /// Returns whether there are no entries.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -125,7 +125,7 @@ impl Managers {
         self.entries.retain(|entry| entry.manager.api_version == api_version);
     }
 
-    /// Removes these paths from every entry. Times stay: nobody has changed their own fields.
+    /// Removes these paths from every entry. Times stay: no manager has changed its own fields.
     pub(super) fn subtract(&mut self, paths: &FieldSet) {
         for entry in &mut self.entries {
             entry.fields.subtract(paths);
@@ -174,12 +174,11 @@ impl Managers {
         }
     }
 
-    /// Records an update by `who`: this manager alone owns what changed, and nobody
-    /// what was removed. The time of its entry becomes `now` if it changed a value,
-    /// or the fields that it owns.
+    /// Records an update by `who`: this manager alone owns the changed fields, and no manager owns the removed ones.
+    /// The time of its entry becomes `now` if it changed a value, or the fields that it owns.
     ///
-    /// Entries in other API versions than that of `who` are dropped. If nobody owns anything, an
-    /// entry without fields stays if it `keeps_one`.
+    /// Entries in other API versions than that of `who` are dropped. If no manager owns anything, an entry without
+    /// fields stays if it `keeps_one`.
     pub(super) fn record_update(
         &mut self,
         changes: Comparison,
@@ -239,7 +238,7 @@ impl Managers {
     }
 }
 
-/// Returns the entry for old updates that has the fields of all of `oldest`.
+/// The entry for old updates that has the fields of all of `oldest`.
 fn merged(oldest: Vec<ManagedSet>) -> Option<ManagedSet> {
     let time = oldest.iter().filter_map(|entry| entry.time).max();
     let manager = oldest.first()?.manager.clone();
@@ -261,19 +260,19 @@ impl ManagedSet {
         (self.operation, seconds, [name, api_version, subresource])
     }
 
-    /// Returns what tells entries apart. For applies, the API version is no part of it.
+    /// The identity of an entry. For applies, the API version is no part of it.
     fn identity(&self) -> (Operation, &str, &str, &str) {
         let Manager { name, api_version, subresource } = &self.manager;
         let version = if self.operation == Operation::Apply { "" } else { api_version };
         (self.operation, name, subresource, version)
     }
 
-    /// Returns whether the two are one entry.
+    /// Whether the two are one entry.
     fn is_same(&self, other: &Self) -> bool {
         self.identity() == other.identity()
     }
 
-    /// Returns whether this is the entry for old updates in the API version of `other`.
+    /// Whether this is the entry for old updates in the API version of `other`.
     fn is_ancient(&self, other: &Self) -> bool {
         self.operation == Operation::Update
             && self.manager.name == ANCIENT_CHANGES
@@ -282,7 +281,7 @@ impl ManagedSet {
     }
 }
 
-/// Returns whether two lists of entries are equal, apart from their times.
+/// Whether two lists of entries are equal, apart from their times.
 pub fn equal_except_times(left: &[ManagedFieldsEntry], right: &[ManagedFieldsEntry]) -> bool {
     let same = |(left, right): (&ManagedFieldsEntry, &ManagedFieldsEntry)| {
         left.manager == right.manager

@@ -47,14 +47,14 @@ impl<'a> Merger<'a> {
         }
     }
 
-    /// Returns the items of both lists, each once. Applied items are in the order of the
+    /// The items of both lists, each once. Applied items are in the order of the
     /// configuration. Items that only the live list has stay where they are between those that both
     /// have; an item of both that is out of turn moves to its place in the configuration.
     fn items(&self, live: Vec<Value>, applied: &[Value], of: &Items<'a>) -> Vec<Value> {
         let elements: Vec<_> = applied.iter().map(|item| of.element(item)).collect();
         let index_of: BTreeMap<&PathElement, usize> =
             elements.iter().enumerate().filter_map(|(at, one)| Some((one.as_ref()?, at))).collect();
-        // What the live list has of each applied item. Of several with one key, the first counts.
+        // The live item of each applied item. Of several with one key, the first counts.
         let mut shared: Vec<Option<Value>> = vec![None; applied.len()];
         let steps: Vec<Step> = live
             .into_iter()
@@ -83,7 +83,7 @@ impl<'a> Merger<'a> {
             match step {
                 Step::OnlyLive(item) => merged.push(item),
                 Step::Shared(at) if turns.next_if_eq(&at).is_some() => {
-                    // What the configuration has before it, and the live list has not, comes with it.
+                    // Applied items before it that the live list does not have come with it.
                     while let Some((_, (live, item))) = waiting.next_if(|(next, _)| *next <= at) {
                         merged.push(self.item(live, item, of));
                     }

@@ -1,8 +1,7 @@
-//! What a configuration has without a value: fields that are null, and values that are empty.
+//! The fields of a configuration without a value: fields that are null, and values that are empty.
 //!
-//! A null says that a field is to be absent. As upstream, that is a change of a value, or of a list or
-//! map that is owned as a whole, and conflicts with its owner; a map or list that is owned by its parts
-//! keeps them.
+//! A null says that a field is to be absent. As upstream, that is a change of a value, or of a list or map that is
+//! owned as a whole, and conflicts with its owner. A map or list that is owned by its parts keeps them.
 
 use serde_json::{Map, Value};
 
@@ -11,7 +10,7 @@ use super::ownership::{Fields, Items, Shape, shape};
 use super::set::FieldSet;
 use crate::schema::Schema;
 
-/// Returns the fields that are null in a configuration, and that could have a value of one owner. To be
+/// The fields that are null in a configuration, and that could have a value of one owner. To be
 /// called before [`Schema::prune_unknown`], which removes them. Where null is a value like others, it
 /// is not one of them.
 pub fn nulls_of(configuration: &Value, schema: &Schema) -> FieldSet {
@@ -22,7 +21,7 @@ pub fn nulls_of(configuration: &Value, schema: &Schema) -> FieldSet {
     picker.inside(configuration, Some(schema.root()))
 }
 
-/// Returns the fields whose values are empty: texts, lists, maps, false and zero. A kind may store them
+/// The fields whose values are empty: texts, lists, maps, false and zero. A kind may store them
 /// as absent.
 pub(super) fn empty_values(value: &Value, schema: &Schema) -> FieldSet {
     let picker = Picker { schema, is_picked: &|value, _| is_empty(value) };

@@ -1,10 +1,9 @@
-//! What a kind's schema says about ownership: what is owned as a whole, what by
-//! its parts, and what identifies an item of a list.
+//! The ownership that a kind's schema declares: the values that are owned as a whole, those that are owned by their
+//! parts, and the keys of the items of a list.
 //!
-//! Unless the schema says otherwise, lists are owned as a whole, and maps and
-//! structs by their parts. What has no schema is owned as a whole; where the schema
-//! preserves unknown fields, the shape of a value follows from the value: objects
-//! are owned by their parts, and everything else as a whole, as upstream.
+//! Unless the schema says otherwise, lists are owned as a whole, and maps and structs by their parts. A value without a
+//! schema is owned as a whole. If the schema preserves unknown fields, the shape of a value follows from the value:
+//! objects are owned by their parts, and everything else as a whole, as upstream.
 
 use std::sync::LazyLock;
 
@@ -30,7 +29,7 @@ pub(super) enum Shape<'a> {
     Items(Items<'a>),
 }
 
-/// What a struct or map says about its fields.
+/// The declarations of a struct or map about its fields.
 pub(super) struct Fields<'a> {
     branches: Branches<'a>,
 }
@@ -53,7 +52,7 @@ pub(super) struct Items<'a> {
     properties: Option<&'a Value>,
 }
 
-/// Returns how a value is owned whose schema is `at`, a part of `schema`.
+/// How a value is owned whose schema is `at`, a part of `schema`.
 pub(super) fn shape<'a>(schema: &'a Schema, at: &'a Value) -> Shape<'a> {
     let resolved = schema.resolve(at);
     let extension = |name: &str| at.get(name).or_else(|| resolved.get(name));
@@ -91,7 +90,7 @@ fn items_shape<'a>(
     Shape::Items(Items { schema: item, keys, properties })
 }
 
-/// Returns whether the schema says nothing about fields.
+/// Whether the schema says nothing about fields.
 fn is_free_form(branch: &Value) -> bool {
     let has_map_schema = branch
         .get("additionalProperties")
@@ -107,7 +106,7 @@ fn is_deduced(branch: &Value) -> bool {
 }
 
 impl<'a> Fields<'a> {
-    /// Returns what the first branch that declares the field `name` says about it.
+    /// The declaration of the field `name`, from the first branch that has one.
     pub(super) fn field(&self, name: &str) -> Field<'a> {
         let declared = self.branches.iter().find_map(|branch| branch.get("properties")?.get(name));
         let entry = || {
@@ -123,7 +122,7 @@ impl<'a> Fields<'a> {
         Field { schema, is_declared: declared.is_some() }
     }
 
-    /// Returns whether it has fields that the schema names, unlike a map.
+    /// Whether it has fields that the schema names, unlike a map.
     pub(super) fn is_struct(&self) -> bool {
         self.branches.iter().any(|branch| {
             branch.get("properties").is_some()
@@ -133,13 +132,12 @@ impl<'a> Fields<'a> {
 }
 
 impl Items<'_> {
-    /// Returns the fields that identify an item; none if its value does.
+    /// The fields that identify an item; none if its value does.
     pub(super) fn keys(&self) -> &[&str] {
         self.keys.as_deref().unwrap_or_default()
     }
 
-    /// Returns what identifies the item in its list; `None` if it has no such key, which
-    /// validation reports.
+    /// The identity of the item in its list; `None` if it has no such key, which validation reports.
     pub(super) fn element(&self, item: &Value) -> Option<PathElement> {
         let Some(keys) = &self.keys else {
             return match Scalar::from_value(item)? {
@@ -158,7 +156,7 @@ impl Items<'_> {
     }
 }
 
-/// Returns the fields that a manager owns when it applies `object`: leaves, empty
+/// The fields that a manager owns when it applies `object`: leaves, empty
 /// structs, maps and lists, entries of maps, and items of lists. (Upstream leaves out
 /// empty lists, and so never removes them again.)
 pub fn set_of(object: &Value, schema: &Schema) -> FieldSet {
@@ -171,7 +169,7 @@ struct Collector<'a> {
 }
 
 impl<'a> Collector<'a> {
-    /// Returns what is set below a value; `None` if it is owned as a whole.
+    /// The fields that are set below a value; `None` if it is owned as a whole.
     fn inside(&self, value: &Value, at: Option<&'a Value>) -> Option<FieldSet> {
         match (shape(self.schema, at?), value) {
             (Shape::Fields(of), Value::Object(fields)) => Some(self.fields(fields, &of)),

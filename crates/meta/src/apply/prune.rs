@@ -1,11 +1,12 @@
-//! Removal of what a manager applied before and applies no more.
+//! Removal of the fields that a manager applied before and applies no more.
 //!
-//! A value goes only if nobody owns it or anything in it any more. A struct, and an item or entry
-//! that the manager owned itself, then goes with whatever else is in it: defaults, which nobody owns.
-//! From maps and lists only the entries go that the manager owned, and the map or list when it has
-//! become empty. The top-level structs of an object stay: its type has them.
+//! A value is removed only if no manager owns it or anything in it any more. A struct, and an item or entry that the
+//! manager owned itself, is then removed with everything else in it: defaults, which no manager owns. From maps and
+//! lists only the entries that the manager owned are removed, and the map or list when it has become empty. The
+//! top-level structs of an object stay: its type has them.
 //!
-//! Upstream removes an item with what others own in it; here, no removal takes what another owns.
+//! Upstream removes an item with the fields that others own in it; here, no removal takes the fields of another
+//! manager.
 
 use serde_json::{Map, Value};
 
@@ -36,7 +37,7 @@ enum Place<'p> {
     Inside,
 }
 
-/// What was owned of one value, and what still is.
+/// The owners of one value, before and now.
 #[derive(Clone, Copy)]
 struct Owners<'s> {
     last: &'s Node,
@@ -49,7 +50,7 @@ impl<'s> Owners<'s> {
         (&self.last.children, self.now.map_or(&NOTHING, |now| &now.children))
     }
 
-    /// Does nobody own the value, or anything in it?
+    /// Whether no manager owns the value, or anything in it.
     fn is_gone(self) -> bool {
         self.now.is_none()
     }

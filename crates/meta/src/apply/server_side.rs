@@ -25,8 +25,8 @@ const STATUS: &str = "status";
 /// An apply of one manager.
 #[derive(Debug, Clone, Copy)]
 pub struct Apply<'a> {
-    /// What the manager wants: the fields that it has an opinion about, and no others. Lists in it
-    /// are free of duplicates: see [`check_lists`](super::check_lists).
+    /// The fields that the manager wants to set, and no others. Lists in it are free of duplicates: see
+    /// [`check_lists`](super::check_lists).
     pub configuration: &'a Object,
     /// The manager.
     pub manager: &'a Manager,
@@ -36,7 +36,7 @@ pub struct Apply<'a> {
     pub now: Timestamp,
 }
 
-/// What one attempt has come to.
+/// The result of one attempt.
 struct Outcome {
     merged: Value,
     managers: Managers,
@@ -62,9 +62,8 @@ pub fn apply(
     apply_with_nulls(live, apply, &FieldSet::new(), kind)
 }
 
-/// Applies a configuration as [`apply`] does. `nulls` are the fields that are null in it, which is
-/// their absence: see [`nulls_of`](super::nulls_of). They are removed, whoever owns them, if the apply
-/// is forced.
+/// Applies a configuration as [`apply`] does. `nulls` are the fields that are null in it, which is their absence: see
+/// [`nulls_of`](super::nulls_of). If the apply is forced, they are removed, even if other managers own them.
 ///
 /// # Errors
 /// The conflicts, if it is not forced.
@@ -131,7 +130,7 @@ fn attempt(
 }
 
 impl Apply<'_> {
-    /// Returns the entry of its manager, without fields.
+    /// The entry of its manager, without fields.
     fn identity(&self) -> ManagedSet {
         ManagedSet {
             manager: self.manager.clone(),
@@ -142,7 +141,7 @@ impl Apply<'_> {
     }
 }
 
-/// Returns the entries of `live` in the version of the apply. If it has none, one manager owns all
+/// The entries of `live` in the version of the apply. If it has none, one manager owns all
 /// that it has.
 fn managers_of(live: Option<&Object>, apply: &Apply<'_>, kind: &TrackedKind<'_>) -> Managers {
     let Some(live) = live else { return Managers::default() };
@@ -159,7 +158,7 @@ fn managers_of(live: Option<&Object>, apply: &Apply<'_>, kind: &TrackedKind<'_>)
     managers
 }
 
-/// Returns the part of a set that is written through the manager's subresource.
+/// The part of a set that is written through the manager's subresource.
 fn writable(set: FieldSet, manager: &Manager) -> FieldSet {
     if manager.subresource == STATUS {
         return set.at_and_below(&PathElement::field(STATUS));
@@ -170,7 +169,7 @@ fn writable(set: FieldSet, manager: &Manager) -> FieldSet {
 /// Takes from the other managers what the apply changes.
 ///
 /// # Errors
-/// What they own of it, if it is not forced.
+/// The changed fields that they own, if it is not forced.
 fn give_way(managers: &mut Managers, changed: &Comparison, force: bool) -> Result<(), Conflicts> {
     let mut touched = changed.added.clone();
     touched.unite(changed.modified.clone());
@@ -191,8 +190,8 @@ fn give_way(managers: &mut Managers, changed: &Comparison, force: bool) -> Resul
     Ok(())
 }
 
-/// Returns what can be owned of an object, as one value: everything but the type and the metadata
-/// that the server sets.
+/// The part of an object that can be owned, as one value: everything but the type and the metadata that the server
+/// sets.
 pub(super) fn ownable(object: &Object) -> Value {
     let of = &object.metadata;
     let metadata = ObjectMeta {

@@ -25,12 +25,12 @@ pub(super) struct Node {
 }
 
 impl FieldSet {
-    /// Returns the empty set.
+    /// The empty set.
     pub const fn new() -> Self {
         Self { nodes: Vec::new() }
     }
 
-    /// Returns the set of these paths, each given as the names of fields.
+    /// The set of these paths, each given as the names of fields.
     pub fn of_fields(paths: &[&[&str]]) -> Self {
         let mut set = Self::new();
         for path in paths {
@@ -40,12 +40,12 @@ impl FieldSet {
         set
     }
 
-    /// Returns whether the set has no path.
+    /// Whether the set has no path.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// Returns the number of paths in the set.
+    /// The number of paths in the set.
     pub fn len(&self) -> usize {
         self.nodes.iter().map(|node| usize::from(node.is_member) + node.children.len()).sum()
     }
@@ -64,20 +64,20 @@ impl FieldSet {
         }
     }
 
-    /// Returns whether exactly this path is in the set.
+    /// Whether exactly this path is in the set.
     pub fn contains(&self, path: &[PathElement]) -> bool {
         let Some((first, rest)) = path.split_first() else { return false };
         let Some(node) = self.get(first) else { return false };
         if rest.is_empty() { node.is_member } else { node.children.contains(rest) }
     }
 
-    /// Returns the node with `element`: what is in the set at and below it.
+    /// The node with `element`: what is in the set at and below it.
     pub(super) fn get(&self, element: &PathElement) -> Option<&Node> {
         let at = self.nodes.binary_search_by(|node| node.element.cmp(element)).ok()?;
         self.nodes.get(at)
     }
 
-    /// Returns the part of the set that is at and below one element.
+    /// The part of the set that is at and below one element.
     pub(super) fn at_and_below(mut self, element: &PathElement) -> Self {
         self.nodes.retain(|node| node.element == *element);
         self
@@ -103,7 +103,7 @@ impl FieldSet {
         }
     }
 
-    /// Returns the set of these nodes, which may be in any order, and may have an element several
+    /// The set of these nodes, which may be in any order, and may have an element several
     /// times.
     pub(super) fn from_nodes(mut nodes: Vec<Node>) -> Self {
         // Stable: what is in order already takes one pass.
@@ -128,7 +128,7 @@ impl FieldSet {
         Self { nodes: merged }
     }
 
-    /// Returns the set of all paths of `sets`.
+    /// The set of all paths of `sets`.
     pub(super) fn union_of(sets: impl IntoIterator<Item = Self>) -> Self {
         Self::from_nodes(sets.into_iter().flat_map(|set| set.nodes).collect())
     }
@@ -196,7 +196,7 @@ impl FieldSet {
         });
     }
 
-    /// Returns the paths that are in both sets.
+    /// The paths that are in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let mut both = Self::new();
@@ -232,7 +232,7 @@ impl FieldSet {
         }
     }
 
-    /// Returns the paths as conflicts name them, such as `.spec.displayName`.
+    /// The paths as conflicts name them, such as `.spec.displayName`.
     pub fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
         self.for_each(&mut |path| paths.push(path.iter().map(ToString::to_string).collect()));
@@ -244,7 +244,7 @@ impl FieldSet {
     }
 }
 
-/// Returns the node with `element`, if there is one, and the nodes behind it. Nodes are skipped in
+/// The node with `element`, if there is one, and the nodes behind it. Nodes are skipped in
 /// steps that double, so that a small set is looked up in a large one without a walk over all of it:
 /// one update is subtracted from the sets of many managers.
 fn find<'a>(nodes: &'a [Node], element: &PathElement) -> (Option<&'a Node>, &'a [Node]) {

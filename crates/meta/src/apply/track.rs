@@ -11,13 +11,13 @@ use crate::object::{ManagedFieldsEntry, Object, ObjectMeta};
 use crate::schema::Schema;
 use crate::time::Timestamp;
 
-/// What tracking depends on in a kind.
+/// The properties of a kind that tracking depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct TrackedKind<'a> {
     /// The schema of its objects.
     pub schema: &'a Schema,
-    /// What nobody owns, with everything below it: write-only fields, fields that
-    /// this writer may not set, and annotations of the server's.
+    /// The fields that no manager owns, with everything below them: write-only fields, fields that this writer may not
+    /// set, and annotations of the server.
     pub ignored: &'a FieldSet,
 }
 
@@ -31,9 +31,8 @@ pub struct TrackedKind<'a> {
 /// tracking; no entries, invalid ones, and any through a subresource change
 /// nothing.
 ///
-/// An existing object without entries stays without: only an apply starts to
-/// track it, and then attributes everything in it to one manager. An object that is
-/// tracked, and of which nobody owns anything, has an entry without fields.
+/// An existing object without entries stays without: only an apply starts to track it, and then attributes everything
+/// in it to one manager. If an object is tracked, and no manager owns anything of it, it has an entry without fields.
 pub fn track_update(
     live: Option<&Object>,
     new: &mut Object,
@@ -65,7 +64,7 @@ pub fn track_update(
     new.metadata.managed_fields = managers.encode();
 }
 
-/// What the entries that the client sent mean.
+/// The meaning of the entries that the client sent.
 enum Sent {
     Nothing,
     Reset,
@@ -83,7 +82,7 @@ fn decode_sent(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry]) -> Sent
     Managers::decode(sent).map_or(Sent::Nothing, Sent::Entries)
 }
 
-/// Returns what a write changes, among what can be owned.
+/// The changes of a write, among the fields that can be owned.
 pub(super) fn changes(live: Option<&Object>, new: &Object, kind: &TrackedKind<'_>) -> Comparison {
     let schema = kind.schema;
     let nothing;
@@ -105,14 +104,14 @@ pub(super) fn changes(live: Option<&Object>, new: &Object, kind: &TrackedKind<'_
     changes
 }
 
-/// Returns whether an object has anything that could be owned, whoever set it.
+/// Whether an object has anything that a manager could own.
 pub(super) fn has_fields(object: &Object, schema: &Schema) -> bool {
     let ignored = &FieldSet::new();
     !changes(None, object, &TrackedKind { schema, ignored }).is_empty()
 }
 
-/// Returns what a created object is compared with: its structs, empty, because the
-/// type has them. So a manager owns not `spec` itself, but what it set in it.
+/// The object that a created object is compared with: its structs, empty, because the type has them. So a manager does
+/// not own `spec` itself, but the fields that it set in it.
 fn empty_structs(new: &Map<String, Value>, schema: &Schema) -> Map<String, Value> {
     let Shape::Fields(root) = shape(schema, schema.root()) else { return Map::new() };
     let is_struct = |name: &str| {
@@ -122,7 +121,7 @@ fn empty_structs(new: &Map<String, Value>, schema: &Schema) -> Map<String, Value
     new.keys().filter(|name| is_struct(name)).map(|name| (name.clone(), empty())).collect()
 }
 
-/// Returns the path of an annotation.
+/// The path of an annotation.
 fn annotation(name: &str) -> [PathElement; 3] {
     ["metadata", "annotations", name].map(PathElement::field)
 }
@@ -131,7 +130,7 @@ fn empty() -> Value {
     Value::Object(Map::new())
 }
 
-/// Returns the metadata that can be owned, as JSON, as far as it differs: what is
+/// The metadata that can be owned, as JSON, as far as it differs: what is
 /// the same need not be copied. The rest of metadata is set by the server, and
 /// upstream removes it from every set; deletion is not an update there, so its
 /// fields have no owner either.
@@ -151,7 +150,7 @@ fn ownable_metadata(
             part.labels.clone_from(&this.labels);
         }
         if this.annotations != other.annotations {
-            // Without those that nobody owns: annotations that are nothing else are not there.
+            // Without those that have no owner: if annotations have nothing else, they count as absent.
             part.annotations.clone_from(&this.annotations);
             part.annotations.retain(|name, _| !ignored.contains(&annotation(name)));
         }

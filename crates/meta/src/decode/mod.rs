@@ -1,8 +1,8 @@
 //! The only decoders of input: of request bodies in JSON, YAML and protobuf, and
 //! of this server's own stored JSON.
 //!
-//! Input is hostile, so depth and size have limits, and it may hold secrets, so
-//! no error repeats a part of it. What the values mean is decided elsewhere.
+//! Input is hostile, so depth and size have limits. It may hold secrets, so no error repeats a part of it. The decoders
+//! do not interpret the values.
 
 use std::fmt;
 
@@ -58,7 +58,7 @@ pub enum BodyFormat {
 }
 
 impl Format {
-    /// Returns the media type for `Content-Type`.
+    /// The media type for `Content-Type`.
     pub fn media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",

@@ -38,7 +38,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Returns the state at the start of a document with these limits. `max_text_bytes` is for all
+    /// The state at the start of a document with these limits. `max_text_bytes` is for all
     /// keys and strings together, where aliases can repeat them.
     pub(super) fn new(max_depth: usize, max_nodes: usize, max_text_bytes: usize) -> Self {
         Self {
@@ -52,7 +52,7 @@ impl State {
         }
     }
 
-    /// Returns the paths of fields that occurred twice.
+    /// The paths of fields that occurred twice.
     pub(super) fn into_duplicates(self) -> Vec<String> {
         self.duplicates
     }

@@ -1,9 +1,8 @@
 //! Changes to objects in their encoded form, for where decoding the whole object would cost more
 //! than the change.
 //!
-//! Only for JSON that this program wrote itself ([`Object::to_json_bytes`]): no white space
-//! between tokens, and the fields of an object in the order of their names. What clients send is
-//! decoded by `decode`.
+//! Only for JSON that this program wrote itself ([`Object::to_json_bytes`]): no white space between tokens, and the
+//! fields of an object in the order of their names. `decode` decodes the JSON of clients.
 //!
 //! [`Object::to_json_bytes`]: super::Object::to_json_bytes
 
@@ -18,7 +17,7 @@ use crate::decode::decode_typed;
 /// The name of the last field of a stored object, as it is written.
 const STATUS: &[u8] = b"\"status\"";
 
-/// Returns the object `json` with `fields` set in its status: existing ones are replaced, the
+/// The object `json` with `fields` set in its status: existing ones are replaced, the
 /// others inserted in the order of their names. If `fields` has a name twice, the later one counts.
 ///
 /// The result is what decoding, setting and encoding again would give, but everything else is

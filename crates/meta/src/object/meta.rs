@@ -83,8 +83,8 @@ pub struct ObjectMeta {
         "x-kubernetes-patch-merge-key" = "uid"
     ))]
     pub owner_references: Vec<OwnerReference>,
-    /// What must be done before the object is deleted, one name for each task. Whoever does the
-    /// task removes its name. After deletion is requested, none can be added.
+    /// The tasks that must be done before the object is deleted, one name for each. The component that does a task
+    /// removes its name. After deletion is requested, none can be added.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     #[schemars(extend(
         "x-kubernetes-list-type" = "set",
@@ -107,23 +107,23 @@ impl ObjectMeta {
         Self::deserialize(value).map_err(drop)
     }
 
-    /// Returns the metadata as a JSON object, without what is empty.
+    /// The metadata as a JSON object, without what is empty.
     pub fn to_value(&self) -> Value {
         serde_json::to_value(self)
             .unwrap_or_else(|error| unreachable!("cannot serialise metadata: {error}"))
     }
 
-    /// Returns the metadata as JSON text, `resourceVersion` first.
+    /// The metadata as JSON text, `resourceVersion` first.
     pub fn to_json_bytes(&self) -> Vec<u8> {
         json_bytes(self)
     }
 
-    /// Returns whether deletion was requested: the object exists until its finalizers are removed.
+    /// Whether deletion was requested: the object exists until its finalizers are removed.
     pub fn is_terminating(&self) -> bool {
         self.deletion_timestamp.is_some()
     }
 
-    /// Returns the owner that controls the object, if there is one.
+    /// The owner that controls the object, if there is one.
     pub fn controller(&self) -> Option<&OwnerReference> {
         self.owner_references.iter().find(|owner| owner.controller == Some(true))
     }
@@ -205,7 +205,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Returns the value that entries have.
+    /// The value that entries have.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Apply => "Apply",
@@ -255,7 +255,7 @@ pub struct ListMeta {
     /// The state of the whole collection that the list was made from. A watch can start from it.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub resource_version: String,
-    /// What to send as `continue` to get the next page; empty on the last page.
+    /// The value to send as `continue` to get the next page; empty on the last page.
     #[serde(
         skip_serializing_if = "String::is_empty",
         deserialize_with = "null_as_default",

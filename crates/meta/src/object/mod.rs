@@ -56,7 +56,7 @@ impl Object {
         })
     }
 
-    /// Returns the object as one JSON value.
+    /// The object as one JSON value.
     pub fn into_value(self) -> Value {
         let mut fields = self.fields;
         insert_unless_empty(&mut fields, "apiVersion", self.api_version);
@@ -65,7 +65,7 @@ impl Object {
         Value::Object(fields)
     }
 
-    /// Returns the object as JSON text: `apiVersion`, `kind`, `metadata`, then the
+    /// The object as JSON text: `apiVersion`, `kind`, `metadata`, then the
     /// fields in order of their names. Equal objects give equal bytes.
     pub fn to_json_bytes(&self) -> Vec<u8> {
         json_bytes(self)
@@ -89,8 +89,7 @@ impl Serialize for Object {
     }
 }
 
-/// For JSON that this program wrote. What clients send goes through
-/// [`Object::from_value`], whose errors name the field.
+/// For JSON that this program wrote. JSON of clients goes through [`Object::from_value`], whose errors name the field.
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(ObjectVisitor)
@@ -133,7 +132,7 @@ impl fmt::Debug for Object {
 }
 
 impl Schema {
-    /// Returns the schema of an object whose fields other than type and metadata are those of
+    /// The schema of an object whose fields other than type and metadata are those of
     /// `T`: for kinds whose Rust type has only `spec`, `status` and the like.
     pub fn of_object<T: JsonSchema>() -> Self {
         let mut schema = Self::of::<T>();
@@ -163,8 +162,8 @@ impl Schema {
     }
 }
 
-/// Returns `value` as JSON text, for types whose serialisation cannot fail:
-/// derived ones with text keys, which are all that this crate has.
+/// Encodes `value` as JSON text, for types whose serialisation cannot fail: derived ones with text keys, which are all
+/// that this crate has.
 pub fn json_bytes(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_else(|error| unreachable!("cannot serialise: {error}"))
 }

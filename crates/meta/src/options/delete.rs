@@ -27,7 +27,7 @@ const BODY_FIELDS: &[&str] = &[
 /// The fields of `preconditions`.
 const PRECONDITION_FIELDS: &[&str] = &["uid", "resourceVersion"];
 
-/// What happens to the dependents of a deleted object: upstream's `propagationPolicy`.
+/// The effect on the dependents of a deleted object: upstream's `propagationPolicy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Propagation {
     /// They are kept, without the owner reference.
@@ -43,7 +43,7 @@ pub enum Propagation {
 pub struct DeleteOptions {
     /// Seconds until the object is deleted.
     pub grace_period_seconds: Option<i64>,
-    /// What happens to dependents.
+    /// The effect on dependents.
     pub propagation: Option<Propagation>,
     /// The deprecated form of `propagation`; not both may be set.
     pub orphan_dependents: Option<bool>,
@@ -58,7 +58,7 @@ pub struct DeleteOptions {
     pub ignore_store_read_error: bool,
 }
 
-/// What a deletion deletes: some parameters of the query mean something else for a collection.
+/// The target of a deletion. Some parameters of the query mean something else for a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeletionOf {
     /// One object.
@@ -203,7 +203,7 @@ impl DeleteOptions {
     }
 }
 
-/// Returns the value of an option that the body, the query or both have.
+/// The value of an option that the body, the query or both have.
 fn either<T: PartialEq>(
     name: &str,
     body: Option<T>,
@@ -217,7 +217,7 @@ fn either<T: PartialEq>(
     Ok(body.or(query))
 }
 
-/// Returns a precondition in the query, which has one of `names`. An empty one is an error: it is
+/// A precondition in the query, which has one of `names`. An empty one is an error: it is
 /// what becomes of a variable that is not set.
 fn precondition(query: &Query, names: &[&str]) -> Result<Option<String>, ApiError> {
     let mut precondition = None;

@@ -15,7 +15,7 @@ const UNITS: &[(&str, u64)] = &[
     ("h", 3_600_000_000_000),
 ];
 
-/// Returns the duration; `None` for what is none, or has more nanoseconds than an `i64`. A sign may
+/// The duration; `None` for what is none, or has more nanoseconds than an `i64`. A sign may
 /// come first. Then come numbers with their units, in any order, such as `1h30m` or `.5h`; only `0`
 /// may stand without a unit.
 pub(super) fn parse(text: &str) -> Option<SignedDuration> {
@@ -38,7 +38,7 @@ fn parse_nanos(text: &str) -> Option<u64> {
     Some(total)
 }
 
-/// Returns the nanoseconds of the first number and its unit, and what follows them.
+/// The nanoseconds of the first number and its unit, and what follows them.
 fn parse_term(text: &str) -> Option<(u64, &str)> {
     let (whole, rest) = split_digits(text);
     let (fraction, rest) = rest.strip_prefix('.').map_or(("", rest), split_digits);
@@ -58,7 +58,7 @@ fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// Returns the part of a unit that the digits behind the point say, rounded down. Go computes it
+/// The part of a unit that the digits behind the point say, rounded down. Go computes it
 /// with floats, which can be a nanosecond off.
 fn fraction_of(digits: &str, unit: u64) -> u64 {
     let (mut sum, mut tens) = (0_u64, 1_u64);

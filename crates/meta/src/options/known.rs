@@ -122,7 +122,7 @@ pub(super) fn check_write(
     )))
 }
 
-/// Returns a warning for each parameter of a read that no request has, at most `MAX_WARNINGS`.
+/// A warning for each parameter of a read that no request has, at most `MAX_WARNINGS`.
 pub fn parameter_warnings(query: &Query) -> Vec<String> {
     let mut warnings = Vec::new();
     for name in query.names().filter(|name| !has(&ALL, name)) {
@@ -143,7 +143,7 @@ pub fn parameter_warnings(query: &Query) -> Vec<String> {
     warnings
 }
 
-/// Returns the error for a field of an options object that is not `known`.
+/// The error for a field of an options object that is not `known`.
 pub(super) fn unknown_field(name: &str, known: &'static [&'static str]) -> String {
     let hint = match nearest(name, known.iter().copied()).as_slice() {
         [] => String::new(),
@@ -161,7 +161,7 @@ fn not_supported(name: &str, request: &str) -> ApiError {
     ApiError::bad_request(format!("query parameter {name} is not supported in {request}{why}"))
 }
 
-/// Returns a name as messages have it.
+/// A name as messages have it.
 fn display_name(name: &str) -> String {
     if name.contains(KEY_PREFIX) {
         return "(left out, since it may be an access key)".to_owned();

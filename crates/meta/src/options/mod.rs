@@ -1,8 +1,7 @@
-//! The options of requests, decoded and validated (wire contract 1.4).
+//! The options of requests, decoded and validated. See `docs/reference/api.md#options-of-lists-and-watches`.
 //!
-//! A value that cannot be decoded is 400; one that can, and is invalid, is 422. No option is
-//! ignored: one that the request does not have is 400, too. A parameter that is not known is 400 on
-//! a write, and a warning on a read.
+//! A value that cannot be decoded is 400; an invalid value is 422. No option is ignored: an option that the request
+//! does not have is 400, too. An unknown parameter is 400 on a write, and a warning on a read.
 
 mod delete;
 mod duration;
@@ -30,12 +29,12 @@ use crate::status::ApiError;
 /// Maximum number of unsupported values that one error repeats.
 const MAX_REPORTED: usize = 10;
 
-/// Returns a 422 about the options object of an operation.
+/// A 422 about the options object of an operation.
 fn invalid(kind: &'static str, errors: FieldErrors) -> ApiError {
     ApiError::invalid(GroupKind { group: "meta.k8s.io", kind }, "", errors)
 }
 
-/// Returns whether `dryRun` is set. `All` is the only value that is supported: with any other, the
+/// Whether `dryRun` is set. `All` is the only value that is supported: with any other, the
 /// empty one too, the client expects that nothing is written.
 fn dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut FieldErrors) -> bool {
     let values: Vec<&str> = values.collect();

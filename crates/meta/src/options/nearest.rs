@@ -20,7 +20,7 @@ const MAX_EDITS: usize = 3;
 const OTHER_NAMES: [(&str, &str); 2] =
     [("cascade", "propagationPolicy"), ("selectors", "labelSelector")];
 
-/// Returns the names of `known` that are nearest to `name`, at most three, in their order;
+/// The names of `known` that are nearest to `name`, at most three, in their order;
 /// none if no name is near. Case, `-`, `_` and `.` make no difference. Nearer than any other is a
 /// name with few edits, and then one of which the other is a part.
 pub fn nearest(name: &str, known: impl Iterator<Item = &'static str>) -> Vec<&'static str> {
@@ -44,13 +44,13 @@ pub fn nearest(name: &str, known: impl Iterator<Item = &'static str>) -> Vec<&'s
     best.1
 }
 
-/// Returns a name without what makes no difference. At most one character more than is compared.
+/// A name without what makes no difference. At most one character more than is compared.
 fn fold(name: &str) -> String {
     let chars = name.chars().filter(|char| !matches!(char, '-' | '_' | '.'));
     chars.map(|char| char.to_ascii_lowercase()).take(MAX_COMPARED_CHARS + 1).collect()
 }
 
-/// Returns how far two folded names are apart; `None` if they have nothing to do with each other.
+/// How far two folded names are apart; `None` if they have nothing to do with each other.
 fn rank(name: &str, known: &str) -> Option<usize> {
     let shorter = name.len().min(known.len());
     let edits = strsim::osa_distance(name, known);

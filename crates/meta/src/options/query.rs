@@ -40,17 +40,17 @@ impl Query {
         Ok(Self { parameters })
     }
 
-    /// Returns the first value of a parameter.
+    /// The first value of a parameter.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Returns every value of a parameter.
+    /// Every value of a parameter.
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.parameters.iter().filter(move |(known, _)| known == name).map(|(_, v)| v.as_str())
     }
 
-    /// Returns the value of a parameter that has one value.
+    /// The value of a parameter that has one value.
     ///
     /// # Errors
     /// 400 when it occurs again with another value: upstream takes the first, and ignores what else
@@ -61,7 +61,7 @@ impl Query {
         if self.parameters.iter().any(differs) { Err(repeated(name)) } else { Ok(first) }
     }
 
-    /// Returns the value of a boolean parameter, in any case; `?pretty` alone is true, as upstream.
+    /// The value of a boolean parameter, in any case; `?pretty` alone is true, as upstream.
     ///
     /// # Errors
     /// 400 for anything but `true`, `false`, `1` and `0`, and for values that contradict each other.
@@ -84,7 +84,7 @@ impl Query {
         Ok(flag)
     }
 
-    /// Returns the value of a parameter that is a number.
+    /// The value of a parameter that is a number.
     ///
     /// # Errors
     /// 400 when it is not a number, as the empty value, or occurs with different values.
@@ -95,7 +95,7 @@ impl Query {
         })
     }
 
-    /// Returns the names of the parameters, in their order, with repetitions.
+    /// The names of the parameters, in their order, with repetitions.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.parameters.iter().map(|(name, _)| name.as_str())
     }

@@ -10,7 +10,7 @@ use crate::status::ApiError;
 const REQUESTS: &[&str] =
     &["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
 
-/// Returns the status code of a request with this query.
+/// The status code of a request with this query.
 fn code(request: &str, query: &str) -> u16 {
     let query = if request == "watch" { format!("watch=1&{query}") } else { query.to_owned() };
     let query = Query::parse(&query).unwrap();

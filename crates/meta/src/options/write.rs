@@ -33,7 +33,7 @@ impl WriteKind {
     }
 }
 
-/// What to do about unknown and duplicate fields.
+/// The treatment of unknown and duplicate fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FieldValidation {
     /// Ignore them.
@@ -52,7 +52,7 @@ pub struct WriteOptions {
     pub dry_run: bool,
     /// The name of the manager that makes the change.
     pub field_manager: Option<String>,
-    /// What to do about unknown and duplicate fields.
+    /// The treatment of unknown and duplicate fields.
     pub field_validation: FieldValidation,
     /// Whether an apply takes over what other managers own.
     pub force: bool,

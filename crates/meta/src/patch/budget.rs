@@ -1,5 +1,5 @@
-//! What one JSON Patch may cost: bytes added, items shifted, values moved, and how deep the result
-//! may be. What an operation does is the library's business.
+//! The maximum cost of one JSON Patch: bytes added, items shifted, values moved, and the depth of the result. The
+//! library executes the operations.
 
 use json_patch::PatchOperation;
 use serde_json::Value;
@@ -20,7 +20,7 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// Returns the size of a value, in one walk. The depth of `value` must be bounded.
+    /// The size of a value, in one walk. The depth of `value` must be bounded.
     pub(super) fn of(value: &Value) -> Self {
         let mut size = Self { bytes: 2, values: 1, depth: 0 };
         match value {
@@ -49,7 +49,7 @@ impl Size {
     }
 }
 
-/// What is left for the operations of one patch.
+/// The remaining budget for the operations of one patch.
 pub(super) struct Budget {
     bytes: usize,
     shifted_items: usize,
@@ -57,7 +57,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Returns the budget of a patch on `target`.
+    /// The budget of a patch on `target`.
     pub(super) fn new(target: &Value) -> Self {
         Self {
             bytes: MAX_RESULT_BYTES.saturating_sub(Size::of(target).bytes),

@@ -1,5 +1,5 @@
-//! JSON Patch (RFC 6902), strict: what upstream accepts (a `replace` of an absent field, a missing
-//! `value`, negative indices) fails here (decision 8).
+//! JSON Patch (RFC 6902), strict. Some input that upstream accepts fails here: a `replace` of an absent field, a
+//! missing `value`, negative indices. See `docs/reference/api.md#patches`.
 
 use json_patch::{PatchOperation, patch_unsafe};
 use serde::Deserialize as _;
@@ -9,8 +9,7 @@ use super::MAX_OPERATIONS;
 use super::budget::Budget;
 use crate::status::ApiError;
 
-/// The maps that are present for a patch even if they are empty, so that adding an annotation works
-/// on every object (specification 4, rule 1).
+/// The maps that are present for a patch even if they are empty, so that adding an annotation works on every object.
 const IMPLICIT_MAPS: [&str; 2] = ["annotations", "labels"];
 
 /// Maximum bytes of a pointer in an error.
@@ -33,7 +32,7 @@ pub fn apply_json_patch(mut target: Value, patch: &Value) -> Result<Value, ApiEr
     Ok(target)
 }
 
-/// Returns the operations of a patch, not decoded yet.
+/// The operations of a patch, not decoded yet.
 pub(super) fn operations_of(patch: &Value) -> Result<&[Value], ApiError> {
     let Value::Array(operations) = patch else {
         return Err(ApiError::bad_request("a JSON Patch must be an array of operations"));
@@ -47,13 +46,13 @@ pub(super) fn operations_of(patch: &Value) -> Result<&[Value], ApiError> {
     Ok(operations)
 }
 
-/// Returns whether a JSON Patch tells something about the object that it changes, to a caller who may
-/// write the object and not read it: `test` answers questions, `copy` and `move` put a value where it
-/// may be shown (decision 2).
+/// Whether a JSON Patch reveals something about the object to a caller who may write it and not read it. `test` answers
+/// questions; `copy` and `move` put a value where the caller may see it. See
+/// `docs/reference/api.md#write-without-read`.
 ///
-/// `add`, `remove` and `replace` are all that does not. Any other operation counts as a read, one
-/// that [`apply_json_patch`] refuses, too: nothing depends on how an operation is spelled. What is no
-/// list of operations has none.
+/// Only `add`, `remove` and `replace` reveal nothing. Any other operation counts as a read, also one that
+/// [`apply_json_patch`] refuses: nothing depends on how an operation is spelled. A patch that is no list of operations
+/// has none.
 pub fn json_patch_reads(patch: &Value) -> bool {
     let only_writes = |operation: &Value| {
         let name = operation.get("op").and_then(Value::as_str);
@@ -96,7 +95,7 @@ pub(super) fn does_not_apply(index: usize, operation: &PatchOperation) -> ApiErr
     ))
 }
 
-/// Returns whether the operation has the value that it requires. The library reads a missing value
+/// Whether the operation has the value that it requires. The library reads a missing value
 /// as null; the RFC does not.
 fn has_value(typed: &PatchOperation, raw: &Value) -> bool {
     match typed {
@@ -107,7 +106,7 @@ fn has_value(typed: &PatchOperation, raw: &Value) -> bool {
     }
 }
 
-/// Returns whether the operation tests for null a field that is absent. Clients do so for fields that
+/// Whether the operation tests for null a field that is absent. Clients do so for fields that
 /// they expect to be absent (kube-rs before it adds the first finalizer), and upstream accepts it;
 /// this is the one deviation from the RFC.
 fn tests_for_absence(operation: &PatchOperation, target: &Value) -> bool {
@@ -318,8 +317,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whether a value is the one that somebody guesses shows in no answer to a patch that does
-        /// not read.
+        /// The response to a patch that does not read does not show whether a guessed value is the right one.
         #[test]
         fn what_does_not_read_tells_no_value(ops in proptest::collection::vec("(add|remove|replace|move|copy|test)", 0..4), path in "/spec/(text|list/[0-9]|list|new)", guess in "(hunter2|other)") {
             let operation = |op: String| json!({ "op": op, "path": path, "from": "/spec/text", "value": guess });

@@ -1,10 +1,9 @@
 //! Strategic merge patch: a merge patch that merges lists by their items where the schema says so,
 //! and that has directives.
 //!
-//! Lists are replaced as a whole unless the schema has `x-kubernetes-patch-strategy: merge`
-//! (decision 8): then texts and numbers are a set, and objects are told apart by
-//! `x-kubernetes-patch-merge-key`. The directives are upstream's: `$patch`, `$retainKeys`,
-//! `$setElementOrder/LIST` and `$deleteFromPrimitiveList/LIST`. Any other is refused where the schema
+//! Lists are replaced as a whole unless the schema has `x-kubernetes-patch-strategy: merge`. Then texts and numbers are
+//! a set, and objects are told apart by `x-kubernetes-patch-merge-key`. The directives are upstream's: `$patch`,
+//! `$retainKeys`, `$setElementOrder/LIST` and `$deleteFromPrimitiveList/LIST`. Any other is refused where the schema
 //! does not have such a field.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,7 +49,7 @@ enum Directive {
     Delete,
 }
 
-/// What a patch says about one list besides its items.
+/// The directives of a patch for one list.
 #[derive(Clone, Copy, Default)]
 struct ListDirectives<'p> {
     order: Option<&'p Vec<Value>>,
@@ -224,7 +223,7 @@ impl<'a> Patcher<'a> {
         }
     }
 
-    /// Returns what the schema says about a field; `None` where it says nothing.
+    /// The schema of a field; `None` if the schema does not know it.
     ///
     /// # Errors
     /// 400 for an unknown field that has the form of a directive.
@@ -252,7 +251,7 @@ impl<'a> Patcher<'a> {
         }
     }
 
-    /// Returns the key of a list for which there is a directive.
+    /// The key of a list for which there is a directive.
     ///
     /// # Errors
     /// 400 when it is not merged by its items.
@@ -341,7 +340,7 @@ fn directive_of_item(item: &Value) -> Option<&str> {
     item.get(PATCH)?.as_str()
 }
 
-/// Returns the patch of an item: that it replaces the list has been seen to.
+/// The patch of an item: that it replaces the list has been seen to.
 fn without_replace(patch: &Map<String, Value>) -> Map<String, Value> {
     let mut patch = patch.clone();
     patch.remove(PATCH);
@@ -366,7 +365,7 @@ fn retain_keys(
     Ok(())
 }
 
-/// Returns what the patch says about lists, by their names.
+/// The directives of the patch for lists, by their names.
 fn list_directives(
     patch: &Map<String, Value>,
 ) -> Result<BTreeMap<&str, ListDirectives<'_>>, ApiError> {
@@ -385,7 +384,7 @@ fn items_of(value: &Value) -> Result<&Vec<Value>, ApiError> {
     value.as_array().ok_or_else(|| bad("a directive of a strategic merge patch must be a list"))
 }
 
-/// Returns what identifies an item: the value of its key, or its own.
+/// The identity of an item: the value of its key, or its own.
 ///
 /// # Errors
 /// 422 when it has none.

@@ -20,13 +20,13 @@ const MANAGED_FIELDS: &[&str] = &["metadata", "managedFields"];
 /// which error, does not depend on what is at and below the `protected` fields, which are maps, or in
 /// `metadata.managedFields`.
 ///
-/// There, `replace` is an `add`, and `remove` of what is absent succeeds. What reaches into an entry of
-/// a map, or into `managedFields`, does not apply. `test`, `copy` and `move` are refused anywhere in
-/// the object: see [`json_patch_reads`](super::json_patch_reads).
+/// There, `replace` is an `add`, and `remove` of an absent field succeeds. An operation that reaches into an entry of a
+/// map, or into `managedFields`, does not apply. `test`, `copy` and `move` are refused anywhere in the object: see
+/// [`json_patch_reads`](super::json_patch_reads).
 ///
 /// # Errors
-/// As [`apply_json_patch`](super::apply_json_patch). What the protected fields hold does not count
-/// for the limit of the result.
+/// As [`apply_json_patch`](super::apply_json_patch). The values of the protected fields do not count for the limit of
+/// the result.
 pub fn apply_json_patch_unread(
     mut target: Value,
     patch: &Value,
@@ -117,17 +117,17 @@ fn is_write(operation: &PatchOperation) -> bool {
     }
 }
 
-/// Returns the path of an operation, unescaped.
+/// The path of an operation, unescaped.
 fn path_of(operation: &PatchOperation) -> Vec<String> {
     operation.path().tokens().map(|token| token.decoded().into_owned()).collect()
 }
 
-/// Returns whether `path` is `field` or below it.
+/// Whether `path` is `field` or below it.
 fn is_prefix(field: &[&str], path: &[String]) -> bool {
     path.len() >= field.len() && field.iter().zip(path).all(|(name, step)| name == step)
 }
 
-/// Returns whether `path` is above `field`: what is written there may have that field.
+/// Whether `path` is above `field`: what is written there may have that field.
 fn is_above(path: &[String], field: &[&str]) -> bool {
     path.len() < field.len() && field.iter().zip(path).all(|(name, step)| name == step)
 }
@@ -139,7 +139,7 @@ fn take(target: &mut Value, path: &[&str]) -> Option<Value> {
     parent.as_object_mut()?.remove(*last)
 }
 
-/// Puts a value at `path`. What is in between, and is no object, becomes one.
+/// Puts a value at `path`. A value in between that is no object becomes one.
 fn put(target: &mut Value, path: &[&str], value: Value) {
     let Some((last, parents)) = path.split_last() else { return };
     let mut at = target;

@@ -8,7 +8,7 @@ use super::walk::{Field, branches, field_of};
 use crate::decode::MAX_STRICT_ERRORS;
 use crate::path::Path;
 
-/// What is looked for.
+/// The kind of field that a search looks for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Looked {
     Unknown,
@@ -64,8 +64,7 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    /// Looks at a value whose schema is `at`. What is free-form has no unknown fields, and its nulls
-    /// are values.
+    /// Looks at a value whose schema is `at`. A free-form value has no unknown fields, and its nulls are values.
     fn walk(&mut self, value: &Value, at: &Value) {
         let schema = self.schema;
         let branches = branches(schema, at);

@@ -27,7 +27,7 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// Returns the schema of `T`. The root is `T` itself; types it uses are definitions
+    /// The schema of `T`. The root is `T` itself; types it uses are definitions
     /// under the names they give themselves.
     pub fn of<T: JsonSchema>() -> Self {
         let mut generator = settings().into_generator();
@@ -73,12 +73,12 @@ impl Schema {
         reference
     }
 
-    /// Returns the schemas that the root refers to, by name.
+    /// The schemas that the root refers to, by name.
     pub fn definitions(&self) -> &Map<String, Value> {
         &self.definitions
     }
 
-    /// Returns the schema of the type itself; references in it point below
+    /// The schema of the type itself; references in it point below
     /// `#/components/schemas/`.
     pub fn root(&self) -> &Value {
         &self.root
@@ -88,15 +88,14 @@ impl Schema {
     /// removes unknown fields, and fields that are `null`, which means absent; and
     /// makes an integer of a number such as `5.0` where the schema requires one.
     ///
-    /// Returns the paths of the unknown fields (`spec.foo`,
-    /// `spec.access[0].bar`), at most
-    /// [`MAX_STRICT_ERRORS`](crate::decode::MAX_STRICT_ERRORS) of them; all
-    /// are removed. What is free-form in the schema is kept as it is.
+    /// The result has the paths of the unknown fields (`spec.foo`, `spec.access[0].bar`), at most
+    /// [`MAX_STRICT_ERRORS`](crate::decode::MAX_STRICT_ERRORS) of them. All unknown fields are removed. Free-form
+    /// values of the schema are kept as they are.
     pub fn prune_unknown(&self, value: &mut Value) -> Vec<String> {
         walk::prune(self, value)
     }
 
-    /// Returns the paths of the unknown fields below the field at `path`, such as `spec`, or
+    /// The paths of the unknown fields below the field at `path`, such as `spec`, or
     /// `spec.scope`; at most [`MAX_STRICT_ERRORS`](crate::decode::MAX_STRICT_ERRORS) of them. None
     /// if there is no such field in `value` or in the schema. For fields that narrow a right:
     /// pruned, an unknown one would widen it, so it is an error under every field validation. To
@@ -105,13 +104,13 @@ impl Schema {
         find::find(self, value, path, find::Looked::Unknown)
     }
 
-    /// Returns the unknown fields of an object itself that have the name of a field below `path`, or that of `path` in other
+    /// The unknown fields of an object itself that have the name of a field below `path`, or that of `path` in other
     /// capitals: it seems that they were meant to be there.
     pub fn misplaced(&self, value: &Value, path: &str) -> Vec<String> {
         find::misplaced(self, value, path)
     }
 
-    /// Returns the paths of what is `null` at and below the field at `path`, as
+    /// The paths of what is `null` at and below the field at `path`, as
     /// [`Schema::unknown_below`] does for unknown fields. Where absence means no limit, a `null`
     /// is no way to ask for that.
     pub fn nulls_below(&self, value: &Value, path: &str) -> Vec<String> {
@@ -125,13 +124,13 @@ impl Schema {
         walk::check(self, value)
     }
 
-    /// Returns whether any value fits at `at`, a part of the schema, so that `null` is a value like
+    /// Whether any value fits at `at`, a part of the schema, so that `null` is a value like
     /// others.
     pub(crate) fn takes_any_value(&self, at: &Value) -> bool {
         walk::is_free(self, at)
     }
 
-    /// Returns the schema that a reference leads to, also over several references;
+    /// The schema that a reference leads to, also over several references;
     /// anything else is returned as it is.
     pub fn resolve<'a>(&'a self, schema: &'a Value) -> &'a Value {
         let mut at = schema;
@@ -146,7 +145,7 @@ impl Schema {
     }
 }
 
-/// Returns the name of the definition that `schema` refers to, if it is a
+/// The name of the definition that `schema` refers to, if it is a
 /// reference, or a reference with a description around it.
 fn reference_name(schema: &Value) -> Option<&str> {
     let reference = match schema.get("allOf").and_then(Value::as_array).map(Vec::as_slice) {

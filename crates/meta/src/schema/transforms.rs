@@ -63,7 +63,7 @@ impl Transform for Simplify {
     }
 }
 
-/// Returns whether the default is the value that an absent field has anyway. As
+/// Whether the default is the value that an absent field has anyway. As
 /// a default in the schema, it would make clients believe that the server sets it.
 fn is_zero_value(default: &Value) -> bool {
     match default {
@@ -94,7 +94,7 @@ fn merge_enum_branches(schema: &mut Map<String, Value>) {
     schema.insert("enum".to_owned(), Value::Array(values));
 }
 
-/// Returns whether any part of `schema` is a reference to `reference`.
+/// Whether any part of `schema` is a reference to `reference`.
 pub(super) fn refers_to(schema: &Value, reference: &str) -> bool {
     match schema {
         Value::Object(fields) => fields.iter().any(|(key, value)| {

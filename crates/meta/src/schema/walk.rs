@@ -19,9 +19,9 @@ use crate::time::MicroTimestamp;
 pub struct TypeMismatch {
     /// The path, such as `spec.displayName`; empty for the whole value.
     pub path: String,
-    /// What the schema requires.
+    /// The type that the schema requires.
     pub expected: &'static str,
-    /// What was found: a type, never a value.
+    /// The type that was found, never a value.
     pub found: &'static str,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for TypeMismatch {
 
 impl std::error::Error for TypeMismatch {}
 
-/// What the schema says about the fields of an object.
+/// The fields of an object, by its schema.
 enum Fields<'a> {
     /// Free-form: any field is allowed, and kept.
     Free,
@@ -62,7 +62,7 @@ impl<'a> Deref for Branches<'a> {
     }
 }
 
-/// Returns the schemas that one value may fit: one, or the branches of a union.
+/// The schemas that one value may fit: one, or the branches of a union.
 pub(crate) fn branches<'a>(schema: &'a Schema, at: &'a Value) -> Branches<'a> {
     let at = schema.resolve(at);
     let union = at.get("oneOf").or_else(|| at.get("anyOf")).and_then(Value::as_array);
@@ -86,7 +86,7 @@ fn fields_of(at: &Value) -> Fields<'_> {
     }
 }
 
-/// What the schema says about one field.
+/// One field, by the schema.
 pub(crate) enum Field<'a> {
     /// It may have any value.
     Free,
@@ -96,7 +96,7 @@ pub(crate) enum Field<'a> {
     Unknown,
 }
 
-/// Returns what the first branch that has the field says about it.
+/// The field in the schema, from the first branch that has it.
 pub(crate) fn field_of<'a>(branches: &[&'a Value], name: &str) -> Field<'a> {
     let known = branches.iter().find_map(|branch| match fields_of(branch) {
         Fields::Free => {
@@ -179,7 +179,7 @@ impl Pruner<'_> {
     }
 }
 
-/// Returns whether any value fits, so that `null` is a value like others.
+/// Whether any value fits, so that `null` is a value like others.
 pub(super) fn is_free(schema: &Schema, at: &Value) -> bool {
     branches(schema, at)
         .iter()
@@ -191,7 +191,7 @@ pub(super) fn check(schema: &Schema, value: &Value) -> Result<(), TypeMismatch> 
     Checker { schema, path: Path::default() }.check(value, &schema.root)
 }
 
-/// Returns whether the schema requires a time that the text is not.
+/// Whether the schema requires a time that the text is not.
 fn is_invalid_time(text: &str, at: &Value) -> bool {
     let timed = at.get("format").and_then(Value::as_str) == Some("date-time");
     timed && text.parse::<MicroTimestamp>().is_err()
@@ -262,7 +262,7 @@ impl Checker<'_> {
     }
 }
 
-/// Returns the type that a schema names, if it is only one.
+/// The type that a schema names, if it is only one.
 fn type_of(at: &Value) -> Option<&'static str> {
     match at.get("type")?.as_str()? {
         "string" => Some("string"),
@@ -286,8 +286,8 @@ fn found_type(value: &Value) -> &'static str {
     }
 }
 
-/// Returns what a number is other than the integer that the schema requires, if
-/// it is. Without a format, an integer has 64 bits.
+/// The mismatch of a number with the integer that the schema requires; `None` if it fits. Without a format, an
+/// integer has 64 bits.
 fn integer_mismatch(number: &Number, at: &Value) -> Option<&'static str> {
     const OUT_OF_RANGE: &str = "number out of range";
     // Pruning makes an integer of it, before or after this check.

@@ -45,24 +45,24 @@ impl FieldSelector {
         Ok(Self { terms })
     }
 
-    /// Returns whether it matches every object.
+    /// Whether it matches every object.
     pub fn is_everything(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// Returns whether an object with these fields matches. An absent field counts as empty.
+    /// Whether an object with these fields matches. An absent field counts as empty.
     pub fn matches<'a>(&self, field: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.terms
             .iter()
             .all(|term| (field(&term.field).unwrap_or_default() == term.value) == term.equal)
     }
 
-    /// Returns whether the selector has a term for a field.
+    /// Whether the selector has a term for a field.
     pub fn names(&self, field: &str) -> bool {
         self.terms.iter().any(|term| term.field == field)
     }
 
-    /// Returns the one value that a field may have, if the selector names it.
+    /// The one value that a field may have, if the selector names it.
     pub fn exact(&self, field: &str) -> Option<&str> {
         let mut terms = self.terms.iter().filter(|term| term.equal && term.field == field);
         terms.next().map(|term| term.value.as_str())

@@ -55,12 +55,12 @@ impl LabelSelector {
         Ok(Self { requirements })
     }
 
-    /// Returns whether it matches every object.
+    /// Whether it matches every object.
     pub fn is_everything(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// Returns whether an object with these labels matches.
+    /// Whether an object with these labels matches.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.requirements.iter().all(|requirement| {
             let value = labels.get(&requirement.key);

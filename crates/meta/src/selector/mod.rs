@@ -1,4 +1,4 @@
-//! Label and field selectors (wire contract 1.4).
+//! Label and field selectors. See `docs/reference/api.md#field-selectors`.
 
 mod fields;
 mod labels;

@@ -35,7 +35,7 @@ struct Parts {
 }
 
 impl ApiError {
-    /// Returns an error without details. Prefer the constructors for each case.
+    /// An error without details. Prefer the constructors for each case.
     pub fn new(code: u16, reason: Reason, message: impl Into<String>) -> Self {
         Self::from(Status::failure(code, reason, message))
     }
@@ -60,33 +60,33 @@ impl ApiError {
         self
     }
 
-    /// Returns the HTTP status code.
+    /// The HTTP status code.
     pub fn code(&self) -> u16 {
         self.0.status.code
     }
 
-    /// Returns the machine-readable reason.
+    /// The machine-readable reason.
     pub fn reason(&self) -> Reason {
         self.0.status.reason
     }
 
-    /// Returns what is sent to the caller.
+    /// The status for the caller.
     pub fn status(&self) -> &Status {
         &self.0.status
     }
 
-    /// Returns what is sent to the caller, without the inner message.
+    /// The status for the caller, without the inner message.
     pub fn into_status(self) -> Status {
         self.0.status
     }
 
-    /// Returns the seconds for the `Retry-After` header, if the caller should retry.
+    /// The seconds for the `Retry-After` header, if the caller should retry.
     pub fn retry_after_seconds(&self) -> Option<u32> {
         let details = self.0.status.details.as_ref()?;
         Some(details.retry_after_seconds).filter(|seconds| *seconds > 0)
     }
 
-    /// Returns the inner message, for the log only.
+    /// The inner message, for the log only.
     pub fn inner(&self) -> Option<&str> {
         self.0.inner.as_deref()
     }
@@ -121,7 +121,7 @@ impl ApiError {
         Self::detailed(403, Reason::Forbidden, html_escape(&text), details)
     }
 
-    /// Returns the error with a sentence more at the end of its message.
+    /// The error with a sentence more at the end of its message.
     #[must_use]
     pub fn with_hint(mut self, hint: &str) -> Self {
         self.0.status.message += &html_escape(&format!(": {hint}"));
@@ -367,8 +367,8 @@ impl fmt::Debug for ApiError {
 
 impl std::error::Error for ApiError {}
 
-/// Returns `text` with `&`, `<` and `>` escaped, so that a browser that displays
-/// the message does not take a part of it for markup.
+/// Escapes `&`, `<` and `>` in `text`, so that a browser that displays the message does not take a part of it for
+/// markup.
 pub fn html_escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

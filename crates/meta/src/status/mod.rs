@@ -64,7 +64,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Returns the reason as a Status has it.
+    /// The reason as a Status has it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Unknown => "",
@@ -128,10 +128,10 @@ pub struct Status {
     /// `Success` or `Failure`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub status: String,
-    /// What happened, in words.
+    /// A description of the result for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// What happened, for programs.
+    /// The reason, for programs.
     #[serde(default, skip_serializing_if = "is_default")]
     pub reason: Reason,
     /// Which object is meant, and the causes.
@@ -190,20 +190,20 @@ const FAILURE: &str = "Failure";
 const SUCCESS: &str = "Success";
 
 impl Status {
-    /// Returns the response to a deletion that took effect at once. Clients wait
+    /// The response to a deletion that took effect at once. Clients wait
     /// until no object has the `uid`.
     pub fn success_deleted(resource: GroupResource, name: &str, uid: &str) -> Self {
         let details = StatusDetails { uid: uid.to_owned(), ..StatusDetails::of(resource, name) };
         Self { details: Some(details), ..Self::bare(SUCCESS) }
     }
 
-    /// Returns the Status as one JSON value.
+    /// The Status as one JSON value.
     pub fn to_value(&self) -> Value {
         // A struct of texts and numbers cannot fail to encode.
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// Returns a failure with only a code, a reason and a message.
+    /// A failure with only a code, a reason and a message.
     pub fn failure(code: u16, reason: Reason, message: impl Into<String>) -> Self {
         Self { code, reason, message: message.into(), ..Self::bare(FAILURE) }
     }
@@ -223,7 +223,7 @@ impl Status {
 }
 
 impl StatusDetails {
-    /// Returns details that name an object by its resource.
+    /// Details that name an object by its resource.
     pub fn of(resource: GroupResource, name: &str) -> Self {
         Self {
             name: name.to_owned(),

@@ -15,10 +15,10 @@ const DOUBLINGS: u8 = 3;
 /// How often a measurement is repeated before it counts as a failure.
 const ATTEMPTS: usize = 20;
 
-/// What is too short to be measured.
+/// A time that is too short to measure.
 const NEGLIGIBLE: Duration = Duration::from_millis(2);
 
-/// Returns the processor time of the thread for one run: what else the machine does is no part of
+/// The processor time of the thread for one run: what else the machine does is no part of
 /// it.
 fn measure(run: &mut dyn FnMut()) -> Duration {
     let used = || {
@@ -30,7 +30,7 @@ fn measure(run: &mut dyn FnMut()) -> Duration {
     used().saturating_sub(before)
 }
 
-/// Returns the shortest times measured, if up to `size` each doubling of the input costs more than
+/// The shortest times measured, if up to `size` each doubling of the input costs more than
 /// [`MAX_RATIO`] times as much.
 pub(crate) fn grows_too_fast(
     size: usize,

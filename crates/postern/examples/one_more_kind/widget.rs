@@ -24,7 +24,7 @@ pub(crate) struct Spec {
     /// The user or team that owns it. The caller, when absent on create.
     #[serde(skip_serializing_if = "Option::is_none")]
     owner: Option<UserOrTeam>,
-    /// Who else gets which verbs.
+    /// The users and teams that get verbs on it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     access: Vec<Access>,
@@ -99,7 +99,7 @@ const PAINT: Action = Action {
     description: "Paints the widget.",
 };
 
-/// What is sent to paint a widget.
+/// The request to paint a widget.
 struct WidgetPaint;
 
 /// How a widget shall be painted.

@@ -6,7 +6,7 @@ use http::uri::{Authority, Uri};
 
 use crate::origin::Origin;
 
-/// Returns the value of `Location` for the client; `None` if it leads elsewhere. Paths of the upstream get
+/// The value of `Location` for the client; `None` if it leads elsewhere. Paths of the upstream get
 /// the prefix under which the client knows them.
 pub(super) fn location(
     value: &HeaderValue,
@@ -81,12 +81,12 @@ fn is_upstream(authority: &str, upstream: &Origin) -> bool {
         && authority.port_u16().unwrap_or(default) == upstream.port
 }
 
-/// Returns whether a reference has a segment that means "one up", in any spelling.
+/// Whether a reference has a segment that means "one up", in any spelling.
 fn climbs(reference: &str) -> bool {
     let end = reference.find(['?', '#']).unwrap_or(reference.len());
     let plain = reference[..end].to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/");
     plain.replace("%5c", "/").split('/').any(|segment| segment.split(';').next() == Some(".."))
-        // What is no URI is not passed on, either.
+        // An invalid URI is not passed on, either.
         || reference.starts_with('/') && reference.parse::<Uri>().is_err()
 }
 

@@ -1,6 +1,7 @@
-//! Which headers pass, both ways. What names the caller, frames the message, or is for one connection
-//! only, never does. Names are compared as a backend may read them: in any case, and with any other
-//! punctuation in place of a hyphen (`X_Remote_User` is `X-Remote-User` for a CGI program).
+//! The filter of headers, of requests and of answers. A header that names the caller, frames the
+//! message, or is for one connection only, never passes. Names are compared as a backend may read
+//! them: in any case, and with any punctuation in place of a hyphen. `X_Remote_User` is
+//! `X-Remote-User` for a CGI program.
 
 mod location;
 mod request;
@@ -31,8 +32,8 @@ const HOP_BY_HOP: &[&str] = &[
     "upgrade",
 ];
 
-/// What a trailer must not have besides (RFC 9110 section 6.5.1): whoever merges trailers into headers
-/// would read them too late, or believe them.
+/// The other headers that a trailer must not have (RFC 9110 section 6.5.1). A server that merges
+/// trailers into headers would read them too late, or believe them.
 const NOT_IN_TRAILERS: &[&str] = &[
     "cache-control",
     "content-encoding",
@@ -50,7 +51,7 @@ const NOT_IN_TRAILERS: &[&str] = &[
     "www-authenticate",
 ];
 
-/// Returns whether two names are the same to a backend. `plain` is in lower case, with hyphens.
+/// Whether two names are the same to a backend. `plain` is in lower case, with hyphens.
 fn is_same(name: &[u8], plain: &str) -> bool {
     name.len() == plain.len() && begins(name, plain)
 }
@@ -95,7 +96,7 @@ pub(crate) fn clean_trailers(trailers: &mut HeaderMap, own: &[HeaderName]) {
     }
 }
 
-/// Returns the tokens of all lines of a header: lists are separated by commas.
+/// The tokens of all lines of a header: lists are separated by commas.
 fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
     headers
         .get_all(name)
@@ -105,7 +106,7 @@ fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
         .filter(|token| !token.is_empty())
 }
 
-/// Returns the announced trailers that may be there, as the value of `Trailer`.
+/// The announced trailers that may be there, as the value of `Trailer`.
 fn announced_trailers(headers: &HeaderMap, own: &[HeaderName]) -> Option<http::HeaderValue> {
     let names: Vec<&[u8]> = tokens(headers, &http::header::TRAILER)
         .filter(|name| HeaderName::from_bytes(name).is_ok() && may_be_trailer(name, own))

@@ -21,13 +21,13 @@ const USUAL_OPTIONS: &[&str] =
 const PROTECTED: &[&str] =
     &["connection", "content-length", "content-type", "expect", "host", "transfer-encoding"];
 
-/// A protocol that a connection can be upgraded to. Others, such as HTTP/2 without TLS, would
-/// hide further requests from whoever decides, and are not passed on.
+/// A protocol that a connection can be upgraded to. Others, such as HTTP/2 without TLS, would hide
+/// further requests from authorization, and are not passed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Upgrade {
     /// RFC 6455.
     WebSocket,
-    /// What kubectl spoke for exec, attach and port-forward until 1.31.
+    /// The protocol of kubectl for exec, attach and port-forward until 1.31.
     Spdy,
 }
 
@@ -44,7 +44,7 @@ impl Upgrade {
     }
 }
 
-/// What a request asked for, to check the answer against.
+/// The properties of a request that the answer is checked against.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) method: Method,
@@ -55,7 +55,7 @@ pub(crate) struct Asked {
     pub(crate) expects_continue: bool,
 }
 
-/// What the body of a request is, as far as its framing goes.
+/// The framing of a request's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Framing {
     None,
@@ -63,7 +63,7 @@ pub(crate) enum Framing {
     Chunked,
 }
 
-/// Returns the protocol that a request asks to upgrade to, if it is one that is passed on.
+/// The protocol that a request asks to upgrade to, if it is one that is passed on.
 pub(crate) fn wanted_upgrade(parts: &request::Parts) -> Option<Upgrade> {
     let asks = parts.version == Version::HTTP_11
         && parts.method != Method::CONNECT
@@ -77,7 +77,7 @@ pub(crate) fn wanted_upgrade(parts: &request::Parts) -> Option<Upgrade> {
     })
 }
 
-/// Returns the headers for the upstream, and what was asked for. `own` are headers of ours, which
+/// The headers for the upstream, and what was asked for. `own` are headers of ours, which
 /// replace any of their names.
 ///
 /// # Errors
@@ -136,7 +136,7 @@ fn bad(reason: &str) -> ProxyError {
     ProxyError::BadRequest(reason.to_owned())
 }
 
-/// Returns the headers that `Connection` names, which are for this connection only.
+/// The headers that `Connection` names, which are for this connection only.
 fn connection_names(headers: &HeaderMap, own: &HeaderMap) -> Result<Vec<HeaderName>, ProxyError> {
     let mut names = Vec::new();
     for option in tokens(headers, &CONNECTION) {

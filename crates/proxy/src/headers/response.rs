@@ -8,9 +8,9 @@ use super::{Asked, announced_trailers, is_hop_by_hop, is_one_of, tokens, websock
 use crate::error::ProxyError;
 use crate::origin::Origin;
 
-/// What an upstream must not say in our name: cookies would be set for our origin, and some lead the client elsewhere. A
-/// browser applies the last ones to all of our origin: it would forget what others have stored, demand TLS of our other
-/// ports, report its requests elsewhere, or let a script of the upstream see them.
+/// The headers that an upstream must not send in our name. Cookies would be set for our origin, and some headers lead
+/// the client elsewhere. A browser applies the last ones to all of our origin. It would forget stored data, demand TLS
+/// of our other ports, report its requests elsewhere, or let a script of the upstream see them.
 const NOT_PASSED: &[&str] = &[
     "set-cookie",
     "set-cookie2",
@@ -25,7 +25,7 @@ const NOT_PASSED: &[&str] = &[
     "strict-transport-security",
 ];
 
-/// Returns the headers for the client. `prefix` is what stands before the upstream's paths at our own address.
+/// The headers for the client. `prefix` is what stands before the upstream's paths at our own address.
 ///
 /// # Errors
 /// [`ProxyError::Malformed`] if the message has two lengths, or switches protocols without being
@@ -108,7 +108,7 @@ fn check_framing(headers: &HeaderMap) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Returns the one length that a message has.
+/// The one length that a message has.
 fn length(headers: &HeaderMap) -> Option<u64> {
     let mut lengths = tokens(headers, &CONTENT_LENGTH).map(|length| {
         let text = std::str::from_utf8(length).ok()?;

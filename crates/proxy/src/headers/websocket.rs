@@ -13,7 +13,7 @@ const BEARER_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 /// Sub-protocols in one request.
 const MAX_SUB_PROTOCOLS: usize = 32;
 
-/// Returns the sub-protocols that a client offers, without the one that is its credential.
+/// The sub-protocols that a client offers, without the one that is its credential.
 pub(super) fn offered(headers: &HeaderMap) -> Result<Vec<String>, ProxyError> {
     let mut offered = Vec::new();
     for token in tokens(headers, &SEC_WEBSOCKET_PROTOCOL) {
@@ -38,14 +38,14 @@ pub(super) fn offered(headers: &HeaderMap) -> Result<Vec<String>, ProxyError> {
     Ok(offered)
 }
 
-/// Returns whether a sub-protocol is a token, or several with slashes between them. The RFC allows no slash, but
+/// Whether a sub-protocol is a token, or several with slashes between them. The RFC allows no slash, but
 /// kubectl's port-forward has one: `SPDY/3.1+portforward.k8s.io`.
 fn is_name(text: &str) -> bool {
     // The rule for tokens is that for names of headers.
     text.split('/').all(|token| HeaderName::from_bytes(token.as_bytes()).is_ok())
 }
 
-/// Returns whether an upstream chose at most one sub-protocol, and one that it was offered.
+/// Whether an upstream chose at most one sub-protocol, and one that it was offered.
 pub(super) fn is_choice_offered(headers: &HeaderMap, offered: &[String]) -> bool {
     let mut chosen = tokens(headers, &SEC_WEBSOCKET_PROTOCOL);
     match (chosen.next(), chosen.next()) {

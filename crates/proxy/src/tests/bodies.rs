@@ -1,4 +1,4 @@
-//! Bodies, both ways: streamed, bounded, and ended when nobody wants them any more.
+//! Bodies of requests and answers: streamed, bounded, and ended when their reader is gone.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -21,11 +21,11 @@ use crate::*;
 
 const HUGE_BYTES: usize = 64 * 1024 * 1024;
 
-/// What a pipe of the tests holds each way.
+/// The capacity of a pipe of the tests, each way.
 const PIPE_BYTES: usize = 16 * 1024;
 
-/// What may be under way between upstream and client: the pipe, the buffer of the connection, and
-/// some chunks that are handed over.
+/// The bytes that may be on their way between upstream and client. They are in the pipe, the buffer
+/// of the connection, and some chunks that are handed over.
 const UNDER_WAY_BYTES: usize = PIPE_BYTES + 3 * 64 * 1024;
 
 #[tokio::test]
@@ -403,7 +403,7 @@ async fn a_reset_is_an_error_of_the_body() {
         let mut head = vec![0; 4096];
         assert!(stream.read(&mut head).await.unwrap() > 0);
         stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nsome").await.unwrap();
-        // Bytes that nobody reads, and a close without delay: the kernel sends RST.
+        // Unread bytes, and a close without delay: the kernel sends RST.
         stream.set_zero_linger().unwrap();
     })
     .await;

@@ -161,7 +161,7 @@ async fn the_operators_networks_count_for_all_addresses_of_a_name() {
     }
 }
 
-/// What a tenant learns of a kubeconfig that leads to no cluster: that, and nothing about what is there instead.
+/// A tenant whose kubeconfig leads to no cluster learns only that, and nothing about the other server there.
 #[tokio::test]
 async fn all_upstreams_that_are_not_reached_look_alike() {
     const SHORT: Duration = Duration::from_millis(50);

@@ -149,8 +149,7 @@ async fn cve_2021_31999_and_32813_connection_names_no_identity_header() {
     assert_eq!(upstream.connections(), 0);
 }
 
-/// What the caller proved themself with stays here: in a header, a cookie, a trailer or a
-/// sub-protocol.
+/// The caller's credential stays here: in a header, a cookie, a trailer or a sub-protocol.
 #[tokio::test]
 async fn cve_2026_4525_and_2025_54468_the_callers_credential_reaches_no_upstream() {
     let (sender, mut heads) = mpsc::unbounded_channel();

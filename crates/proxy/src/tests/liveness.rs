@@ -52,7 +52,7 @@ async fn dying() -> RawUpstream {
             .write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
             .await
             .unwrap();
-        // What was sent is acknowledged before the first event is read, as both are in order.
+        // All sent bytes are acknowledged before the first event is read, as both are in order.
         let mut rest = Vec::new();
         kill(&stream);
         let _ = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut rest).await;

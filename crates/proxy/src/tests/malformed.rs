@@ -1,4 +1,4 @@
-//! What is no answer: a clear error, and the connection is closed.
+//! Malformed answers: they give a clear error, and the connection is closed.
 
 use super::support::*;
 use crate::*;

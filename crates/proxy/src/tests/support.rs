@@ -69,7 +69,7 @@ impl Raw {
         self.stream.flush().await.unwrap();
     }
 
-    /// Returns what comes up to and with `end`, or as much as comes until the other side ends.
+    /// Reads up to and with `end`, or until the other side ends.
     pub(super) async fn read_to(&mut self, end: &str) -> String {
         let mut searched = 0;
         loop {
@@ -87,17 +87,17 @@ impl Raw {
         }
     }
 
-    /// Returns what came that nobody has asked for.
+    /// Takes the bytes that came and were not read yet.
     pub(super) fn take_buffered(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.buffer)
     }
 
-    /// Returns the head of a message; empty when there is none any more.
+    /// The head of a message; empty when there is none any more.
     pub(super) async fn head(&mut self) -> String {
         self.read_to("\r\n\r\n").await
     }
 
-    /// Returns what comes until the other side ends.
+    /// Reads until the other side ends.
     pub(super) async fn rest(&mut self) -> Vec<u8> {
         let mut rest = std::mem::take(&mut self.buffer);
         let _ = soon(self.stream.read_to_end(&mut rest)).await;
@@ -142,7 +142,7 @@ impl RawUpstream {
         Self { address, connections, _tasks: tasks }
     }
 
-    /// Returns an upstream that answers each request with the same bytes.
+    /// An upstream that answers each request with the same bytes.
     pub(super) async fn answering(answer: &'static str) -> Self {
         Self::start(move |_, mut raw| async move {
             while !raw.head().await.is_empty() {
@@ -152,7 +152,7 @@ impl RawUpstream {
         .await
     }
 
-    /// Returns how many connections there were.
+    /// How many connections there were.
     pub(super) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
@@ -170,7 +170,7 @@ impl RawUpstream {
     }
 }
 
-/// Returns what is sent for a request: its own path, as nobody in particular.
+/// Forwards a request under its own path, as the user alice.
 pub(super) fn forward(uri: &Uri) -> Forward {
     let mut forward = Forward::new(uri.path_and_query().unwrap().clone());
     forward.headers.insert("impersonate-user", "alice".parse().unwrap());
@@ -190,7 +190,7 @@ pub(super) async fn get(
     soon(proxy.forward(upstream, request, forward)).await
 }
 
-/// Returns the whole body of an answer, and its trailers.
+/// The whole body of an answer, and its trailers.
 pub(super) async fn text(response: Response<ProxyBody>) -> Result<String, ProxyError> {
     let collected = soon(response.into_body().collect()).await?;
     Ok(String::from_utf8(collected.to_bytes().to_vec()).unwrap())
@@ -219,7 +219,7 @@ impl Front {
         Self { address, _tasks: tasks }
     }
 
-    /// Returns a client's end of one connection that holds only so many bytes.
+    /// A client's end of one connection that holds only so many bytes.
     pub(super) fn on_a_pipe(
         proxy: &Proxy,
         upstream: &Upstream,
@@ -268,7 +268,7 @@ pub(super) struct PipeDial {
 }
 
 impl PipeDial {
-    /// Returns the dialler, and the upstream's ends of the streams.
+    /// The dialler, and the upstream's ends of the streams.
     pub(super) fn new(bytes: usize) -> (Arc<Self>, UnboundedReceiver<DuplexStream>) {
         let (streams, ends) = unbounded_channel();
         (Arc::new(Self { bytes, streams }), ends)
@@ -285,7 +285,7 @@ impl Dial for PipeDial {
     }
 }
 
-/// Returns an upstream that no name is resolved for.
+/// An upstream that no name is resolved for.
 pub(super) fn piped() -> Upstream {
     let mut config = UpstreamConfig::new("http://pipe.example".parse().unwrap());
     config.allow_plain = true;

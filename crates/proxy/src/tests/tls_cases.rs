@@ -31,7 +31,7 @@ impl Authority {
         self.0.pem().into_bytes()
     }
 
-    /// Returns a certificate for a name, and its key, in PEM.
+    /// A certificate for a name, and its key, in PEM.
     fn issue(&self, name: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec![name.to_owned()]).unwrap();

@@ -49,7 +49,7 @@ async fn upgrades_are_pumped_both_ways_and_half_closed() {
         let proxy = Proxy::new();
         let front = Front::start(&proxy, &upstream.upstream(), forward).await;
         let mut client = Raw::connect(front.address).await;
-        // What comes right behind the request belongs to the new protocol.
+        // Bytes right behind the request belong to the new protocol.
         client.send(format!("{request}early ")).await;
         let head = client.head().await.to_ascii_lowercase();
         assert!(head.starts_with("http/1.1 101 "), "{head}");
@@ -298,7 +298,7 @@ async fn a_drain_gives_sessions_their_time_and_ends_them() {
     assert!(matches!(refused, ProxyError::Draining), "{refused}");
 }
 
-/// What one side sends waits until the other side takes it.
+/// Bytes from one side wait until the other side takes them.
 #[tokio::test]
 async fn a_huge_session_is_never_gathered() {
     const HUGE_BYTES: usize = 64 * 1024 * 1024;

@@ -1,5 +1,6 @@
-//! Issues endpoint tokens: a JWT for the caller, within the scopes of their access key (decision 6).
-//! No token is stored, and it is in this one response; what is noted is until when tokens of the key count.
+//! Issues endpoint tokens: a JWT for the caller, within the scopes of their access key
+//! (`docs/reference/endpoint-tokens.md`). The token is in this one response and is not stored. Only the
+//! time until which tokens of the key are valid is recorded.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ use crate::storage_key;
 /// Objects that are looked at before others get their turn.
 const OBJECTS_AT_ONCE: usize = 256;
 
-/// Returns what was posted, with a token.
+/// Adds a token to the posted object.
 ///
 /// # Errors
 /// 422 for a life or a scope that makes no sense, or reaches no cluster; 403 for a scope that is not
@@ -96,8 +97,8 @@ fn invalid(error: FieldError) -> ApiError {
     ApiError::invalid(DirectClusterEndpointToken.info().group_kind(), "", errors)
 }
 
-/// Checks that agents can act as the whole identity that the caller impersonates: what would be left out is
-/// refused, and never dropped (decision 6).
+/// Checks that agents can act as the whole identity that the caller impersonates. A part that cannot be
+/// forwarded is rejected, and never dropped (`docs/reference/clusters.md#forwarded-identity`).
 fn check_forwarded(registry: &Registry, permit: &Permit) -> Result<(), ApiError> {
     let (credential, groups) = (permit.credential(), &registry.token_policy().forward_groups);
     let forwarded = ForwardedIdentity::of(credential.identity(), credential.wanted(), groups);
@@ -114,8 +115,9 @@ fn check_ttl(ttl_seconds: i64, max_seconds: i64) -> Result<(), ApiError> {
     Err(invalid(FieldError::invalid("spec.ttl", ttl_seconds, detail)))
 }
 
-/// Checks that a token reaches no further than the key that asks for it (decision 4, "No escape"). The
-/// key's own scopes hold in any case; but whoever asks for more should know that they do not get it.
+/// Checks that a token reaches no further than the key that requests it
+/// (`docs/reference/scopes.md#containment`). The key's own scopes hold in any case, but a caller who
+/// requests more should know that they do not get it.
 fn check_contained(policy: &Policy, bearer: &Bearer<'_>) -> Result<(), ApiError> {
     let Some(scope) = bearer.scope else { return Ok(()) };
     contains(&bearer.identity.scopes, scope, policy.projects()).map_err(|why| {
@@ -144,7 +146,7 @@ fn signed(registry: &Registry, now: Timestamp, claims: &Claims) -> Result<Secret
     })
 }
 
-/// Returns for whom the token is.
+/// The audiences of the token: its clusters, or the general audience.
 async fn audiences_of(
     registry: &Registry,
     policy: &PolicyAt,
@@ -237,10 +239,10 @@ impl Platform {
         let on: HashSet<&str> =
             platform.instances.iter().map(|one| one.place.cluster.as_str()).collect();
         let clusters = registry.cache().of(Cluster.info());
-        // What is corrupt is left out: a token reaches less without it.
+        // Corrupt clusters are left out: without them, a token reaches less.
         for object in clusters.list_intact(clusters.prefix(), None, 0).objects {
             let (_, name) = storage_key::name_of(object.key());
-            // Whoever may use an instance may know the cluster that it is on.
+            // Callers who may use an instance may know the cluster that it is on.
             if on.contains(name) || may_know(policy, identity, &Cluster, "", name) {
                 let uid = object.decode()?.metadata.uid;
                 platform.clusters.push((name.to_owned(), uid));
@@ -250,7 +252,7 @@ impl Platform {
     }
 }
 
-/// Returns the objects of a kind that an identity may use or read, with their namespaces and names, without
+/// The objects of a kind that an identity may use or read, with their namespaces and names, without
 /// corrupt ones.
 async fn visible(
     registry: &Registry,

@@ -1,5 +1,6 @@
-//! Moves a virtual cluster instance into another project (decision 7): what that requires, and the attempts.
-//! What is written is admitted in `stages::admit`, and stored in one transaction.
+//! Moves a virtual cluster instance into another project: the conditions, and the attempts
+//! (`docs/reference/projects.md#migration`). `stages::admit` admits the writes, and one transaction stores
+//! them.
 
 use std::sync::Arc;
 
@@ -43,7 +44,7 @@ const OBJECTS_PER_LOOK: usize = 512;
 /// Moves the instance that the body names into the project that the permit is for.
 ///
 /// # Errors
-/// Those of decision 7's table.
+/// Those of the table in `docs/reference/projects.md#migration`.
 pub(super) async fn migrate(
     registry: &Registry,
     permit: &Permit,
@@ -76,7 +77,7 @@ pub(super) async fn migrate(
     Err(ApiError::conflict_modified(VirtualClusterInstance.info().group_resource(), &source.name))
 }
 
-/// Returns the request as it was sent, without what is not its own.
+/// The request as it was sent, without what is not its own.
 fn response(body: &Object) -> EncodedObject {
     let metadata = ObjectMeta { name: body.metadata.name.clone(), ..ObjectMeta::default() };
     let object = Object { metadata, ..body.clone() };
@@ -121,7 +122,7 @@ fn check_in_project(registry: &Registry, body: &Object, source: &Source) -> Resu
 }
 
 /// Checks that there is a project, and what the caller may do, by their rights and by their key's scope.
-/// Returns the permit for the deletion of the instance.
+/// The result is the permit for the deletion of the instance.
 fn check_rights(registry: &Registry, permit: &Permit, source: &Source) -> Result<Permit, ApiError> {
     let project = permit.name();
     let key = storage_key::object(Project.info(), None, project);
@@ -137,7 +138,7 @@ fn check_rights(registry: &Registry, permit: &Permit, source: &Source) -> Result
     Ok(deleting)
 }
 
-/// What has to do with an instance, as it was a moment ago.
+/// The objects that depend on an instance or that it uses, as they were a moment ago.
 struct Surroundings {
     /// The uid of the instance.
     uid: String,
@@ -145,7 +146,7 @@ struct Surroundings {
     secret: String,
     /// Does anything else refer to this Secret?
     is_shared: bool,
-    /// What the garbage collector would delete with the instance.
+    /// The objects that the garbage collector would delete with the instance.
     dependents: Vec<String>,
 }
 
@@ -210,8 +211,8 @@ fn read(
     Ok(Some(Migration { source: instance, secret, namespace }))
 }
 
-/// Checks the rights on the Secret with the kubeconfig that moves along. Whoever may read Secrets of the other project
-/// can read it then, so the caller has to be able to read it as well.
+/// Checks the rights on the Secret with the kubeconfig that moves along. Callers who may read Secrets of the target
+/// project can read it then, so the caller must be able to read it as well.
 ///
 /// # Errors
 /// 403 that names what is lacking.
@@ -232,8 +233,8 @@ fn check_secret_rights(
     permit.on(ResourceTarget { name: None, ..create }).map(drop)
 }
 
-/// Does anything but the instance refer to a Secret as its kubeconfig? What is corrupt may: then the Secret
-/// stays, too, and nobody loses it.
+/// Does anything but the instance refer to a Secret as its kubeconfig? A corrupt object may: then the
+/// Secret stays, too, and no object loses it.
 async fn is_shared(
     registry: &Registry,
     instance: &Previous,
@@ -267,7 +268,7 @@ async fn is_shared(
     Ok(false)
 }
 
-/// Returns the objects with a text in their bytes, and lets others have the thread meanwhile.
+/// The objects with a text in their bytes, and lets others have the thread meanwhile.
 async fn containing<'a>(objects: &'a [Arc<CachedObject>], text: &str) -> Vec<&'a CachedObject> {
     let finder = memmem::Finder::new(text.as_bytes());
     let mut found = Vec::new();
@@ -309,7 +310,7 @@ fn check_blockers(
     Err(ApiError::conflict(resource, &metadata.name, text))
 }
 
-/// Returns what keeps an object where it is, but for an owner that moves as well.
+/// The reasons why an object cannot be moved. An owner that moves as well is no reason.
 fn blockers_of(what: &str, metadata: &ObjectMeta, moves: &str) -> Vec<String> {
     let mut blockers = Vec::new();
     if metadata.is_terminating() {
@@ -321,7 +322,8 @@ fn blockers_of(what: &str, metadata: &ObjectMeta, moves: &str) -> Vec<String> {
     if !others.is_empty() {
         blockers.push(format!("{what} has the finalizers {}", others.join(", ")));
     }
-    // An owner in the namespace would be absent in the other one, and what it owns be collected there.
+    // An owner in the old namespace would be absent in the new one, and its dependents would be
+    // collected there.
     let is_left = |one: &&OwnerReference| {
         let kind = of_reference(&one.api_version, &one.kind);
         one.uid != moves && kind.is_some_and(|kind| kind.info().is_namespaced())
@@ -332,8 +334,8 @@ fn blockers_of(what: &str, metadata: &ObjectMeta, moves: &str) -> Vec<String> {
     blockers
 }
 
-/// Returns what the garbage collector would delete with the instance: what names it as owner, but for the
-/// roles and the Secret that move along.
+/// The objects that the garbage collector would delete with the instance: those that name it as owner,
+/// except for the roles and the Secret that move along.
 async fn dependents_of(
     registry: &Registry,
     owner: &ObjectMeta,

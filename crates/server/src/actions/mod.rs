@@ -1,6 +1,6 @@
-//! What kinds serve in addition to create, read, update, delete and watch: the handlers of each row
-//! of their tables of actions. The tables are with the kinds. The server's own actions are matched
-//! here one by one, so that an action without a handler does not compile.
+//! The actions that kinds serve in addition to create, read, update, delete and watch: the handlers
+//! of each row of their tables of actions. The tables are with the kinds. The server's own actions
+//! are matched here one by one, so that an action without a handler does not compile.
 
 mod endpoint_tokens;
 mod migrate;
@@ -88,7 +88,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Returns the user or team that a permit is for, as an owner.
+/// The user or team that a permit is for, as an owner.
 fn owner_of(permit: &Permit) -> Owner {
     let name = permit.name().to_owned();
     match permit.kind().access_change(None) {

@@ -37,7 +37,7 @@ pub(super) async fn act(
     }
 }
 
-/// Returns the kind of an action's response.
+/// The kind of an action's response.
 pub(super) fn response_kind(permit: &Permit, action: &Action) -> &'static dyn AnyKind {
     match action.response {
         Response::Object(kind) => kind,

@@ -1,4 +1,5 @@
-//! What a project lists besides what is in it: its members, and the clusters that it may use (decision 1).
+//! The lists of a project in addition to its objects: its members, and the clusters that it may use
+//! (`docs/reference/projects.md#subresources`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use crate::storage_key;
 /// Objects that are read before others have the thread.
 const OBJECTS_PER_READ: usize = 64;
 
-/// Returns who the members of the project are that the permit is for.
+/// The members of the project that the permit is for.
 ///
 /// # Errors
 /// 404.
@@ -66,7 +67,7 @@ pub(super) async fn members(
     encoded(&ProjectMembers, permit.name(), &listed)
 }
 
-/// Returns the uids of the members with a role.
+/// The uids of the members with a role.
 fn uids_of(
     registry: &Registry,
     project: &str,
@@ -79,7 +80,7 @@ fn uids_of(
     Ok(binding.map(|binding| member_uids(&binding.metadata)).unwrap_or_default())
 }
 
-/// Returns what the user or team of a uid is called; of another one, or of none, the name alone.
+/// The names of the user or team of a uid. If the uid is another one, or missing, the name alone.
 fn info_of(
     registry: &Registry,
     principal: Principal<'_>,
@@ -107,7 +108,7 @@ fn info_of(
     Ok(MemberInfo { display_name, username, ..alone })
 }
 
-/// Returns the clusters that the project may use, of those that the caller may know of: that they may get or use, that
+/// The clusters that the project may use, of those that the caller may know of: that they may get or use, that
 /// the project names, and that an instance of the project is on which they may get. Others are not there for them. The
 /// scope of the key was asked about the project.
 ///
@@ -145,7 +146,7 @@ pub(super) async fn clusters(
     encoded(&ProjectClusters, permit.name(), &project_clusters::Spec { clusters })
 }
 
-/// Returns the names of the clusters that instances of the project are on which the caller may get or use.
+/// The names of the clusters that instances of the project are on which the caller may get or use.
 async fn clusters_of_instances(
     registry: &Registry,
     permit: &Permit,

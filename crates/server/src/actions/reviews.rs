@@ -1,5 +1,6 @@
-//! Reviews: what the caller or somebody else may do, and who somebody is. They are answered by the same
-//! decisions that requests are, and never stored. Who can do something is in `who_can`.
+//! Reviews: what the caller or another subject may do, and who the bearer of a token is. The decisions
+//! for requests also decide reviews, and reviews are never stored. The inverse, who can do something,
+//! is in `who_can`.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ const SCOPE_EXTRA: &str = "platform.sh/access-key-scope";
 /// The audience by which a reviewer says that it holds the bearers of access keys to their scopes.
 const SCOPED_AUDIENCE: &str = "platform.sh/scoped";
 
-/// Returns a review with its answer.
+/// A review with its answer.
 ///
 /// # Errors
 /// 400 and 422 for a review that makes no sense.
@@ -107,14 +108,14 @@ fn encoded(status: impl Serialize) -> Value {
     serde_json::to_value(status).unwrap_or(Value::Null)
 }
 
-/// What reviews are decided from: one snapshot of the policy, and what is cached.
+/// The state that decides reviews: one snapshot of the policy, and the cache.
 pub(super) struct Decider<'a> {
     pub(super) cache: &'a Arc<Cache>,
     pub(super) policy: Arc<PolicyAt>,
 }
 
 impl Decider<'_> {
-    /// Returns whether an identity may do this, and why.
+    /// Whether an identity may do this, and why.
     fn access(
         &self,
         identity: &Identity,
@@ -132,8 +133,8 @@ impl Decider<'_> {
         AccessStatus { allowed, reason, ..AccessStatus::default() }
     }
 
-    /// Returns through what an identity may do this, or what it lacks. A right on a part of an object explains a write
-    /// that is open by it.
+    /// The source of an identity's right to do this, or what it lacks. A right on a part of an object explains a
+    /// write that it allows.
     fn explain(&self, identity: &Identity, attributes: &Attributes<'_>) -> Explanation {
         let explanation = self.policy.explain(identity, attributes);
         let partial = partial_right(attributes).filter(|_| explanation.source.is_none());
@@ -141,7 +142,7 @@ impl Decider<'_> {
         by_part.filter(|found| found.source.is_some()).unwrap_or(explanation)
     }
 
-    /// Returns whether a request would be allowed: the decision that the request itself would get.
+    /// Whether a request would be allowed: the decision that the request itself would get.
     pub(super) fn allows(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
         match target_of(attributes) {
             Some(target) => would_allow(&self.policy, identity, &target, || {
@@ -166,7 +167,7 @@ fn of_resource(asked: &ResourceAttributes) -> Attributes<'_> {
     }
 }
 
-/// Returns the attributes without the namespace, for a resource that has none: kubectl names its own in
+/// The attributes without the namespace, for a resource that has none: kubectl names its own in
 /// every question.
 pub(super) fn without_needless_namespace(attributes: Attributes<'_>) -> Attributes<'_> {
     let Attributes::Resource { verb, group, resource, subresource, name, .. } = attributes else {
@@ -180,7 +181,7 @@ pub(super) fn without_needless_namespace(attributes: Attributes<'_>) -> Attribut
     }
 }
 
-/// Returns the right by which a caller may do this to a part of the object; `None` where there is none.
+/// The right by which a caller may do this to a part of the object; `None` where there is none.
 pub(super) fn partial_right(attributes: &Attributes<'_>) -> Option<Right> {
     let Attributes::Resource { verb, group, resource, subresource: "", name, .. } = *attributes
     else {
@@ -190,7 +191,7 @@ pub(super) fn partial_right(attributes: &Attributes<'_>) -> Option<Right> {
     kind_of(group, resource)?.partial_right(verb, name)
 }
 
-/// Returns the kind that is served under a group and a plural name, of whichever version.
+/// The kind that is served under a group and a plural name, of whichever version.
 pub(super) fn kind_of(group: &str, resource: &str) -> Option<&'static dyn AnyKind> {
     all().iter().copied().find(|kind| {
         let info = kind.info();
@@ -198,7 +199,7 @@ pub(super) fn kind_of(group: &str, resource: &str) -> Option<&'static dyn AnyKin
     })
 }
 
-/// Returns the attributes of a path: those that describe the API are open, as requests for them are.
+/// The attributes of a path: those that describe the API are open, as requests for them are.
 fn of_path(asked: &NonResourceAttributes) -> Attributes<'_> {
     let (verb, path) = (asked.verb.as_str(), asked.path.as_str());
     let described = ["/api", "/apis", "/openapi", "/version"];
@@ -212,8 +213,8 @@ fn of_path(asked: &NonResourceAttributes) -> Attributes<'_> {
     }
 }
 
-/// Returns what a request with these attributes is for; `None` for what is not served as a request,
-/// such as the verb `use`.
+/// The target of a request with these attributes; `None` if no request has them, such as the verb
+/// `use`.
 fn target_of(attributes: &Attributes<'_>) -> Option<ResourceTarget> {
     let Attributes::Resource { verb, group, resource, subresource, namespace, name } = *attributes
     else {
@@ -229,7 +230,8 @@ fn target_of(attributes: &Attributes<'_>) -> Option<ResourceTarget> {
     Some(ResourceTarget { kind, verb, namespace: given(namespace), name: given(name), action })
 }
 
-/// Returns the answer about somebody else: a user with their groups, or the bearer of an access key.
+/// The status of a review of another subject: a user with their groups, or the bearer of an access
+/// key.
 fn access_of_subject(
     registry: &Registry,
     decider: &Decider<'_>,
@@ -263,7 +265,7 @@ fn access_of_subject(
     decider.access(&impersonated.identity, resource, path)
 }
 
-/// Returns why something is allowed, or what would have to be written for it to be.
+/// Why something is allowed, or what would have to be written for it to be.
 fn reason(allowed: bool, explanation: &Explanation, identity: &Identity) -> String {
     if allowed {
         return explanation.source.as_ref().map_or_else(
@@ -291,12 +293,12 @@ fn reason(allowed: bool, explanation: &Explanation, identity: &Identity) -> Stri
     text
 }
 
-/// Returns through what somebody has a right, in words.
+/// The source of a right, in words.
 pub(super) fn source_text(source: &Source) -> String {
     match source {
         Source::Masters => "membership in system:masters".to_owned(),
         Source::Everyone => "what everyone may do who is authenticated".to_owned(),
-        Source::Themselves => "what all users and teams may do to what is theirs".to_owned(),
+        Source::Themselves => "what users and teams may do to their own user or team".to_owned(),
         Source::Owner => "being the owner of the object".to_owned(),
         Source::Role { binding, role, rule, subject } => {
             let binding_kind =
@@ -368,8 +370,8 @@ fn user_info(identity: &Identity) -> UserInfo {
     }
 }
 
-/// Returns whose token it is. Keys are for this server, which is their only audience; a reviewer who holds bearers to
-/// the scopes of their keys says so by the audience `platform.sh/scoped`.
+/// The status of a token: whose it is. Keys are for this server, which is their only audience. A reviewer that holds
+/// bearers to the scopes of their keys says so by the audience `platform.sh/scoped`.
 fn token_status(registry: &Registry, spec: &token_review::Spec) -> token_review::Status {
     let failed = |error: &str| token_review::Status {
         error: error.to_owned(),
@@ -383,7 +385,8 @@ fn token_status(registry: &Registry, spec: &token_review::Spec) -> token_review:
     let now = registry.source().now().unix_seconds();
     let cache = registry.cache();
     match cache.principals().identify(&digest, now, &cache.policy()) {
-        // Who does not know of scopes would take it for a key that may do all that its owner may.
+        // Clients that do not know of scopes would take it for a key that may do all that its owner
+        // may.
         Ok(key) if key.identity.is_scoped() && !is_for_scoped => failed(
             "the access key has a scope, which limits what it may do: ask for the audience \
              platform.sh/scoped, and hold its bearer to the scopes in the extra field \

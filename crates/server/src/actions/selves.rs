@@ -1,4 +1,4 @@
-//! Self: who the caller is, and what their key is (decision 1).
+//! Self: who the caller is, and what their key is (`docs/reference/authentication.md#self`).
 
 use bytes::Bytes;
 use postern_auth::identity::Identity;
@@ -21,7 +21,7 @@ use crate::stages::authenticate::is_key;
 use crate::stages::authorize::Permit;
 use crate::storage_key;
 
-/// Returns who the caller is, in response to a Self that was posted, or to a GET with any name.
+/// The identity of the caller, in response to a Self that was posted, or to a GET with any name.
 ///
 /// # Errors
 /// 403 and 404 for another key that the caller may not read, or that is not there.
@@ -69,7 +69,7 @@ async fn respond(
     Ok(EncodedObject { json: Bytes::from(object.to_json_bytes()) })
 }
 
-/// Returns whose another key is, to callers who may read that key.
+/// The owner of another key, for callers who may read that key.
 async fn status_of_other(
     registry: &Registry,
     permit: &Permit,

@@ -1,5 +1,5 @@
-//! Who can do something: the subjects that roles name, the users, teams and keys that they are, and
-//! through what. The inverse of a review of access.
+//! The subjects that can do something: those that roles name, the users, teams and keys that they
+//! are, and the source of each right. The inverse of a review of access.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +68,7 @@ pub(super) fn check(permit: &Permit, decider: &Decider<'_>, spec: &Spec) -> Resu
     ))
 }
 
-/// Returns all who can.
+/// All who can.
 pub(super) async fn status(registry: &Registry, decider: &Decider<'_>, spec: &Spec) -> Status {
     let attributes = without_needless_namespace(attributes_of(spec));
     let mut rows = Rows::new();
@@ -109,7 +109,8 @@ fn attributes_of(spec: &Spec) -> Attributes<'_> {
     }
 }
 
-/// Returns whom the policy names; for an object whose owner's rights count, those as well.
+/// The subjects that the policy names. If the owner's rights count for the object, the owner is
+/// included.
 fn grantees(decider: &Decider<'_>, attributes: &Attributes<'_>) -> Vec<Grantee> {
     let mut all_of_them = decider.policy.who_can(attributes);
     if let Some(right) = partial_right(attributes) {
@@ -130,7 +131,7 @@ fn grantees(decider: &Decider<'_>, attributes: &Attributes<'_>) -> Vec<Grantee> 
     all_of_them
 }
 
-/// Returns the group of the user or team whom the object that is asked about names as its owner.
+/// The group of the user or team whom the object that is asked about names as its owner.
 fn owner_named(decider: &Decider<'_>, attributes: &Attributes<'_>) -> Option<String> {
     let Attributes::Resource { group, resource, namespace, name, .. } = *attributes else {
         return None;
@@ -176,7 +177,7 @@ fn add(
                 "Team" => Some(Principal::Team(&row.1)),
                 _ => None,
             };
-            // Whoever has the name now may be somebody else.
+            // Another user or team may have the name now.
             principal.is_some_and(|one| principals.is_principal(one, &uid)).then_some(row)
         }
     };

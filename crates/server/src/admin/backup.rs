@@ -1,5 +1,5 @@
 //! Backups: the command that makes one, the file that the caller keeps it in, and the way back to a
-//! database. What is in a backup is up to the store.
+//! database. The store defines the content of a backup.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek as _};
@@ -22,7 +22,7 @@ use crate::clock::Source;
 use crate::data_dir::{DataDir, create_private};
 use crate::storage_key;
 
-/// What is added to the name of a backup until it is complete.
+/// The suffix of a backup's name until the backup is complete.
 const UNFINISHED: &str = ".unfinished";
 
 /// The file that a backup is written to.
@@ -36,7 +36,7 @@ pub struct BackupFile {
     pub skip_corrupt: bool,
 }
 
-/// Returns the time of a clock, as the store takes it.
+/// The time of a clock, as the store takes it.
 pub(super) fn system_time(source: &dyn Source) -> SystemTime {
     let microseconds = u64::try_from(source.now_micro().unix_microseconds()).unwrap_or_default();
     SystemTime::UNIX_EPOCH + Duration::from_micros(microseconds)
@@ -184,7 +184,8 @@ impl Drop for Unfinished {
     }
 }
 
-/// Opens what may be left of an earlier backup. Somebody else may have put a pipe or a link there.
+/// Opens the file that an earlier backup may have left. Another user may have put a pipe or a link
+/// there.
 fn open_left(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     OpenOptions::new().read(true).custom_flags(flags).open(path)

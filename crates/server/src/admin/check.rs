@@ -44,7 +44,7 @@ pub(super) async fn run(
     }
 }
 
-/// Returns what is wrong with a value that could be opened.
+/// The defect of a value that could be decrypted; `None` for an intact value.
 fn wrong_with(entry: &Entry, collections: &[(String, &dyn AnyKind)]) -> Option<&'static str> {
     if entry.key.starts_with(storage_key::DIGESTS) {
         let readable = decode(&entry.value, Format::Json).is_ok();

@@ -24,7 +24,7 @@ pub(super) const MAX_DATA_BYTES: usize = 64 * 1024;
 /// How long the client waits for a line. A server reports its progress more often.
 const SILENCE_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// Returns the output of a command. The server of these files carries it out or, when none runs, this
+/// The output of a command. The server of these files carries it out or, when none runs, this
 /// process, which then is the only one that may have the database open.
 ///
 /// # Errors

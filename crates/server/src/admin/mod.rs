@@ -72,7 +72,7 @@ pub enum AdminCommand {
 }
 
 impl AdminCommand {
-    /// Returns its name on the command line.
+    /// Its name on the command line.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::ResetKey => "reset-key",
@@ -160,7 +160,7 @@ pub enum CommandOutput {
     },
     /// Of [`AdminCommand::Backup`].
     Backup {
-        /// What the backup contains.
+        /// The content of the backup.
         content: BackupContent,
         /// The first of the corrupt values that were left out.
         omitted: Vec<Damage>,
@@ -169,7 +169,7 @@ pub enum CommandOutput {
     Restore {
         /// The path of the new database.
         database: PathBuf,
-        /// What the backup contains.
+        /// The content of the backup.
         content: BackupContent,
         /// The revision at which the new database begins.
         revision: u64,
@@ -178,7 +178,7 @@ pub enum CommandOutput {
     },
 }
 
-/// What a backup contains.
+/// The content of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupContent {
     /// The revision whose state it is.
@@ -202,7 +202,7 @@ pub struct BackupContent {
 pub struct Damage {
     /// Its storage key: for objects, group, plural, namespace and name.
     pub key: String,
-    /// What is wrong. Never contains anything of the value.
+    /// The defect. The text never contains any part of the value.
     pub reason: String,
 }
 
@@ -227,12 +227,12 @@ struct Request {
     command: AdminCommand,
 }
 
-/// Returns a decoded line.
+/// A decoded line.
 fn read_line<T: DeserializeOwned>(line: &[u8]) -> anyhow::Result<T> {
     decode_typed(line).map_err(|error| anyhow::anyhow!("{error}"))
 }
 
-/// Returns an encoded line.
+/// An encoded line.
 fn to_line<T: Serialize>(value: &T) -> serde_json::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
@@ -245,6 +245,6 @@ pub(crate) struct Access {
     pub(crate) kubeconfig: PathBuf,
     /// How clients on this machine reach the server.
     pub(crate) host: String,
-    /// What they should trust, in PEM. A new certificate can change it.
+    /// The certificates that they should trust, in PEM. A new certificate can change them.
     pub(crate) trust: ArcSwap<String>,
 }

@@ -73,7 +73,7 @@ async fn create(
 /// Makes sure that the user exists, is enabled, and is in `system:masters`. Returns whether
 /// something had to be changed.
 async fn repair_user(registry: &Registry) -> Result<bool, ApiError> {
-    // What they had cannot be read, and must not keep the administrator out: they are made anew.
+    // A corrupt user must not keep the administrator out: it is created anew.
     if operations::remove_corrupt(registry, &User, ADMIN).await? {
         return create_user(registry).await;
     }
@@ -130,7 +130,7 @@ fn repaired(user: &Object) -> Object {
     user
 }
 
-/// Returns the names of the user's keys that are not disabled.
+/// The names of the user's keys that are not disabled.
 fn working_keys(registry: &Registry) -> Vec<String> {
     let cache = registry.cache();
     let resource = cache.of(OwnedAccessKey.info());

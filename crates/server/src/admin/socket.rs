@@ -44,7 +44,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The shortest interval between two reports of a command's progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What commands work with.
+/// The parts of the server that commands work with.
 pub(crate) struct Admin {
     /// The registry of the server.
     pub(crate) registry: Arc<Registry>,
@@ -93,7 +93,7 @@ fn bind(path: &Path) -> io::Result<(UnixListener, SocketPath)> {
     Ok((listener, SocketPath(path.to_owned())))
 }
 
-/// Returns whether a socket has this path, or nothing.
+/// Whether a socket has this path, or nothing.
 fn is_socket(path: &Path) -> io::Result<bool> {
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if metadata.file_type().is_socket() => Ok(true),

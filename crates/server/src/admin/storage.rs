@@ -31,7 +31,7 @@ pub(super) async fn run_offline(
     output
 }
 
-/// What a command works on.
+/// The files, the database and the clock that a command works on.
 pub(super) struct Target<'a> {
     /// The files.
     pub(super) dir: &'a DataDir,
@@ -94,7 +94,7 @@ async fn reseal(
     Ok(CommandOutput::Reseal { seen, rewritten, damaged, needed })
 }
 
-/// Returns the ids as texts.
+/// The ids as texts.
 pub(super) fn to_strings(ids: impl IntoIterator<Item = KeyId>) -> Vec<String> {
     ids.into_iter().map(|id| id.to_string()).collect()
 }

@@ -134,7 +134,7 @@ async fn corrupt_values_are_reported_by_key_and_without_content() {
     let key = "/objects/management.platform.sh/sharedsecrets/platform/broken";
     let changes = vec![put(key, "canary"), put("/digests/00", "canary")];
     sealed.commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
-    // What cannot even be opened: written past the seal.
+    // A value that cannot even be decrypted: it is written without encryption.
     let changes = vec![put("/objects/core/namespaces/unsealed", "canary")];
     sealed.inner().commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
     sealed.close().await;

@@ -1,4 +1,4 @@
-//! What is recorded of one request, stage by stage.
+//! The audit record of one request, stage by stage.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -86,7 +86,7 @@ pub(crate) struct AuditContext {
     uri: Uri,
     headers: Headers,
     target: Option<ResourceTarget>,
-    /// What it asks a target behind the gateway for.
+    /// The request to a target behind the gateway.
     gateway: Option<Arc<GatewayRequest>>,
     credential: Option<Credential>,
     sender: Option<Arc<RawValue>>,
@@ -126,7 +126,7 @@ impl Headers {
     }
 }
 
-/// Returns the addresses in `X-Forwarded-For`. Each proxy appends what it knows, and what comes
+/// The addresses in `X-Forwarded-For`. Each proxy appends what it knows, and what comes
 /// before that can be invented, so the last addresses are kept. `X-Real-Ip`, which upstream also
 /// reads, has no such order: with it, a client could push out the true address.
 fn forwarded(headers: &HeaderMap) -> Vec<IpAddr> {
@@ -144,7 +144,7 @@ enum Authorization {
     Forbidden(String),
 }
 
-/// What is recorded of the response.
+/// The recorded parts of the response.
 #[derive(Default)]
 struct RecordedResponse {
     code: u16,
@@ -154,23 +154,23 @@ struct RecordedResponse {
     identity: ObjectIdentity,
 }
 
-/// Returns whether objects or bodies of a request may have secrets.
+/// Whether objects or bodies of a request may have secrets.
 fn is_confidential(target: &ResourceTarget) -> bool {
     target.kind.info().confidential || has_other_bodies(target)
 }
 
-/// Returns whether a request may change something.
+/// Whether a request may change something.
 fn changes(target: &ResourceTarget) -> bool {
     !matches!(target.verb, Verb::Get | Verb::List | Verb::Watch)
 }
 
-/// Returns whether an action has bodies of its own. What is in them is not known here, so they
-/// count as confidential.
+/// Whether an action has bodies of its own. Their content is not known here, so they count as
+/// confidential.
 fn has_other_bodies(target: &ResourceTarget) -> bool {
     target.action.is_some_and(|action| !matches!(action.handler, Handler::Status))
 }
 
-/// Returns whether the answer of a target behind the gateway may have secrets: kinds that are confidential here
+/// Whether the answer of a target behind the gateway may have secrets: kinds that are confidential here
 /// are there, too, and so are the tokens of service accounts.
 fn has_secrets(request: &GatewayRequest) -> bool {
     let Attributes::Resource { group, resource, subresource, .. } = request.kube.attributes()
@@ -183,7 +183,7 @@ fn has_secrets(request: &GatewayRequest) -> bool {
 }
 
 impl AuditContext {
-    /// Returns the context of a request that could be parsed.
+    /// The context of a request that could be parsed.
     pub(crate) fn begin(
         audit: &Arc<Audit>,
         parsed: &Parsed,
@@ -264,13 +264,13 @@ impl AuditContext {
         self.record(Stage::RequestReceived);
     }
 
-    /// Returns the request's id.
+    /// The request's id.
     pub(crate) fn id(&self) -> &HeaderValue {
         &self.id
     }
 
-    /// Waits until what was recorded so far is in the file: before somebody else changes something for
-    /// the caller.
+    /// Waits until the records so far are in the file, before a target changes something for the
+    /// caller.
     ///
     /// # Errors
     /// 503 when it cannot be written.
@@ -402,8 +402,8 @@ impl AuditContext {
         self.state = State::Ended;
     }
 
-    /// Returns what the policy says about the request. Bodies of kinds that have secrets are not
-    /// recorded, whatever it says.
+    /// The policy's decision about the request. Bodies of kinds that have secrets are not recorded,
+    /// whatever it says.
     fn decide(&self) -> AuditDecision {
         let mut decision = self.audit.policy.load().decision(&RequestAttributes {
             bearer: self.credential.as_ref().map(Credential::bearer),
@@ -417,7 +417,7 @@ impl AuditContext {
         if self.is_change() && self.credential.is_some() { decision.of_change() } else { decision }
     }
 
-    /// Returns whether the request may change something, here or behind the gateway.
+    /// Whether the request may change something, here or behind the gateway.
     fn is_change(&self) -> bool {
         self.target.as_ref().is_some_and(changes)
             || self.gateway.as_ref().is_some_and(|request| request.kube.changes())
@@ -493,7 +493,7 @@ impl AuditContext {
         target.or_else(|| ObjectRef::at_target(&self.gateway.as_ref()?.kube))
     }
 
-    /// Returns the limit that a failed authentication counts against.
+    /// The limit that a failed authentication counts against.
     fn failures(&self) -> &AuthenticationFailures {
         let is_known = self.rejected_key.is_some();
         if is_known { &self.audit.known_key_failures } else { &self.audit.unknown_key_failures }
@@ -545,7 +545,7 @@ impl AuditContext {
         }
     }
 
-    /// Returns the addresses from proxies and, as the last one, the address of the connection.
+    /// The addresses from proxies and, as the last one, the address of the connection.
     fn source_ips(&self) -> Vec<IpAddr> {
         let mut addresses = self.headers.forwarded.clone();
         addresses.push(self.peer);
@@ -565,7 +565,7 @@ impl AuditContext {
         decode_sent(content_type, body).map(|value| self.for_record(value))
     }
 
-    /// Returns a body as the policy wants it, without access keys.
+    /// A body as the policy wants it, without access keys.
     fn for_record(&self, mut body: Value) -> Value {
         clean_value(&mut body);
         if self.decision.omit_managed_fields {
@@ -587,7 +587,7 @@ impl Drop for AuditContext {
     }
 }
 
-/// Returns the value in a body; `None` for one that cannot be read.
+/// The value in a body; `None` for one that cannot be read.
 fn decode_sent(content_type: Option<&str>, body: &[u8]) -> Option<Value> {
     if patch_type(content_type, &[PatchType::Apply]).is_ok() {
         return decode_configuration(body).ok().map(|decoded| decoded.value);
@@ -606,7 +606,7 @@ fn drop_managed_fields(object: &mut Value) {
     }
 }
 
-/// Returns the name and uid of an object.
+/// The name and uid of an object.
 fn identity_of(json: &[u8]) -> ObjectIdentity {
     #[derive(Default, Deserialize)]
     #[serde(default)]

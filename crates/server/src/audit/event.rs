@@ -111,8 +111,8 @@ pub(super) struct Event<'a> {
 
 impl Event<'_> {
     /// Cuts everything that an unauthenticated sender can make long, so that the record has at most
-    /// [`MAX_UNAUTHENTICATED_RECORD_BYTES`]. What was asked for stays in the path, as far as there is
-    /// room.
+    /// [`MAX_UNAUTHENTICATED_RECORD_BYTES`]. The requested resource stays in the path, as far as
+    /// there is room.
     pub(super) fn shorten(&mut self) {
         let short = |text: &mut Cow<'_, str>, max_bytes| {
             *text = cut_encoded(std::mem::take(text), max_bytes);
@@ -145,14 +145,14 @@ pub(super) struct UserInfo<'a> {
 }
 
 impl<'a> UserInfo<'a> {
-    /// Returns the owner of a key, with the key's name among the extra fields.
+    /// The owner of a key, with the key's name among the extra fields.
     fn of_bearer(identity: &'a Identity) -> Self {
         let key = vec![Cow::Borrowed(identity.access_key.as_str())];
         let extra = BTreeMap::from([(Cow::Borrowed(ACCESS_KEY), key)]);
         Self { extra, ..Self::of(identity) }
     }
 
-    /// Returns the user of an identity.
+    /// The user of an identity.
     pub(super) fn of(identity: &'a Identity) -> Self {
         let all = |texts: &'a Vec<String>| texts.iter().map(|text| clean(text)).collect();
         Self {
@@ -164,7 +164,7 @@ impl<'a> UserInfo<'a> {
     }
 }
 
-/// Returns the owner of a key, encoded for records.
+/// The owner of a key, encoded for records.
 pub(super) fn bearer_json(identity: &Identity) -> Box<RawValue> {
     user_json(&UserInfo::of_bearer(identity))
 }
@@ -192,7 +192,7 @@ pub(super) struct ObjectRef<'a> {
     subresource: Option<Cow<'a, str>>,
 }
 
-/// Returns the namespace that a request is for. For a Namespace, that is its own name, as upstream.
+/// The namespace that a request is for. For a Namespace, that is its own name, as upstream.
 pub(super) fn namespace_of(target: &ResourceTarget) -> Option<&str> {
     let info = target.kind.info();
     let is_namespace = info.version.group.is_empty() && info.plural == "namespaces";
@@ -223,7 +223,8 @@ impl<'a> ObjectRef<'a> {
         }
     }
 
-    /// Returns what a request asks a target behind the gateway for; `None` for what is no resource.
+    /// The resource that a request asks a target behind the gateway for; `None` for a path that is
+    /// no resource.
     pub(super) fn at_target(request: &'a KubeRequest) -> Option<Self> {
         let Attributes::Resource { group, resource, subresource, namespace, name, .. } =
             request.attributes()
@@ -260,12 +261,12 @@ pub(super) struct ResponseStatus<'a> {
 struct Empty {}
 
 impl<'a> ResponseStatus<'a> {
-    /// Returns the status of a response with this code.
+    /// The status of a response with this code.
     pub(super) fn of_code(code: u16) -> Self {
         Self { metadata: Empty {}, status: "", message: Cow::Borrowed(""), reason: "", code }
     }
 
-    /// Returns the status of a request that was rejected or failed.
+    /// The status of a request that was rejected or failed.
     pub(super) fn of(status: &'a Status) -> Self {
         Self {
             status: "Failure",
@@ -275,14 +276,14 @@ impl<'a> ResponseStatus<'a> {
         }
     }
 
-    /// Returns the status of a request that failed without a response.
+    /// The status of a request that failed without a response.
     pub(super) fn of_failure(code: u16, message: &'a str) -> Self {
         let message = Cow::Borrowed(message);
         Self { status: "Failure", message, ..Self::of_code(code) }
     }
 }
 
-/// Returns a text, or [`LEFT_OUT`] if it may contain an access key, however that is encoded.
+/// A text, or [`LEFT_OUT`] if it may contain an access key, however that is encoded.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     Cow::Borrowed(if may_have_access_key(text) { LEFT_OUT } else { text })
 }
@@ -303,12 +304,12 @@ pub(super) fn clean_value(value: &mut Value) {
     }
 }
 
-/// Returns a user agent as it is recorded.
+/// A user agent as it is recorded.
 pub(super) fn user_agent(text: &str, authenticated: bool) -> Cow<'_, str> {
     cut(clean(text), if authenticated { MAX_AGENT_BYTES } else { MAX_UNAUTHENTICATED_BYTES })
 }
 
-/// Returns a text that has so many bytes at most when it is encoded in JSON, and [`CUT`].
+/// A text that has so many bytes at most when it is encoded in JSON, and [`CUT`].
 fn cut_encoded(text: Cow<'_, str>, max_bytes: usize) -> Cow<'_, str> {
     let encoded = |c: char| match c {
         '"' | '\\' => 2,
@@ -335,7 +336,7 @@ fn cut(text: Cow<'_, str>, max_bytes: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}{CUT}", &text[..end]))
 }
 
-/// Returns the path, and those parts of the query that may be recorded.
+/// The path, and those parts of the query that may be recorded.
 pub(super) fn recorded_uri(uri: &Uri, authenticated: bool) -> Cow<'_, str> {
     cut(clean_uri(uri), if authenticated { MAX_URI_BYTES } else { MAX_UNAUTHENTICATED_BYTES })
 }
@@ -359,7 +360,7 @@ fn may_be_recorded(pair: &str) -> bool {
         || (TEXT_PARAMETERS.contains(&name) && !may_have_access_key(value))
 }
 
-/// Returns a record as its line in the log.
+/// A record as its line in the log.
 pub(super) fn line_of(event: &Event<'_>) -> Vec<u8> {
     let mut line = Vec::with_capacity(USUAL_BYTES);
     // Writing to memory cannot fail.

@@ -26,7 +26,7 @@ struct State {
 }
 
 impl AuthenticationFailures {
-    /// Returns a full bucket.
+    /// A full bucket.
     pub(super) fn new(now_unix_seconds: i64) -> Self {
         let state = State { tokens: BURST, refilled_at: now_unix_seconds, left_out: 0 };
         Self { state: Mutex::new(state) }

@@ -77,10 +77,10 @@ impl OpenFile {
         }
     }
 
-    /// Takes back a record that a crash has cut off, so that every line is JSON. Nothing was done on
-    /// its strength: a record is complete before a change is. Anything else that does not end in a
+    /// Removes a record that a crash has cut off, so that every line is JSON. No change was made on
+    /// its strength: a record is complete before its change is made. Any other last line without a
     /// newline is not ours, and gets one. The file is opened again for reading: a pipe that is open
-    /// for both never reports that nobody reads it.
+    /// for both never reports that it has no reader.
     fn end_last_line(&mut self, path: &Path) -> io::Result<()> {
         if self.bytes == 0 {
             return Ok(());
@@ -111,7 +111,7 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Returns whether the path still leads to this file. Sets its length, too: another program may
+    /// Whether the path still leads to this file. Sets its length, too: another program may
     /// have truncated it.
     fn is_at(&mut self, path: &Path) -> bool {
         let Some(identity) = self.identity else { return true };
@@ -131,7 +131,7 @@ impl LogFile {
             AuditLog::Stdout => Output::Stdout(io::stdout()),
             AuditLog::File(path) => Output::File(open(path)?),
         };
-        // With a symbolic link, the file is rotated and not the link. What is no regular file (a
+        // With a symbolic link, the file is rotated and not the link. A file that is not regular (a
         // pipe through /dev/stdout, say) may have no other path.
         if let (AuditLog::File(path), Output::File(OpenFile { identity: Some(_), .. })) =
             (&mut settings.log, &output)
@@ -141,14 +141,14 @@ impl LogFile {
         Ok(Self { settings, source, output, done: 0, rotation_error_logged: false })
     }
 
-    /// Returns the settings of a log next to this one, for what agents report: `audit.log` has `audit-agents.log`. There
+    /// The settings of a log next to this one, for what agents report: `audit.log` has `audit-agents.log`. There
     /// is none next to what is not rotated: the standard output, a pipe or a device.
     pub(super) fn of_agents(&self) -> Option<AuditSettings> {
         let path = path_of_agents(self.rotated()?);
         Some(AuditSettings { log: AuditLog::File(path), ..self.settings.clone() })
     }
 
-    /// Returns the path of the file, if it is one that is rotated.
+    /// The path of the file, if it is one that is rotated.
     fn rotated(&self) -> Option<&Path> {
         match (&self.settings.log, &self.output) {
             (AuditLog::File(path), Output::File(OpenFile { identity: Some(_), .. })) => Some(path),
@@ -281,14 +281,14 @@ fn remove_partial_line(open: &mut OpenFile, batch: &mut Vec<u8>, done: &mut usiz
     *done = 0;
 }
 
-/// Returns the path of a rotated file: `audit.log` becomes `audit-2006-01-02T15-04-05.000000.log`.
+/// The path of a rotated file: `audit.log` becomes `audit-2006-01-02T15-04-05.000000.log`.
 fn rotated_path(path: &Path, time: &str) -> PathBuf {
     let (stem, extension) = parts(path);
     let time = time.trim_end_matches('Z').replace(':', "-");
     path.with_file_name(format!("{stem}-{time}{extension}"))
 }
 
-/// Returns a file's name without its extension, and the extension with its dot.
+/// A file's name without its extension, and the extension with its dot.
 fn parts(path: &Path) -> (String, String) {
     let text = |part: Option<&std::ffi::OsStr>| {
         part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default()
@@ -310,7 +310,7 @@ fn remove_oldest(path: &Path, most: usize) -> io::Result<()> {
     removed
 }
 
-/// Returns the rotated files, oldest first.
+/// The rotated files, oldest first.
 fn rotated_files(path: &Path) -> io::Result<Vec<PathBuf>> {
     let (stem, extension) = parts(path);
     let dir = directory(path);
@@ -331,20 +331,20 @@ fn directory(path: &Path) -> &Path {
     path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Returns the path of the log of what agents report, which is next to this one.
+/// The path of the log of what agents report, which is next to this one.
 fn path_of_agents(path: &Path) -> PathBuf {
     let (stem, extension) = parts(path);
     path.with_file_name(format!("{stem}-agents{extension}"))
 }
 
-/// Returns how many bytes the disk has too few for a log and that of agents; `None` where there are enough.
+/// How many bytes the disk has too few for a log and that of agents; `None` where there are enough.
 fn missing_bytes(path: &Path, settings: &AuditSettings) -> io::Result<Option<u64>> {
     let disk = rustix::fs::statvfs(directory(path))?;
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     Ok(shortage(free, used_bytes(path)?, settings))
 }
 
-/// Returns how many bytes a log has, and how many that of agents.
+/// How many bytes a log has, and how many that of agents.
 fn used_bytes(path: &Path) -> io::Result<[u64; 2]> {
     let of_one = |path: &Path| {
         let mut files = rotated_files(path)?;
@@ -355,7 +355,7 @@ fn used_bytes(path: &Path) -> io::Result<[u64; 2]> {
     Ok([of_one(path)?, of_one(&path_of_agents(path))?])
 }
 
-/// Returns how many bytes are missing for each of the logs to become as large as it may.
+/// How many bytes are missing for each of the logs to become as large as it may.
 fn shortage(free: u64, used: [u64; 2], settings: &AuditSettings) -> Option<u64> {
     let files = u64::try_from(settings.max_files_aside).unwrap_or(u64::MAX).saturating_add(1);
     let bound = settings.max_file_bytes.saturating_mul(files);
@@ -363,7 +363,7 @@ fn shortage(free: u64, used: [u64; 2], settings: &AuditSettings) -> Option<u64> 
     more.fold(0, u64::saturating_add).checked_sub(free).filter(|missing| *missing > 0)
 }
 
-/// Returns whether a text is a time as the names of rotated files have it. Files with other names
+/// Whether a text is a time as the names of rotated files have it. Files with other names
 /// do not belong to the log, and are not removed.
 fn is_time(text: &str) -> bool {
     let form = "0000-00-00T00-00-00.000000";
@@ -469,7 +469,7 @@ mod tests {
             write(&mut of_agents, line);
         }
         assert_eq!(used_bytes(&path).unwrap(), [6, 13]);
-        // What no disk has.
+        // More bytes than any disk has.
         let settings = AuditSettings { max_file_bytes: u64::MAX / 4, ..own.settings.clone() };
         assert!(missing_bytes(&path, &settings).unwrap().is_some());
         assert_eq!(missing_bytes(&path, &own.settings).unwrap(), None);
@@ -502,7 +502,7 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let (mut log, path) = log(&dir, 100);
         write(&mut log, "1\n");
-        fs::rename(&path, path.with_file_name("theirs")).unwrap();
+        fs::rename(&path, path.with_file_name("moved.log")).unwrap();
         write(&mut log, "2\n");
         assert_eq!(files(&path), ["2\n", "1\n"]);
     }
@@ -532,7 +532,7 @@ mod tests {
         let mut batch = b"1\n2\n".to_vec();
         assert!(log.write(&mut batch).is_err());
         assert_eq!(batch, b"1\n2\n");
-        fs::rename(&path, path.with_file_name("theirs")).unwrap();
+        fs::rename(&path, path.with_file_name("moved.log")).unwrap();
         log.write(&mut batch).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "1\n2\n");
     }

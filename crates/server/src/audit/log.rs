@@ -1,10 +1,10 @@
 //! The log: requests append lines, which are written in batches.
 //!
-//! A thread of its own writes the lines of a few milliseconds at a time, or at once when somebody waits
-//! for one ([`Log::written`]). Lines that must be in the
-//! file before something is stored are written by the store's committer, right before each commit
-//! ([`Log::flush`]), for all requests that wait for that commit. Both may block on a disk or a pipe
-//! that stalls; that is why requests do not write.
+//! A thread of its own writes the lines of a few milliseconds at a time, or at once when a request
+//! waits for one ([`Log::written`]). Lines that must be in the file before something is stored are
+//! written by the store's committer, right before each commit ([`Log::flush`]), for all requests that
+//! wait for that commit. Both may block on a disk or a pipe that stalls; that is why requests do not
+//! write.
 //!
 //! Nothing is dropped. Lines that cannot be written are kept and tried again, and until that works,
 //! requests that would be recorded are rejected.
@@ -29,7 +29,7 @@ const FILLING_BYTES: usize = MAX_WAITING_BYTES / 4;
 /// While a write takes longer than this, requests are rejected.
 const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long lines are collected that nobody waits for.
+/// How long lines are collected while no request waits for one.
 const BATCH_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The time between a failed write and the next try.
@@ -52,7 +52,7 @@ pub(crate) struct Log {
 }
 
 struct Shared {
-    /// What is said once when it cannot be written.
+    /// The message that is logged once when the log cannot be written.
     warning: &'static str,
     state: Mutex<State>,
     work: Condvar,
@@ -67,7 +67,7 @@ struct Shared {
 struct State {
     waiting: Vec<u8>,
     lines: u64,
-    /// Somebody waits for one of the lines.
+    /// A request waits for one of the lines.
     urgent: bool,
     /// Since when a batch is being written.
     writing_since: Option<Instant>,
@@ -147,7 +147,7 @@ impl Log {
         self.shared.flush()
     }
 
-    /// Returns whether it accepts lines and can write them.
+    /// Whether it accepts lines and can write them.
     pub(super) fn works(&self) -> bool {
         let state = self.shared.state.lock();
         let stalled = state.writing_since.is_some_and(|since| since.elapsed() > STALL_TIMEOUT);
@@ -156,12 +156,12 @@ impl Log {
         !stalled && !full && !self.shared.failing.load(Ordering::Relaxed)
     }
 
-    /// Returns whether more lines than a few wait to be written.
+    /// Whether more lines than a few wait to be written.
     pub(super) fn is_filling(&self) -> bool {
         self.shared.state.lock().waiting.len() > FILLING_BYTES
     }
 
-    /// Returns how many lines were appended, and how many writes failed.
+    /// How many lines were appended, and how many writes failed.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.shared.state.lock().lines, self.shared.failures.load(Ordering::Relaxed))
     }
@@ -201,7 +201,7 @@ impl Shared {
                 break;
             }
         }
-        // What was appended while it was being closed. An error has been logged.
+        // Writes lines that were appended while the log was being closed. An error has been logged.
         let _ = self.flush();
     }
 
@@ -240,8 +240,8 @@ impl Shared {
             state = self.state.lock();
             state.writing_since = None;
             if written.is_err() {
-                // Under the lock, and with a notification: the thread has to try again, whoever has
-                // seen the error.
+                // Under the lock, and with a notification: the thread has to try again, whichever
+                // caller has seen the error.
                 self.failing.store(true, Ordering::Relaxed);
                 self.work.notify_one();
                 self.written.send_modify(|_| {});
@@ -341,7 +341,7 @@ mod tests {
         assert_eq!(read(&path), "1\n");
     }
 
-    /// Nobody else writes them out, and who waits for one waits for those before it, too.
+    /// No other code writes the lines out, and a wait for one line includes those before it.
     #[tokio::test]
     async fn a_line_that_somebody_waits_for_is_written_at_once() {
         let dir = TempDir::new().unwrap();

@@ -1,13 +1,13 @@
-//! The audit log: who requested what, as whom, and with what result (decision 5).
+//! The audit log: who requested what, as whom, and with what result (`docs/reference/audit.md`).
 //!
 //! Records are Kubernetes' own, `audit.k8s.io/v1`, one line of JSON each, so that programs that
 //! read Kubernetes' audit log can read this one. A request has an [`AuditContext`] from the moment
 //! that it is parsed; `policy.rs` says how much is recorded of it, `event.rs` what a record looks
 //! like, `log.rs` and `file.rs` how it gets to the disk.
 //!
-//! Three things never happen. Nothing is stored before there is a record of its request in the file,
-//! whatever the policy omits ([`Audit::gate`]). No record contains a credential, or a body of a kind that has
-//! secrets. No record is dropped because the disk is slow or full: the server rather serves nobody.
+//! Three things never happen. Nothing is stored before there is a record of its request in the file, whatever
+//! the policy omits ([`Audit::gate`]). No record contains a credential, or a body of a kind that has secrets.
+//! No record is dropped because the disk is slow or full: the server rejects requests instead.
 
 mod command;
 mod context;
@@ -59,7 +59,7 @@ pub enum AuditLog {
     File(PathBuf),
 }
 
-/// What the operator decides about the audit log.
+/// The operator's settings for the audit log.
 #[derive(Clone, Debug)]
 pub struct AuditSettings {
     /// Where records are written.
@@ -83,7 +83,8 @@ pub(crate) struct Audit {
     /// Where the policy was read, if it is not the built-in one.
     policy_file: Option<PathBuf>,
     log: Log,
-    /// What agents have reported. With a file of its own, no cluster can have this server's own records rotated away.
+    /// The log of the agents' records. With a file of its own, no cluster can have this server's own records rotated
+    /// away.
     agents_log: Log,
     before_answer: bool,
     exec_commands: bool,
@@ -94,7 +95,7 @@ pub(crate) struct Audit {
     known_key_failures: AuthenticationFailures,
     source: Arc<dyn Source>,
     rejected: AtomicU64,
-    /// What agents have reported.
+    /// The reports of agents.
     reported: Reported,
 }
 
@@ -129,7 +130,7 @@ impl Audit {
     /// Reads the policy and opens the log.
     ///
     /// # Errors
-    /// What is wrong with either: no server starts without them.
+    /// An error in the policy or the log: no server starts without them.
     pub(crate) fn open(settings: AuditSettings, source: Arc<dyn Source>) -> anyhow::Result<Self> {
         let policy_file = settings.policy_file.clone();
         let policy = match &policy_file {
@@ -177,13 +178,13 @@ impl Audit {
         }
     }
 
-    /// Returns whether the log can be written. While it cannot, requests that would be recorded are
+    /// Whether the log can be written. While it cannot, requests that would be recorded are
     /// rejected.
     pub(crate) fn works(&self) -> bool {
         self.log.works()
     }
 
-    /// Returns the counts for the metrics.
+    /// The counts for the metrics.
     pub(crate) fn counts(&self) -> Counts {
         let logs = [&self.log, &self.agents_log];
         let is_shared = self.log.is(&self.agents_log);
@@ -198,7 +199,7 @@ impl Audit {
         tokio::join!(self.log.close(), self.agents_log.close());
     }
 
-    /// Returns a function that writes the log, which the store's committer calls before each
+    /// A function that writes the log, which the store's committer calls before each
     /// commit.
     pub(crate) fn gate(&self) -> impl Fn() -> Result<(), &'static str> + Send + Sync + use<> {
         let log = self.log.clone();

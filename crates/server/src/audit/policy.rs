@@ -1,5 +1,5 @@
-//! What is recorded: Kubernetes' audit policy, `audit.k8s.io/v1`. The first rule that matches a
-//! request decides; what no rule matches is not recorded.
+//! The audit policy of Kubernetes, `audit.k8s.io/v1`: what is recorded. The first rule that matches
+//! a request decides. A request that no rule matches is not recorded.
 
 use anyhow::{Context as _, ensure};
 use postern_auth::identity::Identity;
@@ -42,7 +42,7 @@ pub(crate) enum Stage {
     Panic,
 }
 
-/// What is recorded of a request, by the rule that matches it.
+/// How a request is recorded, by the rule that matches it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct AuditDecision {
     /// How much is recorded.
@@ -53,13 +53,13 @@ pub(crate) struct AuditDecision {
 }
 
 impl AuditDecision {
-    /// Returns whether there is a record at this stage.
+    /// Whether there is a record at this stage.
     pub(crate) fn wants(self, stage: Stage) -> bool {
         self.level != Level::None && self.omitted & bit(stage) == 0
     }
 
-    /// Returns the decision for a request that changes something: there is a record of it before
-    /// anything is done, whatever the policy omits (decision 5).
+    /// The decision for a request that changes something: its record is written before anything is
+    /// done, whatever the policy omits (`docs/reference/audit.md#audit-policy`).
     pub(super) fn of_change(mut self) -> Self {
         if self.level == Level::None {
             (self.level, self.omitted) = (Level::Metadata, u8::MAX);
@@ -133,7 +133,7 @@ struct Resources {
 }
 
 impl Policy {
-    /// Returns the built-in policy.
+    /// The built-in policy.
     ///
     /// # Errors
     /// None, as a test proves.
@@ -141,10 +141,10 @@ impl Policy {
         Self::parse(DEFAULT)
     }
 
-    /// Returns a policy that is written in YAML or JSON.
+    /// A policy that is written in YAML or JSON.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// The text is not a valid policy. The error says why.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let decoded = decode(text.as_bytes(), Format::Yaml)?;
         if let Some(field) = decoded.duplicates.first() {
@@ -168,7 +168,7 @@ impl Policy {
         Ok(())
     }
 
-    /// Returns what the first rule that matches says; without one, nothing is recorded.
+    /// The decision of the first rule that matches; without one, nothing is recorded.
     pub(crate) fn decision(&self, request: &RequestAttributes<'_>) -> AuditDecision {
         let Some(rule) = self.rules.iter().find(|rule| rule.matches(request)) else {
             return AuditDecision::default();
@@ -241,7 +241,7 @@ fn matches_path(pattern: &str, path: &str) -> bool {
 }
 
 impl Resources {
-    /// Returns whether these resources match, as upstream: `users` matches the objects only,
+    /// Whether these resources match, as upstream: `users` matches the objects only,
     /// `users/accesskeys` that subresource only, `users/*` both, `*/accesskeys` the subresource of
     /// every kind, `*` everything.
     fn match_with(&self, target: &ResourceTarget) -> bool {
@@ -287,7 +287,7 @@ mod tests {
         Policy::parse(&text).unwrap()
     }
 
-    /// Returns whether a rule matches a get of a secret by Ada.
+    /// Whether a rule matches a get of a secret by Ada.
     fn matches(rule: &str) -> bool {
         let (target, bearer) = (target(&SharedSecret, "platform", "db"), bearer(&["ops"]));
         let request = RequestAttributes {

@@ -1,5 +1,5 @@
-//! Records that come from the agents of connected clusters. They are written into a file of their own, next to that of
-//! this server, and say from where they are: nobody can take them for what this server has seen itself.
+//! Records that come from the agents of connected clusters. They are written into a file of their own, next to that
+//! of this server. Each record names its source, so no reader can take it for one of this server's own.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -44,7 +44,7 @@ const MAX_WORD_BYTES: usize = 128;
 /// The stages of Kubernetes.
 const STAGES: [&str; 4] = ["RequestReceived", "ResponseStarted", "ResponseComplete", "Panic"];
 
-/// The records that were written last, by hashes that nobody outside can foresee.
+/// The records that were written last, by hashes that no client can predict.
 #[derive(Default)]
 pub(super) struct Reported {
     state: RandomState,
@@ -54,7 +54,7 @@ pub(super) struct Reported {
     appending: tokio::sync::Mutex<()>,
 }
 
-/// What of one cluster is reported.
+/// The reports of one cluster.
 #[derive(Clone, Copy, Default)]
 struct OfCluster {
     is_reporting: bool,
@@ -182,7 +182,7 @@ impl Audit {
         self.reported.begin(cluster, self.source.now_micro())
     }
 
-    /// Returns the lines of an agent's records.
+    /// The lines of an agent's records.
     ///
     /// # Errors
     /// Which record is none.
@@ -241,7 +241,7 @@ impl Audit {
     }
 }
 
-/// Returns the line of a record.
+/// The line of a record.
 ///
 /// # Errors
 /// The field that is wrong, and why.

@@ -18,9 +18,9 @@ use crate::storage_key;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BoundNames {
-    /// The uid of the object: a later object of the same name names nobody yet.
+    /// The uid of the object. A later object of the same name names no users or teams yet.
     pub(crate) uid: String,
-    /// What it gives to whom.
+    /// The permissions that it gives, and to whom.
     pub(crate) grants: Vec<BoundGrant>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct BoundState {
 }
 
 impl BoundState {
-    /// Returns whether the value of a key is about whom an object names.
+    /// Whether the value of a key is about whom an object names.
     pub(super) fn is_indexed(key: &str) -> bool {
         key.starts_with(storage_key::BOUND_NAMES)
     }
@@ -53,7 +53,7 @@ impl BoundState {
         }
     }
 
-    /// Returns the record under a storage key.
+    /// The record under a storage key.
     pub(super) fn get(&self, key: &str) -> Option<Arc<BoundNames>> {
         self.of.read().get(key).cloned()
     }

@@ -1,8 +1,8 @@
 //! Events from before those that a kind has in memory, read from the store.
 //!
-//! What is in memory is bounded, and little against what happens while a client is away for half a
-//! minute. Until it is compacted, history is in the store: a watch that resumes from there reads it bit
-//! by bit until it has reached what is in memory.
+//! Memory is bounded, and holds few events compared with those of half a minute in which a client is away. The
+//! store has the history until it is compacted. A watch that resumes from there reads it bit by bit until it
+//! has reached the events in memory.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(crate) struct OlderEvents {
 }
 
 impl Cache {
-    /// Returns the next events of a kind after a position and up to `until`, behind which the kind's own
+    /// The next events of a kind after a position and up to `until`, behind which the kind's own
     /// events are in memory. That is large work: a page of the store's, which is laid out.
     ///
     /// # Errors
@@ -38,7 +38,7 @@ impl Cache {
     ) -> postern_store::Result<OlderEvents> {
         let resource = self.of(kind.info());
         let read = self.store.next_events(resource.prefix(), after).await?;
-        // What comes after that is judged by what decides then, which this cache may not know yet.
+        // Later events are judged by later permissions, which this cache may not know yet.
         let events = read.events.iter().take_while(|event| event.position <= until);
         let events = events.map(|event| lay_out(resource, event).map(Arc::new));
         let events = events.collect::<postern_store::Result<_>>()?;

@@ -104,7 +104,7 @@ pub(crate) struct Cache {
     loaded_at: AtomicU64,
 }
 
-/// What has been read from the store while the cache is loaded.
+/// The values that have been read from the store while the cache is loaded.
 #[derive(Default)]
 struct LoadedState {
     /// For each resource.
@@ -173,7 +173,7 @@ async fn next_batches(watch: &mut dyn Watch) -> (Vec<Batch>, postern_store::Resu
 }
 
 impl Cache {
-    /// Returns a cache with nothing in it yet.
+    /// A cache with nothing in it yet.
     pub(crate) fn new(store: Arc<dyn Store>) -> Arc<Self> {
         Arc::new(Self {
             resources: all().iter().map(|kind| ResourceCache::new(*kind, 0)).collect(),
@@ -230,7 +230,7 @@ impl Cache {
         Ok(watch)
     }
 
-    /// Returns a watch on everything, from this cache's revision on.
+    /// A watch on everything, from this cache's revision on.
     ///
     /// # Errors
     /// The store's.
@@ -238,9 +238,9 @@ impl Cache {
         self.store.watch("", Position::end_of(self.applied())).await
     }
 
-    /// Reads everything again, for when the history from here on is gone because another server has
-    /// compacted it. Watchers at an older revision end with 410, and their clients list again.
-    /// Returns a watch from the new revision on.
+    /// Reads everything again. This is for when another server has compacted the history from here on. Watchers
+    /// at an older revision end with 410, and their clients list again. The result is a watch from the new
+    /// revision on.
     ///
     /// # Errors
     /// The store's.
@@ -251,7 +251,7 @@ impl Cache {
         self.watch().await
     }
 
-    /// Returns the prefix of the storage keys of each kind. Compaction notes their last changes.
+    /// The prefix of the storage keys of each kind. Compaction notes their last changes.
     pub(crate) fn collections(&self) -> Vec<String> {
         self.resources.iter().map(|resource| resource.prefix().to_owned()).collect()
     }
@@ -288,12 +288,12 @@ impl Cache {
         Ok(())
     }
 
-    /// Returns a page of what is stored, laid out.
+    /// A page of what is stored, laid out.
     fn lay_out(&self, page: Page) -> LoadedState {
         let mut loaded = LoadedState::new(self.resources.len());
         for CorruptEntry { key, position, reason } in page.corrupt {
             tracing::error!(%key, "a stored value is corrupt: {reason}");
-            // A corrupt user, team, key or digest lets nobody in by it, and keeps nobody else out.
+            // A corrupt user, team, key or digest gives no access, and takes none from others.
             if let Some(kind) = self.index_of(&key) {
                 loaded.object(kind, key, Slot::Corrupt { position, reason: reason.into() });
             } else {
@@ -398,8 +398,9 @@ impl Cache {
         }
     }
 
-    /// Applies transactions, in order. Where some that follow each other can be one change of what decides, they
-    /// are applied together: each change costs a snapshot of the policy, and wakes whoever waits.
+    /// Applies transactions, in order. Transactions that follow each other are applied together if they can be
+    /// one change of the permissions. Each change costs a snapshot of the policy, and wakes all tasks that
+    /// wait.
     fn apply(&self, batches: &[Batch]) {
         let mut rest = batches;
         while !rest.is_empty() {
@@ -430,7 +431,7 @@ impl Cache {
             }
         }
         drop(corrupt);
-        // Who may see something is known before it can be seen.
+        // The permissions on an object are known before it can be seen.
         self.access.apply(change);
         let revision = batches.last().map_or(0, |batch| batch.revision);
         for resource in &self.resources {
@@ -441,7 +442,7 @@ impl Cache {
         self.applied.send_replace(revision);
     }
 
-    /// Returns the cache of a kind.
+    /// The cache of a kind.
     pub(crate) fn of(&self, info: &Info) -> &ResourceCache {
         let resource = self.resources.iter().find(|resource| {
             let known = resource.kind().info();
@@ -453,18 +454,18 @@ impl Cache {
         }
     }
 
-    /// Returns how many records that are no objects are corrupt: digests of access keys, write-only fields, unique
+    /// How many records that are no objects are corrupt: digests of access keys, write-only fields, unique
     /// keys. They are found when everything is read.
     pub(crate) fn corrupt_records(&self) -> usize {
         self.corrupt_records.lock().len()
     }
 
-    /// Returns the caches of all kinds.
+    /// The caches of all kinds.
     pub(crate) fn resources(&self) -> &[ResourceCache] {
         &self.resources
     }
 
-    /// Returns the object that an event is about, if it is one and intact.
+    /// The object that an event is about, if it is one and intact.
     fn object_of(&self, event: &Event) -> Option<Arc<CachedObject>> {
         let (key, value) = (&event.key, event.value.as_ref()?);
         let resource = self.resources.get(self.index_of(key)?)?;
@@ -476,101 +477,100 @@ impl Cache {
         self.resources.iter().position(|resource| key.starts_with(resource.prefix()))
     }
 
-    /// Returns users, teams and access keys as they are now. The lock must not be held across an
-    /// await.
+    /// The users, teams and access keys as they are now. The lock must not be held across an await.
     pub(crate) fn principals(&self) -> RwLockReadGuard<'_, PrincipalIndex> {
         self.access.principals()
     }
 
-    /// Returns the present snapshot of the policy, from which access is decided.
+    /// The present snapshot of the policy, from which access is decided.
     pub(crate) fn policy(&self) -> Arc<PolicyAt> {
         self.access.policy()
     }
 
-    /// Returns the snapshot of the policy that decides at a revision; `None` when it is not kept any
+    /// The snapshot of the policy that decides at a revision; `None` when it is not kept any
     /// more.
     pub(crate) fn policy_at(&self, revision: u64) -> Option<Arc<PolicyAt>> {
         self.access.policy_at(revision)
     }
 
-    /// Returns the snapshots of the policy after one, the oldest first; `None` when some are not kept
+    /// The snapshots of the policy after one, the oldest first; `None` when some are not kept
     /// any more.
     pub(crate) fn policies_after(&self, known: &Arc<PolicyAt>) -> Option<Vec<Arc<PolicyAt>>> {
         self.access.policies_after(known)
     }
 
-    /// Returns the version of what decides: while it is the same, every decision is.
+    /// The version of what decides: while it is the same, every decision is.
     pub(crate) fn access_version(&self) -> u64 {
         self.access.version()
     }
 
-    /// Returns a subscription to changes of who has access, and to what.
+    /// A subscription to changes of who has access, and to what.
     pub(crate) fn subscribe_to_access(&self) -> watch::Receiver<u64> {
         self.access.subscribe()
     }
 
-    /// Returns the record of whom an object names, by its storage key.
+    /// The record of whom an object names, by its storage key.
     pub(crate) fn bound_names(&self, key: &str) -> Option<Arc<BoundNames>> {
         self.bound.get(key)
     }
 
-    /// Returns who asked for a secret to take its data from another one, by the id of the record.
+    /// The writer who asked for a secret to take its data from another one, by the id of the record.
     pub(crate) fn sync_writer(&self, id: &str) -> Option<Arc<Writer>> {
         self.sync.writer(id)
     }
 
-    /// Returns how many secrets follow others by a request with the access key of a uid.
+    /// How many secrets follow others by a request with the access key of a uid.
     pub(crate) fn sync_writers_with(&self, key_uid: &str) -> usize {
         self.sync.writers_with(key_uid)
     }
 
-    /// Returns how the access key of a uid was when it was deleted, if that was a logout.
+    /// How the access key of a uid was when it was deleted, if that was a logout.
     pub(crate) fn logout_of(&self, key_uid: &str) -> Option<Arc<Logout>> {
         self.sync.logout_of(key_uid)
     }
 
-    /// Returns the keys that sign endpoint tokens.
+    /// The keys that sign endpoint tokens.
     pub(crate) fn signing_keys(&self) -> Arc<SigningKeys> {
         self.tokens.keys()
     }
 
-    /// Returns the version of the keys that sign endpoint tokens, and of whose tokens count no more.
+    /// The version of the keys that sign endpoint tokens, and of whose tokens count no more.
     pub(crate) fn tokens_version(&self) -> u64 {
         *self.tokens.subscribe().borrow()
     }
 
-    /// Returns a subscription to that version.
+    /// A subscription to that version.
     pub(crate) fn subscribe_to_tokens(&self) -> watch::Receiver<u64> {
         self.tokens.subscribe()
     }
 
-    /// Returns whose endpoint tokens count no more: for a uid, the revision from which on they must be.
+    /// The revocations of endpoint tokens: for each uid, the revision from which on its tokens must be.
     pub(crate) fn revocations(&self) -> Vec<(String, u64)> {
         self.tokens.revocations()
     }
 
-    /// Returns the record of until when endpoint tokens count that were issued, if there is one under this
+    /// The record of until when endpoint tokens count that were issued, if there is one under this
     /// storage key.
     pub(crate) fn issued_tokens(&self, key: &str) -> Option<(Position, IssuedRecord)> {
         self.tokens.issued(key)
     }
 
-    /// Returns the impersonations on which endpoint tokens depend, by their ids.
+    /// The impersonations on which endpoint tokens depend, by their ids.
     pub(crate) fn impersonations(&self) -> Vec<(String, NotedImpersonation)> {
         self.tokens.impersonations()
     }
 
-    /// Returns the storage keys of all records of until when endpoint tokens count that were issued.
+    /// The storage keys of all records of until when endpoint tokens count that were issued.
     pub(crate) fn all_issued_tokens(&self) -> Vec<Arc<str>> {
         self.tokens.all_issued()
     }
 
-    /// Returns the records about endpoint tokens that have done their work: their keys and positions.
+    /// The records about endpoint tokens that have done their work: their keys and positions.
     pub(crate) fn done_token_records(&self, now: Timestamp) -> Vec<(Arc<str>, Position)> {
         self.tokens.done(now)
     }
 
-    /// Returns the owners who have more than `most` revocation records of access keys, with the records.
+    /// The owners who have more than `most` revocation records of access keys, with the records.
     pub(crate) fn crowded_revocations(
         &self,
         most: usize,
@@ -578,17 +578,17 @@ impl Cache {
         self.tokens.crowded(most)
     }
 
-    /// Returns the revision at which everything was read: of who a caller was before, nothing is known.
+    /// The revision at which everything was read: of who a caller was before, nothing is known.
     pub(crate) fn loaded_at(&self) -> u64 {
         self.loaded_at.load(Ordering::Acquire)
     }
 
-    /// Returns the revision of the cache.
+    /// The revision of the cache.
     pub(crate) fn applied(&self) -> u64 {
         *self.applied.borrow()
     }
 
-    /// Returns a subscription to the revision of the cache.
+    /// A subscription to the revision of the cache.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.applied.subscribe()
     }
@@ -664,7 +664,7 @@ mod tests {
             cache.note_newest(revision);
             assert!(cache.keeps_up(), "at {revision}");
             tokio::time::advance(LAG_INTERVAL).await;
-            // What was missing comes, and something else is missing by then.
+            // The missing revision comes, and another one is missing by then.
             cache.applied.send_replace(revision);
             cache.note_newest(revision + 1);
         }

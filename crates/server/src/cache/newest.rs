@@ -14,7 +14,7 @@ type Question = BoxFuture<'static, Result<u64>>;
 /// One question to the store, and all who wait for its answer.
 #[derive(Clone)]
 struct Round {
-    /// Has the store been asked? Whoever comes later may have seen a commit that the answer misses.
+    /// Whether the store has been asked. A later caller may have seen a commit that the answer misses.
     asked: Arc<AtomicBool>,
     answer: Shared<Question>,
 }
@@ -41,7 +41,7 @@ impl NewestRevision {
         Self { ask, last: Mutex::new(None) }
     }
 
-    /// Returns a revision that is at least the newest at the time of the call.
+    /// A revision that is at least the newest at the time of the call.
     ///
     /// # Errors
     /// The store's.
@@ -60,7 +60,7 @@ impl NewestRevision {
         round.answer.await
     }
 
-    /// Returns the round to wait for. `asked` is a question that the caller has asked already.
+    /// The round to wait for. `asked` is a question that the caller has asked already.
     fn round(&self, asked: Option<Question>) -> Round {
         let mut last = self.last.lock();
         let round = match (last.take().filter(Round::is_under_way), asked) {
@@ -123,7 +123,7 @@ mod tests {
             let remote = remote.clone();
             Box::pin(async move {
                 remote.questions.fetch_add(1, Ordering::SeqCst);
-                // What was committed after the question need not be in the answer.
+                // A commit after the question need not be in the answer.
                 let newest = remote.newest.load(Ordering::SeqCst);
                 if let Some(answers) = &remote.answers {
                     answers.acquire().await.unwrap().forget();

@@ -23,12 +23,12 @@ const FRAME_TAIL: &str = "}\n";
 const VERSION_FIELD: &str = "\"resourceVersion\":\"";
 const VERSION_DIGITS: usize = 20;
 
-/// Returns how the stored JSON of a kind starts: everything before `resourceVersion`.
+/// How the stored JSON of a kind starts: everything before `resourceVersion`.
 pub(crate) fn stored_head(info: &Info) -> String {
     format!("{{\"apiVersion\":\"{}\",\"kind\":\"{}\",\"metadata\":{{", info.version, info.kind)
 }
 
-/// Returns what is stored of an object: its JSON without a resourceVersion.
+/// The stored bytes of an object: its JSON without a resourceVersion.
 pub(crate) fn to_stored(mut object: Object) -> Bytes {
     object.metadata.resource_version.clear();
     Bytes::from(object.to_json_bytes())
@@ -53,7 +53,7 @@ struct Labelled {
     metadata: LabelsOnly,
 }
 
-/// What of an object says that its deletion has begun.
+/// The part of an object that says that its deletion has begun.
 #[derive(Deserialize)]
 struct Marked {
     metadata: DeletionMark,
@@ -83,7 +83,7 @@ impl std::fmt::Debug for CachedObject {
 }
 
 impl CachedObject {
-    /// Returns a stored object, laid out; `None` when it does not start as objects of this kind do,
+    /// A stored object, laid out; `None` when it does not start as objects of this kind do,
     /// and so is corrupt.
     pub(crate) fn from_stored(
         head: &str,
@@ -105,7 +105,7 @@ impl CachedObject {
         })
     }
 
-    /// Returns the same state with another event type and version: a deletion has the last state
+    /// The same state with another event type and version: a deletion has the last state
     /// with the deletion's version.
     pub(crate) fn restated(&self, position: Position, event_type: WatchEventType) -> Self {
         let json = self.json();
@@ -123,7 +123,7 @@ impl CachedObject {
         }
     }
 
-    /// Returns the same object with other JSON, whose start up to the version is unchanged.
+    /// The same object with other JSON, whose start up to the version is unchanged.
     pub(crate) fn with_json(&self, json: &[u8]) -> Self {
         Self {
             key: self.key.clone(),
@@ -136,49 +136,49 @@ impl CachedObject {
         }
     }
 
-    /// Returns the same object with an owner.
+    /// The same object with an owner.
     pub(super) fn owned_by(mut self, owner: Option<OwnedBy>) -> Self {
         self.owner = owner.map(Box::new);
         self
     }
 
-    /// Returns the object's owner, for kinds with delegated rights.
+    /// The object's owner, for kinds with delegated rights.
     pub(crate) fn owner(&self) -> Option<&OwnedBy> {
         self.owner.as_deref()
     }
 
-    /// Returns the storage key.
+    /// The storage key.
     pub(crate) fn key(&self) -> &Arc<str> {
         &self.key
     }
 
-    /// Returns the position of the change that led to this state.
+    /// The position of the change that led to this state.
     pub(crate) fn position(&self) -> Position {
         self.position
     }
 
-    /// Returns the object's JSON with its resourceVersion, without a copy.
+    /// The object's JSON with its resourceVersion, without a copy.
     pub(crate) fn json(&self) -> Bytes {
         let start = FRAME_HEAD.len() + self.event_type.as_str().len() + FRAME_MIDDLE.len();
         self.frame.slice(start..self.frame.len() - FRAME_TAIL.len())
     }
 
-    /// Returns the type of the event that this object is laid out as.
+    /// The type of the event that this object is laid out as.
     pub(crate) fn event_type(&self) -> WatchEventType {
         self.event_type
     }
 
-    /// Returns how much memory its bytes take.
+    /// How much memory its bytes take.
     pub(crate) fn bytes(&self) -> usize {
         self.frame.len()
     }
 
-    /// Returns the whole event as one line, without a copy.
+    /// The whole event as one line, without a copy.
     pub(crate) fn frame(&self) -> Bytes {
         self.frame.clone()
     }
 
-    /// Returns the decoded object.
+    /// The decoded object.
     ///
     /// # Errors
     /// 500 when the stored bytes are no object: they were sealed, so this is a bug.
@@ -195,12 +195,12 @@ impl CachedObject {
                 .is_ok_and(|object| object.metadata.deletion_timestamp.is_some())
     }
 
-    /// Returns whether it may have owners, by a look at the bytes: true for every object that has, and for few others.
+    /// Whether it may have owners, by a look at the bytes: true for every object that has, and for few others.
     pub(crate) fn may_have_owners(&self) -> bool {
         memchr::memmem::find(&self.frame, b"\"ownerReferences\":").is_some()
     }
 
-    /// Returns the labels, which are decoded on first use.
+    /// The labels, which are decoded on first use.
     pub(crate) fn labels(&self) -> &BTreeMap<String, String> {
         self.labels.get_or_init(|| {
             decode::decode_typed::<Labelled>(&self.json())
@@ -210,7 +210,7 @@ impl CachedObject {
     }
 }
 
-/// Returns an object's JSON for the response to the write that stored it.
+/// An object's JSON for the response to the write that stored it.
 pub(crate) fn with_version(head: &str, stored: &[u8], position: Option<Position>) -> Bytes {
     let Some(position) = position else { return Bytes::copy_from_slice(stored) };
     let mut json = BytesMut::with_capacity(stored.len() + VERSION_FIELD.len() + VERSION_DIGITS);
@@ -254,7 +254,7 @@ fn decimal(position: Position) -> String {
     position.packed().to_string()
 }
 
-/// Returns any object's JSON as a watch event.
+/// A watch event with any object's JSON.
 pub(crate) fn event_line(event_type: WatchEventType, object_json: &[u8]) -> Bytes {
     let mut line = BytesMut::with_capacity(object_json.len() + 40);
     line.put_slice(FRAME_HEAD.as_bytes());

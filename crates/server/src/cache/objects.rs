@@ -29,7 +29,7 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// Returns no objects.
+    /// An empty collection.
     pub(super) fn new() -> Self {
         Self {
             ordered: BTreeMap::new(),
@@ -39,7 +39,7 @@ impl Objects {
         }
     }
 
-    /// Returns all objects of a kind, given in any order.
+    /// All objects of a kind, given in any order.
     pub(super) fn of(mut all: Vec<(Arc<str>, Slot)>) -> Self {
         let mut objects = Self::new();
         for shard in &mut objects.shards {
@@ -55,18 +55,18 @@ impl Objects {
         objects
     }
 
-    /// Returns how many there are, corrupt ones included.
+    /// How many there are, corrupt ones included.
     pub(super) fn len(&self) -> usize {
         self.ordered.len()
     }
 
-    /// Returns how many of them are corrupt.
+    /// How many of them are corrupt.
     pub(super) fn corrupt(&self) -> usize {
         let intact: usize = self.shards.iter().map(HashTable::len).sum();
         self.ordered.len() - intact
     }
 
-    /// Returns the object with a key, if it is there and intact.
+    /// The object with a key, if it is there and intact.
     pub(super) fn intact(&self, key: &str) -> Option<&Arc<CachedObject>> {
         let hash = self.hasher.hash_one(key);
         let shard = &self.shards[shard_of(hash)];
@@ -74,17 +74,17 @@ impl Objects {
         entry.map(|(_, object)| object)
     }
 
-    /// Returns what is stored under a key.
+    /// The stored value under a key.
     pub(super) fn slot(&self, key: &str) -> Option<&Slot> {
         self.ordered.get(key)
     }
 
-    /// Returns what is stored under a key, with the key itself.
+    /// The stored value under a key, with the key itself.
     pub(super) fn entry(&self, key: &str) -> Option<(&Arc<str>, &Slot)> {
         self.ordered.get_key_value(key)
     }
 
-    /// Returns those whose keys have a prefix and come after `after`, in order.
+    /// The values whose keys have a prefix and come after `after`, in order.
     pub(super) fn range<'a>(
         &'a self,
         prefix: &'a str,
@@ -98,7 +98,7 @@ impl Objects {
         range.take_while(move |(key, _)| key.starts_with(prefix))
     }
 
-    /// Returns the intact objects of certain owners whose keys have a prefix and come after `after`,
+    /// The intact objects of certain owners whose keys have a prefix and come after `after`,
     /// in order.
     pub(super) fn owned(
         &self,
@@ -116,7 +116,7 @@ impl Objects {
         objects
     }
 
-    /// Returns how many intact objects an owner has.
+    /// How many intact objects an owner has.
     pub(super) fn count_owned(&self, owner: &Owner) -> usize {
         self.by_owner.get(owner).map_or(0, BTreeMap::len)
     }
@@ -162,7 +162,7 @@ impl Objects {
     }
 }
 
-/// Returns the index of a hash's table. The tables use the other bits of the hash.
+/// The index of a hash's table. The tables use the other bits of the hash.
 fn shard_of(hash: u64) -> usize {
     usize::try_from(hash >> 32).unwrap_or_default() % SHARDS
 }

@@ -35,12 +35,12 @@ impl Deref for PolicyAt {
 }
 
 impl PolicyAt {
-    /// Returns a snapshot before which there is none.
+    /// A snapshot before which there is none.
     fn first(revision: u64, policy: Policy) -> Self {
         Self { revision, policy, changes: 0 }
     }
 
-    /// Returns the policy that needs nothing stored, by which the server itself acts.
+    /// The policy that needs nothing stored, by which the server itself acts.
     pub(crate) fn built_in() -> Arc<Self> {
         static BUILT_IN: LazyLock<Arc<PolicyAt>> =
             LazyLock::new(|| Arc::new(PolicyAt::first(0, Policy::clone(&Policy::built_in()))));
@@ -77,20 +77,20 @@ impl History {
         self.snapshots.push_back(next);
         while self.changes > KEPT_CHANGES && self.snapshots.len() > 2 {
             self.snapshots.pop_front();
-            // What made the one that is the oldest now cannot be looked back over any more.
+            // The changes that made the new oldest snapshot are before it, so they do not count any more.
             self.changes -= self.snapshots.front().map_or(0, |oldest| oldest.changes);
         }
     }
 }
 
 impl Policies {
-    /// Returns the policy of a server that has nothing stored.
+    /// The policy of a server that has nothing stored.
     pub(super) fn new() -> Self {
         let first = PolicyAt::built_in();
         Self { current: ArcSwap::new(first.clone()), history: Mutex::new(History::new(first)) }
     }
 
-    /// Returns the present snapshot.
+    /// The present snapshot.
     pub(super) fn current(&self) -> Arc<PolicyAt> {
         self.current.load_full()
     }
@@ -109,18 +109,18 @@ impl Policies {
         true
     }
 
-    /// Returns the snapshot of everything that is stored at a revision: each object once.
+    /// The snapshot of everything that is stored at a revision: each object once.
     pub(super) fn laid_out(stored: Vec<NamedChange>, revision: u64) -> Arc<PolicyAt> {
         Arc::new(PolicyAt::first(revision, Policy::of(stored)))
     }
 
-    /// Replaces everything with one snapshot. What was before is forgotten.
+    /// Replaces everything with one snapshot. Earlier snapshots are forgotten.
     pub(super) fn load(&self, next: Arc<PolicyAt>) {
         *self.history.lock() = History::new(next.clone());
         self.current.store(next);
     }
 
-    /// Returns the snapshot that decides at a revision; `None` when it is not kept any more.
+    /// The snapshot that decides at a revision; `None` when it is not kept any more.
     pub(super) fn at(&self, revision: u64) -> Option<Arc<PolicyAt>> {
         let current = self.current.load();
         if current.revision <= revision {
@@ -131,7 +131,7 @@ impl Policies {
         snapshots.get(after.checked_sub(1)?).cloned()
     }
 
-    /// Returns the snapshots after one, the oldest first; `None` when some are not kept any more.
+    /// The snapshots after one, the oldest first; `None` when some are not kept any more.
     pub(super) fn after(&self, known: &Arc<PolicyAt>) -> Option<Vec<Arc<PolicyAt>>> {
         let snapshots = &self.history.lock().snapshots;
         let at = snapshots.iter().rposition(|one| Arc::ptr_eq(one, known))?;

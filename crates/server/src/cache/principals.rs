@@ -1,9 +1,9 @@
-//! Keeps the principal index (users, teams, access keys) and the policy (roles, bindings) in step with
-//! what is stored.
+//! Keeps the principal index (users, teams, access keys) and the policy (roles, bindings) in step with the
+//! store.
 //!
-//! What they *decide* is in `auth`, and each kind says which of its fields count. Here is only how
-//! they are filled from what is stored, and the subscription to their changes. They change before the
-//! objects of the same revision do: what decides is at least as new as what it lets through.
+//! Their *decisions* are in `auth`, and each kind says which of its fields count. This module only fills them
+//! from the store, and has the subscription to their changes. They change before the objects of the same
+//! revision do. So the permissions are at least as new as the objects that they let through.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use super::object::{CachedObject, stored_head};
 use super::policies::{NamedChange, Policies, PolicyAt};
 use crate::storage_key;
 
-/// What decides who has access, and to what; and the subscriptions to its changes.
+/// The state that decides access, and the subscriptions to its changes.
 pub(crate) struct AccessState {
     /// The kinds that have a part in authentication, with the prefixes of their storage keys.
     kinds: Vec<(String, &'static dyn AnyKind)>,
@@ -67,11 +67,11 @@ pub(super) struct AccessValue {
     says: Says,
 }
 
-/// What a stored value says about access.
+/// The part of a stored value that concerns access.
 enum Says {
-    /// Who may do what.
+    /// A change of the policy, which decides permissions.
     Policy(NamedChange),
-    /// Who has access.
+    /// A value that concerns authentication: of a user, a team or an access key.
     Access {
         /// Its bytes; `None` for a value that was removed.
         value: Option<bytes::Bytes>,
@@ -81,7 +81,7 @@ enum Says {
 }
 
 impl AccessValue {
-    /// Returns what it is for the policy.
+    /// The change of the policy, if it is one.
     fn policy_change(&self) -> Option<&NamedChange> {
         match &self.says {
             Says::Policy(change) => Some(change),
@@ -89,7 +89,7 @@ impl AccessValue {
         }
     }
 
-    /// Returns whether it changes the policy by no more than the owner of an object that was not there before: also not
+    /// Whether it changes the policy by no more than the owner of an object that was not there before: also not
     /// in the transactions before it, of which `new` has such objects.
     fn joins(&self, event: &Event, policy: &Policy, new: &mut HashSet<Arc<str>>) -> bool {
         let Some((namespace, name, says @ PolicyChange::Owner(kind, _))) = self.policy_change()
@@ -106,7 +106,7 @@ impl AccessValue {
     }
 }
 
-/// What one transaction, or some together, change of who has access and to what.
+/// The changes of access by one transaction, or by several together.
 pub(super) struct AccessChange {
     /// How many transactions.
     pub(super) batches: usize,
@@ -129,7 +129,7 @@ impl PolicyKind {
 }
 
 impl AccessState {
-    /// Returns a state without principals.
+    /// A state without principals.
     pub(super) fn new() -> Self {
         let kinds = all().iter().copied().filter(|kind| kind.has_access_role());
         let policy_kinds = all().iter().copied().filter(|kind| kind.has_policy_part());
@@ -145,41 +145,41 @@ impl AccessState {
         }
     }
 
-    /// Returns users, teams and keys as they are now. The lock must not be held across an await.
+    /// The users, teams and keys as they are now. The lock must not be held across an await.
     pub(super) fn principals(&self) -> RwLockReadGuard<'_, PrincipalIndex> {
         self.principals.read()
     }
 
-    /// Returns the present snapshot of the policy.
+    /// The present snapshot of the policy.
     pub(super) fn policy(&self) -> Arc<PolicyAt> {
         self.policies.current()
     }
 
-    /// Returns the snapshot of the policy that decides at a revision; `None` when it is not kept any
+    /// The snapshot of the policy that decides at a revision; `None` when it is not kept any
     /// more.
     pub(super) fn policy_at(&self, revision: u64) -> Option<Arc<PolicyAt>> {
         self.policies.at(revision)
     }
 
-    /// Returns the snapshots of the policy after one, the oldest first; `None` when some are not kept
+    /// The snapshots of the policy after one, the oldest first; `None` when some are not kept
     /// any more.
     pub(super) fn policies_after(&self, known: &Arc<PolicyAt>) -> Option<Vec<Arc<PolicyAt>>> {
         self.policies.after(known)
     }
 
-    /// Returns the version of what decides. While it is the same, every decision is.
+    /// The version of what decides. While it is the same, every decision is.
     pub(super) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Returns a subscription to changes of who has access, and to what.
+    /// A subscription to changes of who has access, and to what.
     pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Returns what the next transactions change together: the first one, and those that follow it as long as all of
-    /// them only give new objects their owners. That no such object was there before is why their owners may have
-    /// their rights a few transactions early. `object` returns the object that an event is about.
+    /// The changes of access by the next transactions together: the first one, and those that follow it as long
+    /// as all of them only give new objects their owners. No such object existed before, so its owner may have
+    /// the permissions a few transactions early. `object` returns the object that an event is about.
     pub(super) fn next_change(
         &self,
         batches: &[Batch],
@@ -234,8 +234,8 @@ impl AccessState {
         }
         let mut has_more = principals.resolve_next();
         drop(principals);
-        // Whoever authenticates in between gets what was so before: the revision of this batch has
-        // not been applied yet.
+        // A caller that authenticates in between gets the earlier state: the revision of this batch has not
+        // been applied yet.
         while has_more {
             has_more = self.principals.write().resolve_next();
         }
@@ -251,8 +251,8 @@ impl AccessState {
         self.announce_one(&self.unannounced);
     }
 
-    /// Wakes those who wait for changes of the policy. It changes with each object that has an owner, so
-    /// this is done now and then: whoever gets an event looks at the policy first in any case.
+    /// Wakes the tasks that wait for changes of the policy. It changes with each object that has an owner, so
+    /// this is done now and then. A task that gets an event looks at the policy first in any case.
     pub(super) fn announce_policy(&self) {
         self.announce_one(&self.unannounced_policy);
     }
@@ -298,14 +298,14 @@ impl AccessState {
         self.changes.send_modify(|changes| *changes += 1);
     }
 
-    /// Returns whether the value of a key decides who has access, which is unknown when it is
+    /// Whether the value of a key decides who has access, which is unknown when it is
     /// corrupt.
     pub(super) fn decides_access(&self, key: &str) -> bool {
         key.starts_with(storage_key::DIGESTS) || self.kind_of(key).is_some()
     }
 
-    /// Returns what the value of a key says about access, if it is part of that; `None` as the value for one
-    /// that was removed. `object` returns the object that it is, if it is one and intact.
+    /// The part of a stored value that concerns access, if it has one. `value` is `None` for a value that was
+    /// removed. `object` returns the object in the value, if it is one and intact.
     pub(super) fn read(
         &self,
         key: &Arc<str>,
@@ -322,7 +322,7 @@ impl AccessState {
         Some(AccessValue { key: key.clone(), says })
     }
 
-    /// Returns the change that a value is for the policy. A corrupt one gives nobody anything.
+    /// The change of the policy by a value. A corrupt value gives no permissions.
     fn policy_change(&self, key: &str, value: Option<&[u8]>) -> Option<NamedChange> {
         let (of, rest) = self
             .policy_kinds
@@ -336,13 +336,13 @@ impl AccessState {
         })
     }
 
-    /// Returns the kind and name of the object with a key, if the kind has a part in
+    /// The kind and name of the object with a key, if the kind has a part in
     /// authentication.
     fn kind_of<'a>(&self, key: &'a str) -> Option<(&'static dyn AnyKind, &'a str)> {
         kind_of(&self.kinds, key)
     }
 
-    /// Applies one value, or its removal. A corrupt value gives nobody access.
+    /// Applies one value, or its removal. A corrupt value gives no access.
     fn apply_one(&self, principals: &mut PrincipalIndex, value: &AccessValue) {
         let Says::Access { value: bytes, object } = &value.says else { return };
         let bytes = bytes.as_deref();
@@ -364,7 +364,7 @@ impl AccessState {
     }
 }
 
-/// Returns the kind of the object with a key, and the rest of the key.
+/// The kind of the object with a key, and the rest of the key.
 fn kind_of<'a>(
     kinds: &[(String, &'static dyn AnyKind)],
     key: &'a str,

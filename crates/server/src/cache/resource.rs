@@ -27,14 +27,14 @@ pub(crate) const EVENT_WINDOW_BYTES: usize = 32 * 1024 * 1024;
 /// Events that one read returns: bounds what is copied under the lock.
 pub(crate) const EVENTS_PER_READ: usize = 64;
 
-/// The memory for an event's other encodings: so many times its own bytes, and this many bytes
-/// more. What does not fit is encoded again for each watcher.
+/// The memory for an event's other encodings: so many times its own bytes, and this many bytes more. An
+/// encoding that does not fit is made again for each watcher.
 const ENCODINGS_FACTOR: usize = 2;
 const ENCODINGS_BYTES: usize = 1024;
 
 /// A change as watchers see it.
 pub(crate) struct CacheEvent {
-    /// What happened.
+    /// The type of the change.
     pub(crate) event_type: WatchEventType,
     /// The state after it; for a deletion the last state, under the deletion's version.
     pub(crate) object: Arc<CachedObject>,
@@ -51,7 +51,7 @@ pub(crate) struct CacheEvent {
 pub(crate) struct SelectableFields(OnceLock<Vec<(&'static str, String)>>);
 
 impl SelectableFields {
-    /// Returns the text of a field by its label, if the object has it.
+    /// The text of a field by its label, if the object has it.
     pub(crate) fn get(
         &self,
         fields: &'static [SelectableField],
@@ -77,7 +77,7 @@ impl std::fmt::Debug for CacheEvent {
 }
 
 impl CacheEvent {
-    /// Returns an event that no watcher has seen yet.
+    /// An event that no watcher has seen yet.
     pub(super) fn new(
         event_type: WatchEventType,
         object: Arc<CachedObject>,
@@ -87,12 +87,12 @@ impl CacheEvent {
         Self { event_type, object, previous, fields, encodings: Mutex::new(Vec::new()) }
     }
 
-    /// Returns the event's position in history.
+    /// The event's position in history.
     pub(crate) fn position(&self) -> Position {
         self.object.position()
     }
 
-    /// Returns the event in an encoding other than plain JSON, which is made once for all watchers.
+    /// The event in an encoding other than plain JSON, which is made once for all watchers.
     pub(crate) fn encoded(
         &self,
         encoding: Encoding,
@@ -111,7 +111,7 @@ impl CacheEvent {
     }
 }
 
-/// What is stored under a key.
+/// The stored value under a key.
 #[derive(Clone, Debug)]
 pub(crate) enum Slot {
     /// An object.
@@ -120,13 +120,13 @@ pub(crate) enum Slot {
     Corrupt {
         /// The position of the last change.
         position: Position,
-        /// What is wrong; never contains stored bytes.
+        /// The reason; it never contains stored bytes.
         reason: Arc<str>,
     },
 }
 
 impl Slot {
-    /// Returns the object, if it is intact.
+    /// The object, if it is intact.
     pub(super) fn intact(&self) -> Option<&Arc<CachedObject>> {
         match self {
             Self::Intact(object) => Some(object),
@@ -143,7 +143,7 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// Returns what was read under a key.
+    /// A value that was read under a key.
     pub(super) fn new(key: Arc<str>, slot: Slot) -> Self {
         let is_deleting = is_deleting(&slot);
         Self { key, slot, is_deleting }
@@ -172,7 +172,7 @@ pub(crate) struct Counted {
     pub(crate) corrupt: usize,
 }
 
-/// What became of an object at a revision.
+/// The change of an object at a revision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Moment {
     /// It was made.
@@ -245,30 +245,30 @@ impl ResourceCache {
         }
     }
 
-    /// Returns the kind.
+    /// The kind.
     pub(crate) fn kind(&self) -> &'static dyn AnyKind {
         self.kind
     }
 
-    /// Returns how stored objects of this kind start.
+    /// How stored objects of this kind start.
     pub(crate) fn head(&self) -> &str {
         &self.head
     }
 
-    /// Returns the prefix of all storage keys of this kind.
+    /// The prefix of all storage keys of this kind.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Returns a subscription to new events of this kind.
+    /// A subscription to new events of this kind.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.subscription.subscribe()
     }
 
-    /// Returns one object.
+    /// Reads one object.
     ///
     /// # Errors
-    /// 500 when what is stored is corrupt.
+    /// 500 when the stored object is corrupt.
     pub(crate) fn get(&self, key: &str) -> Result<Option<Arc<CachedObject>>, ApiError> {
         let state = self.state.read();
         if let Some(object) = state.objects.intact(key) {
@@ -281,7 +281,7 @@ impl ResourceCache {
         }
     }
 
-    /// Returns the position of the last change of an object, if it is corrupt.
+    /// The position of the last change of an object, if it is corrupt.
     pub(crate) fn corrupt_at(&self, key: &str) -> Option<Position> {
         match self.state.read().objects.slot(key) {
             Some(Slot::Corrupt { position, .. }) => Some(*position),
@@ -289,12 +289,11 @@ impl ResourceCache {
         }
     }
 
-    /// Returns the objects under a key prefix, after the key `after`, at most `limit` of them (0:
-    /// all).
+    /// The objects under a key prefix, after the key `after`, at most `limit` of them (0: all).
     ///
     /// # Errors
-    /// 500 when one of them is corrupt: without it the list would be wrong. Principals and their
-    /// keys are left out of the list instead, and named: a corrupt one concerns nobody else.
+    /// 500 when one of them is corrupt: without it the list would be wrong. Corrupt principals and keys are
+    /// left out of the list instead, and named, because a corrupt one does not concern the others.
     pub(crate) fn list(
         &self,
         prefix: &str,
@@ -308,7 +307,7 @@ impl ResourceCache {
         }
     }
 
-    /// Returns the same list, from which corrupt objects of every kind are left out.
+    /// The same list, from which corrupt objects of every kind are left out.
     pub(crate) fn list_intact(
         &self,
         prefix: &str,
@@ -339,7 +338,7 @@ impl ResourceCache {
         }
     }
 
-    /// Returns the objects under a key prefix, after the key `after`, that are among the candidates;
+    /// The objects under a key prefix, after the key `after`, that are among the candidates;
     /// `None` when a list of all is cheaper. Corrupt ones are left out and named.
     pub(crate) fn few(
         &self,
@@ -375,10 +374,10 @@ impl ResourceCache {
         Some(ObjectList { objects, remaining: 0, revision: state.revision, left_out })
     }
 
-    /// Returns the key prefixes and the keys of what is named; `None` when that is not known, or when
+    /// The key prefixes and the keys of what is named; `None` when that is not known, or when
     /// it is more than there is.
     fn ranges(&self, readable: &Readable, most: usize) -> Option<(Vec<String>, Vec<String>)> {
-        // What else an object has to be in is looked at one by one.
+        // Other sets that an object has to be in are checked object by object.
         let Readable::Some { namespaces, objects, names, .. } = readable else { return None };
         let is_namespaced = self.kind.info().is_namespaced();
         if objects.len() > most || (is_namespaced && !names.is_empty()) {
@@ -390,18 +389,18 @@ impl ResourceCache {
         Some((prefixes.collect(), listed.chain(anywhere).collect()))
     }
 
-    /// Returns how many objects an owner has, without corrupt ones.
+    /// How many objects an owner has, without corrupt ones.
     pub(crate) fn count_owned(&self, owner: &Owner) -> usize {
         self.state.read().objects.count_owned(owner)
     }
 
-    /// Returns the revision of what it has.
+    /// The revision of what it has.
     pub(crate) fn revision(&self) -> u64 {
         self.state.read().revision
     }
 
-    /// Returns at most `limit` objects after a key, without corrupt ones. For callers that read all
-    /// objects a few at a time.
+    /// At most `limit` objects after a key, without corrupt ones. It is for callers that read all objects a few
+    /// at a time.
     pub(crate) fn page(&self, after: Option<&str>, limit: usize) -> Vec<Arc<CachedObject>> {
         let state = self.state.read();
         let intact = state.objects.range(&self.prefix, after).filter_map(|(_, slot)| match slot {
@@ -411,13 +410,13 @@ impl ResourceCache {
         intact.take(limit).collect()
     }
 
-    /// Returns the storage key of an object; its namespace is empty where the kind has none.
+    /// The storage key of an object; its namespace is empty where the kind has none.
     pub(crate) fn key_of(&self, namespace: &str, name: &str) -> String {
         let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
         crate::storage_key::in_collection(&self.prefix, namespace, name)
     }
 
-    /// Returns what became of an object at a revision that has been applied.
+    /// The change of an object at a revision that has been applied.
     pub(crate) fn moment(&self, key: &str, revision: u64) -> Moment {
         let state = self.state.read();
         if revision > state.revision || Position::end_of(revision.saturating_sub(1)) < state.oldest
@@ -440,7 +439,7 @@ impl ResourceCache {
         }
     }
 
-    /// Returns the next events after a position.
+    /// The next events after a position.
     pub(crate) fn events_after(&self, after: Position) -> Next {
         let state = self.state.read();
         if after < state.oldest {
@@ -453,7 +452,7 @@ impl ResourceCache {
         Next::Events(state.events.range(first..).take(EVENTS_PER_READ).cloned().collect())
     }
 
-    /// Returns the objects that are terminating, and perhaps a few others.
+    /// The objects that are terminating, and perhaps a few others.
     pub(crate) fn deleting(&self) -> Vec<Arc<CachedObject>> {
         let state = self.state.read();
         state.deleting.iter().filter_map(|key| state.objects.intact(key)).cloned().collect()
@@ -477,13 +476,13 @@ impl ResourceCache {
         self.subscription.send_replace(revision);
     }
 
-    /// Returns how many objects there are.
+    /// How many objects there are.
     pub(crate) fn count(&self) -> Counted {
         let state = self.state.read();
         Counted { all: state.objects.len(), corrupt: state.objects.corrupt() }
     }
 
-    /// Returns a stored value, laid out.
+    /// A stored value, laid out.
     pub(crate) fn lay_out(
         &self,
         key: &Arc<str>,

@@ -1,5 +1,6 @@
-//! Keeps in step with what is stored about secret sync: who asked for each secret to take its data from another
-//! one, and which access keys were deleted by a logout. What this allows is decided in `auth`.
+//! Keeps in step with the stored records of secret sync: the writer who asked for each secret to take its data
+//! from another one, and the access keys that were deleted by a logout. The permissions of a writer are decided
+//! in `auth`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use postern_meta::decode;
 use super::tokens::TokenValue;
 use crate::storage_key;
 
-/// What is stored about secret sync.
+/// The stored records of secret sync.
 #[derive(Default)]
 pub(super) struct SyncState {
     writers: RwLock<Writers>,
@@ -43,7 +44,7 @@ impl Writers {
 }
 
 impl SyncState {
-    /// Returns whether the value of a key is about secret sync.
+    /// Whether the value of a key is about secret sync.
     pub(super) fn is_indexed(key: &str) -> bool {
         key.starts_with(storage_key::SYNC_WRITERS) || key.starts_with(storage_key::LOGGED_OUT_KEYS)
     }
@@ -74,17 +75,17 @@ impl SyncState {
         }
     }
 
-    /// Returns the writer with an id.
+    /// The writer with an id.
     pub(super) fn writer(&self, id: &str) -> Option<Arc<Writer>> {
         self.writers.read().of_id.get(id).cloned()
     }
 
-    /// Returns how many writers wrote with the access key of a uid.
+    /// How many writers wrote with the access key of a uid.
     pub(super) fn writers_with(&self, key_uid: &str) -> usize {
         self.writers.read().with_key.get(key_uid).copied().unwrap_or_default()
     }
 
-    /// Returns how the access key of a uid was when it was deleted, if that was a logout.
+    /// How the access key of a uid was when it was deleted, if that was a logout.
     pub(super) fn logout_of(&self, key_uid: &str) -> Option<Arc<Logout>> {
         self.logged_out.read().get(key_uid).cloned()
     }

@@ -75,7 +75,7 @@ impl TokenValue {
     }
 }
 
-/// What is stored about endpoint tokens.
+/// The stored records of endpoint tokens.
 #[derive(Default)]
 pub(super) struct TokenState {
     keys: ArcSwap<SigningKeys>,
@@ -146,7 +146,7 @@ impl Revocations {
 }
 
 impl TokenState {
-    /// Returns whether the value of a key is about tokens.
+    /// Whether the value of a key is about tokens.
     pub(super) fn is_indexed(key: &str) -> bool {
         key == storage_key::SIGNING_KEYS
             || [storage_key::REVOCATIONS, storage_key::ISSUED_TOKENS]
@@ -189,41 +189,41 @@ impl TokenState {
         self.version.send_modify(|version| *version += 1);
     }
 
-    /// Returns a subscription to the version of the keys and the revocations.
+    /// A subscription to the version of the keys and the revocations.
     pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
 
-    /// Returns the keys that sign.
+    /// The keys that sign.
     pub(super) fn keys(&self) -> Arc<SigningKeys> {
         self.keys.load_full()
     }
 
-    /// Returns the revocations: for each uid, the newest revision.
+    /// The revocations: for each uid, the newest revision.
     pub(super) fn revocations(&self) -> Vec<(String, u64)> {
         let revocations = self.revocations.read();
         let newest = revocations.of_uid.iter();
         newest.filter_map(|(uid, all)| Some((uid.clone(), *all.last_key_value()?.0))).collect()
     }
 
-    /// Returns the record of until when tokens count, if there is one.
+    /// The record of until when tokens count, if there is one.
     pub(super) fn issued(&self, key: &str) -> Option<(Position, IssuedRecord)> {
         self.issued.read().get(key).cloned()
     }
 
-    /// Returns the impersonations on which tokens depend, by their ids.
+    /// The impersonations on which tokens depend, by their ids.
     pub(super) fn impersonations(&self) -> Vec<(String, NotedImpersonation)> {
         let all = self.impersonations.read();
         let id = |key: &str| key.strip_prefix(storage_key::ISSUED_TOKENS).map(str::to_owned);
         all.iter().filter_map(|(key, noted)| Some((id(key)?, noted.clone()))).collect()
     }
 
-    /// Returns the storage keys of all records of until when tokens count.
+    /// The storage keys of all records of until when tokens count.
     pub(super) fn all_issued(&self) -> Vec<Arc<str>> {
         self.issued.read().keys().cloned().collect()
     }
 
-    /// Returns the records that have done their work: their keys and positions.
+    /// The records that have done their work: their keys and positions.
     pub(super) fn done(&self, now: Timestamp) -> Vec<(Arc<str>, Position)> {
         let revocations = self.revocations.read();
         let records = revocations.records.iter();
@@ -238,7 +238,7 @@ impl TokenState {
         done
     }
 
-    /// Returns the owners who have more than `most` records of access keys, with the records.
+    /// The owners who have more than `most` records of access keys, with the records.
     pub(super) fn crowded(&self, most: usize) -> Vec<(String, Vec<Stored<RevocationRecord>>)> {
         let revocations = self.revocations.read();
         let record_of = |key: &Arc<str>| {

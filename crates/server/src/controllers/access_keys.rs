@@ -12,8 +12,8 @@ use crate::operations;
 use crate::registry::Registry;
 use crate::storage_key;
 
-/// A key's use is stored at most this often (decision 3). A crash loses the uses since then, which
-/// can only make a key expire earlier.
+/// A key's use is stored at most this often (`docs/reference/access-keys.md#lifetime`). A crash loses the uses
+/// since then, which can only make a key expire earlier.
 const INTERVAL: Duration = Duration::from_mins(1);
 
 /// How long before its end the owner of a key is warned, and the life of keys from which on there is a warning:
@@ -44,7 +44,7 @@ pub(crate) async fn run(registry: Arc<Registry>) {
             tracing::warn!(inner = error.inner(), "an expired access key could not be removed");
         }
         if let Err(error) = operations::remove_keys_without_owner(&registry).await {
-            tracing::warn!(inner = error.inner(), "an access key of nobody could not be removed");
+            tracing::warn!(inner = error.inner(), "an ownerless access key could not be removed");
         }
         if let Err(error) = operations::remove_keys_without_maker(&registry).await {
             tracing::warn!(inner = error.inner(), "a key without a maker could not be removed");
@@ -91,7 +91,7 @@ async fn record(registry: &Registry, until: i64, reason: &'static str, message: 
     }
 }
 
-/// Returns the names of the keys that end from one time on, and before another, in seconds since 1970.
+/// The names of the keys that end from one time on, and before another, in seconds since 1970.
 fn keys_that_end(registry: &Registry, from: i64, until: i64) -> Vec<String> {
     let principals = registry.cache().principals();
     let names = principals.ended_before(until);

@@ -25,7 +25,7 @@ use crate::registry::Registry;
 use crate::stages::authorize::Permit;
 use crate::storage_key;
 
-/// How long an event lives (decision 8).
+/// How long an event lives (`docs/reference/api.md#events`).
 const LIFE_SECONDS: i64 = 3600;
 
 /// How often is looked for events whose time is over.
@@ -75,7 +75,7 @@ struct CreationTime {
     creation_timestamp: Option<Timestamp>,
 }
 
-/// What is known of when events were written.
+/// The times at which events were written, as far as they are known.
 pub(crate) struct Sweep {
     /// The revision at the start.
     started_at: u64,
@@ -84,7 +84,7 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
-    /// Returns what is known at the start.
+    /// A sweep at the start, which knows only the present revision.
     pub(crate) fn new(registry: &Registry) -> Self {
         Self { started_at: registry.cache().applied(), marks: VecDeque::new() }
     }

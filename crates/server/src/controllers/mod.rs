@@ -1,7 +1,7 @@
-//! What the server does on its own: it removes namespaces and their content, removes objects whose
-//! grace period is over, collects garbage, keeps roles in step, stores when keys were used, removes
-//! expired keys and old events, rotates signing keys, revokes tokens of impersonations that have ended, and compacts old history. Each controller works only from
-//! what is stored, so a restart loses nothing; but an event about a quota may be lost.
+//! The server's own work. It removes namespaces and their content, and objects whose grace period is over. It
+//! collects garbage, keeps roles in step, stores when keys were used, and removes expired keys and old events.
+//! It rotates signing keys, revokes tokens of impersonations that have ended, and compacts old history.
+//! Each controller works only from the store, so a restart loses nothing; but an event about a quota may be lost.
 
 pub(crate) mod access_keys;
 pub(crate) mod compaction;

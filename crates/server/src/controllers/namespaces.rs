@@ -67,8 +67,8 @@ fn content_finalizers(object: &Object) -> Option<&Vec<Value>> {
     object.fields.get("spec")?.get("finalizers")?.as_array()
 }
 
-/// Deletes what is in a namespace; when nothing is, removes the finalizer of its content. What is corrupt is
-/// not deleted, because its finalizers are not known: the namespace waits for it, and says so.
+/// Deletes the objects in a namespace; when there are none, removes the finalizer of its content. A corrupt
+/// object is not deleted, because its finalizers are not known. The namespace waits for it, and says so.
 async fn finalize(registry: &Registry, namespace: &Object) -> Result<(), ApiError> {
     let (found, name) = (&namespace.metadata, namespace.metadata.name.as_str());
     let mut remaining = 0;

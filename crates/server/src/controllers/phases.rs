@@ -1,6 +1,7 @@
-//! Keeps the phases of clusters and instances: when a Cluster or a Secret changes, what is reached by it is written
-//! again, and admission sets the phase. A write that changes nothing stores nothing. What is reached by which is
-//! indexed, so that a change costs what it concerns.
+//! Keeps the phases of clusters and instances. When a Cluster or a Secret changes, the objects that are reached
+//! by it are written again, and admission sets the phase. A write that changes nothing stores nothing. An index
+//! has the objects that are reached by each Cluster and Secret, so a change costs only the objects that it
+//! concerns.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -36,7 +37,7 @@ const WRITES_PER_STEP: usize = 16;
 /// An object with a phase: the place of its kind in [`KINDS`], and its storage key.
 type Reached = (usize, Arc<str>);
 
-/// What the phase of an object follows from, besides the object.
+/// A source of the phase of an object, besides the object itself.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Source {
     /// A Cluster.
@@ -45,7 +46,7 @@ enum Source {
     Secret(String, String),
 }
 
-/// What is reached by what.
+/// The objects with a phase, by the sources that they are reached by.
 #[derive(Default)]
 struct Index {
     by_source: BTreeMap<Source, BTreeSet<Reached>>,
@@ -99,12 +100,12 @@ struct Phases {
     /// Where it goes on reading, for each of [`KINDS`].
     cursors: [Position; 4],
     index: Index,
-    /// What is to be written again.
+    /// The objects to write again.
     concerned: BTreeSet<Reached>,
 }
 
 impl Phases {
-    /// Returns one that looks at every object first: what changed while no server ran is not known.
+    /// A new one, which looks at every object first: changes while no server ran are not known.
     fn new(registry: Arc<Registry>) -> Self {
         let cursors =
             KINDS.map(|kind| Position::end_of(registry.cache().of(kind.info()).revision()));
@@ -176,7 +177,7 @@ impl Phases {
         }
     }
 
-    /// Returns what an object with a phase follows from; nothing for one that is gone, or cannot be read.
+    /// The sources of the phase of an object; empty for one that is gone, or cannot be read.
     fn sources_of(&self, kind: &dyn AnyKind, key: &str) -> Vec<Source> {
         let found = self.registry.cache().of(kind.info()).get(key).ok().flatten();
         let Some(object) = found.and_then(|found| found.decode().ok()) else { return Vec::new() };

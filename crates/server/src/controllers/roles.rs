@@ -159,7 +159,7 @@ impl Repair {
         }
     }
 
-    /// Returns the object that a role or binding is made for, by its name alone, which only the server gives: a hand
+    /// The object that a role or binding is made for, by its name alone, which only the server gives: a hand
     /// edit can take off labels and owner references.
     fn maker_of(&self, key: &str) -> Option<Concerned> {
         let (namespace, name) = storage_key::name_of(key);
@@ -233,7 +233,7 @@ impl Repair {
         self.cluster_roles_changed || !self.concerned.is_empty()
     }
 
-    /// Returns the positions of roles and bindings; `None` for those that are not there.
+    /// The positions of roles and bindings; `None` for those that are not there.
     fn positions(&self, roles: &BTreeSet<(usize, Arc<str>)>) -> Vec<Option<Position>> {
         let position = |(index, key): &(usize, Arc<str>)| {
             let kind = KINDS.get(*index)?;
@@ -316,7 +316,7 @@ impl Repair {
     }
 }
 
-/// Returns the rules that an aggregated role gathers: each once, by the names of the roles.
+/// The rules that an aggregated role gathers: each once, by the names of the roles.
 fn gathered(
     name: &str,
     aggregation: &AggregationRule,
@@ -356,8 +356,8 @@ async fn note_roles_of_all(store: &Arc<dyn Store>) -> postern_store::Result<()> 
     store.commit(txn).await.map(|_| ())
 }
 
-/// Returns what roles with all subresources list: the subresources of each kind. When a kind gets another
-/// one, they are made again.
+/// The subresources of each kind, which roles with all subresources list. When a kind gets another one, these
+/// roles are made again.
 fn subresources_of_all() -> Bytes {
     let kinds = all().iter().filter(|kind| kind.has_dependents()).map(|kind| kind.info());
     let lines = kinds.map(|info| {

@@ -35,7 +35,7 @@ pub(crate) enum Root {
     Groups,
 }
 
-/// Returns a response with the aggregated document, if the client prefers that.
+/// A response with the aggregated document, if the client prefers that.
 pub(crate) fn response(parsed: &Parsed, root: Root) -> Option<Response<Body>> {
     let accepted = parsed.header_values(header::ACCEPT);
     let (version, nopeer) = choose(&accepted, |clause| match clause.parameter("as") {
@@ -121,7 +121,7 @@ fn document(version: &str, root: Root) -> Value {
     })
 }
 
-/// Returns the resources of an `APIResourceList`, with subresources below their parents.
+/// The resources of an `APIResourceList`, with subresources below their parents.
 fn resources(version: GroupVersion, list: &Value) -> Vec<Value> {
     let mut resources: Vec<Value> = Vec::new();
     for resource in list.as_array().into_iter().flatten() {
@@ -171,7 +171,7 @@ fn top(version: GroupVersion, resource: &Value) -> Value {
     Value::Object(fields)
 }
 
-/// Returns the kind of a resource's responses, which can be of another group than its own.
+/// The kind of a resource's responses, which can be of another group than its own.
 fn kind(version: GroupVersion, resource: &Value) -> Value {
     let or = |name: &str, own: &str| resource[name].as_str().unwrap_or(own).to_owned();
     json!({

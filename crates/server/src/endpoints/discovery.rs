@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// `all`, which is for workloads.
 const CATEGORY: &str = "platform";
 
-/// Returns the versions that are served, each once, in the order of the kinds.
+/// The versions that are served, each once, in the order of the kinds.
 pub(crate) fn versions() -> Vec<GroupVersion> {
     let mut versions = Vec::new();
     for kind in all() {
@@ -23,13 +23,13 @@ pub(crate) fn versions() -> Vec<GroupVersion> {
     versions
 }
 
-/// Returns `/api`.
+/// The document `/api`.
 pub(crate) fn core_versions() -> Value {
     // Clients that get no address here keep the one that they use.
     json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] })
 }
 
-/// Returns `/apis`.
+/// The document `/apis`.
 pub(crate) fn groups() -> Value {
     let mut names: Vec<&str> = Vec::new();
     for version in versions() {
@@ -41,7 +41,7 @@ pub(crate) fn groups() -> Value {
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
 }
 
-/// Returns `/apis/<group>`.
+/// The document `/apis/<group>`.
 pub(crate) fn group(name: &str) -> Option<Value> {
     versions().into_iter().find(|version| version.group == name)?;
     let mut group = group_fields(name);
@@ -50,7 +50,7 @@ pub(crate) fn group(name: &str) -> Option<Value> {
     Some(group)
 }
 
-/// Returns a group with its versions. The first one is preferred: the kinds of newer ones come first.
+/// A group with its versions. The first one is preferred: the kinds of newer ones come first.
 fn group_fields(name: &str) -> Value {
     let versions = versions().into_iter().filter(|version| version.group == name);
     let entry = |version: GroupVersion| json!({ "groupVersion": version.to_string(), "version": version.version });
@@ -58,7 +58,7 @@ fn group_fields(name: &str) -> Value {
     json!({ "name": name, "versions": versions, "preferredVersion": versions.first() })
 }
 
-/// Returns `/api/v1` or `/apis/<group>/<version>`.
+/// The document `/api/v1` or `/apis/<group>/<version>`.
 pub(crate) fn resources(version: &GroupVersion) -> Value {
     let kinds = all().iter().filter(|kind| kind.info().version == *version);
     let resources: Vec<Value> = kinds.flat_map(|kind| resources_of(*kind)).collect();
@@ -70,7 +70,7 @@ pub(crate) fn resources(version: &GroupVersion) -> Value {
     })
 }
 
-/// Returns the resource of a kind, and its subresources.
+/// The resource of a kind, and its subresources.
 fn resources_of(kind: &dyn AnyKind) -> Vec<Value> {
     let info = kind.info();
     let subresources = info.subresources().map(|name| {
@@ -93,7 +93,7 @@ fn resources_of(kind: &dyn AnyKind) -> Vec<Value> {
     std::iter::once(resource(kind)).chain(subresources).collect()
 }
 
-/// Returns the kind that clients send to a subresource or get from it.
+/// The kind that clients send to a subresource or get from it.
 fn body_of(info: &'static Info, action: &Action) -> &'static Info {
     match (action.request, action.response) {
         (Some(body), _) | (None, Response::Object(body)) => body.info(),
@@ -126,7 +126,7 @@ fn resource(kind: &dyn AnyKind) -> Value {
     resource
 }
 
-/// Returns what changes when objects of a kind are stored in another version, as kube-apiserver
+/// A hash that changes when objects of a kind are stored in another version, as kube-apiserver
 /// computes it: base64 of the first eight bytes of the SHA-256 of group, version and kind.
 fn storage_version_hash(info: &Info) -> String {
     /// Bytes of the hash that are used.

@@ -18,7 +18,7 @@ use crate::wire::body::Body;
 use crate::wire::encode::{self, Negotiated};
 use crate::wire::respond;
 
-/// Returns the response to a GET of a document.
+/// The response to a GET of a document.
 ///
 /// # Errors
 /// 404 when there is no such document; 406 when it is not in a form that the client accepts.
@@ -59,19 +59,19 @@ pub(crate) fn response(
     Ok(response)
 }
 
-/// Returns the metrics in Prometheus' text format, whatever the client accepts: there is no other.
+/// The metrics in Prometheus' text format, whatever the client accepts: there is no other.
 fn metrics_response(text: String) -> Response<Body> {
     respond::whole(StatusCode::OK, metrics::CONTENT_TYPE, text.into())
 }
 
-/// Returns a response with the one document of version 2.
+/// A response with the one document of version 2.
 fn open_api_v2(parsed: &Parsed) -> Result<Response<Body>, ApiError> {
     let document = v2::document();
     open_api_form(parsed, &document.json, &document.protobuf, &v2::PROTOBUF_TYPES)
         .map(|form| form.response(parsed))
 }
 
-/// Returns the form of an OpenAPI document that the client accepts.
+/// The form of an OpenAPI document that the client accepts.
 fn open_api_form<'a>(
     parsed: &Parsed,
     json: &'a Fixed,
@@ -90,7 +90,7 @@ fn open_api_form<'a>(
     })
 }
 
-/// Returns a response with the index. It has the hash of each document, so its own hash changes
+/// A response with the index. It has the hash of each document, so its own hash changes
 /// with any of them.
 fn open_api_index(parsed: &Parsed, now: Timestamp) -> Result<Response<Body>, ApiError> {
     let negotiated = Negotiated::of(parsed, Offered::JsonDocument, now)?;
@@ -98,7 +98,7 @@ fn open_api_index(parsed: &Parsed, now: Timestamp) -> Result<Response<Body>, Api
     Ok(tagged(parsed, response, &v3::index_hash()))
 }
 
-/// Returns a response with one document of version 3. With the hash from the index it never
+/// A response with one document of version 3. With the hash from the index it never
 /// changes; with another hash, the client is redirected to the right one.
 fn open_api(
     parsed: &Parsed,
@@ -136,7 +136,7 @@ fn open_api(
 /// How long a document that never changes can be kept: a year.
 const IMMUTABLE_SECONDS: i64 = 365 * 24 * 60 * 60;
 
-/// Returns a time as HTTP writes it (RFC 9110 section 5.6.7).
+/// A time as HTTP writes it (RFC 9110 section 5.6.7).
 fn http_date(unix_seconds: i64) -> Option<HeaderValue> {
     let time = jiff::Timestamp::from_second(unix_seconds).ok()?;
     let text = time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();

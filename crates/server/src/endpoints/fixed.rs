@@ -18,7 +18,7 @@ pub(crate) struct Fixed {
 }
 
 impl Fixed {
-    /// Returns a document of these bytes.
+    /// A document of these bytes.
     pub(crate) fn new(content_type: &'static str, bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
         let gzipped = (bytes.len() > respond::GZIP_FROM_BYTES).then(|| gzip(&bytes));
@@ -26,12 +26,12 @@ impl Fixed {
         Self { content_type, bytes, gzipped, hash }
     }
 
-    /// Returns the SHA-512 of the document in upper-case hex, as upstream writes it.
+    /// The SHA-512 of the document in upper-case hex, as upstream writes it.
     pub(crate) fn hash(&self) -> &str {
         &self.hash
     }
 
-    /// Returns the response to a GET: the document, or 304 when the client has it already.
+    /// The response to a GET: the document, or 304 when the client has it already.
     pub(crate) fn response(&self, parsed: &Parsed) -> Response<Body> {
         let zipped = self.gzipped.as_ref().filter(|_| encode::accepts_gzip(parsed.headers()));
         let bytes = zipped.unwrap_or(&self.bytes).clone();
@@ -43,7 +43,7 @@ impl Fixed {
     }
 }
 
-/// Returns a response with its hash as `ETag`, or 304 when the client has the document already.
+/// A response with its hash as `ETag`, or 304 when the client has the document already.
 pub(crate) fn tagged(parsed: &Parsed, mut response: Response<Body>, hash: &str) -> Response<Body> {
     let tag = format!("\"{hash}\"");
     let known = parsed.header_values(header::IF_NONE_MATCH);
@@ -58,7 +58,7 @@ pub(crate) fn tagged(parsed: &Parsed, mut response: Response<Body>, hash: &str) 
     response
 }
 
-/// Returns whether a client's `ETag` is this one. GET compares weakly (RFC 9110 section 13.1.2).
+/// Whether a client's `ETag` is this one. GET compares weakly (RFC 9110 section 13.1.2).
 fn is_tag(known: &str, tag: &str) -> bool {
     let known = known.trim();
     known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag

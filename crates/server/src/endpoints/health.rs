@@ -22,7 +22,7 @@ pub(crate) struct Condition {
 /// A named check and whether it passes.
 type Check = (&'static str, bool);
 
-/// Returns the response to a health path, or `None` for another path. Every request passes here, so
+/// The response to a health path, or `None` for another path. Every request passes here, so
 /// the condition is read for health paths only.
 pub(crate) fn response(
     path: &str,

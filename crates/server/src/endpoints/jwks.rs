@@ -1,5 +1,5 @@
 //! The public keys of endpoint tokens (RFC 7517 section 5), which everyone may read: agents and other
-//! readers of tokens verify with them (decision 6).
+//! readers of tokens verify with them (`docs/reference/endpoint-tokens.md#signing-keys`).
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, HeaderValue};
@@ -15,7 +15,7 @@ pub(crate) const PATH: &str = "/openid/v1/jwks";
 /// at once by another way.
 const CACHING: HeaderValue = HeaderValue::from_static("public, max-age=300");
 
-/// Returns the response with the keys.
+/// The response with the keys.
 pub(crate) fn response(document: Bytes) -> Response<Body> {
     let mut response = respond::whole(StatusCode::OK, "application/jwk-set+json", document);
     response.headers_mut().insert(CACHE_CONTROL, CACHING);

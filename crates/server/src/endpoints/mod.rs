@@ -1,4 +1,4 @@
-//! What is served in addition to objects: health, version, discovery, OpenAPI, metrics.
+//! The endpoints in addition to objects: health, version, discovery, OpenAPI, metrics.
 
 mod aggregated;
 mod fixed;

@@ -36,7 +36,7 @@ pub(crate) fn advertise(version: Option<String>) {
     }
 }
 
-/// Returns the major and the minor part of a version such as `v3.4.8`.
+/// The major and the minor part of a version such as `v3.4.8`.
 fn parts(version: &str) -> Option<(&str, &str)> {
     let mut numbers = version.trim_start_matches('v').split(['.', '-', '+']);
     let (major, minor) = (numbers.next()?, numbers.next()?);
@@ -44,7 +44,7 @@ fn parts(version: &str) -> Option<(&str, &str)> {
     (is_number(major) && is_number(minor)).then_some((major, minor))
 }
 
-/// Returns the document for the platform's clients, which ask at the root of the server: the version that they are
+/// The document for the platform's clients, which ask at the root of the server: the version that they are
 /// told, in all fields that they compare with their own.
 pub(crate) fn document_at_root() -> Value {
     let mut document = document();
@@ -55,7 +55,7 @@ pub(crate) fn document_at_root() -> Value {
     document
 }
 
-/// Returns the document. Go's fields are in it because clients decode them; they are empty, or say
+/// The document. Go's fields are in it because clients decode them; they are empty, or say
 /// that there is none, where nothing is known.
 pub(crate) fn document() -> Value {
     let postern = env!("CARGO_PKG_VERSION");

@@ -1,6 +1,7 @@
-//! The way through a cluster's agent (decision 6): the request carries a JWT that is made for this caller and
-//! this cluster, and the agent decides from it as for any other. So no credential of the cluster lies here, and
-//! the gateway cannot do what the token does not say.
+//! The route through a cluster's agent (`docs/reference/clusters.md#routes`). Each request carries a JWT that
+//! is issued for this caller and this cluster, and the agent decides from it as from any other token. So the
+//! central server stores no credential of the cluster, and the gateway can do nothing that the token does not
+//! allow.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,12 +32,12 @@ pub(super) struct AgentRoute {
     is_insecure: bool,
     /// The authorities of its certificate, in base64 of PEM.
     ca_data: Option<String>,
-    /// What stands before the paths of the target at the agent.
+    /// The prefix of the target's paths at the agent.
     prefix: String,
 }
 
 impl AgentRoute {
-    /// Returns the way through the agent of a Cluster, which says its endpoint in annotations; `None` without
+    /// The way through the agent of a Cluster, which says its endpoint in annotations; `None` without
     /// one.
     pub(super) fn of(
         uid: &str,
@@ -53,7 +54,7 @@ impl AgentRoute {
         })
     }
 
-    /// Returns what an upstream is made of. It has no credential: each request has its own.
+    /// The configuration of the upstream. It has no credential: each request has its own.
     ///
     /// # Errors
     /// Which annotation is wrong.
@@ -72,7 +73,7 @@ impl AgentRoute {
     }
 }
 
-/// Returns the value of `Authorization` for a request through an agent. Of one that goes on (a watch, exec), the agent
+/// The value of `Authorization` for a request through an agent. Of one that goes on (a watch, exec), the agent
 /// keeps what the token has opened until it is ended here, by the session of the request; that the key has such
 /// a token is noted, so that a change of the key ends it there, too. With any other token, nothing goes on.
 ///
@@ -123,8 +124,9 @@ pub(super) async fn authorization(
     Ok(value)
 }
 
-/// Returns what makes the token of a request that is sent again; `None` where the same one will do. An agent lets what
-/// goes on outlive its token only when that comes for the first time, and it may have come before its connection died.
+/// Issues a new token for a request that is sent again; `None` if the same token works. An agent lets a stream
+/// outlive its token only if it sees that token for the first time. It may have seen the token before the connection
+/// died.
 pub(super) fn renewal(caller: &Arc<Caller>) -> Option<Renewal> {
     let (is_long, way) = (caller.request.kube.is_long(), caller.found.way());
     if !is_long || !matches!(way, Way::Agent(_)) {

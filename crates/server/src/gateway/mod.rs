@@ -1,5 +1,5 @@
 //! The gateway: requests to connected clusters, virtual clusters and spaces are sent on to them
-//! (decision 6).
+//! (`docs/reference/clusters.md#gateway`).
 //!
 //! Whether a request gets there is decided in `auth`, by `stages::authorize`; here it is found out where
 //! a target is ([`place`]), by which credential it is reached ([`upstreams`], [`agent`]), how long a request may go on
@@ -25,7 +25,7 @@ use self::upstreams::Upstreams;
 /// How long a stream other than a watch may go on, unless the operator says otherwise.
 const DEFAULT_MAX_SESSION: Duration = Duration::from_hours(8);
 
-/// What the operator decides about the gateway.
+/// The operator's settings for the gateway.
 #[derive(Clone, Debug)]
 pub struct GatewaySettings {
     /// Which addresses clusters may be at.
@@ -46,7 +46,7 @@ impl Default for GatewaySettings {
     }
 }
 
-/// What sends requests on.
+/// The part of the server that sends requests on to targets.
 pub(crate) struct Gateway {
     settings: GatewaySettings,
     proxy: Proxy,
@@ -54,7 +54,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Returns a gateway. Nothing is connected yet.
+    /// A gateway. Nothing is connected yet.
     pub(crate) fn new(settings: GatewaySettings) -> Self {
         let upstreams = Upstreams::new(settings.upstream_addresses.clone());
         let max_connections = upstream_descriptors(raise_descriptor_limit());
@@ -63,12 +63,12 @@ impl Gateway {
         Self { settings, proxy, upstreams }
     }
 
-    /// Returns the groups that clusters are told of.
+    /// The groups that clusters are told of.
     pub(crate) fn forward_groups(&self) -> &[String] {
         &self.settings.forward_groups
     }
 
-    /// Returns what sends requests on, for its counts and its end.
+    /// The proxy, for its counts and its shutdown.
     pub(crate) fn proxy(&self) -> &Proxy {
         &self.proxy
     }

@@ -23,7 +23,7 @@ use crate::registry::Registry;
 use crate::stages::authorize::{SPACES, VIRTUAL_CLUSTERS};
 use crate::storage_key;
 
-/// What is known of a target. As long as two are equal, a request goes the same way.
+/// The known state of a target. As long as two are equal, a request takes the same route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     target: GatewayTarget,
@@ -58,7 +58,7 @@ pub(crate) struct SecretKey {
     pub(super) position: Option<Position>,
 }
 
-/// What counts here of a Cluster or an instance.
+/// The fields of a Cluster or an instance that count here.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Stored {
@@ -89,7 +89,7 @@ struct ClusterRef {
 }
 
 impl Found {
-    /// Returns what decisions need to know.
+    /// The facts that access decisions need.
     pub(crate) fn place(&self) -> TargetPlace<'_> {
         let instance = self.instance.as_ref();
         TargetPlace {
@@ -113,7 +113,7 @@ impl Found {
         matches!(self.target.request_target(), RequestTarget::ProjectSpace { .. })
     }
 
-    /// Returns the way to it.
+    /// The way to it.
     pub(super) fn way(&self) -> &Way {
         &self.way
     }
@@ -139,7 +139,7 @@ impl Found {
             GatewayTarget::VirtualCluster { cluster, namespace, name } => {
                 let at = [cluster.as_str(), namespace, name];
                 let Some((in_namespace, instance)) = instance_at(registry, at).await? else {
-                    // Whoever may use the cluster reaches it there, if its agent knows it.
+                    // Callers who may use the cluster reach it there, if its agent knows it.
                     let is_there = stored(registry, &Cluster, None, cluster)?.is_some();
                     let why =
                         "no instance is known there, and its cluster's agent serves instances";
@@ -177,7 +177,7 @@ impl Found {
         Ok(Self { uid, is_there: true, way, ..Self::nowhere(target) })
     }
 
-    /// Returns what is known of an instance of a project.
+    /// The known state of an instance of a project.
     fn of_instance(
         registry: &Registry,
         target: &GatewayTarget,
@@ -217,8 +217,8 @@ impl Found {
     }
 }
 
-/// Returns the namespace of a project. Where there is none, it is the one that it would have: the answer to
-/// somebody who may not use what is there must not tell whether it is.
+/// The namespace of a project. If there is no project, it is the namespace that it would have: a
+/// response to a caller without permission must not tell whether the project exists.
 fn namespace_of(registry: &Registry, project: &str) -> String {
     let namespace = project::namespace_of(project);
     let policy = registry.cache().policy();
@@ -230,7 +230,7 @@ fn namespace_of(registry: &Registry, project: &str) -> String {
     }
 }
 
-/// Returns an object, as far as it counts here.
+/// An object, as far as it counts here.
 fn stored(
     registry: &Registry,
     kind: &'static dyn AnyKind,
@@ -252,7 +252,7 @@ fn cached(
     registry.cache().of(info).get(&storage_key::object(info, namespace, name))
 }
 
-/// Returns the way to a cluster, or to what is at `prefix` of its agent.
+/// The way to a cluster, or to what is at `prefix` of its agent.
 fn way_to_cluster(registry: &Registry, cluster: &Stored, prefix: String) -> Result<Way, ApiError> {
     match &cluster.spec.config {
         Some(config) => by_kubeconfig(registry, config, ""),
@@ -287,7 +287,7 @@ fn by_kubeconfig(
     }))
 }
 
-/// Returns namespace and name of the instance at a place: cluster, namespace and virtual cluster.
+/// The namespace and name of the instance at a place: cluster, namespace and virtual cluster.
 async fn instance_at(
     registry: &Registry,
     at: [&str; 3],
@@ -312,7 +312,7 @@ async fn instance_at(
     Ok(None)
 }
 
-/// Returns the Secret that a kubeconfig is in, if it is still in that state.
+/// The Secret that a kubeconfig is in, if it is still in that state.
 pub(super) fn secret_of(
     registry: &Registry,
     key: &SecretKey,

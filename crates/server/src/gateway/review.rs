@@ -1,5 +1,6 @@
-//! Access reviews at a target: what somebody may do there is what the target says *and* what the scope of
-//! their key lets get there (decision 4). What the scope refuses, the target is not asked about.
+//! Access reviews at a target. A caller may do there what the target allows *and* the scope of their key
+//! lets through (`docs/reference/scopes.md#where-it-holds`). If the scope denies it, the target is not
+//! asked.
 
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
@@ -35,7 +36,8 @@ pub(super) enum Asked {
     Rules,
 }
 
-/// Returns which review a request is; `None` for all others, and where everything gets to the target.
+/// The kind of review that a request is; `None` for other requests, and where all requests get to the
+/// target.
 pub(super) fn of(permit: &GatewayPermit, found: &Found) -> Option<Asked> {
     let is_narrowed = permit.credential().bearer().is_scoped() || found.is_space();
     let attributes = permit.request().kube.attributes();
@@ -51,7 +53,7 @@ pub(super) fn of(permit: &GatewayPermit, found: &Found) -> Option<Asked> {
     }
 }
 
-/// Returns the answer to a review.
+/// The answer to a review.
 ///
 /// # Errors
 /// 400, 413 and 415 for a review that cannot be read; those of sending it on.
@@ -66,7 +68,7 @@ pub(super) async fn answer(
     let received = body.read(charge).await?;
     let Decoded { mut value, duplicates } = input::decode_body(permit.parsed(), &received)?;
     if let Some(field) = duplicates.first() {
-        // The target could read the other one.
+        // The target could read the other occurrence.
         return Err(ApiError::bad_request(format!("{field} is in the review more than once")));
     }
     let pretty = encode::wants_pretty(permit.parsed()).unwrap_or(false);
@@ -112,7 +114,7 @@ pub(super) async fn answer(
     }
 }
 
-/// Returns why a review of access is answered with no.
+/// Why a review of access is answered with no.
 fn refused(
     policy: &crate::cache::PolicyAt,
     permit: &GatewayPermit,

@@ -32,11 +32,11 @@ use crate::wire::respond;
 /// of kube-apiserver.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// What a request is sent on with.
+/// The parts of the server that a request is sent on with.
 pub(crate) struct SendContext<'a> {
     /// The gateway.
     pub(crate) gateway: &'a Gateway,
-    /// What is stored.
+    /// The registry of the stored objects.
     pub(crate) registry: &'a Arc<Registry>,
     /// The limit of what waits to be context.
     pub(crate) bodies: &'a Arc<ByteBudget>,
@@ -165,7 +165,7 @@ fn bad_gateway(message: &str) -> ApiError {
     ApiError::new(502, Reason::Unknown, message)
 }
 
-/// Returns the error for the client. Where the target is, they need not know.
+/// The error for the client. Where the target is, they need not know.
 fn failed(error: ProxyError) -> ApiError {
     let message = match &error {
         ProxyError::BadRequest(_) | ProxyError::ClientGone => {
@@ -175,13 +175,13 @@ fn failed(error: ProxyError) -> ApiError {
             return ApiError::unavailable(error.to_string(), Some(1));
         }
         ProxyError::Redirect { .. } => "the target answered with a redirect to another place",
-        // One text: whoever writes kubeconfigs could find open ports by the differences.
+        // One text: by differences, authors of kubeconfigs could find open ports.
         _ => return unreachable_target(&error),
     };
     bad_gateway(message).with_inner(error)
 }
 
-/// Returns the error for a target that could not be reached. What is in the way is for the log.
+/// The error for a target that could not be reached. Only the log has the reason.
 fn unreachable_target(why: &dyn std::fmt::Display) -> ApiError {
     tracing::warn!("a target could not be reached: {why}");
     ApiError::new(503, Reason::ServiceUnavailable, format!("the target {UNREACHABLE}"))

@@ -1,4 +1,5 @@
-//! How long a request to a target may go on: as long as its caller may make it (decisions 3 and 6).
+//! The lifetime of a request to a target: it ends when its caller may not make it any more
+//! (`docs/reference/clusters.md#streams`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +17,14 @@ use crate::stages::impersonate::check_rights;
 use crate::stages::parse::GatewayRequest;
 use crate::wire::body::Guards;
 
-/// What is decided by time alone is looked at this often.
+/// Decisions that depend on time alone are checked this often.
 const LONGEST_CHECK_INTERVAL: Duration = Duration::from_hours(1);
 
 /// Between two looks there is so much time at least: each change of a role or a Secret concerns every open
 /// stream, and there can be many of both. A single change is seen at once by a stream that is older.
 const SHORTEST_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Who made a request, and what it was.
+/// A request and its caller.
 pub(super) struct Caller {
     pub(super) registry: Arc<Registry>,
     pub(super) credential: Credential,
@@ -31,7 +32,7 @@ pub(super) struct Caller {
     pub(super) found: Found,
 }
 
-/// Returns the session of a request: it ends when its caller may not make it any more, when its target is
+/// The session of a request: it ends when its caller may not make it any more, when its target is
 /// another one, and, of a watch, when the server drains. `guards` lives as long as it.
 pub(super) fn of(
     caller: Arc<Caller>,
@@ -100,7 +101,7 @@ impl Caller {
         check_request(&policy, credential, found.place(), &self.request)
     }
 
-    /// Returns how long the request may go on before the next look; `None` when it must end.
+    /// How long the request may go on before the next look; `None` when it must end.
     async fn still_holds(&self) -> Option<Duration> {
         let cache = self.registry.cache();
         let now = self.registry.source().now();

@@ -20,7 +20,7 @@ const MAX_KEPT: usize = 10_000;
 /// Seconds after which a client may try again, when a way is just being changed.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
-/// What an upstream is made from.
+/// The source of an upstream.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Origin {
     /// Namespace, name and key of a Secret.
@@ -39,7 +39,7 @@ impl Upstreams {
         Self { addresses, kept: Mutex::default() }
     }
 
-    /// Returns the upstream of a target.
+    /// The upstream of a target.
     ///
     /// # Errors
     /// 503 that says which way is missing, or why it cannot be taken.
@@ -115,7 +115,8 @@ impl Upstreams {
     }
 }
 
-/// Makes an upstream where nobody waits: certificates are read, and perhaps the system's from disk.
+/// Makes an upstream on a thread that may block: it reads certificates, and perhaps the system's
+/// from disk.
 async fn elsewhere(
     work: impl FnOnce() -> Result<Upstream, String> + Send + 'static,
 ) -> Result<Upstream, String> {
@@ -123,8 +124,8 @@ async fn elsewhere(
     made.unwrap_or_else(|_| Err("it cannot be read".to_owned()))
 }
 
-/// Returns the 503 of a target that cannot be reached. It does not ask to try again: somebody has to do something
-/// first, and clients would go on for minutes before they say what.
+/// The 503 of a target that has no usable route. It does not ask the client to try again: an operator has
+/// to act first, and clients would retry for minutes before they report the reason.
 fn no_way(why: &str) -> ApiError {
     ApiError::unavailable(format!("there is no way to the target: {why}"), None)
 }
@@ -153,7 +154,7 @@ fn made(secret: &[u8], key: &str, addresses: UpstreamAddresses) -> Result<Upstre
     Upstream::new(config).map_err(|error| error.to_string())
 }
 
-/// Returns the value of `Authorization`. It is written once, so that no copy stays in memory.
+/// The value of `Authorization`. It is written once, so that no copy stays in memory.
 fn bearer(token: &str) -> SecretBytes {
     const SCHEME: &str = "Bearer ";
     let mut value = Vec::with_capacity(SCHEME.len() + token.len());

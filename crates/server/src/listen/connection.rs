@@ -63,7 +63,8 @@ const MAX_HEADER_BYTES: u32 = 32 * 1024;
 /// Bytes that HTTP/1.1 buffers; bounds the head of a request.
 const HTTP1_BUFFER_BYTES: usize = 48 * 1024;
 
-/// Bytes of bodies that HTTP/2 clients may send before somebody reads them: nobody may.
+/// Bytes of bodies that an HTTP/2 client may send before the server reads them. The server may
+/// never read them.
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 128 * 1024;
 
@@ -77,7 +78,7 @@ tokio::task_local! {
     static TRANSFER: Arc<Transfer>;
 }
 
-/// What a connection works with.
+/// The state that a connection works with.
 #[derive(Clone)]
 pub(super) struct Connection {
     pub(super) server: Arc<Server>,
@@ -87,7 +88,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Returns a connection; `strangers` limits the streams of all strangers.
+    /// A connection; `strangers` limits the streams of all strangers.
     pub(super) fn new(server: Arc<Server>, client: Arc<Client>, strangers: Arc<Semaphore>) -> Self {
         let strangers = StrangerStreams::new(strangers);
         Self { server, client, strangers, outgoing: Outgoing::new() }
@@ -200,7 +201,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns the response to a request. When the request has not been read to its end, the
+    /// The response to a request. When the request has not been read to its end, the
     /// response says that the connection ends, and it does so without a reset.
     async fn http1_reply(&self, request: Request<Incoming>, lingers: &AtomicBool) -> Reply {
         let (parts, incoming) = request.into_parts();
@@ -259,7 +260,7 @@ impl Connection {
         self.client.is_authenticated() && hold.opens_stream(&self.client)
     }
 
-    /// Returns the transfer of a new stream; `None` when strangers, or the owner of the connection, have too many.
+    /// The transfer of a new stream; `None` when strangers, or the owner of the connection, have too many.
     /// That is looked at before the stream has a task: many may come before the first one is polled.
     fn new_transfer(&self) -> Option<Arc<Transfer>> {
         let transfer = Transfer::new(self.outgoing.clone());
@@ -298,7 +299,7 @@ impl StrangerStreams {
         Self { own: Arc::new(Semaphore::new(MAX_STRANGER_STREAMS)), all }
     }
 
-    /// Returns the permits of a new stream; `None` when there are too many. The first few of each
+    /// The permits of a new stream; `None` when there are too many. The first few of each
     /// connection do not depend on the others.
     fn enter(&self) -> Option<Vec<OwnedSemaphorePermit>> {
         let own = self.own.clone().try_acquire_owned().ok()?;
@@ -357,7 +358,7 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
         if !*this.is_done {
             *this.is_done = this.stream.poll(cx).is_ready();
         }
-        // What is done may not have left yet.
+        // The bytes of a finished stream may not have left yet.
         if *this.is_done && (this.transfer.is_small() || this.transfer.is_taken(cx)) {
             return Poll::Ready(());
         }

@@ -77,7 +77,7 @@ async fn accept(listener: &TcpListener) -> Option<(TcpStream, IpAddr)> {
     }
 }
 
-/// What new connections are made with.
+/// The state that new connections are accepted with.
 struct Accepting {
     server: Arc<Server>,
     tls: TlsAcceptor,

@@ -51,9 +51,9 @@ pub(super) struct Transfer {
     producer: AtomicWaker,
     /// The request's seat and the response's charge, until the last chunk has been sent.
     hold: OnceLock<Hold>,
-    /// What a stranger's request holds until its response has gone.
+    /// The permits of an unauthenticated request, held until its response has gone.
     stranger: Mutex<Vec<OwnedSemaphorePermit>>,
-    /// What the stream takes, until the request has it.
+    /// The charge of the stream, until the request has it.
     stream: Mutex<Option<Charge>>,
 }
 
@@ -61,7 +61,8 @@ pub(super) struct Transfer {
 pub(super) struct Sending {
     body: Body,
     rest: Option<Bytes>,
-    /// What counts the bytes of which `rest` is what is left, if nobody else has them.
+    /// The charge for bytes that only this response has; `rest` is the part of them that is still
+    /// to be sent.
     own: Option<Arc<Charge>>,
     started: Instant,
     transfer: Arc<Transfer>,
@@ -107,14 +108,14 @@ impl Outgoing {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Returns when the client has to have taken the next chunk; `None` when none waits.
+    /// The time by which the client must have taken the next chunk; `None` when none waits.
     fn deadline(&self, outstanding: &AtomicUsize, progress: &AtomicU64) -> Option<Instant> {
         (outstanding.load(Ordering::Acquire) > 0).then(|| {
             self.start + Duration::from_millis(progress.load(Ordering::Acquire)) + STALL_TIMEOUT
         })
     }
 
-    /// Returns whether chunks wait, and the client has taken none for too long.
+    /// Whether chunks wait, and the client has taken none for too long.
     pub(super) fn is_stalled(&self) -> bool {
         let deadline = self.deadline(&self.outstanding, &self.progress);
         deadline.is_some_and(|deadline| deadline <= Instant::now())
@@ -149,7 +150,7 @@ impl Transfer {
         self.stranger.lock().extend(permits);
     }
 
-    /// Returns whether it holds what a stranger's request does.
+    /// Whether it holds what a stranger's request does.
     pub(super) fn is_strangers(&self) -> bool {
         !self.stranger.lock().is_empty()
     }
@@ -165,7 +166,8 @@ impl Transfer {
             (&self.outstanding, &self.progress),
             (&self.outgoing.outstanding, &self.outgoing.progress),
         ] {
-            // First the time: whoever sees bytes that wait must not see the time of earlier ones.
+            // The time is set first: a reader that sees waiting bytes must not see the time of
+            // earlier ones.
             if outstanding.load(Ordering::Acquire) == 0 {
                 progress.store(now, Ordering::Release);
             }
@@ -174,8 +176,8 @@ impl Transfer {
         Bytes::from_owner(Chunk { bytes, transfer: self.clone(), _charge: charge })
     }
 
-    /// Returns whether so few bytes wait that nobody need look after them: the stream is counted
-    /// until they have left. The seat is given back then.
+    /// Whether so few bytes wait that the stream needs no supervision until they have left. If so,
+    /// the seat is given back.
     pub(super) fn is_small(&self) -> bool {
         let is_small = self.outstanding.load(Ordering::Acquire) <= SMALL_BODY_BYTES;
         if is_small && let Some(hold) = self.hold.get() {
@@ -184,7 +186,7 @@ impl Transfer {
         is_small
     }
 
-    /// Returns whether the client has taken all chunks. If not, the task is woken when it has taken
+    /// Whether the client has taken all chunks. If not, the task is woken when it has taken
     /// one.
     pub(super) fn is_taken(&self, cx: &Context<'_>) -> bool {
         self.producer.register(cx.waker());
@@ -245,7 +247,7 @@ impl Sending {
         Self { body, rest: None, own: None, started: Instant::now(), transfer }
     }
 
-    /// Returns a response without bytes, whose hold is elsewhere: the connection goes on in another protocol.
+    /// A response without bytes, whose hold is elsewhere: the connection goes on in another protocol.
     pub(super) fn without_hold(body: Body, transfer: Arc<Transfer>) -> Self {
         Self { body, rest: None, own: None, started: Instant::now(), transfer }
     }

@@ -1,4 +1,4 @@
-//! What is counted of connections.
+//! The counts of connections.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -54,7 +54,7 @@ impl Connections {
         self.reset_responses.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the counts.
+    /// The counts.
     pub(crate) fn counts(&self) -> ConnectionCounts {
         ConnectionCounts {
             open: self.open.load(Ordering::Relaxed),

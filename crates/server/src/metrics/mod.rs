@@ -97,7 +97,8 @@ impl SeriesIndex {
     }
 }
 
-/// Returns what has series of its own: every kind, and then the subresources of each.
+/// The kinds and subresources that have series of their own: every kind, and then the subresources
+/// of each.
 fn counted() -> impl Iterator<Item = (&'static Info, &'static str)> {
     let kinds = all().iter().map(|kind| (kind.info(), ""));
     let subresources = all()
@@ -194,12 +195,12 @@ pub(crate) struct Metrics {
     requests: Vec<Series>,
     watches: Vec<Watches>,
     started: Timestamp,
-    /// What is counted of connections.
+    /// The counts of connections.
     pub(crate) connections: Connections,
 }
 
 impl Metrics {
-    /// Returns all counts at zero; `started` is when the process started to serve.
+    /// All counts at zero; `started` is when the process started to serve.
     pub(crate) fn new(started: Timestamp) -> Self {
         let series = PATHS.len() + counted().count() * Verb::ALL.len() * SCOPES.len();
         let watches = || Watches {

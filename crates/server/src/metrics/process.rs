@@ -1,5 +1,5 @@
-//! What the system knows about this process, with the names that all Prometheus clients use. What
-//! the system does not know is left out.
+//! The system's figures about this process, with the names that all Prometheus clients use. Figures
+//! that the system does not know are left out.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -46,7 +46,7 @@ pub(super) fn write(text: &mut String, started_seconds: i64) {
     );
 }
 
-/// Returns the value of a line such as `VmRSS:     1234 kB`, in bytes.
+/// The value of a line such as `VmRSS:     1234 kB`, in bytes.
 fn bytes_of(status: &str, name: &str) -> Option<String> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

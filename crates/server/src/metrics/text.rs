@@ -16,11 +16,11 @@ use super::{BUCKETS_MICROSECONDS, CODES, Metrics, PATHS, SCOPES, Series, counted
 /// The format's media type.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What is read from other parts of the server when the metrics are asked for.
+/// Values that are read from other parts of the server when a client requests the metrics.
 pub(crate) struct Readings {
-    /// What flow control counts.
+    /// The counts of flow control.
     pub(crate) flow: FlowCounts,
-    /// What is counted of connections.
+    /// The counts of connections.
     pub(crate) connections: ConnectionCounts,
     /// How many objects of each kind are stored, and how many of them are corrupt.
     pub(crate) objects: Vec<(&'static Info, Counted)>,
@@ -34,13 +34,13 @@ pub(crate) struct Readings {
     pub(crate) audit_errors: u64,
     /// Requests that were rejected because the audit log could not be written.
     pub(crate) audit_rejected: u64,
-    /// What the gateway counts.
+    /// The counts of the gateway.
     pub(crate) gateway: Counts,
     /// Background tasks that were started again, and how often.
     pub(crate) restarts: Vec<(&'static str, u64)>,
 }
 
-/// Returns all counts and the readings as text.
+/// All counts and the readings as text.
 pub(crate) fn write(metrics: &Metrics, readings: &Readings) -> String {
     let mut text = String::new();
     requests(&mut text, metrics);
@@ -69,7 +69,7 @@ fn read(count: &AtomicU64) -> u64 {
     count.load(Ordering::Relaxed)
 }
 
-/// Returns the labels of a series.
+/// The labels of a series.
 fn labels(index: usize) -> String {
     let Some(index) = index.checked_sub(PATHS.len()) else {
         let path = PATHS[index];
@@ -92,7 +92,7 @@ fn resource_labels(info: &Info) -> String {
     format!("group=\"{group}\",version=\"{version}\",resource=\"{}\"", info.plural)
 }
 
-/// Returns a verb in capitals; for one that writes, the method.
+/// A verb in capitals; for one that writes, the method.
 fn verb_label(verb: Verb) -> &'static str {
     match verb {
         Verb::Get => "GET",
@@ -158,7 +158,7 @@ fn histogram(text: &mut String, name: &str, index: usize, series: &Series) {
     );
 }
 
-/// Returns microseconds as seconds, without zeros at the end.
+/// Microseconds as seconds, without zeros at the end.
 fn seconds(microseconds: u64) -> String {
     let text = format!("{}.{:06}", microseconds / 1_000_000, microseconds % 1_000_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -17,9 +17,9 @@ const ATTEMPTS: usize = 4;
 const NEEDS_READING: &str =
     "an apply that is not forced compares values, which needs the right to get the object";
 
-/// What is applied.
+/// An apply by one manager.
 pub(crate) struct Applied<'a> {
-    /// What the manager wants.
+    /// The configuration that the manager wants.
     pub(crate) configuration: &'a Object,
     /// The fields that it has as null.
     pub(crate) nulls: &'a FieldSet,
@@ -29,13 +29,14 @@ pub(crate) struct Applied<'a> {
     pub(crate) force: bool,
 }
 
-/// Applies a configuration. Returns the object, and whether it was created.
+/// Applies a configuration. The result is the object, and whether it was created.
 ///
-/// An object that the caller may not see is as one that is not there: whoever may create it then gets
-/// the answer to a create.
+/// An object that the caller may not see is treated as absent. A caller that may create it then gets the answer
+/// to a create.
 ///
 /// # Errors
-/// As wire contract 1.7 says; 403 when the object is not there, and the caller may not create it.
+/// Those of `docs/reference/api.md#server-side-apply`; 403 when the object does not exist, and the caller may
+/// not create it.
 pub(crate) async fn apply(
     registry: &Registry,
     permit: &Permit,
@@ -71,14 +72,14 @@ async fn apply_once(
     };
     let creating = match permit.creating() {
         Ok(creating) => creating,
-        // Who may change only some objects is not told which names are taken.
+        // A caller that may change only some objects does not learn which names are taken.
         Err(refused) => return Err(if permit.covers_all() { refused } else { absent }),
     };
     let created = create(registry, &creating, make(None)?, writing).await?;
     Ok((created, true))
 }
 
-/// Returns whether an error says that the object itself is not there, and not something it refers to.
+/// Whether an error says that the object itself is not there, and not something it refers to.
 fn is_absent(permit: &Permit, error: &ApiError) -> bool {
     let info = permit.kind().info();
     let is_object = |details: &postern_meta::status::StatusDetails| {

@@ -13,7 +13,7 @@ const NAME_ATTEMPTS: usize = 8;
 /// Creates an object.
 ///
 /// # Errors
-/// As wire contract 1.5 says; 409 when every generated name was taken.
+/// Those of `docs/reference/api.md#writes`; 409 when every generated name was taken.
 pub(crate) async fn create(
     registry: &Registry,
     permit: &Permit,

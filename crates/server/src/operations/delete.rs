@@ -44,7 +44,7 @@ pub(crate) async fn delete(
         negative if negative < 0 => SHORTEST_GRACE_SECONDS,
         seconds => seconds,
     };
-    // What was admitted is what is answered: a clock that is read twice could contradict itself.
+    // The response says what was admitted: a clock that is read twice could contradict itself.
     let removes = AtomicBool::new(false);
     let encoded = registry
         .rewrite(permit, options.dry_run, |previous, _| {
@@ -156,7 +156,7 @@ pub(crate) async fn release(
         .await
 }
 
-/// Returns the propagation policy; `orphanDependents`, which is older, is translated.
+/// The propagation policy; `orphanDependents`, which is older, is translated.
 fn policy_of(options: &DeleteOptions) -> Option<Propagation> {
     options.propagation.or(options
         .orphan_dependents

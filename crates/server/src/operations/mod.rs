@@ -1,7 +1,7 @@
-//! What the writing verbs do: admission and registry put together. Requests, controllers and the
-//! administrator's commands all write through here.
+//! The writing verbs: admission and registry put together. Requests, controllers and the administrator's
+//! commands all write through here.
 //!
-//! What does not live here: whether a write is allowed (`stages`), how it is stored (`registry`).
+//! Not here: whether a write is allowed (`stages`), and how it is stored (`registry`).
 
 mod access_keys;
 mod apply;

@@ -9,12 +9,11 @@ use crate::registry::{EncodedObject, Registry};
 use crate::stages::admit::{self, Part, Writing};
 use crate::stages::authorize::Permit;
 
-/// Changes an object: `change` makes the wanted state from the current one. It may run more than
-/// once.
+/// Changes an object: `change` makes the wanted state from the current one. It may run more than once.
 ///
 /// # Errors
-/// As wire contract 1.5 says. What the client expects of the resourceVersion and uid is in the
-/// object that `change` returns: 409 when it does not hold.
+/// Those of `docs/reference/api.md#writes`. The object that `change` returns has the resourceVersion and uid
+/// that the client expects: 409 when they do not match.
 pub(crate) async fn update(
     registry: &Registry,
     permit: &Permit,
@@ -32,12 +31,12 @@ pub(crate) async fn update(
         .await
 }
 
-/// Replaces an object with what a client has read and modified. `removed` are the kept fields of its spec that the client
-/// has set to null. Returns the new state, with warnings.
+/// Replaces an object with one that a client has read and modified. `removed` are the kept fields of its spec
+/// that the client has set to null. The result is the new state, with warnings.
 ///
 /// # Errors
-/// As [`update`]; 422 when the resourceVersion is missing, since the client could undo another's
-/// change without knowing (decision 8), unless the kind is one that clients update so.
+/// As [`update`]; 422 when the resourceVersion is missing, unless clients update the kind without it. Without
+/// the version, a client could undo another client's change without knowing (`docs/reference/api.md#writes`).
 pub(crate) async fn replace(
     registry: &Registry,
     permit: &Permit,

@@ -1,4 +1,4 @@
-//! What the agent of a cluster decides from, for its agent: as it is now, or as it changes.
+//! The configuration that the agent of a cluster decides from: as it is now, or as it changes.
 
 use http::{Response, StatusCode};
 use postern_kinds::Verb;
@@ -48,7 +48,7 @@ pub(super) async fn serve(
     Ok(tagged(parsed, response, &document.hash))
 }
 
-/// Returns which part is asked for; `None` for the whole.
+/// The part that the client requests; `None` for the whole.
 fn part_of(parsed: &Parsed) -> Result<Option<Part>, ApiError> {
     let Some(text) = parsed.query().get(Part::PARAMETER) else { return Ok(None) };
     let part = Part::ALL.into_iter().find(|part| part.as_str() == text);

@@ -16,7 +16,7 @@ const MAX_STRANGER_STREAMS_SERVED: usize = 8;
 
 /// The other end of a connection, as all its requests know it.
 pub(crate) struct Client {
-    /// What the table of connections knows of it.
+    /// The connection, as the table of connections has it.
     pub(crate) peer: Arc<Peer>,
     /// The sender of its last request, for the audit log.
     pub(crate) last_sender: LastSender,
@@ -29,7 +29,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Returns the client of a connection that has just been accepted: a stranger.
+    /// The client of a connection that has just been accepted: a stranger.
     pub(crate) fn new(address: IpAddr) -> Self {
         Self {
             peer: Arc::new(Peer::new(address)),
@@ -45,7 +45,7 @@ impl Client {
         self.has_streams.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether it can have many requests at once.
+    /// Whether it can have many requests at once.
     pub(crate) fn has_streams(&self) -> bool {
         self.has_streams.load(Ordering::Relaxed)
     }
@@ -68,12 +68,12 @@ impl Client {
         }
     }
 
-    /// Returns whether requests of its owner wait for their seats, next to those of others.
+    /// Whether requests of its owner wait for their seats, next to those of others.
     pub(crate) fn waits(&self, flow: &Flow) -> bool {
         self.waits.get().is_some_and(|waits| waits.get()) && flow.has_company()
     }
 
-    /// Returns whether any request came with a key that works.
+    /// Whether any request came with a key that works.
     pub(crate) fn is_authenticated(&self) -> bool {
         self.peer.is_authenticated()
     }

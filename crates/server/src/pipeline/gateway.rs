@@ -1,5 +1,5 @@
-//! What becomes of a request to a target behind the gateway: it has a seat until the head of its answer is
-//! there, its body is not gathered, and it is sent on when it gets there.
+//! Serves a request to a target behind the gateway. The request has a seat until the head of the target's response
+//! is there. Its body is not buffered, and it is sent on if it is authorised.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(super) async fn serve(
     hold: &mut Hold,
 ) -> Result<Outcome, ApiError> {
     if websocket::has_credential(acting.parsed().headers()) {
-        // A browser sent it, from a page of somebody.
+        // A browser sent it, from a page of any origin.
         let own_url = &server.registry.token_policy().issuer;
         websocket::check_origin(acting.parsed().headers(), own_url)
             .inspect_err(|error| audit_context.set_forbidden(error))?;

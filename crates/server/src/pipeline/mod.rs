@@ -52,7 +52,7 @@ const READ_TIMEOUT: Duration = Duration::from_mins(1);
 /// The timeout of a request that writes, as upstream.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(34);
 
-/// What a request on a connection with many takes until its response has gone, in bytes.
+/// The memory of a request on a connection with many, until its response has gone, in bytes.
 const STREAM_BYTES: usize = 12 * 1024;
 
 /// Seconds after which a client may try again that a server has rejected at its start or end.
@@ -64,12 +64,12 @@ pub(crate) struct Reply {
     pub(crate) hold: Hold,
 }
 
-/// What a response holds until it has gone.
+/// The resources that a response holds until it has gone.
 pub(crate) struct Hold {
     flow: Arc<Flow>,
     /// The owner of the key; `None` for a stranger.
     bearer: Option<Arc<Identity>>,
-    /// What the stream and its task take, where a connection has many.
+    /// The charge for the stream and its task, where a connection has many.
     stream: Option<Charge>,
     /// The response's bytes.
     body: Option<Charge>,
@@ -94,13 +94,13 @@ impl Hold {
         }
     }
 
-    /// Returns a charge for bytes that wait for the client; `None` when there is no room.
+    /// A charge for bytes that wait for the client; `None` when there is no room.
     pub(crate) fn charge(&self, bytes: usize) -> Option<Charge> {
         self.flow.responses.charge(self.requester(), bytes)
     }
 
-    /// Counts what a stream takes for whoever has brought the connection's first valid key, unless that is nobody
-    /// yet. Returns whether there is room.
+    /// Counts the memory of a stream for the owner of the connection's first valid key, if there is one yet. The
+    /// result is whether there is room.
     pub(crate) fn opens_stream(&mut self, client: &Client) -> bool {
         let charge = charge_stream(&self.flow, client);
         let has_room = charge.is_ok();
@@ -119,7 +119,7 @@ impl Hold {
         true
     }
 
-    /// Returns whether the request came with a valid key.
+    /// Whether the request came with a valid key.
     pub(crate) fn is_authenticated(&self) -> bool {
         self.bearer.is_some()
     }
@@ -190,9 +190,9 @@ impl From<Response<Body>> for Outcome {
 /// There is no room for another stream of an owner.
 pub(crate) struct NoRoom;
 
-/// Counts what a stream takes for whoever has brought the connection's first valid key; `None` when that is nobody yet:
-/// also a request that is refused, or needs no key, waits until it is read. The streams of strangers are counted by
-/// themselves.
+/// Counts the memory of a stream for the owner of the connection's first valid key; `None` when no valid key has come
+/// yet. Requests that are rejected, or that need no key, count too: their responses wait until the client reads them.
+/// The streams of unauthenticated clients are counted separately.
 ///
 /// # Errors
 /// When there is no room.
@@ -203,7 +203,7 @@ pub(crate) fn charge_stream(flow: &Arc<Flow>, client: &Client) -> Result<Option<
     charge.map(Some).ok_or(NoRoom)
 }
 
-/// Returns the response to a request. An error is a response, too. `stream` is what its stream takes, where that was
+/// The response to a request. An error is a response, too. `stream` is what its stream takes, where that was
 /// counted before.
 pub(crate) async fn handle(
     server: &Arc<Server>,
@@ -253,7 +253,7 @@ pub(crate) async fn handle(
     Reply { response, hold }
 }
 
-/// Returns the client's own audit id when it is a UUID (decision 5), and else a new one.
+/// The client's own audit id if it is a UUID, and otherwise a new one.
 fn audit_id(server: &Arc<Server>, headers: &http::HeaderMap) -> HeaderValue {
     let sent = headers.get("audit-id").and_then(|value| value.to_str().ok());
     let id = sent
@@ -262,7 +262,7 @@ fn audit_id(server: &Arc<Server>, headers: &http::HeaderMap) -> HeaderValue {
     HeaderValue::from_str(&id).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-/// Returns the response to a path that needs no credential, at the root or under the base path;
+/// The response to a path that needs no credential, at the root or under the base path;
 /// `None` for all other paths.
 fn public(
     server: &Server,
@@ -333,7 +333,7 @@ async fn audited(
     }
 }
 
-/// Checks that requests are served now. Nothing is decided from a part of the policy (decision 5).
+/// Checks that requests are served now. No request is decided before the whole policy is loaded.
 ///
 /// # Errors
 /// 503 while the server starts, and when it ends.

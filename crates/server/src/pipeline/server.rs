@@ -1,4 +1,4 @@
-//! What every request works with: the parts of the server that outlive a request.
+//! The parts of the server that every request works with, and that outlive a request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +38,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Returns a server of these parts, whose cache is not loaded yet. `store` is asked for its health.
+    /// A server of these parts, whose cache is not loaded yet. `store` is asked for its health.
     pub(crate) fn new(
         registry: Arc<Registry>,
         source: Arc<dyn Source>,
@@ -64,28 +64,28 @@ impl Server {
         }
     }
 
-    /// Returns flow control.
+    /// Flow control, which limits what goes on at once.
     pub(crate) fn flow(&self) -> &Arc<Flow> {
         &self.flow
     }
 
-    /// Returns what is counted.
+    /// The counts for the metrics.
     pub(crate) fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 
-    /// Returns a subscription to whether the server is being shut down.
+    /// A subscription to whether the server is being shut down.
     pub(crate) fn draining(&self) -> watch::Receiver<bool> {
         self.draining.subscribe()
     }
 
-    /// Returns a subscription to the time within which watches are to end, once the server is being shut
+    /// A subscription to the time within which watches are to end, once the server is being shut
     /// down.
     pub(crate) fn watches_end(&self) -> watch::Receiver<Option<Duration>> {
         self.watches_end.subscribe()
     }
 
-    /// Returns whether the server is being shut down.
+    /// Whether the server is being shut down.
     pub(crate) fn is_draining(&self) -> bool {
         *self.draining.borrow()
     }
@@ -95,7 +95,7 @@ impl Server {
         self.loaded.store(true, Ordering::Release);
     }
 
-    /// Returns whether everything that decides has been loaded.
+    /// Whether everything that decides has been loaded.
     pub(super) fn is_loaded(&self) -> bool {
         self.loaded.load(Ordering::Acquire)
     }
@@ -106,8 +106,8 @@ impl Server {
         self.unready.store(true, Ordering::Release);
     }
 
-    /// Continues a shutdown: watches end, one after the other, and new requests are rejected. What is under way
-    /// has `grace` to end.
+    /// Continues a shutdown: watches end, one after the other, and new requests are rejected. Requests that are
+    /// under way have `grace` to end.
     pub(crate) fn drain(&self, grace: Duration) {
         self.watches_end.send_replace(Some(LONGEST_SPREAD.min(grace / 2)));
         self.draining.send_replace(true);
@@ -118,12 +118,12 @@ impl Server {
         self.gateway.proxy().drain(grace).await;
     }
 
-    /// Returns how often background tasks were started again.
+    /// How often background tasks were started again.
     pub(crate) fn restarts(&self) -> &Arc<Restarts> {
         &self.restarts
     }
 
-    /// Returns what the health endpoints report.
+    /// The condition that the health endpoints report.
     pub(super) fn condition(&self) -> Condition {
         Condition {
             storage: self.store.health().is_ok(),
@@ -133,7 +133,7 @@ impl Server {
         }
     }
 
-    /// Returns what the metrics report in addition to their own counts.
+    /// The values that the metrics report in addition to their own counts.
     pub(super) fn readings(&self) -> Readings {
         let cache = self.registry.cache();
         let objects = cache.resources().iter();

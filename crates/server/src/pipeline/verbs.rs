@@ -1,5 +1,5 @@
-//! What each verb does with an authorised request: it reads the options and the body, carries the
-//! request out, and makes the response.
+//! The verbs of an authorised request: each reads the options and the body, carries the request
+//! out, and makes the response.
 
 use http::{Response, StatusCode, header};
 use postern_kinds::action::{Action, Handler, ServerAction};
@@ -44,7 +44,7 @@ const MAX_MANAGER_BYTES: usize = 128;
 /// Carries out an authorised request.
 ///
 /// # Errors
-/// What is wrong with the request, as the client gets it.
+/// The error of the request, as the client gets it.
 pub(super) async fn serve(
     server: &Server,
     parsed: &Parsed,
@@ -52,7 +52,7 @@ pub(super) async fn serve(
     body: ReceivedBody,
 ) -> Result<Outcome, ApiError> {
     let mut outcome = serve_verb(server, parsed, permit, body).await?;
-    // What agents poll has a parameter of its own.
+    // Reads that agents poll have a parameter of their own.
     let is_polled = permit
         .target()
         .action
@@ -91,7 +91,7 @@ async fn serve_verb(
     }
 }
 
-/// Returns where the caller's large work is done.
+/// The place where the caller's large work is done.
 pub(super) fn large_work(server: &Server, permit: &Permit) -> LargeWork {
     server.flow.large_work(&permit.credential().bearer().name)
 }
@@ -109,7 +109,7 @@ pub(super) fn count_write(server: &Server, parsed: &Parsed, permit: &Permit, bod
     }
 }
 
-/// Returns how long the answer to a change will be, about: the object that is sent, or the one that is stored. 0 for
+/// How long the answer to a change will be, about: the object that is sent, or the one that is stored. 0 for
 /// what changes nothing.
 pub(super) fn answer_bytes(server: &Server, permit: &Permit, body: &[u8]) -> usize {
     match permit.target().verb {
@@ -121,8 +121,8 @@ pub(super) fn answer_bytes(server: &Server, permit: &Permit, body: &[u8]) -> usi
     }
 }
 
-/// Returns whether a request takes much processor time: it sends a large body, or changes a large
-/// object. What a read takes, the read knows.
+/// Whether a request takes much processor time: it sends a large body, or changes a large object.
+/// Reads find out for themselves.
 pub(super) fn is_large(server: &Server, parsed: &Parsed, permit: &Permit, body: &[u8]) -> bool {
     if matches!(permit.target().verb, Verb::Get | Verb::List | Verb::Watch) {
         return false;
@@ -146,7 +146,7 @@ async fn get(
     let mut object = found.map_err(|error| with_namespace_to_try(permit.target(), error))?;
     let kind = permit.kind();
     if permit.target().action.is_some() {
-        // Who may read the status alone is not thereby shown the rest.
+        // A caller who may read only the status must not get the rest.
         object = server.registry.for_writer(permit, object)?;
     }
     if object.json.len() > LARGE_BYTES && (negotiated.gzip || !negotiated.is_stored()) {
@@ -220,7 +220,7 @@ async fn act(
     }
 }
 
-/// Returns the options of an action that lists; the defaults for one that does not.
+/// The options of an action that lists; the defaults for one that does not.
 fn list_options(parsed: &Parsed, lists: bool) -> Result<ListOptions, ApiError> {
     if !lists {
         return Ok(ListOptions::default());
@@ -247,7 +247,7 @@ async fn watch(
     Ok(respond::watch(watcher, watch_permit, meter, negotiated, handshake, large))
 }
 
-/// Returns the object in a body, and the warnings about it.
+/// The object in a body, and the warnings about it.
 fn sent_object(
     parsed: &Parsed,
     kind: &'static dyn AnyKind,
@@ -258,7 +258,7 @@ fn sent_object(
     input::object_of(kind, decoded, validation)
 }
 
-/// Returns how a write is to be done. Without a field manager in the request, it is the first part
+/// How a write is to be done. Without a field manager in the request, it is the first part
 /// of the user agent.
 fn writing(parsed: &Parsed, options: &WriteOptions, part: Part) -> Writing {
     let agent = || {

@@ -1,5 +1,5 @@
-//! When access keys were used last. This is stored in records of its own, so that a use changes no
-//! resourceVersion and sends no event (decision 3). `observe` puts it into responses.
+//! When access keys were used last. This is stored in separate records, so a use changes no resourceVersion and
+//! sends no event (`docs/reference/access-keys.md#lifetime`). `observe` puts it into responses.
 
 use bytes::Bytes;
 use postern_kinds::AnyKind as _;
@@ -76,7 +76,7 @@ impl Registry {
         }
     }
 
-    /// Returns the change that stores a use, and its conditions: the key still exists (a record
+    /// The change that stores a use, and its conditions: the key still exists (a record
     /// must not outlive its key), and the stored record is as it was read. `None` when the stored
     /// record is newer.
     async fn activity_change(
@@ -106,7 +106,7 @@ impl Registry {
     }
 }
 
-/// Returns the change that stores a use.
+/// The change that stores a use.
 fn record_of(used: &KeyUse) -> Result<Change, ApiError> {
     let last_activity = Timestamp::from_unix_seconds(used.at_unix_seconds);
     let record = ActivityRecord { uid: used.uid.clone(), last_activity };

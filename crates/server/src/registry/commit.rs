@@ -60,14 +60,14 @@ pub(super) struct StagedChange {
     pub(super) new_cluster: Option<String>,
     /// The user or team that owns a new object by its access rules.
     pub(super) owned_by: Option<Owner>,
-    /// What is stored; `None` for the removal of the object.
+    /// The bytes to store; `None` for the removal of the object.
     stored: Option<Bytes>,
     /// The state for the response: the new one, or the last one of an object that is removed.
     result: Bytes,
     side: SideRecords,
     /// Those that give something else from now on: their endpoint tokens count no more.
     revoked: Vec<Revoked>,
-    /// The user or team that must still be there under its uid, for a new object that is theirs.
+    /// The user or team that owns a new object, which must still exist under its uid.
     owner: Option<OwnerCondition>,
     /// The users whom it adds to a team: they must stay as they are, since a later user of the name is another one.
     members: Vec<Member>,
@@ -80,7 +80,7 @@ impl StagedChange {
     }
 }
 
-/// The principal that owns a new object: whoever gets their name later is somebody else.
+/// The principal that owns a new object. A later principal of the same name is another one.
 struct OwnerCondition {
     kind: &'static dyn AnyKind,
     name: String,
@@ -161,7 +161,7 @@ impl Registry {
         }
     }
 
-    /// Returns what changes of whom objects name.
+    /// The changes to the records of the users and teams that objects name.
     fn bound_changes(&self, bound: Vec<ObjectNames>) -> Result<Vec<Change>, ApiError> {
         let mut changes = Vec::new();
         for ObjectNames { key, names } in bound {
@@ -175,7 +175,7 @@ impl Registry {
         Ok(changes)
     }
 
-    /// Returns one change, laid out; `None` for one that changes nothing.
+    /// Prepares one change for the transaction; `None` for one that changes nothing.
     async fn stage(
         &self,
         change: AdmittedChange,
@@ -247,7 +247,7 @@ impl Registry {
         }))
     }
 
-    /// Returns those that give something else after a change than before.
+    /// The subjects whose endpoint tokens a change revokes.
     fn revoked(
         &self,
         kind: &'static dyn AnyKind,
@@ -310,7 +310,7 @@ impl Registry {
         Err(ApiError::conflict_modified(Namespace.info().group_resource(), namespace).into())
     }
 
-    /// Returns the conditions of the transaction: each object is as it was read, or does not exist
+    /// The conditions of the transaction: each object is as it was read, or does not exist
     /// yet; each namespace in which an object is created exists and is not being deleted.
     async fn conditions(&self, staged: &[StagedChange]) -> Result<Vec<Condition>, CommitError> {
         let mut conditions = Vec::new();
@@ -342,8 +342,9 @@ impl Registry {
         Ok(conditions)
     }
 
-    /// Fails when an object is not as it was read any more: whoever has changed it may have made what goes with it
-    /// here, such as the roles of its access rules. That this is there then is no error of this change.
+    /// Fails if an object has changed since it was read. The other writer may have created objects that belong
+    /// to this change as well, such as the roles of its access rules. That they exist is then no error of this
+    /// change.
     fn check_as_read(&self, staged: &[StagedChange]) -> Result<(), CommitError> {
         for one in staged {
             let Some(previous) = one.previous else { continue };
@@ -356,10 +357,10 @@ impl Registry {
         Ok(())
     }
 
-    /// Returns when the transaction may be tried again as it is: a namespace has changed.
+    /// Succeeds if the transaction can be tried again as it is: a namespace has changed.
     ///
     /// # Errors
-    /// What the conflict means for the caller.
+    /// The error that the conflict means for the caller.
     async fn explain_conflict(
         &self,
         staged: &[StagedChange],
@@ -453,7 +454,7 @@ impl Registry {
     }
 }
 
-/// Returns an object as it is stored. One that is too long loses its `managedFields`, as upstream: a
+/// An object as it is stored. One that is too long loses its `managedFields`, as upstream: a
 /// list of owners is no reason to refuse what they write.
 fn stored_within_limit(object: Object, max_bytes: usize) -> Bytes {
     let whole = to_stored(object);
@@ -497,7 +498,7 @@ fn makes_namespace(staged: &[StagedChange], namespace: &str) -> bool {
     })
 }
 
-/// Returns the condition on the owner of a new object, by the uid that admission has put into its
+/// The condition on the owner of a new object, by the uid that admission has put into its
 /// owner reference.
 fn owner_condition(kind: &'static dyn AnyKind, object: &Object) -> Option<OwnerCondition> {
     let owner = kind.owner(&object.to_json_bytes())?;
@@ -513,7 +514,7 @@ fn owner_condition(kind: &'static dyn AnyKind, object: &Object) -> Option<OwnerC
     Some(OwnerCondition { kind, name: name.to_owned(), uid })
 }
 
-/// Returns the changes of a transaction: the objects first, each at its index, then their side
+/// The changes of a transaction: the objects first, each at its index, then their side
 /// records.
 fn changes(staged: &[StagedChange], records: Vec<Change>) -> Result<Vec<Change>, ApiError> {
     let objects = staged.iter().map(|one| match &one.stored {
@@ -536,7 +537,7 @@ fn changes(staged: &[StagedChange], records: Vec<Change>) -> Result<Vec<Change>,
     Err(ApiError::conflict(resource, name, text))
 }
 
-/// Returns the one response that has the value of an access key.
+/// The one response that has the value of an access key.
 fn with_credential(
     kind: &'static dyn AnyKind,
     json: &[u8],

@@ -1,5 +1,4 @@
-//! The first start: the namespaces that are always there, the user `admin`, and their key
-//! (decision 5).
+//! The first start: the namespaces that always exist, the user `admin`, and its key.
 
 use std::sync::Arc;
 
@@ -31,7 +30,7 @@ use crate::storage_key;
 /// The name of the first user, and of their key.
 pub(crate) const ADMIN: &str = "admin";
 
-/// What a start begins with.
+/// The result of [`prepare`].
 pub(crate) struct Prepared {
     /// Makes digests of access keys.
     pub(crate) digester: Digester,
@@ -39,12 +38,11 @@ pub(crate) struct Prepared {
     pub(crate) first: bool,
 }
 
-/// Prepares a store that has never been used; on any other, checks its format and reads the
-/// digest key.
+/// Prepares a store that has never been used; on any other, checks its format and reads the digest key.
 ///
-/// `announce` is given the new key *before* it is committed: were it lost between the two, nobody
-/// could get in. When the commit then fails, the announced key is worth nothing. Of several servers
-/// that start at once on one store, one makes the administrator; the others find them made.
+/// `announce` gets the new key *before* it is committed. If the key were lost between the two, no user could
+/// log in. If the commit then fails, the announced key is worth nothing. If several servers start at once on
+/// one store, one creates the administrator, and the others find it.
 ///
 /// # Errors
 /// The store's, or those of `announce`.
@@ -76,7 +74,7 @@ pub(crate) async fn prepare(
     }
 }
 
-/// Returns whether a store has been prepared by an earlier start.
+/// Whether a store has been prepared by an earlier start.
 ///
 /// # Errors
 /// The store's.

@@ -11,7 +11,7 @@ use crate::storage_key;
 /// The version that this server reads and writes.
 pub(crate) const CURRENT: u32 = 1;
 
-/// Returns the record of the current version, for a store that is new.
+/// The record of the current version, for a store that is new.
 pub(super) fn record() -> Change {
     Change::Put { key: storage_key::FORMAT.into(), value: Bytes::from(CURRENT.to_string()) }
 }

@@ -25,7 +25,7 @@ const AHEAD_SECONDS: i64 = 3600;
 /// How often it is tried to note that a token is issued, while the access key changes.
 const NOTE_ATTEMPTS: usize = 8;
 
-/// Who a caller is, for a token.
+/// The identity of a caller, as a token is made from it.
 pub(crate) struct AsOf {
     /// The identity is at least as new as this.
     pub(crate) generation: u64,
@@ -33,7 +33,7 @@ pub(crate) struct AsOf {
 }
 
 impl AsOf {
-    /// Returns who the caller is now: the request was authenticated a while ago.
+    /// The caller's identity now, since the request was authenticated a while ago.
     ///
     /// # Errors
     /// 401 when the key does not work any more.
@@ -56,7 +56,7 @@ impl AsOf {
         Ok(Self { generation, current })
     }
 
-    /// Returns the same, once it is noted that the caller's keys get a token: from then on, a change of them
+    /// The same, once it is noted that the caller's keys get a token: from then on, a change of them
     /// revokes it.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl AsOf {
     }
 }
 
-/// What a token depends on that is noted.
+/// The keys and impersonations that a token depends on. They are noted.
 pub(crate) struct Subjects {
     /// The uids of the key that asks for it, and of the keys that this one ends with.
     pub(crate) keys: Vec<String>,
@@ -107,7 +107,7 @@ impl Subjects {
         }
     }
 
-    /// Returns the notes: their storage keys, each with the impersonation that it is about, and that of all tokens.
+    /// The notes: their storage keys, each with the impersonation that it is about, and that of all tokens.
     fn notes(&self) -> Vec<(Arc<str>, Option<NotedImpersonation>)> {
         let of_keys = self.keys.iter().map(|uid| (storage_key::issued_tokens(uid), None));
         let impersonations = self.impersonations.iter();
@@ -119,9 +119,9 @@ impl Subjects {
 }
 
 impl Registry {
-    /// Returns whether it was noted at a revision, or before, that tokens of these access keys, by uid, may
-    /// count until a time, in seconds since 1970. What changes one of the keys after this revision revokes
-    /// the tokens that are as old as it.
+    /// Whether it was noted, at a revision or before, that tokens of these access keys, by uid, may be valid
+    /// until a time, in seconds since 1970. A change of one of the keys after this revision revokes the tokens
+    /// that are as old as it.
     pub(crate) fn is_noted(&self, of: &Subjects, expires: i64, revision: u64) -> bool {
         let until = end_of_all(expires);
         of.notes().iter().all(|(key, _)| {
@@ -130,9 +130,9 @@ impl Registry {
         })
     }
 
-    /// Notes that tokens of these access keys, by uid, may count until a time, in seconds since 1970. It is
-    /// in the store then, or somebody else has changed the notes meanwhile: [`Registry::is_noted`] says,
-    /// once the cache is current.
+    /// Notes that tokens of these access keys, by uid, may be valid until a time, in seconds since 1970.
+    /// Afterwards the note is in the store, or another writer has changed the notes meanwhile. Once the cache
+    /// is current, [`Registry::is_noted`] says which.
     ///
     /// # Errors
     /// The store's.
@@ -198,14 +198,14 @@ pub(crate) async fn note_unknown(
     }
 }
 
-/// Returns when a token that expires then, in seconds since 1970, opens nothing more, and what it has opened
-/// has ended. Tokens are of this server's clock, and are checked by that of an agent.
+/// The time from which a token gives no access, and all that it has opened has ended. `expires` is the end of
+/// the token, in seconds since 1970. This server's clock issues tokens, and an agent's clock checks them.
 fn end_of_all(expires: i64) -> Timestamp {
     let more = MAX_SESSION_SECONDS + 2 * SKEW_SECONDS;
     Timestamp::from_unix_seconds(expires.saturating_add(more))
 }
 
-/// Returns the condition that a note is as it was read.
+/// The condition that a note is as it was read.
 pub(super) fn as_read(key: &Arc<str>, found: Option<&(Position, IssuedRecord)>) -> Condition {
     match found {
         Some((position, _)) => Condition::At(key.clone(), *position),
@@ -213,7 +213,7 @@ pub(super) fn as_read(key: &Arc<str>, found: Option<&(Position, IssuedRecord)>) 
     }
 }
 
-/// Returns a record as it is stored.
+/// A record as it is stored.
 ///
 /// # Errors
 /// 500 when that fails: a bug.

@@ -56,7 +56,7 @@ pub(crate) struct Registry {
     agent_configs: AgentConfigs,
     recent_events: RecentEvents,
     refused_quotas: RefusedQuotas,
-    /// Held by whoever counts what an owner has, and adds to it.
+    /// Locked while the objects of an owner are counted and one is added.
     counting: tokio::sync::Mutex<()>,
 }
 
@@ -75,7 +75,7 @@ impl std::fmt::Debug for EncodedObject {
 }
 
 impl Registry {
-    /// Returns a registry over a store, and the cache that follows it.
+    /// A registry over a store, and the cache that follows it.
     pub(crate) fn new(
         store: Arc<dyn Store>,
         cache: Arc<Cache>,
@@ -98,64 +98,64 @@ impl Registry {
         }
     }
 
-    /// Returns what makes digests of access keys.
+    /// Makes digests of access keys.
     pub(crate) fn digester(&self) -> &Digester {
         &self.digester
     }
 
-    /// Returns what the operator decided about access keys.
+    /// The operator's settings for access keys.
     pub(crate) fn key_policy(&self) -> KeyPolicy {
         self.key_policy
     }
 
-    /// Returns what the operator decided about endpoint tokens.
+    /// The operator's settings for endpoint tokens.
     pub(crate) fn token_policy(&self) -> &TokenPolicy {
         &self.token_policy
     }
 
-    /// Returns what was made for agents.
+    /// The configurations that were made for agents.
     pub(crate) fn agent_configs(&self) -> &AgentConfigs {
         &self.agent_configs
     }
 
-    /// Returns which events of the server's own were recorded lately.
+    /// The server's own events that were recorded lately.
     pub(crate) fn recent_events(&self) -> &RecentEvents {
         &self.recent_events
     }
 
-    /// Returns the quotas that were exceeded lately.
+    /// The quotas that were exceeded lately.
     pub(crate) fn refused_quotas(&self) -> &RefusedQuotas {
         &self.refused_quotas
     }
 
-    /// Waits until nobody else adds to what owners have. Of several servers on one store, each may
-    /// add one in the same moment.
+    /// Waits until no other request counts and adds objects of owners. With several servers on one store, each
+    /// may add one at the same time.
     pub(crate) async fn counting(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.counting.lock().await
     }
 
-    /// Returns what admission reads, as of now.
+    /// The view that admission reads, as of now.
     pub(crate) fn admission(&self) -> AdmissionView<'_> {
         AdmissionView::new(&self.cache, &*self.source, &self.digester, self.key_policy)
     }
 
-    /// Returns the cache.
+    /// The cache.
     pub(crate) fn cache(&self) -> &Arc<Cache> {
         &self.cache
     }
 
-    /// Returns the store.
+    /// The store.
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// Returns the source of time and randomness.
+    /// The source of time and randomness.
     pub(crate) fn source(&self) -> &dyn Source {
         &*self.source
     }
 }
 
-/// Returns the storage key that a permit is for.
+/// The storage key that a permit is for.
 ///
 /// # Errors
 /// 500 when the permit names no object: a bug.
@@ -167,8 +167,8 @@ pub(crate) fn key_of(permit: &Permit, resource: &ResourceCache) -> Result<String
     Ok(storage_key::in_collection(resource.prefix(), target.namespace.as_deref(), name))
 }
 
-/// Returns what was found for a permit. Whose a corrupt object is cannot be read: callers who do not hold the
-/// right on all are answered as if it were not there.
+/// The object that was found for a permit. The owner of a corrupt object cannot be read. So callers that do not
+/// hold the permission on all objects get the answer for an object that does not exist.
 ///
 /// # Errors
 /// 500 when it is corrupt, and the permit covers it.
@@ -179,7 +179,7 @@ pub(crate) fn unless_corrupt(
     found.map_err(|corrupt| permit.check_corrupt().err().unwrap_or(corrupt))
 }
 
-/// Returns the decoded form of an encoded object.
+/// The decoded form of an encoded object.
 ///
 /// # Errors
 /// 500 when that fails: a bug.
@@ -187,7 +187,7 @@ pub(crate) fn decoded(object: &EncodedObject) -> Result<Object, ApiError> {
     decoded_part(object)
 }
 
-/// Returns a part of an encoded object.
+/// A part of an encoded object.
 ///
 /// # Errors
 /// As [`decoded`].
@@ -196,7 +196,7 @@ fn decoded_part<T: DeserializeOwned>(object: &EncodedObject) -> Result<T, ApiErr
         .map_err(|error| ApiError::internal("the response could not be read back", error))
 }
 
-/// Returns the 404 for an object.
+/// The 404 for an object.
 pub(crate) fn not_found(kind: &'static dyn AnyKind, name: &str) -> ApiError {
     ApiError::not_found(kind.info().group_resource(), name)
 }

@@ -12,7 +12,7 @@ use postern_store::{Change, Condition, Error, Store, Txn};
 use super::first_start;
 use crate::storage_key;
 
-/// What the operator gives of the names.
+/// The names that the operator passes.
 #[derive(Clone, Debug, Default)]
 pub struct GivenNames {
     /// The prefix of the namespaces of projects.

@@ -15,7 +15,7 @@ use crate::cache::{Cache, CachedObject};
 use crate::stages::authorize::Permit;
 use crate::storage_key;
 
-/// What the server knows of one object, for one caller.
+/// The observations of one object, for one caller.
 struct Observed<'a> {
     cache: &'a Cache,
     permit: &'a Permit,
@@ -51,8 +51,8 @@ struct NameAndUid {
     uid: String,
 }
 
-/// What one caller is to see of the objects of a page, found out when each is encoded: the copies
-/// of a whole page could be many.
+/// Adds the observed fields to the objects of a page, for one caller. It does so when each object is encoded,
+/// since the copies of a whole page could be many.
 pub(crate) struct Observer {
     cache: Arc<Cache>,
     permit: Permit,
@@ -60,19 +60,19 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// Returns an observer; `None` when nothing is observed of the permit's kind.
+    /// An observer; `None` when nothing is observed of the permit's kind.
     pub(super) fn new(cache: &Arc<Cache>, permit: &Permit, is_extended: bool) -> Option<Self> {
         let is_observed = permit.kind().is_observed();
         is_observed.then(|| Self { cache: cache.clone(), permit: permit.clone(), is_extended })
     }
 
-    /// Returns an object with the observed fields.
+    /// An object with the observed fields.
     pub(crate) fn observed(&self, object: Arc<CachedObject>) -> Arc<CachedObject> {
         observed(&self.cache, &self.permit, self.is_extended, object)
     }
 }
 
-/// Returns a cached object with the observed fields for this caller.
+/// A cached object with the observed fields for this caller.
 pub(crate) fn observed(
     cache: &Cache,
     permit: &Permit,
@@ -91,7 +91,7 @@ pub(crate) fn observed(
     }
 }
 
-/// Returns an object's JSON with the observed fields for this caller.
+/// An object's JSON with the observed fields for this caller.
 pub(crate) fn observed_json(cache: &Cache, permit: &Permit, json: Bytes) -> Bytes {
     if !permit.kind().is_observed() {
         return json;
@@ -102,7 +102,7 @@ pub(crate) fn observed_json(cache: &Cache, permit: &Permit, json: Bytes) -> Byte
     fields_of(&of, &json).map_or(json, Bytes::from)
 }
 
-/// Returns the JSON with the observed fields; `None` when there are none. The uid is read from this
+/// The JSON with the observed fields; `None` when there are none. The uid is read from this
 /// JSON: an object of a past revision may have been replaced by one of the same name.
 fn fields_of(of: &Observed<'_>, json: &[u8]) -> Option<Vec<u8>> {
     let uid = decode_typed::<Identified>(json).ok()?.metadata.uid;

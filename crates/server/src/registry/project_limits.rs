@@ -1,8 +1,9 @@
-//! What a project limits: how many objects are in its namespace, and on which clusters (decision 1).
+//! The limits of a project: the number of objects in its namespace, and its allowed clusters
+//! (`docs/reference/projects.md#quotas`).
 //!
-//! Both are checked in the transaction of the write. Whoever adds to what is counted also writes the
-//! record of the count, under the condition that nobody else has since it was counted: so of two that
-//! add at once, also on two servers, one counts again.
+//! Both are checked in the transaction of the write. A write that adds a counted object also writes the record
+//! of the count. Its condition is that no other write has done so since the objects were counted. So if two
+//! writes add at once, also on two servers, one counts again.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use crate::cache::{CachedObject, ObjectList};
 use crate::errors::from_store;
 use crate::storage_key;
 
-/// What a write adds to its transaction, so that the limits of its project hold.
+/// The part of a transaction that makes the limits of its project hold.
 #[derive(Default)]
 pub(super) struct ProjectLimits {
     pub(super) conditions: Vec<Condition>,
@@ -126,7 +127,7 @@ impl Registry {
         let found = self.store().get(&key).await.map_err(from_store)?.value;
         let mut count: u64 = 0;
         if let Some(entry) = &found {
-            // What was counted then is in the cache.
+            // The cache then has every object that this count includes.
             self.cache().wait_for_revision(Position::end_of(entry.position.revision())).await?;
             limits.conditions.push(Condition::At(key.clone(), entry.position));
             count = String::from_utf8_lossy(&entry.value).parse().unwrap_or(0);
@@ -174,7 +175,7 @@ fn owner_of(kind: &'static dyn AnyKind, object: &CachedObject) -> Option<Owner> 
     owner(kind, &object.decode().ok()?)
 }
 
-/// Returns the user or team that owns an object by its access rules.
+/// The user or team that owns an object by its access rules.
 pub(super) fn owner(kind: &'static dyn AnyKind, object: &Object) -> Option<Owner> {
     let ownership = kind.ownership(object)?;
     Some(match ownership.owner?.principal()? {

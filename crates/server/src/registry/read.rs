@@ -1,4 +1,4 @@
-//! Reads one object, or a list at the revision that was asked for (wire contract 1.4).
+//! Reads one object, or a list at the requested revision (`docs/reference/api.md#resourceversion`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const POLICY_ATTEMPTS: usize = 8;
 /// How much work is done before others have the thread: a fraction of a millisecond.
 pub(super) const BYTES_BETWEEN_PAUSES: usize = 128 * 1024;
 
-/// What it costs to look whether an object is selected, compared with decoding bytes.
+/// The cost of a check whether an object is selected, in bytes to decode.
 const BYTES_PER_LOOK: usize = 128;
 
 /// A page of a list, ready to be encoded.
@@ -42,9 +42,9 @@ pub(crate) struct ObjectPage {
     pub(crate) continue_token: Option<String>,
     /// How many objects there are after this page, when that is known.
     pub(crate) remaining: Option<usize>,
-    /// What the caller is to see besides what is stored, if anything.
+    /// Adds the fields that the caller sees but that are not stored, if there are any.
     pub(crate) observer: Option<Arc<Observer>>,
-    /// What the client should know about objects that are not in it.
+    /// Warnings for the client about objects that are not in it.
     pub(crate) warnings: Vec<String>,
     /// Another field under which a list in plain JSON has its items as well.
     pub(crate) also_as: Option<&'static str>,
@@ -75,7 +75,7 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// Returns the selection of a permit and the options of a request.
+    /// The selection of a permit and the options of a request.
     pub(crate) fn new(permit: &Permit, options: &ListOptions) -> Self {
         let target = permit.target();
         let collection = storage_key::collection(target.kind.info());
@@ -110,19 +110,19 @@ impl Selection {
         }
     }
 
-    /// Returns whether the object is selected.
+    /// Whether the object is selected.
     pub(crate) fn matches(&self, object: &CachedObject) -> bool {
         self.is_selected(object, &SelectableFields::default()) && self.is_covered(object)
     }
 
-    /// Returns whether the permit covers what is stored under a key, by its name alone: for what cannot
+    /// Whether the permit covers what is stored under a key, by its name alone: for what cannot
     /// be read.
     fn covers_key(&self, key: &str) -> bool {
         let permits = [&self.permit, &self.then].into_iter().flatten();
         permits.into_iter().all(|permit| permit.covers_key(key))
     }
 
-    /// Returns whether the object is selected and a permit covers it, whatever the selection's own
+    /// Whether the object is selected and a permit covers it, whatever the selection's own
     /// permit is. `read` has what was read of its fields.
     pub(super) fn matches_under(
         &self,
@@ -155,12 +155,12 @@ impl Selection {
         fields && self.is_owned(object)
     }
 
-    /// Returns how many bytes a look at an object counts as.
+    /// How many bytes a look at an object counts as.
     pub(super) fn bytes_per_look(&self, object: &CachedObject) -> usize {
         if self.reads_objects { object.json().len().max(BYTES_PER_LOOK) } else { BYTES_PER_LOOK }
     }
 
-    /// Returns the selection with the coverage of another permit of the same caller.
+    /// The selection with the coverage of another permit of the same caller.
     pub(super) fn under(&self, permit: &Permit) -> Self {
         let permit = Some(permit.clone()).filter(|permit| !permit.covers_all());
         let everything = self.name.is_none()
@@ -171,14 +171,14 @@ impl Selection {
         Self { everything, permit, ..self.clone() }
     }
 
-    /// Returns the selection, narrowed to objects of one owner.
+    /// The selection, narrowed to objects of one owner.
     fn owned_by(mut self, owner: OwnedBy) -> Self {
         self.owner = Some(owner);
         self.everything = false;
         self
     }
 
-    /// Returns which objects can be selected at most, if few can.
+    /// The objects that can be selected at most, if they are few.
     fn candidates(&self) -> Option<Candidates<'_>> {
         if let Some(owned_by) = &self.owner {
             return Some(Candidates { named: None, owners: vec![owned_by.owner.clone()] });
@@ -239,7 +239,7 @@ impl Registry {
         Ok(EncodedObject { json: observed(self.cache(), permit, options.extended, found).json() })
     }
 
-    /// Returns how many bytes the object has that a permit is for; 0 when there is none, and for a
+    /// How many bytes the object has that a permit is for; 0 when there is none, and for a
     /// collection.
     pub(crate) fn stored_bytes(&self, permit: &Permit) -> usize {
         let resource = self.cache().of(permit.kind().info());
@@ -333,11 +333,11 @@ impl Registry {
         Ok(ObjectPage { also_as: Some("accessKeys"), ..page })
     }
 
-    /// Returns what a caller may see of a selection at one revision, with the permit that was so then:
-    /// the list and what decides are of the same revision.
+    /// The objects of a selection that a caller may see at one revision, with the permit of that revision. The
+    /// list and the permissions are of the same revision.
     ///
     /// # Errors
-    /// As [`selected`]; 409 when what decides changes all the time.
+    /// As [`selected`]; 409 when the permissions change all the time.
     pub(super) async fn visible(
         &self,
         permit: &Permit,
@@ -363,7 +363,7 @@ impl Registry {
         Err(ApiError::conflict(resource, permit.name(), text))
     }
 
-    /// Returns the permit as its caller is now, and as the policy of a revision decides, if that is not
+    /// The permit as its caller is now, and as the policy of a revision decides, if that is not
     /// what it is. It is renewed after a list was made: what decides is at least as new as the list.
     fn at_revision(&self, permit: &Permit, revision: u64) -> Result<Option<Permit>, ApiError> {
         if permit.credential().is_server() {
@@ -377,7 +377,7 @@ impl Registry {
         }
     }
 
-    /// Returns the permit as it was at a revision of the past: what its caller could list then is what
+    /// The permit as it was at a revision of the past: what its caller could list then is what
     /// they might see then, in the policy of that time and as who they were. This holds for every kind, also where
     /// they may list everything now.
     ///
@@ -393,8 +393,8 @@ impl Registry {
             return Ok(permit.clone());
         }
         let since = permit.credential().since(&self.cache().principals());
-        // Of who somebody was before this server has read what is stored, nothing is known. A member of
-        // system:masters sees everything then and now, and is not made to list again after each start.
+        // The server knows no identity from before it read the store. A member of system:masters sees
+        // everything then and now, so it does not have to list again after each start.
         if sees_all(permit) && (since <= revision || since == self.cache().loaded_at()) {
             return Ok(permit.clone());
         }
@@ -412,7 +412,7 @@ impl Registry {
         Ok(permit)
     }
 
-    /// Returns whether a namespace is the one that had its name at a revision of the past: what was in another one is
+    /// Whether a namespace is the one that had its name at a revision of the past: what was in another one is
     /// not for those who have rights in this one.
     ///
     /// # Errors
@@ -462,8 +462,8 @@ impl Registry {
         }
     }
 
-    /// Returns a list as it was at a past revision, of what its caller might see then and may see now: an
-    /// object can have been somebody else's under the same name, or have had another value.
+    /// A list at a past revision, of the objects that its caller might see then and may see now. An object can
+    /// have had another owner under the same name, or another value.
     async fn past_list(
         &self,
         permit: &Permit,
@@ -490,9 +490,9 @@ impl Registry {
         Ok(past)
     }
 
-    /// Returns a list as it was at a past revision, from the store: what comes after a key, with how many that
-    /// are, if it is known. To count them, all of them are read. What is corrupt is left out and named where a
-    /// list of now does so.
+    /// A list at a past revision, from the store: the objects after a key, with the number of those that
+    /// remain, if it is known. To count them, all of them are read. Corrupt objects are left out and named
+    /// where a list of now does so.
     async fn past(
         &self,
         resource: &ResourceCache,
@@ -507,7 +507,7 @@ impl Registry {
         let counts = limit > 0 && selection.everything && left.is_none();
         loop {
             let page = if counts {
-                // What is corrupt counts for a page of the store, and not for one of a client.
+                // A corrupt object counts for a page of the store, and not for a page of a client.
                 let (prefix, limit) = (selection.prefix.clone(), limit - list.objects.len());
                 let request = ListRequest { prefix, after, limit, at: Some(revision) };
                 self.store().list(request).await?
@@ -542,7 +542,7 @@ fn lay_out(
 ) -> Result<(), Error> {
     let may_leave_out = selection.permit.is_some() || resource.kind().has_access_role();
     let mut leave_out = |key: Arc<str>, reason: String| {
-        // What the caller may not get is not there, corrupt or not.
+        // An object that the caller may not get does not exist for it, corrupt or not.
         if !selection.covers_key(&key) {
             return Ok(());
         }
@@ -578,7 +578,7 @@ fn cut(list: &mut ObjectList, limit: Option<usize>, left: usize) {
     list.remaining = left.saturating_sub(list.objects.len() + list.left_out.len()).max(1);
 }
 
-/// Returns what the cache has of a selection, and pauses now and then.
+/// The objects of a selection in the cache. It pauses now and then.
 ///
 /// # Errors
 /// 500 when an object is corrupt: see [`ResourceCache::list`].
@@ -595,7 +595,7 @@ pub(super) async fn selected(
     let few = few.and_then(|candidates| resource.few(&selection.prefix, after, &candidates));
     let mut list = match few {
         Some(list) => list,
-        // What the caller may not get is not there, corrupt or not.
+        // An object that the caller may not get does not exist for it, corrupt or not.
         None if selection.permit.is_some() => resource.list_intact(&selection.prefix, after, 0),
         None => resource.list(&selection.prefix, after, 0)?,
     };

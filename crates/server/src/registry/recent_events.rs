@@ -40,7 +40,7 @@ impl RecentEvents {
             events.retain(|_, recent| is_recent(recent));
         }
         if events.len() >= MAX_EVENTS {
-            // What is forgotten is written once more, and counted less.
+            // A forgotten event is written once more, and its count is too low.
             events.clear();
         }
         let written = Recent { written_unix_seconds: now_unix_seconds, uncounted: 0 };

@@ -32,26 +32,26 @@ const MAX_UIDS: usize = 8192;
 /// owner who has more, one takes their place, which revokes the tokens of all of the owner's keys.
 const MAX_OF_ONE_OWNER: usize = 512;
 
-/// Who gives something else than before.
+/// A subject whose endpoint tokens from before are revoked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Revoked {
     /// An access key, and the user or team that owns it, if one does; by their uids.
     Key { uid: String, owner_uid: Option<String> },
     /// A user or team, by their uid.
     Principal { uid: String },
-    /// An impersonation, by its id: whoever could act so may not any more.
+    /// An impersonation that is not permitted any more, by its id.
     Impersonation { id: String },
 }
 
 impl Revoked {
-    /// Returns an access key.
+    /// An access key.
     pub(super) fn key(facts: KeyFacts) -> Self {
         let KeyFacts { uid, owner_uid, .. } = facts;
         Self::Key { uid, owner_uid: Some(owner_uid).filter(|uid| !uid.is_empty()) }
     }
 }
 
-/// What a transaction does about tokens from before.
+/// The part of a transaction that revokes tokens from before.
 #[derive(Default)]
 pub(super) struct Revocation {
     /// That no more tokens were issued meanwhile.
@@ -60,8 +60,8 @@ pub(super) struct Revocation {
     pub(super) changes: Vec<Change>,
 }
 
-/// Returns those that give something else after a change of an object than before. `old` and `new` are its
-/// JSON; `None` for an object that is not there.
+/// The subjects whose endpoint tokens a change of an object revokes. `old` and `new` are its JSON; `None`
+/// for an object that does not exist.
 pub(super) fn revoked(
     kind: &dyn AnyKind,
     old: Option<&[u8]>,
@@ -86,7 +86,7 @@ pub(super) fn revoked(
     }
 }
 
-/// Returns whom a change of a team concerns: the tokens of all of its members have its uid.
+/// The uids that a change of a team concerns. The tokens of all of its members have its uid.
 fn of_team(
     old: Option<TeamFacts>,
     new: Option<TeamFacts>,
@@ -107,7 +107,7 @@ fn of_team(
     changed.iter().filter_map(|user| principals.uid(Principal::User(user))).collect()
 }
 
-/// What is read of an access key.
+/// The part of an access key that identifies it.
 #[derive(Deserialize)]
 struct Identified {
     metadata: Uid,
@@ -119,8 +119,8 @@ struct Uid {
 }
 
 impl Registry {
-    /// Returns those that give nothing any more once a corrupt object is removed. What it said is not known:
-    /// where nothing else tells its uid, more are revoked than need be, and never fewer.
+    /// The subjects whose endpoint tokens are revoked when a corrupt object is removed. The content of the
+    /// object is not known. If nothing else tells its uid, more are revoked than necessary, and never fewer.
     ///
     /// # Errors
     /// The store's.
@@ -156,7 +156,7 @@ impl Registry {
         Ok(uids.into_iter().map(|uid| Revoked::Principal { uid }).collect())
     }
 
-    /// Returns the access keys that tokens were issued for; or only those of them that cannot be read.
+    /// The access keys that tokens were issued for; or only those of them that cannot be read.
     async fn noted_keys(&self, only_corrupt: bool) -> Vec<Revoked> {
         let notes = self.cache().all_issued_tokens();
         let of_all = [storage_key::ALL_ISSUED_TOKENS, storage_key::UNKNOWN_ISSUED_TOKENS];
@@ -177,13 +177,12 @@ impl Registry {
         uids.into_iter().map(|uid| Revoked::Principal { uid }).collect()
     }
 
-    /// Returns what revokes the tokens that depend on these. There is nothing to revoke where no token was
-    /// issued.
+    /// Revokes the tokens that depend on these subjects. If no token was issued, there is nothing to revoke.
     ///
     /// # Errors
     /// 500 when a record cannot be encoded.
     pub(super) fn revocation(&self, mut revoked: Vec<Revoked>) -> Result<Revocation, ApiError> {
-        // Who leaves a hundred teams is there a hundred times.
+        // A user who leaves a hundred teams is in it a hundred times.
         revoked.sort_unstable();
         revoked.dedup();
         let mut revocation = Revocation::default();

@@ -48,7 +48,7 @@ impl Registry {
         Err(ApiError::conflict_modified(info.group_resource(), permit.name()))
     }
 
-    /// Returns the result of a write with the observed fields for this caller.
+    /// The result of a write with the observed fields for this caller.
     pub(crate) fn observed(&self, permit: &Permit, object: EncodedObject) -> EncodedObject {
         EncodedObject { json: observed_json(self.cache(), permit, object.json) }
     }

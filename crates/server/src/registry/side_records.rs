@@ -1,10 +1,11 @@
-//! Side records: what is stored next to an object and written with it, in one transaction.
+//! Side records: the records that are stored next to an object and written with it, in one transaction.
 //!
-//! - its secret record: what is stored of write-only fields (decision 3);
+//! - its secret record: the stored part of write-only fields
+//!   (`docs/reference/access-keys.md#write-only-fields`);
 //! - its digest record, which leads from a digest to the access key: it identifies a bearer;
 //! - its unique keys: values that no two objects of a kind may both have;
-//! - whom its access rules and members name (`commit` writes it), and who asked for it to take its data from another
-//!   object (`sync_writers`).
+//! - the users and teams that its access rules and members name (`commit` writes it);
+//! - the writer who asked for it to take its data from another object (`sync_writers`).
 //!
 //! The record of an access key's last use, which `activity` writes, is removed with its key.
 
@@ -32,16 +33,17 @@ use crate::storage_key;
 /// The page size of a search through the unique keys of a kind.
 const UNIQUE_KEYS_PAGE: usize = 1024;
 
-/// What a write adds to its transaction.
+/// The side records of a write, as a part of its transaction.
 #[derive(Default)]
 pub(super) struct SideRecords {
-    /// What must hold.
+    /// The conditions of the transaction.
     pub(super) conditions: Vec<Condition>,
-    /// What is written.
+    /// The changes of the transaction.
     pub(super) changes: Vec<Change>,
     /// The unique keys that are new, by their storage keys.
     new_unique_keys: Vec<(Arc<str>, UniqueKey)>,
-    /// Has an access key another value from now on? Whoever has the old one must lose what they got by it.
+    /// Whether an access key has another value from now on. The bearer of the old value must lose the access
+    /// that came from it.
     pub(super) replaces_credential: bool,
     /// The value of a new access key, for the one response that has it.
     pub(super) issued: Option<SecretText>,
@@ -99,7 +101,7 @@ fn encoded(record: &impl Serialize) -> Result<Bytes, ApiError> {
         .map_err(|error| ApiError::internal("a record could not be encoded", error))
 }
 
-/// Returns a new value for an access key.
+/// A new value for an access key.
 pub(crate) fn new_access_key(source: &dyn Source) -> SecretText {
     access_key::generate(&mut || {
         let mut byte = [0];
@@ -108,7 +110,7 @@ pub(crate) fn new_access_key(source: &dyn Source) -> SecretText {
     })
 }
 
-/// Returns the error for a write that would need what a corrupt record said: the credential that it replaces, say.
+/// The error for a write that would need what a corrupt record said: the credential that it replaces, say.
 fn corrupt_record(of: RecordsOf<'_>) -> ApiError {
     let info = of.kind.info();
     ApiError::internal(
@@ -122,8 +124,8 @@ fn corrupt_record(of: RecordsOf<'_>) -> ApiError {
 }
 
 impl Registry {
-    /// Returns the secret record of an object: what is stored of its write-only fields. One that is corrupt keeps
-    /// nobody from disabling or removing the object.
+    /// The secret record of an object: the stored part of its write-only fields. A corrupt record does not
+    /// prevent the object from being disabled or removed.
     ///
     /// # Errors
     /// The store's.
@@ -142,7 +144,7 @@ impl Registry {
         }
     }
 
-    /// Returns the side records of a new object.
+    /// The side records of a new object.
     ///
     /// # Errors
     /// 409 when the value of a key is in use already.
@@ -173,7 +175,7 @@ impl Registry {
         Ok(side)
     }
 
-    /// Returns the changes of side records for a change of an object.
+    /// The changes of side records for a change of an object.
     ///
     /// # Errors
     /// As [`Registry::side_records_of_new`].
@@ -207,7 +209,7 @@ impl Registry {
         Ok(side)
     }
 
-    /// Returns the changes of side records for the removal of an object, with its last state and by whom; `None` when the object is
+    /// The changes of side records for the removal of an object, with its last state and by whom; `None` when the object is
     /// corrupt.
     ///
     /// # Errors
@@ -285,7 +287,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Returns the storage keys of the unique keys of objects of the same name in other namespaces; `None`
+    /// The storage keys of the unique keys of objects of the same name in other namespaces; `None`
     /// when one of them cannot be read.
     async fn unique_keys_of_namesakes(
         &self,
@@ -354,7 +356,7 @@ impl SideRecords {
         to.conditions.retain(|one| !matches!(one, Condition::Absent(key) if handed.contains(key)));
     }
 
-    /// Returns the error for a conflict on one of these records; `None` when the key is of something
+    /// The error for a conflict on one of these records; `None` when the key is of something
     /// else.
     pub(super) fn conflict(
         &self,

@@ -19,7 +19,7 @@ use crate::clock::new_uid;
 use crate::stages::admit::Remover;
 use crate::storage_key;
 
-/// Returns the writer that an annotation names in full. Any other annotation is the id of a record.
+/// The writer that an annotation names in full. Any other annotation is the id of a record.
 pub(crate) fn inline_writer(annotation: &str) -> Option<Writer> {
     if annotation.starts_with('{') { decode_typed(annotation.as_bytes()).ok() } else { None }
 }
@@ -51,7 +51,7 @@ impl Registry {
         changes
     }
 
-    /// Returns what removes the record of the writer of an object that is removed, or has another one.
+    /// Removes the record of the writer of an object that is removed, or has another writer.
     pub(super) fn forget_sync_writer(&self, old: Option<&Object>) -> Vec<Change> {
         let Some(id) = old.and_then(record_of) else { return Vec::new() };
         let Some(writer) = self.cache().sync_writer(id) else { return Vec::new() };
@@ -63,7 +63,7 @@ impl Registry {
         changes
     }
 
-    /// Returns the record that an access key was deleted by a logout, if secrets follow others by the rights of its
+    /// The record that an access key was deleted by a logout, if secrets follow others by the rights of its
     /// owner. A logout is the deletion by the owner, and the removal of an expired key by the server: after a deletion by
     /// another caller, the key may have been stolen. A key that is disabled, or whose owner is, stays so when it is
     /// deleted.

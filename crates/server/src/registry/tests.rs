@@ -327,7 +327,7 @@ async fn more_changes_than_are_in_memory(fixture: &Fixture) -> usize {
     count
 }
 
-/// Returns the deliveries of a watcher, up to a position, with their versions.
+/// The deliveries of a watcher, up to a position, with their versions.
 async fn delivered_up_to(watcher: &mut Watcher, last: Position) -> Vec<(String, Position)> {
     let mut all = Vec::new();
     while all.last().is_none_or(|(_, position)| *position < last) {
@@ -469,7 +469,7 @@ async fn selections_see_objects_come_and_go() {
     assert_eq!(object.position(), newest, "under the new version");
 }
 
-/// What a server does that others wrote to, so that the revision rises without an event of the kind.
+/// Writes as another server would, so that the revision rises without an event of the kind.
 async fn write_elsewhere(fixture: &Fixture) -> u64 {
     let change = Change::Put { key: "/elsewhere".into(), value: bytes::Bytes::new() };
     let txn = Txn { conditions: vec![], changes: vec![change] };

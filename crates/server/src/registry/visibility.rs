@@ -1,9 +1,9 @@
-//! What the caller of a watch may see, revision by revision.
+//! The objects that the caller of a watch may see, revision by revision.
 //!
-//! An object comes and goes together with the rights that its owner and its access rules give, in one
-//! transaction. So each event is judged by what decided before it and after it, and a watch goes on
-//! as long as rights come with new objects and go with removed ones. When the rights on an object
-//! that stays are others, the caller's list is wrong, and the watch ends with 410 (decision 1).
+//! An object comes and goes together with the permissions that its owner and its access rules give, in one
+//! transaction. So each event is judged by the permissions before it and after it. A watch goes on as long as
+//! permissions come with new objects and go with removed ones. If the permissions on an object that stays have
+//! changed, the caller's list is wrong, and the watch ends with 410 (`docs/reference/api.md#watches`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,13 +31,13 @@ pub(super) struct Visibility {
 }
 
 impl Visibility {
-    /// Returns what a permit lets its caller see, from the beginning.
+    /// The visibility that a permit gives its caller, from the beginning.
     pub(super) fn new(permit: Permit, prefix: String) -> Self {
         let is_master = sees_all(&permit);
         Self { steps: VecDeque::from([(0, permit)]), prefix, is_master }
     }
 
-    /// Returns the permit that decides at a revision.
+    /// The permit that decides at a revision.
     pub(super) fn at(&self, revision: u64) -> &Permit {
         let of = self.steps.iter().rev().find(|(from, _)| *from <= revision);
         match of.or(self.steps.front()) {
@@ -46,7 +46,7 @@ impl Visibility {
         }
     }
 
-    /// Returns the permit that decides now.
+    /// The permit that decides now.
     pub(super) fn newest(&self) -> &Permit {
         self.at(u64::MAX)
     }
@@ -170,7 +170,7 @@ pub(super) fn sees_all(permit: &Permit) -> bool {
     permit.credential().is_server() || (identity.is_in(MASTERS_GROUP) && !identity.is_scoped())
 }
 
-/// Returns the 410 of a watch whose caller may see other objects now.
+/// The 410 of a watch whose caller may see other objects now.
 pub(super) fn rights_changed() -> ApiError {
     ApiError::expired("what the caller may see has changed: list again")
 }

@@ -1,8 +1,8 @@
 //! A watch: a cursor in a kind's history that moves forward.
 //!
-//! A watcher has no queue of its own. It reads the cache's events from its cursor on, as fast as
-//! its client takes them. What the cache does not have any more, it reads from the store's history; when
-//! that is compacted, the watch is closed. It never skips an event. All that it remembers is one number.
+//! A watcher has no queue of its own. It reads the cache's events from its cursor on, as fast as its client
+//! takes them. It reads events that the cache no longer has from the store's history. If that is compacted, the
+//! watch is closed. It never skips an event. It remembers one number only.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -48,7 +48,7 @@ const BYTES_PER_READ: usize = 64 * 1024;
 /// Objects of the initial state that one read returns.
 const INITIAL_PER_READ: usize = 64;
 
-/// What a watcher returns next.
+/// One item that a watcher returns.
 pub(crate) enum Delivery {
     /// A change, or an object of the initial state.
     Event {
@@ -71,12 +71,12 @@ pub(crate) enum Delivery {
 }
 
 impl Delivery {
-    /// Returns whether its bytes are those that other watchers are sent, too.
+    /// Whether its bytes are those that other watchers are sent, too.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self, Self::Event { shared: Some(_), .. })
     }
 
-    /// Returns how many bytes it is made from.
+    /// How many bytes it is made from.
     pub(crate) fn source_bytes(&self) -> usize {
         match self {
             Self::Event { object, .. } => object.bytes(),
@@ -146,8 +146,8 @@ impl WatchAccess {
     /// Checks, when there is a reason to, that the key still works and may still see the same.
     ///
     /// # Errors
-    /// 401 when the key does not work; 410 when the caller may see other objects now: their client
-    /// then lists again. A change of somebody else's rights is not an error.
+    /// 401 when the key does not work; 410 when the caller may see other objects now: the client then lists
+    /// again. A change of another caller's permissions is not an error.
     fn check(&mut self, cache: &Cache) -> Result<(), ApiError> {
         let time = self.source.now();
         let now = time.unix_seconds();
@@ -160,7 +160,7 @@ impl WatchAccess {
         let credential = self.visible.newest().credential();
         let current = credential.current(&cache.principals(), &cache.policy(), time)?;
         let Some(current) = current else { return Ok(()) };
-        // Whoever acts as somebody else needs the right to it for as long as they watch.
+        // A caller that impersonates needs the permission to do so for as long as the watch lasts.
         let impersonator_changed =
             credential.is_acting() && current.key.identity != *credential.shared_bearer();
         if current.is_disabled() || impersonator_changed {
@@ -264,14 +264,14 @@ impl Registry {
     }
 }
 
-/// Returns a number below another one, at random.
+/// A number below another one, at random.
 pub(super) fn random_below(source: &dyn Source, bound: u64) -> u64 {
     let mut random = [0; 8];
     source.fill(&mut random);
     u64::from_le_bytes(random) % bound.max(1)
 }
 
-/// Returns whether a watch starts with the initial state. It does without a version to start from,
+/// Whether a watch starts with the initial state. It does without a version to start from,
 /// unless the options say otherwise (upstream's default for `sendInitialEvents`).
 fn wants_initial(options: &ListOptions) -> bool {
     options
@@ -280,18 +280,18 @@ fn wants_initial(options: &ListOptions) -> bool {
 }
 
 impl Watcher {
-    /// Returns the kind that is watched.
+    /// The kind that is watched.
     pub(crate) fn kind(&self) -> &'static dyn AnyKind {
         self.kind
     }
 
-    /// Returns the time.
+    /// The time.
     pub(crate) fn now(&self) -> Timestamp {
         self.access.source.now()
     }
 
-    /// Returns what comes next, at least one delivery; `None` when the watch has ended. Nothing is lost
-    /// when the future is dropped.
+    /// Waits for the next deliveries, at least one; `None` when the watch has ended. Nothing is lost when the
+    /// future is dropped.
     pub(crate) async fn next(&mut self) -> Option<Vec<Delivery>> {
         let next = self.next_deliveries().await;
         self.last_sent = Instant::now();
@@ -358,7 +358,7 @@ impl Watcher {
         if let Some(due) = self.due() {
             return Some(due);
         }
-        // What decides is at least as new as these events.
+        // The permissions are at least as new as these events.
         if let Err(error) = self.access.visible.follow(&self.cache) {
             return Some(Some(self.fail(error)));
         }
@@ -370,8 +370,8 @@ impl Watcher {
         (!deliveries.is_empty()).then_some(Some(deliveries))
     }
 
-    /// Returns what is due by time: the bookmark of each interval, and after silence; the end, and before it
-    /// one more bookmark, so that the client resumes from here and not from an old version.
+    /// The deliveries that are due by time: a bookmark at each interval and after silence, and the end. One
+    /// more bookmark comes before the end, so that the client resumes from here and not from an old version.
     #[expect(clippy::option_option, reason = "nothing is due; or the end; or a bookmark")]
     fn due(&mut self) -> Option<Option<Vec<Delivery>>> {
         let now = Instant::now();
@@ -425,7 +425,7 @@ impl Watcher {
         taken
     }
 
-    /// Returns an event as this watcher has it: with selectors, an object can be added or deleted
+    /// An event as this watcher has it: with selectors, an object can be added or deleted
     /// for the watcher without being created or removed.
     fn selected(&self, event: &Arc<CacheEvent>, is_shared: bool) -> Option<Delivery> {
         let revision = event.position().revision();
@@ -502,15 +502,15 @@ impl Watcher {
     }
 }
 
-/// What a watch sends, step by step.
+/// The deliveries of a watch, step by step.
 pub(crate) trait Deliveries: Send + 'static {
-    /// Returns the kind that is watched.
+    /// The kind that is watched.
     fn kind(&self) -> &'static dyn AnyKind;
 
-    /// Returns the time.
+    /// The time.
     fn now(&self) -> Timestamp;
 
-    /// Returns what comes next, at least one delivery; `None` when the watch has ended.
+    /// Waits for the next deliveries, at least one; `None` when the watch has ended.
     fn next(&mut self) -> impl Future<Output = Option<Vec<Delivery>>> + Send;
 }
 

@@ -1,5 +1,5 @@
-//! Callers who may write and not read (decision 2, "Write without read"): a pipeline can set what it
-//! may not get, and learns nothing by it.
+//! Callers that may write and not read (`docs/reference/api.md#write-without-read`). A pipeline can set a
+//! secret that it may not get, and learns nothing by it.
 
 use bytes::Bytes;
 use postern_kinds::Verb;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::{EncodedObject, Registry, decoded, decoded_part};
 use crate::stages::authorize::Permit;
 
-/// What of an object says its name.
+/// The part of an object that has its name.
 #[derive(Deserialize)]
 struct Named {
     metadata: NamedMeta,
@@ -24,7 +24,7 @@ struct NamedMeta {
 }
 
 impl Registry {
-    /// Returns the result of a write as its writer may see it: without what only those see who may
+    /// The result of a write as its writer may see it: without what only those see who may
     /// get the object.
     ///
     /// # Errors
@@ -69,7 +69,8 @@ impl Registry {
         Err(ApiError::forbidden(permit.kind().info().group_resource(), permit.name(), reason))
     }
 
-    /// The newest policy decides: whoever has just made an object owns it since.
+    /// Whether the caller may get an object. The newest policy decides, since a caller that has just created an
+    /// object owns it.
     fn may_read(&self, permit: &Permit, name: &str) -> bool {
         let namespace = permit.target().namespace.as_deref();
         permit.decided_by(self.cache().policy()).caller_may(Verb::Get.as_str(), namespace, name)

@@ -1,10 +1,10 @@
-//! The keys that sign endpoint tokens: which there are, which of them signs, when the next one takes over
-//! (decision 6).
+//! The keys that sign endpoint tokens: which keys exist, which of them signs, and when the next one takes
+//! over (`docs/reference/endpoint-tokens.md#signing-keys`).
 //!
-//! They are one value in the store, sealed as everything is. So several servers agree on them: a change has
-//! the value as it was read for its condition, and each server follows the store. What is here are functions
-//! of that value and the time (`schedule`), and its way into the store (`stored`). When keys are rotated is
-//! the controller's; who asks for a token is an action's.
+//! They are one value in the store, encrypted at rest as all values are. So several servers agree on them: a
+//! change has the value that was read as its condition, and each server follows the store. This module has
+//! functions of that value and the time (`schedule`), and reads and writes it in the store (`stored`). A
+//! controller decides when keys are rotated. An action serves requests for tokens.
 
 mod schedule;
 mod stored;
@@ -24,10 +24,10 @@ use zeroize::Zeroizing;
 pub(crate) use self::schedule::Rotation;
 pub(crate) use self::stored::{drop_key, keep_rotating, prepare, rotate};
 
-/// What the operator decides about endpoint tokens.
+/// The operator's settings for endpoint tokens.
 #[derive(Clone, Debug)]
 pub struct TokenPolicy {
-    /// Who issues them: the URL under which clients reach this server.
+    /// The issuer: the URL under which clients reach this server.
     pub issuer: String,
     /// The longest life of a token.
     pub max_ttl_seconds: i64,
@@ -94,7 +94,7 @@ impl KeyRecord {
         })
     }
 
-    /// Returns the key itself; `None` when it cannot be read.
+    /// The key itself; `None` when it cannot be read.
     fn read(&self) -> Option<SigningKey> {
         let bytes = Zeroizing::new(BASE64_STANDARD.decode(self.private_key.expose()).ok()?);
         SigningKey::from_pkcs8(&bytes).ok().filter(|key| key.id() == self.kid)
@@ -134,18 +134,18 @@ impl SigningKeys {
         Self { list: KeyList { keys: records }, keys, public, document }
     }
 
-    /// Returns the key that signs at a time.
+    /// The key that signs at a time.
     pub(crate) fn signer(&self, now: Timestamp) -> Option<&Arc<SigningKey>> {
         let kid = &self.list.signer(now)?.kid;
         self.keys.iter().find(|key| key.id() == kid)
     }
 
-    /// Returns the public keys.
+    /// The public keys.
     pub(crate) fn public(&self) -> &JwkSet {
         &self.public
     }
 
-    /// Returns the public keys as a document (RFC 7517 section 5).
+    /// The public keys as a document (RFC 7517 section 5).
     pub(crate) fn document(&self) -> &Bytes {
         &self.document
     }

@@ -5,7 +5,7 @@ use postern_meta::time::Timestamp;
 
 use super::{KeyList, KeyRecord, TokenPolicy};
 
-/// What a rotation has done.
+/// The result of a rotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rotation {
     /// The key that comes next, or signs already.
@@ -21,14 +21,14 @@ fn after(time: Timestamp, seconds: i64) -> Timestamp {
 }
 
 impl KeyList {
-    /// Returns the key that signs at a time: the last one whose time has come. With a clock that was set
+    /// The key that signs at a time: the last one whose time has come. With a clock that was set
     /// back, the first.
     pub(super) fn signer(&self, now: Timestamp) -> Option<&KeyRecord> {
         let begun = self.keys.iter().rfind(|key| key.signs_from <= now);
         begun.or_else(|| self.keys.first())
     }
 
-    /// Returns the list with a key that takes over at a time.
+    /// The list with a key that takes over at a time.
     fn with_next(
         &self,
         now: Timestamp,
@@ -43,7 +43,7 @@ impl KeyList {
         Ok(next)
     }
 
-    /// Returns the list as it should be at a time; `None` when it is so. Keys go whose last token has
+    /// The list as it should be at a time; `None` when it is so. Keys go whose last token has
     /// expired, and the next key is announced when it is time.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl KeyList {
         Ok(Some(next).filter(|next| next != self))
     }
 
-    /// Returns the list with a new key: one that is announced, or with `force` one that signs at once.
+    /// The list with a new key: one that is announced, or with `force` one that signs at once.
     ///
     /// # Errors
     /// When no key can be made.
@@ -91,7 +91,7 @@ impl KeyList {
             return Ok((self.clone(), rotation));
         }
         let mut list = self.clone();
-        // What was announced has signed nothing.
+        // An announced key has signed nothing.
         list.keys.retain(|key| key.signs_from <= now);
         let signs_from = if force { now } else { after(now, policy.max_offline_seconds) };
         let list = list.with_next(now, signs_from, policy)?;
@@ -100,7 +100,7 @@ impl KeyList {
         Ok((list, rotation))
     }
 
-    /// Returns the list without a key.
+    /// The list without a key.
     ///
     /// # Errors
     /// When there is no such key, or it is the one that signs.

@@ -28,66 +28,66 @@ pub(crate) struct Authenticated {
     credential: Credential,
 }
 
-/// Who a caller is, and how they proved it.
+/// The identity of a caller, and the key that proves it.
 #[derive(Clone, Debug)]
 pub(crate) struct Credential {
     identity: Arc<Identity>,
     digest: Option<Digest>,
     /// The version of what decides, as of which the identity is known.
     version: u64,
-    /// Set while the caller impersonates somebody: what they asked for, and the resulting identity.
+    /// Set while the caller impersonates: the requested impersonation, and the resulting identity.
     acting: Option<Arc<(Impersonation, Identity)>>,
 }
 
 impl Credential {
-    /// Returns the credential of the server itself, which has no key.
+    /// The credential of the server itself, which has no key.
     pub(crate) fn of_server(identity: Identity) -> Self {
         Self { identity: Arc::new(identity), digest: None, version: 0, acting: None }
     }
 
-    /// Returns the credential of a caller with the key of a digest.
+    /// The credential of a caller with the key of a digest.
     pub(crate) fn of_key(identity: Arc<Identity>, digest: Digest) -> Self {
         Self { identity, digest: Some(digest), version: 0, acting: None }
     }
 
-    /// Returns the same credential while the caller impersonates somebody.
+    /// The same credential while the caller impersonates another identity.
     pub(crate) fn acting_as(self, wanted: Impersonation, impersonated: Identity) -> Self {
         Self { acting: Some(Arc::new((wanted, impersonated))), ..self }
     }
 
-    /// Returns the identity whose rights count: the caller's own, or the impersonated one.
+    /// The identity whose rights count: the caller's own, or the impersonated one.
     pub(crate) fn identity(&self) -> &Identity {
         self.acting.as_ref().map_or(&self.identity, |acting| &acting.1)
     }
 
-    /// Returns the identity of the key's owner.
+    /// The identity of the key's owner.
     pub(crate) fn bearer(&self) -> &Identity {
         &self.identity
     }
 
-    /// Returns the identity of the key's owner, which all requests with the key share until it
+    /// The identity of the key's owner, which all requests with the key share until it
     /// changes.
     pub(crate) fn shared_bearer(&self) -> &Arc<Identity> {
         &self.identity
     }
 
-    /// Returns whether it is the server's own.
+    /// Whether it is the server's own.
     pub(crate) fn is_server(&self) -> bool {
         self.digest.is_none()
     }
 
-    /// Returns whether the caller impersonates somebody.
+    /// Whether the caller impersonates another identity.
     pub(crate) fn is_acting(&self) -> bool {
         self.acting.is_some()
     }
 
-    /// Returns what the caller asked for who impersonates somebody.
+    /// The requested impersonation, if the caller impersonates.
     pub(crate) fn wanted(&self) -> Option<&Impersonation> {
         self.acting.as_ref().map(|acting| &acting.0)
     }
 
-    /// Returns the access key of the request, also while the caller acts as somebody else: its limits
-    /// hold. `None` for the server itself, which has no key.
+    /// The access key of the request, also while the caller impersonates: its limits hold. `None` for the
+    /// server itself, which has no key.
     ///
     /// # Errors
     /// 401 that says why the key does not work any more.
@@ -102,7 +102,7 @@ impl Credential {
         Ok(Some(key.as_caller_key(self.wanted().cloned())))
     }
 
-    /// Returns who the caller is now; `None` for the server itself, which has no key.
+    /// The caller's identity now; `None` for the server itself, which has no key.
     ///
     /// # Errors
     /// 401 that says why the key does not work any more.
@@ -119,7 +119,7 @@ impl Credential {
         Ok(Some(CurrentIdentity { key, impersonated }))
     }
 
-    /// Returns the credential of the same caller as they are now.
+    /// The credential of the same caller as they are now.
     pub(crate) fn renewed(&self, current: &CurrentIdentity) -> Self {
         let impersonated = current.impersonated.as_ref();
         let acting = self.acting.as_ref().zip(impersonated);
@@ -131,17 +131,17 @@ impl Credential {
         }
     }
 
-    /// Returns the credential, known as of a version of what decides.
+    /// The credential, known as of a version of what decides.
     pub(crate) fn known_at(self, version: u64) -> Self {
         Self { version, ..self }
     }
 
-    /// Returns whether it is known as of this version of what decides.
+    /// Whether it is known as of this version of what decides.
     pub(crate) fn is_known_at(&self, version: u64) -> bool {
         self.version == version
     }
 
-    /// Returns the revision since which the caller is who they are now, as far as is known. Of a caller who impersonates,
+    /// The revision since which the caller is who they are now, as far as is known. Of a caller who impersonates,
     /// both identities count.
     pub(crate) fn since(&self, principals: &PrincipalIndex) -> u64 {
         let own = self.digest.map_or(0, |digest| principals.since(&digest));
@@ -168,7 +168,7 @@ impl Credential {
     }
 }
 
-/// Who a caller is at one moment.
+/// The identity of a caller at one moment.
 pub(crate) struct CurrentIdentity {
     /// The caller's key.
     pub(crate) key: Arc<ResolvedKey>,
@@ -176,12 +176,12 @@ pub(crate) struct CurrentIdentity {
 }
 
 impl CurrentIdentity {
-    /// Returns the identity whose rights count: the caller's own, or the impersonated one.
+    /// The identity whose rights count: the caller's own, or the impersonated one.
     pub(crate) fn identity(&self) -> &Identity {
         self.impersonated.as_ref().map_or(&*self.key.identity, |one| &one.identity)
     }
 
-    /// Returns whether the caller impersonates a user who is disabled.
+    /// Whether the caller impersonates a user who is disabled.
     pub(crate) fn is_disabled(&self) -> bool {
         self.impersonated.as_ref().is_some_and(|one| one.disabled)
     }
@@ -196,18 +196,18 @@ pub(crate) struct Unauthenticated {
 }
 
 impl Authenticated {
-    /// Returns the credential of the sender.
+    /// The credential of the sender.
     pub(crate) fn credential(&self) -> &Credential {
         &self.credential
     }
 
-    /// Returns both, for the next stage.
+    /// The request and its credential, for the next stage.
     pub(crate) fn into_parts(self) -> (Parsed, Credential) {
         (self.parsed, self.credential)
     }
 }
 
-/// What authentication reads.
+/// The input of authentication.
 pub(crate) struct AuthenticationView<'a> {
     /// Makes the digests of access keys.
     pub(crate) digester: &'a Digester,
@@ -241,7 +241,7 @@ pub(crate) fn authenticate(
     Ok(Authenticated { parsed, credential })
 }
 
-/// Returns the credential of a request: from `Authorization`, or, where a browser asks for a WebSocket and
+/// The credential of a request: from `Authorization`, or, where a browser asks for a WebSocket and
 /// cannot set that, from the sub-protocols.
 fn token_of(parsed: &Parsed) -> Result<BearerToken, ApiError> {
     let headers = parsed.headers();
@@ -263,7 +263,7 @@ fn token_of(parsed: &Parsed) -> Result<BearerToken, ApiError> {
     token.map_err(refused)
 }
 
-/// Returns whether the path contains the value of an access key where a name belongs. Values that
+/// Whether the path contains the value of an access key where a name belongs. Values that
 /// the server generates have a form of their own, and parsing has rejected them already; values
 /// that clients choose may look like a name, and with a slash in it like several.
 pub(crate) fn names_a_key(
@@ -294,19 +294,19 @@ pub(crate) fn names_a_key(
     }
 }
 
-/// Returns whether a path is so long that keys which go over several of its segments are not looked for.
+/// Whether a path is so long that keys which go over several of its segments are not looked for.
 pub(crate) fn is_deep(path: &str) -> bool {
     path.len() > MAX_PATH_BYTES || path.matches('/').count() > MAX_PATH_SEGMENTS
 }
 
-/// Returns whether the last two segments are a key, with or without the slash at the end.
+/// Whether the last two segments are a key, with or without the slash at the end.
 fn ends_with_key(path: &str, digester: &Digester, principals: &PrincipalIndex) -> bool {
     let trimmed = path.trim_end_matches('/');
     let start = trimmed.rmatch_indices('/').nth(1).map_or(0, |(at, _)| at + 1);
     [&path[start..], &trimmed[start..]].iter().any(|end| is_encoded_key(end, digester, principals))
 }
 
-/// Returns whether segments that follow each other are a key.
+/// Whether segments that follow each other are a key.
 fn has_run(path: &str, digester: &Digester, principals: &PrincipalIndex) -> bool {
     if is_deep(path) {
         return false;
@@ -325,13 +325,13 @@ fn is_encoded_key(text: &str, digester: &Digester, principals: &PrincipalIndex) 
         && is_key(&percent_decode_str(text).decode_utf8_lossy(), digester, principals)
 }
 
-/// Returns whether this is the value of an access key.
+/// Whether this is the value of an access key.
 pub(crate) fn is_key(text: &str, digester: &Digester, principals: &PrincipalIndex) -> bool {
     let digest = || digester.digest(&BearerToken::of_key(&text.to_owned().into()));
     text.len() >= MIN_KEY_CHARS && principals.knows(&digest())
 }
 
-/// Returns 401 that says why.
+/// The 401 of a refusal, which says why.
 pub(crate) fn refused(refusal: Refusal) -> ApiError {
     unauthorized(refusal.message(), refusal.advice())
 }

@@ -31,17 +31,17 @@ pub(crate) struct Acting {
 }
 
 impl Acting {
-    /// Returns the caller's credential, which says as whom they act.
+    /// The caller's credential, which says as whom they act.
     pub(crate) fn credential(&self) -> &Credential {
         &self.credential
     }
 
-    /// Returns what is asked for.
+    /// The parsed request.
     pub(crate) fn parsed(&self) -> &Parsed {
         &self.parsed
     }
 
-    /// Returns both, for the next stage.
+    /// The request and its credential, for the next stage.
     pub(crate) fn into_parts(self) -> (Parsed, Credential) {
         (self.parsed, self.credential)
     }
@@ -74,11 +74,11 @@ pub(crate) fn impersonate(
     disabled.map_or(Ok(Acting { parsed, credential }), Err)
 }
 
-/// Checks that the caller holds every right that it takes to act as whom they act as. What goes on asks again
-/// (ADR 0026): the right can end before it.
+/// Checks that the caller holds every permission that its impersonation needs. Requests that continue check
+/// again (ADR 0026), since the permission can end before they do.
 ///
 /// # Errors
-/// 403 in kube-apiserver's words; none for who acts as nobody else.
+/// 403 in kube-apiserver's words; none for a caller that does not impersonate.
 pub(crate) fn check_rights(credential: &Credential, policy: &Policy) -> Result<(), ApiError> {
     let Some(wanted) = credential.wanted() else { return Ok(()) };
     for right in impersonated::rights(wanted, credential.identity()) {
@@ -99,7 +99,7 @@ fn check(policy: &Policy, bearer: &Identity, right: &Right) -> Result<(), ApiErr
     Err(ApiError::forbidden(resource, &right.name, forbidden_message(bearer, &attributes)))
 }
 
-/// Returns what the headers ask for.
+/// The impersonation that the headers ask for.
 fn wanted(parsed: &Parsed) -> Result<Impersonation, ApiError> {
     let mut wanted = Impersonation::default();
     for (name, value) in parsed.headers() {
@@ -130,7 +130,7 @@ fn wanted(parsed: &Parsed) -> Result<Impersonation, ApiError> {
     Ok(wanted)
 }
 
-/// Returns a header's value as a name that can be printed as it is. Header values are bytes; names
+/// A header's value as a name that can be printed as it is. Header values are bytes; names
 /// are UTF-8.
 fn text(what: &str, value: &HeaderValue) -> Result<String, ApiError> {
     let text = std::str::from_utf8(value.as_bytes()).ok().map(str::trim);
@@ -154,8 +154,8 @@ fn set_once(field: &mut String, what: &str, value: String) -> Result<(), ApiErro
     Ok(())
 }
 
-/// Returns 400 for an unknown impersonation header. Ignoring it could carry out a request with more
-/// rights than its sender asked for.
+/// The 400 for an unknown impersonation header. Ignoring it could carry out a request with more permissions
+/// than its sender asked for.
 fn unknown(what: &str) -> ApiError {
     if what == "joined-group" {
         return ApiError::bad_request(

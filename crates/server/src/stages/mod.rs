@@ -1,6 +1,5 @@
-//! The stages of a request, in the order in which it passes them. Each is a plain function that
-//! consumes the proof of the one before and makes its own; a handler that leaves one out does not
-//! compile.
+//! The stages of a request, in the order in which it passes them. Each is a plain function that consumes the
+//! proof of the one before and makes its own; a handler that leaves one out does not compile.
 //!
 //! | stage | proof | rejects with |
 //! |---|---|---|
@@ -11,10 +10,10 @@
 //! | [`authorize`] | `Permit` | 403 |
 //! | [`admit`] | `Admitted` | 400, 403, 409, 422 |
 //!
-//! What a request says about a WebSocket is read in [`websocket`].
+//! The WebSocket headers of a request are read in [`websocket`].
 //!
-//! What does not live here: who calls them (`pipeline`), and what is done with an admitted write
-//! (`registry`). The audit log follows a request through all of them (`audit`).
+//! Not here: the code that calls the stages (`pipeline`), and the storage of an admitted write (`registry`).
+//! The audit log follows a request through all of them (`audit`).
 
 mod not_served;
 pub(crate) mod parse;

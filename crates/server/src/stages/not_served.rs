@@ -1,4 +1,4 @@
-//! What is said of a path of our own group at which nothing is served: that it is not, and what is nearest to it.
+//! The answer for a path of our own group at which nothing is served: it says so, and names the nearest path.
 
 use postern_kinds::{AnyKind, BASE_PATH, Info, MANAGEMENT_V1, all};
 use postern_meta::options::nearest;
@@ -7,7 +7,7 @@ use postern_meta::status::ApiError;
 /// More segments than any path that is served has.
 const MAX_SEGMENTS: usize = 6;
 
-/// Returns a 404 for a path that is below the group and version of our own kinds; `None` for any other.
+/// A 404 for a path that is below the group and version of our own kinds; `None` for any other.
 /// It begins with kube-apiserver's words. The path is not repeated: it can have the value of an access key.
 pub(super) fn error(path: &str) -> Option<ApiError> {
     let below = path.strip_prefix(BASE_PATH)?.strip_prefix(&format!("/apis/{MANAGEMENT_V1}/"))?;
@@ -49,7 +49,7 @@ fn hint(path: &[&str]) -> Option<String> {
     }
 }
 
-/// Returns where the objects of a kind are.
+/// The path of the objects of a kind.
 fn place_of(info: &Info) -> String {
     if !info.is_stored() {
         return info.plural.to_owned();

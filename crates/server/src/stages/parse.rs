@@ -24,7 +24,7 @@ use super::websocket;
 /// The fields that field selectors support for every kind.
 pub(crate) const SELECTABLE_FIELDS: &[&str] = &["metadata.name", "metadata.namespace"];
 
-/// Returns the fields that field selectors support for a kind.
+/// The fields that field selectors support for a kind.
 pub(crate) fn selectable_fields(kind: &dyn AnyKind) -> Vec<&'static str> {
     let of_kind = kind.info().selectable_fields.iter().map(|field| field.label);
     SELECTABLE_FIELDS.iter().copied().chain(of_kind).collect()
@@ -52,7 +52,7 @@ pub(crate) struct ResourceTarget {
 }
 
 impl ResourceTarget {
-    /// Returns a target that is one object.
+    /// A target that is one object.
     pub(crate) fn object(
         kind: &'static dyn AnyKind,
         verb: Verb,
@@ -63,7 +63,7 @@ impl ResourceTarget {
         Self { kind, verb, namespace, name, action: None }
     }
 
-    /// Returns the subresource; empty for the object or collection itself.
+    /// The subresource; empty for the object or collection itself.
     pub(crate) fn subresource(&self) -> &'static str {
         self.action.map_or("", |action| action.subresource)
     }
@@ -91,7 +91,7 @@ pub(crate) enum Document {
 }
 
 impl Document {
-    /// Returns whether it describes the API, and nothing that is stored.
+    /// Whether it describes the API, and nothing that is stored.
     pub(crate) fn describes_the_api(self) -> bool {
         match self {
             Self::CoreVersions
@@ -111,13 +111,13 @@ impl Document {
 pub(crate) struct GatewayRequest {
     /// Where it goes.
     pub(crate) target: GatewayTarget,
-    /// What it asks for there.
+    /// The request there.
     pub(crate) kube: KubeRequest,
-    /// What stands before the target's own paths, without a slash at the end.
+    /// The path before the target's own paths, without a slash at the end.
     pub(crate) prefix: String,
 }
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Clone)]
 pub(crate) enum Target {
     /// Objects.
@@ -141,13 +141,13 @@ pub(crate) struct Parsed {
     /// The connection, once it goes on in another protocol.
     upgrade: Option<OnUpgrade>,
     target: Target,
-    /// Why the request cannot be served, whoever sent it. Only callers who are authenticated are
-    /// told: others get 401 for every path that is not public.
+    /// Why the request cannot be served, for every sender. Only authenticated callers are told: others get 401
+    /// for every path that is not public.
     problem: Option<Box<ApiError>>,
 }
 
 impl Parsed {
-    /// Reads a request's head. What is wrong with it is kept for the caller.
+    /// Reads a request's head. An error in it is kept for the caller.
     pub(crate) fn new(parts: Parts) -> Self {
         let (read, problem) = match read(&parts) {
             Ok(read) => (read, None),
@@ -159,64 +159,64 @@ impl Parsed {
         Self { method, uri, query, headers, version, upgrade, target, problem }
     }
 
-    /// Returns why the request cannot be served, if it cannot: 400 for a path or query that cannot
+    /// Why the request cannot be served, if it cannot: 400 for a path or query that cannot
     /// be read; 405 for a method that the resource does not have.
     pub(crate) fn problem(&self) -> Option<&ApiError> {
         self.problem.as_deref()
     }
 
-    /// Returns the HTTP method.
+    /// The HTTP method.
     pub(crate) fn method(&self) -> &Method {
         &self.method
     }
 
-    /// Returns the path as it was sent.
+    /// The path as it was sent.
     pub(crate) fn path(&self) -> &str {
         self.uri.path()
     }
 
-    /// Returns the path without the base path: the same path has the same rules at both places.
+    /// The path without the base path: the same path has the same rules at both places.
     pub(crate) fn path_below_base(&self) -> &str {
         let path = self.uri.path();
         path.strip_prefix(BASE_PATH).filter(|rest| rest.starts_with('/')).unwrap_or(path)
     }
 
-    /// Returns whether the client wants to go on in another protocol over the connection.
+    /// Whether the client wants to go on in another protocol over the connection.
     pub(crate) fn is_upgrade(&self) -> bool {
         self.headers.contains_key(http::header::UPGRADE)
     }
 
-    /// Returns whether the client wants to go on in a WebSocket.
+    /// Whether the client wants to go on in a WebSocket.
     pub(crate) fn is_websocket(&self) -> bool {
         websocket::is_asked_for(&self.headers)
     }
 
-    /// Returns the connection, once it goes on in another protocol.
+    /// The connection, once it goes on in another protocol.
     pub(crate) fn upgrade(&self) -> Option<OnUpgrade> {
         self.upgrade.clone()
     }
 
-    /// Returns the version of HTTP.
+    /// The version of HTTP.
     pub(crate) fn version(&self) -> Version {
         self.version
     }
 
-    /// Returns the path and the query as they were sent, for the audit log.
+    /// The path and the query as they were sent, for the audit log.
     pub(crate) fn uri(&self) -> &Uri {
         &self.uri
     }
 
-    /// Returns the query.
+    /// The query.
     pub(crate) fn query(&self) -> &Query {
         &self.query
     }
 
-    /// Returns the headers.
+    /// The headers.
     pub(crate) fn headers(&self) -> &HeaderMap {
         &self.headers
     }
 
-    /// Returns the head of the request as it came, to be sent on by the gateway.
+    /// The head of the request as it came, to be sent on by the gateway.
     pub(crate) fn into_head(self) -> Parts {
         let (mut parts, ()) = http::Request::new(()).into_parts();
         (parts.method, parts.uri, parts.headers) = (self.method, self.uri, self.headers);
@@ -227,17 +227,17 @@ impl Parsed {
         parts
     }
 
-    /// Returns what the path leads to.
+    /// The target of the path.
     pub(crate) fn target(&self) -> &Target {
         &self.target
     }
 
-    /// Returns all values of a header that are text.
+    /// All values of a header that are text.
     pub(crate) fn header_values(&self, name: http::HeaderName) -> Vec<&str> {
         self.headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect()
     }
 
-    /// Returns the first value of a header, if it is text.
+    /// The first value of a header, if it is text.
     pub(crate) fn header(&self, name: http::HeaderName) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
@@ -255,7 +255,7 @@ fn read(parts: &Parts) -> Result<(Query, Target), ApiError> {
     let query = Query::parse(parts.uri.query().unwrap_or_default())?;
     // Split first, decode then: an encoded slash must not become a separator.
     let under_base = raw.strip_prefix(BASE_PATH).filter(|rest| rest.starts_with('/'));
-    // OpenAPI and metrics are served at the root, too (decision 8).
+    // OpenAPI and metrics are served at the root, too.
     let at_root = || Some(raw).filter(|path| path.starts_with("/openapi/") || is_metrics(path));
     let target = match under_base.or_else(at_root) {
         None | Some("/") => Target::Nothing,
@@ -289,8 +289,8 @@ fn segments(path: &str) -> Result<Vec<Cow<'_, str>>, ApiError> {
     path.split('/').map(segment).collect()
 }
 
-/// Returns 400 for a path that contains the value of an access key. The value is repeated nowhere:
-/// not in a response, and not in a log.
+/// The 400 for a path that contains the value of an access key. The value is repeated nowhere: not in a
+/// response, and not in a log.
 pub(crate) fn names_a_key() -> ApiError {
     ApiError::bad_request(
         "the path contains the value of an access key where its name belongs: that value may be in \
@@ -393,7 +393,7 @@ fn resource_target(
         return subresource_target(method, kind, namespace, name, subresource, query);
     }
     let verb = verb_of(kind, method, name.is_some(), query)?;
-    // What writes to a collection names the namespace; reads may be of all of them.
+    // A write to a collection names the namespace; a read may be of all of them.
     let writes = matches!(verb, Verb::Create | Verb::DeleteCollection);
     if writes && info.is_namespaced() && namespace.is_none() {
         return Err(ApiError::method_not_allowed(info.group_resource(), verb.as_str()));
@@ -407,7 +407,7 @@ fn resource_target(
     Ok(Target::Resource(ResourceTarget { kind, verb, namespace, name, action }))
 }
 
-/// Returns the target of a subresource, by the kind's table of actions.
+/// The target of a subresource, by the kind's table of actions.
 fn subresource_target(
     method: &Method,
     kind: &'static dyn AnyKind,
@@ -465,8 +465,7 @@ fn verb_of(
     if info.serves(verb) { Ok(verb) } else { refused(verb.as_str()) }
 }
 
-/// Returns the name that a field selector asks for: a list or watch of exactly one name is
-/// authorised as that name (wire contract 1.3).
+/// The name that a field selector asks for: a list or watch of exactly one name is authorized as that name.
 fn selected_name(
     kind: &dyn AnyKind,
     verb: Verb,
@@ -487,7 +486,7 @@ mod tests {
 
     const GROUP: &str = "/kubernetes/management/apis/management.platform.sh/v1";
 
-    /// Returns what a request is parsed as, in a few words; or the code that it is rejected with.
+    /// The result of parsing a request, in a few words; or the code that it is rejected with.
     fn read(method: &str, path: &str) -> String {
         let request = http::Request::builder().method(method).uri(path).header("host", "h");
         let (parts, ()) = request.body(()).unwrap().into_parts();

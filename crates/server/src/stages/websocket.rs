@@ -1,8 +1,8 @@
-//! What a request says about a WebSocket (RFC 6455): whether it asks for one, the sub-protocols that it
+//! The WebSocket headers of a request (RFC 6455): whether it asks for a WebSocket, the sub-protocols that it
 //! offers, the credential among them, and the page that it comes from.
 //!
-//! What does not live here: the handshake and the frames (`wire::websocket`). The gateway passes upgrades
-//! on, and has rules of its own for the headers.
+//! Not here: the handshake and the frames (`wire::websocket`). The gateway passes upgrades on, and has rules of
+//! its own for the headers.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -27,7 +27,7 @@ pub(crate) enum Credential {
     Unusable(&'static str),
 }
 
-/// Returns whether a request asks for a WebSocket.
+/// Whether a request asks for a WebSocket.
 pub(crate) fn is_asked_for(headers: &HeaderMap) -> bool {
     let has = |name, wanted: &str| {
         listed(headers, name).any(|token: &str| token.eq_ignore_ascii_case(wanted))
@@ -35,17 +35,17 @@ pub(crate) fn is_asked_for(headers: &HeaderMap) -> bool {
     has(&UPGRADE, "websocket") && has(&CONNECTION, "upgrade")
 }
 
-/// Returns the sub-protocols that a client offers, without its credential.
+/// The sub-protocols that a client offers, without its credential.
 pub(crate) fn sub_protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     listed(headers, &SEC_WEBSOCKET_PROTOCOL).filter(|offered| encoded_token(offered).is_none())
 }
 
-/// Returns whether a credential is among the sub-protocols.
+/// Whether a credential is among the sub-protocols.
 pub(crate) fn has_credential(headers: &HeaderMap) -> bool {
     listed(headers, &SEC_WEBSOCKET_PROTOCOL).any(|offered| encoded_token(offered).is_some())
 }
 
-/// Returns the credential among the sub-protocols of a request for a WebSocket. Without such a request,
+/// The credential among the sub-protocols of a request for a WebSocket. Without such a request,
 /// they mean nothing.
 pub(crate) fn credential(headers: &HeaderMap) -> Credential {
     if !is_asked_for(headers) {
@@ -91,7 +91,7 @@ pub(crate) fn check_origin(headers: &HeaderMap, own_url: &str) -> Result<(), Api
     Err(ApiError::new(403, Reason::Forbidden, message))
 }
 
-/// Returns scheme, host and port of a URL.
+/// The scheme, host and port of a URL.
 fn origin_of(url: &str) -> Option<(String, String, u16)> {
     let (scheme, rest) = url.split_once("://")?;
     let scheme = scheme.to_ascii_lowercase();
@@ -109,8 +109,8 @@ fn origin_of(url: &str) -> Option<(String, String, u16)> {
     Some((scheme, authority.host().to_ascii_lowercase(), port))
 }
 
-/// Returns what follows the prefix of a credential. As in the gateway, its letters can be of either case:
-/// what looks like a credential is never taken for a name.
+/// The text after the prefix of a credential. As in the gateway, its letters can be of either case: a text that
+/// looks like a credential is never taken for a name.
 fn encoded_token(offered: &str) -> Option<&str> {
     let (start, token) = offered.split_at_checked(BEARER_PREFIX.len())?;
     start.eq_ignore_ascii_case(BEARER_PREFIX).then_some(token)

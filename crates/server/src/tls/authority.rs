@@ -23,13 +23,13 @@ pub(super) struct Authority {
 }
 
 impl Authority {
-    /// Returns what signs certificates.
+    /// The issuer that signs certificates.
     pub(super) fn into_issuer(self) -> Issuer<'static, KeyPair> {
         Issuer::new(params(), self.key)
     }
 }
 
-/// Returns the certificate authority; makes it when there has been none. `is_used` says that the database has
+/// The certificate authority; makes it when there has been none. `is_used` says that the database has
 /// been in use, so that there has been one, unless the administrator's kubeconfig trusts something else.
 ///
 /// # Errors
@@ -73,7 +73,7 @@ fn make(dir: &DataDir, key: KeyPair) -> anyhow::Result<Authority> {
     Ok(Authority { certificate, is_new: true, key })
 }
 
-/// Returns whether clients trust a self-made authority: the administrator's kubeconfig says so. It is kept
+/// Whether clients trust a self-made authority: the administrator's kubeconfig says so. It is kept
 /// elsewhere where operators follow the advice; then there is one as soon as the database is used.
 fn is_trusted(dir: &DataDir, is_used: bool) -> bool {
     match read_if_there(&dir.admin_kubeconfig()) {
@@ -82,7 +82,7 @@ fn is_trusted(dir: &DataDir, is_used: bool) -> bool {
     }
 }
 
-/// Returns the certificates of self-made authorities that a kubeconfig trusts.
+/// The certificates of self-made authorities that a kubeconfig trusts.
 fn self_made_in(kubeconfig: &str) -> Vec<CertificateDer<'static>> {
     let trusted = kubeconfig::trust_in(kubeconfig).unwrap_or_default();
     let certificates = CertificateDer::pem_slice_iter(&trusted).flatten();
@@ -106,7 +106,7 @@ fn check_trusted(dir: &DataDir, authority: &Authority) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns whether a self-signed certificate is whole. Its content is signed; what is around that is not, and follows
+/// Whether a self-signed certificate is whole. Its content is signed; what is around that is not, and follows
 /// from it (RFC 5280, 4.1): the algorithm is that in the content, and all of it is in DER.
 fn is_intact(certificate: &CertificateDer<'_>) -> bool {
     let Ok((rest, parsed)) = x509_parser::parse_x509_certificate(certificate) else { return false };
@@ -123,7 +123,7 @@ fn is_intact(certificate: &CertificateDer<'_>) -> bool {
         && **certificate == *der(0x30, &[content, algorithm, &signature])
 }
 
-/// Returns an element in DER: its tag, its length and its content.
+/// An element in DER: its tag, its length and its content.
 fn der(tag: u8, content: &[&[u8]]) -> Vec<u8> {
     let content = content.concat();
     let length = content.len().to_be_bytes();
@@ -200,7 +200,7 @@ mod tests {
             Self { _directory: directory, dir }
         }
 
-        /// Returns one whose authority is trusted by the administrator's kubeconfig.
+        /// A `Home` whose authority is trusted by the administrator's kubeconfig.
         fn started() -> Self {
             let home = Self::new();
             let trust = open(&home.dir, false).unwrap().certificate;

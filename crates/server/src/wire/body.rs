@@ -30,13 +30,13 @@ pub(crate) enum Body {
     Encoded(EncodedList),
     /// A watch.
     Stream(BoxStream<'static, Bytes>),
-    /// What comes from a target behind the gateway.
+    /// The body of a response from a target behind the gateway.
     Proxied(Box<ProxiedBody>),
     /// No bytes, and then a watch as a WebSocket, until the connection has taken it.
     Socket(Option<Box<Socket>>),
 }
 
-/// What lives as long as a request to a target does, also when that goes on in another protocol after
+/// Values that live as long as a request to a target, also when it goes on in another protocol after
 /// its response.
 #[derive(Clone, Default)]
 pub(crate) struct Guards(Arc<Mutex<Vec<Box<dyn Send>>>>);
@@ -59,7 +59,7 @@ pub(crate) struct ProxiedBody {
 }
 
 impl ProxiedBody {
-    /// Returns the body of an answer; `guards` are the session's, too.
+    /// The body of an answer; `guards` are the session's, too.
     pub(crate) fn new(body: ProxyBody, is_watch: bool, is_long: bool, guards: Guards) -> Self {
         Self { body, is_watch, is_long, trailers: None, guards }
     }
@@ -91,7 +91,7 @@ impl ProxiedBody {
 }
 
 impl Body {
-    /// Returns how many bytes it keeps in memory until it has been sent. Those of objects in a list
+    /// How many bytes it keeps in memory until it has been sent. Those of objects in a list
     /// are the cache's own.
     pub(crate) fn held_bytes(&self) -> usize {
         match self {
@@ -102,7 +102,7 @@ impl Body {
         }
     }
 
-    /// Returns whether it lasts, so that its end is another moment than its response.
+    /// Whether it lasts, so that its end is another moment than its response.
     pub(crate) fn is_long(&self) -> bool {
         match self {
             Self::Stream(_) | Self::Socket(_) => true,
@@ -111,17 +111,17 @@ impl Body {
         }
     }
 
-    /// Returns whether somebody else decides when its bytes come, so that nothing is known of them.
+    /// Whether its bytes come over time, so that nothing is known of them in advance.
     pub(crate) fn is_stream(&self) -> bool {
         matches!(self, Self::Stream(_) | Self::Proxied(_) | Self::Socket(_))
     }
 
-    /// Returns a whole body, compressed at the fastest level.
+    /// A whole body, compressed at the fastest level.
     pub(crate) fn gzipped(bytes: &[u8]) -> Self {
         Self::Whole(Some(gzip(bytes)))
     }
 
-    /// Returns the same body. A stream owns `value` from now on, which is dropped with the stream.
+    /// The same body. A stream owns `value` from now on, which is dropped with the stream.
     pub(crate) fn owning(self, value: impl Send + 'static) -> Self {
         match self {
             Self::Stream(events) => {
@@ -142,7 +142,7 @@ impl Body {
     }
 }
 
-/// Returns bytes, compressed at the fastest level.
+/// Compresses bytes at the fastest level.
 pub(crate) fn gzip(bytes: &[u8]) -> Bytes {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
     // Writing to memory cannot fail.
@@ -151,7 +151,7 @@ pub(crate) fn gzip(bytes: &[u8]) -> Bytes {
 }
 
 impl Body {
-    /// Returns the next bytes, of any length; `None` at the end.
+    /// The next bytes, of any length; `None` at the end.
     ///
     /// # Errors
     /// When an object of a list cannot be encoded. The response then ends without its end.
@@ -171,17 +171,17 @@ impl Body {
         }
     }
 
-    /// Returns the watch with which the connection goes on as a WebSocket, once.
+    /// The watch with which the connection goes on as a WebSocket, once.
     pub(crate) fn take_socket(&mut self) -> Option<Box<Socket>> {
         if let Self::Socket(socket) = self { socket.take() } else { None }
     }
 
-    /// Returns what follows the last bytes, once.
+    /// Takes the trailers that follow the last bytes.
     pub(crate) fn take_trailers(&mut self) -> Option<HeaderMap> {
         if let Self::Proxied(proxied) = self { proxied.trailers.take() } else { None }
     }
 
-    /// Returns whether there are no more bytes.
+    /// Whether there are no more bytes.
     pub(crate) fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes) => bytes.is_none(),
@@ -192,7 +192,7 @@ impl Body {
         }
     }
 
-    /// Returns how many bytes there are, as far as that is known.
+    /// How many bytes there are, as far as that is known.
     pub(crate) fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),

@@ -45,7 +45,7 @@ pub(crate) struct Negotiated {
 }
 
 impl Negotiated {
-    /// Returns the result of content negotiation.
+    /// The result of content negotiation.
     ///
     /// # Errors
     /// 406 when nothing that is offered is acceptable; 400 for a bad `includeObject`.
@@ -67,13 +67,13 @@ impl Negotiated {
 }
 
 impl Negotiated {
-    /// Returns whether objects are sent as they are stored.
+    /// Whether objects are sent as they are stored.
     pub(crate) fn is_stored(self) -> bool {
         is_plain(self) && !self.pretty
     }
 }
 
-/// Returns whether a response should be indented: `?pretty` decides, and without it the user agent.
+/// Whether a response should be indented: `?pretty` decides, and without it the user agent.
 pub(crate) fn wants_pretty(parsed: &Parsed) -> Result<bool, ApiError> {
     if let Some(pretty) = parsed.query().flag("pretty")? {
         return Ok(pretty);
@@ -81,7 +81,7 @@ pub(crate) fn wants_pretty(parsed: &Parsed) -> Result<bool, ApiError> {
     Ok(parsed.header(header::USER_AGENT).is_some_and(is_interactive))
 }
 
-/// Returns the form of errors that a client accepts: the format, and whether `Accept` asks for it to be
+/// The form of errors that a client accepts: the format, and whether `Accept` asks for it to be
 /// indented. JSON, when negotiation fails.
 pub(crate) fn error_form(headers: &HeaderMap) -> (Format, bool) {
     let accept = headers.get_all(header::ACCEPT);
@@ -94,7 +94,7 @@ fn is_interactive(agent: &str) -> bool {
     ["curl", "Wget", "Mozilla/5.0"].iter().any(|known| agent.starts_with(known))
 }
 
-/// Returns whether the client accepts gzip.
+/// Whether the client accepts gzip.
 pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT_ENCODING);
     values.iter().filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(',')).any(|clause| {
@@ -104,7 +104,7 @@ pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Returns a JSON value in the format that was negotiated.
+/// A JSON value in the format that was negotiated.
 pub(crate) fn value(value: &Value, format: Format, pretty: bool) -> Bytes {
     match (format, pretty) {
         (Format::Yaml, _) => Bytes::from(encode_yaml(value)),
@@ -113,7 +113,7 @@ pub(crate) fn value(value: &Value, format: Format, pretty: bool) -> Bytes {
     }
 }
 
-/// Returns one object in the form that was negotiated.
+/// One object in the form that was negotiated.
 ///
 /// # Errors
 /// 500 when the stored bytes cannot be decoded.
@@ -133,7 +133,7 @@ pub(crate) fn object(
     Ok(value(&whole, format, negotiated.pretty))
 }
 
-/// Returns a list without its items, and the name of the field in which they come.
+/// A list without its items, and the name of the field in which they come.
 pub(crate) fn list_frame(
     kind: &dyn AnyKind,
     list: &ObjectPage,
@@ -165,7 +165,7 @@ pub(crate) fn list_frame(
     }
 }
 
-/// Returns an object as an item of a list.
+/// An object as an item of a list.
 ///
 /// # Errors
 /// 500 when the stored bytes cannot be decoded.
@@ -187,7 +187,7 @@ pub(crate) fn list_item(
     })
 }
 
-/// Returns the start of a list in plain JSON, up to its first item.
+/// The start of a list in plain JSON, up to its first item.
 pub(crate) fn list_head(kind: &dyn AnyKind, list: &ObjectPage) -> Bytes {
     let info = kind.info();
     Bytes::from(format!(
@@ -210,8 +210,8 @@ fn list_metadata(list: &ObjectPage) -> Map<String, Value> {
     metadata
 }
 
-/// Returns one delivery of a watch, encoded. `first` is true for the first event of the stream, the
-/// only one whose table has column definitions.
+/// One encoded delivery of a watch. `first` is true for the first event of the stream, the only one
+/// whose table has column definitions.
 pub(crate) fn delivery(
     kind: &dyn AnyKind,
     delivery: &Delivery,
@@ -238,7 +238,7 @@ pub(crate) fn delivery(
     encoded.unwrap_or_else(|error| error_event(&error, negotiated))
 }
 
-/// Returns deliveries of a watch, encoded; those of an initial state joined, if the client may get several at
+/// The encoded deliveries of a watch. Those of an initial state are joined if the client may get several at
 /// once.
 pub(crate) fn deliveries(
     kind: &dyn AnyKind,
@@ -279,7 +279,7 @@ fn joined(lines: Vec<Bytes>) -> Vec<Bytes> {
     chunks
 }
 
-/// Returns whether objects are sent as they are stored, but for their indentation.
+/// Whether objects are sent as they are stored, but for their indentation.
 pub(crate) fn is_plain(negotiated: Negotiated) -> bool {
     let Representation { format, transform, .. } = negotiated.representation;
     matches!((format, transform), (Format::Json, Transform::None))

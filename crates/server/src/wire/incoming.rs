@@ -1,8 +1,8 @@
 //! The body of a request as it comes in, and what is left of it when the response is ready.
 //!
-//! A response may be ready before its request has been read: a refusal, or a GET with a body that
-//! nobody asked for. Over HTTP/1.1 the next request comes behind the rest of this one. So the rest
-//! is read if it is short; otherwise the connection has to end, and says so.
+//! A response may be ready before its request has been read: an early error, or the response to a
+//! GET with an unexpected body. Over HTTP/1.1 the next request comes behind the rest of this one.
+//! So the rest is read if it is short; otherwise the connection has to end, and says so.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 
-/// How many bytes of a body that nobody wants are still read, and for how long.
+/// How many bytes of an unwanted body are still read, and for how long.
 const MAX_DISCARDED_BYTES: u64 = 64 * 1024;
 const DISCARD_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The body of a request. What is left of it on drop goes to its [`Leftover`].
+/// The body of a request. On drop, its rest goes to its [`Leftover`].
 pub(crate) struct IncomingBody {
     incoming: Option<Incoming>,
     asked_for: bool,
@@ -39,12 +39,12 @@ struct Rest {
 }
 
 impl IncomingBody {
-    /// Returns the body of a request whose rest nobody will ask for.
+    /// The body of a request, without a [`Leftover`].
     pub(crate) fn new(incoming: Incoming) -> Self {
         Self { incoming: Some(incoming), asked_for: false, leftover: None }
     }
 
-    /// Returns the body of a request, and where its rest will be; `None` when it is empty.
+    /// The body of a request, and where its rest will be; `None` when it is empty.
     pub(crate) fn with_leftover(
         incoming: Incoming,
         headers: &HeaderMap,

@@ -28,7 +28,7 @@ pub(crate) const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 /// The most bytes that are allocated for the announced length of a body.
 const MAX_RESERVED_BYTES: usize = 64 * 1024;
 
-/// What a body counts at least, in bytes: a request that waits for one takes some memory, too.
+/// The bytes that a body counts at least: a request that waits for one takes some memory, too.
 const MIN_COUNTED_BYTES: usize = 4096;
 
 /// The most characters of a name or type that an error repeats.
@@ -50,7 +50,7 @@ pub(crate) struct ReceivedBody {
 }
 
 impl ReceivedBody {
-    /// Returns the body of a request that has none, or whose body nobody reads.
+    /// The body of a request that has none, or whose body is not read.
     pub(crate) fn none() -> Self {
         Self { bytes: Bytes::new(), _charge: None }
     }
@@ -65,17 +65,17 @@ impl std::ops::Deref for ReceivedBody {
 }
 
 impl RequestBody {
-    /// Returns a body that has not been read yet; a copy is put into `copy`.
+    /// A body that has not been read yet; a copy is put into `copy`.
     pub(crate) fn new(incoming: IncomingBody, copy: Option<Arc<OnceLock<Bytes>>>) -> Self {
         Self { incoming, copy }
     }
 
-    /// Returns the body as it comes in, to be sent on.
+    /// The body as it comes in, to be sent on.
     pub(crate) fn into_incoming(self) -> IncomingBody {
         self.incoming
     }
 
-    /// Returns all bytes of the body. They are counted as they come in.
+    /// All bytes of the body. They are counted as they come in.
     ///
     /// # Errors
     /// 413 above the limit, as soon as that is known; 400 when the client stops before the end; 429
@@ -125,7 +125,7 @@ fn count(charge: &mut Charge, bytes: usize) -> Result<(), ApiError> {
     Err(ApiError::too_many_requests(message, RETRY_AFTER_SECONDS))
 }
 
-/// Returns whether a body can be YAML, by its Content-Type. That of an apply can, whatever it looks like.
+/// Whether a body can be YAML, by its Content-Type. That of an apply can, whatever it looks like.
 pub(crate) fn can_be_yaml(parsed: &Parsed) -> bool {
     let header = parsed.header(CONTENT_TYPE);
     patch_type(header, &[PatchType::Apply]).is_ok()
@@ -136,7 +136,7 @@ fn looks_like_json(body: &[u8]) -> bool {
     body.trim_ascii_start().first() == Some(&b'{')
 }
 
-/// Returns the configuration of an apply, decoded. JSON is YAML, too, but read faster and within the
+/// The configuration of an apply, decoded. JSON is YAML, too, but read faster and within the
 /// limits of JSON: so it is tried first where the body looks like it.
 ///
 /// # Errors
@@ -151,7 +151,7 @@ pub(crate) fn decode_configuration(body: &[u8]) -> Result<Decoded, ApiError> {
     decoded.map_err(|error| ApiError::bad_request(error.to_string()))
 }
 
-/// Returns a body, decoded in the format that its Content-Type names.
+/// A body, decoded in the format that its Content-Type names.
 ///
 /// # Errors
 /// 415 for a format that is not supported, which protobuf is for few kinds only; 400 for a body that
@@ -165,7 +165,7 @@ pub(crate) fn decode_body(parsed: &Parsed, body: &[u8]) -> Result<Decoded, ApiEr
     decode::decode_body(body, format).map_err(|error| ApiError::bad_request(error.to_string()))
 }
 
-/// Returns whether what is sent there can be protobuf: the options of a deletion, and the kinds whose
+/// Whether what is sent there can be protobuf: the options of a deletion, and the kinds whose
 /// fields are known by number. Typed Go clients send nothing else for kinds of Kubernetes' own.
 fn takes_protobuf(target: &Target) -> bool {
     let target = match target {
@@ -179,7 +179,7 @@ fn takes_protobuf(target: &Target) -> bool {
         || decode::reads_protobuf(sent.version, sent.kind)
 }
 
-/// Returns the object in a decoded body, with the warnings about it.
+/// The object in a decoded body, with the warnings about it.
 ///
 /// # Errors
 /// 400 when it is no object of the kind; under strict validation also for fields that the kind
@@ -196,7 +196,7 @@ pub(crate) fn object_of(
     finish(kind, value, warnings)
 }
 
-/// Returns the object in a patched value, with the warnings about it. An error is one in the patch;
+/// The object in a patched value, with the warnings about it. An error is one in the patch;
 /// its message does not contain the object, which may have secrets.
 ///
 /// # Errors
@@ -220,7 +220,7 @@ fn bad_patch(kind: &dyn AnyKind, name: &str, reason: String) -> ApiError {
     ApiError::invalid(kind.info().group_kind(), name, errors)
 }
 
-/// Returns the configuration of an apply, for the object of this name, with the warnings about it. It
+/// The configuration of an apply, for the object of this name, with the warnings about it. It
 /// may leave out the name where the object is there, which clients do.
 ///
 /// # Errors
@@ -295,7 +295,7 @@ fn errors_to_result(kind: &dyn AnyKind, name: &str, errors: FieldErrors) -> Resu
     Err(ApiError::invalid(kind.info().group_kind(), name, errors))
 }
 
-/// Returns the warnings about unknown and duplicate fields, or the reason to reject them.
+/// The warnings about unknown and duplicate fields, or the reason to reject them.
 fn validated(problems: Vec<String>, validation: FieldValidation) -> Result<Vec<String>, String> {
     match validation {
         FieldValidation::Ignore => Ok(Vec::new()),

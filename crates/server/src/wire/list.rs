@@ -59,12 +59,12 @@ enum Items {
     Encoded { kind: &'static dyn AnyKind, negotiated: Negotiated, layout: Layout },
 }
 
-/// What is between the items of a list.
+/// The text around and between the items of a list.
 #[derive(Clone, Copy)]
 struct Layout {
     before_first: &'static str,
     before_others: &'static str,
-    /// What each line of an item but the first begins with.
+    /// The beginning of each line of an item, except for its first line.
     indentation: &'static str,
     end: &'static str,
     /// The end of a list without items.
@@ -106,7 +106,7 @@ impl Layout {
     }
 }
 
-/// Returns a list up to its first item.
+/// A list up to its first item.
 fn head_of(frame: &Value, field: &str, negotiated: Negotiated) -> String {
     match (negotiated.representation.format, negotiated.pretty) {
         (Format::Yaml, _) => format!("{}{field}:", encode_yaml(frame)),
@@ -138,12 +138,12 @@ fn put_item(chunk: &mut BytesMut, item: &Value, negotiated: Negotiated, layout: 
 }
 
 impl ListBody {
-    /// Returns the body of a list in plain JSON.
+    /// The body of a list in plain JSON.
     pub(crate) fn stored(kind: &dyn AnyKind, list: ObjectPage) -> Self {
         let head = encode::list_head(kind, &list);
         let source_bytes = list.objects.iter().map(|object| object.json().len()).sum();
         let commas = list.objects.len().saturating_sub(1);
-        // What is observed is not known before each object is encoded.
+        // The fields that an observer adds are not known before each object is encoded.
         let known = list.observer.is_none() && list.also_as.is_none();
         let again = list.also_as.map(|field| (field, list.objects.clone()));
         let plain_bytes = known.then_some(head.len() + source_bytes + commas + JSON.end.len());
@@ -161,7 +161,7 @@ impl ListBody {
         }
     }
 
-    /// Returns the body of a list in any other form.
+    /// The body of a list in any other form.
     pub(crate) fn encoded(
         kind: &'static dyn AnyKind,
         list: ObjectPage,
@@ -187,12 +187,12 @@ impl ListBody {
         }
     }
 
-    /// Returns the bytes of all its objects as they are stored.
+    /// The bytes of all its objects as they are stored.
     pub(crate) fn source_bytes(&self) -> usize {
         self.source_bytes
     }
 
-    /// Returns all bytes, before compression.
+    /// All bytes, before compression.
     ///
     /// # Errors
     /// 500 when an object cannot be decoded.
@@ -212,14 +212,14 @@ impl ListBody {
         Ok(whole.freeze())
     }
 
-    /// Returns the same list, compressed at the fastest level: for lists, the network is what is
+    /// The same list, compressed at the fastest level: for lists, the network is what is
     /// slow.
     pub(crate) fn gzipped(mut self) -> Self {
         self.gzip = Some(GzEncoder::new(Vec::new(), Compression::fast()));
         self
     }
 
-    /// Returns how many bytes it keeps in memory until it has been sent. Those of the objects are
+    /// How many bytes it keeps in memory until it has been sent. Those of the objects are
     /// the cache's own.
     pub(super) fn held_bytes(&self) -> usize {
         let chunk = CHUNK_BYTES.min(self.plain_bytes.unwrap_or(CHUNK_BYTES));
@@ -237,7 +237,7 @@ impl ListBody {
         self.end.is_none() && self.gzip.is_none()
     }
 
-    /// Returns the next chunk; `None` at the end.
+    /// The next chunk; `None` at the end.
     pub(super) fn next_chunk(&mut self) -> Result<Option<Bytes>, ApiError> {
         loop {
             let plain = self.next_plain()?;
@@ -317,7 +317,7 @@ pub(crate) struct EncodedList {
 type Step = (Box<ListBody>, Result<Option<Bytes>, ApiError>);
 
 impl EncodedList {
-    /// Returns a list that is encoded where large work is done.
+    /// A list that is encoded where large work is done.
     pub(crate) fn new(list: ListBody, large: LargeWork) -> Self {
         Self { large, held_bytes: list.held_bytes(), list: Some(Box::new(list)), next: None }
     }

@@ -1,5 +1,4 @@
-//! What goes over the wire: the bodies of requests and responses, and objects in the forms that
-//! clients ask for.
+//! The bodies of requests and responses on the wire, and objects in the forms that clients ask for.
 
 pub(crate) mod body;
 pub(crate) mod encode;

@@ -38,7 +38,7 @@ const SHORT_WARNING_CHARS: usize = 256;
 /// The most warnings of a response.
 const MAX_WARNINGS: usize = 50;
 
-/// Returns a response with an object.
+/// A response with an object.
 ///
 /// # Errors
 /// 500 when the stored bytes cannot be decoded.
@@ -52,12 +52,12 @@ pub(crate) fn object(
     Ok(compressed(whole(code, negotiated.representation.content_type(), bytes), negotiated))
 }
 
-/// Returns a response with a value that is no stored object: a Status, a document.
+/// A response with a value that is no stored object: a Status, a document.
 pub(crate) fn value(code: StatusCode, value: &serde_json::Value, pretty: bool) -> Response<Body> {
     whole(code, "application/json", encode::value(value, Format::Json, pretty))
 }
 
-/// Returns a response with these bytes.
+/// A response with these bytes.
 pub(crate) fn whole(code: StatusCode, content_type: &'static str, bytes: Bytes) -> Response<Body> {
     let mut response = Response::new(Body::Whole(Some(bytes)));
     *response.status_mut() = code;
@@ -65,7 +65,7 @@ pub(crate) fn whole(code: StatusCode, content_type: &'static str, bytes: Bytes) 
     response
 }
 
-/// Returns a response with plain text, for health checks.
+/// A response with plain text, for health checks.
 pub(crate) fn text(code: StatusCode, text: String) -> Response<Body> {
     let mut response = whole(code, "text/plain; charset=utf-8", Bytes::from(text));
     let nosniff = HeaderValue::from_static("nosniff");
@@ -73,14 +73,14 @@ pub(crate) fn text(code: StatusCode, text: String) -> Response<Body> {
     response
 }
 
-/// Returns a response without a body.
+/// A response without a body.
 pub(crate) fn empty(code: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::Whole(None));
     *response.status_mut() = code;
     response
 }
 
-/// Returns a response with a list. It is encoded as it is sent: where large work is done, when it is
+/// A response with a list. It is encoded as it is sent: where large work is done, when it is
 /// large and not sent as it is stored.
 ///
 /// # Errors
@@ -116,7 +116,7 @@ pub(crate) fn list(
     Ok(response)
 }
 
-/// Returns the response with its whole body compressed, if that is large and the client accepts it.
+/// The response with its whole body compressed, if that is large and the client accepts it.
 fn compressed(mut response: Response<Body>, negotiated: Negotiated) -> Response<Body> {
     if let Body::Whole(Some(bytes)) = response.body()
         && negotiated.gzip
@@ -134,7 +134,7 @@ pub(crate) fn note_gzip(response: &mut Response<Body>) {
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
 }
 
-/// Returns the response of a watch: a stream of events, one line each, that ends with the watch; or, with a
+/// The response of a watch: a stream of events, one line each, that ends with the watch; or, with a
 /// handshake, a WebSocket with a message for each.
 pub(crate) fn watch(
     watcher: impl Deliveries,
@@ -164,7 +164,7 @@ pub(crate) fn watch(
             let lines = if is_large { large.run(encode).await } else { Ok(encode()) };
             match lines {
                 Ok(lines) => Some((stream::iter(lines), Some((watcher, owned, false)))),
-                // What was not encoded must not be missing: the watch ends.
+                // A delivery that cannot be encoded must not be missing: the watch ends.
                 Err(error) => {
                     let last = encode::delivery(kind, &Delivery::Failed(error), negotiated, first);
                     Some((stream::iter(vec![last]), None))
@@ -185,7 +185,7 @@ pub(crate) fn watch(
     response
 }
 
-/// Returns the answer of a target behind the gateway, as it comes.
+/// The answer of a target behind the gateway, as it comes.
 pub(crate) fn proxied(
     answer: Response<ProxyBody>,
     request: &KubeRequest,
@@ -195,21 +195,21 @@ pub(crate) fn proxied(
     answer.map(|body| Body::Proxied(Box::new(ProxiedBody::new(body, is_watch, is_long, guards))))
 }
 
-/// Returns a response with the Status of what was done, which is a Status in every form but for its format.
+/// A response with the Status of what was done, which is a Status in every form but for its format.
 pub(crate) fn success(status: &Status, negotiated: Negotiated) -> Response<Body> {
     let format = negotiated.representation.format;
     let bytes = encode::value(&status.to_value(), format, negotiated.pretty);
     whole(StatusCode::OK, format.media_type(), bytes)
 }
 
-/// Returns a response with an error's Status.
+/// A response with an error's Status.
 pub(crate) fn error(error: &ApiError, format: Format, pretty: bool) -> Response<Body> {
     if let Some(inner) = error.inner() {
         let (code, message) = (error.code(), &error.status().message);
         if code >= 500 {
             tracing::warn!(code, inner, "{message}");
         } else {
-            // What clients do wrong, they can do often.
+            // Clients can repeat their errors often.
             tracing::debug!(code, inner, "{message}");
         }
     }
@@ -230,7 +230,7 @@ pub(crate) fn error(error: &ApiError, format: Format, pretty: bool) -> Response<
     response
 }
 
-/// Returns the response with what every response has: the audit id, caching rules, warnings. The
+/// The response with what every response has: the audit id, caching rules, warnings. The
 /// response to a HEAD request loses its body.
 pub(crate) fn finish(
     mut response: Response<Body>,
@@ -246,7 +246,7 @@ pub(crate) fn finish(
         headers.append(WARNING, warning);
     }
     if head {
-        // What a target behind the gateway says of its own stays.
+        // The length that a target behind the gateway has given stays.
         if !response.body().is_stream()
             && let Some(length) = response.body().size_hint().exact()
         {

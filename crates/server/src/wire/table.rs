@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::cache::IncludeObject;
 
-/// Returns the value of `includeObject`.
+/// The value of `includeObject`.
 ///
 /// # Errors
 /// 400 for any other value.
@@ -26,7 +26,7 @@ pub(crate) fn include_of(query: &Query) -> Result<IncludeObject, ApiError> {
     }
 }
 
-/// Returns the columns of a kind: its name, its own columns, its age.
+/// The columns of a kind: its name, its own columns, its age.
 pub(crate) fn columns(kind: &dyn AnyKind) -> Vec<Column> {
     let column = |name: &str, r#type: &str, format: &str, description: &str, priority| Column {
         name: name.to_owned(),
@@ -43,7 +43,7 @@ pub(crate) fn columns(kind: &dyn AnyKind) -> Vec<Column> {
     columns
 }
 
-/// Returns the row of an object.
+/// The row of an object.
 pub(crate) fn row(
     kind: &dyn AnyKind,
     object: Object,
@@ -64,7 +64,7 @@ pub(crate) fn row(
     Row { cells, object }
 }
 
-/// Returns a table without rows.
+/// A table without rows.
 pub(crate) fn empty(version: &'static str, columns: Vec<Column>) -> Table {
     Table::new(version, columns)
 }

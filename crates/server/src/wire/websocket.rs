@@ -31,7 +31,7 @@ use crate::stages::flow::budget::Charge;
 use crate::stages::parse::Parsed;
 use crate::stages::websocket;
 
-/// What RFC 6455 section 1.3 adds to a client's key.
+/// The suffix that RFC 6455 section 1.3 adds to a client's key.
 const KEY_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// Bytes of a client's key, decoded.
@@ -72,7 +72,7 @@ pub(crate) struct Socket {
     upgrade: OnUpgrade,
 }
 
-/// Returns the handshake of a request for a watch; `None` when it does not ask for a WebSocket. Its
+/// The handshake of a request for a watch; `None` when it does not ask for a WebSocket. Its
 /// origin has been checked.
 ///
 /// # Errors
@@ -99,7 +99,7 @@ pub(crate) fn handshake(parsed: &Parsed) -> Result<Option<Handshake>, ApiError> 
     Ok(Some(Handshake { accept: accept_of(key)?, protocol: chosen(headers)?, upgrade }))
 }
 
-/// Returns the sub-protocol of the answer: the first offered one that is known; `None` when none is offered.
+/// The sub-protocol of the answer: the first offered one that is known; `None` when none is offered.
 fn chosen(headers: &HeaderMap) -> Result<Option<HeaderValue>, ApiError> {
     let mut offered = websocket::sub_protocols(headers).peekable();
     if offered.peek().is_none() {
@@ -107,7 +107,7 @@ fn chosen(headers: &HeaderMap) -> Result<Option<HeaderValue>, ApiError> {
     }
     let known = offered.find_map(|name| SUB_PROTOCOLS.iter().find(|known| **known == name));
     let known = known.ok_or_else(|| {
-        // What was offered is not repeated: it may be a credential, misspelt.
+        // The offered names are not repeated: one may be a credential, misspelt.
         let known = SUB_PROTOCOLS.join(", ");
         ApiError::bad_request(format!("none of the sub-protocols is known: offer {known}, or none"))
     })?;
@@ -120,14 +120,14 @@ fn accept_of(key: &str) -> Result<HeaderValue, ApiError> {
         .map_err(|error| ApiError::internal("the WebSocket could not be accepted", error))
 }
 
-/// Returns the value of a header that is there once.
+/// The value of a header that is there once.
 fn single<'a>(headers: &'a HeaderMap, name: &http::HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.to_str().ok()?;
     values.next().is_none().then_some(value.trim())
 }
 
-/// Returns the response that says that the connection goes on as a WebSocket, with these events.
+/// The response that says that the connection goes on as a WebSocket, with these events.
 pub(crate) fn switching(handshake: Handshake, events: BoxStream<'static, Bytes>) -> Response<Body> {
     let Handshake { accept, protocol, upgrade } = handshake;
     let mut response = respond::empty(StatusCode::SWITCHING_PROTOCOLS);
@@ -143,7 +143,7 @@ pub(crate) fn switching(handshake: Handshake, events: BoxStream<'static, Bytes>)
 }
 
 impl Socket {
-    /// Returns the same socket, which owns `value` from now on.
+    /// The same socket, which owns `value` from now on.
     pub(crate) fn owning(self, value: impl Send + 'static) -> Self {
         let own = move |_: &Bytes| {
             let _ = &value;
@@ -226,7 +226,7 @@ async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut socket: WebSocketStream<S>
             let _ = socket.close().await;
         }
     };
-    // Who does not answer in time is cut off.
+    // A client that does not answer in time is cut off.
     let _ = timeout(CLOSE_TIMEOUT, closing).await;
 }
 
@@ -237,7 +237,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the client's end of a WebSocket with these events, and the task that serves it.
+    /// The client's end of a WebSocket with these events, and the task that serves it.
     fn start(
         events: impl futures_util::Stream<Item = Bytes> + Send + 'static,
     ) -> (DuplexStream, impl Future<Output = ()>) {

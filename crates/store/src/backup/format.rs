@@ -41,7 +41,7 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// Returns the encoder of a new backup, and the bytes that it begins with.
+    /// The encoder of a new backup, and the bytes that it begins with.
     pub(super) fn new(revision: u64, created_millis: u64) -> (Self, Vec<u8>) {
         let summary = Summary {
             revision,
@@ -61,7 +61,7 @@ impl Encoder {
         (encoder, out)
     }
 
-    /// Returns the bytes of entries. They must be in key order, and after all earlier ones.
+    /// The bytes of entries. They must be in key order, and after all earlier ones.
     pub(super) fn entries(&mut self, entries: &[Entry], ids: &[KeyId]) -> Vec<u8> {
         let mut out = Vec::new();
         for Entry { key, value, position } in entries {
@@ -86,7 +86,7 @@ impl Encoder {
         self.summary.omitted += keys;
     }
 
-    /// Returns the bytes that the backup ends with, and what it contains.
+    /// The bytes that the backup ends with, and what it contains.
     pub(super) fn finish(mut self) -> (Summary, Vec<u8>) {
         let mut out = vec![TRAILER];
         out.extend_from_slice(&self.summary.entries.to_le_bytes());

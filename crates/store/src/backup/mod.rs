@@ -18,7 +18,7 @@ pub use self::write::{WriteOptions, Written, write};
 use crate::seal::KeyId;
 use crate::{CorruptEntry, Error};
 
-/// What a backup contains.
+/// The contents of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// The revision whose state it is.
@@ -97,7 +97,7 @@ pub enum BackupError {
     NoRevisionsLeft(u64),
 }
 
-/// Returns the first corrupt keys with what is wrong with them.
+/// The first corrupt keys with what is wrong with them.
 fn named(entries: &[CorruptEntry], count: u64) -> String {
     let each = entries.iter().map(|corrupt| format!("{} ({})", corrupt.key, corrupt.reason));
     let mut text = each.collect::<Vec<_>>().join(", ");
@@ -115,13 +115,13 @@ fn io_error(action: &'static str) -> impl FnOnce(io::Error) -> BackupError {
     move |source| BackupError::Io { action, source }
 }
 
-/// Returns a time in milliseconds since 1970; 0 for one before that.
+/// A time in milliseconds since 1970; 0 for one before that.
 fn to_millis(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns the time of milliseconds since 1970; 1970 itself when the system cannot express it.
+/// The time of milliseconds since 1970; 1970 itself when the system cannot express it.
 fn from_millis(millis: u64) -> SystemTime {
     let epoch = SystemTime::UNIX_EPOCH;
     epoch.checked_add(Duration::from_millis(millis)).unwrap_or(epoch)

@@ -29,10 +29,10 @@ pub struct RestoreOptions {
     pub above: u64,
 }
 
-/// What was restored.
+/// The result of a restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
-    /// What the backup contains.
+    /// The contents of the backup.
     pub summary: Summary,
     /// The newest revision of the restored store.
     pub revision: u64,

@@ -1,5 +1,5 @@
 //! The making of a backup while the store is in use. It reads the state after one revision page by
-//! page, and keeps nothing open between two pages: a slow output holds up nobody.
+//! page, and keeps nothing open between two pages: a slow output delays no other operation.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -24,10 +24,10 @@ pub struct WriteOptions {
     pub skip_corrupt: bool,
 }
 
-/// What was written.
+/// The result of a backup.
 #[derive(Clone, Debug)]
 pub struct Written {
-    /// What the backup contains.
+    /// The contents of the backup.
     pub summary: Summary,
     /// The keys that were left out: the first hundred of them.
     pub omitted: Vec<CorruptEntry>,
@@ -149,7 +149,7 @@ fn encode(mut encoder: Encoder, ring: &Keyring, page: Page) -> EncodedPage {
     EncodedPage { encoder, bytes, corrupt }
 }
 
-/// Returns the id of the key with which a value is sealed, if it opens.
+/// The id of the key with which a value is sealed, if it opens.
 fn check(ring: &Keyring, entry: &Entry) -> Result<KeyId, String> {
     seal::check_value(ring, &entry.key, &entry.value)
 }

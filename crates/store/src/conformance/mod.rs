@@ -35,10 +35,10 @@ use crate::{
 
 /// How the stores under test are created.
 pub trait Subject: Send + Sync {
-    /// Returns a store that lists no keys.
+    /// A store that lists no keys.
     fn create(&self) -> impl Future<Output = Arc<dyn Store>> + Send;
 
-    /// Returns a store that is made from these entries, with this newest revision. No entry has a
+    /// A store that is made from these entries, with this newest revision. No entry has a
     /// revision below 5.
     fn restore(
         &self,
@@ -156,7 +156,7 @@ async fn get(store: &Arc<dyn Store>, name: &str) -> Option<Entry> {
     store.get(name).await.unwrap().value
 }
 
-/// Returns the value of a key as text.
+/// The value of a key as text.
 async fn text(store: &Arc<dyn Store>, name: &str) -> Option<String> {
     get(store, name).await.map(|entry| String::from_utf8(entry.value.to_vec()).unwrap())
 }
@@ -165,7 +165,7 @@ fn under(prefix: &str) -> ListRequest {
     ListRequest { prefix: prefix.to_owned(), ..ListRequest::default() }
 }
 
-/// Returns the keys and values of a list as text.
+/// The keys and values of a list as text.
 async fn listed(store: &Arc<dyn Store>, request: ListRequest) -> Vec<(String, String)> {
     let page = store.list(request).await.unwrap();
     assert_eq!(page.corrupt, Vec::new());
@@ -178,7 +178,7 @@ async fn watch(store: &Arc<dyn Store>, prefix: &str, after: Position) -> Box<dyn
     store.watch(prefix, after).await.unwrap()
 }
 
-/// Returns the batches with events up to a revision, and checks that they are in order.
+/// The batches with events up to a revision. Checks that they are in order.
 async fn batches_until(watch: &mut dyn Watch, revision: u64) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     let mut delivered = None;
@@ -209,7 +209,7 @@ async fn events_until(watch: &mut dyn Watch, revision: u64) -> Vec<Event> {
 /// A task that calls `next`, and ends with the watch and what the call returned.
 type WaitingCall = JoinSet<(Box<dyn Watch>, Result<Batch>)>;
 
-/// Returns a task that calls `next`, once the call waits. A batch that should not be there ends it
+/// A task that calls `next`, once the call waits. A batch that should not be there ends it
 /// early or, when it comes late, stands in place of the one that is awaited.
 async fn waiting_call(mut watch: Box<dyn Watch>) -> WaitingCall {
     let (started, wait_until_started) = oneshot::channel();
@@ -238,7 +238,7 @@ async fn check_it_waits(call: &mut WaitingCall) {
     }
 }
 
-/// Returns the watch of a call that waited, and the batch that the call returned.
+/// The watch of a call that waited, and the batch that the call returned.
 async fn result_of(mut call: WaitingCall) -> (Box<dyn Watch>, Batch) {
     let (watch, result) = call.join_next().await.unwrap().unwrap();
     (watch, result.unwrap())

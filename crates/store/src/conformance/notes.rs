@@ -15,7 +15,7 @@ fn prefixes(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// Returns the last change under each prefix, up to now.
+/// The last change under each prefix, up to now.
 async fn last<const N: usize>(store: &Arc<dyn Store>, names: [&str; N]) -> [Position; N] {
     let newest = store.revision().await.unwrap();
     store.last_changes(&prefixes(&names), newest).await.unwrap().try_into().unwrap()
@@ -88,12 +88,12 @@ pub async fn counts_what_it_did_not_note_as_changed(subject: &impl Subject) {
         last(&store, ["/a/", "/b/", "/a/1", "/a"]).await,
         [a, end(first), end(first), end(first)]
     );
-    // What is noted from now on is known from now on.
+    // A prefix that is noted from now on is known from now on.
     store.compact_noting(second, &prefixes(&["/a/", "/b/"])).await.unwrap();
     assert_eq!(last(&store, ["/a/", "/b/"]).await, [a, end(first)]);
     store.compact_noting(third, &prefixes(&["/b/"])).await.unwrap();
     assert_eq!(last(&store, ["/a/", "/b/"]).await, [end(third), end(first)]);
-    // A compaction by somebody who notes nothing.
+    // A compaction that notes nothing.
     store.compact(fourth).await.unwrap();
     assert_eq!(last(&store, ["/a/", "/b/"]).await, [end(fourth); 2]);
 }
@@ -129,7 +129,7 @@ pub async fn counts_what_is_beyond_its_search_as_changed(subject: &impl Subject)
     assert_eq!(last(&store, ["/a/"]).await, [Position::new(first, 0)]);
 }
 
-/// What is compacted, in the future or too much.
+/// Positions that are compacted or in the future, and too many prefixes.
 pub async fn refuses_last_changes_that_it_cannot_know(subject: &impl Subject) {
     let store = subject.create().await;
     let first = set(&store, "/a", "1").await;

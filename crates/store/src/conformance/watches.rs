@@ -148,7 +148,8 @@ pub async fn delivers_previous_values(subject: &impl Subject) {
     );
 }
 
-/// What is read bit by bit, from anywhere, is what a watch from there delivers, and it ends where history does.
+/// Events that are read bit by bit, from any position, equal those of a watch from there. They end where
+/// history does.
 pub async fn reads_events_bit_by_bit(subject: &impl Subject) {
     let store = subject.create().await;
     let begin = store.revision().await.unwrap();
@@ -184,7 +185,7 @@ pub async fn reads_events_bit_by_bit(subject: &impl Subject) {
     assert_eq!(future.events, []);
 }
 
-/// What is compacted is refused, and everything after it is read.
+/// Reads of compacted events are rejected, and all events after them are read.
 pub async fn reads_no_events_that_are_compacted(subject: &impl Subject) {
     let store = subject.create().await;
     let first = set(&store, "/a", "1").await;

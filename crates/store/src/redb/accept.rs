@@ -20,7 +20,7 @@ pub(super) struct Acceptance<'a> {
     view: &'a View,
     /// The newest revision, with those of this group.
     revision: u64,
-    /// What the transactions of this group have changed.
+    /// The changes of the transactions of this group.
     pub(super) rows: Rows,
     /// The transactions that were accepted and change something.
     pub(super) txns: Vec<AcceptedTxn>,
@@ -43,7 +43,7 @@ impl<'a> Acceptance<'a> {
         Self { pending, view, revision, rows, txns, recorded }
     }
 
-    /// Returns the newest revision, with those of this group.
+    /// The newest revision, with those of this group.
     pub(super) fn revision(&self) -> u64 {
         self.revision
     }
@@ -135,7 +135,7 @@ impl<'a> Acceptance<'a> {
         }
     }
 
-    /// Returns the packed position of a key's live version; 0 for a key whose row is corrupt, as in lists.
+    /// The packed position of a key's live version; 0 for a key whose row is corrupt, as in lists.
     fn live_position(&self, key: &str) -> Result<Option<u64>> {
         if let Some(found) = self.pending(key, |row| row.value.is_some().then_some(row.packed)) {
             return Ok(found);
@@ -186,13 +186,13 @@ impl<'a> Acceptance<'a> {
 }
 
 impl View {
-    /// Returns the bytes of the row of a key.
+    /// The bytes of the row of a key.
     fn row(&self, key: &str) -> Result<Option<::redb::AccessGuard<'_, &'static [u8]>>> {
         ::redb::ReadableTable::get(self.live(), key.as_bytes()).map_err(engine_error)
     }
 }
 
-/// Returns the event of a change. It has no previous value when that is corrupt: the change itself
+/// The event of a change. It has no previous value when that is corrupt: the change itself
 /// is how a corrupt key is repaired, and watches must get it.
 fn event(change: &Change, position: Position, replaced: Replaced) -> Event {
     let key = change.key();

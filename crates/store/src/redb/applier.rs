@@ -1,6 +1,6 @@
-//! The applier: the thread that writes to the database what the committer has accepted, and what keeps the
-//! database as it should be. Transactions are durable in the log before they come here, so that many of
-//! them are written together, and nobody waits for it. What is written is decided in `write`.
+//! The applier: the thread that writes accepted transactions to the database, and maintains the database.
+//! Transactions are durable in the write-ahead log before they come here. So many of them are written
+//! together, and no caller waits for it. `write` has the writes themselves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,12 +19,12 @@ use super::write::{self, Durable, WriteError};
 use crate::published::closed;
 use crate::{Error, Result};
 
-/// Transactions that are written together, at least, unless somebody waits for them.
+/// Transactions that are written together, at least, unless a reader or the committer waits.
 const TXNS: usize = 1024;
 /// The longest time for which transactions wait for others.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// What the applier is asked to do.
+/// A request to the applier.
 pub(super) enum Work {
     /// Writes transactions that are in the log, some time.
     Apply {
@@ -57,12 +57,12 @@ pub(super) struct Handle {
     /// The newest revision that readers of the database see.
     applied: watch::Receiver<u64>,
     outcome: Arc<(Mutex<Outcome>, Condvar)>,
-    /// Whether somebody waits for what is there to be shown, who has asked for it.
+    /// Whether a reader has asked for the waiting transactions to be shown, and waits for that.
     is_asked: Arc<AtomicBool>,
     is_abandoned: Arc<AtomicBool>,
 }
 
-/// What the committer has to know of what was done.
+/// The outcome that the committer has to know.
 #[derive(Debug, Default)]
 struct Outcome {
     /// The log is done with up to here.
@@ -79,7 +79,7 @@ impl Handle {
         drop(self.work.send(work));
     }
 
-    /// Returns the newest revision that readers of the database see.
+    /// The newest revision that readers of the database see.
     pub(super) fn applied(&self) -> u64 {
         *self.applied.borrow()
     }
@@ -103,7 +103,7 @@ impl Handle {
         applied.wait_for(|applied| *applied >= revision).await.map(drop).map_err(ended)
     }
 
-    /// Returns up to where the log is done with, and forgets it.
+    /// Takes the mark up to which the log is no longer needed, if there is one.
     pub(super) fn take_released(&self) -> Option<Mark> {
         self.outcome.0.lock().released.take()
     }
@@ -135,17 +135,17 @@ impl Handle {
         result.recv().unwrap_or_else(ended)
     }
 
-    /// Returns an error when nothing more is done.
+    /// An error when nothing more is done.
     pub(super) fn check(&self) -> Result<()> {
         self.failure().map_or(Ok(()), Err)
     }
 
-    /// Returns whether something was made durable since the database was opened.
+    /// Whether something was made durable since the database was opened.
     pub(super) fn is_working(&self) -> bool {
         self.outcome.0.lock().is_working
     }
 
-    /// Returns why nothing more is done, if so.
+    /// Why nothing more is done, if so.
     pub(super) fn failure(&self) -> Option<Error> {
         self.outcome.0.lock().failed.clone()
     }
@@ -177,7 +177,7 @@ impl Running {
     }
 }
 
-/// What the applier begins with.
+/// The state that the applier begins with.
 pub(super) struct Begin {
     /// The newest revision of the database.
     pub(super) revision: u64,
@@ -394,7 +394,7 @@ impl Applier {
 }
 
 impl Drop for Applier {
-    /// Whoever waits for this is told of a panic.
+    /// Reports a panic to every waiting caller.
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.fail(Error::Unavailable("the applier panicked".to_owned()));

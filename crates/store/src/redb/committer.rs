@@ -1,7 +1,7 @@
-//! The committer: the thread that decides. It takes the transactions that are waiting, accepts or refuses
-//! each, makes those that it accepts durable in the log as one group, and replies to the callers. It also closes the
-//! database after a fault and opens it again. What is accepted is decided in `accept`; the database gets
-//! it from `applier`.
+//! The committer: the thread that decides. It takes the waiting transactions and accepts or rejects each. It makes
+//! the accepted ones durable in the write-ahead log as one group, and replies to the callers. It also closes the
+//! database after a fault and opens it again. `accept` decides about each transaction; the database gets them from
+//! `applier`.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -34,8 +34,8 @@ const GROUP_TASKS: usize = 256;
 /// Bytes of values in one group, so that the log has room for a few of them. The last transaction of the group may
 /// exceed it.
 const GROUP_BYTES: usize = 1024 * 1024;
-/// Bytes of the disk that are left free. What is in the log is acknowledged, and the database must have room for it:
-/// for each change that is a few pages.
+/// Bytes of the disk that are left free. Transactions in the log are acknowledged, and the database must have room
+/// for them: each change takes a few pages.
 const RESERVE_BYTES: u64 = 64 * 1024 * 1024;
 /// After a group of this many tasks, the committer waits for more: its callers are likely to send
 /// the next ones soon.
@@ -65,7 +65,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Returns both ends of an empty queue.
+    /// Both ends of an empty queue.
     pub(super) fn new() -> (Self, Receiver<Job>) {
         let (sender, receiver) = sync_channel(QUEUE_TASKS);
         let tasks = Arc::new(Semaphore::new(QUEUE_TASKS));
@@ -155,7 +155,7 @@ struct Retry {
     wait: Duration,
 }
 
-/// What the committer has as long as the database is open.
+/// The committer's state while the database is open.
 struct Open {
     log: Ring,
     applier: Running,
@@ -188,7 +188,7 @@ pub(super) struct Committer {
 }
 
 impl Committer {
-    /// Returns a committer for a database that was just opened.
+    /// A committer for a database that was just opened.
     pub(super) fn new(
         shared: Arc<Shared>,
         queue: Arc<Queue>,
@@ -249,7 +249,7 @@ impl Committer {
         }
     }
 
-    /// Returns the jobs that are waiting, up to the limits of a group. A commit costs the same for
+    /// The jobs that are waiting, up to the limits of a group. A commit costs the same for
     /// one transaction and for many. So after a large group, the next jobs of the same callers are
     /// waited for. A single writer never waits.
     fn gather(&mut self, first: Job) -> Vec<Job> {
@@ -397,7 +397,7 @@ impl Committer {
         }
     }
 
-    /// Returns whether the database is open but does not take writes.
+    /// Whether the database is open but does not take writes.
     fn is_broken(&self) -> bool {
         self.retry.is_none() && self.shared.with(write::probe).is_err()
     }

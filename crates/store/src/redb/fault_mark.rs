@@ -19,14 +19,15 @@ pub(super) struct FaultMark {
 }
 
 impl FaultMark {
-    /// Returns the place of the mark of a database.
+    /// The place of the mark of a database.
     pub(super) fn of(path: &Path) -> Self {
         let mut name = path.as_os_str().to_owned();
         name.push(".fault");
         Self { path: Some(PathBuf::from(name)), ..Self::default() }
     }
 
-    /// Returns whether the disk has failed since the database was opened last. What is not known counts as if it had.
+    /// Whether the disk has failed since the database was opened last. If that cannot be known, it counts as
+    /// failed.
     pub(super) fn is_set(&self) -> bool {
         let exists = |path: &PathBuf| path.try_exists().unwrap_or(true);
         self.is_set.load(Ordering::SeqCst) || self.path.as_ref().is_some_and(exists)

@@ -27,7 +27,7 @@ pub(super) struct Opener {
     pub(super) log: Box<dyn Fn() -> Result<ring::File> + Send>,
     /// Renames a log that the database does not need, and that may be another's.
     pub(super) put_log_aside: Box<dyn Fn() + Send>,
-    /// Returns how many bytes of the disk are free; `None` when that is not known.
+    /// How many bytes of the disk are free; `None` when that is not known.
     pub(super) free_bytes: Box<dyn Fn() -> Option<u64> + Send>,
     /// Where it is noted that the disk has failed.
     pub(super) fault: FaultMark,
@@ -37,7 +37,7 @@ pub(super) struct Opener {
     pub(super) segment_revisions: u64,
 }
 
-/// Returns an opener that calls `make` and `make_log` for new backends each time.
+/// An opener that calls `make` and `make_log` for new backends each time.
 pub(super) fn opener<B: StorageBackend, L: StorageBackend>(
     make: impl Fn() -> io::Result<B> + Send + 'static,
     make_log: impl Fn() -> io::Result<L> + Send + 'static,
@@ -54,7 +54,7 @@ pub(super) fn opener<B: StorageBackend, L: StorageBackend>(
     Opener { database, log, put_log_aside, free_bytes, fault, log_bytes, segment_revisions }
 }
 
-/// Returns the opener for the database at a path.
+/// The opener for the database at a path.
 pub(super) fn opener_of(path: &Path, options: Options) -> Opener {
     let (database, log, disk) = (path.to_owned(), log_path(path), directory(path));
     let fault = FaultMark::of(path);
@@ -89,7 +89,7 @@ fn put_aside(log: &Path) {
     }
 }
 
-/// Returns the path of the log of a database. It is made after the database.
+/// The path of the log of a database. It is made after the database.
 pub fn log_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".log");
@@ -137,7 +137,7 @@ fn open_repairing(
     builder.create_with_backend(backend).map_err(engine_error)
 }
 
-/// Returns a backend for a file that exists.
+/// A backend for a file that exists.
 fn backend(path: &Path, fault: &FaultMark) -> io::Result<FileBackend> {
     let file = OpenOptions::new().read(true).write(true).open(path);
     let file = file.map_err(|error| named("open", path, &error))?;
@@ -145,7 +145,7 @@ fn backend(path: &Path, fault: &FaultMark) -> io::Result<FileBackend> {
     FileBackend::new(file).map_err(io::Error::other)
 }
 
-/// Returns a backend for the log at a path. It is made, readable for its owner only and durably, if there is
+/// A backend for the log at a path. It is made, readable for its owner only and durably, if there is
 /// none.
 fn log_backend(path: &Path, fault: &FaultMark) -> io::Result<FileBackend> {
     let mut options = OpenOptions::new();
@@ -238,7 +238,7 @@ impl NewFile {
         Ok(new)
     }
 
-    /// Returns the path of the file as long as it is not finished.
+    /// The path of the file as long as it is not finished.
     pub(super) fn temporary(&self) -> &Path {
         &self.temporary
     }
@@ -317,7 +317,7 @@ fn drop_from_cache(file: &File) {
 }
 
 /// Asks for a whole file from the disk. A start reads all of it, page by page in no order of the disk, which
-/// takes many times as long. What is in the cache already costs nothing.
+/// takes many times as long. Pages that are in the cache already cost nothing.
 fn read_ahead(file: &File) {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::WillNeed) {
@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(repairs, 0, "it is new");
         let task = Task::Age { now: Duration::from_secs(1), keep: Duration::from_secs(100) };
         write::perform(&database, Options::DEFAULT_SEGMENT_REVISIONS, &task).unwrap();
-        // What a process leaves that is killed.
+        // The files of a killed process.
         std::fs::copy(&path, &copy).unwrap();
         let (killed, repairs) = open(&copy);
         assert_eq!(repairs, 0, "it was not closed, but its free pages are known");

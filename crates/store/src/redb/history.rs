@@ -34,12 +34,12 @@ pub(super) struct Forgetting {
     pub(super) to: u64,
     /// Keys that were deleted, with the packed positions of their tombstones.
     pub(super) deleted: Vec<(String, u64)>,
-    /// What is to be noted of the last changes.
+    /// The last changes that are to be noted.
     pub(super) noted: NotedChanges,
 }
 
 impl View {
-    /// Returns the first revisions of the segments, in order.
+    /// The first revisions of the segments, in order.
     pub(super) fn segments(&self) -> Result<&[u64]> {
         if let Some(segments) = self.segments.get() {
             return Ok(segments);
@@ -52,13 +52,13 @@ impl View {
         Ok(self.segments.get_or_init(|| all))
     }
 
-    /// Returns the number of tables that are segments.
+    /// The number of tables that are segments.
     pub(super) fn segment_tables(&self) -> Result<usize> {
         let tables = self.transaction.list_tables().map_err(engine_error)?;
         Ok(tables.filter(|table| table.name().starts_with(layout::SEGMENT_PREFIX)).count())
     }
 
-    /// Returns the sum of the heads of the records of a segment, as it is recorded; none when that is
+    /// The sum of the heads of the records of a segment, as it is recorded; none when that is
     /// corrupt.
     pub(super) fn recorded_sum(&self, first: u64) -> Result<Option<u64>> {
         if first == self.state.segment {
@@ -85,7 +85,7 @@ impl View {
         }
     }
 
-    /// Returns the segments that may have changes in a range of packed positions.
+    /// The segments that may have changes in a range of packed positions.
     fn segments_in(&self, packed: &RangeInclusive<u64>) -> Result<&[u64]> {
         let [from, to] =
             [packed.start(), packed.end()].map(|packed| Position::from_packed(*packed).revision());
@@ -120,7 +120,7 @@ impl View {
         self.with_record(packed, |record| record.map(drop))
     }
 
-    /// Returns the version of a key at the packed position `newest`, which the change at `packed` came
+    /// The version of a key at the packed position `newest`, which the change at `packed` came
     /// after; `None` when it did not exist then.
     pub(super) fn replaced_version(
         &self,
@@ -147,7 +147,7 @@ impl View {
         }
     }
 
-    /// Returns the value of the version at `packed`, which the change at `by` replaced.
+    /// The value of the version at `packed`, which the change at `by` replaced.
     pub(super) fn replaced_value(
         &self,
         key: &str,
@@ -171,7 +171,7 @@ impl View {
         }
     }
 
-    /// Returns the next batches for a cursor, as many as one read may return. The last batch may
+    /// The next batches for a cursor, as many as one read may return. The last batch may
     /// have no events: it then reports up to where the history was read.
     pub(super) fn history(&self, cursor: &Cursor) -> Result<Vec<Batch>> {
         let mut reading = Reading { through: self.state.revision, ..Reading::default() };
@@ -187,7 +187,7 @@ impl View {
         Ok(reading.finish())
     }
 
-    /// Returns the next changes for a cursor: see [`crate::Store::next_events`].
+    /// The next changes for a cursor: see [`crate::Store::next_events`].
     pub(super) fn next_events(&self, cursor: &Cursor) -> Result<Events> {
         let mut page = EventsPage::new(cursor, self.state.revision);
         self.visit_changes(cursor, |packed, record| {
@@ -225,7 +225,7 @@ impl View {
         Ok(())
     }
 
-    /// Returns the event of a change that a cursor covers, and whether what it replaced is intact.
+    /// The event of a change that a cursor covers, and whether what it replaced is intact.
     fn event(
         &self,
         cursor: &Cursor,
@@ -252,7 +252,7 @@ impl View {
         Ok(Some((Event { key: key.into(), position, value, previous }, replaced)))
     }
 
-    /// Returns the entry that a change replaced; `None` when there was none. The inner error is corruption of
+    /// The entry that a change replaced; `None` when there was none. The inner error is corruption of
     /// that entry.
     fn previous(
         &self,
@@ -273,7 +273,7 @@ impl View {
         Ok(value.map(|value| Some(Entry { key: key.into(), value, position })))
     }
 
-    /// Returns the last change under each prefix: see [`crate::Store::last_changes`].
+    /// The last change under each prefix: see [`crate::Store::last_changes`].
     pub(super) fn last_changes(&self, prefixes: &[String], at: u64) -> Result<Vec<Position>> {
         self.check_kept(at)?;
         let compacted = self.state.compacted;
@@ -293,7 +293,7 @@ impl View {
         Ok(search.finish(&self.noted()?, compacted))
     }
 
-    /// Returns the next step of a compaction up to a revision, which must exist; `None` when there is
+    /// The next step of a compaction up to a revision, which must exist; `None` when there is
     /// nothing left to do. The step ends with a segment at the latest, so that one step drops one.
     pub(super) fn forgetting(
         &self,

@@ -24,7 +24,7 @@ pub(super) const STATE: TableDefinition<&str, &[u8]> = TableDefinition::new("sta
 /// The number that is named below.
 pub(super) const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 
-/// What is known of history other than its changes, in the bytes of `notes`: under [`NOTES_AGES`] and
+/// The facts about history other than its changes, in the bytes of `notes`: under [`NOTES_AGES`] and
 /// [`NOTES_LAST_CHANGES`].
 pub(super) const NOTES: TableDefinition<&str, &[u8]> = TableDefinition::new("notes");
 
@@ -58,7 +58,7 @@ const RECORD_HEAD_BYTES: usize = 1 + 8 + 2 + 4;
 /// In place of the length of the replaced value: it is not in the record.
 const NOT_HERE: u32 = u32::MAX;
 
-/// What is wrong with corrupt bytes.
+/// The reason why bytes are corrupt.
 pub(super) type Corruption = &'static str;
 
 const SHORT: Corruption = "the record is too short";
@@ -68,17 +68,17 @@ pub(super) const OTHER_KEY: Corruption = "the row is that of another key";
 /// The start of the names of the segments' tables.
 pub(super) const SEGMENT_PREFIX: &str = "history/";
 
-/// Returns the name of the table of a segment.
+/// The name of the table of a segment.
 pub(super) fn segment_name(first: u64) -> String {
     format!("{SEGMENT_PREFIX}{first:016x}")
 }
 
-/// Returns the definition of the table of a segment: packed position to record.
+/// The definition of the table of a segment: packed position to record.
 pub(super) fn segment_table(name: &str) -> TableDefinition<'_, u64, &'static [u8]> {
     TableDefinition::new(name)
 }
 
-/// What is true of the database as a whole.
+/// The state of the database as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     /// The newest revision.
@@ -100,7 +100,7 @@ pub(super) struct State {
     pub(super) log: LogState,
 }
 
-/// What the database knows of its log.
+/// The database's state of its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LogState {
     /// Which log it is; 0 for none yet.
@@ -157,7 +157,7 @@ impl Mark {
 }
 
 impl State {
-    /// Returns the bytes of the state.
+    /// The bytes of the state.
     pub(super) fn encode(&self) -> Vec<u8> {
         let all = [
             self.revision,
@@ -172,7 +172,7 @@ impl State {
         with_checksum(all.flat_map(u64::to_le_bytes).collect())
     }
 
-    /// Returns the state; none for bytes that are not what was written.
+    /// The state; none for bytes that are not what was written.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes = without_checksum(bytes)?;
         let (numbers, []) = bytes.as_chunks::<8>() else { return None };
@@ -210,13 +210,13 @@ pub(super) struct Row<'a> {
     pub(super) mark: u8,
     /// The packed position of the key's newest version.
     pub(super) packed: u64,
-    /// What the row adds to the sum of its table.
+    /// The row's part of the sum of its table.
     pub(super) sum: u64,
     /// The value, which is not checked yet.
     pub(super) body: Body<'a>,
 }
 
-/// Returns the bytes of a row, and what it adds to the sum of its table. The head is there twice, so that a key
+/// The bytes of a row, and what it adds to the sum of its table. The head is there twice, so that a key
 /// can be replaced and deleted when one of the two is corrupt.
 pub(super) fn encode_row(key: &str, mark: u8, packed: u64, body: &[u8]) -> (Vec<u8>, u64) {
     let (head, sum) = row_head(key.as_bytes(), mark, packed);
@@ -237,7 +237,7 @@ fn row_head(key: &[u8], mark: u8, packed: u64) -> ([u8; ROW_HEAD_BYTES], u64) {
     (head, u64::from_le_bytes(check))
 }
 
-/// Returns the row of a key.
+/// The row of a key.
 pub(super) fn decode_row<'a>(key: &[u8], bytes: &'a [u8]) -> Result<Row<'a>, Corruption> {
     let (first, rest) = bytes.split_first_chunk::<ROW_HEAD_BYTES>().ok_or(SHORT)?;
     let (body, last) = rest.split_last_chunk::<ROW_HEAD_BYTES>().ok_or(SHORT)?;
@@ -263,7 +263,7 @@ pub(super) struct Head<'a> {
     pub(super) key: &'a str,
 }
 
-/// What a key had before a change.
+/// The version of a key before a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Before {
     /// Nothing that is known.
@@ -283,7 +283,7 @@ impl Before {
     /// In place of a position: the row was corrupt. No position packs to it, for revisions start at 1.
     const CORRUPT: u64 = 1;
 
-    /// Returns the packed position; 0 for none, and for one that is not known.
+    /// The packed position; 0 for none, and for one that is not known.
     pub(super) fn packed(self) -> u64 {
         match self {
             Self::Nothing | Self::Corrupt => 0,
@@ -314,7 +314,7 @@ impl Before {
 pub(super) struct Record<'a> {
     /// Its head.
     pub(super) head: Head<'a>,
-    /// What it adds to the sum of its segment.
+    /// The record's part of the sum of its segment.
     pub(super) sum: u64,
     /// The value that it replaced, if the change that set it is in an earlier segment.
     pub(super) replaced: Option<Body<'a>>,
@@ -322,7 +322,7 @@ pub(super) struct Record<'a> {
     pub(super) body: Body<'a>,
 }
 
-/// Returns the bytes of a record, and what it adds to the sum of its segment. `replaced` and `body` are
+/// The bytes of a record, and what it adds to the sum of its segment. `replaced` and `body` are
 /// values with their checksums.
 pub(super) fn encode_record(
     packed: u64,
@@ -349,7 +349,7 @@ pub(super) fn encode_record(
     (out, u64::from_le_bytes(check))
 }
 
-/// Returns a record of history.
+/// A record of history.
 pub(super) fn decode_record(packed: u64, bytes: &[u8]) -> Result<Record<'_>, Corruption> {
     let (fixed, rest) = bytes.split_first_chunk::<RECORD_HEAD_BYTES>().ok_or(SHORT)?;
     let [mark, previous @ .., k0, k1, r0, r1, r2, r3] = *fixed;
@@ -380,7 +380,7 @@ pub(super) fn decode_record(packed: u64, bytes: &[u8]) -> Result<Record<'_>, Cor
     })
 }
 
-/// Returns a value with its checksum, as it is in rows and records.
+/// Encodes a value with its checksum, as it is in rows and records.
 pub(super) fn encode_value(packed: u64, value: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.len() + CHECK_BYTES);
     out.extend_from_slice(value);
@@ -396,12 +396,12 @@ pub(super) struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// Returns a value with its checksum that was set at a position.
+    /// A value with its checksum that was set at a position.
     pub(super) fn new(packed: u64, bytes: &'a [u8]) -> Self {
         Self { packed, bytes }
     }
 
-    /// Returns the value and its checksum as they are.
+    /// The value and its checksum as they are.
     pub(super) fn bytes(self) -> &'a [u8] {
         self.bytes
     }
@@ -416,31 +416,31 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Returns the bytes of the sum of a segment.
+/// The bytes of the sum of a segment.
 pub(super) fn encode_sum(first: u64, sum: u64) -> Vec<u8> {
     encode_value(first, &sum.to_le_bytes())
 }
 
-/// Returns the sum of a segment; none for bytes that are not what was written.
+/// The sum of a segment; none for bytes that are not what was written.
 pub(super) fn decode_sum(first: u64, bytes: &[u8]) -> Option<u64> {
     let sum = Body::new(first, bytes).check().ok()?;
     sum.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// Returns bytes with a checksum at their end.
+/// Appends a checksum to bytes.
 pub(super) fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
     let check = checksum(NO_POSITION, &bytes);
     bytes.extend_from_slice(&check);
     bytes
 }
 
-/// Returns the bytes before the checksum at their end; none when it does not match.
+/// The bytes before the checksum at their end; none when it does not match.
 pub(super) fn without_checksum(bytes: &[u8]) -> Option<&[u8]> {
     let (bytes, check) = bytes.split_last_chunk::<CHECK_BYTES>()?;
     (checksum(NO_POSITION, bytes) == *check).then_some(bytes)
 }
 
-/// Returns the checksum of bytes that are stored at a position. It covers the position, so that a record
+/// The checksum of bytes that are stored at a position. It covers the position, so that a record
 /// stored under another position is detected.
 pub(super) fn checksum(packed: u64, bytes: &[u8]) -> [u8; CHECK_BYTES] {
     checksum_of(packed, &[bytes])
@@ -471,7 +471,7 @@ mod tests {
         encode_record(515, HEAD, replaced.as_deref(), &encode_value(515, b"value")).0
     }
 
-    /// Returns all that a record has, with all of it checked.
+    /// All that a record has, with all of it checked.
     fn read(packed: u64, bytes: &[u8]) -> Result<(Option<&[u8]>, &[u8]), Corruption> {
         let record = decode_record(packed, bytes)?;
         assert_eq!(record.head, HEAD);

@@ -1,10 +1,10 @@
-//! What is in the log: transactions that are acknowledged, and that the database does not have on its disk yet. Here
-//! are the bytes of a group of them. Where groups are, and how torn and damaged ones are told apart, is
-//! up to `ring`.
+//! The contents of the write-ahead log: transactions that are acknowledged, and that the database does not have on
+//! its disk yet. Here are the bytes of a group of them. `ring` knows where groups are, and tells torn groups from
+//! corrupt ones.
 //!
-//! A group is what its transactions have changed, after their conditions were checked: its structure,
-//! with a checksum, and then the values, each with its own. So a damaged value is one corrupt key, as
-//! it is in the database.
+//! A group has the changes of its transactions, after their conditions were checked. Its structure, with a checksum,
+//! comes first, and then the values, each with its own. So a corrupt value is one corrupt key, as it is in the
+//! database.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const REWRITE: u8 = 0x3C;
 /// The length of the structure, at its start.
 const LENGTH: usize = 4;
 
-/// What a change does with a key.
+/// The effect of a change on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Sets it.
@@ -33,7 +33,7 @@ pub(super) enum Kind {
 /// A change of a transaction whose conditions held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Accepted {
-    /// What it does.
+    /// Its effect.
     pub(super) kind: Kind,
     /// The key.
     pub(super) key: Arc<str>,
@@ -50,7 +50,7 @@ pub(super) struct AcceptedTxn {
     pub(super) changes: Vec<Accepted>,
 }
 
-/// Returns the bytes of a group of transactions with consecutive revisions.
+/// The bytes of a group of transactions with consecutive revisions.
 pub(super) fn encode(txns: &[AcceptedTxn]) -> Vec<u8> {
     let length = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes();
     let mut structure = Vec::new();
@@ -82,7 +82,7 @@ pub(super) fn encode(txns: &[AcceptedTxn]) -> Vec<u8> {
     out
 }
 
-/// Returns the transactions of a group, the first of which must have a revision.
+/// The transactions of a group, the first of which must have a revision.
 ///
 /// # Errors
 /// [`crate::Error::Corrupt`] when its structure is not what was written, and when it is not the group that comes

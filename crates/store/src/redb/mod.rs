@@ -193,8 +193,8 @@ impl Store for Redb {
         self.read(|view| Ok(view.state.compacted))
     }
 
-    /// Runs on the caller's thread: it reads a few pages, which are nearly always in memory. What the database
-    /// does not have yet is looked up before it.
+    /// Runs on the caller's thread: it reads a few pages, which are nearly always in memory. Before that, it
+    /// looks among the changes that the database does not have yet.
     async fn get(&self, key: &str) -> Result<Snapshot<Option<Entry>>> {
         let (pending, revision) = {
             let pending = self.shared.pending.lock();

@@ -6,14 +6,14 @@ use super::layout::{with_checksum, without_checksum};
 use crate::age::{Ages, Mark};
 use crate::last_change::NotedChanges;
 
-/// Returns the bytes of the age of history.
+/// The bytes of the age of history.
 pub(super) fn encode_ages(ages: &Ages) -> Vec<u8> {
     let marks = ages.marks.iter().flat_map(|mark| [mark.at_ms, mark.revision]);
     let numbers = [ages.elapsed_ms, ages.clock_ms].into_iter().chain(marks);
     with_checksum(numbers.flat_map(u64::to_le_bytes).collect())
 }
 
-/// Returns the age of history; none for bytes that are not what was written.
+/// The age of history; none for bytes that are not what was written.
 pub(super) fn decode_ages(bytes: &[u8]) -> Option<Ages> {
     let mut rest = without_checksum(bytes)?;
     let mut ages =
@@ -25,7 +25,7 @@ pub(super) fn decode_ages(bytes: &[u8]) -> Option<Ages> {
     Some(ages)
 }
 
-/// Returns the bytes of the last changes.
+/// The bytes of the last changes.
 pub(super) fn encode_last_changes(noted: &NotedChanges) -> Vec<u8> {
     let mut out = noted.compacted.to_le_bytes().to_vec();
     for (prefix, packed) in &noted.last {
@@ -36,7 +36,7 @@ pub(super) fn encode_last_changes(noted: &NotedChanges) -> Vec<u8> {
     with_checksum(out)
 }
 
-/// Returns the last changes; none for bytes that are not what was written.
+/// The last changes; none for bytes that are not what was written.
 pub(super) fn decode_last_changes(bytes: &[u8]) -> Option<NotedChanges> {
     let mut rest = without_checksum(bytes)?;
     let mut noted = NotedChanges { compacted: number(&mut rest)?, last: Vec::new() };

@@ -1,5 +1,5 @@
-//! What is acknowledged, and not in the database yet: the newest version of each of these keys. It is in
-//! the log as well, so nothing here has to be durable.
+//! The acknowledged changes that are not in the database yet: the newest version of each of their keys.
+//! The write-ahead log has them as well, so nothing here has to be durable.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(super) struct PendingRow {
 }
 
 impl PendingRow {
-    /// Returns the entry of the key; `None` when it was removed.
+    /// The entry of the key; `None` when it was removed.
     pub(super) fn entry(self, key: &str) -> Option<Entry> {
         let position = Position::from_packed(self.packed);
         self.value.map(|value| Entry { key: key.into(), value, position })
@@ -39,17 +39,17 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// Returns nothing, after the newest revision of a database.
+    /// No changes, after the newest revision of a database.
     pub(super) fn new(revision: u64) -> Self {
         Self { revision, ..Self::default() }
     }
 
-    /// Returns the newest revision.
+    /// The newest revision.
     pub(super) fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Returns the newest version of a key; `None` when the database has it.
+    /// The newest version of a key; `None` when the database has it.
     pub(super) fn get(&self, key: &str) -> Option<&PendingRow> {
         self.rows.get(key).map(|(_, row)| row)
     }

@@ -1,5 +1,5 @@
 //! Reads from the database: one key, and lists. Everything here works on the tables of one transaction.
-//! What needs history is in `history`. No threads and no callers here.
+//! Reads that need history are in `history`. No threads and no callers here.
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, OnceLock};
@@ -33,17 +33,17 @@ pub(super) fn engine_error(error: impl Into<::redb::Error>) -> Error {
     }
 }
 
-/// Returns whether an error says that another process has the database open.
+/// Whether an error says that another process has the database open.
 pub(crate) fn is_in_use(error: &Error) -> bool {
     matches!(error, Error::Unavailable(reason) if reason == IN_USE)
 }
 
-/// Returns the error for corruption that cannot be attributed to one key.
+/// The error for corruption that cannot be attributed to one key.
 pub(super) fn corrupt_database(reason: impl Into<String>) -> Error {
     Error::Corrupt { key: None, reason: reason.into() }
 }
 
-/// Returns the error for corruption of one key.
+/// The error for corruption of one key.
 pub(super) fn corrupt_key(key: &str, reason: impl Into<String>) -> Error {
     Error::Corrupt { key: Some(key.into()), reason: reason.into() }
 }
@@ -51,7 +51,7 @@ pub(super) fn corrupt_key(key: &str, reason: impl Into<String>) -> Error {
 /// A snapshot of the database: its state when this was opened.
 pub(super) struct View {
     live: ReadOnlyTable<&'static [u8], &'static [u8]>,
-    /// What is true of the database as a whole.
+    /// The state of the database as a whole.
     pub(super) state: State,
     /// The first revisions of the segments, once they are read.
     pub(super) segments: OnceLock<Vec<u64>>,
@@ -71,17 +71,17 @@ pub(super) enum Version<'a> {
         /// The packed position of the change that replaced it.
         by: u64,
     },
-    /// What history has of the key is corrupt.
+    /// The history of the key is corrupt.
     Corrupt {
         /// A packed position of the key.
         packed: u64,
-        /// What is wrong.
+        /// The reason.
         reason: Corruption,
     },
 }
 
 impl Version<'_> {
-    /// Returns the packed position.
+    /// The packed position.
     pub(super) fn packed(&self) -> u64 {
         match self {
             Version::Newest(row) => row.packed,
@@ -99,17 +99,17 @@ impl View {
         Ok(Self { live, state, segments: OnceLock::new(), transaction })
     }
 
-    /// Returns the table of keys.
+    /// The table of keys.
     pub(super) fn live(&self) -> &ReadOnlyTable<&'static [u8], &'static [u8]> {
         &self.live
     }
 
-    /// Returns what is noted of the last changes.
+    /// The noted last changes.
     pub(super) fn noted(&self) -> Result<NotedChanges> {
         noted(&self.transaction.open_table(NOTES).map_err(engine_error)?)
     }
 
-    /// Returns the current entry of a key.
+    /// The current entry of a key.
     pub(super) fn get(&self, key: &str) -> Result<Snapshot<Option<Entry>>> {
         let found = self.live.get(key.as_bytes()).map_err(engine_error)?;
         let value = match &found {
@@ -119,7 +119,7 @@ impl View {
         Ok(Snapshot { value, revision: self.state.revision })
     }
 
-    /// Returns a page of keys, in key order: see [`crate::Store::list`].
+    /// A page of keys, in key order: see [`crate::Store::list`].
     pub(super) fn list(&self, request: &ListRequest) -> Result<Page> {
         let revision = self.listed_revision(request.at)?;
         let mut page = Page { revision, ..Page::default() };
@@ -138,7 +138,7 @@ impl View {
         Ok(page)
     }
 
-    /// Returns a page of keys, in key order: see [`crate::Store::next_page`].
+    /// A page of keys, in key order: see [`crate::Store::next_page`].
     pub(super) fn next_page(
         &self,
         prefix: String,
@@ -158,7 +158,7 @@ impl View {
         Ok(page)
     }
 
-    /// Returns an error for a revision after which the state is not known, or not yet.
+    /// An error for a revision after which the state is not known, or not yet.
     pub(super) fn check_kept(&self, at: u64) -> Result<()> {
         let State { revision, compacted, .. } = self.state;
         if at > revision {
@@ -192,7 +192,7 @@ impl View {
         }
     }
 
-    /// Returns the value of a version. The inner error is corruption of the value, the outer one of
+    /// The value of a version. The inner error is corruption of the value, the outer one of
     /// the database.
     pub(super) fn value(
         &self,
@@ -206,7 +206,7 @@ impl View {
         }
     }
 
-    /// Returns the revision to list: the given one if it is neither compacted nor in the future, and
+    /// The revision to list: the given one if it is neither compacted nor in the future, and
     /// the newest for `None`.
     pub(super) fn listed_revision(&self, at: Option<u64>) -> Result<u64> {
         let State { revision, compacted, .. } = self.state;
@@ -250,7 +250,7 @@ impl View {
         Ok(())
     }
 
-    /// Returns the version that a key with this row had at the packed position `newest`; `None` when it
+    /// The version that a key with this row had at the packed position `newest`; `None` when it
     /// did not exist then.
     pub(super) fn version<'a>(
         &self,
@@ -267,14 +267,14 @@ impl View {
     }
 }
 
-/// Returns what is true of the database as a whole.
+/// The state of the database as a whole.
 pub(super) fn state(table: &impl ReadableTable<&'static str, &'static [u8]>) -> Result<State> {
     let found = table.get(layout::STATE_NOW).map_err(engine_error)?;
     let state = found.and_then(|bytes| State::decode(bytes.value()));
     state.ok_or_else(|| corrupt_database("database file: its state is missing or corrupt"))
 }
 
-/// Returns what was noted of the last changes.
+/// The noted last changes.
 pub(super) fn noted(
     notes: &impl ReadableTable<&'static str, &'static [u8]>,
 ) -> Result<NotedChanges> {
@@ -282,7 +282,7 @@ pub(super) fn noted(
     Ok(found.and_then(|bytes| notes::decode_last_changes(bytes.value())).unwrap_or_default())
 }
 
-/// Returns the entry of a row; `None` for a key that was removed.
+/// The entry of a row; `None` for a key that was removed.
 pub(super) fn entry(key: &str, row: &[u8]) -> std::result::Result<Option<Entry>, Corruption> {
     let row = layout::decode_row(key.as_bytes(), row)?;
     if row.mark != PUT {

@@ -1,11 +1,12 @@
-//! The ring: a file of a fixed length, to which groups of bytes are added one after the other, each with
-//! one write and one sync. What is in a group is up to the caller. No threads here.
+//! The ring: the file of the write-ahead log, of a fixed length. Groups of bytes are added one after the
+//! other, each with one write and one sync. The caller decides about the contents of a group. No threads
+//! here.
 //!
 //! The unit is the sector, which a disk writes as a whole or not at all. Each sector has the number of its
-//! group and a checksum, from the beginning on: there are no sectors without. So three things can be told
-//! apart when a group is not whole: a sector that was not written (it has an older group), one that was, and
-//! one that is damaged. A group is added only when the one before is durable; so what follows a group says
-//! that it was acknowledged.
+//! group and a checksum, from the beginning on: there are no sectors without. So three states of a sector
+//! can be told apart when a group is not whole. It was not written (it has an older group), it was written, or
+//! it is corrupt. A group is added only when the one before is durable; so a later group proves that this one was
+//! acknowledged.
 
 use std::cmp::Ordering;
 
@@ -52,7 +53,7 @@ pub(super) struct Ring {
     next: Mark,
 }
 
-/// What a sector is, seen from the group that is expected.
+/// The state of a sector, seen from the group that is expected.
 #[derive(Clone, Copy)]
 enum Sector {
     /// It was not written since.
@@ -92,7 +93,7 @@ impl Ring {
         let length = length.max(LEAST).next_multiple_of(BEGIN);
         let failed = |error| unavailable(&error);
         file.set_len(length).map_err(failed)?;
-        // What there was before is no ring any more, however far this gets.
+        // The former contents are no ring any more, however far this gets.
         file.write(0, &[0; PAGE]).and_then(|()| file.sync_data()).map_err(failed)?;
         let empty = sector(NO_GROUP, 0, 0, &[]).repeat(STEP / SECTOR);
         let mut offset = BEGIN;
@@ -107,14 +108,13 @@ impl Ring {
         Ok(Self { file, length, oldest: Mark::START, next: Mark::START })
     }
 
-    /// Opens a ring by its id, and calls `each` with the groups from a mark on. What was not written to its end
-    /// is removed. A group of which a part is damaged is handed over as it is, if it is known that all
-    /// of it was written.
+    /// Opens a ring by its id, and calls `each` with the groups from a mark on. A group that was not written to
+    /// its end is removed. A partly corrupt group is handed over as it is, if it is known that all of it was
+    /// written.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when it is another ring, or none; when a group is damaged so far that it is not known
-    /// where it ends, when one is missing before another, and when the ring is older than the mark.
-    /// Those of `each`.
+    /// [`Error::Corrupt`] when it is another ring, or none, and when the ring is older than the mark. Also when a
+    /// group is so corrupt that its end is not known, or one is missing before another. Those of `each`.
     pub(super) fn open(
         file: File,
         id: u128,
@@ -146,12 +146,12 @@ impl Ring {
         written.map_err(|error| unavailable(&error))
     }
 
-    /// Returns the bytes of the largest group that it is for: several of them must have room.
+    /// The bytes of the largest group that it is for: several of them must have room.
     pub(super) fn group_bytes(&self) -> usize {
         usize::try_from(self.length / 4).unwrap_or(usize::MAX)
     }
 
-    /// Returns where the next group begins.
+    /// The mark of the next group.
     pub(super) fn next(&self) -> Mark {
         self.next
     }
@@ -176,8 +176,8 @@ impl Ring {
         self.oldest = oldest;
     }
 
-    /// Returns where a group of some bytes goes; `None` when there is no room. The group before the oldest
-    /// one stays as well: it says that the ring is not an older one.
+    /// The offset for a group of this many bytes; `None` when there is no room. The group before the
+    /// oldest one stays as well: it proves that the ring is not an older one.
     fn place(&self, bytes: u64) -> Option<u64> {
         let next = self.next.offset;
         let begin = if self.oldest.before == 0 { BEGIN } else { self.oldest.before };
@@ -216,7 +216,7 @@ impl Ring {
         Err(refused("it is older than the database, or damaged"))
     }
 
-    /// Returns the bytes of the next group; `None` when it is not there, or a part of it was not written.
+    /// The bytes of the next group; `None` when it is not there, or a part of it was not written.
     fn read_next(&mut self) -> Result<Option<Vec<u8>>> {
         for offset in [self.next.offset, BEGIN] {
             if offset + BEGIN > self.length {
@@ -258,7 +258,7 @@ impl Ring {
         bytes.get(..length).map(<[u8]>::to_vec).map(Some).ok_or_else(short)
     }
 
-    /// Returns the number of sectors of the group that begins at an offset; `None` when it does not begin there.
+    /// The number of sectors of the group that begins at an offset; `None` when it does not begin there.
     fn sectors_at(&self, offset: u64) -> Result<Option<u64>> {
         let page = self.read(offset, PAGE)?;
         let (mut count, mut damaged) = (None, 0);
@@ -287,7 +287,7 @@ impl Ring {
                 match classify(sector, self.next.group) {
                     Sector::Part { .. } => torn.push(at),
                     Sector::Later => return Err(refused("a part of it is missing or damaged")),
-                    // Damage to what is no longer needed harms nobody.
+                    // Corruption of a released group has no effect.
                     Sector::Older | Sector::Damaged => {}
                 }
             }
@@ -305,7 +305,7 @@ impl Ring {
     }
 }
 
-/// Returns the bytes that a group takes in the ring.
+/// The bytes that a group takes in the ring.
 fn encoded_length(bytes: &[u8]) -> usize {
     (LENGTH + bytes.len()).div_ceil(ROOM).next_multiple_of(PAGE_SECTORS) * SECTOR
 }
@@ -354,7 +354,7 @@ fn with_check(group: u64, mut sector: [u8; SECTOR]) -> [u8; SECTOR] {
     sector
 }
 
-/// Returns the error for a fault of the file.
+/// The error for a fault of the file.
 pub(super) fn unavailable(error: &std::io::Error) -> Error {
     Error::Unavailable(format!("database log: {error}"))
 }
@@ -498,7 +498,8 @@ mod tests {
         }
     }
 
-    /// Also in the last group, which nothing follows. Who reads the group has checksums of its own.
+    /// Also in the last group, which nothing follows. The reader of the group has checksums of its
+    /// own.
     #[test]
     fn a_damaged_sector_takes_no_group_away() {
         let (memory, mut ring) = new();
@@ -556,7 +557,7 @@ mod tests {
         for (memory, from) in [(&older, ring.next()), (&older, second)] {
             assert!(matches!(read(memory, from), Err(Error::Corrupt { .. })));
         }
-        // What a disk returns that has lost a write, and one that has lost a page.
+        // The contents of a disk that has lost a write, and of one that has lost a page.
         let lost = copy(&memory);
         let (begin, end) = (2 * PAGE, 3 * PAGE);
         lost.0.lock()[begin..end].copy_from_slice(&older.0.lock()[begin..end]);

@@ -86,7 +86,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// Returns the result of a thread that reads the database.
+/// The result of a thread that reads the database.
 pub(super) fn join<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|_| Err(corrupt_database("a thread that read it panicked")))
 }
@@ -108,7 +108,7 @@ pub(super) fn with_workers<T: Send>(
         let others: Vec<_> = (0..workers).map(|_| scope.spawn(|| queue.work(&work))).collect();
         let produced = catch(|| {
             produce(&|item| {
-                // Nobody is there to take it only when all threads have ended.
+                // Sending fails only when all threads have ended.
                 sender.send(item).is_ok() && !queue.has_failed.load(Ordering::Relaxed)
             })
         });
@@ -164,7 +164,7 @@ impl View {
     }
 }
 
-/// Returns whether the second of two slices begins so soon after the first one that both must be on
+/// Whether the second of two slices begins so soon after the first one that both must be on
 /// one page. Both must still be in memory: different pages are then further apart, because each
 /// begins with a header.
 pub(super) fn adjoin(first: &[u8], second: &[u8], gap_bytes: usize) -> bool {

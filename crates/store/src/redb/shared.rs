@@ -33,7 +33,7 @@ pub(super) struct Shared {
     database: RwLock<DatabaseState>,
     /// Keys in order that split it into ranges, as they were when it was opened first.
     pub(super) splits: Vec<Bytes>,
-    /// What is acknowledged and not in the database.
+    /// The acknowledged changes that are not in the database.
     pub(super) pending: Mutex<Pending>,
     /// The thread that writes to the database, while that is open.
     applier: RwLock<Option<Handle>>,
@@ -44,7 +44,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Returns the state for a database that has just been opened, with its newest revision and the keys that split
+    /// The state for a database that has just been opened, with its newest revision and the keys that split
     /// it into ranges.
     pub(super) fn new(database: Database, revision: u64, splits: Vec<Bytes>) -> Self {
         Self {
@@ -91,7 +91,7 @@ impl Shared {
         self.with(|database| run(&View::open(database)?))
     }
 
-    /// Returns the newest revision that is published to the watches.
+    /// The newest revision that is published to the watches.
     pub(super) fn published_revision(&self) -> u64 {
         self.published.borrow().revision
     }
@@ -107,12 +107,12 @@ impl Shared {
         }
     }
 
-    /// Returns what the tail has after a revision; `None` when it does not go back that far.
+    /// The changes in the tail after a revision; `None` when it does not go back that far.
     pub(super) fn tail_after(&self, revision: u64) -> Option<Vec<Arc<Recorded>>> {
         self.tail.lock().after(revision)
     }
 
-    /// Returns a receiver for what is published.
+    /// A receiver for what is published.
     pub(super) fn subscribe(&self) -> watch::Receiver<Published> {
         self.published.subscribe()
     }

@@ -75,7 +75,7 @@ pub(super) fn database(opener: &Opener) -> Result<Verified> {
     Ok(Verified { database, state, splits })
 }
 
-/// Returns an empty log for a database that needs none: the one that it had, if that is there and has nothing more.
+/// An empty log for a database that needs none: the one that it had, if that is there and has nothing more.
 fn new_log(opener: &Opener, database: &Database, known: LogState) -> Result<Ring> {
     let more = |_: &[u8]| Err(super::read::corrupt_database("the log has more than the database"));
     let same = match Ring::open((opener.log)()?, known.id, known.mark, more) {

@@ -36,12 +36,12 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    /// Returns an empty tail after the newest revision.
+    /// An empty tail after the newest revision.
     pub(super) fn new(revision: u64) -> Self {
         Self { base: revision, txns: VecDeque::new(), bytes: 0 }
     }
 
-    /// Returns the newest revision.
+    /// The newest revision.
     pub(super) fn newest(&self) -> u64 {
         self.txns.back().map_or(self.base, |last| last.revision)
     }
@@ -65,7 +65,7 @@ impl Tail {
         }
     }
 
-    /// Returns the revisions after the given one, as many as one read returns; `None` when the tail
+    /// The revisions after the given one, as many as one read returns; `None` when the tail
     /// does not go back that far.
     pub(super) fn after(&self, revision: u64) -> Option<Vec<Arc<Recorded>>> {
         let skip = usize::try_from(revision.checked_sub(self.base)?).ok()?;

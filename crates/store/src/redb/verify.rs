@@ -16,7 +16,7 @@ const KEY_GAP: usize = 3;
 /// Keys that are looked up together.
 const LOOKUPS: usize = 512;
 
-/// What the walk over all keys has found.
+/// The result of the walk over all keys.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// The sum of all rows where it has to be recorded anew: when rows were replaced that did not say what they
@@ -140,7 +140,7 @@ fn check_key_found(view: &View, key: &[u8]) -> Result<()> {
     }
 }
 
-/// Returns whether nothing is left of a row: both of its heads are the same then, too.
+/// Whether nothing is left of a row: both of its heads are the same then, too.
 fn is_lost(row: &[u8]) -> bool {
     row.iter().all(|byte| *byte == 0)
 }
@@ -211,7 +211,7 @@ fn check_found(segment: &Segment, packed: u64) -> Result<()> {
     }
 }
 
-/// Returns the error for a database that cannot be what was written.
+/// The error for a database that cannot be what was written.
 pub(super) fn inconsistent(how: &str) -> crate::Error {
     corrupt_database(format!("the database file is corrupt: {how}; restore it from a copy"))
 }
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(listed(&store, 2).await.0.len(), 60);
     }
 
-    /// Returns the keys that are listed, and those that are listed as corrupt, after a revision.
+    /// The keys that are listed, and those that are listed as corrupt, after a revision.
     async fn listed(store: &Redb, at: u64) -> (Vec<String>, Vec<CorruptEntry>) {
         let request = ListRequest { at: Some(at), ..ListRequest::default() };
         let page = store.list(request).await.unwrap();

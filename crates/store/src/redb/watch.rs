@@ -28,7 +28,7 @@ pub(super) struct RedbWatch {
 }
 
 impl RedbWatch {
-    /// Returns a watch that starts right after a position.
+    /// A watch that starts right after a position.
     ///
     /// # Errors
     /// [`Error::Compacted`] when the position is compacted.
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(watch.next().await.unwrap().revision, REVISIONS + 1);
     }
 
-    /// Returns the next batch if it is there at once.
+    /// The next batch if it is there at once.
     async fn ready(watch: &mut Box<dyn Watch>) -> Option<Result<Batch>> {
         tokio::select! {
             biased;

@@ -20,7 +20,7 @@ use crate::{Entry, Error, Options, Position, Result, Txn};
 /// Bytes of records in one segment. The last transaction may exceed them.
 const SEGMENT_BYTES: u64 = 1024 * 1024;
 
-/// What callers ask of the committer.
+/// A caller's request to the committer.
 #[derive(Debug)]
 pub(super) enum Task {
     /// Commits a transaction. Returns its revision.
@@ -45,14 +45,14 @@ pub(super) enum Task {
 /// The error of a write of which nothing was acknowledged.
 #[derive(Debug)]
 pub(super) struct WriteError {
-    /// What went wrong.
+    /// The cause.
     pub(super) error: Error,
     /// Whether the commit had started, so that it may be durable after all.
     pub(super) commit_attempted: bool,
 }
 
 impl WriteError {
-    /// Returns the error for whoever asked for it.
+    /// The error for the callers.
     pub(super) fn for_callers(&self) -> Error {
         match (&self.error, self.commit_attempted) {
             (error, true) => Error::Unknown(error.to_string()),
@@ -106,7 +106,7 @@ fn create_tables(transaction: &WriteTransaction) -> Result<()> {
     state.insert(layout::STATE_NOW, bytes.as_slice()).map(drop).map_err(engine_error)
 }
 
-/// Returns an error when the database does not take writes.
+/// An error when the database does not take writes.
 pub(super) fn probe(database: &Database) -> Result<()> {
     begin(database)?.abort().map_err(engine_error)
 }
@@ -188,7 +188,7 @@ pub(super) fn note_log(database: &Database, log: LogState) -> Result<()> {
     })
 }
 
-/// Performs a task that changes no keys. What it changes is durable when this returns.
+/// Performs a task that changes no keys. Its changes are durable when this returns.
 pub(super) fn perform(
     database: &Database,
     segment_revisions: u64,
@@ -243,7 +243,7 @@ pub(super) struct Tables<'t> {
     live: Table<'t, &'static [u8], &'static [u8]>,
     /// The newest segment, once it is needed.
     newest: Option<Table<'t, u64, &'static [u8]>>,
-    /// What is true with all that was written.
+    /// The state with all writes so far.
     pub(super) state: State,
     /// Revisions in one segment of history.
     segment_revisions: u64,
@@ -258,7 +258,7 @@ struct Replaced {
     before: Before,
     /// Its value with its checksum, neither of them checked.
     body: Bytes,
-    /// What the key's row adds to the sum of its table; 0 for none.
+    /// The part of the key's row in the sum of its table; 0 for none.
     sum: u64,
 }
 
@@ -342,7 +342,7 @@ impl<'t> Tables<'t> {
         self.put_record(packed, head, value, body)
     }
 
-    /// Returns whether a value that a change replaces has to be in its record. One that was set in the
+    /// Whether a value that a change replaces has to be in its record. One that was set in the
     /// newest segment is there already.
     pub(super) fn is_in_older_segment(&self, before: Before) -> bool {
         let revision = Position::from_packed(before.packed()).revision();
@@ -394,7 +394,7 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    /// Returns the first revision of the segment that has a change; none for a change that is forgotten.
+    /// The first revision of the segment that has a change; none for a change that is forgotten.
     fn segment_of(&self, packed: u64) -> Result<Option<u64>> {
         let revision = Position::from_packed(packed).revision();
         let segments = self.transaction.open_table(SEGMENTS).map_err(engine_error)?;
@@ -405,7 +405,7 @@ impl<'t> Tables<'t> {
     /// Replaces the value of a live version, also in history.
     fn rewrite(&mut self, key: &str, body: &[u8], replaced: &Replaced) -> Result<()> {
         let Before::Value(packed) = replaced.before else {
-            // It was intact when this was accepted. What is acknowledged must not fail for it.
+            // It was intact when this was accepted. An acknowledged write must not fail for it.
             tracing::error!(%key, "the row of a rewritten value is corrupt, and stays so");
             return Ok(());
         };
@@ -419,7 +419,7 @@ impl<'t> Tables<'t> {
         let old = table.get(packed).map_err(engine_error)?.map(|bytes| bytes.value().to_vec());
         let old = old.unwrap_or_default();
         let Ok(record) = layout::decode_record(packed, &old) else {
-            // It was intact when this was accepted. What is acknowledged must not fail for it.
+            // It was intact when this was accepted. An acknowledged write must not fail for it.
             tracing::error!(%key, "the change that set a rewritten value is corrupt, and stays so");
             return Ok(());
         };

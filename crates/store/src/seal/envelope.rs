@@ -99,7 +99,7 @@ pub(super) fn open<'k>(
     Ok(value.freeze())
 }
 
-/// Returns the id of the key with which a value is sealed. Checks only the format.
+/// The id of the key with which a value is sealed. Checks only the format.
 pub(super) fn key_id(sealed: &[u8]) -> Option<KeyId> {
     parse(sealed).map(|(id, ..)| id)
 }

@@ -34,12 +34,12 @@ impl hkdf::KeyType for HkdfLength {
 pub struct KeyId([u8; KEY_ID_BYTES]);
 
 impl KeyId {
-    /// Returns the id that has these bytes.
+    /// The id that has these bytes.
     pub(crate) fn new(bytes: [u8; KEY_ID_BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// Returns the bytes of the id.
+    /// The bytes of the id.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -129,7 +129,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// Returns the key of a seed that is not secret.
+    /// The key of a seed that is not secret.
     #[cfg(test)]
     pub(super) fn from_seed(seed: [u8; SEED_BYTES]) -> Result<Self, Unspecified> {
         Self::from_zeroizing(Zeroizing::new(seed))
@@ -150,12 +150,12 @@ impl Key {
         Self::from_zeroizing(seed)
     }
 
-    /// Returns the id of the key.
+    /// The id of the key.
     pub(super) fn id(&self) -> KeyId {
         self.id
     }
 
-    /// Returns the seed, which is secret.
+    /// The seed, which is secret.
     pub(super) fn seed(&self) -> &[u8] {
         self.seed.as_slice()
     }
@@ -183,27 +183,27 @@ impl fmt::Debug for Keyring {
 }
 
 impl Keyring {
-    /// Returns a keyring with one new key, in memory only.
+    /// A keyring with one new key, in memory only.
     pub fn generate() -> Result<Self, KeyringError> {
         Ok(Self { current: Key::generate()?, old: Vec::new() })
     }
 
-    /// Returns the id of the key for new values.
+    /// The id of the key for new values.
     pub fn current(&self) -> KeyId {
         self.current.id
     }
 
-    /// Returns the ids of all keys, oldest first; the current one is the last.
+    /// The ids of all keys, oldest first; the current one is the last.
     pub fn ids(&self) -> Vec<KeyId> {
         self.keys().map(Key::id).collect()
     }
 
-    /// Returns whether the keyring holds a key.
+    /// Whether the keyring holds a key.
     pub fn holds(&self, id: KeyId) -> bool {
         self.find(id).is_some()
     }
 
-    /// Returns a keyring with the same keys and a new one, which is the current key.
+    /// A keyring with the same keys and a new one, which is the current key.
     pub fn rotated(&self) -> Result<Self, KeyringError> {
         if self.old.len() + 1 >= KEYS {
             return Err(KeyringError::Full);
@@ -211,7 +211,7 @@ impl Keyring {
         Ok(Self { current: Key::generate()?, old: self.keys().cloned().collect() })
     }
 
-    /// Returns a keyring without one key, which must not be the current one.
+    /// A keyring without one key, which must not be the current one.
     pub fn without(&self, id: KeyId) -> Result<Self, KeyringError> {
         if id == self.current.id {
             return Err(KeyringError::Current(id));
@@ -235,13 +235,13 @@ impl Keyring {
         self.old.iter().chain([&self.current])
     }
 
-    /// Returns the text of the file.
+    /// The text of the file.
     pub(super) fn to_text(&self) -> Zeroizing<String> {
         // Allocated at its full length: growing it would leave copies of seeds in memory.
         let mut text = Zeroizing::new(String::with_capacity(1024 + 128 * (self.old.len() + 1)));
         text.push_str(
-            "# Postern's seal keys. Whoever has this file and the database can read the database.\n\
-             # Without this file nobody can. Keep a copy, but not together with the database's.\n\
+            "# Postern's seal keys. This file and the database together give access to all data.\n\
+             # Without this file the data is lost. Keep a copy, but not together with the database's.\n\
              # One line for each key: its id, its seed. New values are sealed with the current key.\n\
              version 1\n",
         );

@@ -137,7 +137,7 @@ fn check_mode(file: &File, path: &Path, wanted: u32) -> Result<(), KeyringError>
     Ok(())
 }
 
-/// Returns the capacity for reading the file: its length, so that the buffer with the seeds never has
+/// The capacity for reading the file: its length, so that the buffer with the seeds never has
 /// to grow.
 fn capacity(file: &File, path: &Path) -> Result<usize, KeyringError> {
     let length = file.metadata().map_err(io_error("look at", path))?.len();

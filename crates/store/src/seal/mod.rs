@@ -52,7 +52,7 @@ pub struct Sealed {
 }
 
 impl Sealed {
-    /// Returns a sealed store over another store. An empty inner store gets its marker.
+    /// A sealed store over another store. An empty inner store gets its marker.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when the store does not belong to this keyring: it is sealed with
@@ -66,7 +66,7 @@ impl Sealed {
         Ok(sealed)
     }
 
-    /// Returns the inner store, which holds the sealed values and the marker.
+    /// The inner store, which holds the sealed values and the marker.
     pub fn inner(&self) -> &Arc<dyn Store> {
         &self.inner
     }
@@ -83,7 +83,7 @@ impl Sealed {
         Ok(())
     }
 
-    /// Returns the keyring that is in use now.
+    /// The keyring that is in use now.
     pub(crate) fn ring(&self) -> Arc<Keyring> {
         Arc::clone(&self.ring.read())
     }
@@ -127,7 +127,7 @@ impl Sealed {
         Ok(())
     }
 
-    /// Returns a page of the inner store, without the marker. When the marker may be on the page, one
+    /// A page of the inner store, without the marker. When the marker may be on the page, one
     /// entry more is requested, so that the caller gets as many entries as the limit allows.
     async fn list_inner(&self, mut request: ListRequest) -> Result<Page> {
         let marker_is_ahead = MARKER.starts_with(&request.prefix)
@@ -187,12 +187,12 @@ fn open(ring: &Keyring, key: &str, sealed: Bytes) -> std::result::Result<Bytes, 
     envelope::open(|id| ring.find(id), key, sealed).map_err(|error| error.to_string())
 }
 
-/// Returns whether a storage key is that of the marker.
+/// Whether a storage key is that of the marker.
 pub(crate) fn is_marker(key: &str) -> bool {
     key == MARKER
 }
 
-/// Returns the id of the key with which a value is sealed, or why it does not open.
+/// The id of the key with which a value is sealed, or why it does not open.
 pub(crate) fn check_value(
     ring: &Keyring,
     key: &str,
@@ -244,7 +244,7 @@ fn open_events(ring: &Keyring, read: Events) -> Result<Events> {
     Ok(Events { events: events.map(open).collect::<Result<_>>()?, through: read.through })
 }
 
-/// Returns the entry that a change replaced; `None` when it is corrupt, as the contract says.
+/// The entry that a change replaced; `None` when it is corrupt, as the contract says.
 fn open_previous(ring: &Keyring, previous: Entry) -> Option<Entry> {
     match open_entry(ring, previous) {
         Ok(entry) => Some(entry),

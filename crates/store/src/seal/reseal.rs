@@ -53,7 +53,7 @@ impl Sealed {
         }
     }
 
-    /// Returns the seal keys that are in use: by live values, and by the history that is kept. Any
+    /// The seal keys that are in use: by live values, and by the history that is kept. Any
     /// other key can be dropped from the keyring, except the current one. The current key is among
     /// them as soon as one value is sealed with it.
     ///
@@ -96,13 +96,13 @@ impl Sealed {
         Ok(ids)
     }
 
-    /// Returns how many sealed values there are, including the marker.
+    /// How many sealed values there are, including the marker.
     async fn raw_count(&self) -> Result<u64> {
         let page = self.inner.list(ListRequest { limit: 1, ..ListRequest::default() }).await?;
         Ok((page.entries.len() + page.corrupt.len()) as u64 + page.remaining)
     }
 
-    /// Returns the next page of sealed values, including the marker, as they are now; a page without keys is
+    /// The next page of sealed values, including the marker, as they are now; a page without keys is
     /// the last one. A list with a limit would read all that come after it, to count them.
     async fn raw_page(&self, after: Option<Arc<str>>) -> Result<Page> {
         let mut attempt = 1;

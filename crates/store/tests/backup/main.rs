@@ -1,5 +1,5 @@
-//! Backups and restores: what comes out is what went in, no corrupt file is restored, and nobody who
-//! followed the lost store is misled by the restored one.
+//! Backups and restores: the restored data equals the original, no corrupt file is restored, and the
+//! restored store misleads no watcher of the lost store.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -46,7 +46,7 @@ async fn on_file(path: &Path) -> Arc<dyn Store> {
     postern_store::open(path, Options::default()).await.unwrap()
 }
 
-/// Returns both engines: one in memory, one in a directory.
+/// Both engines: one in memory, one in a directory.
 async fn engines(directory: &Path) -> [Arc<dyn Store>; 2] {
     [Arc::new(Memory::new()), on_file(&directory.join("db")).await]
 }

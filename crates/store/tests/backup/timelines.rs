@@ -22,7 +22,7 @@ async fn assert_compacted(store: &Sealed, after: Position) {
     }
 }
 
-/// Returns a sealed store with a few keys.
+/// A sealed store with a few keys.
 async fn filled(keyring: &Keyring) -> Sealed {
     let store = Sealed::open(Arc::new(Memory::new()), keyring.clone()).await.unwrap();
     for round in 0..5 {
@@ -55,12 +55,14 @@ async fn every_position_of_the_lost_store_is_compacted() {
             let at = ListRequest { at: Some(revision), ..ListRequest::default() };
             assert!(matches!(store.list(at).await, Err(Error::Compacted { .. })));
         }
-        // What the lost store could have reached until now, at a million revisions in a second.
+        // The revision that the lost store could have reached until now, at a million revisions in
+        // a second.
         let seconds = RESTORED.as_secs() - MADE.as_secs();
         assert_compacted(&store, Position::end_of(summary.revision + seconds * 1_000_000)).await;
         let listed = store.list(ListRequest::default()).await.unwrap();
         assert!(store.watch("", Position::end_of(listed.revision)).await.is_ok());
-        // Whoever has an object of the lost store that was changed after the backup gets a conflict.
+        // A client with an object of the lost store that was changed after the backup gets a
+        // conflict.
         let all = entries(&store).await;
         assert!(all.iter().all(|entry| entry.position.revision() <= summary.revision));
         assert!(commit(&store, vec![put("/c", "new")]).await > lost);

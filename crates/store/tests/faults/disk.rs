@@ -65,9 +65,9 @@ type Files = [Vec<u8>; 2];
 
 #[derive(Debug)]
 struct State {
-    /// What remains after a power cut.
+    /// The contents after a power cut.
     durable: Files,
-    /// What reads return.
+    /// The contents that reads return.
     view: Files,
     /// The operations since the last sync of their file.
     pending: Vec<(usize, Pending)>,
@@ -98,7 +98,7 @@ impl Disk {
         Self::with(seed, Vec::new())
     }
 
-    /// Returns a disk with these durable bytes: those of the database, and then those of the log.
+    /// A disk with these durable bytes: those of the database, and then those of the log.
     pub(crate) fn with(seed: u64, mut image: Vec<u8>) -> Self {
         let log = image.split_off(image.len().saturating_sub(LOG_BYTES));
         let durable = [image, log];
@@ -157,12 +157,12 @@ impl Disk {
         state.generation += 1;
     }
 
-    /// Returns the durable bytes: those of the database, and then those of the log.
+    /// The durable bytes: those of the database, and then those of the log.
     pub(crate) fn image(&self) -> Vec<u8> {
         self.0.lock().durable.concat()
     }
 
-    /// Returns the durable bytes of the database and of the log.
+    /// The durable bytes of the database and of the log.
     pub(crate) fn files(&self) -> Files {
         self.0.lock().durable.clone()
     }

@@ -123,8 +123,8 @@ async fn truth(store: &impl Store) -> Truth {
     Truth { values, events: events(store).await.unwrap(), image: Vec::new(), written: Vec::new() }
 }
 
-/// Reads everything, with every operation. Panics when a result is neither the truth nor an error.
-/// Returns whether any corruption was detected.
+/// Reads everything, with every operation, and says whether any corruption was detected. Panics
+/// when a result is neither the truth nor an error.
 async fn compare(store: &impl Store, truth: &Truth) -> bool {
     let mut detected = false;
     for number in 0..20 {
@@ -244,7 +244,8 @@ fn repairing_a_corrupt_value_is_an_event() {
         // From the file too.
         store.close().await;
         let store = open(&disk).unwrap();
-        // Who reads history bit by bit cannot tell what was replaced from nothing: they must list again.
+        // A reader of history bit by bit cannot tell a lost previous value from none: it must list
+        // again.
         let error = store.next_events("", Position::end_of(filled)).await.unwrap_err();
         assert!(matches!(error, Error::Corrupt { key: Some(key), .. } if &*key == "/a"));
         let mut watch = store.watch("", Position::end_of(filled)).await.unwrap();

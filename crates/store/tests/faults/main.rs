@@ -36,7 +36,7 @@ fn only_for_seeds<F: Future<Output = ()>>(count: u64, test: impl Fn(u64) -> F) {
     }
 }
 
-/// Returns how many operations a run without faults takes. Faults are injected somewhere among them.
+/// How many operations a run without faults takes. Faults are injected somewhere among them.
 async fn operations(seed: u64, steps: usize) -> usize {
     let disk = new_disk(seed);
     let before = disk.operations();
@@ -90,7 +90,7 @@ fn a_failed_sync_is_reported_and_survived() {
             workload.check(&store).await;
             workload.steps(&store, 2).await.unwrap();
         }
-        // What was acknowledged after a failed sync is no less durable.
+        // Acknowledged writes after a failed sync are no less durable.
         disk.cut_power();
         drop(store);
         workload.check(&open(&disk).unwrap()).await;
@@ -114,8 +114,8 @@ fn a_full_disk_is_reported_and_works_again_when_there_is_room() {
                 Err(Error::Unknown(reason) | Error::Unavailable(reason)) => {
                     assert!(reason.contains("database"), "{reason}");
                     failed += 1;
-                    // Whether the last one happened must be known before the next is made up. What is only in
-                    // the log cannot be listed while the database has no room for it.
+                    // Whether the last one happened must be known before the next is made up. Changes that
+                    // are only in the log cannot be listed while the database has no room for them.
                     drop(store.recover().await);
                     if store.list(ListRequest::default()).await.is_ok() {
                         workload.check(&store).await;
@@ -146,7 +146,7 @@ fn an_unreadable_disk_is_reported_and_survived() {
         let store = open(&disk).unwrap();
         disk.inject(Faults { reads_fail: true, ..Faults::default() });
         for _ in 0..5 {
-            // What is in the cache can still be read; the rest is unavailable.
+            // Cached pages can still be read; the rest is unavailable.
             if let Err(error) = store.list(ListRequest::default()).await {
                 assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
             }

@@ -38,7 +38,7 @@ fn noted() -> Vec<String> {
     ["/k1", "/k2", "/none"].map(str::to_owned).to_vec()
 }
 
-/// Returns a disk with an empty store on it. (A file gets its name when that much is durable, so a
+/// A disk with an empty store on it. (A file gets its name when that much is durable, so a
 /// power cut before it leaves no store.)
 pub(crate) fn new_disk(seed: u64) -> Disk {
     let disk = Disk::new(seed);

@@ -1,4 +1,4 @@
-//! What an answer, a log or the difference between two answers tells to those who may not know it.
+//! Leaks of information through an answer, a log, or the difference between two answers.
 
 use postern_tests::http::{Client, Response};
 use postern_tests::objects::{collection, make, secret, secret_path, secrets};
@@ -48,7 +48,7 @@ async fn all_about(client: &Client, collection: &str, name: &str) -> Vec<(String
     replies
 }
 
-/// Returns an answer without the name that it is about, and without its id.
+/// An answer without the name that it is about, and without its id.
 fn without_name(reply: &Response, name: &str) -> (u16, String, usize) {
     let headers = reply.headers.keys().filter(|name| *name != "date").count();
     (reply.status, reply.text().replace(name, "NAME"), headers)

@@ -182,7 +182,7 @@ async fn cve_2024_58260_nobody_takes_the_name_of_somebody_else() {
     let admin = server.client();
     let ada = user(&admin, "ada").await;
     make(&admin, "users", "bob", json!({ "subject": "oidc|7", "username": "bobby" })).await;
-    // Not themselves, and not by the hands of somebody who manages users.
+    // Users cannot take the name themselves, and a manager of users cannot give it to them.
     for spec in [
         json!({ "username": "admin" }),
         json!({ "subject": "admin" }),

@@ -1,4 +1,4 @@
-//! What should be gone and is not: bindings, keys, data of those who were deleted.
+//! Bindings, keys and data that must not remain after their owner is deleted.
 
 use postern_tests::http::Client;
 use postern_tests::objects::{CORE, collection, make, secret, secret_path, secrets};

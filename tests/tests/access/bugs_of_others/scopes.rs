@@ -250,7 +250,7 @@ async fn cve_2025_5187_an_owner_reference_is_no_way_to_delete() {
         "uid": "11111111-2222-3333-4444-555555555555" }]);
     let change = json!({ "metadata": { "ownerReferences": dead } });
     assert_refused(&merge(&ada, &secret_path("s1"), change).await, &["delete"]);
-    // Their own user, too: it names somebody whom they may change, and not delete.
+    // The same for their own user, which they may change, and not delete.
     let of_user = json!({ "metadata": { "ownerReferences": dead } });
     let reply = merge(&ada, &path("users", "ada"), of_user).await;
     assert_eq!(reply.status, 403, "{}", reply.text());
@@ -301,7 +301,7 @@ async fn cve_2025_23391_a_lesser_admin_does_not_reset_the_keys_of_a_greater_one(
         let reply = merge(&ada, &path("ownedaccesskeys", name), json!({ "spec": value })).await;
         assert_refused(&reply, &["impersonate"]);
     }
-    // What they may not read or change through a role of theirs is no way to become somebody else.
+    // A role of their own gives them no right to read or change these keys, and no other identity.
     let admins = role("mine", &json!([rule(&["*"], &["*"])]));
     let reply = ada.post(&format!("{RBAC}/clusterroles")).json(&admins).send().await;
     assert_eq!(reply.status, 403);

@@ -1,5 +1,4 @@
-//! What it costs that a caller may not do everything: GET with a scope, and lists of what the caller may
-//! get.
+//! The cost of limited permissions: GET with a scope, and lists of the objects that the caller may get.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -161,7 +160,7 @@ fn tokens_file(postern: &Server, key: &str) -> PathBuf {
     postern.path(&format!("{key}.tokens"))
 }
 
-/// Returns the name that the load program gives to an object.
+/// The name that the load program gives to an object.
 fn object_name(number: usize) -> String {
     format!("base-{number:08}")
 }
@@ -175,7 +174,7 @@ fn ours(kind: &str, name: &str, spec: &Value) -> Value {
     })
 }
 
-/// Returns a Role to read these objects, and its RoleBinding.
+/// A Role to read these objects, and its RoleBinding.
 fn grant(name: &str, objects: &[String], (kind, subject): (&str, &str)) -> [Value; 2] {
     let api_version = format!("{RBAC}/v1");
     let metadata = json!({"name": name, "namespace": "platform"});

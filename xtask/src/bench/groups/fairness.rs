@@ -18,20 +18,20 @@ const KEYS: &str = "/kubernetes/management/apis/management.platform.sh/v1/owneda
 /// Each of the others is an ordinary user with one key.
 const OTHERS: &str = "20";
 
-/// What the others send together, each a twentieth of it: reads a second, and as many writes.
+/// The reads that all the others send in a second, and as many writes. Each sends a twentieth.
 const RATE: &str = "400";
 
 /// Keys of the one owner, of which requests take a random one.
 const KEYS_OF_ONE: &str = "16";
 
-/// What one owner asks for: the operation, and connections over HTTP/2 with so many streams each. That
-/// is ten times the reads, and ten times the writes, that the server carries at once by default.
+/// The requests of the one owner: the operation, and connections over HTTP/2 with so many streams each.
+/// That is ten times the reads, and ten times the writes, that the server carries at once by default.
 const TOO_MANY: [(&str, &str, &str); 2] = [("get", "8", "80"), ("patch", "8", "80")];
 
-/// What is measured of the others.
+/// The operations of the others that are measured.
 const OPERATIONS: [&str; 2] = ["get", "patch"];
 
-/// What the rounds measured with one operation of the others.
+/// The results of all rounds for one operation of the others.
 #[derive(Default)]
 struct Results {
     p99: Vec<f64>,
@@ -71,8 +71,8 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
          The one owner sends 640 reads and 640 writes at once over HTTP/2, ten times what the server \
          carries by default, and retries at once. \
          Each of the twenty others sends 20 reads and 20 writes a second over HTTP/1.1. The p99 is that \
-         of the slowest of them. All clients run on the server's machine, and some of the latency is \
-         theirs."
+         of the slowest of them. All clients run on the server's machine, and cause some of the \
+         latency."
             .to_owned(),
     );
     Ok(section)
@@ -122,7 +122,7 @@ fn one_file(postern: &Server) -> std::path::PathBuf {
     postern.path("one.token")
 }
 
-/// What was measured at the same time.
+/// Measurements that were made at the same time.
 struct Measured {
     others: Vec<Measurement>,
     one_owner: Vec<Measurement>,

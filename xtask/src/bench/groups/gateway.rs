@@ -1,5 +1,5 @@
-//! What the way to a connected cluster costs: through the gateway, and through the cluster's agent, each next
-//! to nginx in front of the same cluster.
+//! The cost of the way to a connected cluster: through the gateway, and through the cluster's
+//! agent, each next to nginx in front of the same cluster.
 
 use std::process::Command;
 use std::time::Duration;
@@ -26,7 +26,7 @@ const SECRETS: &str = "/apis/management.platform.sh/v1/namespaces/platform/share
 /// The file with the credential of the user.
 const TOKENS: &str = "ada.token";
 
-/// The identity that the cluster sees, whoever forwards it.
+/// The identity that the cluster sees, whichever server forwards it.
 const USER: &str = "ada";
 const GROUPS: [&str; 4] =
     ["platform:user:ada", "platform:user:*", "platform:authenticated", "system:authenticated"];
@@ -195,7 +195,7 @@ impl Ways {
     }
 }
 
-/// Returns the central server as the gateway that the user goes through.
+/// The central server as the gateway that the user goes through.
 fn as_gateway(bench: &Bench, mut central: Server) -> Result<Server> {
     central.name = "gateway";
     let (base, ca) = (central.address()?, central.path(CA).display().to_string());
@@ -261,7 +261,7 @@ fn start_nginx(bench: &Bench, cluster: &Server) -> Result<Server> {
     Ok(nginx)
 }
 
-/// Returns a role and its binding to the user.
+/// A role and its binding to the user.
 fn may(resource: &str, verbs: &[&str]) -> [Value; 2] {
     let rbac = "rbac.authorization.k8s.io";
     let (version, metadata) = (format!("{rbac}/v1"), json!({"name": "bench"}));

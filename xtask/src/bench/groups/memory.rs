@@ -53,7 +53,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// Returns resident memory now, in MB.
+/// The resident memory now, in MB.
 fn resident(bench: &Bench, pids: &str) -> Result<f64> {
     let measurement = bench.run_load(&["stat", "--pids", pids].map(str::to_owned))?;
     Ok(measurement.number("rss_kib") * 1024.0 / MB)

@@ -1,4 +1,4 @@
-//! What is measured: groups that each start the servers that they need, and set the targets.
+//! The groups of measurements. Each group starts the servers that it needs, and sets the targets.
 
 mod access;
 mod apply;
@@ -49,7 +49,7 @@ pub(crate) const ALL: &[Group] = &[
     Group { name: "gateway", title: "the way to a connected cluster", measure: gateway::measure },
 ];
 
-/// Returns the usual absolute figures of a run.
+/// The usual absolute figures of a run.
 fn figure(run: &str, server: &str, measurement: &Measurement) -> Figure {
     let latency = |at: &str| measurement.number(&format!("latency_microseconds.{at}"));
     Figure {

@@ -55,7 +55,7 @@ const CLIENT_KINDS: [ClientKind; 3] = [
     },
 ];
 
-/// What the rounds measured with one kind of clients.
+/// The results of all rounds with one kind of clients.
 #[derive(Default)]
 struct Results {
     p99: Vec<f64>,
@@ -92,7 +92,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
         section.ratios.extend(results.ratios(kind));
     }
     section.notes.push(
-        "Objects are created all the time, and some of the memory is theirs. The client is as busy \
+        "Objects are created all the time, and take some of the memory. The client is as busy \
          as the server, and some of the latency is its own. The writers use the admin's own key, \
          the readers that of a second user, so that the admin's reads have a queue of their own."
             .to_owned(),
@@ -139,7 +139,7 @@ impl ClientKind {
     }
 }
 
-/// What is requested ten times a second at the same time.
+/// The requests that are sent ten times a second at the same time.
 const BACKGROUND_REQUESTS: [&str; 2] = ["/readyz", "admin's GET"];
 
 /// Runs the overload, while `/readyz` and an object are read with the admin's key.
@@ -171,7 +171,7 @@ fn with_background_requests(
     })
 }
 
-/// Returns the load program's arguments for a second user, who may do everything.
+/// The load program's arguments for a second user, who may do everything.
 fn access_of_second_user(bench: &Bench, postern: &Server) -> Result<Vec<String>> {
     bench.postern_cli(postern, &["create", "user", "second", "--groups", "system:masters"])?;
     let key = bench.postern_cli(postern, &["create", "accesskey", "--user", "second"])?;

@@ -47,7 +47,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// Returns the time of one start, in milliseconds.
+/// The time of one start, in milliseconds.
 pub(super) fn start(bench: &Bench, dir: &Path) -> Result<f64> {
     let data = dir.join("data");
     let text = |path: &Path| path.to_string_lossy().into_owned();

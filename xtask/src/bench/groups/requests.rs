@@ -57,7 +57,7 @@ pub(super) fn reads(bench: &Bench) -> Result<Section> {
     let (least_of_nginx, least_of_openbao) = (Wanted::AtLeast(0.6), Wanted::AtLeast(7.0));
     section.ratios.push(ratio("GET by name", "32", "nginx", &to_nginx, least_of_nginx));
     section.ratios.push(ratio("GET by name", "32", "openbao", &to_openbao, least_of_openbao));
-    let bare = "GET by name, not audited, as theirs are not,";
+    let bare = "GET by name, not audited, as the peers' are not,";
     section.ratios.push(ratio(bare, "32", "nginx", &bare_to_nginx, least_of_nginx));
     section.ratios.push(ratio(bare, "32", "openbao", &bare_to_openbao, least_of_openbao));
     Ok(section)

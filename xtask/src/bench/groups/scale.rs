@@ -1,4 +1,4 @@
-//! What a request costs the server with many objects, compared with few.
+//! The server's cost of a request with many objects, compared with few.
 
 use anyhow::Result;
 

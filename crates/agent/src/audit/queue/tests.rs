@@ -133,7 +133,7 @@ async fn a_disk_that_takes_nothing_refuses_changes_and_counts_the_rest() {
     assert_eq!(queue.append_first(line("1"), &Arc::default()).await, Err(Unrecorded));
     let lost = Arc::<Lost>::default();
     queue.append(line("2"), &lost);
-    // It is behind the other one.
+    // It is behind the first record.
     assert_eq!(queue.append_first(line("3"), &Arc::default()).await, Err(Unrecorded));
     assert_eq!(lost.total(), 1);
     fs::create_dir(&dir).unwrap();
@@ -162,7 +162,7 @@ async fn what_a_record_would_have_told_is_told_by_the_next_one() {
     fs::remove_dir(home.path().join("audit")).unwrap();
     lost.note(1);
     queue.append(telling(&lost), &lost);
-    // It is behind the other one.
+    // It is behind the first record.
     assert_eq!(queue.append_first(line("2"), &lost).await, Err(Unrecorded));
     assert_eq!((lost.total(), lost.take()), (9, 2));
 }
@@ -178,7 +178,7 @@ async fn reads_leave_room_for_the_records_of_changes_that_wait_for_the_thread() 
         queue.append(line("1"), &lost);
     }
     assert_eq!(lost.total(), 256);
-    // It waits, and nobody writes it.
+    // It waits, and is never written.
     assert_eq!(queue.append_first(line("2"), &lost).await, Err(Unrecorded));
     assert_eq!(received.try_iter().count(), 769);
 }

@@ -1,5 +1,5 @@
-//! What gets to a target and what does not, line by line of decisions 4 and 6. That it equals the plain
-//! evaluator for random cases is shown in `tests/naive/target.rs`.
+//! The requests that get to a target, and those that do not, rule by rule. `tests/naive/target.rs`
+//! shows for random cases that the decisions equal those of the plain evaluator.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ fn scoped(scope: &Scope) -> Identity {
     Identity { scopes: vec![Arc::new(ScopeRules::new(scope))], ..ada() }
 }
 
-/// Returns a policy in which ada may use these: `resource name`, in `p-p` where it has a namespace.
+/// A policy in which ada may use these: `resource name`, in `p-p` where it has a namespace.
 fn policy(usable: &[(&str, &str)]) -> Policy {
     let mut changes = Vec::new();
     let names: Vec<String> = (0..usable.len()).map(|index| format!("r{index}")).collect();
@@ -80,7 +80,7 @@ fn all_usable() -> Policy {
     policy(&[("clusters", "c"), ("spaceinstances", "s"), ("virtualclusterinstances", "v")])
 }
 
-/// Returns the refusal of `METHOD PATH`, `+` after it for an upgrade, in one letter; `.` for none.
+/// The refusal of `METHOD PATH`, `+` after it for an upgrade, in one letter; `.` for none.
 fn asked(policy: &Policy, identity: &Identity, place: TargetPlace<'_>, request: &str) -> char {
     let (request, upgrade) = request.strip_suffix('+').map_or((request, false), |r| (r, true));
     let (method, path) = request.split_once(' ').unwrap();
@@ -108,7 +108,7 @@ fn use_is_needed_on_what_is_reached() {
         (&[("clusters", "c")], CLUSTER, '.'),
         (&[("clusters", "d")], CLUSTER, 'u'),
         (&[("spaceinstances", "s")], SPACE, '.'),
-        // The cluster is not the way into somebody's space.
+        // Permission on the cluster gives no access to another owner's space.
         (&[("clusters", "c")], SPACE, 'u'),
         (&[("virtualclusterinstances", "s")], SPACE, 'u'),
         (&[("virtualclusterinstances", "v")], OF_PROJECT, '.'),

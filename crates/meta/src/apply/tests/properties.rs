@@ -221,7 +221,7 @@ fn owned_by_others(object: &Object, who: &Manager) -> FieldSet {
         entry.manager != who.name || entry.operation != crate::object::Operation::Apply
     });
     let owned = FieldSet::union_of(others.map(|entry| set(entry.fields_v1.as_ref().unwrap())));
-    // Empty, these are not there: whoever removes the last entry removes them.
+    // Empty, these are not there: the manager that removes the last entry removes them.
     let containers = ["annotations", "labels", "finalizers"].map(|name| ["metadata", name]);
     let containers = FieldSet::of_fields(&containers.each_ref().map(|path| &path[..]));
     without(owned, &containers)
@@ -234,10 +234,10 @@ fn apply_holds(
     (configuration, who, force): (&Value, &Manager, bool),
     seconds: i64,
 ) -> Result<(), TestCaseError> {
-    // Doing it again changes nothing, whoever came before.
+    // Doing it again changes nothing, also if another manager came before.
     let again = apply_of(Some(new), configuration, who, false, seconds + 1);
     if new.metadata.managed_fields.is_empty() {
-        // Nobody owns what is left, so the next apply finds an object that seems to have had none before, as upstream.
+        // The rest has no owner. So the next apply finds an object that seems to have had none before, as upstream.
         let again = again.as_ref().map(without_entries);
         prop_assert!(again == Ok(without_entries(new)), "the second apply changed a value");
     } else {
@@ -255,12 +255,11 @@ fn apply_holds(
     });
     let recorded = entry.map(|entry| set(entry.fields_v1.as_ref().unwrap())).unwrap_or_default();
     prop_assert_eq!(&recorded, &own);
-    // Nobody owns what is not there.
+    // No manager owns a field that is not there.
     let dangling = without(all_owned(new), &present);
     prop_assert!(dangling.is_empty(), "owned, but not present: {:?}", dangling);
     let Some(live) = live else { return Ok(()) };
-    // What was there and is not applied is as it was, but for what the applier owned before and nobody
-    // else does.
+    // Fields that were there and are not applied stay, except those that only the applier owned before.
     let changes = compare(&without_entries(live), &without_entries(new), schema());
     let others = owned_by_others(live, who);
     if !force {
@@ -281,7 +280,7 @@ fn apply_holds(
     Ok(())
 }
 
-/// What an object has that can be owned.
+/// The part of an object that can be owned.
 fn ownable_value(value: &Value) -> Value {
     let mut value = without_entries(&object(value));
     if value["metadata"] == json!({}) {
@@ -390,7 +389,7 @@ proptest! {
                     live = Some(new);
                 }
                 Err(conflicts) => {
-                    // There is somebody whose value would change; by force, it does.
+                    // Another manager's value would change; by force, it does.
                     prop_assert!(!force && !conflicts.is_empty());
                     let before = live.as_ref().unwrap();
                     let wanted = ownable_value(&value);

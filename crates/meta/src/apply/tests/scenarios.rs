@@ -1,13 +1,13 @@
-//! Scenarios of applies and updates, as tables: `scenarios/*.txt` has what managers do, and what the
-//! object and its `managedFields` are then.
+//! Scenarios of applies and updates, as tables: `scenarios/*.txt` has the steps of the managers, and the object and its
+//! `managedFields` after each.
 //!
-//! A line `a: X` is an apply of X by `a`, `a!: X` a forced one, `a=: X` an update that makes the object
-//! X, and `a/status: X` any of them through the subresource. `server: X` sets values that nobody owns.
-//! `forget: a` writes `managedFields` without the entries of `a`, `reset: ` writes `[{}]`. X is YAML
-//! without the outer braces. What is refused has the code and the paths behind it, in the next line.
+//! A line `a: X` is an apply of X by `a`, `a!: X` a forced one, `a=: X` an update that makes the object X, and
+//! `a/status: X` any of them through the subresource. `server: X` sets values that no manager owns. `forget: a` writes
+//! `managedFields` without the entries of `a`, `reset: ` writes `[{}]`. X is YAML without the outer braces. A refused
+//! step has the code, and after it the paths, in the next line.
 //!
-//! Then comes the object after `=`, and a line for each entry: the manager, with `=` for updates, the
-//! number of the step in which its time is, and the paths that it owns.
+//! Then comes the object after `=`, and a line for each entry: the manager, with `=` for updates, the number of the
+//! step in which its time is, and the paths that it owns.
 
 use std::fmt::Write as _;
 
@@ -24,7 +24,7 @@ const TABLES: [(&str, &str); 7] = [
     ("nulls.txt", include_str!("scenarios/nulls.txt")),
 ];
 
-/// What one step is.
+/// The action of one step.
 #[derive(Clone, Copy, PartialEq)]
 enum Action {
     Apply { force: bool },
@@ -108,7 +108,7 @@ impl Step {
                     Some(name) => entries.retain(|entry| entry.manager != name),
                     None => *entries = vec![ManagedFieldsEntry::default()],
                 }
-                track_update(live, &mut new, &kind, &manager("nobody"), at(seconds));
+                track_update(live, &mut new, &kind, &manager("unknown"), at(seconds));
                 Ok(new)
             }
         }
@@ -119,7 +119,7 @@ fn yaml(text: &str) -> Value {
     decode(text.as_bytes(), Format::Yaml).expect(text).value
 }
 
-/// Returns the paths in conflict, each with its manager.
+/// The paths in conflict, each with its manager.
 fn refusal(conflicts: Conflicts) -> String {
     let status = conflicts.into_error().into_status();
     let mut text = status.code.to_string();
@@ -131,7 +131,7 @@ fn refusal(conflicts: Conflicts) -> String {
     text
 }
 
-/// Returns the lines that describe an object and its entries.
+/// The lines that describe an object and its entries.
 fn outcome(object: &Object) -> String {
     let value = without_entries(object);
     let mut text = String::new();
@@ -158,7 +158,7 @@ fn without_entries(object: &Object) -> Value {
     value
 }
 
-/// Returns a value as YAML in one line, with quotes only where they are needed.
+/// A value as YAML in one line, with quotes only where they are needed.
 fn flow(value: &Value) -> String {
     match value {
         Value::Object(fields) => {

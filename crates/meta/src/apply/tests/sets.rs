@@ -149,7 +149,7 @@ fn differences_do_not_reach_below_unless_asked() {
     assert_eq!(FieldSet::of_fields(&[&["a"], &["c", "d"], &["a", "b"], &[]]), all);
 }
 
-/// What a manager owns that applies these.
+/// The fields that a manager owns if it applies these.
 #[test]
 fn sets_of_objects() {
     for (value, want) in [
@@ -314,7 +314,7 @@ fn comparisons_of_lists_and_wholes() {
             json!({"f:free": {}}),
             json!({}),
         ],
-        // What does not fit the schema is compared as a whole.
+        // A value that does not fit the schema is compared as a whole.
         [json!({"data": "x"}), json!({"data": {}}), json!({}), json!({"f:data": {}}), json!({})],
     ]);
 }

@@ -6,7 +6,7 @@ fn entries(object: &Object) -> Value {
     serde_json::to_value(&object.metadata.managed_fields).unwrap()
 }
 
-/// Returns manager, time and fields of each entry.
+/// Manager, time and fields of each entry.
 fn owners(object: &Object) -> Vec<(String, i64, Value)> {
     let entries = object.metadata.managed_fields.iter();
     entries
@@ -202,8 +202,8 @@ fn empties() -> Value {
     json!({ "displayName": "", "replicas": 0, "access": [], "data": {}, "tags": [] })
 }
 
-/// An applied value that the kind does not store was owned by nobody: another manager set it, and the
-/// first one was not told.
+/// An applied value that the kind does not store had no owner. Another manager set it, and the first one got no
+/// conflict.
 #[test]
 fn an_applied_empty_value_is_owned_by_who_applied_it() {
     let own = json!({"f:spec": {
@@ -222,12 +222,12 @@ fn an_applied_empty_value_is_owned_by_who_applied_it() {
         let forced = admitted(Some(&live), &spec, ("b", true), 2).unwrap();
         assert!(owners(&forced).iter().any(|(name, ..)| name == "b"), "{path}");
     }
-    // Who applies the same shares it, and who gives it up owns it no more.
+    // A manager that applies the same shares it. A manager that gives it up owns it no more.
     let both = apply_and_admit(Some(&live), &empties(), "b", 2);
     assert_eq!(owners(&both), [owner("a", 1, own.clone()), owner("b", 2, own.clone())]);
     let rest = apply_and_admit(Some(&both), &Value::Null, "a", 3);
     assert_eq!(owners(&rest), [owner("b", 2, own)]);
-    // Who sets a value by an update owns it alone.
+    // A manager that sets a value by an update owns it alone.
     let updated = rewrite(&live, &json!({"spec": {"displayName": "U"}}), &manager("u"), 3);
     let left = json!({"f:spec": {"f:access": {}, "f:data": {}, "f:replicas": {}, "f:tags": {}}});
     let set = json!({"f:spec": {"f:displayName": {}}});
@@ -252,8 +252,8 @@ fn an_empty_value_over_anothers_conflicts_and_is_taken_by_force() {
     assert_eq!(apply_and_admit(Some(&forced), &empty, "a", 3), forced);
 }
 
-/// What the server had set in an object that came without a spec was made `before-first-apply`'s, who
-/// then stood in the way of the first apply.
+/// A value that the server had set in an object without a spec belonged to `before-first-apply`. That manager then
+/// conflicted with the first apply.
 #[test]
 fn what_nobody_set_is_nobodys_at_the_first_apply() {
     let filled = json!({"metadata": {"name": "a"}, "spec": {"owner": {"user": "ada"}}});
@@ -271,7 +271,7 @@ fn what_nobody_set_is_nobodys_at_the_first_apply() {
     let emptied = rewrite(&emptied, &filled, &manager("u"), 1);
     assert_eq!(owners(&emptied), [owner("u", 1, json!({}))]);
     for live in [posted, applied, emptied] {
-        // A write that changes nothing, or reads what nobody owns, leaves it so.
+        // A write that changes nothing, or reads a field without an owner, leaves it so.
         assert_eq!(rewrite(&live, &live.clone().into_value(), &manager("other"), 2), live);
         assert_eq!(apply_and_admit(Some(&live), &Value::Null, "other", 2), live);
         for owner_of in [json!({ "user": "ada" }), json!({ "user": "bob" })] {
@@ -455,8 +455,8 @@ fn an_annotation_of_the_server_is_never_owned() {
         track_update(Some(&new), &mut next, &kind, &manager("other"), at(2));
         assert_eq!(next.metadata.managed_fields, new.metadata.managed_fields);
     }
-    let mut next = with(json!({"own": "1", "theirs": "1"}));
+    let mut next = with(json!({"own": "1", "other": "1"}));
     track_update(Some(&new), &mut next, &kind, &manager("other"), at(2));
-    let theirs = json!({"f:metadata": {"f:annotations": {".": {}, "f:theirs": {}}}});
+    let theirs = json!({"f:metadata": {"f:annotations": {".": {}, "f:other": {}}}});
     assert!(owners(&next).contains(&owner("other", 2, theirs)));
 }

@@ -26,7 +26,7 @@ pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 /// The prefix of every body.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// Returns whether objects of a kind are read in protobuf.
+/// Whether objects of a kind are read in protobuf.
 pub fn reads_protobuf(version: GroupVersion, kind: &str) -> bool {
     OBJECTS.iter().any(|(known, name, _)| *known == version && *name == kind)
 }
@@ -162,7 +162,7 @@ impl Reader {
         Ok(fields)
     }
 
-    /// Returns the list or map to which a repeated field adds.
+    /// The list or map to which a repeated field adds.
     fn container<'a>(
         &mut self,
         fields: &'a mut Map<String, Value>,
@@ -279,7 +279,7 @@ fn text(bytes: &[u8]) -> Result<&str, DecodeError> {
     std::str::from_utf8(bytes).map_err(|_| error("a text is not UTF-8"))
 }
 
-/// Returns whether JSON leaves the value out: see [`Type`].
+/// Whether JSON leaves the value out: see [`Type`].
 fn is_left_out(r#type: &Type, value: &Value) -> bool {
     match r#type {
         Type::Text => value == "",

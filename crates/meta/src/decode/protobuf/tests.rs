@@ -42,7 +42,7 @@ fn body(version: &str, kind: &str, object: &[u8]) -> Vec<u8> {
     [MAGIC.to_vec(), field(1, &r#type), field(2, object), field(3, b""), field(4, b"")].concat()
 }
 
-/// Returns the object in a body, without its type.
+/// The object in a body, without its type.
 fn object_of(version: &str, kind: &str, object: &[u8]) -> Value {
     let mut value = decode(&body(version, kind, object)).unwrap();
     let r#type = (value["apiVersion"].take(), value["kind"].take());

@@ -14,7 +14,7 @@ pub(super) enum Wire<'a> {
     Fixed,
 }
 
-/// Returns why a body is refused. `why` holds no part of it.
+/// Why a body is refused. `why` holds no part of it.
 pub(super) fn error(why: &str) -> DecodeError {
     DecodeError::new(format!("the protobuf body cannot be read: {why}"))
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Returns `value` as a YAML document in block style, ending in a line break.
+/// Encodes `value` as a YAML document in block style, ending in a line break.
 ///
 /// Strings that a decoder could read as another type, in YAML 1.1 or 1.2, are quoted.
 pub fn encode_yaml(value: &Value) -> String {

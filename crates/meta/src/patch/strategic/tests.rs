@@ -226,7 +226,7 @@ fn what_is_not_understood_is_refused() {
     for patch in [json!([]), json!("x"), json!(null)] {
         assert_eq!(apply(json!({}), &patch).unwrap_err().code(), 400);
     }
-    // What is free-form, or the key of a map, may begin with a dollar.
+    // A free-form field, or the key of a map, may begin with a dollar.
     let free = json!({"spec": {"free": {"$ref": "x"}, "data": {"$key": "x"}}});
     assert_eq!(apply(json!({}), &free).unwrap(), free);
 }

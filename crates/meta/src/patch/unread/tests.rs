@@ -103,7 +103,7 @@ fn the_limits_hold() {
     let add = |i: usize| json!({ "op": "add", "path": format!("/spec/data/{i}"), "value": big });
     assert_eq!(code(object(&json!({})), &(0..2).map(add).collect()), 200);
     assert_eq!(code(object(&json!({})), &(0..4).map(add).collect()), 413);
-    // What is there does not count, so that its size is not told.
+    // The existing value does not count, so that its size is not revealed.
     assert_eq!(code(object(&json!({ "a": big.repeat(2) })), &(0..2).map(add).collect()), 200);
     let many =
         vec![json!({ "op": "remove", "path": "/spec/data/a" }); super::super::MAX_OPERATIONS];
@@ -247,7 +247,7 @@ proptest! {
             }).map_err(|error| serde_json::to_string(error.status()).unwrap())
         };
         let unread = of(left.clone());
-        // What had only protected fields may be empty, or not be there.
+        // An object that had only protected fields may be empty, or absent.
         prop_assert_eq!(&unread, &of(right));
         if json_patch_reads(&patch) {
             prop_assert!(unread.is_err());

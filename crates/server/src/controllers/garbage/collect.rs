@@ -1,5 +1,5 @@
-//! What the garbage collector does with one object: nothing, delete it, or remove owner references
-//! from it. The states and decisions are upstream's (`attemptToDeleteItem`).
+//! The garbage collector's work on one object: nothing, delete it, or remove owner references from it. The
+//! states and decisions are upstream's (`attemptToDeleteItem`).
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ enum OwnerState {
     Waiting,
 }
 
-/// Returns the storage key of the owner that a reference names. An owner in a namespace can own
+/// The storage key of the owner that a reference names. An owner in a namespace can own
 /// only objects in the same one; as upstream, such a reference in a cluster-scoped object names
 /// nothing.
 fn key_of_owner(reference: &OwnerReference, dependent: &ObjectMeta) -> Option<Arc<str>> {
@@ -41,9 +41,9 @@ fn key_of_owner(reference: &OwnerReference, dependent: &ObjectMeta) -> Option<Ar
     Some(storage_key::object(info, namespace, &reference.name))
 }
 
-/// Returns the storage keys of an object's owners.
+/// The storage keys of an object's owners.
 pub(super) fn owners_of(object: &CachedObject) -> Vec<Arc<str>> {
-    // What is corrupt is left to the operator.
+    // A corrupt object is left to the operator.
     let Ok(object) = object.decode() else { return Vec::new() };
     let metadata = &object.metadata;
     let mut keys: Vec<_> =
@@ -60,7 +60,7 @@ struct LoadedObject {
     object: Object,
 }
 
-/// Returns the cache of the kind whose collection has a key.
+/// The cache of the kind whose collection has a key.
 fn resource_of<'a>(registry: &'a Registry, key: &str) -> Option<&'a ResourceCache> {
     registry.cache().resources().iter().find(|one| key.starts_with(one.prefix()))
 }
@@ -130,7 +130,7 @@ impl LoadedObject {
         ignore_not_found(operations::delete(registry, &permit, &options).await.map(drop))
     }
 
-    /// Returns whether a reference is to the object with which this one ends, which is the server's to say.
+    /// Whether a reference is to the object with which this one ends, which is the server's to say.
     fn ends_with(&self, reference: &OwnerReference) -> bool {
         self.kind.ends_with(&self.object).is_some_and(|uid| uid == reference.uid)
     }
@@ -147,8 +147,8 @@ fn ignore_not_found(result: Result<(), ApiError>) -> Result<(), ApiError> {
     }
 }
 
-/// Returns whether this may be an owner that is being deleted and waits for its dependents. An
-/// error is ignored here: it occurs again when the object is processed.
+/// Whether this may be an owner that is being deleted and waits for its dependents. An error is ignored here:
+/// it occurs again when the object is processed.
 pub(super) fn may_wait_on_dependents(registry: &Registry, key: &str) -> bool {
     let Some(resource) = resource_of(registry, key) else { return false };
     let object = resource.get(key).ok().flatten();
@@ -178,7 +178,7 @@ pub(super) async fn process(
     Ok(Vec::new())
 }
 
-/// Returns the objects that name this object as owner, by its uid: those of an earlier object of
+/// The objects that name this object as owner, by its uid: those of an earlier object of
 /// the same name are not its own.
 fn dependents(
     registry: &Registry,
@@ -214,7 +214,7 @@ async fn orphan_dependents(
     owner.remove_finalizer(registry, ORPHAN_FINALIZER).await
 }
 
-/// Returns the dependents to delete before their owner. The owner waits only for those that block
+/// The dependents to delete before their owner. The owner waits only for those that block
 /// its deletion.
 async fn delete_dependents(
     registry: &Registry,
@@ -276,7 +276,7 @@ async fn attempt_to_delete(
     object.delete(registry, policy_of(object)).await
 }
 
-/// Returns the propagation policy of the object's own finalizers; the default is background.
+/// The propagation policy of the object's own finalizers; the default is background.
 fn policy_of(object: &LoadedObject) -> Propagation {
     if object.has_finalizer(ORPHAN_FINALIZER) {
         Propagation::Orphan

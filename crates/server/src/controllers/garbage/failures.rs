@@ -47,13 +47,13 @@ impl Failures {
         self.0.remove(key);
     }
 
-    /// Returns the objects that are to be tried again now.
+    /// The objects that are to be tried again now.
     pub(super) fn due(&self, now: Instant) -> Vec<Arc<str>> {
         let due = self.0.iter().filter(|(_, failure)| failure.next_try <= now);
         due.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Returns when the next one is to be tried again, if there is any.
+    /// The time of the next try, if there is any.
     pub(super) fn next_try(&self) -> Option<Instant> {
         self.0.values().map(|failure| failure.next_try).min()
     }

@@ -35,7 +35,7 @@ impl Index {
         removed
     }
 
-    /// Returns the objects that name this one as owner.
+    /// The objects that name this one as owner.
     pub(super) fn dependents_of(&self, owner: &str) -> Vec<Arc<str>> {
         self.dependents.get(owner).into_iter().flatten().cloned().collect()
     }

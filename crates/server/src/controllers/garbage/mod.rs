@@ -1,9 +1,9 @@
-//! Deletes objects whose owners are gone, and handles owners that are deleted with foreground or
-//! orphan propagation (wire contract 1.5).
+//! Deletes objects whose owners are gone, and handles owners that are deleted with foreground or orphan
+//! propagation (`docs/reference/api.md#deletion`).
 //!
-//! It follows the cache as a watcher does. In addition to the cache it has one index: which objects
-//! name which as owner. The index is built from what is stored at every start, so a restart loses
-//! nothing. An object is processed again whenever it or one of its owners changes.
+//! It follows the cache as a watcher does. In addition to the cache it has one index: the objects that name
+//! each owner. The index is built from the store at every start, so a restart loses nothing. An object is
+//! processed again whenever it or one of its owners changes.
 
 mod collect;
 mod failures;
@@ -39,7 +39,7 @@ struct Collector {
     cursors: Vec<Option<Position>>,
     /// Storage keys of objects to process.
     queue: BTreeSet<Arc<str>>,
-    /// What could not be processed, and waits to be tried again.
+    /// The objects that could not be processed, and wait to be tried again.
     failures: Failures,
 }
 
@@ -60,7 +60,7 @@ pub(crate) async fn run(registry: Arc<Registry>) {
 }
 
 impl Collector {
-    /// Returns a collector that has read nothing yet.
+    /// A collector that has read nothing yet.
     fn new(registry: Arc<Registry>) -> Self {
         let cursors = registry.cache().resources().iter().map(|_| None).collect();
         let (index, queue, failures) = (Index::default(), BTreeSet::new(), Failures::default());

@@ -1,10 +1,11 @@
-//! Brings data to secrets that take it from another one (decision 2): from a `SharedSecret` to each
-//! `ProjectSecret` that names it, from a `ProjectSecret` to its mirror and to the core Secrets that name it.
+//! Copies data to secrets that take it from another one (`docs/reference/shared-secrets.md#secret-sync`): from
+//! a `SharedSecret` to each `ProjectSecret` that names it, from a `ProjectSecret` to its mirror and to the core
+//! Secrets that name it.
 //!
-//! It works from what is stored, as a watcher of the three kinds, and of who may do what. In memory is only
-//! which object takes its data from which; that is made from the labels at every start. Several servers on one
-//! store all do it: what one has written, the others find done. What is written is decided on the object as
-//! it is in the transaction, with the rights as they are then.
+//! It works from the store, as a watcher of the three kinds and of the permissions. Only the source of each
+//! object is in memory; it is made from the labels at every start. Several servers on one store all do this. A
+//! copy that one server has written, the others find done. Each copy is decided on the object as it is in the
+//! transaction, with the permissions at that time.
 
 mod mirror;
 mod taking;
@@ -56,8 +57,8 @@ const OBJECTS_PER_READ: usize = 64;
 /// The name of all our labels begins so: objects without one are not looked at.
 const LABELS: &[u8] = b"\"platform.sh/";
 
-/// Runs until it is dropped. What is copied is counted for those whose secrets follow: one change of a secret may
-/// be as many writes as there are secrets that follow it.
+/// Runs until it is dropped. Copies are counted for the writers of the labels. One change of a secret may be as
+/// many writes as there are secrets that take its data.
 pub(crate) async fn run(registry: Arc<Registry>, flow: Arc<Flow>) {
     let mut progress = registry.cache().subscribe();
     let mut rights = registry.cache().subscribe_to_access();
@@ -90,7 +91,7 @@ pub(crate) async fn run(registry: Arc<Registry>, flow: Arc<Flow>) {
     }
 }
 
-/// Who takes data from whom, by storage keys, and what is to be looked at.
+/// The source of each secret, by storage keys, and the secrets to look at.
 struct Follower {
     registry: Arc<Registry>,
     flow: Arc<Flow>,
@@ -105,7 +106,7 @@ struct Follower {
     /// The secrets of projects that are, or are to be, mirrored.
     mirrored: BTreeSet<Arc<str>>,
     queue: BTreeSet<Arc<str>>,
-    /// What waits until more may be copied for an owner.
+    /// The secrets that wait until more may be copied, by the owner for whom copies are counted.
     waiting: HashMap<Arc<str>, Waiting>,
 }
 
@@ -268,7 +269,7 @@ impl Follower {
         }
     }
 
-    /// Returns how long it is until a writer's key expires, or until the clock is looked at again, which may be set.
+    /// How long it is until a writer's key expires, or until the clock is looked at again, which may be set.
     fn until_next_end(&self) -> Duration {
         let Some((end, _)) = self.ends.first() else { return Duration::MAX };
         let left = end.saturating_add(1) - self.registry.source().now().unix_seconds();
@@ -301,7 +302,7 @@ impl Follower {
         if next.is_empty() {
             return !self.waiting.is_empty();
         }
-        // What takes a right away on another server is known before anything is decided here.
+        // A permission that another server has taken away is known before anything is decided here.
         if self.registry.cache().wait_until_current().await.is_err() {
             self.queue.extend(next);
             return true;
@@ -359,13 +360,13 @@ impl Follower {
         self.queue.insert(key);
     }
 
-    /// Returns for whom the copies of a secret are counted, as far as is known.
+    /// The owner for whom the copies of a secret are counted, as far as is known.
     fn owner_of(&self, key: &Arc<str>) -> Option<&Arc<str>> {
         self.takers.get(key)?.counted_for.as_ref()
     }
 
-    /// Returns the keys to work on: first those that have waited long enough. What is new of an owner who waits goes
-    /// to the end of their row, so that no secret is passed by others all the time.
+    /// The keys to work on: first those that have waited long enough. New keys of an owner who waits go to the
+    /// end of that owner's queue, so that no secret is passed by others all the time.
     fn next_keys(&mut self) -> Vec<Arc<str>> {
         let now = Instant::now();
         let is_due = |_: &Arc<str>, waiting: &mut Waiting| waiting.until <= now;
@@ -388,7 +389,7 @@ impl Follower {
     }
 }
 
-/// What was done for an object.
+/// The result of the work on an object.
 enum Done {
     /// It takes no data.
     Nothing,
@@ -398,7 +399,7 @@ enum Done {
     Waits(Arc<str>),
 }
 
-/// Returns the storage key of what an object takes its data from.
+/// The storage key of what an object takes its data from.
 fn source_key(kind: &'static dyn AnyKind, object: &CachedObject) -> Option<Arc<str>> {
     let (namespace, _) = storage_key::name_of(object.key());
     let metadata = ObjectMeta {
@@ -430,14 +431,14 @@ async fn one(batch: &Batch<'_>, key: &Arc<str>) -> Result<Done, ApiError> {
     Ok(taker.map_or(Done::Nothing, Done::Taken))
 }
 
-/// Returns an object as it is now; `None` when it is gone, or going.
+/// An object as it is now; `None` when it is gone, or going.
 fn current(registry: &Registry, kind: &dyn AnyKind, key: &str) -> Result<Option<Object>, ApiError> {
     let found = registry.cache().of(kind.info()).get(key)?;
     let object = found.map(|found| found.decode()).transpose()?;
     Ok(object.filter(|object| !object.metadata.is_terminating()))
 }
 
-/// Returns the data of a secret of any of the kinds.
+/// The data of a secret of any of the kinds.
 fn data_of(object: &Object) -> Map<String, Value> {
     let data = object.fields.get("data").or_else(|| object.fields.get("spec")?.get("data"));
     data.and_then(Value::as_object).cloned().unwrap_or_default()

@@ -40,7 +40,7 @@ struct Sources {
 /// The data of a secret.
 type Data = Map<String, Value>;
 
-/// What is the same for many secrets, and found out once.
+/// Data that is the same for many secrets, and found out once.
 pub(super) struct Batch<'a> {
     pub(super) registry: &'a Registry,
     copy_rate: &'a WriteRate,
@@ -73,7 +73,7 @@ impl Taker {
         Self { writer, source, may_read, ends_at, counted_for, is_waiting: false }
     }
 
-    /// Returns whether its writer may read the source as things are now, where they could not before, or
+    /// Whether its writer may read the source as things are now, where they could not before, or
     /// may not any more; or until another time.
     pub(super) fn has_changed(&self, batch: &Batch<'_>) -> bool {
         let writer = self.writer.as_deref();
@@ -82,7 +82,7 @@ impl Taker {
     }
 }
 
-/// What became of a secret.
+/// The result for a secret.
 enum Outcome {
     Taken(Arc<Data>),
     Failed { reason: &'static str, message: String },
@@ -94,7 +94,7 @@ impl<'a> Batch<'a> {
         Self { registry, copy_rate, refused, writers: Mutex::default(), sources: Mutex::default() }
     }
 
-    /// Returns who a writer is now. What decides may change while a batch is worked on.
+    /// The identity of a writer now. Permissions may change while a batch is worked on.
     fn identity(&self, writer: &str) -> Option<Arc<Identity>> {
         let cache = self.registry.cache();
         let version = cache.access_version();
@@ -117,14 +117,14 @@ impl<'a> Batch<'a> {
         inline.or_else(|| self.registry.cache().sync_writer(annotation))
     }
 
-    /// Returns when the key of a writer expires, in seconds since 1970, if it does.
+    /// The time when the key of a writer expires, in seconds since 1970, if it does.
     fn end_of_key(&self, annotation: &str) -> Option<i64> {
         let writer = self.writer(annotation)?;
         let principals = self.registry.cache().principals();
         principals.is_key(&writer.key, &writer.key_uid).then(|| principals.end_of(&writer.key))?
     }
 
-    /// Returns the data of an object; `None` when there is none.
+    /// The data of an object; `None` when there is none.
     fn data(&self, source: &DataSource) -> Result<Option<Arc<Data>>, ApiError> {
         let info = source.kind.info();
         let key = storage_key::object(info, Some(&source.namespace), &source.name);
@@ -144,7 +144,7 @@ impl<'a> Batch<'a> {
         Ok(Some(data))
     }
 
-    /// Returns whether a copy for an owner had to wait already.
+    /// Whether a copy for an owner had to wait already.
     pub(super) fn is_refused(&self, owner: &str) -> bool {
         self.refused.lock().contains(owner)
     }
@@ -161,7 +161,7 @@ impl<'a> Batch<'a> {
         true
     }
 
-    /// Returns how long an object is as it is stored.
+    /// How long an object is as it is stored.
     fn stored_bytes(&self, of: &DataSource) -> usize {
         let info = of.kind.info();
         let key = storage_key::object(info, Some(&of.namespace), &of.name);
@@ -179,7 +179,7 @@ impl<'a> Batch<'a> {
         self.registry.cache().policy().satisfies(identity, &source.right().into())
     }
 
-    /// Returns what a secret is to have, as things are now.
+    /// The data that a secret is to have, or why it gets none, as things are now.
     fn outcome(&self, object: &Object, source: &DataSource) -> Result<Outcome, ApiError> {
         let what = format!(
             "{} \"{}\" in the namespace \"{}\"",
@@ -193,7 +193,7 @@ impl<'a> Batch<'a> {
         };
         let writer = object.metadata.annotations.get(SYNCED_FOR);
         let Some(identity) = writer.and_then(|writer| self.identity(writer)) else {
-            return Ok(not_authorized("whoever set the labels is not known any more, and"));
+            return Ok(not_authorized("the writer of the labels is not known any more, and"));
         };
         if !self.holds(&identity, source) {
             return Ok(not_authorized(&identity.name));
@@ -234,7 +234,7 @@ pub(super) async fn take(
         let permit =
             Permit::for_server(kind, Verb::Update, Some(&metadata.namespace), &metadata.name);
         let writing = writing();
-        // Decided on the object as it is in the transaction, whoever has written it meanwhile.
+        // Decided on the object as it is in the transaction, even if it was written meanwhile.
         let update = operations::update(registry, &permit, &writing, |now| {
             decided(batch, kind, now).map(|(object, _)| object)
         });
@@ -252,7 +252,7 @@ pub(super) async fn take(
 /// Why a secret has not the data of its source: in one word, and for people.
 pub(super) type Failure = (&'static str, String);
 
-/// Returns why a write is refused, where to try it again would not help before something else changes.
+/// Why a write is refused, where to try it again would not help before something else changes.
 ///
 /// # Errors
 /// Those of a write that is to be tried again.
@@ -289,7 +289,7 @@ async fn say(
     update.await.map(drop)
 }
 
-/// Returns a secret as it is to be now, and what failed.
+/// A secret as it is to be now, and what failed.
 fn decided(
     batch: &Batch<'_>,
     kind: &'static dyn AnyKind,
@@ -317,7 +317,7 @@ fn decided(
     Ok((object, failure))
 }
 
-/// Returns how the server writes spec and status of a secret together.
+/// How the server writes spec and status of a secret together.
 pub(super) fn writing() -> Writing {
     Writing { part: Part::Action("sync"), ..Writing::by_server() }
 }
@@ -340,7 +340,7 @@ fn conditions_of(object: &Object) -> Vec<Condition> {
     conditions.and_then(|conditions| Vec::deserialize(conditions).ok()).unwrap_or_default()
 }
 
-/// Returns a condition of an object.
+/// A condition of an object.
 pub(super) fn condition_of(object: &Object, of: &str) -> Option<Condition> {
     conditions_of(object).into_iter().find(|one| one.r#type == of)
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 /// The name of the schema of the options.
 pub(super) const OPTIONS_NAME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 
-/// Returns the schema of the options, as their fields are read.
+/// The schema of the options, as their fields are read.
 pub(super) fn options() -> Value {
     let text = |description: &str| json!({ "type": "string", "description": description });
     let flag = |description: &str| json!({ "type": "boolean", "description": description });
@@ -41,7 +41,7 @@ pub(super) fn options() -> Value {
     })
 }
 
-/// Returns the schema of the answer to a deletion of one object. It is a Status or an object, whose `status` is
+/// The schema of the answer to a deletion of one object. It is a Status or an object, whose `status` is
 /// a text in the one and fields in the other. Generators of clients and version 2 have no choice between
 /// schemas, so it says what both have.
 pub(super) fn response() -> Value {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 /// A failure: its code, its reason, and what it means.
 type Failure = (&'static str, &'static str, &'static str);
 
-/// What any request can end with.
+/// The failures of any request.
 const ANY: &[Failure] = &[
     ("400", "BadRequest", "The request cannot be read, or contradicts itself."),
     ("401", "Unauthorized", "The access key is missing, unknown, expired or disabled."),
@@ -26,17 +26,17 @@ const ANY: &[Failure] = &[
     ("504", "Timeout", "It was not done in time."),
 ];
 
-/// What a list, or a deletion of what it selects, can end with besides.
+/// The additional failures of a list, or of a deletion of what it selects.
 const LIST: &[Failure] =
     &[("410", "Expired", "The version or the page that was asked for is no longer kept.")];
 
-/// What a write can end with besides.
+/// The additional failures of a write.
 const WRITE: &[Failure] = &[
     ("413", "RequestEntityTooLarge", "The body is too long."),
     ("415", "UnsupportedMediaType", "The format of the body is not read."),
 ];
 
-/// Returns the failures as components. `content` is that of a Status.
+/// The failures as components. `content` is that of a Status.
 pub(super) fn components(content: &Value) -> Value {
     let all = [ANY, LIST, WRITE].into_iter().flatten();
     all.map(|(_, reason, what)| {
@@ -62,7 +62,7 @@ pub(super) fn add(responses: &mut Value, verb: Verb) {
     }
 }
 
-/// Returns an operation's response as version 2 has it: a failure only if it is the one for a missing key. The
+/// An operation's response as version 2 has it: a failure only if it is the one for a missing key. The
 /// readers of version 2 are older clients, which read all of it often, and the failures never.
 pub(super) fn in_v2(code: &str, response: &Value) -> Option<Value> {
     if response.get("$ref").is_none() {

@@ -13,7 +13,7 @@ pub(super) const MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v
 pub(super) const OLD_MEDIA_TYPE: &str =
     "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
-/// Returns a document of version 2, encoded.
+/// A document of version 2, encoded.
 pub(super) fn encode(document: &Value) -> Vec<u8> {
     document.as_object().map(|fields| protobuf::encode(&DOCUMENT, fields)).unwrap_or_default()
 }
@@ -70,7 +70,7 @@ static RESPONSE: Message = Message {
     extensions: Some(5),
 };
 
-/// Returns the shape of a parameter: it is wrapped in a message for "not a reference", and in one
+/// The shape of a parameter: it is wrapped in a message for "not a reference", and in one
 /// for its location.
 fn parameter(value: &Value) -> &'static Shape {
     static BODY: Shape = Wrapped(1, &Wrapped(1, &Shape::Message(&BODY_PARAMETER)));

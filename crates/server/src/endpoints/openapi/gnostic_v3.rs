@@ -13,7 +13,7 @@ pub(super) const MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v
 pub(super) const OLD_MEDIA_TYPE: &str =
     "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
 
-/// Returns a document of version 3, encoded.
+/// A document of version 3, encoded.
 pub(super) fn encode(document: &Value) -> Vec<u8> {
     document.as_object().map(|fields| protobuf::encode(&DOCUMENT, fields)).unwrap_or_default()
 }
@@ -159,7 +159,7 @@ fn additional(value: &Value) -> &'static Shape {
     if value.is_boolean() { &FLAG } else { &SCHEMA_SHAPE }
 }
 
-/// Returns the shape of a default, which can only be a number, a boolean or a string here.
+/// The shape of a default, which can only be a number, a boolean or a string here.
 fn default(value: &Value) -> &'static Shape {
     static NUMBER: Shape = Wrapped(1, &Double);
     static FLAG: Shape = Wrapped(2, &Flag);

@@ -28,7 +28,7 @@ pub(crate) struct OpenApiV2 {
     pub(crate) protobuf: Fixed,
 }
 
-/// Returns the document, which is made on first use.
+/// The document, which is made on first use.
 pub(crate) fn document() -> &'static OpenApiV2 {
     static DOCUMENT: OnceLock<OpenApiV2> = OnceLock::new();
     DOCUMENT.get_or_init(|| {
@@ -40,7 +40,7 @@ pub(crate) fn document() -> &'static OpenApiV2 {
     })
 }
 
-/// Returns documents of version 3 as one of version 2.
+/// Converts documents of version 3 into one of version 2.
 fn convert<'a>(documents: impl Iterator<Item = &'a Value>) -> Value {
     let (mut paths, mut definitions) = (Map::new(), Map::new());
     for document in documents {
@@ -123,7 +123,7 @@ fn parameters(parameters: &Value) -> Value {
     Value::Array(parameters.map(parameter).collect())
 }
 
-/// Returns a parameter in version 2, where the keywords of its schema are next to its name.
+/// A parameter in version 2, where the keywords of its schema are next to its name.
 fn parameter(parameter: &Value) -> Value {
     let mut new: Map<String, Value> = fields(parameter)
         .filter(|(name, _)| *name != "schema")
@@ -150,12 +150,12 @@ fn response(response: &Value) -> Value {
     new
 }
 
-/// Returns the schema of a body: the same for all of its media types.
+/// The schema of a body: the same for all of its media types.
 fn content_schema(body: &Value) -> Value {
     fields(&body["content"]).next().map_or_else(|| json!({}), |(_, media)| schema(&media["schema"]))
 }
 
-/// Returns a schema in the keywords of version 2, which has no choice between schemas: what all of
+/// A schema in the keywords of version 2, which has no choice between schemas: what all of
 /// the choices have in common stays, and the rest is left open.
 fn schema(old: &Value) -> Value {
     let Some(old) = old.as_object() else { return old.clone() };

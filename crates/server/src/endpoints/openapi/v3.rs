@@ -38,24 +38,24 @@ pub(crate) struct OpenApi {
 }
 
 impl OpenApi {
-    /// Returns the hash of the document, the same for all forms.
+    /// The hash of the document, the same for all forms.
     pub(crate) fn hash(&self) -> &str {
         self.json.hash()
     }
 }
 
-/// Returns every document; they are made on first use.
+/// Every document; they are made on first use.
 pub(crate) fn documents() -> &'static [OpenApi] {
     static DOCUMENTS: OnceLock<Vec<OpenApi>> = OnceLock::new();
     DOCUMENTS.get_or_init(|| versions().iter().map(build).collect())
 }
 
-/// Returns the path of a version below `/openapi/v3/`, and in URLs.
+/// The path of a version below `/openapi/v3/`, and in URLs.
 pub(crate) fn path_of(version: &GroupVersion) -> String {
     if version.group.is_empty() { format!("api/{version}") } else { format!("apis/{version}") }
 }
 
-/// Returns `/openapi/v3`. The URLs are without the base path: clients prepend it themselves.
+/// The document `/openapi/v3`. Its URLs are without the base path: clients prepend it themselves.
 pub(crate) fn index() -> Value {
     let paths: Map<String, Value> = documents()
         .iter()
@@ -68,7 +68,7 @@ pub(crate) fn index() -> Value {
     json!({ "paths": paths })
 }
 
-/// Returns the hash of the index.
+/// The hash of the index.
 pub(crate) fn index_hash() -> String {
     hex::encode_upper(digest(&SHA512, index().to_string().as_bytes()))
 }
@@ -242,7 +242,7 @@ fn add_paths(paths: &mut Map<String, Value>, kind: &dyn AnyKind) {
     }
 }
 
-/// Returns the name of an operation, which no other one has: of its verb, group, version and kind.
+/// The name of an operation, which no other one has: of its verb, group, version and kind.
 fn operation_id(info: &Info, verb: Verb) -> String {
     let GroupVersion { group, version } = info.version;
     format!("{}{}{}{}", verb.as_str(), group.replace('.', ""), version.to_uppercase(), info.kind)
@@ -292,7 +292,7 @@ fn operation(kind: &dyn AnyKind, verb: Verb) -> Value {
     operation
 }
 
-/// Returns the operations of one subresource, from the kind's table of actions.
+/// The operations of one subresource, from the kind's table of actions.
 fn action_operations(kind: &dyn AnyKind, subresource: &str) -> Map<String, Value> {
     // A watch is a parameter of the GET.
     let actions = kind.info().actions.iter().filter(|action| action.verb != Verb::Watch);

@@ -55,7 +55,7 @@ enum What {
     },
     Places {
         version: u64,
-        /// Who holds `use` on the cluster itself, in JSON.
+        /// The holders of `use` on the cluster itself, in JSON.
         holders: String,
     },
     /// By the hashes of its parts.
@@ -80,7 +80,7 @@ struct Documents {
     whole: Option<Arc<Document>>,
 }
 
-/// What was made for agents.
+/// The newest documents of each cluster, and the data that they are made from.
 #[derive(Default)]
 pub(crate) struct AgentConfigs {
     uses: tokio::sync::Mutex<Uses>,
@@ -98,7 +98,7 @@ impl AgentConfigs {
         self.uses.lock().await
     }
 
-    /// Returns how often an instance was looked at.
+    /// How often an instance was looked at.
     #[cfg(test)]
     pub(crate) async fn looks(&self) -> u64 {
         self.uses.lock().await.looks
@@ -121,7 +121,7 @@ impl AgentConfigs {
 }
 
 impl Registry {
-    /// Returns the configuration of the agent of a cluster, or a part of it, as of what the cache has.
+    /// The configuration of the agent of a cluster, or a part of it, as of what the cache has.
     ///
     /// # Errors
     /// 404 when there is no such cluster.
@@ -170,7 +170,7 @@ impl Registry {
         self.document(&name, |kept| kept.places, Sources { cluster, what }, fields)
     }
 
-    /// Returns the document that is kept, if it is made of this; or a new one with these fields.
+    /// The document that is kept, if it is made of this; or a new one with these fields.
     fn document(
         &self,
         cluster: &str,
@@ -187,7 +187,7 @@ impl Registry {
         document
     }
 
-    /// Returns by what tokens for a cluster are verified, as fields.
+    /// The fields by which an agent verifies tokens for a cluster, in JSON.
     fn tokens_fields(&self, cluster_uid: &str) -> String {
         let (cache, policy) = (self.cache(), self.token_policy());
         let mut revocations: Vec<Revocation> = cache

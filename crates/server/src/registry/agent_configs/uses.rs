@@ -1,8 +1,8 @@
-//! The instances of every cluster and who holds `use` on them, kept in step with what is stored: what a change does
-//! not concern is not looked at again.
+//! The instances of every cluster and the holders of `use` on them, kept in step with the store. Objects that a
+//! change does not concern are not read again.
 //!
-//! Changes only say which objects are to be looked at again. What is then found of an object is made of its present
-//! state and of the present policy: so the result is that of a computation of everything.
+//! A change only says which objects to read again. The entry of an object is made from its present state and
+//! the present policy. So the result is that of a computation of everything.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::storage_key;
 /// Objects that are looked at before others get their turn.
 const OBJECTS_AT_ONCE: usize = 64;
 
-/// What can be on a cluster, in the order of configurations.
+/// The kinds of instances that a cluster can have, in the order of configurations.
 pub(super) const INSTANCES: [&dyn AnyKind; 2] = [&VirtualClusterInstance, &SpaceInstance];
 
 /// The one part of an instance that counts here.
@@ -43,13 +43,13 @@ struct ClusterRef {
 /// An instance: the index of its kind, and its storage key.
 type ObjectKey = (usize, Arc<str>);
 
-/// What an instance itself says.
+/// The fields of an instance that count here.
 struct Read {
     uid: String,
     at: ClusterRef,
 }
 
-/// What a configuration has of an instance, in JSON.
+/// The parts of a configuration that belong to one instance, in JSON.
 #[derive(PartialEq, Eq)]
 struct Entry {
     cluster: String,
@@ -79,7 +79,8 @@ pub(super) struct Uses {
     entries: BTreeMap<ObjectKey, Entry>,
     of_clusters: HashMap<String, OfCluster>,
     last_version: u64,
-    /// The objects that are to be looked at. They stay here until that is done, also when whoever does it is gone.
+    /// The objects to look at again. Each stays here until that is done, even if the task that does it is
+    /// dropped.
     waiting: BTreeSet<ObjectKey>,
     /// How often one was looked at.
     #[cfg(test)]
@@ -156,7 +157,7 @@ impl Uses {
         // Read before the objects: what comes in between is looked at twice.
         let cursors = kinds.map(|kind| Position::end_of(kind.revision()));
         for (index, kind) in kinds.into_iter().enumerate() {
-            // What is corrupt is left out: nobody gets to it, and to all others as before.
+            // Corrupt objects are left out: no subject can reach them, and all others are as before.
             let all = kind.list_intact(kind.prefix(), None, 0).objects.into_iter();
             self.waiting.extend(all.map(|object| (index, object.key().clone())));
         }
@@ -218,12 +219,12 @@ impl Uses {
         };
     }
 
-    /// Returns the version of what is on a cluster: while it is the same, all of it is. 0 where nothing is.
+    /// The version of what is on a cluster: while it is the same, all of it is. 0 where nothing is.
     pub(super) fn version(&self, cluster: &str) -> u64 {
         self.of_clusters.get(cluster).map_or(0, |of_cluster| of_cluster.version)
     }
 
-    /// Returns what is on a cluster.
+    /// The elements of a configuration for one cluster.
     pub(super) fn lists(&self, cluster: &str) -> Lists {
         let keys =
             self.of_clusters.get(cluster).into_iter().flat_map(|of_cluster| &of_cluster.keys);
@@ -242,7 +243,7 @@ fn read(object: &CachedObject) -> Option<Read> {
     Some(Read { uid: object.metadata.uid, at })
 }
 
-/// Returns what a configuration has of an instance; `None` for one that is on no cluster, or in no project.
+/// The entry of an instance; `None` for one that is on no cluster, or in no project.
 fn entry(policy: &Policy, kind: &dyn AnyKind, key: &str, read: &Read) -> Option<Entry> {
     let (namespace, name) = storage_key::name_of(key);
     let namespace = namespace?;
@@ -269,7 +270,7 @@ fn entry(policy: &Policy, kind: &dyn AnyKind, key: &str, read: &Read) -> Option<
     })
 }
 
-/// Returns who holds `use` on an object.
+/// The holders of `use` on an object.
 pub(super) fn holders(policy: &Policy, resource: &str, namespace: &str, name: &str) -> Use {
     let who = policy.holders_of_use(resource, namespace, name).into_iter();
     let subjects: BTreeSet<UseSubject> = who.filter_map(subject).collect();
@@ -281,7 +282,8 @@ pub(super) fn holders(policy: &Policy, resource: &str, namespace: &str, name: &s
     }
 }
 
-/// Returns who is meant. What users and teams hold on themselves is not `use` on anything here.
+/// The subject in a configuration. The permissions of users and teams on themselves are not `use` on anything
+/// here.
 fn subject(who: WhoCan) -> Option<UseSubject> {
     match who {
         WhoCan::Subject(BoundSubject::User(user)) => {
@@ -298,7 +300,7 @@ fn subject(who: WhoCan) -> Option<UseSubject> {
     }
 }
 
-/// Returns a value's JSON.
+/// A value's JSON.
 pub(super) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }

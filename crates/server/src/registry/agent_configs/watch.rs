@@ -28,7 +28,7 @@ use crate::stages::authorize::Permit;
 /// these.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// How long it is at least from one look at what has changed to the next. What is looked at first is never late.
+/// The shortest time between two checks for changes. The first check is never late.
 const PAUSE_OF_TOKENS: Duration = Duration::from_millis(50);
 const PAUSE_OF_PLACES: Duration = Duration::from_millis(300);
 
@@ -39,7 +39,7 @@ const BYTES_PER_SECOND: u64 = 4 * 1024 * 1024;
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Returns how long it is at least until the next look, after a document of so many bytes was sent; 0 for none.
+/// How long it is at least until the next look, after a document of so many bytes was sent; 0 for none.
 fn pause_after(part: Option<Part>, sent_bytes: usize) -> Duration {
     let least = match part {
         Some(Part::Tokens) => return PAUSE_OF_TOKENS,
@@ -64,7 +64,7 @@ pub(crate) struct AgentWatcher {
     over: bool,
     /// When the key expires, as far as is known, in seconds since 1970.
     key_ends_at: Option<i64>,
-    /// What it may change with.
+    /// The sources of changes to the document.
     changes: Vec<watch::Receiver<u64>>,
     /// Within which time watches end, once the server is being shut down.
     ending: watch::Receiver<Option<Duration>>,
@@ -140,7 +140,7 @@ impl AgentWatcher {
         }
     }
 
-    /// Returns the document, if it is another one than was sent last.
+    /// The document, if it is another one than was sent last.
     async fn look(&mut self) -> Result<Option<Delivery>, ApiError> {
         let document = self.registry.agent_config(self.permit.name(), self.part).await?;
         let is_same = self.sent.as_ref() == Some(&document.hash);
@@ -154,7 +154,7 @@ impl AgentWatcher {
         Ok(Some(Delivery::Event { event_type, object: document.object.clone(), shared: None }))
     }
 
-    /// Returns the bookmark that is due: it says that what was sent last is so now.
+    /// The bookmark that is due: it says that what was sent last is so now.
     async fn bookmark(&mut self) -> Result<Option<Delivery>, ApiError> {
         if !self.bookmarks || Instant::now() < self.next_bookmark {
             return Ok(None);

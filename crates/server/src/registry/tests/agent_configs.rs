@@ -1,5 +1,5 @@
-//! What agents decide from: as it is kept in step with what changes, against a computation of everything; and the watch
-//! of it.
+//! Tests of agent configurations: as they are kept in step with changes, against a computation of everything;
+//! and the watch of them.
 
 use std::collections::BTreeSet;
 
@@ -37,14 +37,14 @@ const NAMESPACES: [&str; 2] = ["p-a", "p-b"];
 const NAMES: [&str; 3] = ["x", "y", "z"];
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Returns what a document says.
+/// The content of a document.
 async fn said(server: &Fixture, cluster: &str, part: Option<Part>) -> Value {
     server.registry.cache().wait_until_current().await.unwrap();
     let document = server.registry.agent_config(cluster, part).await.unwrap();
     document.object.decode().unwrap().into_value()["spec"].clone()
 }
 
-/// Returns who holds `use` on an object, of the decisions themselves.
+/// The holders of `use` on an object, by the decisions themselves.
 fn holders(server: &Fixture, resource: &str, namespace: &str, name: &str) -> Value {
     let (verb, group, subresource) = ("use", MANAGEMENT_V1.group, "");
     let attributes = Attributes::Resource { verb, group, resource, subresource, namespace, name };
@@ -62,7 +62,7 @@ fn holders(server: &Fixture, resource: &str, namespace: &str, name: &str) -> Val
     json!([resource, namespace, name, texts])
 }
 
-/// Returns what the agent of a cluster must have, from everything that is stored.
+/// The lists that the agent of a cluster must have, computed from everything that is stored.
 fn computed(server: &Fixture, cluster: &str) -> (Vec<Value>, Vec<Value>) {
     let cache = server.registry.cache();
     let (mut instances, mut uses) = (Vec::new(), vec![holders(server, "clusters", "", cluster)]);
@@ -89,7 +89,7 @@ fn computed(server: &Fixture, cluster: &str) -> (Vec<Value>, Vec<Value>) {
     (instances, uses)
 }
 
-/// Returns the same of what was made for the agent.
+/// The same of what was made for the agent.
 async fn made(server: &Fixture, cluster: &str) -> (Vec<Value>, Vec<Value>) {
     let spec = said(server, cluster, Some(Part::Places)).await;
     let text = |one: &Value, name: &str| one[name].as_str().unwrap_or_default().to_owned();
@@ -105,7 +105,7 @@ async fn made(server: &Fixture, cluster: &str) -> (Vec<Value>, Vec<Value>) {
     (instances.collect(), uses.collect())
 }
 
-/// Makes, changes or removes something at random. What is refused changes nothing.
+/// Makes, changes or removes something at random. A rejected request changes nothing.
 async fn change_at_random(server: &Fixture, pick: &mut impl FnMut(usize) -> usize) {
     let namespace = NAMESPACES[pick(2)];
     let name = NAMES[pick(3)];

@@ -291,7 +291,7 @@ async fn watchers_list_again_when_a_damaged_object_is_removed_or_replaced() {
             fixture.store.commit(Txn { conditions: vec![], changes }).await.unwrap();
         }
         assert_eq!(names(&watch.next().await.unwrap()), ["ERROR 410"], "it ends");
-        // Who has listed meanwhile goes on.
+        // A client that has listed meanwhile goes on.
         let mut watch = fixture.watch("watch=1").await;
         if !is_removed {
             assert_eq!(names(&watch.next().await.unwrap()), ["ADDED a"]);

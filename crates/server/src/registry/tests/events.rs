@@ -183,8 +183,8 @@ async fn what_comes_again_is_one_event_with_a_count() {
         }
         servers[0].pass_seconds(60);
     }
-    // Ten of the first server in each of two minutes, and the first of the third. What the other server
-    // counts is written when it is its turn: never, here.
+    // Ten of the first server in each of two minutes, and the first of the third. The other server writes its
+    // count at its next turn, which never comes here.
     assert_eq!(servers[0].told().await, [("Tested".to_owned(), "k".to_owned(), 21)]);
     let event = &servers[0].events().await[0];
     assert_eq!(event["message"], "minute 2, 0");

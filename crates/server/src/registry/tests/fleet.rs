@@ -1,6 +1,6 @@
-//! One server, and two on one store: each suite here runs on both, and holds on both. What one
-//! server is asked to do, the other must know when it is asked next, as every request first waits
-//! until its server is current.
+//! One server, and two on one store: each suite here runs on both, and holds on both. After a request to one
+//! server, the other must know the result at its next request, since every request first waits until its server
+//! is current.
 
 use std::future::Future;
 
@@ -201,7 +201,7 @@ async fn an_owner_who_is_disabled_or_gone_stops_on_every_server() {
     .await;
 }
 
-/// Returns the permit of the bearer of a key for all shared secrets in `platform`, if they get one.
+/// The permit of the bearer of a key for all shared secrets in `platform`, if they get one.
 pub(super) async fn permit_of(
     server: &Fixture,
     digest: Digest,

@@ -168,7 +168,7 @@ async fn expired_keys_are_removed_in_the_end() {
 }
 
 impl Fixture {
-    /// The permit of the bearer of a key, who may do what users and teams may do to what is theirs.
+    /// The permit of the bearer of a key, with the permissions that users and teams have on their own objects.
     fn bearing(&self, digest: Digest, verb: Verb, name: &str) -> Permit {
         let now = self.clock.now().unix_seconds();
         let key = self.identify(&digest, now).unwrap();

@@ -131,7 +131,7 @@ async fn migrate_all(server: &Fixture, by: usize) -> usize {
         let Some(from) = project_of(server, &name) else { continue };
         match migrate(server, from, other(from), &name).await {
             Ok(()) => moved += 1,
-            // Somebody else was faster.
+            // Another migration was faster.
             Err(error) => assert!([404, 409].contains(&error.code()), "{error}"),
         }
     }

@@ -20,7 +20,7 @@ impl Fixture {
     async fn make_secret(&self, name: &str, owner: &serde_json::Value) {
         let object = Object::from_value(json!({
             "apiVersion": "management.platform.sh/v1", "kind": "SharedSecret",
-            "metadata": { "name": name, "annotations": { "theirs": "1" } },
+            "metadata": { "name": name, "annotations": { "note": "1" } },
             "spec": { "owner": owner, "data": { "k": "aGk=" } },
         }));
         let (permit, writing) = (permit(Verb::Create, name), Writing::by_server());
@@ -28,7 +28,7 @@ impl Fixture {
     }
 }
 
-/// Returns a server with a user, a team, and objects that are theirs.
+/// A server with a user, a team, and objects that they own.
 async fn with_owners() -> Fixture {
     let fixture = fixture().await;
     fixture.try_make(&User, "ada", &json!({})).await.unwrap();
@@ -39,7 +39,7 @@ async fn with_owners() -> Fixture {
             if number % 2 == 0 { json!({ "user": "ada" }) } else { json!({ "team": "red" }) };
         fixture.make_secret(&format!("s{number:02}"), &owner).await;
     }
-    fixture.make_secret("of-nobody", &json!({})).await;
+    fixture.make_secret("without-owner", &json!({})).await;
     let project = json!({ "spec": { "owner": { "user": "ada" } } });
     fixture.try_make(&Project, "one", &project).await.unwrap();
     fixture
@@ -74,7 +74,7 @@ async fn the_policy_follows_the_owners_of_objects() {
         cache.wait_until_current().await.unwrap();
     };
     cache.wait_until_current().await.unwrap();
-    assert!(may("s00") && !may("s01") && !may("of-nobody") && !may("s99"));
+    assert!(may("s00") && !may("s01") && !may("without-owner") && !may("s99"));
     // A change that leaves the owner alone makes no new snapshot, so that no watch has to look.
     let (before, version) = (cache.policy(), cache.access_version());
     change("s00", &|object| drop(object.metadata.annotations.insert("a".into(), "b".into()))).await;

@@ -1,4 +1,5 @@
-//! What takes endpoint tokens back, each a JWT, and the keys that sign them: on one server, and on two on one store.
+//! Revocation of endpoint tokens, each a JWT, and the keys that sign them: on one server, and on two on one
+//! store.
 
 use postern_auth::digest::Digest;
 use postern_auth::endpoint_token::{
@@ -20,7 +21,7 @@ use crate::registry::issued_tokens::Subjects;
 const ISSUER: &str = "https://postern.test";
 const TTL_SECONDS: i64 = 3600;
 
-/// What a token depends on that one key alone asks for.
+/// The subjects of a token that one key alone asks for.
 fn subjects(key_uid: &str) -> Subjects {
     Subjects { keys: vec![key_uid.to_owned()], impersonations: Vec::new() }
 }
@@ -48,7 +49,7 @@ impl Fixture {
         cache.signing_keys().signer(now).unwrap().issue(&claims).unwrap()
     }
 
-    /// What an agent says of a token that has heard of everything from this server.
+    /// The refusal of a token by an agent that has heard of everything from this server.
     pub(super) fn verified(&self, token: &SecretText) -> Option<TokenRefusal> {
         let verifier = Verifier::new(ISSUER, [GENERAL_AUDIENCE.to_owned()]);
         verifier.set_keys(self.registry.cache().signing_keys().public());

@@ -154,7 +154,7 @@ async fn no_two_users_share_a_name_of_whichever_field() {
         assert_eq!(error.code(), 422, "{message}");
         assert!(message.contains(field) && message.contains("Duplicate"), "{message}");
     }
-    // What is given up can be taken.
+    // A subject that was given up can be taken.
     let permit = Permit::for_server(&User, Verb::Delete, None, "ada");
     operations::delete(&fixture.registry, &permit, &DeleteOptions::default()).await.unwrap();
     fixture.try_make(&User, "lovelace", &json!({ "spec": { "subject": "ada" } })).await.unwrap();
@@ -169,7 +169,7 @@ async fn a_key_never_belongs_to_a_namesake_of_its_owner() {
     let key = new_object(&OwnedAccessKey, "late", &json!({ "user": "ada" }));
     let (view, writing) = (fixture.registry.admission(), Writing::by_server());
     let admitted = admit::create(&view, &permit, key, &writing).unwrap();
-    // Admitted for ada; before it is committed, ada is somebody else.
+    // Admitted for ada. Before the commit, another user gets the name ada.
     let gone = Permit::for_server(&User, Verb::Delete, None, "ada");
     operations::delete(&fixture.registry, &gone, &DeleteOptions::default()).await.unwrap();
     fixture.try_make(&User, "ada", &json!({})).await.unwrap();
@@ -289,7 +289,7 @@ async fn a_corrupt_user_is_left_out_of_lists_and_gives_up_their_names_when_delet
     fixture.try_make(&User, "ada", &json!({})).await.unwrap();
 }
 
-/// Returns a write that is admitted, and not stored yet, with the team `db` and its members.
+/// A write that is admitted, and not stored yet, with the team `db` and its members.
 async fn admitted_team(fixture: &Fixture, users: &Value) -> admit::Admitted {
     let team = fixture.read(&Team, "db").await;
     let permit = Permit::for_server(&Team, Verb::Update, None, "db");

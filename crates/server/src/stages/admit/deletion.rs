@@ -106,7 +106,7 @@ pub(crate) fn release(
     write_for(view, permit, object, previous, None)
 }
 
-/// Returns the changes that the removal of an object brings with it. A later object of the same name brings them with it,
+/// The changes that the removal of an object brings with it. A later object of the same name brings them with it,
 /// too, in case that something names the removed one by then.
 ///
 /// # Errors
@@ -149,8 +149,8 @@ fn propagate(metadata: &mut ObjectMeta, propagation: Option<Propagation>) {
     metadata.finalizers.extend(wanted.map(str::to_owned));
 }
 
-/// Sets `deletionTimestamp`, or moves it closer. It never moves away, and a second deletion
-/// leaves finalizers alone (wire contract 1.5).
+/// Sets `deletionTimestamp`, or moves it closer. It never moves away, and a second deletion leaves finalizers
+/// alone (`docs/reference/api.md#deletion`).
 fn mark_deleted(
     kind: &'static dyn AnyKind,
     object: &mut Object,

@@ -23,7 +23,7 @@ const MAX_APPLY_MANAGERS: usize = 100;
 const STATUS: &[&str] = &["status"];
 const OWNER: &[&str] = &["metadata", "annotations", OWNER_UID];
 
-/// Returns the object that an apply makes of `live`, or of nothing. It is admitted as any other new
+/// The object that an apply makes of `live`, or of nothing. It is admitted as any other new
 /// state, and then has the `managedFields` that it has here.
 ///
 /// # Errors
@@ -76,8 +76,8 @@ fn check_managers(made: &Object, live: &Object, errors: &mut FieldErrors) {
     }
 }
 
-/// Checks that an apply does not take away a field that narrows a right, by leaving it out: a part of
-/// it may be of somebody else, or of nobody, and without it the right is a wide one.
+/// Checks that an apply does not remove a field that narrows a permission, by leaving it out. A part of the
+/// field may belong to another manager, or to none, and without the field the permission is a wide one.
 fn check_narrowing(
     kind: &'static dyn AnyKind,
     made: &Object,
@@ -158,7 +158,7 @@ pub(super) fn track_write(
     track_with(kind, object, Some(old), writing, &ignored(kind, writing.part), now);
 }
 
-/// What a client has sent of a new object, as far as the server adds to it.
+/// The fields of a new object that a client has sent, as far as the server adds to them.
 pub(super) struct Sent {
     /// The names of the fields in the spec.
     spec: Vec<String>,
@@ -166,7 +166,7 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// Returns what there is in an object.
+    /// The fields that an object has.
     pub(super) fn of(object: &Object) -> Self {
         let spec = object.fields.get("spec").and_then(Value::as_object);
         Self {
@@ -176,9 +176,10 @@ impl Sent {
     }
 }
 
-/// Records in a new object which manager set which of its fields. What the server has added to what was sent belongs
-/// to nobody, as what admission adds in Kubernetes: otherwise it would be removed when the client goes on with
-/// applies, which take over what it has created and leave out the rest. An object would lose its owner.
+/// Records in a new object which manager set which of its fields. Fields that the server has added have no
+/// manager, as those that admission adds in Kubernetes. Otherwise they would be removed when the client goes on
+/// with applies, which take over the fields of its create and leave out the rest. An object would lose its
+/// owner.
 pub(super) fn track_create(
     kind: &'static dyn AnyKind,
     object: &mut Object,
@@ -202,7 +203,7 @@ pub(super) fn track_create(
     track_with(kind, object, None, writing, &ignored, now);
 }
 
-/// Records what a write has changed; nobody owns what is in `ignored`.
+/// Records the changes of a write. The fields in `ignored` get no manager.
 fn track_with(
     kind: &'static dyn AnyKind,
     object: &mut Object,
@@ -233,7 +234,7 @@ fn manager(kind: &'static dyn AnyKind, name: &str, part: Part) -> Manager {
     }
 }
 
-/// Returns what nobody owns.
+/// The fields that have no manager.
 fn ignored(kind: &'static dyn AnyKind, part: Part) -> Cow<'static, FieldSet> {
     static USUAL: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(&[STATUS, OWNER]));
     // A client that writes managedFields itself could name what is write-only.

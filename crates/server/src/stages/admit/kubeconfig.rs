@@ -1,5 +1,5 @@
-//! Checks the kubeconfig that an object comes to refer to (decision 6): one that is there can be used. It may
-//! change later; then whoever uses it says what is wrong.
+//! Checks the kubeconfig that an object newly refers to (`docs/reference/clusters.md#kubeconfigs`): if it
+//! exists, it must be usable. It may change later; the requests that use it then report the problem.
 
 use postern_kinds::AnyKind;
 use postern_kinds::kubeconfig::Kubeconfig;

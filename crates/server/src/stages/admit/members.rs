@@ -17,7 +17,7 @@ use crate::storage_key;
 /// A user as they are when a write is admitted: the storage key, and the last change.
 pub(crate) type Member = (Arc<str>, Position);
 
-/// Returns the users whom a write adds to a team; none for an object of another kind.
+/// The users whom a write adds to a team; none for an object of another kind.
 ///
 /// # Errors
 /// 409 for a user who is gone by now.

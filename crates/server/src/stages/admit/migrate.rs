@@ -1,8 +1,8 @@
-//! Admits the migration of an instance to another project (decision 7): it goes in one namespace and comes
-//! in another, with its Secret and its roles, in one transaction.
+//! Admits the migration of an instance to another project (`docs/reference/projects.md#migration`). The
+//! instance leaves one namespace and enters another, with its Secret and its roles, in one transaction.
 //!
-//! What a migration requires is checked where it is asked for (`actions`); that quotas and allowed clusters
-//! hold, in the transaction.
+//! The action checks the requirements of a migration (`actions`). The transaction checks quotas and allowed
+//! clusters.
 
 use postern_kinds::follows::SYNCED_FOR;
 use postern_kinds::project_migrate_virtual_cluster_instance::MIGRATED_FROM;
@@ -21,7 +21,7 @@ use super::{Part, Writing, create, delete, finish, track};
 use crate::clock::new_uid;
 use crate::stages::authorize::Permit;
 
-/// What is moved, as it was read, and where to.
+/// The objects to move, as they were read, and their new namespace.
 pub(crate) struct Migration {
     /// The instance.
     pub(crate) source: Previous,
@@ -75,7 +75,7 @@ pub(crate) fn migrate(
     }
 }
 
-/// Returns the instance as it is in its new namespace: another object with the same name, labels,
+/// The instance as it is in its new namespace: another object with the same name, labels,
 /// annotations, spec and status.
 fn moved(
     view: &AdmissionView<'_>,
@@ -106,7 +106,7 @@ fn moved(
     Ok(new)
 }
 
-/// Returns the roles and bindings of the instance, as if they were those of the new one: whom they name by
+/// The roles and bindings of the instance, as if they were those of the new one: whom they name by
 /// uid is still who is meant.
 fn roles_of(
     view: &AdmissionView<'_>,
@@ -146,7 +146,7 @@ fn with_secret(
     let name = object.metadata.name.clone();
     object.metadata.resource_version.clear();
     object.metadata.namespace.clone_from(&new.metadata.namespace);
-    // Its source would be another object in the new namespace, which nobody has said that it follows.
+    // Its source would be another object in the new namespace, which no writer has asked for.
     object.metadata.annotations.remove(SYNCED_FOR);
     reown(&mut object.metadata.owner_references, old, new);
     let permit = Permit::for_server(&Secret, Verb::Create, Some(&new.metadata.namespace), &name);

@@ -60,7 +60,7 @@ pub(crate) struct Writing {
 }
 
 impl Writing {
-    /// Returns how the server itself writes.
+    /// How the server itself writes.
     pub(crate) fn by_server() -> Self {
         let manager = "postern".to_owned();
         Self { manager, operation: Operation::Update, part: Part::Main, dry_run: false }
@@ -85,7 +85,7 @@ pub(crate) fn review(
 /// Admits a new object. Generates its name when it has only a prefix of one.
 ///
 /// # Errors
-/// 400 and 422 as wire contract 1.5 and 1.6 say.
+/// The 400 and 422 of `docs/reference/api.md#metadata` and `docs/reference/api.md#writes`.
 pub(crate) fn create(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -117,7 +117,7 @@ pub(crate) fn create(
     finish(kind, &object.metadata, errors)?;
     let name = object.metadata.name.clone();
     let new = prepared.has_dependents.then(|| object.clone());
-    // What still names a removed object of this name does not mean this one.
+    // References to a removed object of this name do not mean this one.
     let companions = companions(view, kind, &object.metadata)?;
     let members = members::added(view, kind, None, &object)?;
     let created = Admitted::one(permit, &name, Write::Create { object, write_only });
@@ -198,11 +198,10 @@ fn set_or_remove(fields: &mut Map<String, Value>, name: &str, value: Option<&Val
     };
 }
 
-/// Admits a new state of an object. `object` is the state from the client, `previous` what was
-/// read.
+/// Admits a new state of an object. `object` is the state from the client, `previous` the one that was read.
 ///
 /// # Errors
-/// 400, 409 and 422 as wire contract 1.5 and 1.6 say.
+/// The 400, 409 and 422 of `docs/reference/api.md#metadata` and `docs/reference/api.md#writes`.
 pub(crate) fn update(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -236,7 +235,7 @@ pub(crate) fn update(
     finish(kind, &object.metadata, errors)?;
     // A new value of a write-only field is a change of the desired state, too.
     let new_secret = secrets.differs(kind, &write_only, view.digester);
-    // Whoever may write and not read could guess a value, and see that the write changed nothing.
+    // A caller that may write and not read could guess a value, and see that the write changed nothing.
     let is_blind =
         !kind.read_protected().is_empty() && !permit.may(Verb::Get, Some(&previous.cached));
     if new_secret || is_blind || desired_state_differs(&object, old) {
@@ -245,7 +244,7 @@ pub(crate) fn update(
     write_for(view, permit, object, previous, Some((write_only, secrets)))
 }
 
-/// Returns the write for a new state: nothing, when it equals the old one; the removal, when the
+/// The write for a new state: nothing, when it equals the old one; the removal, when the
 /// object is being deleted, its time has come and nothing blocks its deletion any longer.
 fn write_for(
     view: &AdmissionView<'_>,
@@ -258,7 +257,7 @@ fn write_for(
     let due = object.metadata.deletion_timestamp.is_some_and(|due| due <= view.now);
     let is_removed =
         due && object.metadata.finalizers.is_empty() && !kind.blocks_deletion(&object)?;
-    // Copies, but of objects that need them. What the server itself writes is put in step in any case.
+    // These are copies, only for objects that need them. The server's own writes are put in step in any case.
     let may_differ = || {
         is_removed
             || permit.credential().is_server()
@@ -290,7 +289,7 @@ fn same(new: &Object, old: &Object) -> bool {
     new.metadata == old.metadata && new.fields == old.fields
 }
 
-/// Returns whether the desired state differs: everything but metadata and status.
+/// Whether the desired state differs: everything but metadata and status.
 fn desired_state_differs(new: &Object, old: &Object) -> bool {
     fn desired(object: &Object) -> impl Iterator<Item = (&String, &Value)> {
         object.fields.iter().filter(|(name, _)| *name != "status")

@@ -1,5 +1,5 @@
-//! The identities that something stored names: whoever gets such a name would get what it was given. A new User or Team,
-//! and one that changes its name for access decisions, takes the right to it.
+//! The identities that stored objects name. A principal that gets such a name would get what the name was
+//! given. A new User or Team, and one that changes its name for access decisions, needs the permission for it.
 
 use std::collections::HashSet;
 

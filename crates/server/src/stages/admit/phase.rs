@@ -39,7 +39,7 @@ impl Phase {
     }
 }
 
-/// Sets the phase of an object of a kind that has one. What cannot be read keeps no object from being written.
+/// Sets the phase of an object of a kind that has one. Objects that cannot be read do not prevent the write.
 pub(super) fn set_phase(view: &AdmissionView<'_>, kind: &'static dyn AnyKind, object: &mut Object) {
     if !kind.has_phase() {
         return;
@@ -57,7 +57,7 @@ pub(super) fn set_phase(view: &AdmissionView<'_>, kind: &'static dyn AnyKind, ob
     }
 }
 
-/// Returns what the condition `Ready` of an object says.
+/// The phase by the condition `Ready` of an object.
 fn by_condition(object: &Object) -> Option<Phase> {
     let conditions = object.fields.get("status")?.get("conditions")?;
     let conditions = Vec::<Condition>::deserialize(conditions).ok()?;
@@ -70,7 +70,7 @@ fn by_condition(object: &Object) -> Option<Phase> {
     Some(Phase { name: phase, reason: ready.reason, message: ready.message })
 }
 
-/// Returns what follows from the way to an object.
+/// The phase by how an object is reached.
 fn by_way(view: &AdmissionView<'_>, kind: &'static dyn AnyKind, object: &Object) -> Phase {
     if let Some(config) = kind.kubeconfig(object) {
         return by_kubeconfig(view, &config, &object.metadata.namespace);
@@ -123,8 +123,7 @@ fn by_kubeconfig(view: &AdmissionView<'_>, config: &KubeconfigRef, namespace: &s
     }
 }
 
-/// Returns what follows from where the agent of a cluster is reached; `name` is that of the cluster, for an instance
-/// on it.
+/// The phase by the address of a cluster's agent; `name` is that of the cluster, for an instance on it.
 fn by_agent(cluster: &Object, name: Option<&str>) -> Phase {
     let endpoint = cluster.metadata.annotations.get(DIRECT_ENDPOINT);
     if endpoint.is_some_and(|endpoint| !endpoint.is_empty()) {

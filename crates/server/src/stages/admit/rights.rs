@@ -1,5 +1,5 @@
-//! What a write requires beyond the verb on its object. This comes before validation: a caller need
-//! not learn about fields that they may not write.
+//! The permissions that a write requires beyond the verb on its object. They come before validation: a caller
+//! need not learn about fields that it may not write.
 
 use postern_auth::explanation::rule_yaml;
 use postern_auth::policy::{MAX_COMBINATIONS, NotCovered};
@@ -19,8 +19,8 @@ use crate::stages::authorize::Permit;
 /// Rules that an error names, at most.
 const MAX_LACKING: usize = 10;
 
-/// Checks that an owner may have one object more. The administrator of the machine is not held to
-/// that: their command makes a key for whoever has lost all.
+/// Checks that an owner may have one more object. The administrator of the machine is exempt, because their
+/// command makes a key for an owner that has lost all keys.
 pub(super) fn check_count(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -67,7 +67,7 @@ pub(super) fn check_rights(
     check_blocked_owners(view, permit, &new.metadata, old_metadata)
 }
 
-/// Checks that a caller gives nobody more than they have (Kubernetes' escalation check).
+/// Checks that a caller gives no subject more than it has itself (Kubernetes' escalation check).
 fn check_granted(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -123,7 +123,7 @@ fn right_to_bind(kind: &dyn AnyKind, namespace: Option<&str>, role: &str) -> Rig
     }
 }
 
-/// Returns the rules of a role; `None` for one that is not there.
+/// The rules of a role; `None` for one that is not there.
 fn rules_of(
     view: &AdmissionView<'_>,
     kind: &'static dyn AnyKind,
@@ -173,12 +173,12 @@ fn check_holds(permit: &Permit, right: &RequiredRight, given: Given<'_>) -> Resu
     Err(ApiError::forbidden(permit.kind().info().group_resource(), name, text))
 }
 
-/// Returns the 422 for rules that have too many combinations to be compared with what the caller holds.
+/// The 422 for rules that have too many combinations to be compared with what the caller holds.
 fn too_many_combinations(permit: &Permit, name: &str, path: &str) -> ApiError {
     let verb = if path == "rules" { "escalate" } else { "bind" };
     let detail = format!(
         "all rules together have more than {MAX_COMBINATIONS} combinations of verbs, groups, resources and \
-         names, too many to compare with what you hold: make smaller roles, or have it written by somebody \
+         names, too many to compare with what you hold: make smaller roles, or have it written by a caller \
          with the verb {verb} on it"
     );
     let mut errors = FieldErrors::new();
@@ -187,7 +187,7 @@ fn too_many_combinations(permit: &Permit, name: &str, path: &str) -> ApiError {
 }
 
 /// Checks that a caller whose own key has a scope makes no credential that reaches further
-/// (decision 4, "No escape").
+/// (`docs/reference/scopes.md#containment`).
 fn check_carried(
     permit: &Permit,
     metadata: &ObjectMeta,
@@ -207,8 +207,8 @@ fn check_carried(
     })
 }
 
-/// Checks that a caller who changes who an object depends on may delete it: a dead owner would have
-/// the garbage collector delete it (decision 2).
+/// Checks that a caller that changes the owner references of an object may delete it: a dead owner would have
+/// the garbage collector delete it (`docs/reference/api.md#deletion`).
 fn check_owner_references(
     permit: &Permit,
     new: &ObjectMeta,
@@ -227,8 +227,8 @@ fn check_owner_references(
     permit.check_right(&right.into())
 }
 
-/// Checks that a caller who blocks an owner's deletion may delete that owner. By the specification
-/// (part 7) the code is 422, where upstream has 403.
+/// Checks that a caller that blocks an owner's deletion may delete that owner. The code is 422
+/// (`docs/reference/api.md#deletion`), where upstream has 403.
 fn check_blocked_owners(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -254,7 +254,7 @@ fn check_blocked_owners(
     finish(permit.kind(), new, errors)
 }
 
-/// Returns the right to delete an owner, also that which counts as it on those whom the owner belongs to.
+/// The right to delete an owner, also that which counts as it on those whom the owner belongs to.
 fn right_to_delete(
     view: &AdmissionView<'_>,
     reference: &OwnerReference,

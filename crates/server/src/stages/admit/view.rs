@@ -1,4 +1,4 @@
-//! What admission reads: what is cached, the time of the write, what the operator decides.
+//! The input of admission: the cache, the time of the write, and the operator's settings.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::clock::Source;
 use crate::stages::authorize::Permit;
 use crate::storage_key;
 
-/// Returns the storage key of the record of whom an object names.
+/// The storage key of the record of whom an object names.
 pub(super) fn key_of_names(kind: &dyn AnyKind, metadata: &ObjectMeta) -> Arc<str> {
     let namespace = Some(metadata.namespace.as_str()).filter(|name| !name.is_empty());
     storage_key::bound_names(kind.info(), namespace, &metadata.name)
@@ -28,7 +28,7 @@ pub(super) fn key_of_names(kind: &dyn AnyKind, metadata: &ObjectMeta) -> Arc<str
 /// A kind's own action: a pure function.
 pub(crate) type ActionHandler = fn(&ActionRequest<'_>) -> Result<ActionResult, ApiError>;
 
-/// What the operator decides about access keys.
+/// The operator's settings for access keys.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyPolicy {
     /// The longest life of a key, which then also is the default; `None` for no limit.
@@ -59,7 +59,7 @@ pub(crate) struct AdmissionView<'a> {
 }
 
 impl<'a> AdmissionView<'a> {
-    /// Returns a view as of now.
+    /// A view as of now.
     pub(crate) fn new(
         cache: &'a Cache,
         source: &'a dyn Source,
@@ -95,8 +95,8 @@ impl<'a> AdmissionView<'a> {
         self.with_plain_context(permit, |context| permit.kind().check_delete(metadata, &context))
     }
 
-    /// Checks that the garbage collector may delete an object, by the kind's own rules: it acts for whoever has written
-    /// the owner references.
+    /// Checks that the garbage collector may delete an object, by the kind's own rules: it acts for the writer
+    /// of the owner references.
     ///
     /// # Errors
     /// 403 if it may not.
@@ -110,7 +110,7 @@ impl<'a> AdmissionView<'a> {
         })
     }
 
-    /// Returns the dependents that an object has to have, given those that are there now, and whom it
+    /// The dependents that an object has to have, given those that are there now, and whom it
     /// names.
     pub(super) fn dependents(
         &self,
@@ -124,8 +124,8 @@ impl<'a> AdmissionView<'a> {
         })
     }
 
-    /// Returns whom the access rules and members of an object name: those that are recorded. Of an object from before there
-    /// were such records, the dependents that are there say it.
+    /// The grants to the users and teams that the access rules and members of an object name, as recorded. For
+    /// an object from before there were such records, they come from its present dependents.
     pub(super) fn bound_grants(
         &self,
         kind: &dyn AnyKind,
@@ -194,7 +194,7 @@ impl<'a> AdmissionView<'a> {
         })
     }
 
-    /// Returns another object that a write changes as well; `None` when it is gone.
+    /// Reads another object that a write changes as well; `None` when it is gone.
     pub(super) fn read(
         &self,
         kind: &'static dyn AnyKind,

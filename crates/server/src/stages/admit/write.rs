@@ -1,4 +1,4 @@
-//! What may be stored: writes to one object or several, as the registry takes them.
+//! Admitted writes: to one object or several, as the registry takes them.
 //!
 //! Only admission makes an [`Admitted`]. Nothing is checked here.
 
@@ -18,17 +18,17 @@ use crate::stages::authorize::Permit;
 
 /// An object as it was read, to be changed. It is decoded once for all checks.
 pub(crate) struct Previous {
-    /// What was read.
+    /// The object as it was read.
     pub(crate) cached: Arc<CachedObject>,
     /// The same, decoded.
     pub(crate) object: Object,
 }
 
 impl Previous {
-    /// Returns what was read, with its decoded form.
+    /// An object that was read, with its decoded form.
     ///
     /// # Errors
-    /// 500 when what is stored cannot be read.
+    /// 500 when the stored object cannot be read.
     pub(crate) fn of(cached: Arc<CachedObject>) -> Result<Self, ApiError> {
         let object = cached.decode()?;
         Ok(Self { cached, object })
@@ -47,7 +47,7 @@ pub(crate) enum Remover {
 }
 
 impl Remover {
-    /// Returns by whom an object is removed that is as it was read before.
+    /// The remover of an object that is as it was read before.
     pub(super) fn of(permit: &Permit, previous: &Object) -> Self {
         let credential = permit.credential();
         if previous.metadata.is_terminating() || credential.is_acting() {
@@ -64,27 +64,27 @@ impl Remover {
 pub(crate) enum Write {
     /// A new object.
     Create {
-        /// What it will be.
+        /// The new object.
         object: Object,
-        /// What was written into write-only fields.
+        /// The values written into write-only fields.
         write_only: WriteOnlyValues,
     },
     /// A new state for an object that is as it was read.
     Replace {
-        /// What it will be.
+        /// The new state.
         object: Object,
-        /// What was read.
+        /// The object as it was read.
         previous: Previous,
-        /// What was written into write-only fields.
+        /// The values written into write-only fields.
         write_only: WriteOnlyValues,
-        /// What is kept of them.
+        /// The record that is kept of them.
         secrets: SecretRecord,
     },
     /// The removal of an object that is as it was read.
     Remove {
         /// Its last state, which is in the response.
         object: Object,
-        /// What was read.
+        /// The object as it was read.
         previous: Previous,
         /// By whom it is removed.
         by: Remover,
@@ -124,7 +124,7 @@ pub(crate) struct Admitted {
 }
 
 impl ObjectNames {
-    /// Returns whom an object names, by its dependents.
+    /// The users and teams that an object names, by its dependents.
     pub(super) fn of(kind: &dyn AnyKind, object: &Object, dependents: &[Dependent]) -> Self {
         let (uid, grants) = (object.metadata.uid.clone(), grants_of(dependents));
         Self { key: key_of_names(kind, &object.metadata), names: BoundNames { uid, grants } }
@@ -147,14 +147,13 @@ impl Admitted {
         Self { first, others: Vec::new(), bound: Vec::new() }
     }
 
-    /// Returns the write with the users whom it adds to a team.
+    /// The write with the users whom it adds to a team.
     pub(super) fn with_members(mut self, members: Vec<Member>) -> Self {
         self.first.members = members;
         self
     }
 
-    /// Returns both writes as one, with the response of this one. Changes of the other one that
-    /// change nothing are left out.
+    /// Both writes as one, with the response of this one. Changes in `other` that change nothing are left out.
     #[must_use]
     pub(crate) fn with(mut self, other: Self) -> Self {
         let changes = std::iter::once(other.first).chain(other.others);
@@ -168,7 +167,7 @@ impl Admitted {
         matches!(self.first.write, Write::Remove { .. } | Write::RemoveCorrupt { .. })
     }
 
-    /// Returns its parts for the registry: the change whose result is the response, the others, and whom the objects
+    /// Its parts for the registry: the change whose result is the response, the others, and whom the objects
     /// name.
     pub(crate) fn into_parts(self) -> (AdmittedChange, Vec<AdmittedChange>, Vec<ObjectNames>) {
         (self.first, self.others, self.bound)

@@ -1,5 +1,6 @@
-//! Remembers who said that an object takes its data from another one (decision 2): their right to read counts,
-//! whenever data is taken.
+//! Remembers the writer who made an object take its data from another one
+//! (`docs/reference/shared-secrets.md#secret-sync`). The writer's permission to read counts, whenever data is
+//! taken.
 
 use postern_auth::writer::Writer;
 use postern_kinds::follows::SYNCED_FOR;
@@ -11,7 +12,7 @@ use super::view::AdmissionView;
 use crate::cache::Cache;
 use crate::stages::authorize::Permit;
 
-/// Returns the object that an object takes its data from, if it does: in a project alone.
+/// The object that an object takes its data from, if it does: in a project alone.
 pub(crate) fn data_source(
     cache: &Cache,
     kind: &dyn AnyKind,
@@ -39,7 +40,7 @@ pub(super) fn remember_writer(
     let source = data_source(view.cache, kind, &object.metadata);
     let before = old.and_then(|old| data_source(view.cache, kind, &old.metadata));
     if source.is_none() && before.is_none() && kind.data_source(&object.metadata).is_none() {
-        // Nobody reads the annotation of such an object; of one that could, it is removed.
+        // The annotation of such an object is never read. On a kind with confidential fields, it is removed.
         if !kind.read_protected().is_empty() {
             object.metadata.annotations.remove(SYNCED_FOR);
         }

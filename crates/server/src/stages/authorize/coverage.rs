@@ -33,7 +33,7 @@ pub(crate) struct Covered {
 }
 
 impl Coverage {
-    /// Returns the coverage of a target.
+    /// The coverage of a target.
     ///
     /// # Errors
     /// 403 in kube-apiserver's words; 404 for an object that callers may not know of.
@@ -60,8 +60,9 @@ impl Coverage {
         Err(refused(policy, identity, target))
     }
 
-    /// Returns what a list, a watch or a deletion of a collection covers: for kinds of our own group,
-    /// every caller's has what they may get, or delete (decision 1, "Who may list").
+    /// The coverage of a list, a watch or a deletion of a collection. For kinds of our own group, every
+    /// caller's has the objects that the caller may get, or delete
+    /// (`docs/reference/api.md#lists-and-visibility`).
     fn of_list(
         policy: &Policy,
         identity: &Identity,
@@ -128,7 +129,7 @@ pub(crate) fn is_filtered(info: &Info) -> bool {
     info.version == MANAGEMENT_V1 && info.is_stored()
 }
 
-/// Returns the refusal of a request for one object. Of our own group, an object that the caller may
+/// The refusal of a request for one object. Of our own group, an object that the caller may
 /// not get is as one that is not there; who can have nothing of the kind gets 403 for every name.
 pub(super) fn refused(policy: &Policy, identity: &Identity, target: &ResourceTarget) -> ApiError {
     let info = target.kind.info();
@@ -169,8 +170,8 @@ fn may_get(policy: &Policy, identity: &Identity, target: &ResourceTarget, name: 
     policy.decide(identity, &attributes_of(&get)) == Decision::Allow
 }
 
-/// Returns the refusal of an action that makes something: 403 for every name, whether there is such an
-/// object or not. What would allow it is for callers who may get the object: roles come with objects.
+/// The refusal of an action that makes something: 403 for every name, whether there is such an object or not.
+/// Only callers who may get the object learn what would allow it, since roles come with objects.
 pub(super) fn refused_alike(
     policy: &Policy,
     identity: &Identity,
@@ -185,7 +186,7 @@ pub(super) fn refused_alike(
     }
 }
 
-/// Returns the attributes of a request as it is.
+/// The attributes of a request as it is.
 fn own_attributes_of(target: &ResourceTarget) -> Attributes<'_> {
     let info = target.kind.info();
     Attributes::Resource {
@@ -198,7 +199,7 @@ fn own_attributes_of(target: &ResourceTarget) -> Attributes<'_> {
     }
 }
 
-/// Returns the attributes of a request; for an action, with the right that the action requires.
+/// The attributes of a request; for an action, with the right that the action requires.
 pub(super) fn attributes_of(target: &ResourceTarget) -> Attributes<'_> {
     let info = target.kind.info();
     let (verb, subresource) = match target.action {
@@ -217,7 +218,7 @@ pub(super) fn attributes_of(target: &ResourceTarget) -> Attributes<'_> {
 }
 
 impl Covered {
-    /// Returns what is covered of objects whose owners alone count.
+    /// The coverage of objects whose owners alone count.
     pub(super) fn nothing_named() -> Self {
         let named = Readable::Some {
             namespaces: BTreeSet::new(),
@@ -228,7 +229,7 @@ impl Covered {
         Self { named, owners: None }
     }
 
-    /// Returns the owners whose objects are covered; `None` when they cannot be listed.
+    /// The owners whose objects are covered; `None` when they cannot be listed.
     pub(crate) fn owners(&self) -> Option<Vec<Owner>> {
         match &self.owners {
             None => Some(Vec::new()),

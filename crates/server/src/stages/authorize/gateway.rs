@@ -25,28 +25,28 @@ pub(crate) struct GatewayPermit {
 }
 
 impl GatewayPermit {
-    /// Returns what is asked for, and where.
+    /// The request, with its target.
     pub(crate) fn request(&self) -> &Arc<GatewayRequest> {
         &self.request
     }
 
-    /// Returns the request as it was read.
+    /// The request as it was read.
     pub(crate) fn parsed(&self) -> &Parsed {
         &self.parsed
     }
 
-    /// Returns the caller's credential.
+    /// The caller's credential.
     pub(crate) fn credential(&self) -> &Credential {
         &self.credential
     }
 
-    /// Returns the head of the request as it came, and the headers that say as whom it is sent on.
+    /// The head of the request as it came, and the headers that say as whom it is sent on.
     pub(crate) fn into_head(self) -> (Parts, HeaderMap) {
         (self.parsed.into_head(), self.identity)
     }
 }
 
-/// Returns the permit, when `auth` lets the request get to its target. `is_there` says whether the
+/// The permit, when `auth` lets the request get to its target. `is_there` says whether the
 /// target is.
 ///
 /// # Errors
@@ -79,7 +79,7 @@ pub(crate) fn authorize_gateway(
 
 const UNPRINTABLE: &str = "the caller's name cannot be written in a header";
 
-/// Returns why a question in an access review is answered with no, without asking the target; `None` when
+/// Why a question in an access review is answered with no, without asking the target; `None` when
 /// the target is asked.
 pub(crate) fn refused_at_target(
     policy: &Policy,
@@ -107,13 +107,13 @@ pub(crate) fn check_request(
     decided.map_err(|refusal| at_target(&place, &refusal))
 }
 
-/// Returns the 403 of a refusal.
+/// The 403 of a refusal.
 fn at_target(place: &TargetPlace<'_>, refusal: &TargetRefusal) -> ApiError {
     let (resource, name) = resource_of(place);
     ApiError::forbidden(resource, name, refusal.to_string())
 }
 
-/// Returns the object at the central server that a target is.
+/// The object at the central server that a target is.
 fn resource_of<'a>(place: &TargetPlace<'a>) -> (GroupResource, &'a str) {
     let (resource, name) = match place.target {
         RequestTarget::Management => ("", ""),

@@ -47,82 +47,82 @@ pub(crate) struct Permit {
 }
 
 impl Permit {
-    /// Returns the permit of a request that came when the store had this revision: what is read for it is
+    /// The permit of a request that came when the store had this revision: what is read for it is
     /// at least as new.
     pub(crate) fn asked_at(mut self, revision: Option<u64>) -> Self {
         self.as_of = revision;
         self
     }
 
-    /// Returns the revision that the store had when the request came, if that is known.
+    /// The revision that the store had when the request came, if that is known.
     pub(crate) fn oldest_revision(&self) -> Option<u64> {
         self.as_of
     }
 
-    /// Returns what may be done, and to what.
+    /// The target: what may be done, and to what.
     pub(crate) fn target(&self) -> &ResourceTarget {
         &self.target
     }
 
-    /// Returns the kind of its target.
+    /// The kind of its target.
     pub(crate) fn kind(&self) -> &'static dyn AnyKind {
         self.target.kind
     }
 
-    /// Returns the name of the object that it is for; empty when it is for a collection.
+    /// The name of the object that it is for; empty when it is for a collection.
     pub(crate) fn name(&self) -> &str {
         self.target.name.as_deref().unwrap_or_default()
     }
 
-    /// Returns the identity whose rights count.
+    /// The identity whose rights count.
     pub(crate) fn identity(&self) -> &Identity {
         self.credential.identity()
     }
 
-    /// Returns the caller's credential.
+    /// The caller's credential.
     pub(crate) fn credential(&self) -> &Credential {
         &self.credential
     }
 
-    /// Returns the caller, as kinds see them.
+    /// The caller, as kinds see them.
     pub(crate) fn caller(&self) -> Caller {
         let Identity { user, team, uid, .. } = self.identity();
-        // A uid that somebody impersonates is not that of an object.
+        // An impersonated uid is not that of an object.
         let uid = uid.clone();
         let uid = if user.is_some() || team.is_some() { uid } else { String::new() };
         Caller { user: user.clone(), team: team.clone(), uid }
     }
 
-    /// Returns which of the objects in its target it covers.
+    /// The objects in its target that it covers.
     pub(crate) fn coverage(&self) -> &Coverage {
         &self.coverage
     }
 
-    /// Returns the snapshot of the policy that decided.
+    /// The snapshot of the policy that decided.
     pub(crate) fn policy(&self) -> &Arc<PolicyAt> {
         &self.policy
     }
 
-    /// Returns whether it covers every object in its target. Then no single object need be checked.
+    /// Whether it covers every object in its target. Then no single object need be checked.
     pub(crate) fn covers_all(&self) -> bool {
         self.coverage.is_all()
     }
 
-    /// Returns whether it covers this object. Its name and its owner decide; whoever only has got the
-    /// owner's name since is another one.
+    /// Whether it covers this object. Its name and its owner decide; a later principal of the owner's name is
+    /// another one.
     pub(crate) fn covers(&self, object: &CachedObject) -> bool {
         self.covers_key(object.key())
             || object.owner().is_some_and(|owned| self.covers_by_owner(owned, self.verb()))
     }
 
-    /// Returns whether it covers the object under a storage key by its name.
+    /// Whether it covers the object under a storage key by its name.
     pub(crate) fn covers_key(&self, key: &str) -> bool {
         let Coverage::Some(covered) = &self.coverage else { return true };
         let (namespace, name) = storage_key::name_of(key);
         covered.named.contains(namespace.unwrap_or_default(), name)
     }
 
-    /// Returns the verb that counts for each object.
+    /// The verb that counts for each object.
     fn verb(&self) -> Verb {
         match self.target.verb {
             Verb::List | Verb::Watch => Verb::Get,
@@ -143,8 +143,8 @@ impl Permit {
         self.policy.has_delegated(self.identity(), &right, owned, &request)
     }
 
-    /// Returns the permit as it is decided now, if anything has changed that decides: what decides is at
-    /// least as new as an object that was read before this call (decision 5).
+    /// The permit as it is decided now, if the permissions have changed. They are at least as new as an object
+    /// that was read before this call.
     ///
     /// # Errors
     /// As [`authorize`]; 401 when the key does not work any more.
@@ -161,7 +161,7 @@ impl Permit {
         renewed.under(policy).map(Some)
     }
 
-    /// Returns the permit as a snapshot of the policy decides.
+    /// The permit as a snapshot of the policy decides.
     ///
     /// # Errors
     /// As [`authorize`].
@@ -171,7 +171,7 @@ impl Permit {
         Ok(Self { policy, coverage, ..self.clone() })
     }
 
-    /// Returns whether another snapshot of the policy has the very same grants for what this permit is
+    /// Whether another snapshot of the policy has the very same grants for what this permit is
     /// about: a quick look that needs no decision.
     pub(crate) fn decides_as(&self, policy: &PolicyAt) -> bool {
         let info = self.kind().info();
@@ -184,13 +184,13 @@ impl Permit {
         })
     }
 
-    /// Returns the permit with another snapshot of the policy that [decides the
+    /// The permit with another snapshot of the policy that [decides the
     /// same](Permit::decides_as).
     pub(crate) fn decided_by(&self, policy: Arc<PolicyAt>) -> Self {
         Self { policy, ..self.clone() }
     }
 
-    /// Returns the permit as the same caller has it whose identity has changed.
+    /// The permit as the same caller has it whose identity has changed.
     ///
     /// # Errors
     /// As [`authorize`].
@@ -198,7 +198,7 @@ impl Permit {
         Self { credential, ..self.clone() }.under(self.policy.clone())
     }
 
-    /// Returns whether the caller may do this, too, to the object that it is for.
+    /// Whether the caller may do this, too, to the object that it is for.
     pub(crate) fn may(&self, verb: Verb, object: Option<&CachedObject>) -> bool {
         self.caller_may(verb.as_str(), self.target.namespace.as_deref(), self.name())
             || object
@@ -206,7 +206,7 @@ impl Permit {
                 .is_some_and(|owned| self.covers_by_owner(owned, verb))
     }
 
-    /// Returns whether it covers a new object, whose owner is the present one of that name.
+    /// Whether it covers a new object, whose owner is the present one of that name.
     fn covers_owned_by(&self, owner: Option<&Owner>) -> bool {
         let delegated = |owner| self.kind().delegated_right(self.target.verb, owner);
         self.covers_all()
@@ -266,7 +266,7 @@ impl Permit {
         Err(if required.hint().is_empty() { error } else { error.with_hint(required.hint()) })
     }
 
-    /// Returns whether the caller meets a requirement.
+    /// Whether the caller meets a requirement.
     pub(crate) fn has(&self, required: &RequiredRight) -> bool {
         self.holds(required)
     }
@@ -275,7 +275,7 @@ impl Permit {
         self.policy.satisfies(self.identity(), required)
     }
 
-    /// Returns whether the caller may do this to an object of the permit's kind.
+    /// Whether the caller may do this to an object of the permit's kind.
     pub(crate) fn caller_may(&self, verb: &str, namespace: Option<&str>, name: &str) -> bool {
         let info = self.kind().info();
         let attributes = Attributes::Resource {
@@ -289,13 +289,13 @@ impl Permit {
         self.policy.decide(self.identity(), &attributes) == Decision::Allow
     }
 
-    /// Returns a permit for one object out of those that this one is for.
+    /// A permit for one object out of those that this one is for.
     pub(crate) fn narrowed(&self, verb: Verb, namespace: Option<&str>, name: &str) -> Self {
         let target = ResourceTarget::object(self.target.kind, verb, namespace, name);
         Self { target, ..self.clone() }
     }
 
-    /// Returns the caller's permit for reading an object of another, cluster-scoped kind.
+    /// The caller's permit for reading an object of another, cluster-scoped kind.
     ///
     /// # Errors
     /// 403 when the caller may read none of its objects.
@@ -305,7 +305,7 @@ impl Permit {
         Ok(Self { target, coverage, ..self.clone() })
     }
 
-    /// Returns the caller's permit for something else that an action does for them.
+    /// The caller's permit for something else that an action does for them.
     ///
     /// # Errors
     /// 403 that names what is lacking. It is the same for every name, whether there is such an object or not.
@@ -317,7 +317,7 @@ impl Permit {
         Ok(Self { target, coverage: Coverage::All, ..self.clone() })
     }
 
-    /// Returns the caller's permit for creating the object that this one is for: an apply makes what is
+    /// The caller's permit for creating the object that this one is for: an apply makes what is
     /// not there. Unlike a POST, it is authorised with the name, as in kube-apiserver.
     ///
     /// # Errors
@@ -328,25 +328,25 @@ impl Permit {
         Ok(Self { target, coverage, ..self.clone() })
     }
 
-    /// Returns a permit for changing the object that this one is for, where an action changes it.
+    /// A permit for changing the object that this one is for, where an action changes it.
     pub(crate) fn updating(&self) -> Self {
         self.narrowed(Verb::Update, self.target.namespace.as_deref(), self.name())
     }
 
-    /// Returns a permit for a whole collection, where it was for one object.
+    /// A permit for a whole collection, where it was for one object.
     pub(crate) fn of_all(mut self) -> Self {
         self.target.name = None;
         self
     }
 
-    /// Returns the permit as another caller has it, in tests.
+    /// The permit as another caller has it, in tests.
     #[cfg(test)]
     pub(crate) fn with_credential(mut self, credential: Credential) -> Self {
         self.credential = credential;
         self
     }
 
-    /// Returns the permit that a caller gets for a request, in tests.
+    /// The permit that a caller gets for a request, in tests.
     ///
     /// # Errors
     /// As [`authorize`].
@@ -360,14 +360,14 @@ impl Permit {
         Ok(Self { target, credential, policy, coverage, as_of: None })
     }
 
-    /// Returns the permit of a caller who only holds rights on owners, in tests.
+    /// The permit of a caller who only holds rights on owners, in tests.
     #[cfg(test)]
     pub(crate) fn of_own(mut self) -> Self {
         self.coverage = Coverage::Some(Arc::new(coverage::Covered::nothing_named()));
         self
     }
 
-    /// Returns a permit for the server's own controllers, which act for no caller.
+    /// A permit for the server's own controllers, which act for no caller.
     pub(crate) fn for_server(
         kind: &'static dyn AnyKind,
         verb: Verb,
@@ -397,7 +397,7 @@ pub(crate) enum Authorized {
     Document(Parsed),
 }
 
-/// Returns the permit, when `auth` allows the request.
+/// The permit, when `auth` allows the request.
 ///
 /// # Errors
 /// 403 in kube-apiserver's words. A path at which nothing is served is 404, but only for callers
@@ -409,7 +409,8 @@ pub(crate) fn authorize(acting: Acting, policy: Arc<PolicyAt>) -> Result<Authori
         Target::Resource(target) => {
             let coverage = Coverage::of(&policy, identity, target)?;
             if parsed.is_upgrade() && target.verb != Verb::Watch {
-                // Over an upgraded connection anything can be sent: it is no read (decision 4).
+                // An upgraded connection can carry anything, so it is no read
+                // (`docs/reference/scopes.md#upgrades`).
                 let create = ResourceTarget { verb: Verb::Create, ..target.clone() };
                 let attributes = attributes_of(&create);
                 if policy.decide(identity, &attributes) != Decision::Allow {
@@ -432,7 +433,7 @@ pub(crate) fn authorize(acting: Acting, policy: Arc<PolicyAt>) -> Result<Authori
             Ok(Authorized::Document(parsed))
         }
         Target::Nothing => {
-            // What our own group serves is described to every caller.
+            // The paths of our own group are described to every authenticated caller.
             let is_known = identity.is_in(AUTHENTICATED_GROUP);
             if let Some(error) = not_served::error(parsed.path()).filter(|_| is_known) {
                 return Err(error);
@@ -472,7 +473,7 @@ pub(crate) fn would_allow(
     }
 }
 
-/// Returns the attributes of a document. Those that describe the API are open to every caller who
+/// The attributes of a document. Those that describe the API are open to every caller who
 /// has a key.
 fn path_attributes<'a>(document: Document, verb: &'a str, path: &'a str) -> Attributes<'a> {
     if document.describes_the_api() {
@@ -498,7 +499,7 @@ fn check_path(
     }
 }
 
-/// Returns a 403 without what would allow it.
+/// A 403 without what would allow it.
 fn forbidden_plainly(
     identity: &Identity,
     target: &ResourceTarget,
@@ -509,7 +510,7 @@ fn forbidden_plainly(
     ApiError::forbidden(target.kind.info().group_resource(), name, &text)
 }
 
-/// Returns a 403. Callers who have anything of the kind are told what would allow it, as YAML to paste;
+/// A 403. Callers who have anything of the kind are told what would allow it, as YAML to paste;
 /// it follows from their request alone.
 fn forbidden(
     policy: &Policy,

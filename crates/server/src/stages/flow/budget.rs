@@ -24,7 +24,7 @@ pub(crate) struct ByteLimits {
 }
 
 impl ByteLimits {
-    /// Returns whether an owner may have so many bytes, when all together have `total`.
+    /// Whether an owner may have so many bytes, when all together have `total`.
     fn allow(self, of_owner: usize, total: usize) -> bool {
         let free = self.total.checked_sub(total);
         free.is_some_and(|free| of_owner.saturating_mul(self.free_times) <= free)
@@ -56,7 +56,7 @@ impl ByteBudget {
         Arc::new(Self { limits, used: Mutex::default() })
     }
 
-    /// Returns how many bytes wait.
+    /// How many bytes wait.
     pub(crate) fn used(&self) -> usize {
         self.used.lock().total
     }
@@ -70,7 +70,7 @@ impl ByteBudget {
         limits
     }
 
-    /// Returns an owner's charge of no bytes, which can grow.
+    /// An owner's charge of no bytes, which can grow.
     pub(crate) fn open(self: &Arc<Self>, requester: Requester<'_>) -> Charge {
         let Requester { owner, is_system } = requester;
         let known = self.used.lock().by_owner.get_key_value(owner).map(|(owner, _)| owner.clone());
@@ -78,7 +78,7 @@ impl ByteBudget {
         Charge { budget: self.clone(), owner, bytes: 0, is_system }
     }
 
-    /// Returns a charge of so many bytes; `None` when there is no room for them.
+    /// A charge of so many bytes; `None` when there is no room for them.
     pub(crate) fn charge(
         self: &Arc<Self>,
         requester: Requester<'_>,
@@ -90,12 +90,12 @@ impl ByteBudget {
 }
 
 impl Charge {
-    /// Returns how many bytes are counted.
+    /// How many bytes are counted.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns whether it is this owner's.
+    /// Whether it is this owner's.
     pub(crate) fn is_of(&self, owner: &str) -> bool {
         &*self.owner == owner
     }

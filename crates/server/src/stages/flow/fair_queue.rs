@@ -1,8 +1,8 @@
-//! Seats, and the queues of those who wait for one: a queue for each owner of keys.
+//! Seats, and the queues of requests that wait for one: a queue for each owner of keys.
 //!
-//! A free seat goes to the owner who has the fewest, and among these to the one who has waited
-//! longest (max-min fairness). So an owner who sends more than can be done waits behind their own
-//! requests, and not others behind theirs.
+//! A free seat goes to the owner who has the fewest, and among these to the one who has waited longest (max-min
+//! fairness). So an owner who sends more than can be done waits behind their own requests, and other owners do
+//! not.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) struct QueueLimits {
     pub(super) seats: usize,
     /// Seats of one owner next to others.
     pub(super) seats_per_owner: usize,
-    /// Seats of one owner while nobody else sends requests.
+    /// Seats of one owner while no other owner sends requests.
     pub(super) seats_alone: usize,
     /// Requests of one owner that wait.
     pub(super) waiting_per_owner: usize,
@@ -48,7 +48,7 @@ struct State {
     next: BTreeSet<(usize, u64, Arc<str>)>,
 }
 
-/// What one owner has.
+/// The seats and the waiting requests of one owner.
 #[derive(Default)]
 struct Share {
     taken: usize,
@@ -69,7 +69,7 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// Returns whether there was a wait for it.
+    /// Whether there was a wait for it.
     pub(crate) fn has_waited(&self) -> bool {
         self.has_waited
     }
@@ -115,7 +115,7 @@ impl State {
         self.reorder(owner, per_owner, |share| share.taken += 1);
     }
 
-    /// Takes a seat for whoever is next, if there is one free and somebody waits.
+    /// Takes a seat for the request that is next, if a seat is free and a request waits.
     fn take_next(
         &mut self,
         seats: usize,
@@ -141,20 +141,20 @@ impl FairQueue {
         Arc::new(Self { limits, company, state: Mutex::default() })
     }
 
-    /// Returns how many seats one owner may have now. It changes at any time: whoever waits for more than they may
-    /// have then has seats, and is looked at again when they give one back.
+    /// How many seats one owner may have now. It changes at any time. An owner who then waits for more than the
+    /// limit has seats, and is looked at again when one is given back.
     fn per_owner(&self) -> usize {
         let limits = &self.limits;
         if self.company.get() { limits.seats_per_owner } else { limits.seats_alone }
     }
 
-    /// Returns how many seats are taken, and how many requests wait.
+    /// How many seats are taken, and how many requests wait.
     pub(super) fn counts(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.taken, state.waiting)
     }
 
-    /// Returns a seat if one is free now, and the owner may have another.
+    /// A seat if one is free now, and the owner may have another.
     pub(super) fn try_acquire(self: &Arc<Self>, owner: &str) -> Option<Seat> {
         self.try_take(&mut self.state.lock(), owner)
     }
@@ -172,7 +172,7 @@ impl FairQueue {
         Some(Seat { queue: self.clone(), owner, has_waited: false })
     }
 
-    /// Returns a seat, as soon as it is this request's turn. `None` when the owner's queue is full,
+    /// A seat, as soon as it is this request's turn. `None` when the owner's queue is full,
     /// or when the wait takes too long.
     pub(super) async fn acquire(self: &Arc<Self>, owner: &str) -> Option<Seat> {
         let (granted, ticket) = match self.take_or_enter(owner)? {
@@ -183,8 +183,8 @@ impl FairQueue {
         tokio::time::timeout(self.limits.wait, granted).await.ok()?.ok()
     }
 
-    /// Takes a seat, or enters the owner's queue; `None` when that is full. Under one lock, or a
-    /// seat that becomes free in between would find nobody.
+    /// Takes a seat, or enters the owner's queue; `None` when that is full. Both are under one lock. Otherwise
+    /// a seat that becomes free in between would find no request that waits.
     fn take_or_enter(self: &Arc<Self>, owner: &str) -> Option<Result<Seat, Ticket>> {
         let mut state = self.state.lock();
         if let Some(seat) = self.try_take(&mut state, owner) {
@@ -226,7 +226,7 @@ impl FairQueue {
         }
         drop(state);
         for (owner, sender) in granted {
-            // Whoever has left in this moment drops the seat, which gives it to the next.
+            // A request that has left at this moment drops the seat, which gives it to the next.
             let _ = sender.send(Seat { queue: self.clone(), owner, has_waited: true });
         }
     }
@@ -264,7 +264,7 @@ mod tests {
         wait: Duration::from_secs(5),
     };
 
-    /// Returns a queue of owners who send requests next to each other.
+    /// A queue of owners who send requests next to each other.
     fn shared(limits: QueueLimits) -> Arc<FairQueue> {
         let queue = FairQueue::new(limits, Arc::default());
         queue.company.set(true);
@@ -315,7 +315,7 @@ mod tests {
         assert!(more.iter_mut().all(|request| poll(request).is_pending()));
         assert_eq!(queue.counts(), (4, 4));
         seats.pop_front();
-        // b has none, and so is next; then a, and then whoever waits.
+        // b has none, and so is next; then a, and then the first one that waits.
         let granted = seat(poll(&mut more[2]));
         drop(first);
         let again = seat(poll(&mut more[3]));
@@ -364,7 +364,7 @@ mod tests {
             "one of each owner may always wait"
         );
         for request in waiting {
-            assert!(request.await.is_none(), "nobody waits for ever");
+            assert!(request.await.is_none(), "no request waits for ever");
         }
         assert_eq!(queue.counts(), (1, 0));
         drop(seat);
@@ -372,8 +372,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens: no more seats than there are, none lost, nobody waits next to a free
-        /// seat that they may have.
+        /// Whatever happens: no more seats than there are, none lost, and no request waits next to a free seat
+        /// that it may have.
         #[test]
         fn seats_are_neither_lost_nor_made(steps in prop::collection::vec((0..4_usize, 0..3_usize), 1..200)) {
             const OWNERS: [&str; 3] = ["a", "b", "c"];
@@ -400,8 +400,8 @@ mod tests {
             }
         }
 
-        /// Others come and go: no seat is lost, nobody has more than they may, and whoever waits next to a free seat
-        /// has some, so that it is looked at again.
+        /// Others come and go: no seat is lost, and no owner has more than the limit. An owner who waits next to
+        /// a free seat has some, so that it is looked at again.
         #[test]
         fn nobody_is_left_behind_when_others_come_and_go(steps in prop::collection::vec((0..5_usize, 0..3_usize), 1..200)) {
             const OWNERS: [&str; 3] = ["a", "b", "c"];

@@ -1,5 +1,5 @@
-//! Work that takes much processor time: a few at once, in a queue for each owner, and on threads
-//! that answer nobody else.
+//! Work that takes much processor time: a few at once, in a queue for each owner, and on threads that answer no
+//! other requests.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ fn run_jobs(received: &Mutex<Receiver<Job>>) {
         let job = received.lock().recv();
         let Ok(job) = job else { return };
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
-            // Whoever waits for it finds its result gone, and answers 500.
+            // The task that waits for it finds its result gone, and answers 500.
             tracing::error!("large work has panicked");
         }
     }
@@ -67,7 +67,7 @@ impl LargeWork {
         Self { threads, queue, owner: Arc::from(owner) }
     }
 
-    /// Returns a place for the large work of tests.
+    /// A place for the large work of tests.
     #[cfg(test)]
     pub(crate) fn of_one_owner() -> Self {
         let limits = super::fair_queue::QueueLimits {
@@ -94,7 +94,7 @@ impl LargeWork {
         let job = move || {
             let done = work();
             drop(seat);
-            // Nobody may wait for it any more.
+            // It may be that no task waits for it any more.
             let _ = sender.send(done);
         };
         let not_done = |error: &str| ApiError::internal("the work was not done", error);
@@ -102,7 +102,7 @@ impl LargeWork {
         done.await.map_err(|_| not_done("it panicked"))
     }
 
-    /// Does work that may wait, for a commit say. It goes on when nobody waits for it any more.
+    /// Does work that may wait, for a commit for example. It goes on when no task waits for it any more.
     ///
     /// # Errors
     /// As [`LargeWork::run`].

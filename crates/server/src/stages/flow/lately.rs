@@ -1,4 +1,5 @@
-//! What owners did lately: has a request of theirs waited for its seat, and does somebody else send requests, too?
+//! The recent load of owners: whether a request of an owner has waited for its seat, and whether other owners
+//! send requests, too.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -35,7 +36,7 @@ impl Lately {
 
     fn get(&self) -> bool {
         let until = self.until.load(Ordering::Relaxed);
-        // What never happened takes no look at the clock.
+        // If it has never happened, the clock is not read.
         until > 0 && self.milliseconds() < until
     }
 }
@@ -51,7 +52,7 @@ impl Waits {
         self.0.set();
     }
 
-    /// Returns whether a request had to wait lately.
+    /// Whether a request had to wait lately.
     pub(crate) fn get(&self) -> bool {
         self.0.get()
     }
@@ -60,7 +61,7 @@ impl Waits {
 /// Do several owners send requests? Who is alone need not give way to anybody.
 #[derive(Default)]
 pub(super) struct Company {
-    /// Who sent the last one, as a hash.
+    /// The owner of the last request, as a hash.
     last: AtomicU64,
     changed: Lately,
     hasher: RandomState,
@@ -76,13 +77,13 @@ impl Company {
         }
     }
 
-    /// Returns whether there was more than one lately.
+    /// Whether there was more than one lately.
     pub(super) fn get(&self) -> bool {
         self.changed.get()
     }
 }
 
-/// What is known of all owners who have connections.
+/// The waits of all owners who have connections.
 #[derive(Default)]
 pub(super) struct AllWaits {
     by_owner: HashMap<String, Weak<Waits>>,
@@ -91,7 +92,7 @@ pub(super) struct AllWaits {
 }
 
 impl AllWaits {
-    /// Returns that of an owner.
+    /// The waits of one owner.
     pub(super) fn of(&mut self, owner: &str) -> Arc<Waits> {
         if let Some(known) = self.by_owner.get(owner).and_then(Weak::upgrade) {
             return known;
@@ -136,7 +137,7 @@ mod tests {
     #[test]
     fn who_is_alone_has_no_company() {
         let company = Company::default();
-        // Nobody was there before the first.
+        // No owner was there before the first.
         company.note("a");
         company.set(false);
         for (owner, others) in [("a", false), ("a", false), ("b", true), ("b", true), ("a", true)] {
@@ -145,6 +146,6 @@ mod tests {
         }
         company.changed.until.store(company.changed.milliseconds(), Ordering::Relaxed);
         company.note("a");
-        assert!(!company.get(), "the other one was there long ago");
+        assert!(!company.get(), "the other owner was there long ago");
     }
 }

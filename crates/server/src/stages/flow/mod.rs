@@ -1,28 +1,28 @@
 //! From `Acting` to `InFlightPermit`: is there a seat for this request?
 //!
-//! A seat is room for one request in flight. Reads and writes have seats of their own, and a
-//! request has its seat until its response has gone. Who finds no seat waits in the queue of
-//! their owner ([`fair_queue`]); who finds the queue full is rejected with 429 and `Retry-After`.
-//! As API Priority and Fairness of Kubernetes has it, but the flows are the owners of keys, whom
-//! a server knows by name, so that nothing has to be hashed. Health checks are not counted.
+//! A seat is room for one request in flight. Reads and writes have seats of their own, and a request has its
+//! seat until its response has gone. If no seat is free, the request waits in the queue of its owner
+//! ([`fair_queue`]). If the queue is full, the request is rejected with 429 and `Retry-After`. This is as in
+//! API Priority and Fairness of Kubernetes, but the flows are the owners of keys. A server knows them by name,
+//! so nothing has to be hashed. Health checks are not counted.
 //!
-//! - **No owner has all seats**, and a free one goes to the owner who has the fewest. Who writes alone has more seats
-//!   than next to others, and leaves some free for whoever comes.
-//! - **System seats.** Who is in `system:masters` finds seats of their own when the others are
-//!   taken.
-//! - **A body comes before the seat.** While a body comes in, only its bytes are counted
-//!   ([`budget`]), so a slow sender keeps nobody from writing.
-//! - **A seat counts whoever waits for a thread.** Reads are served from memory without waiting for
-//!   anything, so under overload the queue is one for threads, which the runtime keeps and which is
-//!   not fair. So when that queue is long, a read goes to its end once more with its seat: the
-//!   seats are then taken, and the others wait where it is fair.
-//! - **Other threads for who has waited.** Whoever has waited for a seat sends more than their share. Next to
-//!   requests of others, theirs are carried out on threads of their own ([`queued`]), and all their connections are served there as
-//!   long as that goes on: others do not queue for a thread behind them.
-//! - **Requests to clusters** have seats of their own, until the head of the answer is there: how long
-//!   the rest takes is for the cluster to say, so all that is under way is counted with the watches.
-//! - **Delayed rejection.** A rejected client that comes again at once would cost as much as one
-//!   that is served. So the response to it is delayed for a moment.
+//! - **No owner has all seats**, and a free one goes to the owner who has the fewest. An owner who writes alone
+//!   has more seats than next to others, and leaves some free for the next owner.
+//! - **System seats.** Members of `system:masters` find seats of their own when the others are taken.
+//! - **A body comes before the seat.** While a body comes in, only its bytes are counted ([`budget`]), so a
+//!   slow sender does not keep others from writing.
+//! - **A seat includes the wait for a thread.** Reads are served from memory without waiting for anything. So
+//!   under overload the queue is one for threads, which the runtime keeps and which is not fair. When that
+//!   queue is long, a read goes to its end once more with its seat. The seats are then taken, and the others
+//!   wait where it is fair.
+//! - **Other threads for owners who have waited.** An owner who has waited for a seat sends more than their
+//!   share. While others send requests, those of this owner are carried out on separate threads ([`queued`]).
+//!   All connections of this owner are served there as long as that goes on, so others do not queue for a
+//!   thread behind them.
+//! - **Requests to clusters** have seats of their own, until the head of the answer is there. The cluster
+//!   decides how long the rest takes, so all requests under way are counted with the watches.
+//! - **Delayed rejection.** A rejected client that comes again at once would cost as much as one that is
+//!   served. So the response to it is delayed for a moment.
 
 pub(crate) mod budget;
 mod fair_queue;
@@ -72,8 +72,8 @@ const PROXIED_SHARE: usize = 2;
 const SYSTEM_SHARE: usize = 1;
 const LARGE_SHARE: usize = 2;
 
-/// The part of the seats for writes that stays free when one owner writes alone. More writes in flight share a commit,
-/// and whoever comes finds a seat.
+/// The part of the seats for writes that stays free when one owner writes alone. More writes in flight share a
+/// commit, and the next owner finds a seat.
 const WRITES_RESERVE: usize = 4;
 
 /// Requests to clusters that wait for the heads of their answers, at once. They cost little but memory.
@@ -153,7 +153,7 @@ impl Class {
     }
 }
 
-/// Who asks for a seat.
+/// The sender of a request that needs a seat.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Requester<'a> {
     /// The owner of the key: seats are shared among owners, whomever they impersonate.
@@ -163,7 +163,7 @@ pub(crate) struct Requester<'a> {
 }
 
 impl Requester<'_> {
-    /// Who sends requests without a valid key.
+    /// A client without a valid key.
     pub(crate) const STRANGER: Requester<'static> = Requester { owner: "", is_system: false };
 }
 
@@ -185,10 +185,10 @@ pub(crate) struct Flow {
     pub(crate) responses: Arc<ByteBudget>,
     /// Strangers who wait for the store before it is known who they are.
     pub(crate) strangers: Semaphore,
-    /// What owners write.
+    /// The bytes that owners write.
     pub(crate) write_rate: WriteRate,
-    /// What the server writes for owners whose secrets follow others. It is counted by itself: who changes the
-    /// others must not keep an owner from writing.
+    /// The bytes that the server copies for owners by secret sync. They are counted separately: a caller that
+    /// changes a source must not keep an owner from writing.
     pub(crate) copy_rate: WriteRate,
     watches: Arc<Mutex<HashMap<String, usize>>>,
     has_slow_threads: AtomicBool,
@@ -197,7 +197,7 @@ pub(crate) struct Flow {
     rejections: AtomicU32,
 }
 
-/// What is in flight now.
+/// The requests and bytes in flight now.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct FlowCounts {
     /// Reads that have a seat, and that wait for one.
@@ -212,7 +212,7 @@ pub(crate) struct FlowCounts {
     pub(crate) response_bytes: usize,
 }
 
-/// One of the open watches of an owner, or a request of theirs to a cluster. It is given back on drop.
+/// One of the open watches of an owner, or one of the owner's requests to a cluster. It is given back on drop.
 pub(crate) struct WatchPermit {
     watches: Arc<Mutex<HashMap<String, usize>>>,
     owner: String,
@@ -227,7 +227,7 @@ impl Drop for DelayedRejection<'_> {
     }
 }
 
-/// Returns the limits of a queue of which one owner has at most this share of the seats.
+/// The limits of a queue of which one owner has at most this share of the seats.
 fn class_limits(seats: usize, share: usize, waiting_per_owner: usize) -> QueueLimits {
     let seats_per_owner = seats.div_ceil(share);
     QueueLimits {
@@ -252,7 +252,7 @@ fn give_way(nice: i32) {
 }
 
 impl Flow {
-    /// Returns flow control with nothing in flight, for the runtime that it is called in.
+    /// Makes flow control with nothing in flight, for the runtime that it is called in.
     pub(crate) fn new(limits: Limits) -> Self {
         let waiting =
             [READS_WAITING_PER_OWNER, WRITES_WAITING_PER_OWNER, PROXIED_WAITING_PER_OWNER];
@@ -287,7 +287,7 @@ impl Flow {
         }
     }
 
-    /// Returns a seat for a request.
+    /// A seat for a request.
     ///
     /// # Errors
     /// 429 when the owner's queue is full, or when they waited too long.
@@ -304,7 +304,7 @@ impl Flow {
         Ok(seat)
     }
 
-    /// Returns a seat for a request to a cluster, which it needs until the head of the answer is there.
+    /// A seat for a request to a cluster, which it needs until the head of the answer is there.
     ///
     /// # Errors
     /// As [`Flow::acquire`].
@@ -325,7 +325,7 @@ impl Flow {
                 return free;
             }
         }
-        // Nobody waits for a system seat, or who came later would pass them.
+        // No request waits for a system seat, or a later one would pass it.
         seats.acquire(requester.owner).await
     }
 
@@ -340,12 +340,12 @@ impl Flow {
         self.queued_threads.run(work).await
     }
 
-    /// Returns whether an owner sends more than is their share.
+    /// Whether an owner sends more than is their share.
     pub(crate) fn waits_of(&self, owner: &str) -> Arc<Waits> {
         self.waits.lock().of(owner)
     }
 
-    /// Returns whether several owners send requests.
+    /// Whether several owners send requests.
     pub(crate) fn has_company(&self) -> bool {
         self.company.get()
     }
@@ -372,7 +372,7 @@ impl Flow {
         self.queued_threads.begin(waits, stream);
     }
 
-    /// Returns where an owner's work is done that takes much processor time.
+    /// The queue and the threads for an owner's work that takes much processor time.
     pub(crate) fn large_work(&self, owner: &str) -> LargeWork {
         LargeWork::new(self.large_threads.clone(), self.large.clone(), owner)
     }
@@ -407,7 +407,7 @@ impl Flow {
         }
     }
 
-    /// Returns what is in flight.
+    /// The requests and bytes in flight.
     pub(crate) fn counts(&self) -> FlowCounts {
         let of = |class: Class| {
             let (seats, system) = (&self.seats[class as usize], &self.system[class as usize]);
@@ -423,7 +423,7 @@ impl Flow {
         }
     }
 
-    /// Returns a permit for one more open watch of an owner, or one more request of theirs to a cluster.
+    /// A permit for one more open watch of an owner, or one more of the owner's requests to a cluster.
     ///
     /// # Errors
     /// 429 when the owner has as many as they may have.
@@ -444,7 +444,7 @@ impl Flow {
     }
 }
 
-/// Returns the 429 of a request that finds no room.
+/// The 429 of a request that finds no room.
 pub(crate) fn too_many_requests() -> ApiError {
     let message = "Too many requests, please try again later.";
     ApiError::too_many_requests(message, RETRY_AFTER_SECONDS)

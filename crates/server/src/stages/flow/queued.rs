@@ -1,7 +1,7 @@
-//! Threads for those who have waited for a seat: owners who send more than is their share. Their requests are
-//! carried out here, so that the requests of others queue for a thread behind none of them. Connections on which
-//! such requests come are served here as well, for as long as they do: to read and to authenticate what somebody
-//! sends costs about as much as to answer it.
+//! Threads for owners who have waited for a seat: they send more than their share. Their requests are carried
+//! out here, so that the requests of others do not queue for a thread behind them. Connections on which such
+//! requests come are served here as well, for as long as they do. Reading and authenticating a request costs
+//! about as much as answering it.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -46,11 +46,11 @@ fn end_turn() {
 /// The threads. They end with it.
 pub(super) struct QueuedThreads {
     runtime: Option<Runtime>,
-    /// The threads of everybody.
+    /// The threads that all owners share.
     everybody: Handle,
 }
 
-/// A task that ends with whoever waits for it.
+/// A task that ends with the caller that waits for it.
 struct Task<T>(JoinHandle<T>);
 
 impl<T> Drop for Task<T> {
@@ -60,8 +60,8 @@ impl<T> Drop for Task<T> {
 }
 
 pin_project! {
-    /// Work that is done here, and still belongs to the threads of everybody: what it opens, waits for and begins is
-    /// theirs.
+    /// Work that is done here, and still belongs to the threads that all owners share: they own all that it
+    /// opens, waits for and begins.
     struct Lent<F> {
         #[pin]
         work: F,
@@ -100,7 +100,8 @@ async fn while_waits<T>(
 }
 
 impl QueuedThreads {
-    /// Starts as many as there are processors, next to the threads of everybody, from which it is called.
+    /// Starts as many as there are processors, next to the threads that all owners share, from which it is
+    /// called.
     pub(super) fn start() -> Self {
         let threads = available_parallelism().map_or(1, Into::into);
         let mut builder = Builder::new_multi_thread();
@@ -158,7 +159,8 @@ impl QueuedThreads {
         }
     }
 
-    /// Begins a stream of a connection: there as long as its owner waits, and else on the threads of everybody.
+    /// Begins a stream of a connection: there as long as its owner waits, and else on the threads that all
+    /// owners share.
     pub(super) fn begin(
         &self,
         waits: impl Fn() -> bool + Send + Sync + 'static,

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// What is counted for a write besides the bytes of its object: records next to it, and its event.
+/// The bytes that a write counts besides those of its object: records next to it, and its event.
 const BYTES_PER_WRITE: usize = 512;
 
 /// The bytes that each owner may still write. They come back evenly over a minute.
@@ -18,7 +18,7 @@ pub(crate) struct WriteRate {
     spent: Mutex<HashMap<String, Spent>>,
 }
 
-/// What an owner has written and not yet got back.
+/// The bytes that an owner has written and not yet got back.
 struct Spent {
     bytes: u64,
     at: Instant,
