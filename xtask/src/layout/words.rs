@@ -176,7 +176,8 @@ pub(super) fn check(root: &Path) -> Result<Vec<Finding>> {
 fn check_text(path: &Path, text: &str, known: &mut Known) -> Vec<Finding> {
     let lines: Vec<_> = text.lines().collect();
     let is_data = |line: usize| {
-        let is_comment = lines.get(line - 1).is_some_and(|line| line.trim_start().starts_with("//"));
+        let is_comment =
+            lines.get(line - 1).is_some_and(|line| line.trim_start().starts_with("//"));
         path.starts_with("tests") && !is_comment
     };
     let text = Text::new(path, text);
@@ -191,7 +192,8 @@ fn check_text(path: &Path, text: &str, known: &mut Known) -> Vec<Finding> {
             let entries = known.entries_with(word).iter();
             for entry in entries.filter(|entry| scopes.contains(&entry.scope)) {
                 let is_no_prose = names.contains(&(*line, word.as_str())) || is_data(*line);
-                if !(entry.scope == Scope::Prose && is_no_prose) && !entry.is_excepted(path, &text) {
+                if !(entry.scope == Scope::Prose && is_no_prose) && !entry.is_excepted(path, &text)
+                {
                     let message = format!("`{word}` is not used any more: say {}", entry.say);
                     found.insert((*line, message));
                 }
@@ -241,7 +243,9 @@ impl Entry {
                 })
             }
             Scope::TypeNames => prose::segments(word).contains(retired),
-            Scope::WholeWords | Scope::Prose | Scope::WholeNames => word.eq_ignore_ascii_case(retired),
+            Scope::WholeWords | Scope::Prose | Scope::WholeNames => {
+                word.eq_ignore_ascii_case(retired)
+            }
             Scope::DocComments => word == *retired,
         })
     }

@@ -13,7 +13,7 @@ use crate::disk::{Disk, Faults, Rng};
 use crate::workload::{for_segments, new_disk, open};
 use crate::{for_seeds, only_for_seeds};
 
-const SEEDS: usize = 400;
+const SEEDS: u64 = 400;
 /// The time at which the database is written, and how long it keeps history.
 const NOW: Duration = Duration::from_secs(1_000_000_000);
 const KEEP: Duration = Duration::from_mins(5);
@@ -327,7 +327,7 @@ fn open_damaged(is_closed: bool, damage: impl Fn(&Truth, u64) -> Vec<u8>) -> (us
         truth.with_image(disk.image())
     });
     let (refused, detected) = (Cell::new(0), Cell::new(0));
-    only_for_seeds(SEEDS as u64, async |seed| {
+    only_for_seeds(SEEDS, async |seed| {
         let disk = Disk::with(seed, damage(&truth, seed));
         match open(&disk) {
             Ok(store) => {
@@ -340,30 +340,39 @@ fn open_damaged(is_closed: bool, damage: impl Fn(&Truth, u64) -> Vec<u8>) -> (us
     (refused.get(), detected.get())
 }
 
+/// How many damaged files at least are noticed of those of a run, and how many at least by a value.
+fn bounds() -> (usize, usize) {
+    let seeds = usize::try_from(crate::seeds(SEEDS)).unwrap();
+    (seeds / 2, seeds / 8)
+}
+
 #[test]
 fn a_flipped_bit_never_shows_as_data() {
+    let (most, _) = bounds();
     for_segments(|| {
         let (refused, detected) = open_damaged(true, flip);
-        assert!(refused + detected > SEEDS / 2, "most bits matter");
+        assert!(refused + detected > most, "most bits matter");
     });
 }
 
 #[test]
 fn a_flipped_bit_after_a_crash_never_shows_as_data() {
+    let (most, some) = bounds();
     for_segments(|| {
         let (refused, detected) = open_damaged(false, flip);
-        assert!(refused + detected > SEEDS / 2, "most bits matter");
-        assert!(detected > SEEDS / 8, "most of what is stored is values");
+        assert!(refused + detected > most, "most bits matter");
+        assert!(detected > some, "most of what is stored is values");
     });
 }
 
 #[test]
 fn a_lost_sector_never_shows_as_data() {
+    let (most, some) = bounds();
     for_segments(|| {
         for is_closed in [true, false] {
             let (refused, detected) = open_damaged(is_closed, lose_sector);
-            assert!(refused + detected > SEEDS / 2, "most sectors matter");
-            assert!(detected > SEEDS / 8, "most of what is stored is values");
+            assert!(refused + detected > most, "most sectors matter");
+            assert!(detected > some, "most of what is stored is values");
         }
     });
 }
@@ -383,7 +392,7 @@ fn a_flipped_bit_never_shows_through_the_seal() {
             truth.with_image(disk.image())
         });
         let detected = Cell::new(0);
-        only_for_seeds(SEEDS as u64, async |seed| {
+        only_for_seeds(SEEDS, async |seed| {
             let disk = Disk::with(seed, flip(&truth, seed));
             let sealed = match open(&disk) {
                 Ok(store) => Sealed::open(Arc::new(store), keyring.clone()).await,
@@ -396,6 +405,7 @@ fn a_flipped_bit_never_shows_through_the_seal() {
                 Err(error) => detected.set(detected.get() + usize::from(is_reported(&error))),
             }
         });
-        assert!(detected.get() > SEEDS / 2, "most bits matter, {} were detected", detected.get());
+        let (most, _) = bounds();
+        assert!(detected.get() > most, "most bits matter, {} were detected", detected.get());
     });
 }

@@ -24,12 +24,16 @@ fn for_seeds<F: Future<Output = ()>>(count: u64, test: impl Fn(u64) -> F) {
     for_segments(|| only_for_seeds(count, &test));
 }
 
+/// How many seeds a run takes: a third, unless `POSTERN_TEST_FORM=full` asks for all.
+fn seeds(count: u64) -> u64 {
+    let is_full = std::env::var("POSTERN_TEST_FORM").is_ok_and(|form| form == "full");
+    if is_full { count } else { count.div_ceil(3) }
+}
+
 /// Runs an async test for each of many seeds; for a third of them, unless `POSTERN_TEST_FORM=full` asks for all.
 fn only_for_seeds<F: Future<Output = ()>>(count: u64, test: impl Fn(u64) -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let is_full = std::env::var("POSTERN_TEST_FORM").is_ok_and(|form| form == "full");
-    let count = if is_full { count } else { count.div_ceil(3) };
-    for seed in 0..count {
+    for seed in 0..seeds(count) {
         // Shown only when the test fails.
         println!("seed {seed}");
         runtime.block_on(test(seed));
