@@ -538,6 +538,27 @@ mod tests {
     }
 
     #[test]
+    fn a_flag_takes_back_a_true_in_the_file() {
+        #[derive(clap::Parser)]
+        struct Flags {
+            #[command(flatten)]
+            serve: Serve,
+        }
+        let of = |flags: &[&str]| {
+            let words = std::iter::once("serve").chain(flags.iter().copied());
+            let given = <Flags as clap::Parser>::try_parse_from(words).unwrap().serve;
+            let file: Serve =
+                serde_saphyr::from_str("audit-before-answer: true\nallow-local-upstreams: true\n")
+                    .unwrap();
+            let settings = given.or(file);
+            (settings.audit_before_answer, settings.allow_local_upstreams)
+        };
+        assert_eq!(of(&[]), (Some(true), Some(true)));
+        assert_eq!(of(&["--audit-before-answer=false"]), (Some(false), Some(true)));
+        assert_eq!(of(&["--audit-before-answer", "--allow-local-upstreams=false"]).1, Some(false));
+    }
+
+    #[test]
     fn networks_of_upstreams_are_checked_at_the_start() {
         let of = |allow: &[&str], deny: &[&str]| {
             let texts = |networks: &[&str]| networks.iter().map(|&text| text.to_owned()).collect();

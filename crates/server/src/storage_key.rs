@@ -140,6 +140,11 @@ pub(crate) fn secret_record(info: &Info, namespace: Option<&str>, name: &str) ->
     in_collection(&under(SECRETS, info), namespace, name).into()
 }
 
+/// The holder of a unique key, as its record has it: `NAMESPACE/NAME`, or `NAME` if the kind has no namespaces.
+pub(crate) fn holder(namespace: Option<&str>, name: &str) -> String {
+    namespace.map_or_else(|| name.to_owned(), |namespace| [namespace, "/", name].concat())
+}
+
 /// The key of a unique key's record; with an empty one, the prefix of all of the kind.
 pub(crate) fn unique_key(info: &Info, unique_key: &str) -> Arc<str> {
     [&under(UNIQUE_KEYS, info), unique_key].concat().into()

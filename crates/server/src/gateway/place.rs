@@ -85,7 +85,6 @@ struct StoredSpec {
 struct ClusterRef {
     cluster: String,
     namespace: String,
-    virtual_cluster: String,
 }
 
 impl Found {
@@ -293,23 +292,14 @@ async fn instance_at(
     at: [&str; 3],
 ) -> Result<Option<(String, String)>, ApiError> {
     let info = VirtualClusterInstance.info();
-    // The record of the unique key has the name alone. A name is in few namespaces.
     let key = storage_key::unique_key(info, &at.join("/"));
     let record = registry.store().get(&key).await.map_err(from_store)?.value;
-    let name: Option<String> = record.and_then(|entry| decode_typed(&entry.value).ok());
-    let Some(name) = name else { return Ok(None) };
-    for object in registry.cache().of(info).page(None, usize::MAX) {
-        let (Some(namespace), found) = storage_key::name_of(object.key()) else { continue };
-        if found != name {
-            continue;
-        }
-        let decoded: Stored = decode_typed(&object.json()).unwrap_or_default();
-        let of = decoded.spec.cluster_ref.unwrap_or_default();
-        if [&of.cluster[..], &of.namespace, &of.virtual_cluster] == at {
-            return Ok(Some((namespace.to_owned(), name)));
-        }
-    }
-    Ok(None)
+    let Some(record) = record else { return Ok(None) };
+    // The instance may have come or moved after the cache's last event.
+    registry.cache().wait_until_current().await?;
+    let holder: Option<String> = decode_typed(&record.value).ok();
+    let holder = holder.as_deref().and_then(|holder| holder.split_once('/'));
+    Ok(holder.map(|(namespace, name)| (namespace.to_owned(), name.to_owned())))
 }
 
 /// The Secret that a kubeconfig is in, if it is still in that state.

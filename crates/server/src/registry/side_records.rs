@@ -9,7 +9,6 @@
 //!
 //! The record of an access key's last use, which `activity` writes, is removed with its key.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -61,6 +60,11 @@ impl RecordsOf<'_> {
     fn secret_key(&self) -> Arc<str> {
         storage_key::secret_record(self.kind.info(), self.namespace, self.name)
     }
+
+    /// The value of the records of its unique keys.
+    fn holder(&self) -> String {
+        storage_key::holder(self.namespace, self.name)
+    }
 }
 
 impl SideRecords {
@@ -73,19 +77,20 @@ impl SideRecords {
     /// Adds unique keys that are new, and removes those that are given up.
     fn unique_keys(
         &mut self,
-        kind: &'static dyn AnyKind,
+        of: RecordsOf<'_>,
         new: Option<&Object>,
         old: Option<&Object>,
     ) -> Result<(), ApiError> {
-        let of = |object: Option<&Object>| object.map_or(Ok(Vec::new()), |o| kind.unique_keys(o));
-        let (new_keys, old_keys) = (of(new)?, of(old)?);
+        let kind = of.kind;
+        let keys = |object: Option<&Object>| object.map_or(Ok(Vec::new()), |o| kind.unique_keys(o));
+        let (new_keys, old_keys) = (keys(new)?, keys(old)?);
         let is_in =
             |keys: &[UniqueKey], one: &UniqueKey| keys.iter().any(|key| key.value == one.value);
         for added in new_keys.iter().filter(|one| !is_in(&old_keys, one)) {
             let key = storage_key::unique_key(kind.info(), &added.value);
             self.conditions.push(Condition::Absent(key.clone()));
             self.new_unique_keys.push((key.clone(), added.clone()));
-            self.put(key, &new.map(|object| object.metadata.name.as_str()))?;
+            self.put(key, &of.holder())?;
         }
         for given_up in old_keys.iter().filter(|one| !is_in(&new_keys, one)) {
             let key = storage_key::unique_key(kind.info(), &given_up.value);
@@ -157,7 +162,7 @@ impl Registry {
         dry_run: bool,
     ) -> Result<SideRecords, ApiError> {
         let mut side = SideRecords::default();
-        side.unique_keys(of.kind, Some(object), None)?;
+        side.unique_keys(of, Some(object), None)?;
         if of.kind.write_only().is_empty() {
             return Ok(side);
         }
@@ -188,7 +193,7 @@ impl Registry {
         written: &WriteOnlyValues,
     ) -> Result<SideRecords, ApiError> {
         let mut side = SideRecords::default();
-        side.unique_keys(of.kind, Some(object), Some(previous))?;
+        side.unique_keys(of, Some(object), Some(previous))?;
         if !secrets.differs(of.kind, written, self.digester()) {
             return Ok(side);
         }
@@ -225,7 +230,7 @@ impl Registry {
             side.changes.extend(self.logout(of.kind, previous, by)?);
         }
         match previous {
-            Some(previous) => side.unique_keys(of.kind, None, Some(previous))?,
+            Some(previous) => side.unique_keys(of, None, Some(previous))?,
             None => self.give_up_unique_keys(of, &mut side).await?,
         }
         let names = storage_key::bound_names(of.kind.info(), of.namespace, of.name);
@@ -252,17 +257,14 @@ impl Registry {
         Ok(side)
     }
 
-    /// Removes the unique keys of an object that cannot be read: those whose records name it. A record has the
-    /// name alone, which objects in other namespaces may have as well: what one of them holds stays, and all of
-    /// it while one of them cannot be read.
+    /// Removes the unique keys of an object that cannot be read: those whose records name it.
     async fn give_up_unique_keys(
         &self,
         of: RecordsOf<'_>,
         side: &mut SideRecords,
     ) -> Result<(), ApiError> {
         let prefix = storage_key::unique_key(of.kind.info(), "").to_string();
-        let holder = encoded(&of.name)?;
-        let mut named = Vec::new();
+        let holder = encoded(&of.holder())?;
         let mut after = None;
         loop {
             let request = ListRequest {
@@ -273,47 +275,14 @@ impl Registry {
             };
             let page = self.store().list(request).await.map_err(from_store)?;
             after = page.last_key().cloned();
-            named.extend(page.entries.into_iter().filter(|entry| entry.value == holder));
+            for entry in page.entries.into_iter().filter(|entry| entry.value == holder) {
+                side.conditions.push(Condition::At(entry.key.clone(), entry.position));
+                side.changes.push(Change::Delete { key: entry.key });
+            }
             if page.remaining == 0 || after.is_none() {
-                break;
+                return Ok(());
             }
         }
-        // Whose they are is read after them: objects that came later have none of these.
-        let Some(others) = self.unique_keys_of_namesakes(of).await? else { return Ok(()) };
-        for entry in named.into_iter().filter(|entry| !others.contains(&entry.key)) {
-            side.conditions.push(Condition::At(entry.key.clone(), entry.position));
-            side.changes.push(Change::Delete { key: entry.key });
-        }
-        Ok(())
-    }
-
-    /// The storage keys of the unique keys of objects of the same name in other namespaces; `None`
-    /// when one of them cannot be read.
-    async fn unique_keys_of_namesakes(
-        &self,
-        of: RecordsOf<'_>,
-    ) -> Result<Option<HashSet<Arc<str>>>, ApiError> {
-        let mut keys = HashSet::new();
-        if !of.kind.info().is_namespaced() {
-            return Ok(Some(keys));
-        }
-        self.cache().wait_until_current().await?;
-        let resource = self.cache().of(of.kind.info());
-        let all = resource.list_intact(resource.prefix(), None, 0);
-        let is_namesake = |key: &str| {
-            let (namespace, name) = storage_key::name_of(key);
-            name == of.name && namespace != of.namespace
-        };
-        if all.left_out.iter().any(|key| is_namesake(key)) {
-            return Ok(None);
-        }
-        for object in all.objects.iter().filter(|object| is_namesake(object.key())) {
-            let held = of.kind.unique_keys(&object.decode()?)?;
-            keys.extend(
-                held.iter().map(|held| storage_key::unique_key(of.kind.info(), &held.value)),
-            );
-        }
-        Ok(Some(keys))
     }
 
     /// Adds a new value of an access key: its digest, and the digest record.
@@ -342,8 +311,8 @@ impl Registry {
 }
 
 impl SideRecords {
-    /// Leaves out the unique keys that an object gives up and another one of the same name takes in one
-    /// transaction: their records stay as they are, and so there is one holder at any time.
+    /// Hands over the unique keys that an object gives up and another one of the same name takes in one transaction:
+    /// their records get the other holder, and are there at any time.
     pub(super) fn hand_over(&mut self, to: &mut Self) {
         let taken = |key: &Arc<str>| to.new_unique_keys.iter().any(|(known, _)| known == key);
         let is_handed = |one: &Change| matches!(one, Change::Delete { key } if taken(key));
@@ -352,7 +321,6 @@ impl SideRecords {
             .extract_if(.., |one| is_handed(one))
             .map(|one| one.key().clone())
             .collect();
-        to.changes.retain(|one| !handed.contains(one.key()));
         to.conditions.retain(|one| !matches!(one, Condition::Absent(key) if handed.contains(key)));
     }
 
