@@ -2,7 +2,6 @@
 //! many each client may have, as at the central server.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,19 +14,18 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use postern_listen::{Admission, ConnectionTable, GuardedIo, OpenConnection, Peer};
+use postern_listen::{
+    Admission, ConnectionTable, FullWarning, GuardedIo, OpenConnection, Peer, accept_until_draining,
+};
 use postern_proxy::BoxError;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::answer::Body;
 use crate::serve::Agent;
-
-/// After a failed accept (no file descriptors left, say) the next try waits this long.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A connection that has brought no request with a valid token for this long after it was opened is closed.
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -37,9 +35,6 @@ const MAX_REFUSALS: u32 = 10;
 
 /// How often a connection looks whether it has to end.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-
-/// How often the log says that all connections are taken.
-const WARNING_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The timeout of the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -77,19 +72,11 @@ pub(crate) async fn serve(
     tls: TlsAcceptor,
     drain_timeout: Duration,
 ) {
-    let mut draining = agent.draining.subscribe();
-    let mut connections = JoinSet::new();
-    let mut warned: Option<Instant> = None;
-    loop {
-        let accepted = tokio::select! {
-            accepted = accept(&listener) => accepted,
-            _ = draining.wait_for(|draining| *draining) => break,
-            Some(_) = connections.join_next() => continue,
-        };
-        let Some((stream, address)) = accepted else { continue };
+    let draining = agent.draining.subscribe();
+    let mut warning = FullWarning::default();
+    let start = |connections: &mut JoinSet<()>, stream, address| {
         let peer = Arc::new(Peer::new(address));
-        let open = admitted(&agent.connections, &peer, &mut warned);
-        let Some(open) = open else { continue };
+        let Some(open) = admitted(&agent.connections, &peer, &mut warning) else { return };
         let connection = Connection { agent: agent.clone(), peer, refusals: Arc::default() };
         let tls = tls.clone();
         connections.spawn(async move {
@@ -97,42 +84,22 @@ pub(crate) async fn serve(
                 tracing::debug!("a connection ended: {error}");
             }
         });
-    }
-    drop(listener);
-    let finish = async { while connections.join_next().await.is_some() {} };
-    if timeout(drain_timeout, finish).await.is_err() {
-        tracing::warn!("connections were still open after {drain_timeout:?} and are closed");
-    }
-}
-
-async fn accept(listener: &TcpListener) -> Option<(TcpStream, IpAddr)> {
-    match listener.accept().await {
-        Ok((stream, address)) => Some((stream, address.ip().to_canonical())),
-        Err(error) => {
-            tracing::warn!("a connection could not be accepted: {error}");
-            sleep(ACCEPT_PAUSE).await;
-            None
-        }
-    }
+    };
+    accept_until_draining(listener, draining, drain_timeout, start).await;
 }
 
 /// The place of a new connection; `None` when there is none.
 fn admitted(
     table: &Arc<ConnectionTable>,
     peer: &Arc<Peer>,
-    warned: &mut Option<Instant>,
+    warning: &mut FullWarning,
 ) -> Option<OpenConnection> {
     let (open, is_full) = match table.admit(peer) {
         Admission::Admitted { connection, evicted } => (Some(connection), evicted),
         Admission::Refused => (None, true),
     };
-    if is_full && warned.is_none_or(|warned| warned.elapsed() >= WARNING_INTERVAL) {
-        *warned = Some(Instant::now());
-        tracing::warn!(
-            address = %peer.address(),
-            open = table.open(),
-            "all connections are taken: the oldest without a valid token are closed"
-        );
+    if is_full {
+        warning.warn(peer.address(), table.open());
     }
     open
 }

@@ -1,6 +1,4 @@
-//! Access reviews through the agent. A caller may do in the cluster only what the cluster allows *and* the
-//! scope of the key lets through (`docs/reference/scopes.md#where-it-holds`). If the scope denies it, the
-//! cluster is not asked.
+//! Access reviews through the agent: how they are read, sent on and answered. `postern_auth::target_review` decides.
 
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
@@ -8,18 +6,10 @@ use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
-use postern_auth::attributes::{Attributes, RequestTarget};
-use postern_auth::identity::Identity;
-use postern_auth::kube_request::{KubeRequest, path_attributes};
-use postern_auth::policy::target::{TargetPlace, TargetRequest};
-use postern_auth::policy::{Policy, RulesOf};
-use postern_kinds::reviews::self_subject_rules_review::Status;
-use postern_kinds::reviews::{AccessStatus, self_subject_access_review};
 use postern_meta::accept::content_type_of_body;
 use postern_meta::decode::{decode_body, decode_typed};
 use postern_meta::status::{ApiError, Reason};
 use postern_proxy::ProxyBody;
-use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::answer::{Body, whole};
@@ -27,34 +17,6 @@ use crate::answer::{Body, whole};
 /// The most bytes of a review, and of an answer to one.
 const MAX_REVIEW_BYTES: usize = 256 * 1024;
 const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
-
-/// A review whose answer depends on what gets to the target.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Asked {
-    Access,
-    Rules,
-}
-
-/// The kind of review that a request is; `None` for all others, and where everything gets to the
-/// target.
-pub(crate) fn of(
-    identity: &Identity,
-    place: &TargetPlace<'_>,
-    kube: &KubeRequest,
-) -> Option<Asked> {
-    let is_space = matches!(place.target, RequestTarget::ProjectSpace { .. });
-    let Attributes::Resource { verb: "create", group, resource, subresource: "", .. } =
-        kube.attributes()
-    else {
-        return None;
-    };
-    match resource {
-        _ if group != "authorization.k8s.io" || !(identity.is_scoped() || is_space) => None,
-        "selfsubjectaccessreviews" => Some(Asked::Access),
-        "selfsubjectrulesreviews" => Some(Asked::Rules),
-        _ => None,
-    }
-}
 
 /// Reads a review.
 ///
@@ -87,70 +49,22 @@ pub(crate) fn rewritten(head: &mut Parts, review: &Value) -> Bytes {
     Bytes::from(review.to_string())
 }
 
-/// Why a review of access is answered with no; `None` when the cluster decides.
-///
-/// # Errors
-/// 400 for a review that cannot be read.
-pub(crate) fn refused(
-    policy: &Policy,
-    identity: &Identity,
-    place: TargetPlace<'_>,
-    review: &Value,
-) -> Result<Option<String>, ApiError> {
-    let spec = review.get("spec").map(self_subject_access_review::Spec::deserialize).transpose();
-    let spec = spec.map_err(|error| ApiError::bad_request(format!("spec: {error}")))?;
-    let spec = spec.unwrap_or_default();
-    let attributes = match (&spec.resource_attributes, &spec.non_resource_attributes) {
-        (Some(of), _) => Attributes::Resource {
-            verb: &of.verb,
-            group: &of.group,
-            resource: &of.resource,
-            subresource: &of.subresource,
-            namespace: &of.namespace,
-            name: &of.name,
-        },
-        (None, Some(of)) => path_attributes(&of.verb, &of.path),
-        // The cluster says what is wrong with it.
-        (None, None) => return Ok(None),
-    };
-    let decided = policy.decide_at_target(identity, &TargetRequest::of_review(place, attributes));
-    Ok(decided.err().map(|refusal| refusal.to_string()))
-}
-
-/// A review with the answer that something is refused.
-pub(crate) fn denied(review: Value, reason: String) -> Response<Body> {
-    let status = AccessStatus { allowed: false, reason, ..AccessStatus::default() };
-    answered(review, serde_json::to_value(status).unwrap_or_default())
-}
-
-/// A review of rules, with those that get to the target of the cluster's answer.
+/// Reads the cluster's answer to a review.
 ///
 /// # Errors
 /// 502 for an answer that cannot be read.
-pub(crate) async fn cut(
-    policy: &Policy,
-    identity: &Identity,
-    place: &TargetPlace<'_>,
-    review: Value,
-    answer: Response<ProxyBody>,
-) -> Result<Response<Body>, ApiError> {
+pub(crate) async fn read_answer(answer: Response<ProxyBody>) -> Result<Value, ApiError> {
     let broken = |error: String| {
         let message = "the cluster's answer to the review cannot be read";
         ApiError::new(502, Reason::Unknown, message).with_inner(error)
     };
     let read = Limited::new(answer.into_body(), MAX_ANSWER_BYTES).collect().await;
     let bytes = read.map_err(|error| broken(error.to_string()))?.to_bytes();
-    let value: Value = decode_typed(&bytes).map_err(|error| broken(error.to_string()))?;
-    let status = value.get("status").and_then(|status| Status::deserialize(status).ok());
-    let status = status.unwrap_or_default();
-    let evaluation_error = status.evaluation_error.clone();
-    let namespace = review["spec"]["namespace"].as_str().unwrap_or_default();
-    let rules = policy.rules_at_target(identity, place, namespace, RulesOf::from(status));
-    let status = Status { evaluation_error, ..Status::from(rules) };
-    Ok(answered(review, serde_json::to_value(status).unwrap_or_default()))
+    decode_typed(&bytes).map_err(|error| broken(error.to_string()))
 }
 
-fn answered(mut review: Value, status: Value) -> Response<Body> {
+/// A review with its answer.
+pub(crate) fn answered(mut review: Value, status: Value) -> Response<Body> {
     review["status"] = status;
     let mut response = Response::new(whole(review.to_string()));
     *response.status_mut() = StatusCode::CREATED;

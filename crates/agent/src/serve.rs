@@ -15,6 +15,7 @@ use postern_auth::bearer::{self, BearerToken};
 use postern_auth::endpoint_token::VerifiedToken;
 use postern_auth::gateway_path::{self, GatewayTarget, OF_WORKLOAD};
 use postern_auth::kube_request::{KubeRequest, check_host};
+use postern_auth::target_review::{TargetReview, narrowed_rules};
 use postern_kinds::access_key;
 use postern_listen::{ConnectionTable, Peer};
 use postern_meta::status::{ApiError, Reason};
@@ -28,7 +29,7 @@ use crate::flow::Flow;
 use crate::lifespan::{GatewayTokens, Lifespan};
 use crate::metrics::Metrics;
 use crate::reach::Reach;
-use crate::review::{self, Asked};
+use crate::review;
 use crate::session::{self, Caller};
 use crate::state::{Allowed, Refused, State};
 use crate::virtual_clusters::VirtualClusters;
@@ -139,7 +140,8 @@ impl Agent {
         head.headers.remove(AUTHORIZATION);
         let path_and_query = PathAndQuery::try_from(kube.path_and_query())
             .map_err(|_| ApiError::bad_request("the path cannot be sent on"))?;
-        let asked = review::of(&allowed.token.identity, &feed.place(&at.target), &kube);
+        let is_scoped = allowed.token.identity.is_scoped();
+        let asked = TargetReview::of(is_scoped, &feed.place(&at.target), &kube);
         let lifespan = self.lifespan(&kube, &allowed.token);
         let caller = Arc::new(Caller {
             state: self.state.clone(),
@@ -207,7 +209,7 @@ impl Agent {
     /// The answer to an access review of a caller to whom not everything is open.
     async fn review(
         &self,
-        asked: Asked,
+        asked: TargetReview,
         passage: Passage,
         mut head: Parts,
         body: Incoming,
@@ -217,16 +219,16 @@ impl Agent {
         let place = feed.place(&caller.target);
         let read = tokio::time::timeout(ANSWER_TIMEOUT, review::read(&head, body)).await;
         let value = read.map_err(|_| ApiError::timeout("the review did not arrive in time"))??;
-        if asked == Asked::Access
-            && let Some(reason) = review::refused(policy, identity, place, &value)?
-        {
-            return Ok(review::denied(value, reason));
+        if let Some(status) = asked.status_without_target(policy, identity, place, &value)? {
+            return Ok(review::answered(value, status));
         }
         let bytes = review::rewritten(&mut head, &value);
         let request = Request::from_parts(head, Full::new(bytes));
         let response = self.send(request, passage).await?;
-        if asked == Asked::Rules && response.status() == StatusCode::CREATED {
-            return review::cut(policy, identity, &place, value, response).await;
+        if asked == TargetReview::Rules && response.status() == StatusCode::CREATED {
+            let answer = review::read_answer(response).await?;
+            let status = narrowed_rules(policy, identity, &place, &value, &answer)?;
+            return Ok(review::answered(value, status));
         }
         Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
     }

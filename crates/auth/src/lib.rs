@@ -7,7 +7,7 @@
 //! about access in Postern is taken here.
 //!
 //! A request to a cluster is read by [`gateway_path`] and [`kube_request`]. [`policy::target`] decides
-//! about it, at the central server and at an agent alike. The part of its query that audit records
+//! about it, at the central server and at an agent alike, and so does [`target_review`] for access reviews. The part of its query that audit records
 //! have is in [`exec_command`].
 //!
 //! A policy is made of roles and bindings (`rbac`), of what everyone has without a role (`own`), of who
@@ -39,5 +39,6 @@ mod rbac;
 pub mod resolved_key;
 pub mod scope;
 mod shared_map;
+pub mod target_review;
 mod text_set;
 pub mod writer;

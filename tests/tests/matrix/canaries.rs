@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::matrix::fixture::{Fixture, OURS, Target};
 use crate::matrix::hidden::may_get;
-use crate::matrix::matrix::Answered;
+use crate::matrix::tables::Answered;
 use crate::matrix::world::World;
 
 /// The answers with a secret value of an object that the caller may not get.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use postern_tests::kubectl::repository;
 
 use crate::matrix::answer::Answer;
-use crate::matrix::matrix::Answered;
+use crate::matrix::tables::Answered;
 use crate::matrix::world::{Identity, World};
 
 /// The variable that accepts what has changed, as for the other snapshots.

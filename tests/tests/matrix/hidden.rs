@@ -2,7 +2,7 @@
 //! our own group, every answer about it is, byte for byte, the answer about a name that does not exist.
 
 use crate::matrix::fixture::{Fixture, OURS, Target};
-use crate::matrix::matrix::Answered;
+use crate::matrix::tables::Answered;
 use crate::matrix::world::World;
 
 /// The requests about single objects, of all rows, by which a

@@ -5,8 +5,8 @@ use postern_tests::objects::based;
 use crate::matrix::answer::Ask;
 use crate::matrix::fixture::Fixture;
 use crate::matrix::golden;
-use crate::matrix::matrix::{Answered, ask_together};
 use crate::matrix::routes::{Effect, Operation, Row};
+use crate::matrix::tables::{Answered, ask_together};
 use crate::matrix::world::World;
 
 const PATHS: [&str; 24] = [

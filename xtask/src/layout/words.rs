@@ -192,8 +192,8 @@ fn check_text(path: &Path, text: &str, known: &mut Known) -> Vec<Finding> {
             let entries = known.entries_with(word).iter();
             for entry in entries.filter(|entry| scopes.contains(&entry.scope)) {
                 let is_no_prose = names.contains(&(*line, word.as_str())) || is_data(*line);
-                if !(entry.scope == Scope::Prose && is_no_prose) && !entry.is_excepted(path, &text)
-                {
+                let is_excepted = entry.scope == Scope::Prose && is_no_prose;
+                if !is_excepted && !entry.is_excepted(path, &text) {
                     let message = format!("`{word}` is not used any more: say {}", entry.say);
                     found.insert((*line, message));
                 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use postern_auth::attributes::RequestTarget;
 use postern_auth::gateway_path::GatewayTarget;
 use postern_auth::policy::target::{InstanceRef, TargetPlace};
 use postern_kinds::cluster::Cluster;
@@ -105,11 +104,6 @@ impl Found {
     /// Is the target there?
     pub(crate) fn is_there(&self) -> bool {
         self.is_there
-    }
-
-    /// Is it a space, which is a part of its cluster?
-    pub(crate) fn is_space(&self) -> bool {
-        matches!(self.target.request_target(), RequestTarget::ProjectSpace { .. })
     }
 
     /// The way to it.

@@ -1,25 +1,17 @@
-//! Access reviews at a target. A caller may do there what the target allows *and* the scope of their key
-//! lets through (`docs/reference/scopes.md#where-it-holds`). If the scope denies it, the target is not
-//! asked.
+//! Access reviews at a target: how they are read, sent on and answered. `postern_auth::target_review` decides.
 
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
-use postern_auth::attributes::Attributes;
-use postern_auth::kube_request::path_attributes;
-use postern_auth::policy::RulesOf;
-use postern_kinds::reviews::self_subject_rules_review::Status;
-use postern_kinds::reviews::{AccessStatus, self_subject_access_review};
+use postern_auth::target_review::{TargetReview, narrowed_rules};
 use postern_meta::decode::{Decoded, decode_typed};
 use postern_meta::status::ApiError;
-use serde::Deserialize as _;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::place::Found;
 use super::send::{SendContext, forward};
-use crate::stages::authorize::{GatewayPermit, refused_at_target};
+use crate::stages::authorize::GatewayPermit;
 use crate::stages::flow::budget::Charge;
 use crate::wire::body::{Body, Guards};
 use crate::wire::encode;
@@ -29,28 +21,10 @@ use crate::wire::respond;
 /// The most bytes of a target's answer to a review that are read.
 const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
 
-/// A review whose answer depends on what gets to the target.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Asked {
-    Access,
-    Rules,
-}
-
-/// The kind of review that a request is; `None` for other requests, and where all requests get to the
-/// target.
-pub(super) fn of(permit: &GatewayPermit, found: &Found) -> Option<Asked> {
-    let is_narrowed = permit.credential().bearer().is_scoped() || found.is_space();
-    let attributes = permit.request().kube.attributes();
-    let Attributes::Resource { verb: "create", group, resource, subresource: "", .. } = attributes
-    else {
-        return None;
-    };
-    match resource {
-        _ if !is_narrowed || group != "authorization.k8s.io" => None,
-        "selfsubjectaccessreviews" => Some(Asked::Access),
-        "selfsubjectrulesreviews" => Some(Asked::Rules),
-        _ => None,
-    }
+/// The review that a request is; `None` for other requests, and where all requests get to the target.
+pub(super) fn of(permit: &GatewayPermit, found: &Found) -> Option<TargetReview> {
+    let is_scoped = permit.credential().bearer().is_scoped();
+    TargetReview::of(is_scoped, &found.place(), &permit.request().kube)
 }
 
 /// The answer to a review.
@@ -61,12 +35,12 @@ pub(super) async fn answer(
     context: SendContext<'_>,
     permit: GatewayPermit,
     found: Found,
-    asked: Asked,
+    asked: TargetReview,
     body: RequestBody,
     charge: Charge,
 ) -> Result<Response<Body>, ApiError> {
     let received = body.read(charge).await?;
-    let Decoded { mut value, duplicates } = input::decode_body(permit.parsed(), &received)?;
+    let Decoded { value, duplicates } = input::decode_body(permit.parsed(), &received)?;
     if let Some(field) = duplicates.first() {
         // The target could read the other occurrence.
         return Err(ApiError::bad_request(format!("{field} is in the review more than once")));
@@ -77,75 +51,19 @@ pub(super) async fn answer(
         Ok(respond::value(StatusCode::CREATED, &value, pretty))
     };
     let policy = context.registry.cache().policy();
-    match asked {
-        Asked::Access => {
-            if let Some(reason) = refused(&policy, &permit, &found, &value)? {
-                let status = AccessStatus { allowed: false, reason, ..AccessStatus::default() };
-                return own(value, encoded(&status)?);
-            }
-            let (request, guards) = (permit.request().clone(), Guards::default());
-            let answer =
-                forward(context, permit, found, |head| rewritten(head, &value), &guards).await?;
-            Ok(respond::proxied(answer, &request.kube, guards))
-        }
-        Asked::Rules => {
-            let namespace = value["spec"]["namespace"].as_str().unwrap_or_default().to_owned();
-            let place = found.place();
-            let credential = permit.credential().clone();
-            if found.is_space() && place.space_namespace != Some(namespace.as_str()) {
-                return own(value, encoded(&Status { incomplete: true, ..Status::default() })?);
-            }
-            let (request, guards) = (permit.request().clone(), Guards::default());
-            let of_place = found.clone();
-            let answer =
-                forward(context, permit, found, |head| rewritten(head, &value), &guards).await?;
-            if answer.status() != StatusCode::CREATED {
-                return Ok(respond::proxied(answer, &request.kube, guards));
-            }
-            value = read(answer).await?;
-            let status: Status = field(&value, "status");
-            let evaluation_error = status.evaluation_error.clone();
-            let rules = RulesOf::from(status);
-            let identity = credential.identity();
-            let cut = policy.rules_at_target(identity, &of_place.place(), &namespace, rules);
-            let status = encoded(&Status { evaluation_error, ..Status::from(cut) })?;
-            own(value, status)
-        }
+    let credential = permit.credential().clone();
+    let (identity, place) = (credential.identity(), found.clone());
+    if let Some(status) = asked.status_without_target(&policy, identity, place.place(), &value)? {
+        return own(value, status);
     }
-}
-
-/// Why a review of access is answered with no.
-fn refused(
-    policy: &crate::cache::PolicyAt,
-    permit: &GatewayPermit,
-    found: &Found,
-    review: &Value,
-) -> Result<Option<String>, ApiError> {
-    let spec = review.get("spec").map(self_subject_access_review::Spec::deserialize).transpose();
-    let spec = spec.map_err(|error| ApiError::bad_request(format!("spec: {error}")))?;
-    let spec = spec.unwrap_or_default();
-    let attributes = match (&spec.resource_attributes, &spec.non_resource_attributes) {
-        (Some(of), _) => Attributes::Resource {
-            verb: &of.verb,
-            group: &of.group,
-            resource: &of.resource,
-            subresource: &of.subresource,
-            namespace: &of.namespace,
-            name: &of.name,
-        },
-        (None, Some(of)) => path_attributes(&of.verb, &of.path),
-        // The target says what is wrong with it.
-        (None, None) => return Ok(None),
-    };
-    Ok(refused_at_target(policy, permit.credential(), found.place(), attributes))
-}
-
-fn field<T: DeserializeOwned + Default>(of: &Value, name: &str) -> T {
-    of.get(name).and_then(|value| T::deserialize(value).ok()).unwrap_or_default()
-}
-
-fn encoded(status: &impl serde::Serialize) -> Result<Value, ApiError> {
-    serde_json::to_value(status).map_err(|error| ApiError::internal("a review", error))
+    let (request, guards) = (permit.request().clone(), Guards::default());
+    let answer = forward(context, permit, found, |head| rewritten(head, &value), &guards).await?;
+    if asked == TargetReview::Access || answer.status() != StatusCode::CREATED {
+        return Ok(respond::proxied(answer, &request.kube, guards));
+    }
+    let answer = read(answer).await?;
+    let status = narrowed_rules(&policy, identity, &place.place(), &value, &answer)?;
+    own(answer, status)
 }
 
 /// Writes a review anew, so that the target reads what was read here, and asks for an answer that can be

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use http::request::Parts;
-use postern_auth::attributes::{Attributes, RequestTarget};
+use postern_auth::attributes::RequestTarget;
 use postern_auth::policy::Policy;
 use postern_auth::policy::target::{ForwardedIdentity, TargetPlace, TargetRefusal, TargetRequest};
 use postern_kinds::{MANAGEMENT_V1, space_instance, virtual_cluster_instance};
@@ -78,19 +78,6 @@ pub(crate) fn authorize_gateway(
 }
 
 const UNPRINTABLE: &str = "the caller's name cannot be written in a header";
-
-/// Why a question in an access review is answered with no, without asking the target; `None` when
-/// the target is asked.
-pub(crate) fn refused_at_target(
-    policy: &Policy,
-    credential: &Credential,
-    place: TargetPlace<'_>,
-    attributes: Attributes<'_>,
-) -> Option<String> {
-    let asked = TargetRequest::of_review(place, attributes);
-    let decided = policy.decide_at_target(credential.identity(), &asked);
-    decided.err().map(|refusal| refusal.to_string())
-}
 
 /// Checks whether a request that got to its target still would.
 ///

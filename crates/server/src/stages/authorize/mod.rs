@@ -18,7 +18,7 @@ use postern_meta::time::Timestamp;
 pub(crate) use self::coverage::{Coverage, is_filtered, with_namespace_to_try};
 use self::coverage::{attributes_of, refused};
 pub(crate) use self::gateway::{
-    GatewayPermit, SPACES, VIRTUAL_CLUSTERS, authorize_gateway, check_request, refused_at_target,
+    GatewayPermit, SPACES, VIRTUAL_CLUSTERS, authorize_gateway, check_request,
 };
 use super::authenticate::Credential;
 use super::impersonate::{Acting, check_rights};
