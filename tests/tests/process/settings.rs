@@ -6,8 +6,11 @@ use postern_tests::{Ended, Home, Kubeconfig, Setup};
 
 fn flags_of(help: &str) -> Vec<&str> {
     let words = help.split_whitespace().filter_map(|word| word.strip_prefix("--"));
-    let mut flags: Vec<_> =
-        words.map(|word| word.trim_end_matches(|c: char| !c.is_alphanumeric())).collect();
+    // `--flag[=<VALUE>]`: the value may be left out.
+    let mut flags: Vec<_> = words
+        .map(|word| word.split('[').next().unwrap_or(word))
+        .map(|word| word.trim_end_matches(|c: char| !c.is_alphanumeric()))
+        .collect();
     flags.sort_unstable();
     flags.dedup();
     flags

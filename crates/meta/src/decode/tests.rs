@@ -235,7 +235,7 @@ fn yaml_is_written_in_block_style() {
          nested:\n  x:\n    \"y\": true\nnone: null\ntext: two words\nv: \"1.5\"\n\
          word: word\n\"yes\": \"yes\"\n"
     );
-    assert_eq!(encode_yaml(&json!("a\n\u{85}\u{2028}\u{1}")), "\"a\\n\\x85\\u2028\\x01\"\n");
+    assert_eq!(encode_yaml(&json!("a\n\u{85}\u{2028}\u{1}")), "\"a\\n\\N\\L\\x01\"\n");
 }
 
 /// Texts that some decoder of YAML reads as another type when they are not quoted.
