@@ -52,6 +52,6 @@ async fn the_three_commands_of_the_first_start_work() {
 
 fn commands(printed: &str) -> Vec<&str> {
     let is_command =
-        |line: &&str| ["export ", "kubectl ", "curl "].iter().any(|word| line.starts_with(word));
+        |line: &&str| ["export ", "kubectl ", "printf "].iter().any(|word| line.starts_with(word));
     printed.lines().map(str::trim).filter(is_command).collect()
 }
