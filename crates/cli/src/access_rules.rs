@@ -80,8 +80,8 @@ pub(crate) fn grant(
     new.into_iter().cloned().collect()
 }
 
-/// Takes subjects out of all entries, and returns those who were in one. Entries that are left without
-/// anybody are removed.
+/// Takes subjects out of all entries, and returns those who were in one. Entries without subjects are
+/// removed.
 pub(crate) fn revoke(access: &mut Vec<Value>, subjects: &[Subject]) -> Vec<Subject> {
     let was_in = |subject: &&Subject| access.iter().any(|entry| subject.is_in(entry));
     let found: Vec<_> = subjects.iter().filter(was_in).cloned().collect();

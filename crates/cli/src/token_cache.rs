@@ -19,7 +19,7 @@ const MAX_BYTES: usize = 16 * 1024;
 /// A token is renewed when less than one part in so many of its life is left.
 const RENEWED_IN_LAST_PART: i64 = 5;
 
-/// Seconds before its end in which a token is not given to anybody any more.
+/// A token is not used in these last seconds of its lifetime.
 const MARGIN_SECONDS: i64 = 10;
 
 /// The age after which a file that was not written again counts as unused.

@@ -153,8 +153,7 @@ pub(crate) fn granted(new: &Draft<Fields>, old: Option<&Draft<Fields>>) -> Optio
     (!gives_nothing).then(|| Granted::RoleRef(new.fields.spec.role_ref.clone()))
 }
 
-/// The facts of a binding; `None`, so that it gives nothing to anybody, when the uids of its
-/// subjects cannot be read.
+/// The facts of a binding; `None` if the uids of its subjects cannot be read. The binding then grants nothing.
 pub(crate) fn facts(metadata: &ObjectMeta, spec: &Spec) -> Option<BindingFacts> {
     let is_cluster_role = is_cluster_role(metadata, &spec.role_ref)?;
     let uids = subject_uids(metadata)?;

@@ -54,7 +54,7 @@ pub struct CallerKey {
 }
 
 impl CallerKey {
-    /// The time at which it ends as of now, in seconds since 1970; `None` for a key that never ends.
+    /// The end of the key by its present lifetime, in seconds since 1970; `None` for a key that never ends.
     pub fn ends_at(&self) -> Option<i64> {
         self.lifetime.ends_at(self.last_activity_unix_seconds)
     }

@@ -86,7 +86,7 @@ mod tests {
         let unlimited = caller(lifetime(0, 0, false), None);
         let until_1000 = caller(lifetime(0, 1000, false), None);
         let login = CallerKey { is_login: true, ..until_1000.clone() };
-        // It has been used at 700, and so ends at 1000 as of now.
+        // Its last use was at 700, so it ends at 1000 unless it is used again.
         let renewed = caller(lifetime(0, 300, true), Some(700));
         for (caller, uid, written, allowed) in [
             (&unlimited, "other", lifetime(500, 0, false), true),

@@ -18,7 +18,7 @@ pub trait NamedIdentities {
     fn is_member(&self, project: &str, principal: Principal<'_>) -> bool;
 }
 
-/// Nothing is stored yet that names anybody.
+/// No stored object names an identity.
 #[derive(Debug)]
 pub struct NobodyNamed;
 

@@ -86,7 +86,7 @@ impl Scene {
         Client::http2(self.server.kubeconfig()).from_address(ATTACKERS).with_token(token)
     }
 
-    /// A client of anybody else over HTTP/1.1.
+    /// A client of another user over HTTP/1.1.
     pub(crate) fn other(&self, token: &str) -> Client {
         self.admin.with_token(token)
     }

@@ -3,7 +3,7 @@
 //!
 //! A change is not sent on before the record that it was asked for is in the file; without, it is refused. What
 //! only reads goes on, and is counted when there is no room for its record. The next record says how many are
-//! missing. Failed authentications are recorded as far as there are not too many: anybody can cause them.
+//! missing. Failed authentications are recorded up to a rate, because any client can cause them.
 
 mod queue;
 mod record;

@@ -246,8 +246,8 @@ const METHODS: [Method; 9] = [
     Method::TRACE,
 ];
 
-/// The verb of a request of which nothing but the method is known. Anybody can send any method, and the
-/// central server takes only words.
+/// The verb of a request if only its method is known. A client can send any method, and the central server
+/// accepts only words.
 fn verb_of(method: &Method) -> String {
     let known = METHODS.contains(method);
     if known { method.as_str().to_ascii_lowercase() } else { "other".to_owned() }

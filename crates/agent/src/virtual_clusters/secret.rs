@@ -68,7 +68,7 @@ impl Unread {
         Self::Because { why: why.into(), detail: String::new() }
     }
 
-    /// May it be otherwise a moment later, without anybody doing something?
+    /// Whether the same attempt may succeed a moment later.
     pub(super) fn may_pass(&self) -> bool {
         matches!(self, Self::Silent(_))
     }

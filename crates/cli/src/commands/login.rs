@@ -206,7 +206,7 @@ async fn delete_login_key(
     };
     let status = match session.ask_self().await {
         Ok((_, status)) => status,
-        // It is of no use to anybody.
+        // The key is not valid any more.
         Err(error) if error.reason() == Some(Reason::Unauthorized) => return Ok(()),
         Err(error) => {
             unknown(&session.explain(&error).message);

@@ -534,7 +534,7 @@ impl Cache {
         self.tokens.keys()
     }
 
-    /// The version of the keys that sign endpoint tokens, and of whose tokens count no more.
+    /// The version of the signing keys and of the endpoint-token revocations.
     pub(crate) fn tokens_version(&self) -> u64 {
         *self.tokens.subscribe().borrow()
     }

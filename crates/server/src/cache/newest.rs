@@ -21,9 +21,8 @@ struct Round {
 
 /// Asks the store for its newest revision.
 ///
-/// A caller is never given the answer to a question that was asked before it came: what was
-/// acknowledged to anybody before that must be in it. So those who come while a question is under
-/// way share the next one.
+/// A caller never gets the answer to a question that was asked before the caller came. The answer must contain
+/// every change that was acknowledged before. So callers that come during a question share the next one.
 pub(super) struct NewestRevision {
     ask: Box<dyn Fn() -> Question + Send + Sync>,
     last: Mutex<Option<Round>>,
@@ -78,7 +77,7 @@ impl Round {
         self.answer.peek().is_none()
     }
 
-    /// A question that the store has been asked, or is asked before anybody else can come.
+    /// A question that the store has been asked, or is asked before another caller can come.
     fn asked(question: Question) -> Self {
         Self { asked: Arc::new(AtomicBool::new(true)), answer: question.shared() }
     }

@@ -134,7 +134,7 @@ impl Registry {
         self.counting.lock().await
     }
 
-    /// The view that admission reads, as of now.
+    /// The view of the present state that admission reads.
     pub(crate) fn admission(&self) -> AdmissionView<'_> {
         AdmissionView::new(&self.cache, &*self.source, &self.digester, self.key_policy)
     }

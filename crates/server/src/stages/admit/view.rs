@@ -59,7 +59,7 @@ pub(crate) struct AdmissionView<'a> {
 }
 
 impl<'a> AdmissionView<'a> {
-    /// A view as of now.
+    /// A view of the present state.
     pub(crate) fn new(
         cache: &'a Cache,
         source: &'a dyn Source,

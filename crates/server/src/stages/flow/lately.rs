@@ -58,7 +58,7 @@ impl Waits {
     }
 }
 
-/// Do several owners send requests? Who is alone need not give way to anybody.
+/// Whether several owners send requests. A single owner need not give way.
 #[derive(Default)]
 pub(super) struct Company {
     /// The owner of the last request, as a hash.
