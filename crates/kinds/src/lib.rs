@@ -6,6 +6,8 @@
 
 use std::sync::OnceLock;
 
+use postern_meta::gvk::GroupVersion;
+
 mod bindings;
 mod bound;
 mod column;
@@ -133,6 +135,17 @@ static SERVED: OnceLock<Vec<&'static dyn AnyKind>> = OnceLock::new();
 /// Every kind that is served, in a fixed order.
 pub fn all() -> &'static [&'static dyn AnyKind] {
     SERVED.get_or_init(|| OURS.to_vec())
+}
+
+/// The groups and versions that are served, each once, in the order of the kinds.
+pub fn versions() -> Vec<GroupVersion> {
+    let mut versions = Vec::new();
+    for kind in all() {
+        if !versions.contains(&kind.info().version) {
+            versions.push(kind.info().version);
+        }
+    }
+    versions
 }
 
 /// Adds one kind to those that this process serves, as the last one. For a build that has kinds of

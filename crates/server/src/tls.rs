@@ -16,6 +16,7 @@ use arc_swap::ArcSwap;
 use aws_lc_rs::digest;
 use jiff::tz::TimeZone;
 use postern_meta::time::Timestamp;
+use postern_registry::clock::Source;
 use rcgen::{
     CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, date_time_ymd,
 };
@@ -28,7 +29,6 @@ use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
-use crate::clock::Source;
 use crate::data_dir::{DataDir, read_if_there};
 
 /// The protocols for ALPN, in order of preference.

@@ -27,6 +27,9 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     (
         "postern-server",
         &[
+            "postern-registry",
+            "postern-openapi",
+            "postern-flow",
             "postern-auth",
             "postern-store",
             "postern-listen",
@@ -35,6 +38,12 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "postern-meta",
         ],
     ),
+    (
+        "postern-registry",
+        &["postern-flow", "postern-auth", "postern-store", "postern-kinds", "postern-meta"],
+    ),
+    ("postern-openapi", &["postern-kinds", "postern-meta"]),
+    ("postern-flow", &["postern-kinds", "postern-meta"]),
     (
         "postern-agent",
         &[

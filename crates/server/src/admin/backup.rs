@@ -9,6 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, ensure};
 use postern_meta::time::Timestamp;
+use postern_registry::clock::Source;
+use postern_registry::storage_key;
 use postern_store::Position;
 use postern_store::backup::{self, RestoreOptions, Summary, WriteOptions, Written};
 use postern_store::seal::{Keyring, Sealed};
@@ -18,9 +20,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use super::client::call_with;
 use super::{AdminCommand, BackupContent, CommandOutput, Damage, Progress, ServerFiles, storage};
-use crate::clock::Source;
 use crate::data_dir::{DataDir, create_private};
-use crate::storage_key;
 
 /// The suffix of a backup's name until the backup is complete.
 const UNFINISHED: &str = ".unfinished";

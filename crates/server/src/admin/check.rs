@@ -3,12 +3,12 @@
 use postern_kinds::{AnyKind, all};
 use postern_meta::decode::{Format, decode};
 use postern_meta::event::WatchEventType;
+use postern_registry::cache::{CachedObject, stored_head};
+use postern_registry::storage_key;
 use postern_store::seal::Sealed;
 use postern_store::{Entry, ListRequest, Store as _};
 
 use super::{CommandOutput, Damage, MAX_REPORTED, Progress};
-use crate::cache::{CachedObject, stored_head};
-use crate::storage_key;
 
 /// Checks every value. Returns what is corrupt.
 pub(super) async fn run(

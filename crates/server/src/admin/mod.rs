@@ -24,7 +24,7 @@ use postern_meta::decode::decode_typed;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::clock::Source;
+use postern_registry::clock::Source;
 
 pub use backup::{BackupFile, backup, restore};
 pub use client::call;

@@ -8,16 +8,16 @@ use postern_kinds::{AnyKind, SecretText, Verb};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::options::{DeleteOptions, GetOptions};
 use postern_meta::status::ApiError;
+use postern_registry::admit::Writing;
+use postern_registry::kubeconfig;
+use postern_registry::operations;
+use postern_registry::permit::Permit;
+use postern_registry::registry::first_start::{ADMIN, spec};
+use postern_registry::registry::{Registry, decoded};
 use serde_json::{Value, json};
 
 use super::{Access, CommandOutput};
 use crate::data_dir::write_private;
-use crate::kubeconfig;
-use crate::operations;
-use crate::registry::first_start::{ADMIN, spec};
-use crate::registry::{Registry, decoded};
-use crate::stages::admit::Writing;
-use crate::stages::authorize::Permit;
 
 /// Issues a key for the user `admin` and writes the kubeconfig. The user is repaired first, if they
 /// no longer have the rights that the first start gave them. Other keys stay as they are.

@@ -1,8 +1,9 @@
 //! A new key for endpoint tokens, and the end of an old one.
 
+use postern_registry::registry::Registry;
+use postern_registry::signing_keys;
+
 use super::CommandOutput;
-use crate::registry::Registry;
-use crate::signing_keys;
 
 /// Makes a new key: one that is announced, or with `force` one that signs at once.
 pub(super) async fn rotate(registry: &Registry, force: bool) -> anyhow::Result<CommandOutput> {

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use postern_registry::clock::Source;
+use postern_registry::registry::Registry;
 use postern_store::seal::Sealed;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -22,9 +24,7 @@ use super::{
 };
 use crate::audit::Audit;
 use crate::audit::Command;
-use crate::clock::Source;
 use crate::data_dir::DataDir;
-use crate::registry::Registry;
 
 /// The longest request, in bytes.
 const MAX_REQUEST_BYTES: u64 = 4096;

@@ -1,13 +1,13 @@
 //! Commands that only need the database: they are the same with and without a running server.
 
 use anyhow::Context as _;
+use postern_registry::clock::Source;
 use postern_store::backup::WriteOptions;
 use postern_store::seal::{KeyId, Keyring, Sealed};
 use postern_store::{Options, Store as _};
 use tokio::io::AsyncWrite;
 
 use super::{AdminCommand, CommandOutput, Progress, ServerFiles, backup, check};
-use crate::clock::Source;
 use crate::data_dir::DataDir;
 use crate::database;
 

@@ -287,7 +287,7 @@ async fn a_user_without_rights_is_repaired() {
             let stored = sealed.get(key).await.unwrap().value.unwrap().value;
             let mut user = Object::from_value(decode_typed(&stored).unwrap()).unwrap();
             user.fields["spec"] = serde_json::json!({ "disabled": true, "groups": ["others"] });
-            vec![Change::Put { key: key.into(), value: crate::cache::to_stored(user) }]
+            vec![Change::Put { key: key.into(), value: postern_registry::cache::to_stored(user) }]
         } else {
             let keys = [key, "/unique/management.platform.sh/users/admin"];
             keys.iter().map(|&key| Change::Delete { key: key.into() }).collect()

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use postern_meta::status::ApiError;
 use postern_meta::time::MicroTimestamp;
+use postern_registry::clock::new_uid;
 
 use super::Audit;
 use super::event::{Event, ResponseStatus, UserInfo, line_of, user_json};
 use super::log::Unwritten;
 use super::policy::{Level, Stage};
-use crate::clock::new_uid;
 
 /// The user name in the records.
 const USER: &str = "system:admin-socket";

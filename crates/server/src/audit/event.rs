@@ -11,12 +11,12 @@ use postern_auth::identity::Identity;
 use postern_auth::kube_request::KubeRequest;
 use postern_meta::status::Status;
 use postern_meta::time::MicroTimestamp;
+use postern_registry::permit::ResourceTarget;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::policy::{Level, Stage};
-use crate::stages::parse::ResourceTarget;
 
 /// Bytes that a record without bodies usually has.
 const USUAL_BYTES: usize = 1536;

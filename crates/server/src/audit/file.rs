@@ -7,8 +7,9 @@ use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, Open
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use postern_registry::clock::Source;
+
 use super::{AuditLog, AuditSettings};
-use crate::clock::Source;
 
 /// Readable by the owner only, as all files of the server.
 const PRIVATE_FILE: u32 = 0o600;
@@ -385,10 +386,10 @@ impl LogFile {
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "a test looks at its files")]
 mod tests {
+    use postern_registry::clock::System;
     use tempfile::TempDir;
 
     use super::*;
-    use crate::clock::System;
 
     fn log(dir: &TempDir, max_file_bytes: u64) -> (LogFile, PathBuf) {
         let path = dir.path().join("sub/audit.log");

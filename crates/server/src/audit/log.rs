@@ -286,11 +286,11 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use postern_registry::clock::System;
     use tempfile::TempDir;
 
     use super::super::{AuditLog, AuditSettings};
     use super::*;
-    use crate::clock::System;
 
     fn file_at(path: &std::path::Path) -> LogFile {
         let settings = AuditSettings {

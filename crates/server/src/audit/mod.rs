@@ -25,16 +25,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use postern_meta::status::ApiError;
+use postern_registry::clock::Source;
 use tokio::sync::watch;
-
-use crate::clock::Source;
-use crate::data_dir::read_if_there;
 
 use self::failures::AuthenticationFailures;
 use self::file::LogFile;
 use self::log::{Log, Unwritten};
 use self::policy::Policy;
 use self::reported::Reported;
+use crate::data_dir::read_if_there;
 
 pub(crate) use self::command::Command;
 pub(crate) use self::context::{AuditContext, LastSender};

@@ -4,10 +4,10 @@
 use anyhow::{Context as _, ensure};
 use postern_auth::identity::Identity;
 use postern_meta::decode::{Format, decode};
+use postern_registry::permit::ResourceTarget;
 use serde::{Deserialize, Serialize};
 
 use super::event::namespace_of;
-use crate::stages::parse::ResourceTarget;
 
 /// The built-in policy, which applies when no other is given.
 const DEFAULT: &str = include_str!("default-policy.yaml");

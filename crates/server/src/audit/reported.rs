@@ -304,9 +304,10 @@ fn check(event: &AuditEvent) -> Result<(), (&'static str, String)> {
 mod tests {
     use std::sync::Arc;
 
+    use postern_registry::clock::System;
+
     use super::super::{AuditLog, AuditSettings};
     use super::*;
-    use crate::clock::System;
 
     /// So many milliseconds after 1970.
     fn at(milliseconds: i64) -> MicroTimestamp {

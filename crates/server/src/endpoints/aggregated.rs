@@ -96,7 +96,7 @@ fn version(
 
 fn document(version: &str, root: Root) -> Value {
     let mut groups: Vec<(&str, Vec<Value>)> = Vec::new();
-    for served in discovery::versions() {
+    for served in postern_kinds::versions() {
         if served.group.is_empty() != (root == Root::Core) {
             continue;
         }

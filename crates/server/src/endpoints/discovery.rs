@@ -4,24 +4,13 @@ use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postern_kinds::action::{Action, Response};
-use postern_kinds::{AnyKind, Info, MANAGEMENT_V1, Verb, all};
+use postern_kinds::{AnyKind, Info, MANAGEMENT_V1, Verb, all, versions};
 use postern_meta::gvk::GroupVersion;
 use serde_json::{Value, json};
 
 /// The category of the kinds of our own group that can be listed: `kubectl get platform -A`. None is in
 /// `all`, which is for workloads.
 const CATEGORY: &str = "platform";
-
-/// The versions that are served, each once, in the order of the kinds.
-pub(crate) fn versions() -> Vec<GroupVersion> {
-    let mut versions = Vec::new();
-    for kind in all() {
-        if !versions.contains(&kind.info().version) {
-            versions.push(kind.info().version);
-        }
-    }
-    versions
-}
 
 /// The document `/api`.
 pub(crate) fn core_versions() -> Value {

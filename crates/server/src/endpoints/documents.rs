@@ -7,11 +7,12 @@ use postern_meta::accept::{Offered, choose};
 use postern_meta::gvk::GroupVersion;
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
+use postern_openapi::{v2, v3};
 
 use super::aggregated::{self, Root};
 use super::discovery;
 use super::fixed::{Fixed, tagged};
-use super::openapi::{v2, v3};
+use super::openapi;
 use crate::metrics;
 use crate::stages::parse::{Document, Parsed};
 use crate::wire::body::Body;
@@ -66,7 +67,7 @@ fn metrics_response(text: String) -> Response<Body> {
 
 /// A response with the one document of version 2.
 fn open_api_v2(parsed: &Parsed) -> Result<Response<Body>, ApiError> {
-    let document = v2::document();
+    let document = openapi::document_v2();
     open_api_form(parsed, &document.json, &document.protobuf, &v2::PROTOBUF_TYPES)
         .map(|form| form.response(parsed))
 }
@@ -94,8 +95,8 @@ fn open_api_form<'a>(
 /// with any of them.
 fn open_api_index(parsed: &Parsed, now: Timestamp) -> Result<Response<Body>, ApiError> {
     let negotiated = Negotiated::of(parsed, Offered::JsonDocument, now)?;
-    let response = respond::value(StatusCode::OK, &v3::index(), negotiated.pretty);
-    Ok(tagged(parsed, response, &v3::index_hash()))
+    let response = respond::value(StatusCode::OK, &openapi::index(), negotiated.pretty);
+    Ok(tagged(parsed, response, &openapi::index_hash()))
 }
 
 /// A response with one document of version 3. With the hash from the index it never
@@ -105,12 +106,12 @@ fn open_api(
     version: GroupVersion,
     now: Timestamp,
 ) -> Result<Response<Body>, ApiError> {
-    let document = v3::documents().iter().find(|document| document.version == version);
-    let document = document.ok_or_else(ApiError::resource_not_served)?;
+    let document = openapi::documents().iter().find(|(served, _)| *served == version);
+    let (_, document) = document.ok_or_else(ApiError::resource_not_served)?;
     let sent = parsed.query().get("hash");
-    if sent.is_some_and(|hash| hash != document.hash()) {
+    if sent.is_some_and(|hash| hash != document.json.hash()) {
         let path = v3::path_of(&version);
-        let location = format!("{BASE_PATH}/openapi/v3/{path}?hash={}", document.hash());
+        let location = format!("{BASE_PATH}/openapi/v3/{path}?hash={}", document.json.hash());
         let mut response = respond::empty(StatusCode::MOVED_PERMANENTLY);
         if let Ok(location) = HeaderValue::from_str(&location) {
             response.headers_mut().insert(header::LOCATION, location);

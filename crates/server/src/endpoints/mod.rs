@@ -2,12 +2,12 @@
 
 mod aggregated;
 mod fixed;
+mod openapi;
 
 pub(crate) mod discovery;
 pub(crate) mod documents;
 pub(crate) mod health;
 pub(crate) mod jwks;
-pub(crate) mod openapi;
 pub(crate) mod version;
 
 pub(crate) use self::fixed::tagged;

@@ -13,11 +13,11 @@ use postern_auth::endpoint_token::{Bearer, Claims, Issuance, cluster_audience};
 use postern_kinds::cluster::DIRECT_ENDPOINT;
 use postern_meta::status::ApiError;
 use postern_proxy::{Renewal, UpstreamAddresses, UpstreamConfig};
+use postern_registry::clock::new_uid;
+use postern_registry::registry::issued_tokens::AsOf;
 
 use super::place::Way;
 use super::session::Caller;
-use crate::clock::new_uid;
-use crate::registry::issued_tokens::AsOf;
 
 /// How long a token (a JWT) counts: an agent need only see the head of the request.
 const TOKEN_TTL_SECONDS: i64 = 60;

@@ -12,15 +12,15 @@ use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
 use postern_kinds::{AnyKind, KubeconfigRef, project};
 use postern_meta::decode::decode_typed;
 use postern_meta::status::ApiError;
+use postern_registry::cache::CachedObject;
+use postern_registry::errors::from_store;
+use postern_registry::registry::Registry;
+use postern_registry::storage_key;
 use postern_store::Position;
 use serde::Deserialize;
 
 use super::agent::AgentRoute;
-use crate::cache::CachedObject;
-use crate::errors::from_store;
-use crate::registry::Registry;
 use crate::stages::authorize::{SPACES, VIRTUAL_CLUSTERS};
-use crate::storage_key;
 
 /// The known state of a target. As long as two are equal, a request takes the same route.
 #[derive(Clone, Debug, PartialEq, Eq)]

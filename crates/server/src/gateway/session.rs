@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use postern_meta::status::ApiError;
 use postern_proxy::Session;
+use postern_registry::credential::Credential;
+use postern_registry::credential::check_rights;
+use postern_registry::registry::Registry;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::place::{Found, kinds};
-use crate::registry::Registry;
-use crate::stages::authenticate::Credential;
 use crate::stages::authorize::check_request;
-use crate::stages::impersonate::check_rights;
 use crate::stages::parse::GatewayRequest;
 use crate::wire::body::Guards;
 

@@ -1,18 +1,19 @@
 //! By which address and credential a target is reached: upstreams that are made from kubeconfigs, and kept
 //! until these change.
 
+use std::collections::HashMap;
+
 use parking_lot::Mutex;
 use postern_kinds::kubeconfig::Kubeconfig;
 use postern_kinds::secret;
 use postern_meta::decode::decode_typed;
 use postern_meta::status::ApiError;
 use postern_proxy::{ClientCertificate, SecretBytes, Upstream, UpstreamAddresses, UpstreamConfig};
+use postern_registry::registry::Registry;
 use postern_store::Position;
-use std::collections::HashMap;
 
 use super::agent::AgentRoute;
 use super::place::{Found, SecretKey, Way, secret_of};
-use crate::registry::Registry;
 
 /// Upstreams that are kept. With more, an arbitrary one is made anew when it is next needed.
 const MAX_KEPT: usize = 10_000;

@@ -13,12 +13,12 @@ use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
+use postern_flow::budget::Charge;
 use postern_meta::status::ApiError;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::pipeline::Hold;
-use crate::stages::flow::budget::Charge;
 use crate::wire::body::Body;
 use crate::wire::list::{CHUNK_BYTES, SMALL_BODY_BYTES};
 

@@ -17,10 +17,11 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use http::{Method, StatusCode};
 use postern_kinds::{Info, Verb, all};
 use postern_meta::time::Timestamp;
+use postern_registry::permit::ResourceTarget;
 use tokio::time::Instant;
 
 use self::connections::Connections;
-use crate::stages::parse::{Document, Parsed, ResourceTarget, Target};
+use crate::stages::parse::{Document, Parsed, Target};
 
 pub(crate) use text::{CONTENT_TYPE, Readings, write};
 

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use postern_kinds::{Info, Verb, all};
 use postern_proxy::{Counts, Failure};
 
-use crate::cache::Counted;
-use crate::stages::flow::FlowCounts;
+use postern_flow::FlowCounts;
+use postern_registry::cache::Counted;
 
 use super::connections::ConnectionCounts;
 use super::{BUCKETS_MICROSECONDS, CODES, Metrics, PATHS, SCOPES, Series, counted, process};

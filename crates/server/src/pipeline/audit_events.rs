@@ -7,14 +7,14 @@ use postern_kinds::cluster::{Cluster, agent_subject};
 use postern_meta::field::{BadValue, FieldError, FieldErrors};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
+use postern_registry::admit::Writing;
+use postern_registry::permit::Permit;
+use postern_registry::registry::{EncodedObject, not_found};
+use postern_registry::storage_key;
 use serde::Deserialize as _;
 use serde_json::Map;
 
 use super::Server;
-use crate::registry::{EncodedObject, not_found};
-use crate::stages::admit::Writing;
-use crate::stages::authorize::Permit;
-use crate::storage_key;
 
 /// Writes records into the audit log, and returns an empty list when they are there. Records that this server
 /// has written before are not written again, so that an agent may repeat what was not acknowledged.

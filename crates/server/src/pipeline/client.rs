@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use postern_auth::identity::{Identity, MASTERS_GROUP};
+use postern_flow::{Flow, Waits};
 use postern_listen::Peer;
 use tokio::sync::Semaphore;
 
 use crate::audit::LastSender;
-use crate::stages::flow::{Flow, Waits};
 
 /// Streams of a stranger that are served at once.
 const MAX_STRANGER_STREAMS_SERVED: usize = 8;

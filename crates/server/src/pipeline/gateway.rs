@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use postern_auth::identity::MASTERS_GROUP;
+use postern_flow::Requester;
 use postern_meta::status::ApiError;
+use postern_registry::credential::check_rights;
 use tokio::time::timeout;
 
 use super::{Hold, Outcome, Server};
 use crate::audit::AuditContext;
 use crate::gateway::{Found, SendContext, send};
 use crate::stages::authorize::authorize_gateway;
-use crate::stages::flow::Requester;
-use crate::stages::impersonate::{Acting, check_rights};
+use crate::stages::impersonate::Acting;
 use crate::stages::parse::GatewayRequest;
 use crate::stages::websocket;
 use crate::wire::input::RequestBody;

@@ -20,23 +20,23 @@ use futures_util::future::poll_fn;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use parking_lot::Mutex;
 use postern_auth::identity::{Identity, MASTERS_GROUP};
+use postern_flow::budget::Charge;
+use postern_flow::{Flow, InFlightPermit, Requester, too_many_requests};
 use postern_kinds::{BASE_PATH, Verb};
 use postern_meta::decode::Format;
 use postern_meta::status::{ApiError, Reason};
+use postern_registry::clock::new_uid;
+use postern_registry::credential::{Credential, check_rights};
+use postern_registry::permit::Permit;
 
 pub(crate) use self::client::Client;
 pub(crate) use self::server::Server;
 use crate::audit::{self, AuditContext};
-use crate::clock::new_uid;
 use crate::endpoints::{documents, health, jwks, version};
 use crate::metrics::{self, Measured};
-use crate::stages::authenticate::{
-    AuthenticationView, Credential, authenticate, is_deep, names_a_key,
-};
-use crate::stages::authorize::{Authorized, Permit, authorize};
-use crate::stages::flow::budget::Charge;
-use crate::stages::flow::{Flow, InFlightPermit, Requester, too_many_requests};
-use crate::stages::impersonate::{Acting, check_rights, impersonate};
+use crate::stages::authenticate::{AuthenticationView, authenticate, is_deep, names_a_key};
+use crate::stages::authorize::{Authorized, authorize};
+use crate::stages::impersonate::{Acting, impersonate};
 use crate::stages::parse::{self, Parsed, Target};
 use crate::stages::websocket;
 use crate::wire::body::Body;
@@ -604,8 +604,9 @@ fn method_not_allowed(method: &Method) -> ApiError {
 
 #[cfg(test)]
 mod tests {
+    use postern_flow::Limits;
+
     use super::*;
-    use crate::stages::flow::Limits;
 
     #[tokio::test]
     async fn the_answer_to_a_change_is_counted_although_there_is_no_room_for_it() {

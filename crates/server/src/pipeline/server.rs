@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use postern_flow::{Flow, Limits};
+use postern_registry::clock::Source;
+use postern_registry::registry::Registry;
 use postern_store::Store;
 use tokio::sync::watch;
 
 use crate::audit::Audit;
-use crate::clock::Source;
 use crate::endpoints::health::Condition;
 use crate::gateway::{Gateway, GatewaySettings};
 use crate::metrics::{Metrics, Readings};
-use crate::registry::Registry;
-use crate::stages::flow::{Flow, Limits};
 use crate::supervise::Restarts;
 
 /// At a shutdown, watches end within this time, so that their clients do not come back all at once. It is

@@ -2,6 +2,7 @@
 //! out, and makes the response.
 
 use http::{Response, StatusCode, header};
+use postern_flow::large::{LARGE_BYTES, LargeWork};
 use postern_kinds::action::{Action, Handler, ServerAction};
 use postern_kinds::audit_event_list::AuditEventList;
 use postern_kinds::{AnyKind, Verb};
@@ -18,15 +19,16 @@ use postern_meta::patch::{
     json_patch_reads,
 };
 use postern_meta::status::{ApiError, Status};
+use postern_openapi::v3::SERVED_PATCHES;
+use postern_registry::actions::{self, ActionOutput};
+use postern_registry::admit::{Part, Writing};
+use postern_registry::operations::{self, Applied};
+use postern_registry::permit::{
+    Permit, SELECTABLE_FIELDS, selectable_fields, with_namespace_to_try,
+};
 
 use super::{Outcome, Server, agent_config, audit_events};
-use crate::actions::{self, ActionOutput};
-use crate::endpoints::openapi::v3::SERVED_PATCHES;
-use crate::operations::{self, Applied};
-use crate::stages::admit::{Part, Writing};
-use crate::stages::authorize::{Permit, with_namespace_to_try};
-use crate::stages::flow::large::{LARGE_BYTES, LargeWork};
-use crate::stages::parse::{Parsed, SELECTABLE_FIELDS, selectable_fields};
+use crate::stages::parse::Parsed;
 use crate::wire::body::Body;
 use crate::wire::encode::Negotiated;
 use crate::wire::input::{self, ReceivedBody};

@@ -6,18 +6,13 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use percent_encoding::percent_decode_str;
-use postern_auth::attributes::Attributes;
-use postern_auth::forbidden::forbidden_message;
-use postern_auth::identity::Identity;
-use postern_auth::impersonated;
-use postern_auth::policy::{Decision, Policy};
 use postern_auth::principal_index::PrincipalIndex;
-use postern_kinds::{Impersonation, Right, access_key, identity_name};
-use postern_meta::gvk::GroupResource;
+use postern_kinds::{Impersonation, access_key, identity_name};
 use postern_meta::status::ApiError;
+use postern_registry::cache::PolicyAt;
+use postern_registry::credential::{Credential, USERS, check_rights};
 
-use crate::cache::PolicyAt;
-use crate::stages::authenticate::{Authenticated, Credential};
+use crate::stages::authenticate::Authenticated;
 use crate::stages::parse::Parsed;
 
 /// The prefix of all impersonation headers.
@@ -72,31 +67,6 @@ pub(crate) fn impersonate(
     // The rights come first: not every caller may know who is disabled.
     check_rights(&credential, &policy())?;
     disabled.map_or(Ok(Acting { parsed, credential }), Err)
-}
-
-/// Checks that the caller holds every permission that its impersonation needs. Requests that continue check
-/// again (ADR 0026), since the permission can end before they do.
-///
-/// # Errors
-/// 403 in kube-apiserver's words; none for a caller that does not impersonate.
-pub(crate) fn check_rights(credential: &Credential, policy: &Policy) -> Result<(), ApiError> {
-    let Some(wanted) = credential.wanted() else { return Ok(()) };
-    for right in impersonated::rights(wanted, credential.identity()) {
-        check(policy, credential.bearer(), &right)?;
-    }
-    Ok(())
-}
-
-/// The resource of users in the rights to impersonate, as upstream.
-const USERS: GroupResource = GroupResource { group: "", resource: "users" };
-
-fn check(policy: &Policy, bearer: &Identity, right: &Right) -> Result<(), ApiError> {
-    let attributes = Attributes::from(right);
-    if policy.decide(bearer, &attributes) == Decision::Allow {
-        return Ok(());
-    }
-    let resource = GroupResource { group: right.group, resource: right.resource };
-    Err(ApiError::forbidden(resource, &right.name, forbidden_message(bearer, &attributes)))
 }
 
 /// The impersonation that the headers ask for.

@@ -6,13 +6,13 @@
 //! | [`parse`] | `Parsed` | 400, 405 |
 //! | [`authenticate`] | `Authenticated` | 401 |
 //! | [`impersonate`] | `Acting` | 400, 403 |
-//! | [`flow`] | `InFlightPermit` | 429 |
+//! | `postern_flow` | `InFlightPermit` | 429 |
 //! | [`authorize`] | `Permit` | 403 |
-//! | [`admit`] | `Admitted` | 400, 403, 409, 422 |
+//! | `postern_registry::admit` | `Admitted` | 400, 403, 409, 422 |
 //!
 //! The WebSocket headers of a request are read in [`websocket`].
 //!
-//! Not here: the code that calls the stages (`pipeline`), and the storage of an admitted write (`registry`).
+//! Not here: the code that calls the stages (`pipeline`), and what happens with a permit (`postern_registry`).
 //! The audit log follows a request through all of them (`audit`).
 
 mod not_served;
@@ -24,8 +24,4 @@ pub(crate) mod authenticate;
 
 pub(crate) mod impersonate;
 
-pub(crate) mod flow;
-
 pub(crate) mod authorize;
-
-pub(crate) mod admit;

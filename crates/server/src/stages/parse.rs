@@ -11,63 +11,21 @@ use hyper::upgrade::OnUpgrade;
 use percent_encoding::percent_decode_str;
 use postern_auth::gateway_path::{self, GatewayTarget};
 use postern_auth::kube_request::{KubeRequest, check_host};
-use postern_kinds::action::Action;
 use postern_kinds::{AnyKind, BASE_PATH, Verb, access_key, all, find};
 use postern_meta::gvk::GroupVersion;
 use postern_meta::options::Query;
 use postern_meta::selector::FieldSelector;
 use postern_meta::status::ApiError;
+use postern_registry::permit::{ResourceTarget, selectable_fields};
 
 use super::authenticate::is_deep;
 use super::websocket;
-
-/// The fields that field selectors support for every kind.
-pub(crate) const SELECTABLE_FIELDS: &[&str] = &["metadata.name", "metadata.namespace"];
-
-/// The fields that field selectors support for a kind.
-pub(crate) fn selectable_fields(kind: &dyn AnyKind) -> Vec<&'static str> {
-    let of_kind = kind.info().selectable_fields.iter().map(|field| field.label);
-    SELECTABLE_FIELDS.iter().copied().chain(of_kind).collect()
-}
 
 /// The longest path that is accepted: a group, a namespace and a name fit in far less.
 pub(crate) const MAX_PATH_BYTES: usize = 2048;
 
 /// The most segments of a path that is accepted, with those of the base path.
 pub(crate) const MAX_PATH_SEGMENTS: usize = 16;
-
-/// A request for a resource.
-#[derive(Clone)]
-pub(crate) struct ResourceTarget {
-    /// The kind.
-    pub(crate) kind: &'static dyn AnyKind,
-    /// The verb.
-    pub(crate) verb: Verb,
-    /// The namespace; `None` for cluster-scoped kinds and for all namespaces at once.
-    pub(crate) namespace: Option<String>,
-    /// The object's name, if one is given: in the path, or by a field selector on the name.
-    pub(crate) name: Option<String>,
-    /// The row of the kind's table of actions, if it is not for the object or collection itself.
-    pub(crate) action: Option<&'static Action>,
-}
-
-impl ResourceTarget {
-    /// A target that is one object.
-    pub(crate) fn object(
-        kind: &'static dyn AnyKind,
-        verb: Verb,
-        namespace: Option<&str>,
-        name: &str,
-    ) -> Self {
-        let (namespace, name) = (namespace.map(str::to_owned), Some(name.to_owned()));
-        Self { kind, verb, namespace, name, action: None }
-    }
-
-    /// The subresource; empty for the object or collection itself.
-    pub(crate) fn subresource(&self) -> &'static str {
-        self.action.map_or("", |action| action.subresource)
-    }
-}
 
 /// The documents that describe the API.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,6 +2,7 @@
 //! seal keys, it is checked at each start, and a new one is never made in place of one that is lost.
 
 use anyhow::{Context as _, bail, ensure};
+use postern_registry::kubeconfig;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -9,7 +10,6 @@ use rustls::sign::CertifiedKey;
 
 use super::provider;
 use crate::data_dir::{DataDir, read_if_there, read_private_if_there, write_private};
-use crate::kubeconfig;
 
 const NAME: &str = "Postern self-made certificate authority";
 

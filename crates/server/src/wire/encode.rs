@@ -10,14 +10,14 @@ use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
 use postern_meta::table::PartialObjectMetadata;
 use postern_meta::time::Timestamp;
+use postern_registry::cache::{CachedObject, Encoding, IncludeObject, event_line};
+use postern_registry::registry::read::ObjectPage;
+use postern_registry::registry::watch::Delivery;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::list::SMALL_BODY_BYTES;
 use super::table;
-use crate::cache::{CachedObject, Encoding, IncludeObject, event_line};
-use crate::registry::read::ObjectPage;
-use crate::registry::watch::Delivery;
 use crate::stages::parse::Parsed;
 
 /// Lines are joined to chunks of at most this many bytes.

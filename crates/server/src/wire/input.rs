@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
+use postern_flow::budget::Charge;
 use postern_kinds::{AnyKind, Verb};
 use postern_meta::accept::{PatchType, content_type_of_body, patch_type};
 use postern_meta::apply::check_lists;
@@ -19,7 +20,6 @@ use postern_meta::validate::dedup_owner_references;
 use serde_json::Value;
 
 use super::incoming::IncomingBody;
-use crate::stages::flow::budget::Charge;
 use crate::stages::parse::{Parsed, Target};
 
 /// The longest body of a request, in bytes, as in kube-apiserver.

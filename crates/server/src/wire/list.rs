@@ -12,16 +12,16 @@ use flate2::write::GzEncoder;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http_body::SizeHint;
+use postern_flow::large::LargeWork;
 use postern_kinds::AnyKind;
 use postern_meta::decode::{Format, encode_yaml};
 use postern_meta::status::ApiError;
+use postern_registry::cache::CachedObject;
+use postern_registry::registry::observe::Observer;
+use postern_registry::registry::read::ObjectPage;
 use serde_json::Value;
 
 use super::encode::{self, Negotiated};
-use crate::cache::CachedObject;
-use crate::registry::observe::Observer;
-use crate::registry::read::ObjectPage;
-use crate::stages::flow::large::LargeWork;
 
 /// Bodies are sent in chunks of about this size: large enough that a chunk costs little, small
 /// enough that few bytes wait for a client.
@@ -367,7 +367,7 @@ mod tests {
         let now = postern_meta::time::Timestamp::from_unix_seconds(0);
         Negotiated {
             representation,
-            include: crate::cache::IncludeObject::default(),
+            include: postern_registry::cache::IncludeObject::default(),
             pretty,
             gzip: false,
             now,

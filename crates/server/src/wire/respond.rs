@@ -8,21 +8,21 @@ use http::header::{
 };
 use http::{Response, StatusCode};
 use postern_auth::kube_request::KubeRequest;
+use postern_flow::WatchPermit;
+use postern_flow::large::{LARGE_BYTES, LargeWork};
 use postern_kinds::AnyKind;
 use postern_meta::decode::Format;
 use postern_meta::status::{ApiError, Status};
 use postern_proxy::ProxyBody;
+use postern_registry::registry::EncodedObject;
+use postern_registry::registry::read::ObjectPage;
+use postern_registry::registry::watch::{Deliveries, Delivery};
 
 use super::body::{Body, Guards, ProxiedBody};
 use super::encode::{self, Negotiated};
 use super::list::{EncodedList, ListBody};
 use super::websocket::{self, Handshake};
 use crate::metrics::WatchMeter;
-use crate::registry::EncodedObject;
-use crate::registry::read::ObjectPage;
-use crate::registry::watch::{Deliveries, Delivery};
-use crate::stages::flow::WatchPermit;
-use crate::stages::flow::large::{LARGE_BYTES, LargeWork};
 
 /// Responses with more bytes than this are compressed for clients that accept it, as upstream.
 pub(crate) const GZIP_FROM_BYTES: usize = 128 * 1024;

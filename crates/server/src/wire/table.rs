@@ -8,7 +8,7 @@ use postern_meta::table::{Column, PartialObjectMetadata, Row, Table};
 use postern_meta::time::{Timestamp, human_duration};
 use serde_json::Value;
 
-use crate::cache::IncludeObject;
+use postern_registry::cache::IncludeObject;
 
 /// The value of `includeObject`.
 ///

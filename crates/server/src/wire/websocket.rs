@@ -19,6 +19,7 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use postern_flow::budget::Charge;
 use postern_meta::status::{ApiError, Reason};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep, timeout};
@@ -27,7 +28,6 @@ use tokio_websockets::{CloseCode, Config, Limits, Message, ServerBuilder, WebSoc
 use super::body::Body;
 use super::list::CHUNK_BYTES;
 use super::respond;
-use crate::stages::flow::budget::Charge;
 use crate::stages::parse::Parsed;
 use crate::stages::websocket;
 

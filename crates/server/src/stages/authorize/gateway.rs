@@ -10,8 +10,8 @@ use postern_auth::policy::target::{ForwardedIdentity, TargetPlace, TargetRefusal
 use postern_kinds::{MANAGEMENT_V1, space_instance, virtual_cluster_instance};
 use postern_meta::gvk::GroupResource;
 use postern_meta::status::ApiError;
+use postern_registry::credential::Credential;
 
-use crate::stages::authenticate::Credential;
 use crate::stages::impersonate::Acting;
 use crate::stages::parse::{GatewayRequest, Parsed};
 

@@ -1,0 +1,294 @@
+//! Issues endpoint tokens: a JWT for the caller, within the scopes of their access key
+//! (`docs/reference/endpoint-tokens.md`). The token is in this one response and is not stored. Only the
+//! time until which tokens of the key are valid is recorded.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use postern_auth::attributes::Attributes;
+use postern_auth::bearer::MAX_TOKEN_BYTES;
+use postern_auth::endpoint_token::{
+    Bearer, Claims, ConnectedCluster, GENERAL_AUDIENCE, Issuance, IssueError, audiences,
+};
+use postern_auth::identity::Identity;
+use postern_auth::policy::Policy;
+use postern_auth::policy::target::{ForwardedIdentity, TargetRefusal};
+use postern_auth::scope::{Instance, Reach, contains, reach};
+use postern_kinds::cluster::Cluster;
+use postern_kinds::direct_cluster_endpoint_token::{DirectClusterEndpointToken, Fields, Status};
+use postern_kinds::space_instance::SpaceInstance;
+use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
+use postern_kinds::{AnyKind, MANAGEMENT_V1, SecretText};
+use postern_meta::decode::decode_typed;
+use postern_meta::field::{BadValue, FieldError, FieldErrors};
+use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::status::{ApiError, Reason};
+use postern_meta::time::Timestamp;
+use serde::Deserialize;
+
+use crate::admit::{self, Writing};
+use crate::cache::{CachedObject, PolicyAt};
+use crate::clock::new_uid;
+use crate::permit::Permit;
+use crate::registry::issued_tokens::AsOf;
+use crate::registry::{EncodedObject, Registry};
+use crate::storage_key;
+
+/// Objects that are looked at before others get their turn.
+const OBJECTS_AT_ONCE: usize = 256;
+
+/// Adds a token to the posted object.
+///
+/// # Errors
+/// 422 for a life or a scope that makes no sense, or reaches no cluster; 403 for a scope that is not
+/// within that of the access key.
+pub(super) async fn issue(
+    registry: &Registry,
+    permit: &Permit,
+    posted: Option<Object>,
+    writing: &Writing,
+) -> Result<EncodedObject, ApiError> {
+    let posted = posted.ok_or_else(|| ApiError::bad_request("a token is asked for with a body"))?;
+    let mut object = admit::review(&registry.admission(), permit, posted)?;
+    let mut fields = Fields::deserialize(&object.fields).unwrap_or_default();
+    let ttl_seconds = fields.spec.ttl.unwrap_or_default();
+    check_ttl(ttl_seconds, registry.token_policy().max_ttl_seconds)?;
+    check_forwarded(registry, permit)?;
+    let scope = fields.spec.scope.as_ref();
+    let now = registry.source().now();
+    let as_of = if writing.dry_run {
+        AsOf::now(registry, permit.credential(), now).await?
+    } else {
+        AsOf::noted(registry, permit.credential(), now, ttl_seconds).await?
+    };
+    let AsOf { generation, current } = as_of;
+    let wanted = permit.credential().wanted();
+    let bearer = Bearer { key: &current.key, identity: current.identity(), wanted, scope };
+    let policy = registry.cache().policy();
+    check_contained(&policy, &bearer)?;
+    let claims = Claims::of(
+        &bearer,
+        Issuance {
+            issuer: registry.token_policy().issuer.clone(),
+            audiences: audiences_of(registry, &policy, &bearer).await?,
+            issued_at: now.unix_seconds(),
+            ttl_seconds,
+            token_id: new_uid(registry.source()),
+            generation,
+        },
+    );
+    let token = signed(registry, now, &claims)?;
+    fields.status = if writing.dry_run { Status::default() } else { Status { token } };
+    let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(fields) else {
+        return Err(ApiError::internal("the response could not be encoded", "a token"));
+    };
+    let ObjectMeta { name, labels, annotations, .. } = object.metadata;
+    let creation_timestamp = Some(now);
+    object.metadata =
+        ObjectMeta { name, labels, annotations, creation_timestamp, ..ObjectMeta::default() };
+    object.fields = fields;
+    Ok(EncodedObject { json: Bytes::from(object.to_json_bytes()) })
+}
+
+fn invalid(error: FieldError) -> ApiError {
+    let mut errors = FieldErrors::new();
+    errors.push(error);
+    ApiError::invalid(DirectClusterEndpointToken.info().group_kind(), "", errors)
+}
+
+/// Checks that agents can act as the whole identity that the caller impersonates. A part that cannot be
+/// forwarded is rejected, and never dropped (`docs/reference/clusters.md#forwarded-identity`).
+fn check_forwarded(registry: &Registry, permit: &Permit) -> Result<(), ApiError> {
+    let (credential, groups) = (permit.credential(), &registry.token_policy().forward_groups);
+    let forwarded = ForwardedIdentity::of(credential.identity(), credential.wanted(), groups);
+    let resource = DirectClusterEndpointToken.info().group_resource();
+    let forbidden = |refusal: TargetRefusal| ApiError::forbidden(resource, "", refusal.to_string());
+    forwarded.map(|_| ()).map_err(forbidden)
+}
+
+fn check_ttl(ttl_seconds: i64, max_seconds: i64) -> Result<(), ApiError> {
+    if ttl_seconds <= max_seconds {
+        return Ok(());
+    }
+    let detail = format!("must be at most {max_seconds} seconds");
+    Err(invalid(FieldError::invalid("spec.ttl", ttl_seconds, detail)))
+}
+
+/// Checks that a token reaches no further than the key that requests it
+/// (`docs/reference/scopes.md#containment`). The key's own scopes hold in any case, but a caller who
+/// requests more should know that they do not get it.
+fn check_contained(policy: &Policy, bearer: &Bearer<'_>) -> Result<(), ApiError> {
+    let Some(scope) = bearer.scope else { return Ok(()) };
+    contains(&bearer.identity.scopes, scope, policy.projects()).map_err(|why| {
+        let text = format!("the scope of your own access key does not contain this one: {why}");
+        let resource = DirectClusterEndpointToken.info().group_resource();
+        ApiError::forbidden(resource, "", text)
+    })
+}
+
+fn signed(registry: &Registry, now: Timestamp, claims: &Claims) -> Result<SecretText, ApiError> {
+    let keys = registry.cache().signing_keys();
+    let signer = keys.signer(now).ok_or_else(|| {
+        let message = "no key can sign endpoint tokens: the administrator of the server can make one \
+                       with postern admin rotate-signing-key --force";
+        ApiError::new(503, Reason::ServiceUnavailable, message)
+    })?;
+    signer.issue(claims).map_err(|error| match error {
+        IssueError::TooLong => {
+            let detail = format!(
+                "with the groups of the caller and the scopes of the access key, the token would have \
+                 more than {MAX_TOKEN_BYTES} bytes: name fewer things"
+            );
+            invalid(FieldError::invalid("spec.scope", BadValue::Omitted, detail))
+        }
+        IssueError::Failed => ApiError::internal("the token could not be signed", "signing"),
+    })
+}
+
+/// The audiences of the token: its clusters, or the general audience.
+async fn audiences_of(
+    registry: &Registry,
+    policy: &PolicyAt,
+    bearer: &Bearer<'_>,
+) -> Result<Vec<String>, ApiError> {
+    let scopes = bearer.scopes();
+    let scopes = || scopes.iter().map(|scope| &**scope);
+    if reach(scopes(), &[], &[]) == Reach::Every {
+        return Ok(vec![GENERAL_AUDIENCE.to_owned()]);
+    }
+    let platform = Platform::visible_to(registry, policy, bearer.identity).await?;
+    let clusters: Vec<_> =
+        platform.clusters.iter().map(|(name, uid)| ConnectedCluster { name, uid }).collect();
+    let instances: Vec<_> = platform.instances.iter().map(InstanceOn::borrowed).collect();
+    audiences(scopes(), &clusters, &instances).map_err(|_| {
+        let detail = "the token would reach no connected cluster: in a rule, name a cluster that you \
+                      may use, or name a project, a space or a virtual cluster that is on one; the scope \
+                      of the access key holds, too";
+        invalid(FieldError::invalid("spec.scope", BadValue::Omitted, detail))
+    })
+}
+
+/// The clusters and instances that the bearer of a token may know. Of others, the answer must not tell
+/// whether they are there, and a token would be of no use at them.
+#[derive(Default)]
+struct Platform {
+    /// Names and uids.
+    clusters: Vec<(String, String)>,
+    instances: Vec<InstanceOn>,
+}
+
+/// An instance, and where it is.
+struct InstanceOn {
+    project: String,
+    name: String,
+    is_space: bool,
+    place: ClusterRef,
+}
+
+impl InstanceOn {
+    fn borrowed(&self) -> Instance<'_> {
+        let Self { project, name, place, .. } = self;
+        let ClusterRef { cluster, namespace, virtual_cluster } = place;
+        if self.is_space {
+            Instance::Space { project, name, cluster }
+        } else {
+            Instance::VirtualCluster { project, name, cluster, namespace, virtual_cluster }
+        }
+    }
+}
+
+/// The one part of an instance that says where it is.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ClusterRef {
+    cluster: String,
+    namespace: String,
+    virtual_cluster: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct InstanceSpec {
+    cluster_ref: ClusterRef,
+}
+
+#[derive(Deserialize)]
+struct InstanceParts {
+    #[serde(default)]
+    spec: InstanceSpec,
+}
+
+impl Platform {
+    async fn visible_to(
+        registry: &Registry,
+        policy: &PolicyAt,
+        identity: &Identity,
+    ) -> Result<Self, ApiError> {
+        let mut platform = Self::default();
+        for (kind, is_space) in
+            [(&VirtualClusterInstance as &dyn AnyKind, false), (&SpaceInstance, true)]
+        {
+            for (object, namespace, name) in visible(registry, policy, identity, kind).await {
+                let Some(project) = policy.projects().of(&namespace) else { continue };
+                let Ok(parts) = decode_typed::<InstanceParts>(&object.json()) else { continue };
+                let (project, place) = (project.to_owned(), parts.spec.cluster_ref);
+                platform.instances.push(InstanceOn { project, name, is_space, place });
+            }
+        }
+        let on: HashSet<&str> =
+            platform.instances.iter().map(|one| one.place.cluster.as_str()).collect();
+        let clusters = registry.cache().of(Cluster.info());
+        // Corrupt clusters are left out: without them, a token reaches less.
+        for object in clusters.list_intact(clusters.prefix(), None, 0).objects {
+            let (_, name) = storage_key::name_of(object.key());
+            // Callers who may use an instance may know the cluster that it is on.
+            if on.contains(name) || may_know(policy, identity, &Cluster, "", name) {
+                let uid = object.decode()?.metadata.uid;
+                platform.clusters.push((name.to_owned(), uid));
+            }
+        }
+        Ok(platform)
+    }
+}
+
+/// The objects of a kind that an identity may use or read, with their namespaces and names, without
+/// corrupt ones.
+async fn visible(
+    registry: &Registry,
+    policy: &PolicyAt,
+    identity: &Identity,
+    kind: &'static dyn AnyKind,
+) -> Vec<(Arc<CachedObject>, String, String)> {
+    let resource = registry.cache().of(kind.info());
+    let mut visible = Vec::new();
+    let all = resource.list_intact(resource.prefix(), None, 0).objects;
+    for (index, object) in all.into_iter().enumerate() {
+        if index % OBJECTS_AT_ONCE == OBJECTS_AT_ONCE - 1 {
+            tokio::task::yield_now().await;
+        }
+        let (namespace, name) = storage_key::name_of(object.key());
+        let (namespace, name) = (namespace.unwrap_or_default().to_owned(), name.to_owned());
+        if may_know(policy, identity, kind, &namespace, &name) {
+            visible.push((object, namespace, name));
+        }
+    }
+    visible
+}
+
+/// May an identity use or read an object, its scopes aside?
+fn may_know(
+    policy: &Policy,
+    identity: &Identity,
+    kind: &dyn AnyKind,
+    namespace: &str,
+    name: &str,
+) -> bool {
+    ["use", "get"].into_iter().any(|verb| {
+        let resource = kind.info().plural;
+        let group = MANAGEMENT_V1.group;
+        let attributes =
+            Attributes::Resource { verb, group, resource, subresource: "", namespace, name };
+        policy.is_held(identity, &attributes)
+    })
+}

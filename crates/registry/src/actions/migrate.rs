@@ -1,0 +1,367 @@
+//! Moves a virtual cluster instance into another project: the conditions, and the attempts
+//! (`docs/reference/projects.md#migration`). `stages::admit` admits the writes, and one transaction stores
+//! them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use memchr::memmem;
+use postern_kinds::access::MANAGED_BY_ACCESS_RULES;
+use postern_kinds::project::{Project, namespace_of};
+use postern_kinds::project_migrate_virtual_cluster_instance::{
+    ProjectMigrateVirtualClusterInstance, Source, Spec,
+};
+use postern_kinds::project_prefix;
+use postern_kinds::rbac::MANAGED_BY;
+use postern_kinds::secret::Secret;
+use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
+use postern_kinds::{AnyKind, Verb, of_reference};
+use postern_meta::field::{FieldError, FieldErrors};
+use postern_meta::names::{dns1123_label, dns1123_subdomain};
+use postern_meta::object::{
+    FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Object, ObjectMeta, OwnerReference,
+};
+use postern_meta::status::ApiError;
+use serde::Deserialize;
+
+use crate::admit::{self, MigratedSecret, Migration, Previous, Writing};
+use crate::cache::CachedObject;
+use crate::permit::Permit;
+use crate::permit::ResourceTarget;
+use crate::registry::commit::CommitError;
+use crate::registry::{EncodedObject, Registry, not_found};
+use crate::storage_key;
+
+/// How often a migration is tried because another writer was faster.
+const ATTEMPTS: usize = 64;
+
+/// Dependents that a refusal names, at most.
+const MAX_NAMED: usize = 10;
+
+/// Objects that are looked at before others have the thread.
+const OBJECTS_PER_LOOK: usize = 512;
+
+/// Moves the instance that the body names into the project that the permit is for.
+///
+/// # Errors
+/// Those of the table in `docs/reference/projects.md#migration`.
+pub(super) async fn migrate(
+    registry: &Registry,
+    permit: &Permit,
+    body: Option<Object>,
+    writing: &Writing,
+) -> Result<EncodedObject, ApiError> {
+    let body = body.ok_or_else(|| ApiError::bad_request("a migration has a body"))?;
+    let source = Spec::deserialize(&body.fields).unwrap_or_default();
+    let source = source.source_virtual_cluster_instance;
+    check_names(&body, &source)?;
+    for _ in 0..ATTEMPTS {
+        registry.cache().wait_until_current().await?;
+        let renewed = permit.renewed(registry.cache(), registry.source().now())?;
+        let permit = renewed.as_ref().unwrap_or(permit);
+        check_in_project(registry, &body, &source)?;
+        let deleting = check_rights(registry, permit, &source)?;
+        let surroundings = look_around(registry, &source).await?;
+        // From here to the commit nothing is waited for: other writers have little time to be faster.
+        let Some(migration) = read(registry, permit, &source, &surroundings)? else { continue };
+        let admitted =
+            admit::migrate(&registry.admission(), &deleting, migration, &writing.manager)?;
+        match registry.try_commit(admitted, writing.dry_run).await {
+            Ok(_) => return Ok(response(&body)),
+            Err(CommitError::Api(error)) => return Err(error),
+            Err(CommitError::Changed(position)) => {
+                registry.cache().wait_for_revision(position).await?;
+            }
+        }
+    }
+    Err(ApiError::conflict_modified(VirtualClusterInstance.info().group_resource(), &source.name))
+}
+
+/// The request as it was sent, without what is not its own.
+fn response(body: &Object) -> EncodedObject {
+    let metadata = ObjectMeta { name: body.metadata.name.clone(), ..ObjectMeta::default() };
+    let object = Object { metadata, ..body.clone() };
+    EncodedObject { json: Bytes::from(object.to_json_bytes()) }
+}
+
+fn invalid(body: &Object, errors: FieldErrors) -> ApiError {
+    let kind = ProjectMigrateVirtualClusterInstance.info().group_kind();
+    ApiError::invalid(kind, &body.metadata.name, errors)
+}
+
+fn field(name: &str) -> String {
+    format!("sourceVirtualClusterInstance.{name}")
+}
+
+fn check_names(body: &Object, source: &Source) -> Result<(), ApiError> {
+    let mut errors = FieldErrors::new();
+    let mut check = |name: &str, value: &str, rule: fn(&str) -> Result<(), String>| {
+        if value.is_empty() {
+            errors.push(FieldError::required(field(name), ""));
+        } else {
+            errors.check(rule(value), |detail| FieldError::invalid(field(name), value, detail));
+        }
+    };
+    check("name", &source.name, dns1123_subdomain);
+    check("namespace", &source.namespace, dns1123_label);
+    if errors.is_empty() { Ok(()) } else { Err(invalid(body, errors)) }
+}
+
+/// Checks that the namespace can be a project's. Of names that only projects have, it is not said which are
+/// there: an instance in none of them is not found.
+fn check_in_project(registry: &Registry, body: &Object, source: &Source) -> Result<(), ApiError> {
+    let namespace = source.namespace.as_str();
+    let policy = registry.cache().policy();
+    if namespace.starts_with(project_prefix()) || policy.projects().of(namespace).is_some() {
+        return Ok(());
+    }
+    let mut errors = FieldErrors::new();
+    let detail = "must be the namespace of a project";
+    errors.push(FieldError::invalid(field("namespace"), namespace, detail));
+    Err(invalid(body, errors))
+}
+
+/// Checks that there is a project, and what the caller may do, by their rights and by their key's scope.
+/// The result is the permit for the deletion of the instance.
+fn check_rights(registry: &Registry, permit: &Permit, source: &Source) -> Result<Permit, ApiError> {
+    let project = permit.name();
+    let key = storage_key::object(Project.info(), None, project);
+    if registry.cache().of(Project.info()).get(&key)?.is_none() {
+        return Err(not_found(&Project, project));
+    }
+    let (kind, namespace) = (&VirtualClusterInstance, namespace_of(project));
+    let from = Some(source.namespace.as_str());
+    let deleting = ResourceTarget::object(kind, Verb::Delete, from, &source.name);
+    let deleting = permit.on(deleting)?;
+    let creating = ResourceTarget::object(kind, Verb::Create, Some(&namespace), "");
+    permit.on(ResourceTarget { name: None, ..creating })?;
+    Ok(deleting)
+}
+
+/// The objects that depend on an instance or that it uses, as they were a moment ago.
+struct Surroundings {
+    /// The uid of the instance.
+    uid: String,
+    /// The name of the Secret with its kubeconfig; empty for none.
+    secret: String,
+    /// Does anything else refer to this Secret?
+    is_shared: bool,
+    /// The objects that the garbage collector would delete with the instance.
+    dependents: Vec<String>,
+}
+
+fn instance(registry: &Registry, source: &Source) -> Result<Previous, ApiError> {
+    let info = VirtualClusterInstance.info();
+    let key = storage_key::object(info, Some(&source.namespace), &source.name);
+    let found = registry.cache().of(info).get(&key)?;
+    Previous::of(found.ok_or_else(|| not_found(&VirtualClusterInstance, &source.name))?)
+}
+
+fn secret(registry: &Registry, namespace: &str, name: &str) -> Result<Option<Previous>, ApiError> {
+    let key = storage_key::object(Secret.info(), Some(namespace), name);
+    registry.cache().of(Secret.info()).get(&key)?.map(Previous::of).transpose()
+}
+
+fn secret_name(instance: &Previous) -> String {
+    let config = VirtualClusterInstance.kubeconfig(&instance.object);
+    config.map(|config| config.secret_name).unwrap_or_default()
+}
+
+/// Looks for what has to do with the instance. It takes as long as there is in the project.
+async fn look_around(registry: &Registry, source: &Source) -> Result<Surroundings, ApiError> {
+    let instance = instance(registry, source)?;
+    let (metadata, name) = (&instance.object.metadata, secret_name(&instance));
+    let found = secret(registry, &source.namespace, &name)?;
+    let is_shared =
+        found.is_some() && is_shared(registry, &instance, &source.namespace, &name).await?;
+    let moves = found.map(|found| found.object.metadata.uid);
+    let dependents = dependents_of(registry, metadata, moves.as_deref()).await?;
+    Ok(Surroundings { uid: metadata.uid.clone(), secret: name, is_shared, dependents })
+}
+
+/// Reads what is to be moved; `None` when it is not any more what was looked at.
+fn read(
+    registry: &Registry,
+    permit: &Permit,
+    source: &Source,
+    around: &Surroundings,
+) -> Result<Option<Migration>, ApiError> {
+    let info = VirtualClusterInstance.info();
+    let instance = instance(registry, source)?;
+    let (project, namespace) = (permit.name(), namespace_of(permit.name()));
+    if namespace == source.namespace {
+        let text = format!("it is in the project \"{project}\" already");
+        return Err(ApiError::conflict(info.group_resource(), &source.name, text));
+    }
+    // Before what may be wrong with the instance: a name that is taken stays taken.
+    let taken = storage_key::object(info, Some(&namespace), &source.name);
+    if registry.cache().of(info).get(&taken)?.is_some() {
+        return Err(ApiError::already_exists(info.group_resource(), &source.name));
+    }
+    if instance.object.metadata.uid != around.uid || secret_name(&instance) != around.secret {
+        return Ok(None);
+    }
+    let secret = secret(registry, &source.namespace, &around.secret)?;
+    if secret.is_some() {
+        check_secret_rights(permit, source, around, &namespace)?;
+    }
+    let is_shared = around.is_shared;
+    let secret = secret.map(|previous| MigratedSecret { previous, is_shared });
+    check_blockers(&instance, secret.as_ref(), &around.dependents)?;
+    Ok(Some(Migration { source: instance, secret, namespace }))
+}
+
+/// Checks the rights on the Secret with the kubeconfig that moves along. Callers who may read Secrets of the target
+/// project can read it then, so the caller must be able to read it as well.
+///
+/// # Errors
+/// 403 that names what is lacking.
+fn check_secret_rights(
+    permit: &Permit,
+    source: &Source,
+    around: &Surroundings,
+    namespace: &str,
+) -> Result<(), ApiError> {
+    let from = |verb| {
+        ResourceTarget::object(&Secret, verb, Some(source.namespace.as_str()), &around.secret)
+    };
+    permit.on(from(Verb::Get))?;
+    if !around.is_shared {
+        permit.on(from(Verb::Delete))?;
+    }
+    let create = ResourceTarget::object(&Secret, Verb::Create, Some(namespace), "");
+    permit.on(ResourceTarget { name: None, ..create }).map(drop)
+}
+
+/// Does anything but the instance refer to a Secret as its kubeconfig? A corrupt object may: then the
+/// Secret stays, too, and no object loses it.
+async fn is_shared(
+    registry: &Registry,
+    instance: &Previous,
+    namespace: &str,
+    name: &str,
+) -> Result<bool, ApiError> {
+    for resource in registry.cache().resources() {
+        let kind = resource.kind();
+        if !kind.may_have_kubeconfig() {
+            continue;
+        }
+        let within = Some(namespace).filter(|_| kind.info().is_namespaced());
+        let prefix = storage_key::in_namespace(resource.prefix(), within);
+        let list = resource.list_intact(&prefix, None, 0);
+        if !list.left_out.is_empty() {
+            return Ok(true);
+        }
+        let with_name = containing(&list.objects, name).await;
+        for object in with_name.into_iter().filter(|one| one.key() != instance.cached.key()) {
+            let object = object.decode()?;
+            let config = kind.kubeconfig(&object);
+            let is_it = config.is_some_and(|config| {
+                config.secret_name == name
+                    && config.namespace_in(&object.metadata.namespace) == namespace
+            });
+            if is_it {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// The objects with a text in their bytes, and lets others have the thread meanwhile.
+async fn containing<'a>(objects: &'a [Arc<CachedObject>], text: &str) -> Vec<&'a CachedObject> {
+    let finder = memmem::Finder::new(text.as_bytes());
+    let mut found = Vec::new();
+    for some in objects.chunks(OBJECTS_PER_LOOK) {
+        let with_text = some.iter().filter(|object| finder.find(&object.json()).is_some());
+        found.extend(with_text.map(|object| &**object));
+        tokio::task::yield_now().await;
+    }
+    found
+}
+
+/// Checks that nothing keeps the instance where it is.
+fn check_blockers(
+    instance: &Previous,
+    secret: Option<&MigratedSecret>,
+    dependents: &[String],
+) -> Result<(), ApiError> {
+    let metadata = &instance.object.metadata;
+    let mut blockers = blockers_of("it", metadata, "");
+    let secret = secret.map(|secret| (&secret.previous.object.metadata, secret.is_shared));
+    if let Some((secret, is_shared)) = secret {
+        let what = format!("its Secret \"{}\"", secret.name);
+        let of_secret = blockers_of(&what, secret, &metadata.uid);
+        // One that stays has nothing to do with what blocks its removal; its owners stay with it.
+        let counts = |text: &String| !is_shared || text.contains("owned");
+        blockers.extend(of_secret.into_iter().filter(counts));
+    }
+    if !dependents.is_empty() {
+        let named = &dependents[..dependents.len().min(MAX_NAMED)];
+        let more = dependents.len() - named.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        blockers.push(format!("it is the owner of {}{more}", named.join(", ")));
+    }
+    if blockers.is_empty() {
+        return Ok(());
+    }
+    let resource = VirtualClusterInstance.info().group_resource();
+    let text = format!("it cannot be moved: {}", blockers.join("; "));
+    Err(ApiError::conflict(resource, &metadata.name, text))
+}
+
+/// The reasons why an object cannot be moved. An owner that moves as well is no reason.
+fn blockers_of(what: &str, metadata: &ObjectMeta, moves: &str) -> Vec<String> {
+    let mut blockers = Vec::new();
+    if metadata.is_terminating() {
+        blockers.push(format!("{what} is being deleted"));
+    }
+    let ours = [FOREGROUND_FINALIZER, ORPHAN_FINALIZER];
+    let others = metadata.finalizers.iter().filter(|one| !ours.contains(&one.as_str()));
+    let others: Vec<&str> = others.map(String::as_str).collect();
+    if !others.is_empty() {
+        blockers.push(format!("{what} has the finalizers {}", others.join(", ")));
+    }
+    // An owner in the old namespace would be absent in the new one, and its dependents would be
+    // collected there.
+    let is_left = |one: &&OwnerReference| {
+        let kind = of_reference(&one.api_version, &one.kind);
+        one.uid != moves && kind.is_some_and(|kind| kind.info().is_namespaced())
+    };
+    for owner in metadata.owner_references.iter().filter(is_left) {
+        blockers.push(format!("{what} is owned by {} \"{}\", which stays", owner.kind, owner.name));
+    }
+    blockers
+}
+
+/// The objects that the garbage collector would delete with the instance: those that name it as owner,
+/// except for the roles and the Secret that move along.
+async fn dependents_of(
+    registry: &Registry,
+    owner: &ObjectMeta,
+    except_uid: Option<&str>,
+) -> Result<Vec<String>, ApiError> {
+    let mut dependents = Vec::new();
+    for resource in registry.cache().resources() {
+        let kind = resource.kind();
+        if !kind.info().is_namespaced() || !kind.info().is_stored() {
+            continue;
+        }
+        let prefix = storage_key::in_namespace(resource.prefix(), Some(&owner.namespace));
+        let list = resource.list_intact(&prefix, None, 0);
+        // Where the keys of a seal are lost for a while, what is corrupt can be read again later.
+        let corrupt = list.left_out.iter().map(|key| storage_key::display_name(key));
+        dependents.extend(corrupt.map(|name| format!("perhaps {name}, which is damaged")));
+        for object in containing(&list.objects, &owner.uid).await {
+            let metadata = object.decode()?.metadata;
+            let names_it = metadata.owner_references.iter().any(|one| one.uid == owner.uid);
+            let managed = metadata.labels.get(MANAGED_BY).map(String::as_str);
+            let moves = managed == Some(MANAGED_BY_ACCESS_RULES)
+                || except_uid == Some(metadata.uid.as_str());
+            if names_it && !moves {
+                dependents.push(format!("{} \"{}\"", kind.info().kind, metadata.name));
+            }
+        }
+    }
+    Ok(dependents)
+}

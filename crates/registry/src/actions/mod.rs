@@ -1,0 +1,98 @@
+//! The actions that kinds serve in addition to create, read, update, delete and watch: the handlers
+//! of each row of their tables of actions. The tables are with the kinds. The server's own actions
+//! are matched here one by one, so that an action without a handler does not compile.
+
+mod endpoint_tokens;
+mod migrate;
+mod object;
+mod project_lists;
+mod reviews;
+mod selves;
+mod who_can;
+
+use postern_kinds::action::{Action, Handler, ServerAction};
+use postern_kinds::owned_access_key::OwnedAccessKey;
+use postern_kinds::principal::AccessChange;
+use postern_kinds::{AnyKind, Owner};
+use postern_meta::object::Object;
+use postern_meta::options::ListOptions;
+use postern_meta::status::ApiError;
+
+use crate::admit::Writing;
+use crate::permit::Permit;
+use crate::registry::read::ObjectPage;
+use crate::registry::{EncodedObject, Registry};
+
+/// The result of an action.
+pub enum ActionOutput {
+    /// One object of a kind.
+    Object(&'static dyn AnyKind, EncodedObject),
+    /// A list of objects of a kind.
+    List(&'static dyn AnyKind, ObjectPage),
+}
+
+/// Runs an action. `body` is what was sent, `list` the options of an action that lists.
+///
+/// # Errors
+/// Those of the action.
+pub async fn run(
+    registry: &Registry,
+    permit: &Permit,
+    action: &'static Action,
+    body: Option<Object>,
+    list: &ListOptions,
+    writing: &Writing,
+) -> Result<ActionOutput, ApiError> {
+    let same = |object| ActionOutput::Object(permit.kind(), object);
+    match action.handler {
+        Handler::Server(ServerAction::WhoAmI) => {
+            selves::who_am_i(registry, permit, body).await.map(same)
+        }
+        Handler::Server(ServerAction::IssueEndpointToken) => {
+            endpoint_tokens::issue(registry, permit, body, writing).await.map(same)
+        }
+        Handler::Server(ServerAction::AccessKeysOfOwner) => {
+            let keys = registry.access_keys_of(permit, owner_of(permit), list).await?;
+            Ok(ActionOutput::List(&OwnedAccessKey, keys))
+        }
+        Handler::Server(
+            review @ (ServerAction::SelfSubjectAccessReview
+            | ServerAction::SubjectAccessReview
+            | ServerAction::LocalSubjectAccessReview
+            | ServerAction::SelfSubjectRulesReview
+            | ServerAction::SelfSubjectReview
+            | ServerAction::TokenReview
+            | ServerAction::ResourceAccessReview),
+        ) => Box::pin(reviews::answer(registry, permit, review, body)).await.map(same),
+        Handler::Server(ServerAction::ProjectMembers) => {
+            let members = project_lists::members(registry, permit).await?;
+            Ok(ActionOutput::Object(object::response_kind(permit, action), members))
+        }
+        Handler::Server(ServerAction::ProjectClusters) => {
+            let clusters = project_lists::clusters(registry, permit).await?;
+            Ok(ActionOutput::Object(object::response_kind(permit, action), clusters))
+        }
+        Handler::Server(ServerAction::MigrateVirtualClusterInstance) => {
+            let moved = Box::pin(migrate::migrate(registry, permit, body, writing)).await?;
+            Ok(ActionOutput::Object(object::response_kind(permit, action), moved))
+        }
+        Handler::Object(handle) => {
+            object::act(registry, permit, action, handle, body, writing).await
+        }
+        // The pipeline serves the status subresource as it serves the object itself, has the audit log, and sends
+        // what agents decide from as it changes.
+        Handler::Status
+        | Handler::Server(ServerAction::ReportAuditEvents | ServerAction::AgentConfig) => {
+            Err(ApiError::resource_not_served())
+        }
+    }
+}
+
+/// The user or team that a permit is for, as an owner.
+fn owner_of(permit: &Permit) -> Owner {
+    let name = permit.name().to_owned();
+    match permit.kind().access_change(None) {
+        Some(AccessChange::Team(_)) => Owner::Team(name),
+        _ => Owner::User(name),
+    }
+}

@@ -1,0 +1,82 @@
+//! Actions that a kind handles itself: a pure function of the object and what was sent.
+
+use bytes::Bytes;
+use postern_kinds::AnyKind;
+use postern_kinds::action::{Action, ActionResult, Response};
+use postern_meta::object::Object;
+use postern_meta::status::ApiError;
+
+use super::ActionOutput;
+use crate::admit::{self, ActionHandler, Part, Writing};
+use crate::permit::Permit;
+use crate::registry::{EncodedObject, Registry};
+
+/// Runs the kind's handler, and stores the new state if there is one.
+///
+/// # Errors
+/// 404; those of the kind; as for any update.
+pub(super) async fn act(
+    registry: &Registry,
+    permit: &Permit,
+    action: &'static Action,
+    handle: ActionHandler,
+    body: Option<Object>,
+    writing: &Writing,
+) -> Result<ActionOutput, ApiError> {
+    let body = body.unwrap_or_else(|| empty(permit.kind()));
+    let current = registry.stored(permit).await?;
+    match registry.admission().act(permit, handle, &current, &body)? {
+        ActionResult::Respond(object) => {
+            let json = Bytes::from(object.to_json_bytes());
+            Ok(ActionOutput::Object(response_kind(permit, action), EncodedObject { json }))
+        }
+        ActionResult::Update(_) => {
+            let changed = update(registry, permit, action, handle, &body, writing).await?;
+            Ok(ActionOutput::Object(permit.kind(), changed))
+        }
+    }
+}
+
+/// The kind of an action's response.
+pub(super) fn response_kind(permit: &Permit, action: &Action) -> &'static dyn AnyKind {
+    match action.response {
+        Response::Object(kind) => kind,
+        Response::Same | Response::ListOf(_) => permit.kind(),
+    }
+}
+
+async fn update(
+    registry: &Registry,
+    permit: &Permit,
+    action: &'static Action,
+    handle: ActionHandler,
+    body: &Object,
+    writing: &Writing,
+) -> Result<EncodedObject, ApiError> {
+    let writing = Writing { part: Part::Action(action.subresource), ..writing.clone() };
+    let permit = permit.updating();
+    registry
+        .rewrite(&permit, writing.dry_run, |previous, secrets| {
+            // It runs again each time: its result depends on the object as it is then.
+            let view = registry.admission();
+            match view.act(&permit, handle, &previous.object, body)? {
+                ActionResult::Update(wanted) => {
+                    admit::update(&view, &permit, wanted, previous, secrets, &writing)
+                }
+                ActionResult::Respond(_) => {
+                    let resource = permit.kind().info().group_resource();
+                    Err(ApiError::conflict_modified(resource, permit.name()))
+                }
+            }
+        })
+        .await
+}
+
+fn empty(kind: &dyn AnyKind) -> Object {
+    Object {
+        api_version: kind.info().version.to_string(),
+        kind: kind.info().kind.to_owned(),
+        metadata: postern_meta::object::ObjectMeta::default(),
+        fields: serde_json::Map::new(),
+    }
+}

@@ -1,0 +1,226 @@
+//! The lists of a project in addition to its objects: its members, and the clusters that it may use
+//! (`docs/reference/projects.md#subresources`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use postern_auth::attributes::Attributes;
+use postern_kinds::cluster::{self, Cluster, endpoint_annotations};
+use postern_kinds::project::{Fields, Project, member_uids, members_binding, namespace_of};
+use postern_kinds::project_clusters::{
+    self, ClusterMetadata, ClusterSummary, ProjectCluster, ProjectClusters,
+};
+use postern_kinds::project_members::{self, MemberInfo, ProjectMember, ProjectMembers};
+use postern_kinds::role_binding::RoleBinding;
+use postern_kinds::space_instance::SpaceInstance;
+use postern_kinds::team::{self, Team};
+use postern_kinds::user::{self, User};
+use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
+use postern_kinds::{AnyKind, Info, Principal};
+use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::status::ApiError;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::permit::Permit;
+use crate::registry::{EncodedObject, Registry};
+use crate::storage_key;
+
+/// Objects that are read before others have the thread.
+const OBJECTS_PER_READ: usize = 64;
+
+/// The members of the project that the permit is for.
+///
+/// # Errors
+/// 404.
+pub(super) async fn members(
+    registry: &Registry,
+    permit: &Permit,
+) -> Result<EncodedObject, ApiError> {
+    let project = Fields::deserialize(&registry.stored(permit).await?.fields).unwrap_or_default();
+    let mut bindings: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
+    let mut listed = project_members::Spec::default();
+    for (index, member) in project.spec.members.iter().enumerate() {
+        if index % OBJECTS_PER_READ == OBJECTS_PER_READ - 1 {
+            tokio::task::yield_now().await;
+        }
+        let Some(principal) = member.principal() else {
+            if member.is_all_users() {
+                let info = MemberInfo { name: member.name.clone(), ..MemberInfo::default() };
+                listed.users.push(ProjectMember { info, cluster_role: member.role().to_owned() });
+            }
+            continue;
+        };
+        let role = member.role();
+        if !bindings.contains_key(role) {
+            bindings.insert(role, uids_of(registry, permit.name(), role)?);
+        }
+        let uid = bindings.get(role).and_then(|uids| uids.get(&principal.group()));
+        let info = info_of(registry, principal, uid.map_or("", String::as_str))?;
+        let member = ProjectMember { info, cluster_role: role.to_owned() };
+        match principal {
+            Principal::User(_) => listed.users.push(member),
+            Principal::Team(_) => listed.teams.push(member),
+        }
+    }
+    encoded(&ProjectMembers, permit.name(), &listed)
+}
+
+/// The uids of the members with a role.
+fn uids_of(
+    registry: &Registry,
+    project: &str,
+    role: &str,
+) -> Result<BTreeMap<String, String>, ApiError> {
+    let (info, namespace) = (RoleBinding.info(), namespace_of(project));
+    let key = storage_key::object(info, Some(&namespace), &members_binding(role));
+    let found = registry.cache().of(info).get(&key)?;
+    let binding = found.map(|found| found.decode()).transpose()?;
+    Ok(binding.map(|binding| member_uids(&binding.metadata)).unwrap_or_default())
+}
+
+/// The names of the user or team of a uid. If the uid is another one, or missing, the name alone.
+fn info_of(
+    registry: &Registry,
+    principal: Principal<'_>,
+    uid: &str,
+) -> Result<MemberInfo, ApiError> {
+    let (kind, name): (&dyn AnyKind, _) = match principal {
+        Principal::User(name) => (&User, name),
+        Principal::Team(name) => (&Team, name),
+    };
+    let key = storage_key::object(kind.info(), None, name);
+    let found = registry.cache().of(kind.info()).get(&key)?;
+    let found = found.map(|found| found.decode()).transpose()?;
+    let alone = MemberInfo { name: name.to_owned(), ..MemberInfo::default() };
+    let Some(object) = found.filter(|object| object.metadata.uid == uid) else { return Ok(alone) };
+    let (display_name, username) = match principal {
+        Principal::User(_) => {
+            let spec = user::Fields::deserialize(&object.fields).unwrap_or_default().spec;
+            (spec.display_name, spec.username)
+        }
+        Principal::Team(_) => {
+            let spec = team::Fields::deserialize(&object.fields).unwrap_or_default().spec;
+            (spec.display_name, spec.username)
+        }
+    };
+    Ok(MemberInfo { display_name, username, ..alone })
+}
+
+/// The clusters that the project may use, of those that the caller may know of: that they may get or use, that
+/// the project names, and that an instance of the project is on which they may get. Others are not there for them. The
+/// scope of the key was asked about the project.
+///
+/// # Errors
+/// 404.
+pub(super) async fn clusters(
+    registry: &Registry,
+    permit: &Permit,
+) -> Result<EncodedObject, ApiError> {
+    let project = Fields::deserialize(&registry.stored(permit).await?.fields).unwrap_or_default();
+    let of_instances = clusters_of_instances(registry, permit).await?;
+    let is_named = |name: &str| {
+        let allowed = project.spec.allowed_clusters.iter().flatten();
+        allowed.into_iter().any(|one| one.name == name)
+    };
+    let resource = registry.cache().of(Cluster.info());
+    let (mut clusters, mut after) = (Vec::new(), None);
+    loop {
+        let page = resource.page(after.as_deref(), OBJECTS_PER_READ);
+        let Some(last) = page.last() else { break };
+        after = Some(last.key().clone());
+        for object in &page {
+            let (_, name) = storage_key::name_of(object.key());
+            let may_know = || {
+                may(permit, Cluster.info(), "", name)
+                    || is_named(name)
+                    || of_instances.contains(name)
+            };
+            if project.spec.allows_cluster(name) && may_know() {
+                clusters.push(summary_of(&object.decode()?));
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+    encoded(&ProjectClusters, permit.name(), &project_clusters::Spec { clusters })
+}
+
+/// The names of the clusters that instances of the project are on which the caller may get or use.
+async fn clusters_of_instances(
+    registry: &Registry,
+    permit: &Permit,
+) -> Result<BTreeSet<String>, ApiError> {
+    let namespace = namespace_of(permit.name());
+    let kinds: [&dyn AnyKind; 2] = [&VirtualClusterInstance, &SpaceInstance];
+    let mut clusters = BTreeSet::new();
+    for kind in kinds {
+        let resource = registry.cache().of(kind.info());
+        let start = storage_key::object(kind.info(), Some(&namespace), "");
+        let mut after: Option<Arc<str>> = Some(start.clone());
+        loop {
+            let page = resource.page(after.as_deref(), OBJECTS_PER_READ);
+            let within = page.iter().take_while(|object| object.key().starts_with(&*start));
+            let mut last = None;
+            for object in within {
+                last = Some(object.key().clone());
+                let (_, name) = storage_key::name_of(object.key());
+                if may(permit, kind.info(), &namespace, name) {
+                    clusters.extend(kind.on_cluster(&object.decode()?));
+                }
+            }
+            if last.is_none() || page.len() < OBJECTS_PER_READ {
+                break;
+            }
+            after = last;
+            tokio::task::yield_now().await;
+        }
+    }
+    Ok(clusters)
+}
+
+/// May the caller get or use an object?
+fn may(permit: &Permit, info: &'static Info, namespace: &str, name: &str) -> bool {
+    ["get", "use"].into_iter().any(|verb| {
+        let attributes = Attributes::Resource {
+            verb,
+            group: info.version.group,
+            resource: info.plural,
+            subresource: "",
+            namespace,
+            name,
+        };
+        permit.policy().is_held(permit.identity(), &attributes)
+    })
+}
+
+fn summary_of(object: &Object) -> ProjectCluster {
+    let fields = cluster::Fields::deserialize(&object.fields).unwrap_or_default();
+    let ObjectMeta { name, uid, .. } = &object.metadata;
+    let annotations = endpoint_annotations(&object.metadata);
+    ProjectCluster {
+        api_version: object.api_version.clone(),
+        kind: object.kind.clone(),
+        metadata: ClusterMetadata { name: name.clone(), uid: uid.clone(), annotations },
+        spec: ClusterSummary {
+            display_name: fields.spec.display_name,
+            description: fields.spec.description,
+        },
+        status: fields.status,
+    }
+}
+
+fn encoded(
+    kind: &dyn AnyKind,
+    name: &str,
+    fields: &impl Serialize,
+) -> Result<EncodedObject, ApiError> {
+    let info = kind.info();
+    let Ok(Value::Object(fields)) = serde_json::to_value(fields) else {
+        return Err(ApiError::internal("the list could not be encoded", Project.info().kind));
+    };
+    let metadata = ObjectMeta { name: name.to_owned(), ..ObjectMeta::default() };
+    let (api_version, kind) = (info.version.to_string(), info.kind.to_owned());
+    let object = Object { api_version, kind, metadata, fields };
+    Ok(EncodedObject { json: Bytes::from(object.to_json_bytes()) })
+}

@@ -1,0 +1,403 @@
+//! Reviews: what the caller or another subject may do, and who the bearer of a token is. The decisions
+//! for requests also decide reviews, and reviews are never stored. The inverse, who can do something,
+//! is in `who_can`.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use postern_auth::attributes::Attributes;
+use postern_auth::bearer::BearerToken;
+use postern_auth::explanation::{Explanation, PolicyName, Source, rule_yaml, scope_yaml};
+use postern_auth::identity::{AUTHENTICATED_GROUP, Identity};
+use postern_auth::policy::Decision;
+use postern_kinds::access::{MadeFor, made_for};
+use postern_kinds::action::ServerAction;
+use postern_kinds::rbac::{BoundSubject, PolicyRule};
+use postern_kinds::reviews::self_subject_rules_review;
+use postern_kinds::reviews::{
+    AccessStatus, NonResourceAttributes, ResourceAttributes, SubjectSpec, UserInfo,
+    self_subject_access_review, self_subject_review, token_review,
+};
+use postern_kinds::{AnyKind, Impersonation, MANAGEMENT_V1, Right, Verb, all};
+use postern_meta::object::Object;
+use postern_meta::status::ApiError;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::admit;
+use crate::cache::{Cache, PolicyAt};
+use crate::permit::ResourceTarget;
+use crate::permit::{Permit, is_filtered, would_allow};
+use crate::registry::{EncodedObject, Registry};
+use crate::storage_key;
+
+/// The extra field that names an access key, whose bearer is asked about.
+pub(super) const ACCESS_KEY_EXTRA: &str = "platform.sh/access-key";
+
+/// The extra field with the scopes of an access key and of the keys that created it, each as JSON: all of them must
+/// allow a request.
+const SCOPE_EXTRA: &str = "platform.sh/access-key-scope";
+
+/// The audience by which a reviewer says that it holds the bearers of access keys to their scopes.
+const SCOPED_AUDIENCE: &str = "platform.sh/scoped";
+
+/// A review with its answer.
+///
+/// # Errors
+/// 400 and 422 for a review that makes no sense.
+pub(super) async fn answer(
+    registry: &Registry,
+    permit: &Permit,
+    action: ServerAction,
+    posted: Option<Object>,
+) -> Result<EncodedObject, ApiError> {
+    let posted = posted.ok_or_else(|| ApiError::bad_request("a review has a body"))?;
+    // Read before it is prepared, which drops what is not to be returned.
+    let token: Option<token_review::Spec> = field(&posted, "spec");
+    let mut object = admit::review(&registry.admission(), permit, posted)?;
+    registry.cache().wait_until_current().await?;
+    let (cache, policy) = (registry.cache(), registry.cache().policy());
+    let decider = Decider { cache, policy };
+    let me = permit.identity();
+    let status = match action {
+        ServerAction::SelfSubjectAccessReview => {
+            let spec: self_subject_access_review::Spec = field(&object, "spec").unwrap_or_default();
+            let (resource, path) = (spec.resource_attributes, spec.non_resource_attributes);
+            encoded(decider.access(me, resource.as_ref(), path.as_ref()))
+        }
+        ServerAction::SubjectAccessReview | ServerAction::LocalSubjectAccessReview => {
+            let spec: SubjectSpec = field(&object, "spec").unwrap_or_default();
+            encoded(access_of_subject(registry, &decider, &spec))
+        }
+        ServerAction::SelfSubjectRulesReview => {
+            let spec: self_subject_rules_review::Spec = field(&object, "spec").unwrap_or_default();
+            encoded(rules_of(&decider, me, &spec.namespace))
+        }
+        ServerAction::SelfSubjectReview => {
+            encoded(self_subject_review::Status { user_info: user_info(me) })
+        }
+        ServerAction::TokenReview => encoded(token_status(registry, &token.unwrap_or_default())),
+        ServerAction::ResourceAccessReview => {
+            let spec = field(&object, "spec").unwrap_or_default();
+            super::who_can::check(permit, &decider, &spec)?;
+            encoded(super::who_can::status(registry, &decider, &spec).await)
+        }
+        ServerAction::WhoAmI
+        | ServerAction::AccessKeysOfOwner
+        | ServerAction::ProjectMembers
+        | ServerAction::ProjectClusters
+        | ServerAction::MigrateVirtualClusterInstance
+        | ServerAction::IssueEndpointToken
+        | ServerAction::AgentConfig
+        | ServerAction::ReportAuditEvents => {
+            return Err(ApiError::resource_not_served());
+        }
+    };
+    object.fields.insert("status".to_owned(), status);
+    object.metadata.creation_timestamp = None;
+    Ok(EncodedObject { json: Bytes::from(object.to_json_bytes()) })
+}
+
+fn field<T: DeserializeOwned>(object: &Object, name: &str) -> Option<T> {
+    T::deserialize(object.fields.get(name)?).ok()
+}
+
+fn encoded(status: impl Serialize) -> Value {
+    serde_json::to_value(status).unwrap_or(Value::Null)
+}
+
+/// The state that decides reviews: one snapshot of the policy, and the cache.
+pub(super) struct Decider<'a> {
+    pub(super) cache: &'a Arc<Cache>,
+    pub(super) policy: Arc<PolicyAt>,
+}
+
+impl Decider<'_> {
+    /// Whether an identity may do this, and why.
+    fn access(
+        &self,
+        identity: &Identity,
+        resource: Option<&ResourceAttributes>,
+        path: Option<&NonResourceAttributes>,
+    ) -> AccessStatus {
+        let attributes = match (resource, path) {
+            (Some(resource), _) => without_needless_namespace(of_resource(resource)),
+            (None, Some(path)) => of_path(path),
+            (None, None) => return AccessStatus::default(),
+        };
+        let allowed = self.allows(identity, &attributes);
+        let explanation = self.explain(identity, &attributes);
+        let reason = reason(allowed, &explanation, identity);
+        AccessStatus { allowed, reason, ..AccessStatus::default() }
+    }
+
+    /// The source of an identity's right to do this, or what it lacks. A right on a part of an object explains a
+    /// write that it allows.
+    fn explain(&self, identity: &Identity, attributes: &Attributes<'_>) -> Explanation {
+        let explanation = self.policy.explain(identity, attributes);
+        let partial = partial_right(attributes).filter(|_| explanation.source.is_none());
+        let by_part = partial.map(|right| self.policy.explain(identity, &(&right).into()));
+        by_part.filter(|found| found.source.is_some()).unwrap_or(explanation)
+    }
+
+    /// Whether a request would be allowed: the decision that the request itself would get.
+    pub(super) fn allows(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
+        match target_of(attributes) {
+            Some(target) => would_allow(&self.policy, identity, &target, || {
+                let info = target.kind.info();
+                let name = target.name.as_deref()?;
+                let key = storage_key::object(info, target.namespace.as_deref(), name);
+                self.cache.of(info).get(&key).ok().flatten()
+            }),
+            None => self.policy.decide(identity, attributes) == Decision::Allow,
+        }
+    }
+}
+
+fn of_resource(asked: &ResourceAttributes) -> Attributes<'_> {
+    Attributes::Resource {
+        verb: &asked.verb,
+        group: &asked.group,
+        resource: &asked.resource,
+        subresource: &asked.subresource,
+        namespace: &asked.namespace,
+        name: &asked.name,
+    }
+}
+
+/// The attributes without the namespace, for a resource that has none: kubectl names its own in
+/// every question.
+pub(super) fn without_needless_namespace(attributes: Attributes<'_>) -> Attributes<'_> {
+    let Attributes::Resource { verb, group, resource, subresource, name, .. } = attributes else {
+        return attributes;
+    };
+    match kind_of(group, resource) {
+        Some(kind) if !kind.info().is_namespaced() => {
+            Attributes::Resource { verb, group, resource, subresource, namespace: "", name }
+        }
+        _ => attributes,
+    }
+}
+
+/// The right by which a caller may do this to a part of the object; `None` where there is none.
+pub(super) fn partial_right(attributes: &Attributes<'_>) -> Option<Right> {
+    let Attributes::Resource { verb, group, resource, subresource: "", name, .. } = *attributes
+    else {
+        return None;
+    };
+    let verb = Verb::ALL.iter().copied().find(|known| known.as_str() == verb)?;
+    kind_of(group, resource)?.partial_right(verb, name)
+}
+
+/// The kind that is served under a group and a plural name, of whichever version.
+pub(super) fn kind_of(group: &str, resource: &str) -> Option<&'static dyn AnyKind> {
+    all().iter().copied().find(|kind| {
+        let info = kind.info();
+        info.version.group == group && info.plural == resource
+    })
+}
+
+/// The attributes of a path: those that describe the API are open, as requests for them are.
+fn of_path(asked: &NonResourceAttributes) -> Attributes<'_> {
+    let (verb, path) = (asked.verb.as_str(), asked.path.as_str());
+    let described = ["/api", "/apis", "/openapi", "/version"];
+    let is_under = |root: &&str| {
+        path.strip_prefix(*root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    if described.iter().any(is_under) {
+        Attributes::Description { verb, path }
+    } else {
+        Attributes::Path { verb, path }
+    }
+}
+
+/// The target of a request with these attributes; `None` if no request has them, such as the verb
+/// `use`.
+fn target_of(attributes: &Attributes<'_>) -> Option<ResourceTarget> {
+    let Attributes::Resource { verb, group, resource, subresource, namespace, name } = *attributes
+    else {
+        return None;
+    };
+    let kind = kind_of(group, resource)?;
+    let verb = Verb::ALL.iter().copied().find(|known| known.as_str() == verb)?;
+    let action = kind.info().action(subresource, verb);
+    if action.is_none() && !subresource.is_empty() {
+        return None;
+    }
+    let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    Some(ResourceTarget { kind, verb, namespace: given(namespace), name: given(name), action })
+}
+
+/// The status of a review of another subject: a user with their groups, or the bearer of an access
+/// key.
+fn access_of_subject(
+    registry: &Registry,
+    decider: &Decider<'_>,
+    spec: &SubjectSpec,
+) -> AccessStatus {
+    let refused = |reason: &str| AccessStatus { reason: reason.to_owned(), ..Default::default() };
+    let principals = registry.cache().principals();
+    let (resource, path) =
+        (spec.resource_attributes.as_ref(), spec.non_resource_attributes.as_ref());
+    if let Some(keys) = spec.extra.get(ACCESS_KEY_EXTRA) {
+        let [key] = keys.as_slice() else { return refused("one access key can be asked about") };
+        let now = registry.source().now().unix_seconds();
+        return match principals.identify_by_name(key, now, &decider.policy) {
+            Ok(key) if spec.user.is_empty() || spec.user == key.identity.name => {
+                decider.access(&key.identity, resource, path)
+            }
+            Ok(_) => refused("the access key is not one of this user"),
+            Err(refusal) => refused(refusal.message()),
+        };
+    }
+    let wanted = Impersonation {
+        user: spec.user.clone(),
+        groups: spec.groups.clone(),
+        uid: spec.uid.clone(),
+        extra: spec.extra.clone(),
+    };
+    let impersonated = principals.impersonate(&wanted, &Identity::default());
+    if impersonated.disabled {
+        return refused("the user is disabled");
+    }
+    decider.access(&impersonated.identity, resource, path)
+}
+
+/// Why something is allowed, or what would have to be written for it to be.
+fn reason(allowed: bool, explanation: &Explanation, identity: &Identity) -> String {
+    if allowed {
+        return explanation.source.as_ref().map_or_else(
+            || "a list has what its caller may get".to_owned(),
+            |source| format!("RBAC: allowed by {}", source_text(source)),
+        );
+    }
+    let mut text = String::new();
+    if let Some(missing) = &explanation.missing_rule {
+        let place = missing.namespace.as_deref().map_or_else(
+            || "everywhere".to_owned(),
+            |namespace| format!("in the namespace {namespace}"),
+        );
+        text = format!(
+            "no role of {} allows it: this rule would, {place}:\n{}",
+            identity.name,
+            rule_yaml(&missing.rule)
+        );
+    }
+    for refusing in &explanation.refusing_scopes {
+        let which = if refusing.index == 0 { "the access key" } else { "the key that made it" };
+        let missing = scope_yaml(&refusing.missing);
+        let _ = write!(text, "the scope of {which} does not allow it: this would:\n{missing}");
+    }
+    text
+}
+
+/// The source of a right, in words.
+pub(super) fn source_text(source: &Source) -> String {
+    match source {
+        Source::Masters => "membership in system:masters".to_owned(),
+        Source::Everyone => "what everyone may do who is authenticated".to_owned(),
+        Source::Themselves => "what users and teams may do to their own user or team".to_owned(),
+        Source::Owner => "being the owner of the object".to_owned(),
+        Source::Role { binding, role, rule, subject } => {
+            let binding_kind =
+                if binding.namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
+            let role_kind = if role.namespace.is_some() { "Role" } else { "ClusterRole" };
+            let subject = match subject {
+                BoundSubject::User(name) => format!("User \"{name}\""),
+                BoundSubject::Group(name) | BoundSubject::Principal { group: name, .. } => {
+                    format!("Group \"{name}\"")
+                }
+            };
+            let is_of_member = made_for(&binding.name) == Some(MadeFor::Members);
+            let why = if is_of_member { "member of the project: " } else { "" };
+            format!(
+                "{why}{binding_kind} \"{}\" of {role_kind} \"{}\" to {subject}, rule {rule}",
+                qualified(binding),
+                role.name
+            )
+        }
+    }
+}
+
+fn qualified(name: &PolicyName) -> String {
+    match &name.namespace {
+        Some(namespace) => format!("{}/{namespace}", name.name),
+        None => name.name.clone(),
+    }
+}
+
+fn rules_of(
+    decider: &Decider<'_>,
+    identity: &Identity,
+    namespace: &str,
+) -> self_subject_rules_review::Status {
+    let mut rules = decider.policy.rules_of(identity, namespace);
+    // Lists and watches of these are open to every caller, and have what the caller may get.
+    let listed = all().iter().map(|kind| kind.info()).filter(|info| {
+        let (group, plural) = (info.version.group, info.plural);
+        is_filtered(info)
+            && identity.is_in(AUTHENTICATED_GROUP)
+            && decider.policy.scope_can_match(identity, Verb::Get.as_str(), group, plural)
+    });
+    let resources: Vec<String> = listed.map(|info| info.plural.to_owned()).collect();
+    if !resources.is_empty() {
+        rules.resource_rules.push(PolicyRule {
+            verbs: [Verb::List, Verb::Watch].map(|verb| verb.as_str().to_owned()).to_vec(),
+            api_groups: vec![MANAGEMENT_V1.group.to_owned()],
+            resources,
+            ..PolicyRule::default()
+        });
+    }
+    rules.into()
+}
+
+fn user_info(identity: &Identity) -> UserInfo {
+    let mut extra = identity.extra.clone();
+    if !identity.access_key.is_empty() && !identity.is_impersonated {
+        extra.insert(ACCESS_KEY_EXTRA.to_owned(), vec![identity.access_key.clone()]);
+    }
+    if identity.is_scoped() {
+        let scopes = identity.scopes.iter().map(|scope| encoded(scope.source()).to_string());
+        extra.insert(SCOPE_EXTRA.to_owned(), scopes.collect());
+    }
+    UserInfo {
+        username: identity.name.clone(),
+        uid: identity.uid.clone(),
+        groups: identity.groups.clone(),
+        extra,
+    }
+}
+
+/// The status of a token: whose it is. Keys are for this server, which is their only audience. A reviewer that holds
+/// bearers to the scopes of their keys says so by the audience `platform.sh/scoped`.
+fn token_status(registry: &Registry, spec: &token_review::Spec) -> token_review::Status {
+    let failed = |error: &str| token_review::Status {
+        error: error.to_owned(),
+        ..token_review::Status::default()
+    };
+    let is_for_scoped = spec.audiences.iter().any(|audience| audience == SCOPED_AUDIENCE);
+    if !spec.audiences.is_empty() && !is_for_scoped {
+        return failed("access keys have no audience: ask without one, or for platform.sh/scoped");
+    }
+    let digest = registry.digester().digest(&BearerToken::of_key(&spec.token));
+    let now = registry.source().now().unix_seconds();
+    let cache = registry.cache();
+    match cache.principals().identify(&digest, now, &cache.policy()) {
+        // Clients that do not know of scopes would take it for a key that may do all that its owner
+        // may.
+        Ok(key) if key.identity.is_scoped() && !is_for_scoped => failed(
+            "the access key has a scope, which limits what it may do: ask for the audience \
+             platform.sh/scoped, and hold its bearer to the scopes in the extra field \
+             platform.sh/access-key-scope",
+        ),
+        Ok(key) => token_review::Status {
+            authenticated: true,
+            user: user_info(&key.identity),
+            audiences: is_for_scoped.then(|| SCOPED_AUDIENCE.to_owned()).into_iter().collect(),
+            ..token_review::Status::default()
+        },
+        Err(refusal) => failed(refusal.message()),
+    }
+}

@@ -1,0 +1,263 @@
+//! The subjects that can do something: those that roles name, the users, teams and keys that they
+//! are, and the source of each right. The inverse of a review of access.
+
+use std::collections::BTreeMap;
+
+use postern_auth::attributes::Attributes;
+use postern_auth::identity::{AUTHENTICATED_GROUP, Identity};
+use postern_auth::policy::{Grantee, WhoCan};
+use postern_auth::principal_index::PrincipalIndex;
+use postern_kinds::rbac::BoundSubject;
+use postern_kinds::reviews::resource_access_review::ResourceAccessReview;
+use postern_kinds::reviews::resource_access_review::{AllowedSubject, Spec, Status};
+use postern_kinds::{AnyKind as _, Principal, RequiredRight, Right, Verb};
+use postern_meta::status::ApiError;
+
+use super::reviews::{Decider, kind_of, partial_right, source_text, without_needless_namespace};
+use crate::permit::Permit;
+use crate::registry::Registry;
+use crate::storage_key;
+
+/// Access keys that are looked at in one go; in between, others have the thread and the lock.
+const KEYS_PER_STEP: usize = 128;
+
+/// Rows that an answer has at most.
+const MAX_ROWS: usize = 10_000;
+
+/// Prefixes of the groups of one user and of one team.
+const USER_PREFIX: &str = "platform:user:";
+const TEAM_PREFIX: &str = "platform:team:";
+
+/// Rows of the answer: kind and name, with through what.
+type Rows = BTreeMap<(&'static str, String), Vec<String>>;
+
+/// Checks that a caller may ask who can do something: about anything by a role, and about one object if they may
+/// update it, as its owner may.
+///
+/// # Errors
+/// 403. It is the same whether there is such an object or not.
+pub(super) fn check(permit: &Permit, decider: &Decider<'_>, spec: &Spec) -> Result<(), ApiError> {
+    let info = ResourceAccessReview.info();
+    let by_role = Right::cluster(Verb::Create.as_str(), info.version.group, info.plural, "");
+    let is_in_scope = permit.policy().scopes_name(permit.identity(), &(&by_role).into());
+    let by_role = RequiredRight::from(by_role).by_role();
+    if permit.has(&by_role) && is_in_scope {
+        return Ok(());
+    }
+    let Spec { group, resource, namespace, name, .. } = spec;
+    let update = Attributes::Resource {
+        verb: Verb::Update.as_str(),
+        group,
+        resource,
+        subresource: "",
+        namespace,
+        name,
+    };
+    let update = without_needless_namespace(update);
+    if !resource.is_empty() && !name.is_empty() && decider.allows(permit.identity(), &update) {
+        return Ok(());
+    }
+    let hint =
+        "without a role, a caller may ask only about one object that they may update".to_owned();
+    permit.check_right(&by_role.because(hint))?;
+    // The role is held, and the scope of the key does not name the review.
+    Err(ApiError::forbidden(
+        info.group_resource(),
+        "",
+        "the scope of the access key does not allow it",
+    ))
+}
+
+/// All who can.
+pub(super) async fn status(registry: &Registry, decider: &Decider<'_>, spec: &Spec) -> Status {
+    let attributes = without_needless_namespace(attributes_of(spec));
+    let mut rows = Rows::new();
+    {
+        let principals = registry.cache().principals();
+        for grantee in grantees(decider, &attributes) {
+            let owner = || owner_named(decider, &attributes);
+            add(&principals, &mut rows, grantee, owner);
+        }
+    }
+    add_open_lists(decider, &attributes, &mut rows);
+    let is_all = add_keys(registry, decider, &attributes, &mut rows).await;
+    let principals = registry.cache().principals();
+    let row = |((kind, name), via): ((&'static str, String), Vec<String>)| AllowedSubject {
+        size: size_of(&principals, kind, &name),
+        kind: kind.to_owned(),
+        name,
+        via,
+    };
+    let complete = is_all && rows.len() <= MAX_ROWS;
+    let incomplete_reason =
+        if complete { String::new() } else { format!("there are more than {MAX_ROWS}") };
+    let subjects = rows.into_iter().take(MAX_ROWS).map(row).collect();
+    Status { subjects, complete, incomplete_reason }
+}
+
+fn attributes_of(spec: &Spec) -> Attributes<'_> {
+    if !spec.path.is_empty() {
+        return Attributes::Path { verb: &spec.verb, path: &spec.path };
+    }
+    Attributes::Resource {
+        verb: &spec.verb,
+        group: &spec.group,
+        resource: &spec.resource,
+        subresource: &spec.subresource,
+        namespace: &spec.namespace,
+        name: &spec.name,
+    }
+}
+
+/// The subjects that the policy names. If the owner's rights count for the object, the owner is
+/// included.
+fn grantees(decider: &Decider<'_>, attributes: &Attributes<'_>) -> Vec<Grantee> {
+    let mut all_of_them = decider.policy.who_can(attributes);
+    if let Some(right) = partial_right(attributes) {
+        all_of_them.extend(decider.policy.who_can(&(&right).into()));
+    }
+    let Attributes::Resource { verb, group, resource, name, .. } = *attributes else {
+        return all_of_them;
+    };
+    let kind = kind_of(group, resource).filter(|kind| kind.is_delegated());
+    let verb = Verb::ALL.iter().copied().find(|known| known.as_str() == verb);
+    let (Some(kind), Some(verb)) = (kind, verb) else { return all_of_them };
+    let key = storage_key::object(kind.info(), None, name);
+    let Ok(Some(object)) = decider.cache.of(kind.info()).get(&key) else { return all_of_them };
+    let right = object.owner().and_then(|owned| kind.delegated_right(verb, &owned.owner));
+    if let Some(right) = right {
+        all_of_them.extend(decider.policy.who_can(&(&right).into()));
+    }
+    all_of_them
+}
+
+/// The group of the user or team whom the object that is asked about names as its owner.
+fn owner_named(decider: &Decider<'_>, attributes: &Attributes<'_>) -> Option<String> {
+    let Attributes::Resource { group, resource, namespace, name, .. } = *attributes else {
+        return None;
+    };
+    let kind = kind_of(group, resource).filter(|kind| kind.has_ownership())?;
+    let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
+    let key = storage_key::object(kind.info(), namespace, name);
+    let object = decider.cache.of(kind.info()).get(&key).ok()??;
+    let ownership = kind.ownership(&object.decode().ok()?)?;
+    ownership.principal().map(Principal::group)
+}
+
+/// Adds a row. `owner` returns the group of the owner of the object that is asked about.
+fn add(
+    principals: &PrincipalIndex,
+    rows: &mut Rows,
+    Grantee { who, source }: Grantee,
+    owner: impl FnOnce() -> Option<String>,
+) {
+    let who = match who {
+        WhoCan::Owner { uid } => match owner() {
+            Some(group) => WhoCan::Subject(BoundSubject::Principal { group, uid }),
+            None => return,
+        },
+        who => who,
+    };
+    let row = match who {
+        WhoCan::Owner { .. } => None,
+        WhoCan::User(name) => Some(("User", name)),
+        WhoCan::Team(name) | WhoCan::Members(name) => Some(("Team", name)),
+        WhoCan::Subject(BoundSubject::User(name)) => Some(match principals.user_known_as(&name) {
+            Some(user) => ("User", user.to_owned()),
+            None => match name.strip_prefix(TEAM_PREFIX) {
+                Some(team) => ("Team", team.to_owned()),
+                None => ("Subject", name),
+            },
+        }),
+        WhoCan::Subject(BoundSubject::Group(group)) => Some(named_group(group)),
+        WhoCan::Subject(BoundSubject::Principal { group, uid }) => {
+            let row = named_group(group);
+            let principal = match row.0 {
+                "User" => Some(Principal::User(&row.1)),
+                "Team" => Some(Principal::Team(&row.1)),
+                _ => None,
+            };
+            // Another user or team may have the name now.
+            principal.is_some_and(|one| principals.is_principal(one, &uid)).then_some(row)
+        }
+    };
+    let Some(row) = row else { return };
+    let via = rows.entry(row).or_default();
+    let text = source_text(&source);
+    if !via.contains(&text) {
+        via.push(text);
+    }
+}
+
+fn named_group(group: String) -> (&'static str, String) {
+    let user = group.strip_prefix(USER_PREFIX).filter(|user| *user != "*").map(str::to_owned);
+    let team = group.strip_prefix(TEAM_PREFIX).map(str::to_owned);
+    match (user, team) {
+        (Some(user), _) => ("User", user),
+        (None, Some(team)) => ("Team", team),
+        (None, None) => ("Group", group),
+    }
+}
+
+/// Adds everyone where a list is open to every caller, and has what each may get.
+fn add_open_lists(decider: &Decider<'_>, attributes: &Attributes<'_>, rows: &mut Rows) {
+    let everyone = Identity { groups: vec![AUTHENTICATED_GROUP.to_owned()], ..Identity::default() };
+    let row = ("Group", AUTHENTICATED_GROUP.to_owned());
+    if !rows.contains_key(&row) && decider.allows(&everyone, attributes) {
+        rows.insert(row, vec!["a list has what its caller may get".to_owned()]);
+    }
+}
+
+/// Adds the access keys whose bearers can. Returns whether all were looked at.
+async fn add_keys(
+    registry: &Registry,
+    decider: &Decider<'_>,
+    attributes: &Attributes<'_>,
+    rows: &mut Rows,
+) -> bool {
+    let now = registry.source().now().unix_seconds();
+    let mut after: Option<String> = None;
+    loop {
+        let step = {
+            let principals = registry.cache().principals();
+            let names = principals.key_names_after(after.as_deref(), KEYS_PER_STEP);
+            let keys = names.iter().map(|name| {
+                (name.clone(), principals.identify_by_name(name, now, &decider.policy))
+            });
+            keys.collect::<Vec<_>>()
+        };
+        let Some((last, _)) = step.last() else { return true };
+        after = Some(last.clone());
+        for (name, key) in step {
+            let Ok(key) = key else { continue };
+            if decider.allows(&key.identity, attributes) {
+                let owner = owner_text(&key.identity);
+                rows.insert(("AccessKey", name), vec![format!("an access key of {owner}")]);
+            }
+        }
+        if rows.len() > MAX_ROWS {
+            return false;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+fn owner_text(identity: &Identity) -> String {
+    match (&identity.user, &identity.team) {
+        (Some(user), _) => format!("User \"{user}\""),
+        (None, Some(team)) => format!("Team \"{team}\""),
+        (None, None) => format!("Subject \"{}\"", identity.name),
+    }
+}
+
+fn size_of(principals: &PrincipalIndex, kind: &str, name: &str) -> Option<i64> {
+    let size = match kind {
+        "Team" => principals.team_size(name)?,
+        "Group" if name == AUTHENTICATED_GROUP || name == "platform:authenticated" => {
+            principals.user_count()
+        }
+        "Group" => principals.users_in_group(name),
+        _ => return None,
+    };
+    i64::try_from(size).ok()
+}

@@ -1,0 +1,179 @@
+//! Admits deletions: marks an object, or removes it if nothing blocks that.
+
+use std::sync::Arc;
+
+use postern_kinds::namespace::Namespace;
+use postern_kinds::{AnyKind, Companion, Verb, all, permanent_namespaces};
+use postern_meta::object::{FOREGROUND_FINALIZER, ORPHAN_FINALIZER, Object, ObjectMeta};
+use postern_meta::options::Propagation;
+use postern_meta::status::ApiError;
+use postern_meta::time::Timestamp;
+use postern_store::Position;
+
+use super::view::AdmissionView;
+use super::write::{Admitted, Previous, Write};
+use super::{Writing, update, write_for};
+use crate::permit::Permit;
+use crate::secret_record::SecretRecord;
+use crate::storage_key;
+
+/// Admits the deletion of an object: marks the object, or removes it if nothing blocks that.
+///
+/// # Errors
+/// 403 when the kind forbids it; 409 when it takes more changes than one transaction can have.
+pub(crate) fn delete(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    previous: Previous,
+    grace_seconds: i64,
+    propagation: Option<Propagation>,
+) -> Result<Admitted, ApiError> {
+    let kind = permit.kind();
+    let old = &previous.object;
+    permit.check(&previous.cached)?;
+    view.check_delete(permit, &old.metadata)?;
+    let mut object = old.clone();
+    if !object.metadata.is_terminating() {
+        propagate(&mut object.metadata, propagation);
+    }
+    mark_deleted(kind, &mut object, grace_seconds, view.now)?;
+    write_for(view, permit, object, previous, None)
+}
+
+/// Admits the removal of an object that is corrupt: its finalizers are not known, and the caller
+/// has asked for it to be removed in spite of that.
+///
+/// # Errors
+/// 403 when the kind forbids it.
+pub(crate) fn delete_corrupt(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    key: Arc<str>,
+    position: Position,
+) -> Result<Admitted, ApiError> {
+    permit.check_corrupt()?;
+    let metadata = ObjectMeta { name: permit.name().to_owned(), ..ObjectMeta::default() };
+    // The server makes anew what it removes so.
+    if !permit.credential().is_server() {
+        view.check_delete(permit, &metadata)?;
+    }
+    check_nothing_is_left(view, permit)?;
+    let removal = Admitted::one(permit, permit.name(), Write::RemoveCorrupt { key, position });
+    with_companions(view, removal, companions(view, permit.kind(), &metadata)?)
+}
+
+/// Checks that nothing is in a namespace that is removed without its content being deleted first. It would be in the
+/// next namespace of that name, which may belong to another project. The server makes the permanent namespaces anew.
+///
+/// # Errors
+/// 409 that names an object in it.
+fn check_nothing_is_left(view: &AdmissionView<'_>, permit: &Permit) -> Result<(), ApiError> {
+    let (info, name) = (permit.kind().info(), permit.name());
+    if info.kind != Namespace.info().kind || permanent_namespaces().contains(&name) {
+        return Ok(());
+    }
+    for kind in all().iter().filter(|kind| kind.info().is_namespaced()) {
+        let resource = view.cache.of(kind.info());
+        let list = resource.list_intact(
+            &storage_key::in_namespace(resource.prefix(), Some(name)),
+            None,
+            1,
+        );
+        let first = list.objects.first().map(|object| object.key()).or(list.left_out.first());
+        if let Some(key) = first {
+            let message = format!(
+                "the namespace cannot be read, and what is in it would be in the next one of that name: delete that \
+                 first, such as {}",
+                storage_key::display_name(key)
+            );
+            return Err(ApiError::conflict(info.group_resource(), name, message));
+        }
+    }
+    Ok(())
+}
+
+/// Admits that the server itself no longer blocks an object's deletion; when nothing else does, the
+/// object is removed.
+///
+/// # Errors
+/// 500 when what is stored cannot be read as its kind.
+pub(crate) fn release(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    object: Object,
+    previous: Previous,
+) -> Result<Admitted, ApiError> {
+    write_for(view, permit, object, previous, None)
+}
+
+/// The changes that the removal of an object brings with it. A later object of the same name brings them with it,
+/// too, in case that something names the removed one by then.
+///
+/// # Errors
+/// 409 when they are too many for one transaction.
+pub(super) fn companions(
+    view: &AdmissionView<'_>,
+    kind: &'static dyn AnyKind,
+    metadata: &ObjectMeta,
+) -> Result<Vec<Companion>, ApiError> {
+    kind.on_remove(metadata, &*view.cache.principals())
+}
+
+/// Admits changes in the same transaction as a write.
+pub(super) fn with_companions(
+    view: &AdmissionView<'_>,
+    write: Admitted,
+    companions: Vec<Companion>,
+) -> Result<Admitted, ApiError> {
+    companions.into_iter().try_fold(write, |all, companion| {
+        let Companion { kind, namespace, name, change } = companion;
+        let Some(previous) = view.read(kind, namespace.as_deref(), &name)? else { return Ok(all) };
+        let permit = Permit::for_server(kind, Verb::Update, namespace.as_deref(), &name);
+        let mut object = previous.object.clone();
+        change(&mut object.fields);
+        let (secrets, writing) = (SecretRecord::default(), Writing::by_server());
+        Ok(all.with(update(view, &permit, object, previous, secrets, &writing)?))
+    })
+}
+
+/// Sets the finalizer of a propagation policy. Without a policy, the finalizers stay as they are.
+fn propagate(metadata: &mut ObjectMeta, propagation: Option<Propagation>) {
+    let wanted = match propagation {
+        None => return,
+        Some(Propagation::Foreground) => Some(FOREGROUND_FINALIZER),
+        Some(Propagation::Orphan) => Some(ORPHAN_FINALIZER),
+        Some(Propagation::Background) => None,
+    };
+    let ours = [FOREGROUND_FINALIZER, ORPHAN_FINALIZER];
+    metadata.finalizers.retain(|one| !ours.contains(&one.as_str()));
+    metadata.finalizers.extend(wanted.map(str::to_owned));
+}
+
+/// Sets `deletionTimestamp`, or moves it closer. It never moves away, and a second deletion leaves finalizers
+/// alone (`docs/reference/api.md#deletion`).
+fn mark_deleted(
+    kind: &'static dyn AnyKind,
+    object: &mut Object,
+    grace_seconds: i64,
+    now: Timestamp,
+) -> Result<(), ApiError> {
+    let metadata = &mut object.metadata;
+    let (Some(due), Some(old_grace)) =
+        (metadata.deletion_timestamp, metadata.deletion_grace_period_seconds)
+    else {
+        metadata.deletion_timestamp = Some(later(now, grace_seconds));
+        metadata.deletion_grace_period_seconds = Some(grace_seconds);
+        metadata.generation += 1;
+        return kind.begin_delete(object);
+    };
+    if grace_seconds < old_grace {
+        let shortened = later(due, grace_seconds - old_grace);
+        metadata.deletion_timestamp = Some(shortened.max(now));
+        metadata.deletion_grace_period_seconds = Some(grace_seconds);
+    }
+    Ok(())
+}
+
+fn later(from: Timestamp, seconds: i64) -> Timestamp {
+    Timestamp::from_unix_seconds(from.unix_seconds().saturating_add(seconds))
+}

@@ -1,0 +1,249 @@
+//! Which manager owns which fields of an object: tracked on every write, and decided by applies.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use postern_kinds::AnyKind;
+use postern_kinds::access::OWNER_UID;
+use postern_meta::apply::{self, Apply, FieldSet, Manager, TrackedKind, track_apply, track_update};
+use postern_meta::field::{FieldError, FieldErrors};
+use postern_meta::object::{Object, Operation};
+use postern_meta::status::ApiError;
+use postern_meta::time::Timestamp;
+use serde_json::Value;
+
+use super::view::AdmissionView;
+use super::{Part, Writing};
+use crate::permit::Permit;
+
+/// The most managers whose applies own something of one object. Each has an entry with its own paths,
+/// so that without a limit equal values under ever new names would fill the object.
+const MAX_APPLY_MANAGERS: usize = 100;
+
+const STATUS: &[&str] = &["status"];
+const OWNER: &[&str] = &["metadata", "annotations", OWNER_UID];
+
+/// The object that an apply makes of `live`, or of nothing. It is admitted as any other new
+/// state, and then has the `managedFields` that it has here.
+///
+/// # Errors
+/// 409 with the fields that others own, if it is not forced; 422 for the uid of another object, for one
+/// manager too many, and when it takes away what narrows a right; where there is no object, 400 without
+/// a name, and 409 for a uid or a version.
+pub(crate) fn apply(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    live: Option<&Object>,
+    (configuration, nulls): (&Object, &FieldSet),
+    writing: &Writing,
+    force: bool,
+) -> Result<Object, ApiError> {
+    let kind = permit.kind();
+    match live {
+        Some(live) => check_same_uid(kind, configuration, live)?,
+        None => check_creates(permit, configuration)?,
+    }
+    let mut configuration = configuration.clone();
+    writing.part.keep_applicable(kind, &mut configuration);
+    let manager = &manager(kind, &writing.manager, writing.part);
+    let ignored = ignored(kind, writing.part);
+    let tracked = TrackedKind { schema: kind.schema(), ignored: &ignored };
+    let asked = Apply { configuration: &configuration, manager, force, now: view.now };
+    let made = apply::apply_with_nulls(live, &asked, nulls, &tracked)
+        .map_err(apply::Conflicts::into_error)?;
+    let mut errors = FieldErrors::new();
+    if let Some(live) = live {
+        check_managers(&made, live, &mut errors);
+        check_narrowing(kind, &made, live, &mut errors);
+    }
+    super::finish(kind, &made.metadata, errors)?;
+    Ok(made)
+}
+
+/// Checks that an apply adds no manager to too many.
+fn check_managers(made: &Object, live: &Object, errors: &mut FieldErrors) {
+    let applies = |object: &Object| {
+        let entries = object.metadata.managed_fields.iter();
+        entries.filter(|entry| entry.operation == Operation::Apply).count()
+    };
+    let count = applies(made);
+    if count > MAX_APPLY_MANAGERS && count > applies(live) {
+        let why = format!(
+            "{MAX_APPLY_MANAGERS} managers apply this object already: apply as one of them, or remove \
+             the entries of those that are gone from metadata.managedFields"
+        );
+        errors.push(FieldError::forbidden("metadata.managedFields", why));
+    }
+}
+
+/// Checks that an apply does not remove a field that narrows a permission, by leaving it out. A part of the
+/// field may belong to another manager, or to none, and without the field the permission is a wide one.
+fn check_narrowing(
+    kind: &'static dyn AnyKind,
+    made: &Object,
+    live: &Object,
+    errors: &mut FieldErrors,
+) {
+    for path in kind.strict_fields().not_null {
+        let has = |object: &Object| {
+            let mut names = path.split('.');
+            let first = names.next().and_then(|name| object.fields.get(name));
+            names.try_fold(first?, |value, name| value.get(name)).map(|_| ())
+        };
+        if has(live).is_some() && has(made).is_none() {
+            let why = "an apply does not remove it: apply it as it is to be, or replace the object";
+            errors.push(FieldError::forbidden(*path, why));
+        }
+    }
+}
+
+/// Checks that a uid in a configuration is that of the object. It is a field that cannot be changed,
+/// as in kube-apiserver, and no precondition as in an update.
+fn check_same_uid(
+    kind: &'static dyn AnyKind,
+    configuration: &Object,
+    live: &Object,
+) -> Result<(), ApiError> {
+    let (sent, uid) = (&configuration.metadata.uid, &live.metadata.uid);
+    if sent.is_empty() || sent == uid {
+        return Ok(());
+    }
+    let mut errors = FieldErrors::new();
+    errors.push(FieldError::invalid("metadata.uid", sent.as_str(), "field is immutable"));
+    Err(ApiError::invalid(kind.info().group_kind(), &live.metadata.name, errors))
+}
+
+/// Checks that a configuration can create an object: that it has the object's name, and is not for one
+/// that was there before.
+fn check_creates(permit: &Permit, configuration: &Object) -> Result<(), ApiError> {
+    let (resource, metadata) = (permit.kind().info().group_resource(), &configuration.metadata);
+    if metadata.name.is_empty() {
+        return Err(ApiError::bad_request("name must be provided"));
+    }
+    if !metadata.uid.is_empty() {
+        let message = format!(
+            "uid mismatch: the provided object specified uid {}, and no existing object was found",
+            metadata.uid
+        );
+        return Err(ApiError::conflict(resource, permit.name(), message));
+    }
+    if !metadata.resource_version.is_empty() {
+        return Err(ApiError::conflict_modified(resource, permit.name()));
+    }
+    Ok(())
+}
+
+/// Records in an object which manager set which of its fields.
+pub(crate) fn track(
+    kind: &'static dyn AnyKind,
+    object: &mut Object,
+    old: Option<&Object>,
+    manager_name: &str,
+    part: Part,
+    now: Timestamp,
+) {
+    let ignored = ignored(kind, part);
+    let tracked = TrackedKind { schema: kind.schema(), ignored: &ignored };
+    track_update(old, object, &tracked, &manager(kind, manager_name, part), now);
+}
+
+/// Records in an object what a write has changed, by an apply or otherwise.
+pub(super) fn track_write(
+    kind: &'static dyn AnyKind,
+    object: &mut Object,
+    old: &Object,
+    writing: &Writing,
+    now: Timestamp,
+) {
+    track_with(kind, object, Some(old), writing, &ignored(kind, writing.part), now);
+}
+
+/// The fields of a new object that a client has sent, as far as the server adds to them.
+pub(super) struct Sent {
+    /// The names of the fields in the spec.
+    spec: Vec<String>,
+    owner_references: bool,
+}
+
+impl Sent {
+    /// The fields that an object has.
+    pub(super) fn of(object: &Object) -> Self {
+        let spec = object.fields.get("spec").and_then(Value::as_object);
+        Self {
+            spec: spec.into_iter().flat_map(|spec| spec.keys().cloned()).collect(),
+            owner_references: !object.metadata.owner_references.is_empty(),
+        }
+    }
+}
+
+/// Records in a new object which manager set which of its fields. Fields that the server has added have no
+/// manager, as those that admission adds in Kubernetes. Otherwise they would be removed when the client goes on
+/// with applies, which take over the fields of its create and leave out the rest. An object would lose its
+/// owner.
+pub(super) fn track_create(
+    kind: &'static dyn AnyKind,
+    object: &mut Object,
+    sent: &Sent,
+    writing: &Writing,
+    now: Timestamp,
+) {
+    let mut ignored = ignored(kind, writing.part);
+    let Sent { spec, owner_references } = Sent::of(object);
+    let mut added: Vec<[&str; 2]> = (spec.iter())
+        .filter(|name| !sent.spec.contains(*name))
+        .map(|name| ["spec", name.as_str()])
+        .collect();
+    if owner_references && !sent.owner_references {
+        added.push(["metadata", "ownerReferences"]);
+    }
+    if !added.is_empty() {
+        let added: Vec<&[&str]> = added.iter().map(<[&str; 2]>::as_slice).collect();
+        ignored.to_mut().unite(FieldSet::of_fields(&added));
+    }
+    track_with(kind, object, None, writing, &ignored, now);
+}
+
+/// Records the changes of a write. The fields in `ignored` get no manager.
+fn track_with(
+    kind: &'static dyn AnyKind,
+    object: &mut Object,
+    old: Option<&Object>,
+    writing: &Writing,
+    ignored: &FieldSet,
+    now: Timestamp,
+) {
+    let tracked = TrackedKind { schema: kind.schema(), ignored };
+    let manager = manager(kind, &writing.manager, writing.part);
+    if writing.operation == Operation::Apply {
+        track_apply(old, object, &tracked, &manager);
+    } else {
+        track_update(old, object, &tracked, &manager, now);
+    }
+}
+
+fn manager(kind: &'static dyn AnyKind, name: &str, part: Part) -> Manager {
+    let subresource = match part {
+        Part::Main => "",
+        Part::Status => "status",
+        Part::Action(name) => name,
+    };
+    Manager {
+        name: name.to_owned(),
+        api_version: kind.info().version.to_string(),
+        subresource: subresource.to_owned(),
+    }
+}
+
+/// The fields that have no manager.
+fn ignored(kind: &'static dyn AnyKind, part: Part) -> Cow<'static, FieldSet> {
+    static USUAL: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(&[STATUS, OWNER]));
+    // A client that writes managedFields itself could name what is write-only.
+    let write_only = kind.write_only().iter().map(|field| field.path);
+    // The status is the server's own, or has a subresource.
+    let status = (part == Part::Main).then_some(STATUS);
+    if status.is_some() && kind.write_only().is_empty() {
+        return Cow::Borrowed(&*USUAL);
+    }
+    let paths: Vec<_> = write_only.chain(status).chain([OWNER]).collect();
+    Cow::Owned(FieldSet::of_fields(&paths))
+}

@@ -1,0 +1,169 @@
+//! Admits the migration of an instance to another project (`docs/reference/projects.md#migration`). The
+//! instance leaves one namespace and enters another, with its Secret and its roles, in one transaction.
+//!
+//! The action checks the requirements of a migration (`actions`). The transaction checks quotas and allowed
+//! clusters.
+
+use postern_kinds::follows::SYNCED_FOR;
+use postern_kinds::project_migrate_virtual_cluster_instance::MIGRATED_FROM;
+use postern_kinds::secret::Secret;
+use postern_kinds::write_only::WriteOnlyValues;
+use postern_kinds::{Verb, grants_of_stored};
+use postern_meta::object::{Object, OwnerReference};
+use postern_meta::options::Propagation;
+use postern_meta::status::ApiError;
+use serde_json::Value;
+
+use super::dependents::{in_step, reference_to};
+use super::view::AdmissionView;
+use super::write::{Admitted, ObjectNames, Previous, Write};
+use super::{Part, Writing, create, delete, finish, track};
+use crate::clock::new_uid;
+use crate::permit::Permit;
+
+/// The objects to move, as they were read, and their new namespace.
+pub(crate) struct Migration {
+    /// The instance.
+    pub(crate) source: Previous,
+    /// The Secret with its kubeconfig, if it has one.
+    pub(crate) secret: Option<MigratedSecret>,
+    /// The namespace of the project that gets it.
+    pub(crate) namespace: String,
+}
+
+/// The Secret with the kubeconfig of an instance.
+pub(crate) struct MigratedSecret {
+    /// As it was read.
+    pub(crate) previous: Previous,
+    /// Does it stay for others who refer to it? They keep it, and the instance gets a copy.
+    pub(crate) is_shared: bool,
+}
+
+/// Admits a migration. The permit is the caller's for the deletion of the instance.
+///
+/// # Errors
+/// 409 when something blocks the removal of the instance or of its Secret.
+pub(crate) fn migrate(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    migration: Migration,
+    manager: &str,
+) -> Result<Admitted, ApiError> {
+    let kind = permit.kind();
+    let Migration { source, secret, namespace } = migration;
+    let old = source.object.clone();
+    let name = old.metadata.name.as_str();
+    let target = Permit::for_server(kind, Verb::Create, Some(&namespace), name);
+    let new = moved(view, &target, &old, &namespace, manager)?;
+    let roles = roles_of(view, permit, &old, &new)?;
+    let removal = delete(view, permit, source, 0, Some(Propagation::Background))?;
+    check_removes(&removal, permit)?;
+    let created = Write::Create { object: new.clone(), write_only: WriteOnlyValues::default() };
+    let mut all = removal.with(Admitted::one(&target, name, created));
+    // Whom the rules name is still who was meant when they were added.
+    let recorded = view.bound_grants(kind, &old, &[]);
+    let by_roles = || grants_of_stored(&roles, &new.metadata);
+    let bound = if recorded.is_empty() { by_roles() } else { recorded };
+    let dependents = view.dependents(&target, &new, &roles, &bound)?;
+    all.bound.push(ObjectNames::of(kind, &new, &dependents));
+    for wanted in dependents {
+        all = all.with(in_step(view, &wanted, Some(reference_to(kind, &new)))?);
+    }
+    match secret {
+        Some(secret) => with_secret(view, all, secret, &old, &new),
+        None => Ok(all),
+    }
+}
+
+/// The instance as it is in its new namespace: another object with the same name, labels,
+/// annotations, spec and status.
+fn moved(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    old: &Object,
+    namespace: &str,
+    manager: &str,
+) -> Result<Object, ApiError> {
+    let kind = permit.kind();
+    let mut new = old.clone();
+    let metadata = &mut new.metadata;
+    namespace.clone_into(&mut metadata.namespace);
+    metadata.uid = new_uid(view.source);
+    metadata.resource_version.clear();
+    metadata.creation_timestamp = Some(view.now);
+    // The Secret moves along; one that is named with its namespace is in the new one.
+    if let Some(Value::String(of_secret)) = new.fields.get_mut("spec").and_then(|spec| {
+        spec.get_mut("config").and_then(|config| config.get_mut("secretNamespace"))
+    }) {
+        namespace.clone_into(of_secret);
+    }
+    // As a change of the one that was there: nothing in it is new that would be checked again.
+    let prepared = view.prepare(permit, &mut new, Some(old), false)?;
+    let from = format!("{}/{}", old.metadata.namespace, old.metadata.name);
+    new.metadata.annotations.insert(MIGRATED_FROM.to_owned(), from);
+    track(kind, &mut new, Some(old), manager, Part::Main, view.now);
+    finish(kind, &new.metadata, prepared.verdict?)?;
+    Ok(new)
+}
+
+/// The roles and bindings of the instance, as if they were those of the new one: whom they name by
+/// uid is still who is meant.
+fn roles_of(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    old: &Object,
+    new: &Object,
+) -> Result<Vec<Object>, ApiError> {
+    let mut roles = Vec::new();
+    for role in view.dependents(permit, old, &[], &[])? {
+        let found = view.read(role.kind, role.namespace.as_deref(), &role.name)?;
+        roles.extend(found.map(|found| {
+            let mut role = found.object;
+            reown(&mut role.metadata.owner_references, old, new);
+            role
+        }));
+    }
+    Ok(roles)
+}
+
+/// Names the new instance in references to the old one.
+fn reown(references: &mut [OwnerReference], old: &Object, new: &Object) {
+    for reference in references.iter_mut().filter(|one| one.uid == old.metadata.uid) {
+        reference.uid.clone_from(&new.metadata.uid);
+    }
+}
+
+/// Admits that the Secret with the kubeconfig goes along, or a copy of it.
+fn with_secret(
+    view: &AdmissionView<'_>,
+    all: Admitted,
+    secret: MigratedSecret,
+    old: &Object,
+    new: &Object,
+) -> Result<Admitted, ApiError> {
+    let MigratedSecret { previous, is_shared } = secret;
+    let mut object = previous.object.clone();
+    let name = object.metadata.name.clone();
+    object.metadata.resource_version.clear();
+    object.metadata.namespace.clone_from(&new.metadata.namespace);
+    // Its source would be another object in the new namespace, which no writer has asked for.
+    object.metadata.annotations.remove(SYNCED_FOR);
+    reown(&mut object.metadata.owner_references, old, new);
+    let permit = Permit::for_server(&Secret, Verb::Create, Some(&new.metadata.namespace), &name);
+    let all = all.with(create(view, &permit, object, &Writing::by_server())?);
+    if is_shared {
+        return Ok(all);
+    }
+    let permit = Permit::for_server(&Secret, Verb::Delete, Some(&old.metadata.namespace), &name);
+    let removal = delete(view, &permit, previous, 0, Some(Propagation::Background))?;
+    check_removes(&removal, &permit)?;
+    Ok(all.with(removal))
+}
+
+fn check_removes(removal: &Admitted, permit: &Permit) -> Result<(), ApiError> {
+    if removal.removes() {
+        return Ok(());
+    }
+    let resource = permit.kind().info().group_resource();
+    Err(ApiError::conflict(resource, permit.name(), "its finalizers block its removal"))
+}

@@ -1,0 +1,310 @@
+//! From `Permit` to `Admitted`: is this write one that may be stored?
+//!
+//! Metadata rules and the kind's own preparation and validation run here on every write, also on
+//! dry runs and on changes that another write brings with it. The registry commits nothing but what
+//! is [`Admitted`], and only this module makes one. Admission reads through an [`AdmissionView`].
+
+mod deletion;
+mod dependents;
+mod fields;
+mod kubeconfig;
+mod members;
+mod metadata;
+mod migrate;
+mod named;
+mod phase;
+mod rights;
+mod view;
+mod write;
+mod writer;
+
+use postern_kinds::write_only::WriteOnlyValues;
+use postern_kinds::{AnyKind, Verb};
+use postern_meta::field::{FieldError, FieldErrors};
+use postern_meta::object::{Object, ObjectMeta, Operation};
+use postern_meta::status::ApiError;
+use postern_meta::validate;
+use serde_json::{Map, Value};
+
+use self::deletion::{companions, with_companions};
+pub(crate) use self::deletion::{delete, delete_corrupt, release};
+use self::dependents::{Transition, with_dependents};
+use self::fields::{Sent, track_create, track_write};
+pub(crate) use self::fields::{apply, track};
+use self::kubeconfig::check_kubeconfig;
+pub(crate) use self::members::Member;
+pub(crate) use self::metadata::set_namespace;
+use self::metadata::{check_uid, init_system_metadata, keep_system_metadata};
+pub(crate) use self::migrate::{MigratedSecret, Migration, migrate};
+use self::phase::set_phase;
+use self::rights::{check_count, check_rights};
+pub use self::view::KeyPolicy;
+pub(crate) use self::view::{ActionHandler, AdmissionView};
+pub(crate) use self::write::{Admitted, AdmittedChange, ObjectNames, Previous, Remover, Write};
+pub(crate) use self::writer::data_source;
+use self::writer::remember_writer;
+use crate::permit::Permit;
+use crate::secret_record::SecretRecord;
+
+/// How a write is to be done.
+#[derive(Clone, Debug)]
+pub struct Writing {
+    /// The field manager, for `managedFields`.
+    pub manager: String,
+    /// Is it an apply, whose object is what [`apply`] made, or any other write?
+    pub operation: Operation,
+    /// Which part of the object is written.
+    pub part: Part,
+    /// Is it a dry run?
+    pub dry_run: bool,
+}
+
+impl Writing {
+    /// How the server itself writes.
+    pub fn by_server() -> Self {
+        let manager = "postern".to_owned();
+        Self { manager, operation: Operation::Update, part: Part::Main, dry_run: false }
+    }
+}
+
+/// Prepares and checks an object that is answered and not stored: a review.
+///
+/// # Errors
+/// 400 and 422 as for a new object.
+pub(crate) fn review(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    mut object: Object,
+) -> Result<Object, ApiError> {
+    set_namespace(&mut object.metadata, permit)?;
+    let prepared = view.prepare(permit, &mut object, None, false)?;
+    finish(permit.kind(), &object.metadata, prepared.verdict?)?;
+    Ok(object)
+}
+
+/// Admits a new object. Generates its name when it has only a prefix of one.
+///
+/// # Errors
+/// The 400 and 422 of `docs/reference/api.md#metadata` and `docs/reference/api.md#writes`.
+pub(crate) fn create(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    mut object: Object,
+    writing: &Writing,
+) -> Result<Admitted, ApiError> {
+    let kind = permit.kind();
+    let write_only = WriteOnlyValues::take(&mut object, kind.write_only());
+    check_size(kind, &object)?;
+    if has_status_subresource(kind) {
+        object.fields.remove("status");
+    }
+    init_system_metadata(&mut object.metadata, permit, view)?;
+    let sent = Sent::of(&object);
+    let prepared = view.prepare(permit, &mut object, None, false)?;
+    set_phase(view, kind, &mut object);
+    permit.check_owned_by(prepared.owner.as_ref())?;
+    check_rights(view, permit, &prepared, &object, None)?;
+    remember_writer(view, permit, &mut object, None)?;
+    if let Some(owner) = &prepared.owner {
+        check_count(view, permit, &object.metadata.name, owner)?;
+    }
+    track_create(kind, &mut object, &sent, writing, view.now);
+    let mut errors =
+        validate::validate_create(&object.metadata, kind.info().is_namespaced(), kind.name_rule());
+    errors.extend(prepared.verdict?);
+    write_only.validate(kind.write_only(), &mut errors);
+    check_kubeconfig(view, kind, &object, None, &mut errors)?;
+    finish(kind, &object.metadata, errors)?;
+    let name = object.metadata.name.clone();
+    let new = prepared.has_dependents.then(|| object.clone());
+    // References to a removed object of this name do not mean this one.
+    let companions = companions(view, kind, &object.metadata)?;
+    let members = members::added(view, kind, None, &object)?;
+    let created = Admitted::one(permit, &name, Write::Create { object, write_only });
+    let created = created.with_members(members);
+    let created = with_companions(view, created, companions)?;
+    let Some(new) = new else { return Ok(created) };
+    with_dependents(view, permit, created, Transition { kind, old: None, new: Some(&new) })
+}
+
+/// Which part of an object a write is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// Everything but a status that has a subresource of its own.
+    Main,
+    /// Only the status, through its subresource.
+    Status,
+    /// Everything, by an action of this subresource: the kind itself decides what changes.
+    Action(&'static str),
+}
+
+impl Part {
+    /// Leaves in a configuration only what may be applied through this part.
+    fn keep_applicable(self, kind: &'static dyn AnyKind, configuration: &mut Object) {
+        match self {
+            Self::Main if has_status_subresource(kind) => {
+                configuration.fields.remove("status");
+            }
+            Self::Main | Self::Action(_) => {}
+            Self::Status => {
+                configuration.fields.retain(|name, _| name == "status");
+                let ObjectMeta { name, namespace, uid, resource_version, .. } =
+                    std::mem::take(&mut configuration.metadata);
+                configuration.metadata =
+                    ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() };
+            }
+        }
+    }
+
+    /// Leaves in `object` only what may be written through this part; the rest is as it was.
+    fn keep_rest(self, kind: &'static dyn AnyKind, object: &mut Object, old: &Object) {
+        match self {
+            Self::Main if has_status_subresource(kind) => {
+                set_or_remove(&mut object.fields, "status", old.fields.get("status"));
+            }
+            Self::Main | Self::Action(_) => {}
+            Self::Status => {
+                let status = object.fields.remove("status");
+                object.fields.clone_from(&old.fields);
+                set_or_remove(&mut object.fields, "status", status.as_ref());
+                let sent = std::mem::take(&mut object.metadata.managed_fields);
+                object.metadata.clone_from(&old.metadata);
+                object.metadata.managed_fields = sent;
+            }
+        }
+    }
+}
+
+/// Checks what a kind may have in all, its write-only fields included.
+fn check_size(kind: &'static dyn AnyKind, object: &Object) -> Result<(), ApiError> {
+    let Some(max_bytes) = kind.max_bytes() else { return Ok(()) };
+    if object.to_json_bytes().len() <= max_bytes {
+        return Ok(());
+    }
+    let mut errors = FieldErrors::new();
+    errors.push(FieldError::too_long("spec", max_bytes));
+    finish(kind, &object.metadata, errors)
+}
+
+/// Is the status of this kind written through a subresource alone?
+fn has_status_subresource(kind: &'static dyn AnyKind) -> bool {
+    [Verb::Update, Verb::Patch].iter().any(|verb| kind.info().action("status", *verb).is_some())
+}
+
+fn set_or_remove(fields: &mut Map<String, Value>, name: &str, value: Option<&Value>) {
+    match value {
+        Some(value) => fields.insert(name.to_owned(), value.clone()),
+        None => fields.remove(name),
+    };
+}
+
+/// Admits a new state of an object. `object` is the state from the client, `previous` the one that was read.
+///
+/// # Errors
+/// The 400, 409 and 422 of `docs/reference/api.md#metadata` and `docs/reference/api.md#writes`.
+pub(crate) fn update(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    mut object: Object,
+    previous: Previous,
+    secrets: SecretRecord,
+    writing: &Writing,
+) -> Result<Admitted, ApiError> {
+    let kind = permit.kind();
+    let old = &previous.object;
+    check_uid(kind, &object.metadata, &old.metadata)?;
+    check_size(kind, &object)?;
+    let written = WriteOnlyValues::take(&mut object, kind.write_only());
+    // They are part of the desired state, which the status subresource leaves alone.
+    let write_only =
+        if writing.part == Part::Status { WriteOnlyValues::default() } else { written };
+    writing.part.keep_rest(kind, &mut object, old);
+    keep_system_metadata(&mut object.metadata, &old.metadata);
+    let has_new_credential = secrets.has_new_credential(kind, &write_only, view.digester);
+    let prepared = view.prepare(permit, &mut object, Some(old), has_new_credential)?;
+    set_phase(view, kind, &mut object);
+    permit.check(&previous.cached)?;
+    permit.check_owned_by(prepared.owner.as_ref())?;
+    check_rights(view, permit, &prepared, &object, Some(&previous))?;
+    remember_writer(view, permit, &mut object, Some(old))?;
+    track_write(kind, &mut object, old, writing, view.now);
+    let mut errors = validate::validate_update(&object.metadata, &old.metadata);
+    errors.extend(prepared.verdict?);
+    write_only.validate(kind.write_only(), &mut errors);
+    check_kubeconfig(view, kind, &object, Some(old), &mut errors)?;
+    finish(kind, &object.metadata, errors)?;
+    // A new value of a write-only field is a change of the desired state, too.
+    let new_secret = secrets.differs(kind, &write_only, view.digester);
+    // A caller that may write and not read could guess a value, and see that the write changed nothing.
+    let is_blind =
+        !kind.read_protected().is_empty() && !permit.may(Verb::Get, Some(&previous.cached));
+    if new_secret || is_blind || desired_state_differs(&object, old) {
+        object.metadata.generation += 1;
+    }
+    write_for(view, permit, object, previous, Some((write_only, secrets)))
+}
+
+/// The write for a new state: nothing, when it equals the old one; the removal, when the
+/// object is being deleted, its time has come and nothing blocks its deletion any longer.
+fn write_for(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    object: Object,
+    previous: Previous,
+    written: Option<(WriteOnlyValues, SecretRecord)>,
+) -> Result<Admitted, ApiError> {
+    let kind = permit.kind();
+    let due = object.metadata.deletion_timestamp.is_some_and(|due| due <= view.now);
+    let is_removed =
+        due && object.metadata.finalizers.is_empty() && !kind.blocks_deletion(&object)?;
+    // These are copies, only for objects that need them. The server's own writes are put in step in any case.
+    let may_differ = || {
+        is_removed
+            || permit.credential().is_server()
+            || kind.changes_dependents(&object, &previous.object)
+    };
+    let needs_states = kind.has_dependents() && may_differ();
+    let states = needs_states.then(|| (previous.object.clone(), object.clone()));
+    let admitted = if is_removed {
+        let companions = companions(view, kind, &object.metadata)?;
+        let by = Remover::of(permit, &previous.object);
+        let removal = Admitted::one(permit, permit.name(), Write::Remove { object, previous, by });
+        with_companions(view, removal, companions)?
+    } else {
+        let (write_only, secrets) = written.unwrap_or_default();
+        let members = members::added(view, kind, Some(&previous.object), &object)?;
+        let write = if same(&object, &previous.object) {
+            Write::Nothing(previous.cached)
+        } else {
+            Write::Replace { object, previous, write_only, secrets }
+        };
+        Admitted::one(permit, permit.name(), write).with_members(members)
+    };
+    let Some((old, new)) = states else { return Ok(admitted) };
+    let new = Some(&new).filter(|_| !is_removed);
+    with_dependents(view, permit, admitted, Transition { kind, old: Some(&old), new })
+}
+
+fn same(new: &Object, old: &Object) -> bool {
+    new.metadata == old.metadata && new.fields == old.fields
+}
+
+/// Whether the desired state differs: everything but metadata and status.
+fn desired_state_differs(new: &Object, old: &Object) -> bool {
+    fn desired(object: &Object) -> impl Iterator<Item = (&String, &Value)> {
+        object.fields.iter().filter(|(name, _)| *name != "status")
+    }
+    !desired(new).eq(desired(old))
+}
+
+fn finish(
+    kind: &'static dyn AnyKind,
+    metadata: &ObjectMeta,
+    errors: FieldErrors,
+) -> Result<(), ApiError> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let name = if metadata.name.is_empty() { &metadata.generate_name } else { &metadata.name };
+    Err(ApiError::invalid(kind.info().group_kind(), name, errors))
+}

@@ -1,0 +1,175 @@
+//! Admitted writes: to one object or several, as the registry takes them.
+//!
+//! Only admission makes an [`Admitted`]. Nothing is checked here.
+
+use std::sync::Arc;
+
+use postern_kinds::write_only::WriteOnlyValues;
+use postern_kinds::{AnyKind, Dependent, grants_of};
+use postern_meta::object::Object;
+use postern_meta::status::ApiError;
+use postern_store::Position;
+
+use super::members::Member;
+use super::view::key_of_names;
+use crate::cache::{BoundNames, CachedObject};
+use crate::permit::Permit;
+use crate::secret_record::SecretRecord;
+
+/// An object as it was read, to be changed. It is decoded once for all checks.
+pub(crate) struct Previous {
+    /// The object as it was read.
+    pub(crate) cached: Arc<CachedObject>,
+    /// The same, decoded.
+    pub(crate) object: Object,
+}
+
+impl Previous {
+    /// An object that was read, with its decoded form.
+    ///
+    /// # Errors
+    /// 500 when the stored object cannot be read.
+    pub(crate) fn of(cached: Arc<CachedObject>) -> Result<Self, ApiError> {
+        let object = cached.decode()?;
+        Ok(Self { cached, object })
+    }
+}
+
+/// By whom an object is removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Remover {
+    /// By the server itself.
+    Server,
+    /// By the user or team with this uid, who deleted it at once. Empty for another identity.
+    Principal(String),
+    /// It was being deleted before, or the caller impersonates: who wants it to be removed is not known.
+    Unknown,
+}
+
+impl Remover {
+    /// The remover of an object that is as it was read before.
+    pub(super) fn of(permit: &Permit, previous: &Object) -> Self {
+        let credential = permit.credential();
+        if previous.metadata.is_terminating() || credential.is_acting() {
+            Self::Unknown
+        } else if credential.is_server() {
+            Self::Server
+        } else {
+            Self::Principal(credential.bearer().uid.clone())
+        }
+    }
+}
+
+/// A write to one object.
+pub(crate) enum Write {
+    /// A new object.
+    Create {
+        /// The new object.
+        object: Object,
+        /// The values written into write-only fields.
+        write_only: WriteOnlyValues,
+    },
+    /// A new state for an object that is as it was read.
+    Replace {
+        /// The new state.
+        object: Object,
+        /// The object as it was read.
+        previous: Previous,
+        /// The values written into write-only fields.
+        write_only: WriteOnlyValues,
+        /// The record that is kept of them.
+        secrets: SecretRecord,
+    },
+    /// The removal of an object that is as it was read.
+    Remove {
+        /// Its last state, which is in the response.
+        object: Object,
+        /// The object as it was read.
+        previous: Previous,
+        /// By whom it is removed.
+        by: Remover,
+    },
+    /// The removal of an object that cannot be read.
+    RemoveCorrupt {
+        /// Its storage key.
+        key: Arc<str>,
+        /// Its last change.
+        position: Position,
+    },
+    /// Nothing: the write changes nothing.
+    Nothing(Arc<CachedObject>),
+}
+
+/// A write to one object, and which object it is.
+pub(crate) struct AdmittedChange {
+    /// Its kind.
+    pub(crate) kind: &'static dyn AnyKind,
+    /// Its namespace, where its kind has one.
+    pub(crate) namespace: Option<String>,
+    /// Its name.
+    pub(crate) name: String,
+    /// The write.
+    pub(crate) write: Write,
+    /// The users whom it adds to a team: they must stay as they are until the commit.
+    pub(crate) members: Vec<Member>,
+}
+
+/// A write that may be stored: one change or several, all in one transaction or none. The first is
+/// the one that was asked for; its result is the response.
+pub(crate) struct Admitted {
+    pub(super) first: AdmittedChange,
+    pub(super) others: Vec<AdmittedChange>,
+    /// Whom the objects name, where that may have changed.
+    pub(super) bound: Vec<ObjectNames>,
+}
+
+impl ObjectNames {
+    /// The users and teams that an object names, by its dependents.
+    pub(super) fn of(kind: &dyn AnyKind, object: &Object, dependents: &[Dependent]) -> Self {
+        let (uid, grants) = (object.metadata.uid.clone(), grants_of(dependents));
+        Self { key: key_of_names(kind, &object.metadata), names: BoundNames { uid, grants } }
+    }
+}
+
+/// Whom the access rules and members of an object name.
+pub(crate) struct ObjectNames {
+    /// The storage key of the record.
+    pub(crate) key: Arc<str>,
+    /// The record.
+    pub(crate) names: BoundNames,
+}
+
+impl Admitted {
+    pub(super) fn one(permit: &Permit, name: &str, write: Write) -> Self {
+        let (kind, namespace) = (permit.kind(), permit.target().namespace.clone());
+        let (name, members) = (name.to_owned(), Vec::new());
+        let first = AdmittedChange { kind, namespace, name, write, members };
+        Self { first, others: Vec::new(), bound: Vec::new() }
+    }
+
+    /// The write with the users whom it adds to a team.
+    pub(super) fn with_members(mut self, members: Vec<Member>) -> Self {
+        self.first.members = members;
+        self
+    }
+
+    /// Both writes as one, with the response of this one. Changes in `other` that change nothing are left out.
+    #[must_use]
+    pub(crate) fn with(mut self, other: Self) -> Self {
+        let changes = std::iter::once(other.first).chain(other.others);
+        self.others.extend(changes.filter(|one| !matches!(one.write, Write::Nothing(_))));
+        self.bound.extend(other.bound);
+        self
+    }
+
+    /// Is the object that was asked for removed?
+    pub(crate) fn removes(&self) -> bool {
+        matches!(self.first.write, Write::Remove { .. } | Write::RemoveCorrupt { .. })
+    }
+
+    /// Its parts for the registry: the change whose result is the response, the others, and whom the objects
+    /// name.
+    pub(crate) fn into_parts(self) -> (AdmittedChange, Vec<AdmittedChange>, Vec<ObjectNames>) {
+        (self.first, self.others, self.bound)
+    }
+}

@@ -1,0 +1,73 @@
+//! Remembers the writer who made an object take its data from another one
+//! (`docs/reference/shared-secrets.md#secret-sync`). The writer's permission to read counts, whenever data is
+//! taken.
+
+use postern_auth::writer::Writer;
+use postern_kinds::follows::SYNCED_FOR;
+use postern_kinds::{AnyKind, DataSource};
+use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::status::ApiError;
+
+use super::view::AdmissionView;
+use crate::cache::Cache;
+use crate::permit::Permit;
+
+/// The object that an object takes its data from, if it does: in a project alone.
+pub(crate) fn data_source(
+    cache: &Cache,
+    kind: &dyn AnyKind,
+    metadata: &ObjectMeta,
+) -> Option<DataSource> {
+    let source = kind.data_source(metadata)?;
+    cache.policy().projects().of(&metadata.namespace).is_some().then_some(source)
+}
+
+/// Sets the annotation with the writer, which no client sets: the caller, where they have said anew from which
+/// object the data is taken. They may read that: it was checked before.
+///
+/// # Errors
+/// 401 when the key of the caller has stopped working meanwhile.
+pub(super) fn remember_writer(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    object: &mut Object,
+    old: Option<&Object>,
+) -> Result<(), ApiError> {
+    let kind = permit.kind();
+    if permit.credential().is_server() {
+        return Ok(());
+    }
+    let source = data_source(view.cache, kind, &object.metadata);
+    let before = old.and_then(|old| data_source(view.cache, kind, &old.metadata));
+    if source.is_none() && before.is_none() && kind.data_source(&object.metadata).is_none() {
+        // The annotation of such an object is never read. On a kind with confidential fields, it is removed.
+        if !kind.read_protected().is_empty() {
+            object.metadata.annotations.remove(SYNCED_FOR);
+        }
+        return Ok(());
+    }
+    object.metadata.annotations.remove(SYNCED_FOR);
+    let Some(source) = source else { return Ok(()) };
+    let writer = if before.is_some_and(|before| before.is_same(&source)) {
+        old.and_then(|old| old.metadata.annotations.get(SYNCED_FOR).cloned())
+    } else {
+        Some(encoded_writer(view, permit, &object.metadata.name)?)
+    };
+    object.metadata.annotations.extend(writer.map(|writer| (SYNCED_FOR.to_owned(), writer)));
+    Ok(())
+}
+
+fn encoded_writer(
+    view: &AdmissionView<'_>,
+    permit: &Permit,
+    name: &str,
+) -> Result<String, ApiError> {
+    let (credential, policy) = (permit.credential(), view.cache.policy());
+    let key = credential.caller_key(&view.cache.principals(), &policy, view.now)?;
+    let Some(key) = key else {
+        let text = "a secret takes its data from another one for the bearer of an access key";
+        return Err(ApiError::forbidden(permit.kind().info().group_resource(), name, text));
+    };
+    serde_json::to_string(&Writer::of(credential.bearer(), &key))
+        .map_err(|error| ApiError::internal("the writer could not be encoded", error))
+}

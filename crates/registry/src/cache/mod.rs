@@ -1,0 +1,678 @@
+//! The watch cache: everything that is stored, in memory, in step with the store.
+//!
+//! One task follows the store's one history and applies it to every kind, so that all kinds are
+//! at the same revision, and one number says which. Reads that must be current wait until that
+//! number has reached the store's own ([`Cache::wait_until_current`]). So all clients see what was
+//! acknowledged to any client, even when another process wrote it.
+
+mod bound;
+mod history;
+mod newest;
+mod object;
+mod objects;
+mod policies;
+mod principals;
+mod resource;
+mod sync;
+mod tokens;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use parking_lot::{Mutex, RwLockReadGuard};
+use postern_auth::principal_index::PrincipalIndex;
+use postern_auth::writer::{Logout, Writer};
+use postern_kinds::{Info, all};
+use postern_meta::accept::Representation;
+use postern_meta::event::WatchEventType;
+use postern_meta::status::ApiError;
+use postern_meta::time::Timestamp;
+use postern_store::{Batch, CorruptEntry, Entry, Error, Event, Page, Position, Store, Watch};
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tokio::time::Instant;
+
+pub(crate) use history::OlderEvents;
+pub use object::{CachedObject, event_line, stored_head, to_stored, with_version};
+use resource::Loaded;
+pub use resource::{
+    CacheEvent, Candidates, Counted, EVENT_WINDOW, Moment, Next, ObjectList, ResourceCache,
+    SelectableFields, Slot,
+};
+
+pub(crate) use self::bound::BoundNames;
+use self::bound::BoundState;
+use self::newest::NewestRevision;
+pub use self::policies::PolicyAt;
+pub(crate) use self::principals::ActivityRecord;
+use self::principals::{AccessChange, AccessState, AccessValue};
+use self::sync::SyncState;
+pub(crate) use self::tokens::{IssuedRecord, NotedImpersonation, RevocationRecord, Stored};
+use self::tokens::{TokenState, TokenValue};
+use crate::errors::from_store;
+use crate::signing_keys::SigningKeys;
+
+/// How long a read waits for the cache to catch up with a revision before it fails with 504.
+/// kube-apiserver waits 3 s.
+pub(crate) const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How much of each object a table's rows carry (`?includeObject=`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum IncludeObject {
+    /// Nothing.
+    None,
+    /// Its metadata.
+    #[default]
+    Metadata,
+    /// All of it.
+    Object,
+}
+
+/// How often the cache tries to follow the store again after a fault. The store itself opens its
+/// file again.
+const FOLLOW_RETRY: Duration = Duration::from_millis(500);
+
+/// An encoding of an event other than plain JSON. Watchers with the same one share the bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Encoding {
+    /// Format and transformation.
+    pub representation: Representation,
+    /// How much of the object a table's rows carry.
+    pub include: IncludeObject,
+    /// The event's type for the watcher, which depends on its selectors.
+    pub event_type: WatchEventType,
+}
+
+/// Everything that is stored, in memory.
+pub struct Cache {
+    store: Arc<dyn Store>,
+    resources: Vec<ResourceCache>,
+    access: AccessState,
+    tokens: TokenState,
+    sync: SyncState,
+    bound: BoundState,
+    newest: NewestRevision,
+    /// The keys of corrupt records that are no objects.
+    corrupt_records: Mutex<HashSet<Arc<str>>>,
+    /// A revision that the store had and the cache had not, and since when that is known.
+    missing: Mutex<Option<(u64, Instant)>>,
+    applied: watch::Sender<u64>,
+    /// The revision at which everything was read.
+    loaded_at: AtomicU64,
+}
+
+/// The values that have been read from the store while the cache is loaded.
+#[derive(Default)]
+struct LoadedState {
+    /// For each resource.
+    objects: Vec<Vec<Loaded>>,
+    access: Vec<AccessValue>,
+    tokens: Vec<TokenValue>,
+    sync: Vec<TokenValue>,
+    bound: Vec<TokenValue>,
+    /// The keys of corrupt records that are no objects.
+    corrupt_records: HashSet<Arc<str>>,
+}
+
+impl LoadedState {
+    fn new(resources: usize) -> Self {
+        Self { objects: (0..resources).map(|_| Vec::new()).collect(), ..Self::default() }
+    }
+
+    fn object(&mut self, kind: usize, key: Arc<str>, slot: Slot) {
+        if let Some(objects) = self.objects.get_mut(kind) {
+            objects.push(Loaded::new(key, slot));
+        }
+    }
+
+    fn append(&mut self, mut other: Self) {
+        for (objects, more) in self.objects.iter_mut().zip(&mut other.objects) {
+            objects.append(more);
+        }
+        self.access.append(&mut other.access);
+        self.tokens.append(&mut other.tokens);
+        self.sync.append(&mut other.sync);
+        self.bound.append(&mut other.bound);
+        self.corrupt_records.extend(other.corrupt_records);
+    }
+}
+
+/// How often it is looked whether the cache keeps up with the store, and watches are told that the policy
+/// has changed.
+const LAG_INTERVAL: Duration = Duration::from_millis(250);
+
+/// A cache that is behind the store for longer than this is not ready.
+const LAG_MAX: Duration = Duration::from_secs(1);
+
+/// Transactions that are applied together at most: those who wait for the first one wait for all.
+const APPLIED_AT_ONCE: usize = 32;
+
+/// Is what was missed lost? History that another server has compacted, and events that cannot be
+/// read: then everything is read anew.
+fn must_read_anew(error: &Error) -> bool {
+    matches!(error, Error::Compacted { .. } | Error::Corrupt { .. })
+}
+
+/// Waits for the next transaction of a watch. Returns it with those that are ready after it, and the error that ends
+/// them, if there is one.
+async fn next_batches(watch: &mut dyn Watch) -> (Vec<Batch>, postern_store::Result<()>) {
+    let mut batches = Vec::new();
+    let mut next = Some(watch.next().await);
+    while let Some(read) = next {
+        match read {
+            Ok(batch) => batches.push(batch),
+            Err(error) => return (batches, Err(error)),
+        }
+        let has_room = batches.len() < APPLIED_AT_ONCE;
+        next = if has_room { watch.next().now_or_never() } else { None };
+    }
+    (batches, Ok(()))
+}
+
+impl Cache {
+    /// A cache with nothing in it yet.
+    pub fn new(store: Arc<dyn Store>) -> Arc<Self> {
+        Arc::new(Self {
+            resources: all().iter().map(|kind| ResourceCache::new(*kind, 0)).collect(),
+            access: AccessState::new(),
+            tokens: TokenState::default(),
+            sync: SyncState::default(),
+            bound: BoundState::default(),
+            newest: NewestRevision::new(store.clone()),
+            corrupt_records: Mutex::default(),
+            missing: Mutex::new(None),
+            applied: watch::Sender::new(0),
+            loaded_at: AtomicU64::new(0),
+            store,
+        })
+    }
+
+    /// Loads what is stored: the state a little in the past, and then the store's history up to now. So
+    /// watchers that resume after a restart find the events that they missed. Returns a watch from
+    /// there on.
+    ///
+    /// # Errors
+    /// The store's, when it cannot be read.
+    pub async fn load(self: &Arc<Self>) -> postern_store::Result<Box<dyn Watch>> {
+        let newest = self.store.revision().await?;
+        // Each event is at least one revision back.
+        let window = newest.saturating_sub(EVENT_WINDOW as u64);
+        // The oldest state that can still be listed is the one after what is compacted.
+        let start = (self.store.compacted().await? + 1).max(window).min(newest);
+        match self.load_from(start, newest).await {
+            // Corrupt history must not keep the present state from being served.
+            Err(Error::Corrupt { key, reason }) => {
+                tracing::error!(key = key.as_deref(), "history is corrupt: {reason}");
+                self.load_from(newest, newest).await
+            }
+            // Another server has compacted in the meantime.
+            Err(Error::Compacted { .. }) => self.reload().await,
+            loaded => loaded,
+        }
+    }
+
+    async fn load_from(
+        self: &Arc<Self>,
+        start: u64,
+        newest: u64,
+    ) -> postern_store::Result<Box<dyn Watch>> {
+        self.load_state(start).await?;
+        self.applied.send_replace(start);
+        let mut watch = self.watch().await?;
+        while self.applied() < newest {
+            let (batches, ended) = next_batches(&mut *watch).await;
+            self.apply(&batches);
+            ended?;
+        }
+        Ok(watch)
+    }
+
+    /// A watch on everything, from this cache's revision on.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) async fn watch(&self) -> postern_store::Result<Box<dyn Watch>> {
+        self.store.watch("", Position::end_of(self.applied())).await
+    }
+
+    /// Reads everything again. This is for when another server has compacted the history from here on. Watchers
+    /// at an older revision end with 410, and their clients list again. The result is a watch from the new
+    /// revision on.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) async fn reload(self: &Arc<Self>) -> postern_store::Result<Box<dyn Watch>> {
+        let newest = self.store.revision().await?;
+        self.load_state(newest).await?;
+        self.applied.send_replace(newest);
+        self.watch().await
+    }
+
+    /// The prefix of the storage keys of each kind. Compaction notes their last changes.
+    pub(crate) fn collections(&self) -> Vec<String> {
+        self.resources.iter().map(|resource| resource.prefix().to_owned()).collect()
+    }
+
+    /// Loads everything as it was after a revision. The store reads with all processors, and each
+    /// page is laid out on the thread that has read it.
+    async fn load_state(self: &Arc<Self>, at: u64) -> postern_store::Result<()> {
+        let loaded = Arc::new(Mutex::new(LoadedState::new(self.resources.len())));
+        let (cache, into) = (self.clone(), loaded.clone());
+        let visit = move |page| {
+            let laid_out = cache.lay_out(page);
+            into.lock().append(laid_out);
+        };
+        self.store.scan(at, Arc::new(visit)).await?;
+        // A watcher that has everything up to there goes on: what has not changed is not expired.
+        let last_changes = self.store.last_changes(&self.collections(), at).await?;
+        let LoadedState { objects, access, tokens, sync, bound, corrupt_records } =
+            std::mem::take(&mut *loaded.lock());
+        *self.corrupt_records.lock() = corrupt_records;
+        // At the same time as the objects, which take as long.
+        let cache = self.clone();
+        let access = spawn_blocking(move || cache.access.lay_out(access, at));
+        for ((resource, objects), last_change) in
+            self.resources.iter().zip(objects).zip(last_changes)
+        {
+            resource.load(objects, at, last_change);
+        }
+        let access = access.await.map_err(|error| Error::Unavailable(error.to_string()))?;
+        self.access.load(access);
+        self.tokens.load(&tokens);
+        self.sync.load(&sync);
+        self.bound.load(&bound);
+        self.loaded_at.store(at, Ordering::Release);
+        Ok(())
+    }
+
+    /// A page of what is stored, laid out.
+    fn lay_out(&self, page: Page) -> LoadedState {
+        let mut loaded = LoadedState::new(self.resources.len());
+        for CorruptEntry { key, position, reason } in page.corrupt {
+            tracing::error!(%key, "a stored value is corrupt: {reason}");
+            // A corrupt user, team, key or digest gives no access, and takes none from others.
+            if let Some(kind) = self.index_of(&key) {
+                loaded.object(kind, key, Slot::Corrupt { position, reason: reason.into() });
+            } else {
+                loaded.corrupt_records.insert(key);
+            }
+        }
+        for Entry { key, value, position } in page.entries {
+            let kind = self.index_of(&key);
+            let slot = kind
+                .and_then(|kind| self.resources.get(kind))
+                .map(|resource| resource.lay_out(&key, position, WatchEventType::Added, &value));
+            if TokenState::is_indexed(&key) {
+                let value = Some(value.clone());
+                loaded.tokens.push(TokenValue { key: key.clone(), value, position });
+            } else if SyncState::is_indexed(&key) {
+                let value = Some(value.clone());
+                loaded.sync.push(TokenValue { key: key.clone(), value, position });
+            } else if BoundState::is_indexed(&key) {
+                let value = Some(value.clone());
+                loaded.bound.push(TokenValue { key: key.clone(), value, position });
+            }
+            let object = || slot.as_ref().and_then(Slot::intact).cloned();
+            loaded.access.extend(self.access.read(&key, Some(&value), object));
+            if let (Some(kind), Some(slot)) = (kind, slot) {
+                loaded.object(kind, key, slot);
+            }
+        }
+        loaded
+    }
+
+    /// Keeps the cache in step with the store until it is dropped, also across faults of the disk.
+    /// `watch` is where it goes on; without one, everything is read anew.
+    pub async fn follow(self: Arc<Self>, watch: Option<Box<dyn Watch>>) {
+        let mut watch = match watch {
+            Some(watch) => watch,
+            None => self.resume(true).await,
+        };
+        loop {
+            let error = self.follow_until_fault(watch).await;
+            tracing::error!("the cache has lost the store: {error}");
+            // A fault that comes back at once must not keep the processor busy.
+            tokio::time::sleep(FOLLOW_RETRY).await;
+            watch = self.resume(must_read_anew(&error)).await;
+            tracing::info!("the cache follows the store again");
+        }
+    }
+
+    /// Tries to go on until that works.
+    async fn resume(self: &Arc<Self>, mut anew: bool) -> Box<dyn Watch> {
+        loop {
+            let resumed = if anew { self.reload().await } else { self.watch().await };
+            match resumed {
+                Ok(watch) => return watch,
+                Err(error) => {
+                    anew |= must_read_anew(&error);
+                    tracing::warn!("the cache still waits for the store: {error}");
+                }
+            }
+            tokio::time::sleep(FOLLOW_RETRY).await;
+        }
+    }
+
+    /// Looks now and then whether the cache has what the store has, and tells watches that the policy has
+    /// changed. Runs until it is dropped.
+    pub async fn watch_lag(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(LAG_INTERVAL).await;
+            self.access.announce_policy();
+            // A store that does not answer is reported by itself.
+            let Ok(newest) = self.newest.get().await else { continue };
+            self.note_newest(newest);
+        }
+    }
+
+    /// Notes a revision that the store has. Under steady writes the cache always lacks the newest one: what
+    /// counts is how long it lacks one and the same.
+    fn note_newest(&self, newest: u64) {
+        let applied = self.applied();
+        let mut missing = self.missing.lock();
+        if missing.is_none_or(|(revision, _)| revision <= applied) {
+            *missing = (applied < newest).then(|| (newest, Instant::now()));
+        }
+    }
+
+    /// Is the cache behind the store for no longer than a moment?
+    pub fn keeps_up(&self) -> bool {
+        let missing = *self.missing.lock();
+        missing.is_none_or(|(revision, since)| {
+            revision <= self.applied() || since.elapsed() <= LAG_MAX
+        })
+    }
+
+    /// Follows the store until that fails, and returns the error: from then on, nothing says that
+    /// what is read here is current.
+    async fn follow_until_fault(&self, mut watch: Box<dyn Watch>) -> Error {
+        loop {
+            let (batches, ended) = next_batches(&mut *watch).await;
+            self.apply(&batches);
+            if let Err(error) = ended {
+                return error;
+            }
+        }
+    }
+
+    /// Applies transactions, in order. Transactions that follow each other are applied together if they can be
+    /// one change of the permissions. Each change costs a snapshot of the policy, and wakes all tasks that
+    /// wait.
+    fn apply(&self, batches: &[Batch]) {
+        let mut rest = batches;
+        while !rest.is_empty() {
+            let change = self.access.next_change(rest, |event| self.object_of(event));
+            let (together, later) = rest.split_at(change.batches);
+            self.apply_together(together, &change);
+            rest = later;
+        }
+    }
+
+    fn apply_together(&self, batches: &[Batch], change: &AccessChange) {
+        let events = || batches.iter().flat_map(|batch| &batch.events);
+        for event in events().filter(|event| TokenState::is_indexed(&event.key)) {
+            self.tokens.apply(&TokenValue::of(event));
+        }
+        for event in events() {
+            if SyncState::is_indexed(&event.key) {
+                self.sync.apply(&TokenValue::of(event));
+            } else if BoundState::is_indexed(&event.key) {
+                self.bound.apply(&TokenValue::of(event));
+            }
+        }
+        let mut corrupt = self.corrupt_records.lock();
+        if !corrupt.is_empty() {
+            // Written anew, or removed.
+            for event in events() {
+                corrupt.remove(&event.key);
+            }
+        }
+        drop(corrupt);
+        // The permissions on an object are known before it can be seen.
+        self.access.apply(change);
+        let revision = batches.last().map_or(0, |batch| batch.revision);
+        for resource in &self.resources {
+            let prefix = resource.prefix();
+            resource.apply(events().filter(|event| event.key.starts_with(prefix)), revision);
+        }
+        self.access.announce();
+        self.applied.send_replace(revision);
+    }
+
+    /// The cache of a kind.
+    pub fn of(&self, info: &Info) -> &ResourceCache {
+        let resource = self.resources.iter().find(|resource| {
+            let known = resource.kind().info();
+            known.plural == info.plural && known.version == info.version
+        });
+        match resource {
+            Some(resource) => resource,
+            None => unreachable!("every kind that is served has its cache"),
+        }
+    }
+
+    /// How many records that are no objects are corrupt: digests of access keys, write-only fields, unique
+    /// keys. They are found when everything is read.
+    pub fn corrupt_records(&self) -> usize {
+        self.corrupt_records.lock().len()
+    }
+
+    /// The caches of all kinds.
+    pub fn resources(&self) -> &[ResourceCache] {
+        &self.resources
+    }
+
+    /// The object that an event is about, if it is one and intact.
+    fn object_of(&self, event: &Event) -> Option<Arc<CachedObject>> {
+        let (key, value) = (&event.key, event.value.as_ref()?);
+        let resource = self.resources.get(self.index_of(key)?)?;
+        let slot = resource.lay_out(key, event.position, WatchEventType::Modified, value);
+        slot.intact().cloned()
+    }
+
+    fn index_of(&self, key: &str) -> Option<usize> {
+        self.resources.iter().position(|resource| key.starts_with(resource.prefix()))
+    }
+
+    /// The users, teams and access keys as they are now. The lock must not be held across an await.
+    pub fn principals(&self) -> RwLockReadGuard<'_, PrincipalIndex> {
+        self.access.principals()
+    }
+
+    /// The present snapshot of the policy, from which access is decided.
+    pub fn policy(&self) -> Arc<PolicyAt> {
+        self.access.policy()
+    }
+
+    /// The snapshot of the policy that decides at a revision; `None` when it is not kept any
+    /// more.
+    pub(crate) fn policy_at(&self, revision: u64) -> Option<Arc<PolicyAt>> {
+        self.access.policy_at(revision)
+    }
+
+    /// The snapshots of the policy after one, the oldest first; `None` when some are not kept
+    /// any more.
+    pub(crate) fn policies_after(&self, known: &Arc<PolicyAt>) -> Option<Vec<Arc<PolicyAt>>> {
+        self.access.policies_after(known)
+    }
+
+    /// The version of what decides: while it is the same, every decision is.
+    pub fn access_version(&self) -> u64 {
+        self.access.version()
+    }
+
+    /// A subscription to changes of who has access, and to what.
+    pub fn subscribe_to_access(&self) -> watch::Receiver<u64> {
+        self.access.subscribe()
+    }
+
+    /// The record of whom an object names, by its storage key.
+    pub(crate) fn bound_names(&self, key: &str) -> Option<Arc<BoundNames>> {
+        self.bound.get(key)
+    }
+
+    /// The writer who asked for a secret to take its data from another one, by the id of the record.
+    pub(crate) fn sync_writer(&self, id: &str) -> Option<Arc<Writer>> {
+        self.sync.writer(id)
+    }
+
+    /// How many secrets follow others by a request with the access key of a uid.
+    pub(crate) fn sync_writers_with(&self, key_uid: &str) -> usize {
+        self.sync.writers_with(key_uid)
+    }
+
+    /// How the access key of a uid was when it was deleted, if that was a logout.
+    pub(crate) fn logout_of(&self, key_uid: &str) -> Option<Arc<Logout>> {
+        self.sync.logout_of(key_uid)
+    }
+
+    /// The keys that sign endpoint tokens.
+    pub fn signing_keys(&self) -> Arc<SigningKeys> {
+        self.tokens.keys()
+    }
+
+    /// The version of the signing keys and of the endpoint-token revocations.
+    pub(crate) fn tokens_version(&self) -> u64 {
+        *self.tokens.subscribe().borrow()
+    }
+
+    /// A subscription to that version.
+    pub(crate) fn subscribe_to_tokens(&self) -> watch::Receiver<u64> {
+        self.tokens.subscribe()
+    }
+
+    /// The revocations of endpoint tokens: for each uid, the revision from which on its tokens must be.
+    pub(crate) fn revocations(&self) -> Vec<(String, u64)> {
+        self.tokens.revocations()
+    }
+
+    /// The record of until when endpoint tokens count that were issued, if there is one under this
+    /// storage key.
+    pub(crate) fn issued_tokens(&self, key: &str) -> Option<(Position, IssuedRecord)> {
+        self.tokens.issued(key)
+    }
+
+    /// The impersonations on which endpoint tokens depend, by their ids.
+    pub(crate) fn impersonations(&self) -> Vec<(String, NotedImpersonation)> {
+        self.tokens.impersonations()
+    }
+
+    /// The storage keys of all records of until when endpoint tokens count that were issued.
+    pub(crate) fn all_issued_tokens(&self) -> Vec<Arc<str>> {
+        self.tokens.all_issued()
+    }
+
+    /// The records about endpoint tokens that have done their work: their keys and positions.
+    pub(crate) fn done_token_records(&self, now: Timestamp) -> Vec<(Arc<str>, Position)> {
+        self.tokens.done(now)
+    }
+
+    /// The owners who have more than `most` revocation records of access keys, with the records.
+    pub(crate) fn crowded_revocations(
+        &self,
+        most: usize,
+    ) -> Vec<(String, Vec<Stored<RevocationRecord>>)> {
+        self.tokens.crowded(most)
+    }
+
+    /// The revision at which everything was read: of who a caller was before, nothing is known.
+    pub(crate) fn loaded_at(&self) -> u64 {
+        self.loaded_at.load(Ordering::Acquire)
+    }
+
+    /// The revision of the cache.
+    pub fn applied(&self) -> u64 {
+        *self.applied.borrow()
+    }
+
+    /// A subscription to the revision of the cache.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.applied.subscribe()
+    }
+
+    /// Waits until the cache has everything that was acknowledged before this call.
+    ///
+    /// # Errors
+    /// The store's, or 504 when it takes too long.
+    pub async fn wait_until_current(&self) -> Result<(), ApiError> {
+        self.current().await.map(|_| ())
+    }
+
+    /// Waits in the same way, and returns the revision that the store had.
+    ///
+    /// # Errors
+    /// As [`Cache::wait_until_current`].
+    pub async fn current(&self) -> Result<u64, ApiError> {
+        let revision = self.newest.get().await.map_err(from_store)?;
+        self.wait_for_revision(Position::end_of(revision)).await?;
+        Ok(revision)
+    }
+
+    /// Waits until the cache has what it must have for a request: everything up to the revision that the
+    /// store had when the request came; up to the newest one, if that is not known.
+    ///
+    /// # Errors
+    /// As [`Cache::wait_until_current`].
+    pub(crate) async fn wait_for_request(&self, as_of: Option<u64>) -> Result<(), ApiError> {
+        match as_of {
+            Some(revision) => self.wait_for_revision(Position::end_of(revision)).await,
+            None => self.wait_until_current().await,
+        }
+    }
+
+    /// Waits until the cache has everything up to a position.
+    ///
+    /// # Errors
+    /// 504 with the position asked for and the cache's own, when it takes too long.
+    pub(crate) async fn wait_for_revision(&self, wanted: Position) -> Result<(), ApiError> {
+        let revision = wanted.revision();
+        if self.applied() >= revision {
+            return Ok(());
+        }
+        let mut applied = self.applied.subscribe();
+        let reached = applied.wait_for(|applied| *applied >= revision);
+        match tokio::time::timeout(CATCH_UP_TIMEOUT, reached).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(ApiError::too_large_resource_version(
+                wanted.packed(),
+                Position::end_of(self.applied()).packed(),
+            )),
+        }
+    }
+
+    /// Forgets events up to a revision, when the store has.
+    pub(crate) fn forget(&self, revision: u64) {
+        for resource in &self.resources {
+            resource.forget(revision);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postern_store::memory::Memory;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cache_that_trails_by_a_moment_keeps_up_and_one_that_stands_still_does_not() {
+        let cache = Cache::new(Arc::new(Memory::new()));
+        for revision in 1..40 {
+            cache.note_newest(revision);
+            assert!(cache.keeps_up(), "at {revision}");
+            tokio::time::advance(LAG_INTERVAL).await;
+            // The missing revision comes, and another one is missing by then.
+            cache.applied.send_replace(revision);
+            cache.note_newest(revision + 1);
+        }
+        tokio::time::advance(LAG_MAX + LAG_INTERVAL).await;
+        assert!(!cache.keeps_up());
+        cache.note_newest(100);
+        assert!(!cache.keeps_up(), "a newer one does not begin anew");
+        cache.applied.send_replace(41);
+        assert!(cache.keeps_up());
+    }
+}

@@ -1,0 +1,343 @@
+//! An object in memory: its bytes, once, ready to be sent.
+//!
+//! The store has an object's JSON without its resourceVersion, which is known only at commit. Here
+//! the version is added, and the whole is laid out as the watch event that it came with:
+//! `{"type":"ADDED","object":{…}}\n`. A get or a list returns the slice of it that is the object, a
+//! watch returns all of it, and neither encodes nor copies.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use postern_kinds::{Info, OwnedBy};
+use postern_meta::decode;
+use postern_meta::event::WatchEventType;
+use postern_meta::object::Object;
+use postern_meta::status::ApiError;
+use postern_store::Position;
+use serde::Deserialize;
+
+const FRAME_HEAD: &str = "{\"type\":\"";
+const FRAME_MIDDLE: &str = "\",\"object\":";
+const FRAME_TAIL: &str = "}\n";
+const VERSION_FIELD: &str = "\"resourceVersion\":\"";
+const VERSION_DIGITS: usize = 20;
+
+/// How the stored JSON of a kind starts: everything before `resourceVersion`.
+pub fn stored_head(info: &Info) -> String {
+    format!("{{\"apiVersion\":\"{}\",\"kind\":\"{}\",\"metadata\":{{", info.version, info.kind)
+}
+
+/// The stored bytes of an object: its JSON without a resourceVersion.
+pub fn to_stored(mut object: Object) -> Bytes {
+    object.metadata.resource_version.clear();
+    Bytes::from(object.to_json_bytes())
+}
+
+/// An object as it was after one change.
+pub struct CachedObject {
+    key: Arc<str>,
+    position: Position,
+    event_type: WatchEventType,
+    frame: Bytes,
+    /// Length of [`stored_head`]; the version follows it.
+    head_len: usize,
+    labels: OnceLock<BTreeMap<String, String>>,
+    /// The object's owner, for kinds with delegated rights: read once, when it is laid out.
+    owner: Option<Box<OwnedBy>>,
+}
+
+/// The part of an object that label selectors need.
+#[derive(Deserialize)]
+struct Labelled {
+    metadata: LabelsOnly,
+}
+
+/// The part of an object that says that its deletion has begun.
+#[derive(Deserialize)]
+struct Marked {
+    metadata: DeletionMark,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DeletionMark {
+    #[serde(default)]
+    deletion_timestamp: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct LabelsOnly {
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+}
+
+impl std::fmt::Debug for CachedObject {
+    /// Prints which object it is, and nothing of its content, which may be secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CachedObject")
+            .field("key", &self.key)
+            .field("position", &self.position)
+            .finish_non_exhaustive()
+    }
+}
+
+impl CachedObject {
+    /// A stored object, laid out; `None` when it does not start as objects of this kind do,
+    /// and so is corrupt.
+    pub fn from_stored(
+        head: &str,
+        key: Arc<str>,
+        position: Position,
+        event_type: WatchEventType,
+        stored: &[u8],
+    ) -> Option<Self> {
+        let rest = stored.strip_prefix(head.as_bytes())?;
+        let frame = frame(event_type, head.as_bytes(), position, rest);
+        Some(Self {
+            key,
+            position,
+            event_type,
+            frame,
+            head_len: head.len(),
+            labels: OnceLock::new(),
+            owner: None,
+        })
+    }
+
+    /// The same state with another event type and version: a deletion has the last state
+    /// with the deletion's version.
+    pub(crate) fn restated(&self, position: Position, event_type: WatchEventType) -> Self {
+        let json = self.json();
+        // After the head comes `"resourceVersion":"N",`, which is replaced.
+        let version_len = VERSION_FIELD.len() + decimal(self.position).len() + "\",".len();
+        let rest = &json[self.head_len + version_len..];
+        Self {
+            key: self.key.clone(),
+            position,
+            event_type,
+            frame: frame(event_type, &json[..self.head_len], position, rest),
+            head_len: self.head_len,
+            labels: self.labels.clone(),
+            owner: self.owner.clone(),
+        }
+    }
+
+    /// The same object with other JSON, whose start up to the version is unchanged.
+    pub(crate) fn with_json(&self, json: &[u8]) -> Self {
+        Self {
+            key: self.key.clone(),
+            position: self.position,
+            event_type: self.event_type,
+            frame: event_line(self.event_type, json),
+            head_len: self.head_len,
+            labels: self.labels.clone(),
+            owner: self.owner.clone(),
+        }
+    }
+
+    /// The same object with an owner.
+    pub(super) fn owned_by(mut self, owner: Option<OwnedBy>) -> Self {
+        self.owner = owner.map(Box::new);
+        self
+    }
+
+    /// The object's owner, for kinds with delegated rights.
+    pub(crate) fn owner(&self) -> Option<&OwnedBy> {
+        self.owner.as_deref()
+    }
+
+    /// The storage key.
+    pub(crate) fn key(&self) -> &Arc<str> {
+        &self.key
+    }
+
+    /// The position of the change that led to this state.
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// The object's JSON with its resourceVersion, without a copy.
+    pub fn json(&self) -> Bytes {
+        let start = FRAME_HEAD.len() + self.event_type.as_str().len() + FRAME_MIDDLE.len();
+        self.frame.slice(start..self.frame.len() - FRAME_TAIL.len())
+    }
+
+    /// The type of the event that this object is laid out as.
+    pub fn event_type(&self) -> WatchEventType {
+        self.event_type
+    }
+
+    /// How much memory its bytes take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.frame.len()
+    }
+
+    /// The whole event as one line, without a copy.
+    pub fn frame(&self) -> Bytes {
+        self.frame.clone()
+    }
+
+    /// The decoded object.
+    ///
+    /// # Errors
+    /// 500 when the stored bytes are no object: they were sealed, so this is a bug.
+    pub fn decode(&self) -> Result<Object, ApiError> {
+        decode::decode_typed(&self.json()).map_err(|reason| {
+            ApiError::internal("a stored object cannot be read", format!("{}: {reason}", self.key))
+        })
+    }
+
+    /// Has its deletion begun? The look at the bytes spares nearly all objects the decoding.
+    pub(crate) fn is_deleting(&self) -> bool {
+        memchr::memmem::find(&self.frame, b"\"deletionTimestamp\":").is_some()
+            && decode::decode_typed::<Marked>(&self.json())
+                .is_ok_and(|object| object.metadata.deletion_timestamp.is_some())
+    }
+
+    /// Whether it may have owners, by a look at the bytes: true for every object that has, and for few others.
+    pub(crate) fn may_have_owners(&self) -> bool {
+        memchr::memmem::find(&self.frame, b"\"ownerReferences\":").is_some()
+    }
+
+    /// The labels, which are decoded on first use.
+    pub(crate) fn labels(&self) -> &BTreeMap<String, String> {
+        self.labels.get_or_init(|| {
+            decode::decode_typed::<Labelled>(&self.json())
+                .map(|object| object.metadata.labels)
+                .unwrap_or_default()
+        })
+    }
+}
+
+/// An object's JSON for the response to the write that stored it.
+pub fn with_version(head: &str, stored: &[u8], position: Option<Position>) -> Bytes {
+    let Some(position) = position else { return Bytes::copy_from_slice(stored) };
+    let mut json = BytesMut::with_capacity(stored.len() + VERSION_FIELD.len() + VERSION_DIGITS);
+    put_versioned(&mut json, head.as_bytes(), position, &stored[head.len().min(stored.len())..]);
+    json.freeze()
+}
+
+fn frame(event_type: WatchEventType, head: &[u8], position: Position, rest: &[u8]) -> Bytes {
+    let mut frame =
+        BytesMut::with_capacity(frame_len(head.len(), position, rest.len(), event_type));
+    frame.put_slice(FRAME_HEAD.as_bytes());
+    frame.put_slice(event_type.as_str().as_bytes());
+    frame.put_slice(FRAME_MIDDLE.as_bytes());
+    put_versioned(&mut frame, head, position, rest);
+    frame.put_slice(FRAME_TAIL.as_bytes());
+    frame.freeze()
+}
+
+fn frame_len(head: usize, position: Position, rest: usize, event_type: WatchEventType) -> usize {
+    FRAME_HEAD.len()
+        + event_type.as_str().len()
+        + FRAME_MIDDLE.len()
+        + head
+        + VERSION_FIELD.len()
+        + decimal(position).len()
+        + "\",".len()
+        + rest
+        + FRAME_TAIL.len()
+}
+
+fn put_versioned(out: &mut BytesMut, head: &[u8], position: Position, rest: &[u8]) {
+    out.put_slice(head);
+    out.put_slice(VERSION_FIELD.as_bytes());
+    out.put_slice(decimal(position).as_bytes());
+    // Metadata is never empty (a name is always there), so a comma always follows.
+    out.put_slice(b"\",");
+    out.put_slice(rest);
+}
+
+fn decimal(position: Position) -> String {
+    position.packed().to_string()
+}
+
+/// A watch event with any object's JSON.
+pub fn event_line(event_type: WatchEventType, object_json: &[u8]) -> Bytes {
+    let mut line = BytesMut::with_capacity(object_json.len() + 40);
+    line.put_slice(FRAME_HEAD.as_bytes());
+    line.put_slice(event_type.as_str().as_bytes());
+    line.put_slice(FRAME_MIDDLE.as_bytes());
+    line.put_slice(object_json);
+    line.put_slice(FRAME_TAIL.as_bytes());
+    line.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "{\"apiVersion\":\"v1\",\"kind\":\"K\",\"metadata\":{";
+
+    fn cached(position: Position) -> CachedObject {
+        let stored = format!("{HEAD}\"name\":\"a\",\"labels\":{{\"x\":\"y\"}}}},\"spec\":{{}}}}");
+        CachedObject::from_stored(
+            HEAD,
+            "/k/a".into(),
+            position,
+            WatchEventType::Added,
+            stored.as_bytes(),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn the_frame_has_the_object_and_its_version() {
+        let object = cached(Position::new(3, 1));
+        let want = "{\"apiVersion\":\"v1\",\"kind\":\"K\",\"metadata\":{\"resourceVersion\":\"769\",\
+                    \"name\":\"a\",\"labels\":{\"x\":\"y\"}},\"spec\":{}}";
+        assert_eq!(object.json(), want);
+        assert_eq!(object.frame(), format!("{{\"type\":\"ADDED\",\"object\":{want}}}\n"));
+        assert_eq!(object.labels().get("x").map(String::as_str), Some("y"));
+    }
+
+    #[test]
+    fn a_restated_object_has_the_new_version_and_type() {
+        let deleted =
+            cached(Position::new(3, 1)).restated(Position::new(1000, 0), WatchEventType::Deleted);
+        let json = deleted.json();
+        assert_eq!(
+            json,
+            "{\"apiVersion\":\"v1\",\"kind\":\"K\",\"metadata\":{\"resourceVersion\":\"256000\",\
+             \"name\":\"a\",\"labels\":{\"x\":\"y\"}},\"spec\":{}}"
+        );
+        assert!(deleted.frame().starts_with(b"{\"type\":\"DELETED\","));
+    }
+
+    #[test]
+    fn debug_prints_no_content() {
+        let text = format!("{:?}", cached(Position::new(3, 1)));
+        assert!(text.contains("/k/a") && !text.contains("labels"), "{text}");
+    }
+
+    #[test]
+    fn an_annotation_of_that_name_is_no_deletion() {
+        let object = |metadata: &str| {
+            let stored = format!("{HEAD}{metadata}}},\"spec\":{{}}}}");
+            let position = Position::new(1, 0);
+            let added = WatchEventType::Added;
+            CachedObject::from_stored(HEAD, "/k/a".into(), position, added, stored.as_bytes())
+        };
+        for (metadata, deleting) in [
+            ("\"name\":\"a\"", false),
+            ("\"annotations\":{\"deletionTimestamp\":\"x\"},\"name\":\"a\"", false),
+            ("\"deletionTimestamp\":\"2026-01-01T00:00:00Z\",\"name\":\"a\"", true),
+        ] {
+            assert_eq!(object(metadata).unwrap().is_deleting(), deleting, "{metadata}");
+        }
+    }
+
+    #[test]
+    fn bytes_of_another_kind_are_corrupt() {
+        let object = CachedObject::from_stored(
+            HEAD,
+            "/k/a".into(),
+            Position::new(1, 0),
+            WatchEventType::Added,
+            b"{}",
+        );
+        assert!(object.is_none());
+    }
+}

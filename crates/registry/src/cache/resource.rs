@@ -1,0 +1,610 @@
+//! One kind in memory: its objects as they are now, and its latest events.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use postern_auth::policy::Readable;
+use postern_kinds::{AnyKind, Owner, SelectableField};
+use postern_meta::decode::decode_typed;
+use postern_meta::event::WatchEventType;
+use postern_meta::status::ApiError;
+use postern_store::{Event, Position};
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::Encoding;
+use super::object::{CachedObject, stored_head};
+use super::objects::Objects;
+
+/// Events that are kept of each kind. A watcher that is further behind reads the store's history.
+pub const EVENT_WINDOW: usize = 8192;
+
+/// Bytes of the events that are kept of each kind: objects may have megabytes.
+pub(crate) const EVENT_WINDOW_BYTES: usize = 32 * 1024 * 1024;
+
+/// Events that one read returns: bounds what is copied under the lock.
+pub(crate) const EVENTS_PER_READ: usize = 64;
+
+/// The memory for an event's other encodings: so many times its own bytes, and this many bytes more. An
+/// encoding that does not fit is made again for each watcher.
+const ENCODINGS_FACTOR: usize = 2;
+const ENCODINGS_BYTES: usize = 1024;
+
+/// A change as watchers see it.
+pub struct CacheEvent {
+    /// The type of the change.
+    pub(crate) event_type: WatchEventType,
+    /// The state after it; for a deletion the last state, under the deletion's version.
+    pub(crate) object: Arc<CachedObject>,
+    /// The state before it.
+    pub(crate) previous: Option<Arc<CachedObject>>,
+    /// The fields of both states that selectors name, in this order.
+    pub(crate) fields: [SelectableFields; 2],
+    encodings: Mutex<Vec<(Encoding, Bytes)>>,
+}
+
+/// The fields of an object that selectors of its kind can name, read when the first one asks for them, and once
+/// for all who ask.
+#[derive(Default)]
+pub struct SelectableFields(OnceLock<Vec<(&'static str, String)>>);
+
+impl SelectableFields {
+    /// The text of a field by its label, if the object has it.
+    pub(crate) fn get(
+        &self,
+        fields: &'static [SelectableField],
+        object: &CachedObject,
+        label: &str,
+    ) -> Option<&str> {
+        let read = self.0.get_or_init(|| {
+            let whole: Value = decode_typed(&object.json()).unwrap_or_default();
+            let text = |field: &'static SelectableField| {
+                Some((field.label, field.text(&whole)?.to_owned()))
+            };
+            fields.iter().filter_map(text).collect()
+        });
+        read.iter().find(|(known, _)| *known == label).map(|(_, text)| text.as_str())
+    }
+}
+
+impl std::fmt::Debug for CacheEvent {
+    /// Prints which event it is, and nothing of the object's content.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("CacheEvent").field(&self.event_type).field(&self.object).finish()
+    }
+}
+
+impl CacheEvent {
+    /// An event that no watcher has seen yet.
+    pub(super) fn new(
+        event_type: WatchEventType,
+        object: Arc<CachedObject>,
+        previous: Option<Arc<CachedObject>>,
+    ) -> Self {
+        let fields = [SelectableFields::default(), SelectableFields::default()];
+        Self { event_type, object, previous, fields, encodings: Mutex::new(Vec::new()) }
+    }
+
+    /// The event's position in history.
+    pub(crate) fn position(&self) -> Position {
+        self.object.position()
+    }
+
+    /// The event in an encoding other than plain JSON, which is made once for all watchers.
+    pub fn encoded(
+        &self,
+        encoding: Encoding,
+        make: impl FnOnce() -> Result<Bytes, ApiError>,
+    ) -> Result<Bytes, ApiError> {
+        let mut encodings = self.encodings.lock();
+        if let Some((_, bytes)) = encodings.iter().find(|(known, _)| *known == encoding) {
+            return Ok(bytes.clone());
+        }
+        let bytes = make()?;
+        let kept: usize = encodings.iter().map(|(_, bytes)| bytes.len()).sum();
+        if kept + bytes.len() <= self.object.bytes() * ENCODINGS_FACTOR + ENCODINGS_BYTES {
+            encodings.push((encoding, bytes.clone()));
+        }
+        Ok(bytes)
+    }
+}
+
+/// The stored value under a key.
+#[derive(Clone, Debug)]
+pub enum Slot {
+    /// An object.
+    Intact(Arc<CachedObject>),
+    /// Bytes that are not what was written.
+    Corrupt {
+        /// The position of the last change.
+        position: Position,
+        /// The reason; it never contains stored bytes.
+        reason: Arc<str>,
+    },
+}
+
+impl Slot {
+    /// The object, if it is intact.
+    pub(super) fn intact(&self) -> Option<&Arc<CachedObject>> {
+        match self {
+            Self::Intact(object) => Some(object),
+            Self::Corrupt { .. } => None,
+        }
+    }
+}
+
+/// An object that is read while the cache is loaded.
+pub(super) struct Loaded {
+    key: Arc<str>,
+    slot: Slot,
+    is_deleting: bool,
+}
+
+impl Loaded {
+    /// A value that was read under a key.
+    pub(super) fn new(key: Arc<str>, slot: Slot) -> Self {
+        let is_deleting = is_deleting(&slot);
+        Self { key, slot, is_deleting }
+    }
+}
+
+/// Objects of one kind at one revision.
+#[derive(Debug)]
+pub struct ObjectList {
+    /// In key order.
+    pub objects: Vec<Arc<CachedObject>>,
+    /// How many more there are after them.
+    pub(crate) remaining: usize,
+    /// The revision of the list.
+    pub(crate) revision: u64,
+    /// The keys of corrupt objects that should be in it.
+    pub(crate) left_out: Vec<Arc<str>>,
+}
+
+/// How many objects of a kind there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Counted {
+    /// All of them.
+    pub all: usize,
+    /// Those of them that cannot be read.
+    pub corrupt: usize,
+}
+
+/// The change of an object at a revision.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Moment {
+    /// It was made.
+    Created,
+    /// It was removed.
+    Removed,
+    /// It was there before and after.
+    There,
+    /// It was not there, before or after.
+    Absent,
+    /// That is not known: the events of that time are gone, or have not come yet.
+    Unknown,
+}
+
+/// The objects that a list can have at most.
+pub struct Candidates<'a> {
+    /// By name.
+    pub(crate) named: Option<&'a Readable>,
+    /// By owner.
+    pub(crate) owners: Vec<Owner>,
+}
+
+/// The result of a read of events.
+#[derive(Debug)]
+pub enum Next {
+    /// Events, oldest first.
+    Events(Vec<Arc<CacheEvent>>),
+    /// No event up to the end of this revision.
+    Idle(u64),
+    /// Events between the cursor and this position are not in memory.
+    Expired(Position),
+}
+
+/// One kind in memory.
+pub struct ResourceCache {
+    kind: &'static dyn AnyKind,
+    head: String,
+    prefix: String,
+    state: RwLock<State>,
+    subscription: watch::Sender<u64>,
+}
+
+struct State {
+    objects: Objects,
+    events: VecDeque<Arc<CacheEvent>>,
+    event_bytes: usize,
+    /// A watcher whose cursor is here or later misses nothing in `events`.
+    oldest: Position,
+    revision: u64,
+    /// Keys of objects that may be terminating.
+    deleting: BTreeSet<Arc<str>>,
+}
+
+impl ResourceCache {
+    pub(super) fn new(kind: &'static dyn AnyKind, start: u64) -> Self {
+        let state = State {
+            objects: Objects::new(),
+            events: VecDeque::new(),
+            event_bytes: 0,
+            oldest: Position::end_of(start),
+            revision: start,
+            deleting: BTreeSet::new(),
+        };
+        Self {
+            kind,
+            head: stored_head(kind.info()),
+            prefix: crate::storage_key::collection(kind.info()),
+            state: RwLock::new(state),
+            subscription: watch::Sender::new(start),
+        }
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> &'static dyn AnyKind {
+        self.kind
+    }
+
+    /// How stored objects of this kind start.
+    pub(crate) fn head(&self) -> &str {
+        &self.head
+    }
+
+    /// The prefix of all storage keys of this kind.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// A subscription to new events of this kind.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.subscription.subscribe()
+    }
+
+    /// Reads one object.
+    ///
+    /// # Errors
+    /// 500 when the stored object is corrupt.
+    pub fn get(&self, key: &str) -> Result<Option<Arc<CachedObject>>, ApiError> {
+        let state = self.state.read();
+        if let Some(object) = state.objects.intact(key) {
+            return Ok(Some(object.clone()));
+        }
+        match state.objects.slot(key) {
+            None => Ok(None),
+            Some(Slot::Intact(object)) => Ok(Some(object.clone())),
+            Some(Slot::Corrupt { reason, .. }) => Err(corrupt(key, reason)),
+        }
+    }
+
+    /// The position of the last change of an object, if it is corrupt.
+    pub(crate) fn corrupt_at(&self, key: &str) -> Option<Position> {
+        match self.state.read().objects.slot(key) {
+            Some(Slot::Corrupt { position, .. }) => Some(*position),
+            _ => None,
+        }
+    }
+
+    /// The objects under a key prefix, after the key `after`, at most `limit` of them (0: all).
+    ///
+    /// # Errors
+    /// 500 when one of them is corrupt: without it the list would be wrong. Corrupt principals and keys are
+    /// left out of the list instead, and named, because a corrupt one does not concern the others.
+    pub fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<ObjectList, ApiError> {
+        let list = self.list_intact(prefix, after, limit);
+        match list.left_out.first() {
+            Some(key) if !self.kind.has_access_role() => Err(self.corrupt_entry(key)),
+            _ => Ok(list),
+        }
+    }
+
+    /// The same list, from which corrupt objects of every kind are left out.
+    pub(crate) fn list_intact(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> ObjectList {
+        let state = self.state.read();
+        let (mut objects, mut left_out, mut remaining) = (Vec::new(), Vec::new(), 0);
+        for (key, slot) in state.objects.range(prefix, after) {
+            if limit > 0 && objects.len() == limit {
+                remaining += 1;
+                continue;
+            }
+            match slot {
+                Slot::Intact(object) => objects.push(object.clone()),
+                Slot::Corrupt { .. } => left_out.push(key.clone()),
+            }
+        }
+        ObjectList { objects, remaining, revision: state.revision, left_out }
+    }
+
+    fn corrupt_entry(&self, key: &str) -> ApiError {
+        let state = self.state.read();
+        match state.objects.entry(key) {
+            Some((key, Slot::Corrupt { reason, .. })) => corrupt(key, reason),
+            // It was repaired in this moment: the next list has it.
+            _ => corrupt(key, "it cannot be read"),
+        }
+    }
+
+    /// The objects under a key prefix, after the key `after`, that are among the candidates;
+    /// `None` when a list of all is cheaper. Corrupt ones are left out and named.
+    pub(crate) fn few(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        candidates: &Candidates<'_>,
+    ) -> Option<ObjectList> {
+        let state = self.state.read();
+        let mut objects = state.objects.owned(prefix, after, &candidates.owners);
+        let mut left_out = Vec::new();
+        if let Some(named) = candidates.named {
+            let (namespaces, keys) = self.ranges(named, state.objects.len())?;
+            let mut add = |key: &Arc<str>, slot: &Slot| match slot {
+                Slot::Intact(object) => objects.push(object.clone()),
+                Slot::Corrupt { .. } => left_out.push(key.clone()),
+            };
+            for range in namespaces {
+                let under = if range.starts_with(prefix) { &range } else { prefix };
+                if under.starts_with(range.as_str()) {
+                    state.objects.range(under, after).for_each(|(key, slot)| add(key, slot));
+                }
+            }
+            for key in keys {
+                let is_in =
+                    key.starts_with(prefix) && after.is_none_or(|after| key.as_str() > after);
+                if let Some((key, slot)) = state.objects.entry(&key).filter(|_| is_in) {
+                    add(key, slot);
+                }
+            }
+        }
+        objects.sort_unstable_by(|one, other| one.key().cmp(other.key()));
+        objects.dedup_by(|one, other| one.key() == other.key());
+        Some(ObjectList { objects, remaining: 0, revision: state.revision, left_out })
+    }
+
+    /// The key prefixes and the keys of what is named; `None` when that is not known, or when
+    /// it is more than there is.
+    fn ranges(&self, readable: &Readable, most: usize) -> Option<(Vec<String>, Vec<String>)> {
+        // Other sets that an object has to be in are checked object by object.
+        let Readable::Some { namespaces, objects, names, .. } = readable else { return None };
+        let is_namespaced = self.kind.info().is_namespaced();
+        if objects.len() > most || (is_namespaced && !names.is_empty()) {
+            return None;
+        }
+        let prefixes = namespaces.iter().map(|one| format!("{}{one}/", self.prefix));
+        let listed = objects.iter().map(|(namespace, name)| self.key_of(namespace, name));
+        let anywhere = names.iter().map(|name| self.key_of("", name));
+        Some((prefixes.collect(), listed.chain(anywhere).collect()))
+    }
+
+    /// How many objects an owner has, without corrupt ones.
+    pub(crate) fn count_owned(&self, owner: &Owner) -> usize {
+        self.state.read().objects.count_owned(owner)
+    }
+
+    /// The revision of what it has.
+    pub(crate) fn revision(&self) -> u64 {
+        self.state.read().revision
+    }
+
+    /// At most `limit` objects after a key, without corrupt ones. It is for callers that read all objects a few
+    /// at a time.
+    pub(crate) fn page(&self, after: Option<&str>, limit: usize) -> Vec<Arc<CachedObject>> {
+        let state = self.state.read();
+        let intact = state.objects.range(&self.prefix, after).filter_map(|(_, slot)| match slot {
+            Slot::Intact(object) => Some(object.clone()),
+            Slot::Corrupt { .. } => None,
+        });
+        intact.take(limit).collect()
+    }
+
+    /// The storage key of an object; its namespace is empty where the kind has none.
+    pub(crate) fn key_of(&self, namespace: &str, name: &str) -> String {
+        let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
+        crate::storage_key::in_collection(&self.prefix, namespace, name)
+    }
+
+    /// The change of an object at a revision that has been applied.
+    pub(crate) fn moment(&self, key: &str, revision: u64) -> Moment {
+        let state = self.state.read();
+        if revision > state.revision || Position::end_of(revision.saturating_sub(1)) < state.oldest
+        {
+            return Moment::Unknown;
+        }
+        let from = state.events.partition_point(|event| event.position().revision() < revision);
+        let mut events = state.events.range(from..);
+        let first = events.find(|event| **event.object.key() == *key);
+        let Some(event) = first else {
+            let is_there = state.objects.slot(key).is_some();
+            return if is_there { Moment::There } else { Moment::Absent };
+        };
+        let is_then = event.position().revision() == revision;
+        match event.event_type {
+            WatchEventType::Added if is_then => Moment::Created,
+            WatchEventType::Added => Moment::Absent,
+            WatchEventType::Deleted if is_then => Moment::Removed,
+            _ => Moment::There,
+        }
+    }
+
+    /// The next events after a position.
+    pub(crate) fn events_after(&self, after: Position) -> Next {
+        let state = self.state.read();
+        if after < state.oldest {
+            return Next::Expired(state.oldest);
+        }
+        let first = state.events.partition_point(|event| event.position() <= after);
+        if first == state.events.len() {
+            return Next::Idle(state.revision);
+        }
+        Next::Events(state.events.range(first..).take(EVENTS_PER_READ).cloned().collect())
+    }
+
+    /// The objects that are terminating, and perhaps a few others.
+    pub(crate) fn deleting(&self) -> Vec<Arc<CachedObject>> {
+        let state = self.state.read();
+        state.deleting.iter().filter_map(|key| state.objects.intact(key)).cloned().collect()
+    }
+
+    /// Replaces all objects with those of a revision, given in any order. Events from before that
+    /// are gone. None of them is after `last_change`.
+    pub(super) fn load(&self, objects: Vec<Loaded>, revision: u64, last_change: Position) {
+        let deleting = objects.iter().filter(|object| object.is_deleting);
+        let deleting = deleting.map(|object| object.key.clone()).collect();
+        let objects = objects.into_iter().map(|object| (object.key, object.slot)).collect();
+        let objects = Objects::of(objects);
+        let mut state = self.state.write();
+        state.deleting = deleting;
+        state.objects = objects;
+        state.events.clear();
+        state.event_bytes = 0;
+        state.oldest = last_change;
+        state.revision = revision;
+        drop(state);
+        self.subscription.send_replace(revision);
+    }
+
+    /// How many objects there are.
+    pub fn count(&self) -> Counted {
+        let state = self.state.read();
+        Counted { all: state.objects.len(), corrupt: state.objects.corrupt() }
+    }
+
+    /// A stored value, laid out.
+    pub(crate) fn lay_out(
+        &self,
+        key: &Arc<str>,
+        position: Position,
+        event_type: WatchEventType,
+        stored: &[u8],
+    ) -> Slot {
+        let owner = self.kind.owned_by(stored);
+        CachedObject::from_stored(&self.head, key.clone(), position, event_type, stored)
+            .map(|object| object.owned_by(owner))
+            .map_or_else(
+                || Slot::Corrupt {
+                    position,
+                    reason: "it does not start as objects of its kind do".into(),
+                },
+                |object| Slot::Intact(Arc::new(object)),
+            )
+    }
+
+    /// Applies the changes of this kind up to a revision. `events` may be empty.
+    pub(super) fn apply<'a>(&self, events: impl Iterator<Item = &'a Event>, revision: u64) {
+        let mut any = false;
+        let mut state = self.state.write();
+        for event in events {
+            any = true;
+            self.apply_one(&mut state, event);
+        }
+        state.revision = revision;
+        drop(state);
+        if any {
+            self.subscription.send_replace(revision);
+        }
+    }
+
+    fn apply_one(&self, state: &mut State, event: &Event) {
+        let previous = state.objects.intact(&event.key).cloned();
+        if previous.is_none() && state.objects.slot(&event.key).is_some() {
+            // It was corrupt. Watchers may know an earlier state, of whose end no event can tell them.
+            expire_watchers(state, event.position);
+        }
+        let (event_type, slot) = if let Some(value) = &event.value {
+            let event_type = match previous {
+                Some(_) => WatchEventType::Modified,
+                None => WatchEventType::Added,
+            };
+            let slot = self.lay_out(&event.key, event.position, event_type, value);
+            set(state, event.key.clone(), slot.clone());
+            (event_type, slot)
+        } else {
+            state.objects.remove(&event.key);
+            state.deleting.remove(&event.key);
+            let Some(last) = &previous else { return };
+            let gone = last.restated(event.position, WatchEventType::Deleted);
+            (WatchEventType::Deleted, Slot::Intact(Arc::new(gone)))
+        };
+        if let Slot::Intact(object) = slot {
+            push_event(state, event_type, object, previous);
+        }
+    }
+
+    /// Forgets events up to the end of a revision. A watcher whose cursor is before that, but which
+    /// has missed no event of this kind, continues: an idle watch does not expire.
+    pub(super) fn forget(&self, revision: u64) {
+        let mut state = self.state.write();
+        let end = Position::end_of(revision);
+        while state.events.front().is_some_and(|event| event.position() <= end) {
+            forget_first(&mut state);
+        }
+    }
+}
+
+fn is_deleting(slot: &Slot) -> bool {
+    matches!(slot, Slot::Intact(object) if object.is_deleting())
+}
+
+fn set(state: &mut State, key: Arc<str>, slot: Slot) {
+    if is_deleting(&slot) {
+        state.deleting.insert(key.clone());
+    } else {
+        state.deleting.remove(&key);
+    }
+    state.objects.insert(key, slot);
+}
+
+fn push_event(
+    state: &mut State,
+    event_type: WatchEventType,
+    object: Arc<CachedObject>,
+    previous: Option<Arc<CachedObject>>,
+) {
+    state.event_bytes += object.bytes();
+    while state.events.len() >= EVENT_WINDOW || state.event_bytes > EVENT_WINDOW_BYTES {
+        // A single event is always kept, however large it is.
+        if state.events.is_empty() {
+            break;
+        }
+        forget_first(state);
+    }
+    state.events.push_back(Arc::new(CacheEvent::new(event_type, object, previous)));
+}
+
+/// Forgets all events: each watcher lists again.
+fn expire_watchers(state: &mut State, position: Position) {
+    state.events.clear();
+    state.event_bytes = 0;
+    state.oldest = position;
+}
+
+fn forget_first(state: &mut State) {
+    if let Some(gone) = state.events.pop_front() {
+        state.event_bytes -= gone.object.bytes();
+        state.oldest = gone.position();
+    }
+}
+
+fn corrupt(key: &str, reason: &str) -> ApiError {
+    let name = crate::storage_key::display_name(key);
+    ApiError::internal(
+        &format!(
+            "the stored object {name} is damaged and cannot be read: restore it from a backup, \
+             or delete it with ignoreStoreReadErrorWithClusterBreakingPotential in DeleteOptions"
+        ),
+        format!("{key}: {reason}"),
+    )
+}

@@ -1,0 +1,80 @@
+//! Time and randomness. Only this module asks the system for either; everything else gets them
+//! passed in, so that tests decide what time it is.
+
+use std::cell::RefCell;
+
+use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
+use postern_meta::time::{MicroTimestamp, Timestamp};
+
+/// Where time and randomness come from.
+pub trait Source: Send + Sync + 'static {
+    /// The time, to the microsecond.
+    fn now_micro(&self) -> MicroTimestamp;
+
+    /// The time, to the second.
+    fn now(&self) -> Timestamp {
+        let microseconds = self.now_micro().unix_microseconds();
+        Timestamp::from_unix_seconds(microseconds.div_euclid(1_000_000))
+    }
+
+    /// Fills a buffer with unpredictable bytes.
+    fn fill(&self, bytes: &mut [u8]);
+}
+
+/// The system's clock and its generator.
+#[derive(Debug, Default)]
+pub struct System {
+    random: SystemRandom,
+}
+
+impl Source for System {
+    fn now_micro(&self) -> MicroTimestamp {
+        #[expect(clippy::disallowed_methods, reason = "this is the clock that is passed in")]
+        let now = jiff::Timestamp::now();
+        MicroTimestamp::from_unix_microseconds(now.as_microsecond())
+    }
+
+    fn fill(&self, bytes: &mut [u8]) {
+        POOL.with_borrow_mut(|pool| {
+            for byte in bytes {
+                *byte = pool.next(&self.random);
+            }
+        });
+    }
+}
+
+thread_local! {
+    /// A pool, because one byte from the generator costs as much as a whole buffer, and every
+    /// request needs an id.
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool { bytes: [0; POOL_BYTES], used: POOL_BYTES }) };
+}
+
+/// Random bytes that are generated at once.
+const POOL_BYTES: usize = 256;
+
+/// Random bytes; the first `used` of them have been used already.
+struct Pool {
+    bytes: [u8; POOL_BYTES],
+    used: usize,
+}
+
+impl Pool {
+    fn next(&mut self, random: &SystemRandom) -> u8 {
+        if self.used == POOL_BYTES {
+            // aws-lc aborts itself when the kernel has no randomness. After an error here, keys
+            // could be guessed, so the process cannot continue.
+            assert!(random.fill(&mut self.bytes).is_ok(), "the system's random generator failed");
+            self.used = 0;
+        }
+        let byte = std::mem::take(&mut self.bytes[self.used]);
+        self.used += 1;
+        byte
+    }
+}
+
+/// A random version 4 UUID.
+pub fn new_uid(source: &dyn Source) -> String {
+    let mut bytes = [0; 16];
+    source.fill(&mut bytes);
+    uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
+}

@@ -1,0 +1,262 @@
+//! Deletes objects whose owners are gone, and handles owners that are deleted with foreground or orphan
+//! propagation (`docs/reference/api.md#deletion`).
+//!
+//! It follows the cache as a watcher does. In addition to the cache it has one index: the objects that name
+//! each owner. The index is built from the store at every start, so a restart loses nothing. An object is
+//! processed again whenever it or one of its owners changes.
+
+mod collect;
+mod failures;
+mod index;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use postern_meta::event::WatchEventType;
+use postern_store::Position;
+use tokio::time::Instant;
+
+use self::failures::Failures;
+use self::index::Index;
+use crate::cache::{CachedObject, Next, ResourceCache};
+use crate::registry::Registry;
+
+/// The changes of this time are processed together: a burst of writes wakes the collector once.
+const BATCH_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The longest time until the store is asked again, after it has not answered.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Objects that are read before the task yields to others.
+const OBJECTS_PER_READ: usize = 64;
+
+/// The collector's index, its cursors, and its queue.
+struct Collector {
+    registry: Arc<Registry>,
+    index: Index,
+    /// The cursor in each kind's events; `None` where the kind has to be read again.
+    cursors: Vec<Option<Position>>,
+    /// Storage keys of objects to process.
+    queue: BTreeSet<Arc<str>>,
+    /// The objects that could not be processed, and wait to be tried again.
+    failures: Failures,
+}
+
+/// Runs until it is dropped.
+pub async fn run(registry: Arc<Registry>) {
+    let mut progress = registry.cache().subscribe();
+    let mut collector = Collector::new(registry);
+    loop {
+        progress.mark_unchanged();
+        collector.catch_up().await;
+        if let Some(next_try) = collector.work().await {
+            let _ = tokio::time::timeout_at(next_try, progress.changed()).await;
+        } else if progress.changed().await.is_err() {
+            return;
+        }
+        tokio::time::sleep(BATCH_INTERVAL).await;
+    }
+}
+
+impl Collector {
+    /// A collector that has read nothing yet.
+    fn new(registry: Arc<Registry>) -> Self {
+        let cursors = registry.cache().resources().iter().map(|_| None).collect();
+        let (index, queue, failures) = (Index::default(), BTreeSet::new(), Failures::default());
+        Self { registry, index, cursors, queue, failures }
+    }
+
+    /// Reads all events since the last call.
+    async fn catch_up(&mut self) {
+        let registry = self.registry.clone();
+        for (index, resource) in registry.cache().resources().iter().enumerate() {
+            while let Some(cursor) = self.cursors[index] {
+                match resource.events_after(cursor) {
+                    Next::Events(events) => {
+                        for event in &events {
+                            self.note(&event.object, event.event_type == WatchEventType::Deleted);
+                            self.cursors[index] = Some(event.position());
+                        }
+                    }
+                    Next::Idle(revision) => {
+                        self.cursors[index] = Some(cursor.max(Position::end_of(revision)));
+                        break;
+                    }
+                    Next::Expired(_) => self.cursors[index] = None,
+                }
+            }
+            if self.cursors[index].is_none() {
+                self.cursors[index] = Some(self.relist(resource).await);
+            }
+        }
+    }
+
+    /// Reads all objects of a kind. Returns the cursor from which its events continue.
+    async fn relist(&mut self, resource: &ResourceCache) -> Position {
+        // A change during the read comes again as an event.
+        let from = Position::end_of(self.registry.cache().applied());
+        let related = self.index.clear_collection(resource.prefix());
+        self.queue.extend(related);
+        let mut after = None;
+        loop {
+            let objects = resource.page(after.as_deref(), OBJECTS_PER_READ);
+            let Some(last) = objects.last() else { return from };
+            after = Some(last.key().clone());
+            for object in &objects {
+                self.note(object, false);
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Indexes and enqueues one object as it is now, or as it was when it was removed.
+    fn note(&mut self, object: &CachedObject, gone: bool) {
+        let key = object.key();
+        let concerned = object.may_have_owners() || object.is_deleting();
+        let owners = if concerned && !gone { collect::owners_of(object) } else { Vec::new() };
+        // Owners are processed again: those that wait until it is removed or no longer names them,
+        // and those that may not have known of it.
+        self.queue.extend(owners.iter().cloned());
+        self.queue.extend(self.index.set(key, owners));
+        if gone {
+            self.queue.extend(self.index.dependents_of(key));
+        } else if concerned {
+            self.queue.insert(key.clone());
+        }
+    }
+
+    /// Processes the queue, and what is to be tried again. Returns when the next try is due, if anything
+    /// failed.
+    async fn work(&mut self) -> Option<Instant> {
+        if self.registry.cache().wait_until_current().await.is_err() {
+            return Some(Instant::now() + RETRY);
+        }
+        self.queue.extend(self.failures.due(Instant::now()));
+        while let Some(key) = self.queue.pop_first() {
+            if collect::may_wait_on_dependents(&self.registry, &key) {
+                // Owners are read as they are now. Before the finalizer of one is removed, all
+                // objects that named it as owner before its deletion have to be known.
+                self.catch_up().await;
+            }
+            match collect::process(&self.registry, &self.index, &key).await {
+                Ok(more) => {
+                    self.failures.forget(&key);
+                    self.queue.extend(more);
+                }
+                // It has changed since it was read: its event brings it back.
+                Err(error) if error.code() == 409 || error.code() == 404 => {
+                    self.failures.forget(&key);
+                }
+                Err(error) => {
+                    if self.failures.note(key.clone(), Instant::now()) {
+                        let inner = error.inner().unwrap_or_default();
+                        tracing::warn!(key = %key, inner, "{}", error.status().message);
+                    }
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+        self.failures.next_try()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postern_kinds::shared_secret::SharedSecret;
+    use postern_kinds::{AnyKind as _, Verb};
+    use postern_meta::object::Object;
+    use postern_meta::options::{DeleteOptions, GetOptions, Propagation};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::admit::Writing;
+    use crate::operations;
+    use crate::permit::Permit;
+    use crate::registry::decoded;
+    use crate::registry::tests::fixture;
+    use crate::storage_key;
+
+    fn permit(verb: Verb, name: &str) -> Permit {
+        Permit::for_server(&SharedSecret, verb, Some("platform"), name)
+    }
+
+    async fn make(registry: &Registry, name: &str, owners: Value) -> Object {
+        let info = SharedSecret.info();
+        let object = Object::from_value(json!({
+            "apiVersion": info.version.to_string(),
+            "kind": info.kind,
+            "metadata": { "name": name, "ownerReferences": owners },
+        }));
+        let permit = permit(Verb::Create, name);
+        let made = operations::create(registry, &permit, object.unwrap(), &Writing::by_server())
+            .await
+            .unwrap();
+        decoded(&made).unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_owner_is_released_when_its_newest_dependents_are_known() {
+        let fixture = fixture().await;
+        let registry = fixture.registry.clone();
+        let mut collector = Collector::new(registry.clone());
+        let owner = make(&registry, "owner", json!([])).await;
+        collector.catch_up().await;
+        assert!(collector.work().await.is_none());
+        let reference = json!([{
+            "apiVersion": owner.api_version, "kind": owner.kind, "name": "owner",
+            "uid": owner.metadata.uid,
+        }]);
+        make(&registry, "dependent", reference).await;
+        let orphaning =
+            DeleteOptions { propagation: Some(Propagation::Orphan), ..DeleteOptions::default() };
+        operations::delete(&registry, &permit(Verb::Delete, "owner"), &orphaning).await.unwrap();
+        // The owner is processed before the collector has read either event.
+        collector.queue.insert(storage_key::object(SharedSecret.info(), Some("platform"), "owner"));
+        for _ in 0..3 {
+            assert!(collector.work().await.is_none());
+            collector.catch_up().await;
+        }
+        let get = async |name| {
+            registry.cache().wait_until_current().await.unwrap();
+            registry.get(&permit(Verb::Get, name), &GetOptions::default()).await
+        };
+        assert_eq!(get("owner").await.unwrap_err().code(), 404);
+        let dependent = decoded(&get("dependent").await.unwrap()).unwrap();
+        assert!(dependent.metadata.owner_references.is_empty(), "it stays, without the owner");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_fails_is_not_tried_again_at_every_change() {
+        let fixture = fixture().await;
+        let registry = fixture.registry.clone();
+        let mut collector = Collector::new(registry.clone());
+        let owner = make(&registry, "owner", json!([])).await;
+        let reference = json!([{
+            "apiVersion": owner.api_version, "kind": owner.kind, "name": "owner",
+            "uid": owner.metadata.uid,
+        }]);
+        fixture.damage(&SharedSecret, Some("platform"), "owner").await;
+        make(&registry, "dependent", reference).await;
+        registry.cache().wait_until_current().await.unwrap();
+        collector.catch_up().await;
+        let next_try = collector.work().await.expect("the owner cannot be read");
+        for name in ["a", "b", "c"] {
+            make(&registry, name, json!([])).await;
+            collector.catch_up().await;
+            assert_eq!(collector.work().await, Some(next_try), "it waits for its time");
+        }
+        tokio::time::advance(next_try - Instant::now()).await;
+        let later = collector.work().await.expect("the owner cannot be read yet");
+        assert!(later - next_try > next_try - (next_try - RETRY), "the next wait is longer");
+        let delete = permit(Verb::Delete, "owner");
+        let how = DeleteOptions { ignore_store_read_error: true, ..DeleteOptions::default() };
+        operations::delete(&registry, &delete, &how).await.unwrap();
+        registry.cache().wait_until_current().await.unwrap();
+        collector.catch_up().await;
+        assert_eq!(collector.work().await, None);
+        registry.cache().wait_until_current().await.unwrap();
+        let gone = registry.get(&permit(Verb::Get, "dependent"), &GetOptions::default()).await;
+        assert_eq!(gone.unwrap_err().code(), 404, "its owner is gone");
+    }
+}

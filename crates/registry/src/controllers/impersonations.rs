@@ -1,0 +1,30 @@
+//! Revokes the endpoint tokens that were made under impersonation when the right to impersonate ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::registry::Registry;
+
+/// The changes of this time are looked at together.
+const BATCH_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How long after a failure the next try is due.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Runs until it is dropped.
+pub async fn run(registry: Arc<Registry>) {
+    let mut access = registry.cache().subscribe_to_access();
+    loop {
+        access.mark_unchanged();
+        if let Err(error) = registry.revoke_ended_impersonations().await {
+            let inner = error.inner().unwrap_or_default();
+            tracing::warn!(inner, "tokens of an ended impersonation could not be revoked: {error}");
+            tokio::time::sleep(RETRY).await;
+            continue;
+        }
+        if access.changed().await.is_err() {
+            return;
+        }
+        tokio::time::sleep(BATCH_INTERVAL).await;
+    }
+}

@@ -1,0 +1,223 @@
+//! Keeps the phases of clusters and instances. When a Cluster or a Secret changes, the objects that are reached
+//! by it are written again, and admission sets the phase. A write that changes nothing stores nothing. An index
+//! has the objects that are reached by each Cluster and Secret, so a change costs only the objects that it
+//! concerns.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use postern_kinds::cluster::Cluster;
+use postern_kinds::secret::Secret;
+use postern_kinds::space_instance::SpaceInstance;
+use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
+use postern_kinds::{AnyKind, Verb};
+use postern_meta::status::ApiError;
+use postern_store::Position;
+
+use crate::admit::Writing;
+use crate::cache::Next;
+use crate::operations;
+use crate::permit::Permit;
+use crate::registry::Registry;
+use crate::storage_key;
+
+/// The kinds that are followed: those with a phase, and the Secrets that kubeconfigs are in.
+const KINDS: [&dyn AnyKind; 4] = [&Cluster, &VirtualClusterInstance, &SpaceInstance, &Secret];
+
+/// Changes of this time are looked at together.
+const BATCH_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How long after a failure the next try is due.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Objects that are written before others have the thread.
+const WRITES_PER_STEP: usize = 16;
+
+/// An object with a phase: the place of its kind in [`KINDS`], and its storage key.
+type Reached = (usize, Arc<str>);
+
+/// A source of the phase of an object, besides the object itself.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Source {
+    /// A Cluster.
+    Cluster(String),
+    /// A Secret, by namespace and name.
+    Secret(String, String),
+}
+
+/// The objects with a phase, by the sources that they are reached by.
+#[derive(Default)]
+struct Index {
+    by_source: BTreeMap<Source, BTreeSet<Reached>>,
+    sources: HashMap<Reached, Vec<Source>>,
+}
+
+impl Index {
+    /// Sets what an object follows from; nothing, for one that is gone.
+    fn set(&mut self, reached: &Reached, sources: Vec<Source>) {
+        for old in self.sources.remove(reached).unwrap_or_default() {
+            if let Some(of) = self.by_source.get_mut(&old) {
+                of.remove(reached);
+                if of.is_empty() {
+                    self.by_source.remove(&old);
+                }
+            }
+        }
+        for source in &sources {
+            self.by_source.entry(source.clone()).or_default().insert(reached.clone());
+        }
+        if !sources.is_empty() {
+            self.sources.insert(reached.clone(), sources);
+        }
+    }
+
+    fn of(&self, source: &Source) -> impl Iterator<Item = Reached> {
+        self.by_source.get(source).into_iter().flatten().cloned()
+    }
+}
+
+/// Runs until it is dropped.
+pub async fn run(registry: Arc<Registry>) {
+    let mut progress = registry.cache().subscribe();
+    let mut phases = Phases::new(registry);
+    loop {
+        progress.mark_unchanged();
+        phases.catch_up();
+        if phases.write_again().await {
+            tokio::time::sleep(RETRY).await;
+            continue;
+        }
+        if progress.changed().await.is_err() {
+            return;
+        }
+        tokio::time::sleep(BATCH_INTERVAL).await;
+    }
+}
+
+struct Phases {
+    registry: Arc<Registry>,
+    /// Where it goes on reading, for each of [`KINDS`].
+    cursors: [Position; 4],
+    index: Index,
+    /// The objects to write again.
+    concerned: BTreeSet<Reached>,
+}
+
+impl Phases {
+    /// A new one, which looks at every object first: changes while no server ran are not known.
+    fn new(registry: Arc<Registry>) -> Self {
+        let cursors =
+            KINDS.map(|kind| Position::end_of(registry.cache().of(kind.info()).revision()));
+        let mut phases =
+            Self { registry, cursors, index: Index::default(), concerned: BTreeSet::new() };
+        for kind in 0..KINDS.len() {
+            phases.relist(kind);
+        }
+        phases
+    }
+
+    /// Reads all events since the last call.
+    fn catch_up(&mut self) {
+        for (kind, of) in KINDS.iter().enumerate() {
+            let registry = self.registry.clone();
+            let resource = registry.cache().of(of.info());
+            loop {
+                match resource.events_after(self.cursors[kind]) {
+                    Next::Events(events) => {
+                        for event in events {
+                            self.cursors[kind] = event.position();
+                            self.note(kind, event.object.key());
+                        }
+                    }
+                    Next::Idle(revision) => {
+                        let end = Position::end_of(revision);
+                        self.cursors[kind] = self.cursors[kind].max(end);
+                        break;
+                    }
+                    Next::Expired(_) => {
+                        self.cursors[kind] = Position::end_of(resource.revision());
+                        self.relist(kind);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Looks at all objects of a kind. Of Secrets, those that something is reached by.
+    fn relist(&mut self, kind: usize) {
+        if KINDS[kind].has_phase() {
+            for object in self.registry.cache().of(KINDS[kind].info()).page(None, usize::MAX) {
+                self.note(kind, object.key());
+                self.concerned.insert((kind, object.key().clone()));
+            }
+        } else {
+            let is_secret = |source: &&Source| matches!(source, Source::Secret(..));
+            let secrets = self.index.by_source.iter().filter(|(source, _)| is_secret(source));
+            self.concerned.extend(secrets.flat_map(|(_, reached)| reached.iter().cloned()));
+        }
+    }
+
+    /// Notes a change of an object: what it is reached by, and what is reached by it.
+    fn note(&mut self, kind: usize, key: &Arc<str>) {
+        let (namespace, name) = storage_key::name_of(key);
+        let source = match namespace {
+            Some(namespace) if !KINDS[kind].has_phase() => {
+                Some(Source::Secret(namespace.to_owned(), name.to_owned()))
+            }
+            None => Some(Source::Cluster(name.to_owned())),
+            Some(_) => None,
+        };
+        if let Some(source) = source {
+            self.concerned.extend(self.index.of(&source));
+        }
+        if KINDS[kind].has_phase() {
+            let sources = self.sources_of(KINDS[kind], key);
+            self.index.set(&(kind, key.clone()), sources);
+        }
+    }
+
+    /// The sources of the phase of an object; empty for one that is gone, or cannot be read.
+    fn sources_of(&self, kind: &dyn AnyKind, key: &str) -> Vec<Source> {
+        let found = self.registry.cache().of(kind.info()).get(key).ok().flatten();
+        let Some(object) = found.and_then(|found| found.decode().ok()) else { return Vec::new() };
+        let secret = kind.kubeconfig(&object).map(|config| {
+            let namespace = config.namespace_in(&object.metadata.namespace).to_owned();
+            Source::Secret(namespace, config.secret_name)
+        });
+        let cluster = kind.on_cluster(&object).map(Source::Cluster);
+        secret.into_iter().chain(cluster).collect()
+    }
+
+    /// Writes again what is concerned. Returns whether anything failed; that is tried again.
+    async fn write_again(&mut self) -> bool {
+        let mut failed = BTreeSet::new();
+        for (done, one) in std::mem::take(&mut self.concerned).into_iter().enumerate() {
+            if done % WRITES_PER_STEP == WRITES_PER_STEP - 1 {
+                tokio::task::yield_now().await;
+            }
+            if let Err(error) = self.write(&one).await {
+                let inner = error.inner().unwrap_or_default();
+                tracing::warn!(inner, "a phase could not be written: {error}");
+                failed.insert(one);
+            }
+        }
+        self.concerned = failed;
+        !self.concerned.is_empty()
+    }
+
+    /// Writes an object as it is.
+    ///
+    /// # Errors
+    /// The store's. An object that is gone or no longer valid stays as it is.
+    async fn write(&self, (kind, key): &Reached) -> Result<(), ApiError> {
+        let (namespace, name) = storage_key::name_of(key);
+        let permit = Permit::for_server(KINDS[*kind], Verb::Update, namespace, name);
+        let writing = Writing::by_server();
+        let same = operations::update(&self.registry, &permit, &writing, |now| Ok(now.clone()));
+        match same.await {
+            Err(error) if error.code() >= 500 => Err(error),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The ClusterRoles that are always there, with their bindings. They are created at the first start.
+//! Every later start puts back what was taken from them, as kube-apiserver does. To change one
+//! permanently, set its annotation [`AUTOUPDATE`] to `false`.
+
+use postern_kinds::cluster_role::ClusterRole;
+use postern_kinds::cluster_role_binding::ClusterRoleBinding;
+use postern_kinds::rbac::RBAC_GROUP;
+use postern_kinds::{AnyKind, Verb};
+use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::options::GetOptions;
+use postern_meta::status::ApiError;
+use serde_json::{Map, Value, json};
+
+use crate::admit::Writing;
+use crate::operations;
+use crate::permit::Permit;
+use crate::registry::{Registry, decoded};
+
+/// The annotation that keeps a default role or binding as it is.
+const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
+
+/// The label of what is made here, as in Kubernetes.
+const BOOTSTRAPPING: (&str, &str) = ("kubernetes.io/bootstrapping", "rbac-defaults");
+
+/// A ClusterRole, with the groups that it is bound to everywhere.
+struct DefaultRole {
+    name: &'static str,
+    rules: Value,
+    groups: &'static [&'static str],
+}
+
+const READ: [&str; 3] = ["get", "list", "watch"];
+
+fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
+    json!({ "apiGroups": groups, "resources": resources, "verbs": verbs })
+}
+
+fn default_roles() -> Vec<DefaultRole> {
+    let ours = &["management.platform.sh"][..];
+    let instances = &["virtualclusterinstances", "spaceinstances"][..];
+    let authorization = &["authorization.k8s.io"][..];
+    let mut all = vec![
+        DefaultRole {
+            name: "platform-admin",
+            rules: json!([
+                rule(&["*"], &["*"], &["*"]),
+                { "nonResourceURLs": ["*"], "verbs": ["*"] },
+            ]),
+            groups: &["system:masters"],
+        },
+        DefaultRole {
+            name: "platform-user",
+            rules: json!([
+                rule(ours, &["selves"], &["create", "get"]),
+                rule(ours, &["directclusterendpointtokens"], &["create"]),
+                rule(ours, &["selfsubjectaccessreviews"], &["create"]),
+                rule(authorization, &["selfsubjectaccessreviews"], &["create"]),
+                rule(authorization, &["selfsubjectrulesreviews"], &["create"]),
+                rule(&["authentication.k8s.io"], &["selfsubjectreviews"], &["create"]),
+            ]),
+            groups: &["platform:authenticated"],
+        },
+        DefaultRole {
+            name: "platform-viewer",
+            rules: json!([
+                rule(ours, &["projects", "clusters", "users", "teams"], &READ),
+                rule(
+                    ours,
+                    &["projects/members", "projects/clusters", "projects/templates"],
+                    &["get"]
+                ),
+                rule(ours, instances, &READ),
+                rule(&[""], &["namespaces", "events"], &READ),
+                rule(&["coordination.k8s.io"], &["leases"], &READ),
+                rule(&["apiextensions.k8s.io"], &["customresourcedefinitions"], &READ),
+                rule(&[RBAC_GROUP], &["*"], &READ),
+            ]),
+            groups: &[],
+        },
+        agent_role(),
+        DefaultRole {
+            name: "system:public-info-viewer",
+            rules: json!([{
+                "nonResourceURLs": ["/healthz", "/livez", "/readyz", "/version", "/version/"],
+                "verbs": ["get"],
+            }]),
+            groups: &["system:authenticated", "system:unauthenticated"],
+        },
+    ];
+    all.extend(project_roles());
+    all
+}
+
+/// The roles of members of projects.
+fn project_roles() -> [DefaultRole; 3] {
+    let ours = &["management.platform.sh"][..];
+    let instances = &["virtualclusterinstances", "spaceinstances"][..];
+    [
+        DefaultRole {
+            name: "platform-project-admin",
+            rules: json!([
+                rule(ours, &["*"], &["*"]),
+                rule(&[""], &["secrets", "events"], &["*"]),
+                rule(&["coordination.k8s.io"], &["leases"], &["*"]),
+                rule(&[RBAC_GROUP], &["roles", "rolebindings"], &["*"]),
+            ]),
+            groups: &[],
+        },
+        DefaultRole {
+            name: "platform-project-user",
+            rules: json!([
+                rule(ours, instances, &["get", "list", "watch", "create", "use"]),
+                rule(&[""], &["events"], &READ),
+            ]),
+            groups: &[],
+        },
+        DefaultRole {
+            name: "platform-project-viewer",
+            rules: json!([rule(ours, instances, &READ), rule(&[""], &["events"], &READ)]),
+            groups: &[],
+        },
+    ]
+}
+
+/// The role of agents. The scope of an agent's key is its own cluster alone.
+fn agent_role() -> DefaultRole {
+    let ours = &["management.platform.sh"];
+    DefaultRole {
+        name: "platform-agent",
+        rules: json!([
+            rule(ours, &["clusters/agentconfig"], &["get", "watch"]),
+            // For its direct endpoint, an annotation.
+            rule(ours, &["clusters"], &["get", "patch"]),
+            // For its condition.
+            rule(ours, &["clusters/status"], &["get", "patch"]),
+            rule(ours, &["clusters/auditevents"], &["create"]),
+        ]),
+        groups: &[],
+    }
+}
+
+/// Makes the default roles and bindings as far as they are not there, or corrupt, and adds what they lack. The
+/// log says which ones could not be made: they keep none of the others from it.
+pub async fn put_back(registry: &Registry) {
+    for DefaultRole { name, rules, groups } in default_roles() {
+        let fields = Map::from_iter([("rules".to_owned(), rules)]);
+        ensure(registry, &ClusterRole, name, fields, "rules").await;
+        if groups.is_empty() {
+            continue;
+        }
+        let subject =
+            |group: &&str| json!({ "kind": "Group", "apiGroup": RBAC_GROUP, "name": group });
+        let subjects: Vec<Value> = groups.iter().map(subject).collect();
+        let role = json!({ "apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": name });
+        let fields = Map::from_iter([
+            ("roleRef".to_owned(), role),
+            ("subjects".to_owned(), Value::Array(subjects)),
+        ]);
+        ensure(registry, &ClusterRoleBinding, name, fields, "subjects").await;
+    }
+}
+
+/// Makes one object, or adds to its list `list` what is missing there. Of several servers that start
+/// at once, each may be the one that does it.
+async fn ensure(
+    registry: &Registry,
+    kind: &'static dyn AnyKind,
+    name: &str,
+    fields: Map<String, Value>,
+    list: &str,
+) {
+    if let Err(error) = try_ensure(registry, kind, name, fields, list).await {
+        let (kind, inner) = (kind.info().kind, error.inner());
+        tracing::error!(kind, name, inner, "a default role could not be put back: {error}");
+    }
+}
+
+async fn try_ensure(
+    registry: &Registry,
+    kind: &'static dyn AnyKind,
+    name: &str,
+    fields: Map<String, Value>,
+    list: &str,
+) -> Result<(), ApiError> {
+    if operations::remove_corrupt(registry, kind, name).await? {
+        let kind = kind.info().kind;
+        tracing::warn!(kind, name, "a default role was corrupt, and is made anew");
+    }
+    let reading = Permit::for_server(kind, Verb::Get, None, name);
+    let done = match registry.get(&reading, &GetOptions::default()).await {
+        Ok(found) => add_missing(registry, kind, &decoded(&found)?, &fields, list).await,
+        Err(error) if error.code() == 404 => create(registry, kind, name, fields).await,
+        Err(error) => Err(error),
+    };
+    match done {
+        Err(error) if error.code() != 409 => Err(error),
+        _ => Ok(()),
+    }
+}
+
+async fn create(
+    registry: &Registry,
+    kind: &'static dyn AnyKind,
+    name: &str,
+    fields: Map<String, Value>,
+) -> Result<(), ApiError> {
+    let (label, value) = BOOTSTRAPPING;
+    let metadata = ObjectMeta {
+        name: name.to_owned(),
+        labels: [(label.to_owned(), value.to_owned())].into(),
+        annotations: [(AUTOUPDATE.to_owned(), "true".to_owned())].into(),
+        ..ObjectMeta::default()
+    };
+    let info = kind.info();
+    let (api_version, kind_name) = (info.version.to_string(), info.kind.to_owned());
+    let object = Object { api_version, kind: kind_name, metadata, fields };
+    let permit = Permit::for_server(kind, Verb::Create, None, name);
+    operations::create(registry, &permit, object, &Writing::by_server()).await.map(|_| ())
+}
+
+async fn add_missing(
+    registry: &Registry,
+    kind: &'static dyn AnyKind,
+    found: &Object,
+    wanted: &Map<String, Value>,
+    list: &str,
+) -> Result<(), ApiError> {
+    let is_kept = found.metadata.annotations.get(AUTOUPDATE).is_some_and(|value| value == "false");
+    let lacks = missing(found, wanted, list);
+    if is_kept || lacks.is_empty() {
+        return Ok(());
+    }
+    let name = found.metadata.name.as_str();
+    tracing::warn!(kind = kind.info().kind, name, "a default role was changed, and is put back");
+    let permit = Permit::for_server(kind, Verb::Update, None, name);
+    let writing = Writing::by_server();
+    let updated = operations::update(registry, &permit, &writing, |current| {
+        let mut object = current.clone();
+        let lacks = missing(current, wanted, list);
+        match object.fields.entry(list).or_insert_with(|| Value::Array(Vec::new())) {
+            Value::Array(there) => there.extend(lacks),
+            other => *other = Value::Array(lacks),
+        }
+        Ok(object)
+    });
+    updated.await.map(|_| ())
+}
+
+fn missing(found: &Object, wanted: &Map<String, Value>, list: &str) -> Vec<Value> {
+    let of = |fields: &Map<String, Value>| -> Vec<Value> {
+        fields.get(list).and_then(Value::as_array).cloned().unwrap_or_default()
+    };
+    let there = of(&found.fields);
+    of(wanted).into_iter().filter(|one| !there.contains(one)).collect()
+}

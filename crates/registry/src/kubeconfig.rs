@@ -1,0 +1,111 @@
+//! The administrator's kubeconfig: written at the first start, and updated at every other.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use postern_auth::bearer::BearerToken;
+use postern_kinds::{BASE_PATH, default_namespace};
+use postern_meta::decode::{Format, decode};
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+const SERVER_FIELD: &str = "    server: ";
+const CA_FIELD: &str = "    certificate-authority-data: ";
+
+/// A kubeconfig with a key in it.
+pub fn new(host_and_port: &str, trust: &str, key: &BearerToken) -> Zeroizing<String> {
+    Zeroizing::new(format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: postern\nclusters:\n- name: postern\n  \
+         cluster:\n{SERVER_FIELD}{}\n{CA_FIELD}{}\ncontexts:\n- name: postern\n  context:\n    \
+         cluster: postern\n    user: admin\n    namespace: {}\nusers:\n- name: \
+         admin\n  user:\n    token: {}\n",
+        server(host_and_port),
+        STANDARD.encode(trust),
+        default_namespace(),
+        key.expose(),
+    ))
+}
+
+/// A kubeconfig with the address and certificate authority of this start; `None` when
+/// nothing changes. Only the lines that [`new`] wrote are changed: all edits by the administrator
+/// stay.
+pub fn readdressed(text: &str, host_and_port: &str, trust: &str) -> Option<Zeroizing<String>> {
+    let line = |line: &str| {
+        if line.starts_with(SERVER_FIELD) {
+            format!("{SERVER_FIELD}{}", server(host_and_port))
+        } else if line.starts_with(CA_FIELD) {
+            format!("{CA_FIELD}{}", STANDARD.encode(trust))
+        } else {
+            line.to_owned()
+        }
+    };
+    let lines: Vec<String> = text.lines().map(line).collect();
+    let new = Zeroizing::new(lines.join("\n") + "\n");
+    (new.as_str() != text).then_some(new)
+}
+
+/// The certificates that a kubeconfig written by [`new`] trusts, in PEM.
+pub fn trust_in(text: &str) -> Option<Vec<u8>> {
+    let encoded = text.lines().find_map(|line| line.strip_prefix(CA_FIELD))?;
+    STANDARD.decode(encoded.trim()).ok()
+}
+
+/// The reason why no client can log in with a kubeconfig; `None` if clients can.
+pub fn problem(text: &str) -> Option<&'static str> {
+    if text.trim().is_empty() {
+        return Some("is empty");
+    }
+    let decoded = decode(text.as_bytes(), Format::Yaml).ok().map(|decoded| decoded.value);
+    let has = |field: &str| {
+        let list = decoded.as_ref().and_then(|config| config.get(field)?.as_array());
+        list.is_some_and(|list| !list.is_empty())
+    };
+    if !(has("clusters") && has("users") && has("contexts")) {
+        return Some("is damaged: it is no kubeconfig with a cluster, a user and a context");
+    }
+    let users = decoded.as_ref().and_then(|config| config.get("users")?.as_array());
+    let logs_in = |user: &Value| {
+        let credentials = user.get("user").and_then(Value::as_object);
+        let is_given = |value: &Value| !value.is_null() && value.as_str() != Some("");
+        credentials.is_some_and(|some| some.values().any(is_given))
+    };
+    let has_credential = users.is_some_and(|users| users.iter().any(logs_in));
+    (!has_credential).then_some("has no credential: none of its users has a token")
+}
+
+fn server(host_and_port: &str) -> String {
+    format!("https://{host_and_port}{BASE_PATH}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> BearerToken {
+        BearerToken::of_key(&postern_kinds::access_key::generate(&mut || 0))
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_noticed() {
+        let whole = new("127.0.0.1:8443", "CA", &key());
+        assert_eq!(problem(&whole), None);
+        assert_eq!(trust_in(&whole).unwrap(), b"CA");
+        assert_eq!(problem(" \n"), Some("is empty"));
+        let token = whole.lines().last().unwrap();
+        for credential in ["", "    token:", "    token: \"\"", "    {}"] {
+            let without = whole.replace(token, credential);
+            assert!(problem(&without).unwrap().starts_with("has no credential"), "{without}");
+        }
+        for damaged in [&whole[..whole.len() / 2], "clusters: []", "\u{1}", "[", "a: b", "- a"] {
+            assert!(problem(damaged).unwrap().starts_with("is damaged"), "{damaged}");
+        }
+    }
+
+    #[test]
+    fn a_new_address_changes_two_lines_and_nothing_else() {
+        let first = new("127.0.0.1:8443", "CA", &key());
+        assert!(readdressed(&first, "127.0.0.1:8443", "CA").is_none());
+        let second = readdressed(&first, "127.0.0.1:9443", "CB").unwrap();
+        assert_eq!(*second, *new("127.0.0.1:9443", "CB", &key()));
+        assert!(second.contains("    server: https://127.0.0.1:9443/kubernetes/management\n"));
+    }
+}

@@ -1,0 +1,147 @@
+//! Removes access keys that expired long ago, and those whose owners or makers are gone.
+
+use postern_kinds::owned_access_key::{Fields, OwnedAccessKey};
+use postern_kinds::team::Team;
+use postern_kinds::user::User;
+use postern_kinds::{AnyKind, Principal, Verb};
+use postern_meta::object::Object;
+use postern_meta::options::{DeleteOptions, GetOptions};
+use postern_meta::status::ApiError;
+use serde::Deserialize as _;
+
+use super::delete;
+use crate::admit;
+use crate::permit::Permit;
+use crate::registry::{Registry, decoded};
+use crate::secret_record::SecretRecord;
+use crate::storage_key;
+
+/// Removes keys that expired long ago. After a failure it continues with the other keys.
+///
+/// # Errors
+/// Those of the last deletion that failed.
+pub(crate) async fn remove_expired_keys(registry: &Registry) -> Result<(), ApiError> {
+    let limit =
+        registry.source().now().unix_seconds() - registry.key_policy().expired_retention_seconds;
+    let ended: Vec<String> =
+        registry.cache().principals().ended_before(limit).map(str::to_owned).collect();
+    let mut failed = Ok(());
+    for name in ended {
+        match remove_expired_key(registry, &name, limit).await {
+            Ok(()) => tracing::info!(key = name, "removed an access key that expired long ago"),
+            // It has been changed or removed in the meantime; perhaps it does not expire any more.
+            Err(error) if error.code() == 404 || error.code() == 409 => {}
+            Err(error) => failed = Err(error),
+        }
+    }
+    failed
+}
+
+/// Removes one such key, unless it changes in the meantime.
+async fn remove_expired_key(registry: &Registry, name: &str, limit: i64) -> Result<(), ApiError> {
+    let reading = Permit::for_server(&OwnedAccessKey, Verb::Get, None, name);
+    let metadata = decoded(&registry.get(&reading, &GetOptions::default()).await?)?.metadata;
+    if !registry.cache().principals().has_ended_before(name, limit) {
+        return Ok(());
+    }
+    let permit = Permit::for_server(&OwnedAccessKey, Verb::Delete, None, name);
+    let options = DeleteOptions {
+        precondition_uid: Some(metadata.uid),
+        precondition_resource_version: Some(metadata.resource_version),
+        ..DeleteOptions::default()
+    };
+    delete(registry, &permit, &options).await.map(drop)
+}
+
+/// Removes keys whose user or team is gone. The garbage collector removes them with their owners; this
+/// finds those that it was told to leave, by orphaning or by another owner reference. They give no access,
+/// and a later user of the same name has nothing to do with them.
+///
+/// # Errors
+/// Those of the last removal that failed.
+pub(crate) async fn remove_keys_without_owner(registry: &Registry) -> Result<(), ApiError> {
+    let names: Vec<String> =
+        registry.cache().principals().keys_without_owner().map(str::to_owned).collect();
+    let mut failed = Ok(());
+    for name in names {
+        match remove_key_without_owner(registry, &name).await {
+            Ok(()) => tracing::info!(key = name, "removed an access key whose owner is gone"),
+            // It is gone, or stays: its owner is there after all.
+            Err(error) if error.code() == 404 || error.code() == 409 => {}
+            Err(error) => failed = Err(error),
+        }
+    }
+    failed
+}
+
+/// Removes keys whose maker is gone: they give no access any more. The garbage collector removes them with their
+/// makers; this finds those whose reference to the maker was lost, or whose maker was removed by another way.
+///
+/// # Errors
+/// Those of the last removal that failed.
+pub(crate) async fn remove_keys_without_maker(registry: &Registry) -> Result<(), ApiError> {
+    let names: Vec<String> =
+        registry.cache().principals().keys_without_maker().map(str::to_owned).collect();
+    let mut failed = Ok(());
+    for name in names {
+        let permit = Permit::for_server(&OwnedAccessKey, Verb::Delete, None, &name);
+        let removed = registry.rewrite(&permit, false, |previous, _| {
+            if !has_lost_maker(registry, &previous.object) {
+                let resource = OwnedAccessKey.info().group_resource();
+                return Err(ApiError::conflict(resource, &name, "its maker is there"));
+            }
+            admit::delete(&registry.admission(), &permit, previous, 0, None)
+        });
+        match removed.await {
+            Ok(_) => tracing::info!(key = name, "removed an access key whose maker is gone"),
+            // It is gone, or stays: its maker is there after all.
+            Err(error) if error.code() == 404 || error.code() == 409 => {}
+            Err(error) => failed = Err(error),
+        }
+    }
+    failed
+}
+
+/// Is the maker of a key gone for certain? One that cannot be read is not: it may be restored.
+fn has_lost_maker(registry: &Registry, key: &Object) -> bool {
+    let Ok(fields) = Fields::deserialize(&key.fields) else { return false };
+    let Some(maker) = fields.status.maker else { return false };
+    let info = OwnedAccessKey.info();
+    match registry.cache().of(info).get(&storage_key::object(info, None, &maker.name)) {
+        Ok(None) => true,
+        Ok(Some(found)) => found.decode().is_ok_and(|found| found.metadata.uid != maker.uid),
+        Err(_) => false,
+    }
+}
+
+async fn remove_key_without_owner(registry: &Registry, name: &str) -> Result<(), ApiError> {
+    let permit = Permit::for_server(&OwnedAccessKey, Verb::Delete, None, name);
+    let removed = registry.rewrite(&permit, false, |previous, secrets| {
+        if !has_lost_owner(registry, &previous.object, &secrets) {
+            let resource = OwnedAccessKey.info().group_resource();
+            return Err(ApiError::conflict(resource, name, "its owner is there"));
+        }
+        admit::delete(&registry.admission(), &permit, previous, 0, None)
+    });
+    removed.await.map(drop)
+}
+
+/// Is the owner of a key gone for certain? One that cannot be read is not: they may be restored.
+fn has_lost_owner(registry: &Registry, key: &Object, secrets: &SecretRecord) -> bool {
+    let Some(owner) = OwnedAccessKey.owner(&key.to_json_bytes()) else { return false };
+    let (kind, name): (&dyn AnyKind, _) = match owner.principal() {
+        Some(Principal::User(name)) => (&User, name),
+        Some(Principal::Team(name)) => (&Team, name),
+        None => return false,
+    };
+    // Orphaning removes the reference to the owner; the secret record still has the uid.
+    let recorded = Some(secrets.owner_uid.as_str()).filter(|_| secrets.uid == key.metadata.uid);
+    let uid = owner.uid_in(&key.metadata).or(recorded).unwrap_or_default();
+    let found = registry.cache().of(kind.info()).get(&storage_key::object(kind.info(), None, name));
+    match found {
+        _ if uid.is_empty() => false,
+        Ok(None) => true,
+        Ok(Some(found)) => found.decode().is_ok_and(|found| found.metadata.uid != uid),
+        Err(_) => false,
+    }
+}

@@ -1,0 +1,194 @@
+//! Deletes an object, at once or when nothing blocks that any longer.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use postern_kinds::{AnyKind, Verb};
+use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::options::{DeleteOptions, ListOptions, Propagation};
+use postern_meta::status::ApiError;
+use postern_store::Position;
+
+use crate::admit::{self, Previous};
+use crate::cache::CachedObject;
+use crate::permit::Permit;
+use crate::registry::read::ObjectPage;
+use crate::registry::{EncodedObject, Registry, decoded, key_of};
+use crate::storage_key;
+
+/// A negative grace period counts as this, as upstream.
+const SHORTEST_GRACE_SECONDS: i64 = 1;
+
+/// The result of a deletion.
+pub struct Deleted {
+    /// The object in its last state, or in its present one while it is terminating.
+    pub encoded: EncodedObject,
+    /// The same, decoded.
+    pub object: Object,
+    /// Is it still there, waiting for finalizers or for the end of its grace period?
+    pub is_terminating: bool,
+}
+
+/// Deletes an object, or marks it when something blocks that.
+///
+/// # Errors
+/// 404; 409 when a precondition does not hold.
+pub async fn delete(
+    registry: &Registry,
+    permit: &Permit,
+    options: &DeleteOptions,
+) -> Result<Deleted, ApiError> {
+    if let Some(deleted) = delete_corrupt(registry, permit, options).await? {
+        return Ok(deleted);
+    }
+    let grace = match options.grace_period_seconds.unwrap_or(0) {
+        negative if negative < 0 => SHORTEST_GRACE_SECONDS,
+        seconds => seconds,
+    };
+    // The response says what was admitted: a clock that is read twice could contradict itself.
+    let removes = AtomicBool::new(false);
+    let encoded = registry
+        .rewrite(permit, options.dry_run, |previous, _| {
+            // Callers who may not delete it learn nothing of its uid or version.
+            permit.check(&previous.cached)?;
+            check_preconditions(permit, options, &previous)?;
+            let view = registry.admission();
+            let admitted = admit::delete(&view, permit, previous, grace, policy_of(options))?;
+            removes.store(admitted.removes(), Ordering::Relaxed);
+            Ok(admitted)
+        })
+        .await?;
+    let object = decoded(&encoded)?;
+    let is_terminating = !removes.into_inner();
+    Ok(Deleted { encoded, object, is_terminating })
+}
+
+/// Deletes an object that cannot be read, when the options ask for exactly that. Returns `None`
+/// when they do not, or when the object can be read.
+async fn delete_corrupt(
+    registry: &Registry,
+    permit: &Permit,
+    options: &DeleteOptions,
+) -> Result<Option<Deleted>, ApiError> {
+    let resource = registry.cache().of(permit.kind().info());
+    let key = key_of(permit, resource)?;
+    let Some(position) = resource.corrupt_at(&key).filter(|_| options.ignore_store_read_error)
+    else {
+        return Ok(None);
+    };
+    let admitted = admit::delete_corrupt(&registry.admission(), permit, key.into(), position)?;
+    let encoded = registry.commit(admitted, options.dry_run).await?;
+    let metadata = ObjectMeta { name: permit.name().to_owned(), ..ObjectMeta::default() };
+    let object = Object {
+        api_version: String::new(),
+        kind: String::new(),
+        metadata,
+        fields: serde_json::Map::new(),
+    };
+    Ok(Some(Deleted { encoded, object, is_terminating: false }))
+}
+
+/// Removes a cluster-scoped object if it is corrupt, so that the server can make it anew. Returns whether it
+/// was.
+///
+/// # Errors
+/// The store's.
+pub async fn remove_corrupt(
+    registry: &Registry,
+    kind: &'static dyn AnyKind,
+    name: &str,
+) -> Result<bool, ApiError> {
+    registry.cache().wait_until_current().await?;
+    let permit = Permit::for_server(kind, Verb::Delete, None, name);
+    let options = DeleteOptions { ignore_store_read_error: true, ..DeleteOptions::default() };
+    match delete_corrupt(registry, &permit, &options).await {
+        // Another server was faster.
+        Err(error) if error.code() == 409 => Ok(true),
+        removed => Ok(removed?.is_some()),
+    }
+}
+
+/// Deletes all objects that a list would have, one after the other. This is not atomic. Objects
+/// that are gone by then are no error. Returns those that the caller may get.
+///
+/// # Errors
+/// Those of the list, or of the first deletion that fails.
+pub async fn delete_collection(
+    registry: &Registry,
+    permit: &Permit,
+    which: &ListOptions,
+    options: &DeleteOptions,
+) -> Result<ObjectPage, ApiError> {
+    let mut list = registry.list(permit, which).await?;
+    let resource = registry.cache().of(permit.kind().info());
+    let narrowed = |verb, object: &CachedObject| {
+        let (namespace, name) = storage_key::split(resource.prefix(), object.key());
+        permit.narrowed(verb, namespace, name)
+    };
+    let deleted = list.objects.clone();
+    // Before they are deleted: the rights on an object go with it.
+    list.objects.retain(|object| narrowed(Verb::Get, object).may(Verb::Get, Some(object)));
+    for object in &deleted {
+        let permit = narrowed(Verb::Delete, object);
+        match delete(registry, &permit, options).await {
+            Err(error) if error.code() != 404 => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(list)
+}
+
+/// Removes from an object what the server itself blocks the object's deletion with: `change` does
+/// that. For controllers.
+///
+/// # Errors
+/// 404 when the object is gone already.
+pub async fn release(
+    registry: &Registry,
+    permit: &Permit,
+    change: impl Fn(&mut Object),
+) -> Result<EncodedObject, ApiError> {
+    registry
+        .rewrite(permit, false, |previous, _| {
+            let mut object = previous.object.clone();
+            change(&mut object);
+            admit::release(&registry.admission(), permit, object, previous)
+        })
+        .await
+}
+
+/// The propagation policy; `orphanDependents`, which is older, is translated.
+fn policy_of(options: &DeleteOptions) -> Option<Propagation> {
+    options.propagation.or(options
+        .orphan_dependents
+        .map(|orphan| if orphan { Propagation::Orphan } else { Propagation::Background }))
+}
+
+fn check_preconditions(
+    permit: &Permit,
+    options: &DeleteOptions,
+    previous: &Previous,
+) -> Result<(), ApiError> {
+    let resource = permit.kind().info().group_resource();
+    let name = permit.name();
+    if let Some(wanted) = &options.precondition_uid {
+        let uid = &previous.object.metadata.uid;
+        if wanted != uid {
+            let text = format!(
+                "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). \
+                 The object might have been deleted and then recreated"
+            );
+            return Err(ApiError::conflict(resource, name, &text));
+        }
+    }
+    if let Some(wanted) = &options.precondition_resource_version {
+        let current = previous.cached.position();
+        if wanted.parse().map(Position::from_packed) != Ok(current) {
+            let text = format!(
+                "the ResourceVersion in the precondition ({wanted}) does not match the \
+                 ResourceVersion in record ({current}). The object might have been modified"
+            );
+            return Err(ApiError::conflict(resource, name, &text));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,18 @@
+//! The writing verbs: admission and registry put together. Requests, controllers and the administrator's
+//! commands all write through here.
+//!
+//! Not here: whether a write is allowed (`stages`), and how it is stored (`registry`).
+
+mod access_keys;
+mod apply;
+mod create;
+mod delete;
+mod update;
+
+pub(crate) use access_keys::{
+    remove_expired_keys, remove_keys_without_maker, remove_keys_without_owner,
+};
+pub use apply::{Applied, apply};
+pub use create::create;
+pub use delete::{delete, delete_collection, release, remove_corrupt};
+pub use update::{replace, update};

@@ -1,0 +1,111 @@
+//! Changes an object: replaces it with what a client has read and modified, or patches it.
+
+use postern_meta::field::{FieldError, FieldErrors};
+use postern_meta::object::Object;
+use postern_meta::status::ApiError;
+
+use crate::admit::{self, Part, Writing};
+use crate::cache::CachedObject;
+use crate::permit::Permit;
+use crate::registry::{EncodedObject, Registry};
+
+/// Changes an object: `change` makes the wanted state from the current one. It may run more than once.
+///
+/// # Errors
+/// Those of `docs/reference/api.md#writes`. The object that `change` returns has the resourceVersion and uid
+/// that the client expects: 409 when they do not match.
+pub async fn update(
+    registry: &Registry,
+    permit: &Permit,
+    writing: &Writing,
+    change: impl Fn(&Object) -> Result<Object, ApiError>,
+) -> Result<EncodedObject, ApiError> {
+    registry
+        .rewrite(permit, writing.dry_run, |previous, secrets| {
+            permit.check(&previous.cached)?;
+            let mut wanted = change(&previous.object)?;
+            check_address(permit, &mut wanted)?;
+            check_version(permit, &wanted, &previous.cached)?;
+            admit::update(&registry.admission(), permit, wanted, previous, secrets, writing)
+        })
+        .await
+}
+
+/// Replaces an object with one that a client has read and modified. `removed` are the kept fields of its spec
+/// that the client has set to null. The result is the new state, with warnings.
+///
+/// # Errors
+/// As [`update`]; 422 when the resourceVersion is missing, unless clients update the kind without it. Without
+/// the version, a client could undo another client's change without knowing (`docs/reference/api.md#writes`).
+pub async fn replace(
+    registry: &Registry,
+    permit: &Permit,
+    writing: &Writing,
+    object: Object,
+    removed: &[&str],
+) -> Result<(EncodedObject, Vec<String>), ApiError> {
+    let kept = parking_lot::Mutex::new(Vec::new());
+    let replaced = update(registry, permit, writing, |current| {
+        let mut object = object.clone();
+        // An object of another name is a mistake that a version would not mend.
+        check_address(permit, &mut object)?;
+        if object.metadata.resource_version.is_empty() {
+            check_unconditional(permit)?;
+        }
+        if writing.part == Part::Main {
+            *kept.lock() = permit.kind().keep_unnamed(&mut object, current, removed);
+        }
+        Ok(object)
+    })
+    .await?;
+    let warning = |name: &&str| {
+        format!("spec.{name} is not in the request and stays as it is; to remove it, send null")
+    };
+    Ok((replaced, kept.into_inner().iter().map(warning).collect()))
+}
+
+/// Checks that name and namespace of the object that was sent are those of the URL. On an object that is in
+/// no namespace, one means nothing, and is left out as in a create.
+fn check_address(permit: &Permit, wanted: &mut Object) -> Result<(), ApiError> {
+    let name = permit.name();
+    if wanted.metadata.name != name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({}) does not match the name on the URL ({name})",
+            wanted.metadata.name
+        )));
+    }
+    admit::set_namespace(&mut wanted.metadata, permit)
+}
+
+/// Checks that objects of the kind may be replaced whatever their version is.
+fn check_unconditional(permit: &Permit) -> Result<(), ApiError> {
+    let info = permit.kind().info();
+    if info.unconditional_update {
+        return Ok(());
+    }
+    let mut errors = FieldErrors::default();
+    let path = "metadata.resourceVersion";
+    errors.push(FieldError::invalid(path, 0_i64, "must be specified for an update"));
+    Err(ApiError::invalid(info.group_kind(), permit.name(), errors))
+}
+
+/// Checks that a resourceVersion in the object that was sent is the current one. As upstream, 0 is no version:
+/// the object is to be replaced whatever it is.
+fn check_version(
+    permit: &Permit,
+    wanted: &Object,
+    previous: &CachedObject,
+) -> Result<(), ApiError> {
+    let sent = wanted.metadata.resource_version.as_str();
+    if sent.is_empty() || sent == previous.position().to_string() {
+        return Ok(());
+    }
+    match sent.parse::<u64>() {
+        Err(_) => Err(ApiError::bad_request("invalid resource version: it must be a number")),
+        Ok(0) => check_unconditional(permit),
+        Ok(_) => {
+            let resource = permit.kind().info().group_resource();
+            Err(ApiError::conflict_modified(resource, &wanted.metadata.name))
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! `Permit`: the proof that a caller may do one thing. `auth` decides, from a snapshot of the policy and from names.
+
+mod coverage;
+mod target;
+
+use std::sync::Arc;
+
+use postern_auth::attributes::Attributes;
+use postern_auth::explanation::{rule_yaml, scope_yaml};
+use postern_auth::forbidden::forbidden_message;
+use postern_auth::identity::{Identity, MASTERS_GROUP};
+use postern_auth::policy::{Decision, Policy};
+use postern_kinds::{AnyKind, Caller, MANAGEMENT_V1, OwnedBy, Owner, RequiredRight, Verb};
+use postern_meta::status::{ApiError, StatusCause};
+use postern_meta::time::Timestamp;
+
+pub use self::coverage::{Coverage, is_filtered, with_namespace_to_try};
+use self::coverage::{attributes_of, refused};
+pub use self::target::{ResourceTarget, SELECTABLE_FIELDS, selectable_fields};
+use crate::cache::{Cache, CachedObject, PolicyAt};
+use crate::credential::{Credential, check_rights};
+use crate::storage_key;
+
+/// The reasons of the causes of a 403: the rule of a role, or the entry of a scope, that would allow what
+/// was refused.
+const MISSING_RULE: &str = "MissingRule";
+const MISSING_SCOPE: &str = "MissingScope";
+
+/// The proof that a caller may do one thing. It carries what that thing is, and the registry
+/// acts on nothing else: a permit for one object cannot be used on another. Only [`Permit::decide`]
+/// and [`Permit::for_server`] make one.
+#[derive(Clone)]
+pub struct Permit {
+    target: ResourceTarget,
+    credential: Credential,
+    /// The policy that decided. It also decides about single objects.
+    policy: Arc<PolicyAt>,
+    coverage: Coverage,
+    /// The revision that the store had when the request came, if that is known.
+    as_of: Option<u64>,
+}
+
+impl Permit {
+    /// The permit for a target, if `auth` allows it to the identity of a credential.
+    ///
+    /// # Errors
+    /// 403 in kube-apiserver's words; 404 for an object that the caller may not know of.
+    pub fn decide(
+        policy: Arc<PolicyAt>,
+        credential: Credential,
+        target: ResourceTarget,
+    ) -> Result<Self, ApiError> {
+        let coverage = Coverage::of(&policy, credential.identity(), &target)?;
+        Ok(Self { target, credential, policy, coverage, as_of: None })
+    }
+
+    /// Checks that its request may switch protocols. An upgraded connection can carry anything, so it is no read:
+    /// it takes `create`, except for a watch (`docs/reference/scopes.md#upgrades`).
+    ///
+    /// # Errors
+    /// 403 in kube-apiserver's words.
+    pub fn check_upgrade(&self) -> Result<(), ApiError> {
+        if self.target.verb == Verb::Watch {
+            return Ok(());
+        }
+        let create = ResourceTarget { verb: Verb::Create, ..self.target.clone() };
+        let attributes = attributes_of(&create);
+        if self.policy.decide(self.identity(), &attributes) == Decision::Allow {
+            return Ok(());
+        }
+        Err(forbidden(&self.policy, self.identity(), &self.target, &attributes))
+    }
+
+    /// The permit of a request that came when the store had this revision: what is read for it is
+    /// at least as new.
+    #[must_use]
+    pub fn asked_at(mut self, revision: Option<u64>) -> Self {
+        self.as_of = revision;
+        self
+    }
+
+    /// The revision that the store had when the request came, if that is known.
+    pub(crate) fn oldest_revision(&self) -> Option<u64> {
+        self.as_of
+    }
+
+    /// The target: what may be done, and to what.
+    pub fn target(&self) -> &ResourceTarget {
+        &self.target
+    }
+
+    /// The kind of its target.
+    pub fn kind(&self) -> &'static dyn AnyKind {
+        self.target.kind
+    }
+
+    /// The name of the object that it is for; empty when it is for a collection.
+    pub fn name(&self) -> &str {
+        self.target.name.as_deref().unwrap_or_default()
+    }
+
+    /// The identity whose rights count.
+    pub(crate) fn identity(&self) -> &Identity {
+        self.credential.identity()
+    }
+
+    /// The caller's credential.
+    pub fn credential(&self) -> &Credential {
+        &self.credential
+    }
+
+    /// The caller, as kinds see them.
+    pub(crate) fn caller(&self) -> Caller {
+        let Identity { user, team, uid, .. } = self.identity();
+        // An impersonated uid is not that of an object.
+        let uid = uid.clone();
+        let uid = if user.is_some() || team.is_some() { uid } else { String::new() };
+        Caller { user: user.clone(), team: team.clone(), uid }
+    }
+
+    /// The objects in its target that it covers.
+    pub(crate) fn coverage(&self) -> &Coverage {
+        &self.coverage
+    }
+
+    /// The snapshot of the policy that decided.
+    pub(crate) fn policy(&self) -> &Arc<PolicyAt> {
+        &self.policy
+    }
+
+    /// Whether it covers every object in its target. Then no single object need be checked.
+    pub(crate) fn covers_all(&self) -> bool {
+        self.coverage.is_all()
+    }
+
+    /// Whether it covers this object. Its name and its owner decide; a later principal of the owner's name is
+    /// another one.
+    pub(crate) fn covers(&self, object: &CachedObject) -> bool {
+        self.covers_key(object.key())
+            || object.owner().is_some_and(|owned| self.covers_by_owner(owned, self.verb()))
+    }
+
+    /// Whether it covers the object under a storage key by its name.
+    pub(crate) fn covers_key(&self, key: &str) -> bool {
+        let Coverage::Some(covered) = &self.coverage else { return true };
+        let (namespace, name) = storage_key::name_of(key);
+        covered.named.contains(namespace.unwrap_or_default(), name)
+    }
+
+    /// The verb that counts for each object.
+    fn verb(&self) -> Verb {
+        match self.target.verb {
+            Verb::List | Verb::Watch => Verb::Get,
+            Verb::DeleteCollection => Verb::Delete,
+            verb => verb,
+        }
+    }
+
+    fn covers_by_owner(&self, owned: &OwnedBy, verb: Verb) -> bool {
+        let Some(right) = self.kind().delegated_right(verb, &owned.owner) else { return false };
+        let Attributes::Resource { group, resource, subresource, namespace, name, .. } =
+            attributes_of(&self.target)
+        else {
+            return false;
+        };
+        let verb = verb.as_str();
+        let request = Attributes::Resource { verb, group, resource, subresource, namespace, name };
+        self.policy.has_delegated(self.identity(), &right, owned, &request)
+    }
+
+    /// The permit as it is decided now, if the permissions have changed. They are at least as new as an object
+    /// that was read before this call.
+    ///
+    /// # Errors
+    /// As [`Permit::decide`]; 401 when the key does not work any more.
+    pub(crate) fn renewed(&self, cache: &Cache, now: Timestamp) -> Result<Option<Self>, ApiError> {
+        if self.credential.is_server() || self.credential.is_known_at(cache.access_version()) {
+            return Ok(None);
+        }
+        let mut renewed = self.clone();
+        let version = cache.access_version();
+        let policy = cache.policy();
+        if let Some(current) = self.credential.current(&cache.principals(), &policy, now)? {
+            renewed.credential = self.credential.renewed(&current).known_at(version);
+        }
+        renewed.under(policy).map(Some)
+    }
+
+    /// The permit as a snapshot of the policy decides.
+    ///
+    /// # Errors
+    /// As [`Permit::decide`].
+    pub(crate) fn under(&self, policy: Arc<PolicyAt>) -> Result<Self, ApiError> {
+        check_rights(&self.credential, &policy)?;
+        let coverage = Coverage::of(&policy, self.identity(), &self.target)?;
+        Ok(Self { policy, coverage, ..self.clone() })
+    }
+
+    /// Whether another snapshot of the policy has the very same grants for what this permit is
+    /// about: a quick look that needs no decision.
+    pub(crate) fn decides_as(&self, policy: &PolicyAt) -> bool {
+        let info = self.kind().info();
+        let mut resources = vec![(info.version.group, info.plural)];
+        if self.kind().is_delegated() {
+            resources.extend(["users", "teams"].map(|of| (MANAGEMENT_V1.group, of)));
+        }
+        resources.into_iter().all(|(group, resource)| {
+            self.policy.same_sources(policy, self.identity(), group, resource)
+        })
+    }
+
+    /// The permit with another snapshot of the policy that [decides the
+    /// same](Permit::decides_as).
+    pub(crate) fn decided_by(&self, policy: Arc<PolicyAt>) -> Self {
+        Self { policy, ..self.clone() }
+    }
+
+    /// The permit as the same caller has it whose identity has changed.
+    ///
+    /// # Errors
+    /// As [`Permit::decide`].
+    pub(crate) fn as_identified(&self, credential: Credential) -> Result<Self, ApiError> {
+        Self { credential, ..self.clone() }.under(self.policy.clone())
+    }
+
+    /// Whether the caller may do this, too, to the object that it is for.
+    pub(crate) fn may(&self, verb: Verb, object: Option<&CachedObject>) -> bool {
+        self.caller_may(verb.as_str(), self.target.namespace.as_deref(), self.name())
+            || object
+                .and_then(|object| object.owner())
+                .is_some_and(|owned| self.covers_by_owner(owned, verb))
+    }
+
+    /// Whether it covers a new object, whose owner is the present one of that name.
+    fn covers_owned_by(&self, owner: Option<&Owner>) -> bool {
+        let delegated = |owner| self.kind().delegated_right(self.target.verb, owner);
+        self.covers_all()
+            || owner.and_then(delegated).is_some_and(|right| self.holds(&right.into()))
+    }
+
+    /// Checks that it [covers](Permit::covers) an object.
+    ///
+    /// # Errors
+    /// 403 in kube-apiserver's words to callers who may get it; to others it is not there.
+    pub(crate) fn check(&self, object: &CachedObject) -> Result<(), ApiError> {
+        if self.covers(object) {
+            return Ok(());
+        }
+        if self.may(Verb::Get, Some(object)) { Err(self.forbidden()) } else { Err(self.refused()) }
+    }
+
+    fn refused(&self) -> ApiError {
+        refused(&self.policy, self.identity(), &self.target)
+    }
+
+    fn forbidden(&self) -> ApiError {
+        forbidden(&self.policy, self.identity(), &self.target, &attributes_of(&self.target))
+    }
+
+    /// Checks that it covers a new object that has such an owner.
+    ///
+    /// # Errors
+    /// 403 in kube-apiserver's words.
+    pub(crate) fn check_owned_by(&self, owner: Option<&Owner>) -> Result<(), ApiError> {
+        if self.covers_owned_by(owner) {
+            return Ok(());
+        }
+        Err(self.forbidden())
+    }
+
+    /// Checks that it covers an object of which nothing but its name is known, because it is corrupt.
+    ///
+    /// # Errors
+    /// As [`Permit::check`].
+    pub(crate) fn check_corrupt(&self) -> Result<(), ApiError> {
+        let Coverage::Some(covered) = &self.coverage else { return Ok(()) };
+        let namespace = self.target.namespace.as_deref().unwrap_or_default();
+        if covered.named.contains(namespace, self.name()) { Ok(()) } else { Err(self.refused()) }
+    }
+
+    /// Checks a right that a write requires beyond the verb.
+    ///
+    /// # Errors
+    /// 403 that names the first of the rights that would be enough.
+    pub(crate) fn check_right(&self, required: &RequiredRight) -> Result<(), ApiError> {
+        if self.holds(required) {
+            return Ok(());
+        }
+        let error =
+            forbidden(&self.policy, self.identity(), &self.target, &required.first().into());
+        Err(if required.hint().is_empty() { error } else { error.with_hint(required.hint()) })
+    }
+
+    /// Whether the caller meets a requirement.
+    pub(crate) fn has(&self, required: &RequiredRight) -> bool {
+        self.holds(required)
+    }
+
+    fn holds(&self, required: &RequiredRight) -> bool {
+        self.policy.satisfies(self.identity(), required)
+    }
+
+    /// Whether the caller may do this to an object of the permit's kind.
+    pub(crate) fn caller_may(&self, verb: &str, namespace: Option<&str>, name: &str) -> bool {
+        let info = self.kind().info();
+        let attributes = Attributes::Resource {
+            verb,
+            group: info.version.group,
+            resource: info.plural,
+            subresource: "",
+            namespace: namespace.unwrap_or_default(),
+            name,
+        };
+        self.policy.decide(self.identity(), &attributes) == Decision::Allow
+    }
+
+    /// A permit for one object out of those that this one is for.
+    pub(crate) fn narrowed(&self, verb: Verb, namespace: Option<&str>, name: &str) -> Self {
+        let target = ResourceTarget::object(self.target.kind, verb, namespace, name);
+        Self { target, ..self.clone() }
+    }
+
+    /// The caller's permit for reading an object of another, cluster-scoped kind.
+    ///
+    /// # Errors
+    /// 403 when the caller may read none of its objects.
+    pub(crate) fn reading(&self, kind: &'static dyn AnyKind, name: &str) -> Result<Self, ApiError> {
+        let target = ResourceTarget::object(kind, Verb::Get, None, name);
+        let coverage = Coverage::of(&self.policy, self.identity(), &target)?;
+        Ok(Self { target, coverage, ..self.clone() })
+    }
+
+    /// The caller's permit for something else that an action does for them.
+    ///
+    /// # Errors
+    /// 403 that names what is lacking. It is the same for every name, whether there is such an object or not.
+    pub(crate) fn on(&self, target: ResourceTarget) -> Result<Self, ApiError> {
+        let attributes = attributes_of(&target);
+        if self.policy.decide(self.identity(), &attributes) != Decision::Allow {
+            return Err(coverage::refused_alike(&self.policy, self.identity(), &target));
+        }
+        Ok(Self { target, coverage: Coverage::All, ..self.clone() })
+    }
+
+    /// The caller's permit for creating the object that this one is for: an apply makes what is
+    /// not there. Unlike a POST, it is authorised with the name, as in kube-apiserver.
+    ///
+    /// # Errors
+    /// As [`Permit::decide`].
+    pub(crate) fn creating(&self) -> Result<Self, ApiError> {
+        let target = ResourceTarget { verb: Verb::Create, ..self.target.clone() };
+        let coverage = Coverage::of(&self.policy, self.identity(), &target)?;
+        Ok(Self { target, coverage, ..self.clone() })
+    }
+
+    /// A permit for changing the object that this one is for, where an action changes it.
+    pub(crate) fn updating(&self) -> Self {
+        self.narrowed(Verb::Update, self.target.namespace.as_deref(), self.name())
+    }
+
+    /// A permit for a whole collection, where it was for one object.
+    pub(crate) fn of_all(mut self) -> Self {
+        self.target.name = None;
+        self
+    }
+
+    /// The permit as another caller has it, in tests.
+    #[cfg(test)]
+    pub(crate) fn with_credential(mut self, credential: Credential) -> Self {
+        self.credential = credential;
+        self
+    }
+
+    /// The permit of a caller who only holds rights on owners, in tests.
+    #[cfg(test)]
+    pub(crate) fn of_own(mut self) -> Self {
+        self.coverage = Coverage::Some(Arc::new(coverage::Covered::nothing_named()));
+        self
+    }
+
+    /// A permit for the server's own controllers, which act for no caller.
+    pub fn for_server(
+        kind: &'static dyn AnyKind,
+        verb: Verb,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Self {
+        let identity = Identity {
+            name: "system:postern".to_owned(),
+            groups: vec![MASTERS_GROUP.to_owned()],
+            ..Identity::default()
+        };
+        Self {
+            target: ResourceTarget::object(kind, verb, namespace, name),
+            credential: Credential::of_server(identity),
+            policy: PolicyAt::built_in(),
+            coverage: Coverage::All,
+            as_of: None,
+        }
+    }
+}
+
+/// Would a request be allowed? For reviews of access: they are decided as requests are. `object` returns
+/// the object that the request is for, if it is there.
+pub(crate) fn would_allow(
+    policy: &Arc<PolicyAt>,
+    identity: &Identity,
+    target: &ResourceTarget,
+    object: impl FnOnce() -> Option<Arc<CachedObject>>,
+) -> bool {
+    let Ok(coverage) = Coverage::of(policy, identity, target) else { return false };
+    let asks_of_one = matches!(target.verb, Verb::Get | Verb::Update | Verb::Patch | Verb::Delete);
+    match &coverage {
+        Coverage::All => true,
+        // A list is open, and has what its caller may get.
+        Coverage::Some(_) if !asks_of_one && target.verb != Verb::Create => true,
+        Coverage::Some(_) if target.verb == Verb::Create => {
+            let on_owner = target.kind.verb_on_owner(target.verb);
+            on_owner.is_some_and(|verb| policy.has_right_on_any_owner(identity, verb))
+        }
+        Coverage::Some(_) => object().is_some_and(|object| {
+            let credential = Credential::of_server(identity.clone());
+            let (target, policy) = (target.clone(), policy.clone());
+            Permit { target, credential, policy, coverage: coverage.clone(), as_of: None }
+                .covers(&object)
+        }),
+    }
+}
+
+/// A 403 without what would allow it.
+fn forbidden_plainly(
+    identity: &Identity,
+    target: &ResourceTarget,
+    attributes: &Attributes<'_>,
+) -> ApiError {
+    let name = target.name.as_deref().unwrap_or_default();
+    let text = forbidden_message(identity, attributes);
+    ApiError::forbidden(target.kind.info().group_resource(), name, &text)
+}
+
+/// A 403. Callers who have anything of the kind are told what would allow it, as YAML to paste;
+/// it follows from their request alone.
+fn forbidden(
+    policy: &Policy,
+    identity: &Identity,
+    target: &ResourceTarget,
+    attributes: &Attributes<'_>,
+) -> ApiError {
+    let info = target.kind.info();
+    let error = forbidden_plainly(identity, target, attributes);
+    if !policy.touches(identity, info.version.group, info.plural) {
+        return error;
+    }
+    let explanation = policy.explain(identity, attributes);
+    let rule =
+        explanation.missing_rule.iter().map(|missing| (MISSING_RULE, rule_yaml(&missing.rule)));
+    let scopes = explanation.refusing_scopes.iter();
+    let scopes = scopes.map(|refusing| (MISSING_SCOPE, scope_yaml(&refusing.missing)));
+    rule.chain(scopes).fold(error, |error, (reason, message)| {
+        error.with_cause(StatusCause { reason: reason.to_owned(), message, field: String::new() })
+    })
+}

@@ -1,0 +1,46 @@
+//! `ResourceTarget`: which verb on which object or collection, without a trace of how it was asked for.
+
+use postern_kinds::action::Action;
+use postern_kinds::{AnyKind, Verb};
+
+/// A request for a resource.
+#[derive(Clone)]
+pub struct ResourceTarget {
+    /// The kind.
+    pub kind: &'static dyn AnyKind,
+    /// The verb.
+    pub verb: Verb,
+    /// The namespace; `None` for cluster-scoped kinds and for all namespaces at once.
+    pub namespace: Option<String>,
+    /// The object's name, if one is given: in the path, or by a field selector on the name.
+    pub name: Option<String>,
+    /// The row of the kind's table of actions, if it is not for the object or collection itself.
+    pub action: Option<&'static Action>,
+}
+
+impl ResourceTarget {
+    /// A target that is one object.
+    pub fn object(
+        kind: &'static dyn AnyKind,
+        verb: Verb,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Self {
+        let (namespace, name) = (namespace.map(str::to_owned), Some(name.to_owned()));
+        Self { kind, verb, namespace, name, action: None }
+    }
+
+    /// The subresource; empty for the object or collection itself.
+    pub fn subresource(&self) -> &'static str {
+        self.action.map_or("", |action| action.subresource)
+    }
+}
+
+/// The fields that field selectors support for every kind.
+pub const SELECTABLE_FIELDS: &[&str] = &["metadata.name", "metadata.namespace"];
+
+/// The fields that field selectors support for a kind.
+pub fn selectable_fields(kind: &dyn AnyKind) -> Vec<&'static str> {
+    let of_kind = kind.info().selectable_fields.iter().map(|field| field.label);
+    SELECTABLE_FIELDS.iter().copied().chain(of_kind).collect()
+}

@@ -1,0 +1,238 @@
+//! The configurations of the agents of clusters, as documents: what tokens are verified by, what is on a cluster and
+//! who may use it, and both together. Each is made anew only when something in it has changed.
+//!
+//! The first depends on nothing but the records about tokens and on the Cluster, so that it is there at once whatever
+//! the second takes.
+
+mod uses;
+pub mod watch;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use parking_lot::Mutex;
+use postern_auth::endpoint_token::{GENERAL_AUDIENCE, Jwk, cluster_audience};
+use postern_kinds::AnyKind;
+use postern_kinds::agent_config::{AgentConfig, ClusterId, Part, PublicKey, Revocation};
+use postern_kinds::cluster::Cluster;
+use postern_meta::event::WatchEventType;
+use postern_meta::status::ApiError;
+use postern_store::Position;
+use serde::Deserialize;
+
+use self::uses::{Lists, Uses, holders, json};
+use super::{Registry, not_found};
+use crate::cache::{Cache, CachedObject, stored_head};
+use crate::storage_key;
+
+/// Clusters whose documents are kept.
+const MAX_KEPT: usize = 1000;
+
+/// A configuration, or a part of one.
+pub struct Document {
+    /// Of what it was made.
+    of: Sources,
+    /// The fields of its `spec`, without the cluster and the name of the part.
+    fields: String,
+    /// The whole object, as the event of its change.
+    pub object: Arc<CachedObject>,
+    /// The hash of what it says, in hex.
+    pub hash: String,
+}
+
+/// Of what a document is made: while it is the same, the document is.
+#[derive(PartialEq, Eq)]
+struct Sources {
+    cluster: ClusterId,
+    what: What,
+}
+
+#[derive(PartialEq, Eq)]
+enum What {
+    Tokens {
+        version: u64,
+    },
+    Places {
+        version: u64,
+        /// The holders of `use` on the cluster itself, in JSON.
+        holders: String,
+    },
+    /// By the hashes of its parts.
+    Whole([String; 2]),
+}
+
+impl What {
+    fn part(&self) -> Option<Part> {
+        match self {
+            Self::Tokens { .. } => Some(Part::Tokens),
+            Self::Places { .. } => Some(Part::Places),
+            Self::Whole(_) => None,
+        }
+    }
+}
+
+/// The newest documents of a cluster.
+#[derive(Clone, Default)]
+struct Documents {
+    tokens: Option<Arc<Document>>,
+    places: Option<Arc<Document>>,
+    whole: Option<Arc<Document>>,
+}
+
+/// The newest documents of each cluster, and the data that they are made from.
+#[derive(Default)]
+pub(crate) struct AgentConfigs {
+    uses: tokio::sync::Mutex<Uses>,
+    documents: Mutex<HashMap<String, Documents>>,
+}
+
+impl AgentConfigs {
+    fn of(&self, cluster: &str) -> Documents {
+        self.documents.lock().get(cluster).cloned().unwrap_or_default()
+    }
+
+    /// Lets nothing of what is on clusters be made until what is returned is dropped.
+    #[cfg(test)]
+    pub(crate) async fn hold_places(&self) -> impl Sized + '_ {
+        self.uses.lock().await
+    }
+
+    /// How often an instance was looked at.
+    #[cfg(test)]
+    pub(crate) async fn looks(&self) -> u64 {
+        self.uses.lock().await.looks
+    }
+
+    /// Keeps a document of a cluster.
+    fn keep(&self, cluster: &str, document: &Arc<Document>) {
+        let mut all = self.documents.lock();
+        if all.len() >= MAX_KEPT && !all.contains_key(cluster) {
+            all.clear();
+        }
+        let kept = all.entry(cluster.to_owned()).or_default();
+        let place = match document.of.what.part() {
+            Some(Part::Tokens) => &mut kept.tokens,
+            Some(Part::Places) => &mut kept.places,
+            None => &mut kept.whole,
+        };
+        *place = Some(document.clone());
+    }
+}
+
+impl Registry {
+    /// The configuration of the agent of a cluster, or a part of it, as of what the cache has.
+    ///
+    /// # Errors
+    /// 404 when there is no such cluster.
+    pub async fn agent_config(
+        &self,
+        name: &str,
+        part: Option<Part>,
+    ) -> Result<Arc<Document>, ApiError> {
+        let key = storage_key::object(Cluster.info(), None, name);
+        let cluster = self.cache().of(Cluster.info()).get(&key)?;
+        let cluster = cluster.ok_or_else(|| not_found(&Cluster, name))?.decode()?;
+        let cluster = ClusterId { name: name.to_owned(), uid: cluster.metadata.uid };
+        match part {
+            Some(Part::Tokens) => Ok(self.tokens_of(&cluster)),
+            Some(Part::Places) => Ok(self.places_of(cluster).await),
+            None => {
+                let places = self.places_of(cluster.clone()).await;
+                let tokens = self.tokens_of(&cluster);
+                let hashes = [&tokens, &places].map(|part| part.hash.clone());
+                let fields = || [tokens.fields.as_str(), &places.fields].join(",");
+                let of = Sources { cluster, what: What::Whole(hashes) };
+                Ok(self.document(name, |kept| kept.whole, of, fields))
+            }
+        }
+    }
+
+    fn tokens_of(&self, cluster: &ClusterId) -> Arc<Document> {
+        // Read before what it is the version of.
+        let version = self.cache().tokens_version();
+        let fields = || self.tokens_fields(&cluster.uid);
+        let of = Sources { cluster: cluster.clone(), what: What::Tokens { version } };
+        self.document(&cluster.name, |kept| kept.tokens, of, fields)
+    }
+
+    async fn places_of(&self, cluster: ClusterId) -> Arc<Document> {
+        let name = cluster.name.clone();
+        let mut uses = self.agent_configs().uses.lock().await;
+        uses.follow(self.cache()).await;
+        let on_cluster = json(&holders(&self.cache().policy(), Cluster.info().plural, "", &name));
+        let what = What::Places { version: uses.version(&name), holders: on_cluster.clone() };
+        let fields = || {
+            let Lists { instances, uses } = uses.lists(&name);
+            let separator = if uses.is_empty() { "" } else { "," };
+            format!(r#""instances":[{instances}],"use":[{on_cluster}{separator}{uses}]"#)
+        };
+        self.document(&name, |kept| kept.places, Sources { cluster, what }, fields)
+    }
+
+    /// The document that is kept, if it is made of this; or a new one with these fields.
+    fn document(
+        &self,
+        cluster: &str,
+        kept: impl FnOnce(Documents) -> Option<Arc<Document>>,
+        of: Sources,
+        fields: impl FnOnce() -> String,
+    ) -> Arc<Document> {
+        let kept = kept(self.agent_configs().of(cluster));
+        if let Some(kept) = kept.filter(|kept| kept.of == of) {
+            return kept;
+        }
+        let document = Arc::new(made(self.cache(), of, fields()));
+        self.agent_configs().keep(cluster, &document);
+        document
+    }
+
+    /// The fields by which an agent verifies tokens for a cluster, in JSON.
+    fn tokens_fields(&self, cluster_uid: &str) -> String {
+        let (cache, policy) = (self.cache(), self.token_policy());
+        let mut revocations: Vec<Revocation> = cache
+            .revocations()
+            .into_iter()
+            .map(|(uid, generation)| Revocation { uid, generation })
+            .collect();
+        revocations.sort_by(|one, other| one.uid.cmp(&other.uid));
+        let keys: Vec<PublicKey> =
+            cache.signing_keys().public().keys.iter().map(public_key).collect();
+        let audiences = [GENERAL_AUDIENCE.to_owned(), cluster_audience(cluster_uid)];
+        let mut fields = format!(
+            r#""issuer":{},"audiences":{},"maxOfflineSeconds":{},"keys":{},"revocations":{}"#,
+            json(&policy.issuer),
+            json(&audiences),
+            policy.max_offline_seconds,
+            json(&keys),
+            json(&revocations),
+        );
+        if !policy.forward_groups.is_empty() {
+            fields.push_str(",\"forwardGroups\":");
+            fields.push_str(&json(&policy.forward_groups));
+        }
+        fields
+    }
+}
+
+fn public_key(key: &Jwk) -> PublicKey {
+    let value = serde_json::to_value(key).unwrap_or_default();
+    PublicKey::deserialize(value).unwrap_or_default()
+}
+
+fn made(cache: &Cache, of: Sources, fields: String) -> Document {
+    let (info, name) = (AgentConfig.info(), of.cluster.name.as_str());
+    let part = of.what.part().map(|part| format!(r#","part":"{}""#, part.as_str()));
+    let (cluster, part) = (json(&of.cluster), part.unwrap_or_default());
+    let head = stored_head(info);
+    let stored = format!(
+        r#"{head}"name":{}}},"spec":{{"cluster":{cluster},{fields}{part}}},"status":{{}}}}"#,
+        json(&name)
+    );
+    let position = Position::end_of(cache.applied());
+    let (key, modified) = (storage_key::object(info, None, name), WatchEventType::Modified);
+    let laid_out = CachedObject::from_stored(&head, key, position, modified, stored.as_bytes());
+    let Some(object) = laid_out else { unreachable!("it begins with the head") };
+    let hash = hex::encode(digest(&SHA256, &stored.as_bytes()[head.len()..]));
+    Document { of, fields, object: Arc::new(object), hash }
+}

@@ -1,0 +1,588 @@
+//! Turns admitted writes into transactions; nothing else does.
+//!
+//! A write is one change or several, each with its own event. The objects come first in the
+//! transaction, in their order, so that an object has the same index in the list and in the
+//! transaction; their side records follow.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use postern_kinds::namespace::Namespace;
+use postern_kinds::principal::{AccessChange, Principal};
+use postern_kinds::{AnyKind, Owner, SecretText, all};
+use postern_meta::decode::decode_typed;
+use postern_meta::object::{Object, OwnerReference};
+use postern_meta::status::ApiError;
+use postern_store::{Change, Condition, Error, Position, Txn, limits};
+use serde_json::Value;
+
+use super::issued_tokens::encoded;
+use super::project_limits;
+use super::revocations::{Revoked, revoked};
+use super::side_records::{RecordsOf, SideRecords};
+use super::{EncodedObject, Registry, not_found};
+use crate::admit::{Admitted, AdmittedChange, Member, ObjectNames, Previous, Write};
+use crate::cache::{CachedObject, to_stored, with_version};
+use crate::errors::from_store;
+use crate::secret_record::credential_field;
+use crate::storage_key;
+
+/// How often a create is tried again because its namespace has changed.
+const NAMESPACE_ATTEMPTS: usize = 8;
+
+/// Why a write was not stored.
+pub(crate) enum CommitError {
+    /// An object is no longer as it was read: its last change has this position, if it is still
+    /// there. The caller may read again and start again.
+    Changed(Position),
+    /// Trying again would not help.
+    Api(ApiError),
+}
+
+impl From<ApiError> for CommitError {
+    fn from(error: ApiError) -> Self {
+        Self::Api(error)
+    }
+}
+
+/// One change of an object, laid out for a transaction.
+pub(super) struct StagedChange {
+    pub(super) kind: &'static dyn AnyKind,
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+    /// Its storage key.
+    key: Arc<str>,
+    /// The state that must be current; `None` for a new object.
+    pub(super) previous: Option<Position>,
+    /// Is the object removed?
+    pub(super) is_removal: bool,
+    /// The cluster that the object comes to be on, if it was on none or on another one.
+    pub(super) new_cluster: Option<String>,
+    /// The user or team that owns a new object by its access rules.
+    pub(super) owned_by: Option<Owner>,
+    /// The bytes to store; `None` for the removal of the object.
+    stored: Option<Bytes>,
+    /// The state for the response: the new one, or the last one of an object that is removed.
+    result: Bytes,
+    side: SideRecords,
+    /// Those that give something else from now on: their endpoint tokens count no more.
+    revoked: Vec<Revoked>,
+    /// The user or team that owns a new object, which must still exist under its uid.
+    owner: Option<OwnerCondition>,
+    /// The users whom it adds to a team: they must stay as they are, since a later user of the name is another one.
+    members: Vec<Member>,
+}
+
+impl StagedChange {
+    /// Does it add to what the quotas of a project count?
+    pub(super) fn is_counted(&self) -> bool {
+        self.previous.is_none() && self.kind.is_counted_in_quotas()
+    }
+}
+
+/// The principal that owns a new object. A later principal of the same name is another one.
+struct OwnerCondition {
+    kind: &'static dyn AnyKind,
+    name: String,
+    uid: String,
+}
+
+impl Registry {
+    /// Stores what is admitted; a dry run only returns what the result would be.
+    ///
+    /// # Errors
+    /// 409 when an object has changed since it was read; callers that can start again use
+    /// [`Registry::try_commit`].
+    pub(crate) async fn commit(
+        &self,
+        admitted: Admitted,
+        dry_run: bool,
+    ) -> Result<EncodedObject, ApiError> {
+        let (first, others, bound) = admitted.into_parts();
+        let (info, name) = (first.kind.info(), first.name.clone());
+        match Box::pin(self.write(first, others, bound, dry_run)).await {
+            Ok(object) => Ok(object),
+            Err(CommitError::Api(error)) => Err(error),
+            Err(CommitError::Changed(_)) => {
+                Err(ApiError::conflict_modified(info.group_resource(), &name))
+            }
+        }
+    }
+
+    /// As [`Registry::commit`], but says when a caller may start again.
+    ///
+    /// # Errors
+    /// See [`CommitError`].
+    pub(crate) async fn try_commit(
+        &self,
+        admitted: Admitted,
+        dry_run: bool,
+    ) -> Result<EncodedObject, CommitError> {
+        let (first, others, bound) = admitted.into_parts();
+        Box::pin(self.write(first, others, bound, dry_run)).await
+    }
+
+    async fn write(
+        &self,
+        first: AdmittedChange,
+        others: Vec<AdmittedChange>,
+        bound: Vec<ObjectNames>,
+        dry_run: bool,
+    ) -> Result<EncodedObject, CommitError> {
+        let bound = self.bound_changes(bound)?;
+        let unchanged = match &first.write {
+            Write::Nothing(previous) => Some(previous.clone()),
+            _ => None,
+        };
+        if let Some(previous) = &unchanged
+            && others.is_empty()
+            && bound.is_empty()
+        {
+            return Ok(EncodedObject { json: previous.json() });
+        }
+        let mut staged = Vec::with_capacity(1 + others.len());
+        for change in std::iter::once(first).chain(others) {
+            staged.extend(self.stage(change, dry_run).await?);
+        }
+        hand_over_unique_keys(&mut staged);
+        let position = self.commit_staged(&staged, bound, unchanged.as_deref(), dry_run).await?;
+        if let Some(previous) = unchanged {
+            return Ok(EncodedObject { json: previous.json() });
+        }
+        let Some(first) = staged.first() else {
+            return Err(ApiError::internal("nothing was written", "an empty write").into());
+        };
+        // A dry run of a new object has no version; one of a change has the old one.
+        let version = if dry_run { first.previous } else { position };
+        let json = with_version(self.head(first.kind), &first.result, version);
+        match &first.side.issued {
+            Some(issued) => Ok(with_credential(first.kind, &json, issued)?),
+            None => Ok(EncodedObject { json }),
+        }
+    }
+
+    /// The changes to the records of the users and teams that objects name.
+    fn bound_changes(&self, bound: Vec<ObjectNames>) -> Result<Vec<Change>, ApiError> {
+        let mut changes = Vec::new();
+        for ObjectNames { key, names } in bound {
+            let known = self.cache().bound_names(&key);
+            if names.grants.is_empty() {
+                changes.extend(known.map(|_| Change::Delete { key }));
+            } else if known.as_deref() != Some(&names) {
+                changes.push(Change::Put { key, value: encoded(&names)? });
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Prepares one change for the transaction; `None` for one that changes nothing.
+    async fn stage(
+        &self,
+        change: AdmittedChange,
+        dry_run: bool,
+    ) -> Result<Option<StagedChange>, ApiError> {
+        let AdmittedChange { kind, namespace, name, write, members } = change;
+        let of = RecordsOf { kind, namespace: namespace.as_deref(), name: &name };
+        let (mut owner, mut owned_by, mut new_cluster, mut before) = (None, None, None, None);
+        let mut gone = Vec::new();
+        let (key, previous, stored, result, side) = match write {
+            Write::Nothing(_) => return Ok(None),
+            Write::Create { mut object, write_only } => {
+                let key = storage_key::object(kind.info(), namespace.as_deref(), &name);
+                owner = owner_condition(kind, &object);
+                owned_by = project_limits::owner(kind, &object);
+                new_cluster = kind.on_cluster(&object);
+                let owner_uid = owner.as_ref().map_or("", |owner| owner.uid.as_str());
+                let mut side =
+                    self.side_records_of_new(of, &object, owner_uid, &write_only, dry_run)?;
+                side.changes.extend(self.move_sync_writer(kind, &mut object, None));
+                let stored = stored_within_limit(object, limits::VALUE_BYTES);
+                (key, None, Some(stored.clone()), stored, side)
+            }
+            Write::Replace { mut object, previous, write_only, secrets } => {
+                let Previous { cached, object: old } = previous;
+                let old_cluster = kind.on_cluster(&old);
+                let cluster = kind.on_cluster(&object);
+                new_cluster = cluster.filter(|new| old_cluster.as_ref() != Some(new));
+                let mut side =
+                    self.side_records_of_changed(of, &object, &old, &secrets, &write_only)?;
+                side.changes.extend(self.move_sync_writer(kind, &mut object, Some(&old)));
+                let stored = stored_within_limit(object, limits::VALUE_BYTES);
+                before = Some(cached.json());
+                (cached.key().clone(), Some(cached.position()), Some(stored.clone()), stored, side)
+            }
+            Write::Remove { object, previous, by } => {
+                let Previous { cached, object: old } = previous;
+                let side = self.side_records_of_removed(of, Some((&old, &by))).await?;
+                before = Some(cached.json());
+                (cached.key().clone(), Some(cached.position()), None, to_stored(object), side)
+            }
+            Write::RemoveCorrupt { key, position } => {
+                gone = self.revoked_with_corrupt(of).await?;
+                let side = self.side_records_of_removed(of, None).await?;
+                (key, Some(position), None, Bytes::new(), side)
+            }
+        };
+        gone.extend(self.revoked(kind, before.as_deref(), stored.as_deref()));
+        if side.replaces_credential
+            && let Some(AccessChange::Key(Some(old))) = kind.access_change(before.as_deref())
+        {
+            gone.push(Revoked::key(old));
+        }
+        Ok(Some(StagedChange {
+            kind,
+            namespace,
+            name,
+            key,
+            previous,
+            is_removal: stored.is_none(),
+            new_cluster,
+            owned_by,
+            stored,
+            result,
+            side,
+            revoked: gone,
+            owner,
+            members,
+        }))
+    }
+
+    /// The subjects whose endpoint tokens a change revokes.
+    fn revoked(
+        &self,
+        kind: &'static dyn AnyKind,
+        old: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Vec<Revoked> {
+        revoked(kind, old, new, &*self.cache().principals())
+    }
+
+    /// Commits all changes and returns the position of the first. A dry run only checks whether
+    /// that would be possible, and has no position.
+    async fn commit_staged(
+        &self,
+        staged: &[StagedChange],
+        bound: Vec<Change>,
+        unchanged: Option<&CachedObject>,
+        dry_run: bool,
+    ) -> Result<Option<Position>, CommitError> {
+        let mut tokens_are_issued = false;
+        for _ in 0..NAMESPACE_ATTEMPTS {
+            tokens_are_issued = false;
+            let mut conditions = self.conditions(staged).await?;
+            let as_read = unchanged.map(|one| Condition::At(one.key().clone(), one.position()));
+            conditions.extend(as_read);
+            let limits = self.project_limits(staged, dry_run).await?;
+            conditions.extend(limits.conditions);
+            if dry_run {
+                self.check_absent(staged).await?;
+                return Ok(None);
+            }
+            let revoked = staged.iter().flat_map(|one| one.revoked.iter().cloned()).collect();
+            let revocation = self.revocation(revoked)?;
+            conditions.extend(revocation.conditions);
+            let records = limits.changes.into_iter().chain(revocation.changes);
+            let records = records.chain(bound.iter().cloned()).collect();
+            let txn = Txn { conditions, changes: changes(staged, records)? };
+            match self.store().commit(txn).await {
+                Ok(revision) => return Ok(Some(Position::new(revision, 0))),
+                Err(Error::Conflict { key, found })
+                    if unchanged.is_some_and(|one| **one.key() == *key) =>
+                {
+                    return Err(CommitError::Changed(found.unwrap_or(Position::ZERO)));
+                }
+                Err(Error::Conflict { key, .. }) if key.starts_with(storage_key::ISSUED_TOKENS) => {
+                    // A token was issued meanwhile: it has to be revoked, too.
+                    tokens_are_issued = true;
+                    self.cache().wait_until_current().await?;
+                }
+                Err(Error::Conflict { key, found }) => {
+                    self.explain_conflict(staged, &key, found).await?;
+                }
+                Err(error) => return Err(from_store(error).into()),
+            }
+        }
+        if tokens_are_issued {
+            let message = "tokens of this access key are being issued all the time: try again";
+            return Err(ApiError::unavailable(message, Some(1)).into());
+        }
+        let namespace = staged.iter().find_map(|one| one.namespace.as_deref()).unwrap_or_default();
+        Err(ApiError::conflict_modified(Namespace.info().group_resource(), namespace).into())
+    }
+
+    /// The conditions of the transaction: each object is as it was read, or does not exist
+    /// yet; each namespace in which an object is created exists and is not being deleted.
+    async fn conditions(&self, staged: &[StagedChange]) -> Result<Vec<Condition>, CommitError> {
+        let mut conditions = Vec::new();
+        for one in staged {
+            if let Some(previous) = one.previous {
+                conditions.push(Condition::At(one.key.clone(), previous));
+            } else {
+                self.cache().wait_until_current().await?;
+                if let Some(found) = self.cache().of(one.kind.info()).get(&one.key)? {
+                    self.check_as_read(staged)?;
+                    return Err(exists(one.kind, &one.name, &found).into());
+                }
+                conditions.push(Condition::Absent(one.key.clone()));
+            }
+        }
+        for one in staged {
+            if let Some(owner) = &one.owner {
+                conditions.push(self.owner_is_there(one, owner)?);
+            }
+            conditions.extend(one.side.conditions.iter().cloned());
+            let members = one.members.iter().cloned();
+            conditions.extend(members.map(|(key, position)| Condition::At(key, position)));
+            if let (None, Some(namespace)) = (one.previous, &one.namespace)
+                && !makes_namespace(staged, namespace)
+            {
+                conditions.push(self.namespace_is_open(one.kind, &one.name, namespace)?);
+            }
+        }
+        Ok(conditions)
+    }
+
+    /// Fails if an object has changed since it was read. The other writer may have created objects that belong
+    /// to this change as well, such as the roles of its access rules. That they exist is then no error of this
+    /// change.
+    fn check_as_read(&self, staged: &[StagedChange]) -> Result<(), CommitError> {
+        for one in staged {
+            let Some(previous) = one.previous else { continue };
+            let found = self.cache().of(one.kind.info()).get(&one.key)?;
+            let now = found.map_or(Position::ZERO, |found| found.position());
+            if now != previous {
+                return Err(CommitError::Changed(now));
+            }
+        }
+        Ok(())
+    }
+
+    /// Succeeds if the transaction can be tried again as it is: a namespace has changed.
+    ///
+    /// # Errors
+    /// The error that the conflict means for the caller.
+    async fn explain_conflict(
+        &self,
+        staged: &[StagedChange],
+        key: &str,
+        found: Option<Position>,
+    ) -> Result<(), CommitError> {
+        for one in staged {
+            if *one.key == *key {
+                // Whether a new name is taken by now, the next try says.
+                return match one.previous {
+                    Some(_) => Err(CommitError::Changed(found.unwrap_or(Position::ZERO))),
+                    None => Ok(()),
+                };
+            }
+            if one.members.iter().any(|(user, _)| **user == *key) {
+                return Err(CommitError::Changed(Position::ZERO));
+            }
+            let Some(error) = one.side.conflict(one.kind, &one.name, key) else { continue };
+            if one.previous.is_some() {
+                return Err(error.into());
+            }
+            // A conflict on the name comes first: an object of that name has its side records, too.
+            self.cache().wait_until_current().await?;
+            let is_taken = self.cache().of(one.kind.info()).get(&one.key)?.is_some();
+            return if is_taken { Ok(()) } else { Err(error.into()) };
+        }
+        // Another side record was added or removed while the objects are as they were.
+        let is_change = staged.iter().all(|one| one.previous.is_some());
+        if is_change { Err(CommitError::Changed(Position::ZERO)) } else { Ok(()) }
+    }
+
+    /// Checks for a dry run that the side records would have no conflict.
+    async fn check_absent(&self, staged: &[StagedChange]) -> Result<(), ApiError> {
+        for one in staged {
+            for condition in &one.side.conditions {
+                let Condition::Absent(key) = condition else { continue };
+                let found = self.store().get(key).await.map_err(from_store)?.value;
+                if let Some(error) = found.and_then(|_| one.side.conflict(one.kind, &one.name, key))
+                {
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the namespace of a new object exists and is not being deleted. Returns the
+    /// condition that this stays so until the commit.
+    fn namespace_is_open(
+        &self,
+        kind: &'static dyn AnyKind,
+        name: &str,
+        namespace: &str,
+    ) -> Result<Condition, ApiError> {
+        let key = storage_key::object(Namespace.info(), None, namespace);
+        let found = self.cache().of(Namespace.info()).get(&key)?;
+        let found = found.ok_or_else(|| not_found(&Namespace, namespace))?;
+        if found.is_deleting() {
+            let resource = kind.info().group_resource();
+            return Err(ApiError::namespace_terminating(resource, name, namespace));
+        }
+        Ok(Condition::At(key, found.position()))
+    }
+
+    /// The owner of a new object is the one that it was admitted for, until the commit.
+    fn owner_is_there(
+        &self,
+        one: &StagedChange,
+        owner: &OwnerCondition,
+    ) -> Result<Condition, ApiError> {
+        let key = storage_key::object(owner.kind.info(), None, &owner.name);
+        let found = self.cache().of(owner.kind.info()).get(&key)?;
+        match found {
+            Some(found) if found.decode()?.metadata.uid == owner.uid => {
+                Ok(Condition::At(key, found.position()))
+            }
+            _ => {
+                let resource = one.kind.info().group_resource();
+                let text = format!(
+                    "its owner, {} \"{}\", has been deleted meanwhile",
+                    owner.kind.info().singular,
+                    owner.name
+                );
+                Err(ApiError::conflict(resource, &one.name, text))
+            }
+        }
+    }
+
+    fn head(&self, kind: &'static dyn AnyKind) -> &str {
+        self.cache().of(kind.info()).head()
+    }
+}
+
+/// An object as it is stored. One that is too long loses its `managedFields`, as upstream: a
+/// list of owners is no reason to refuse what they write.
+fn stored_within_limit(object: Object, max_bytes: usize) -> Bytes {
+    let whole = to_stored(object);
+    if whole.len() <= max_bytes {
+        return whole;
+    }
+    match decode_typed::<Value>(&whole).map(Object::from_value) {
+        Ok(Ok(mut object)) => {
+            object.metadata.managed_fields.clear();
+            to_stored(object)
+        }
+        // The store says what it refuses.
+        _ => whole,
+    }
+}
+
+/// Lets an object that is moved keep its unique keys: what goes in one namespace comes in another.
+fn hand_over_unique_keys(staged: &mut [StagedChange]) {
+    for index in 0..staged.len() {
+        let (before, [one, after @ ..]) = staged.split_at_mut(index) else { return };
+        if !one.is_removal {
+            continue;
+        }
+        let is_it = |other: &&mut StagedChange| {
+            other.previous.is_none()
+                && other.name == one.name
+                && other.kind.info().group_resource() == one.kind.info().group_resource()
+        };
+        if let Some(new) = before.iter_mut().chain(after).find(is_it) {
+            one.side.hand_over(&mut new.side);
+        }
+    }
+}
+
+/// Is the namespace made by the same transaction? That of a project is.
+fn makes_namespace(staged: &[StagedChange], namespace: &str) -> bool {
+    staged.iter().any(|one| {
+        one.previous.is_none()
+            && one.name == namespace
+            && one.kind.info().group_resource() == Namespace.info().group_resource()
+    })
+}
+
+/// The condition on the owner of a new object, by the uid that admission has put into its
+/// owner reference.
+fn owner_condition(kind: &'static dyn AnyKind, object: &Object) -> Option<OwnerCondition> {
+    let owner = kind.owner(&object.to_json_bytes())?;
+    let (role, name) = match owner.principal()? {
+        Principal::User(name) => (AccessChange::User(None), name),
+        Principal::Team(name) => (AccessChange::Team(None), name),
+    };
+    let kind =
+        all().iter().copied().find(|kind| kind.access_change(None).as_ref() == Some(&role))?;
+    let references = &object.metadata.owner_references;
+    let is_owner = |one: &&OwnerReference| one.kind == kind.info().kind && one.name == name;
+    let uid = references.iter().find(is_owner)?.uid.clone();
+    Some(OwnerCondition { kind, name: name.to_owned(), uid })
+}
+
+/// The changes of a transaction: the objects first, each at its index, then their side
+/// records.
+fn changes(staged: &[StagedChange], records: Vec<Change>) -> Result<Vec<Change>, ApiError> {
+    let objects = staged.iter().map(|one| match &one.stored {
+        Some(stored) => Change::Put { key: one.key.clone(), value: stored.clone() },
+        None => Change::Delete { key: one.key.clone() },
+    });
+    let side = staged.iter().flat_map(|one| one.side.changes.iter().cloned());
+    let changes: Vec<Change> = objects.chain(side).chain(records).collect();
+    if changes.len() <= limits::CHANGES_PER_TXN {
+        return Ok(changes);
+    }
+    let (name, resource) = staged.first().map_or(("", Namespace.info().group_resource()), |one| {
+        (&one.name, one.kind.info().group_resource())
+    });
+    let text = format!(
+        "this takes {} changes, and one transaction can have {}",
+        changes.len(),
+        limits::CHANGES_PER_TXN
+    );
+    Err(ApiError::conflict(resource, name, text))
+}
+
+/// The one response that has the value of an access key.
+fn with_credential(
+    kind: &'static dyn AnyKind,
+    json: &[u8],
+    key: &SecretText,
+) -> Result<EncodedObject, ApiError> {
+    let broken = |reason: String| ApiError::internal("the response could not be read back", reason);
+    let mut value: Value = decode_typed(json).map_err(|error| broken(error.to_string()))?;
+    let mut step = &mut value;
+    for name in credential_field(kind).map(|field| field.path).unwrap_or_default() {
+        step = &mut step[*name];
+    }
+    *step = Value::String(key.expose().to_owned());
+    let object = Object::from_value(value).map_err(broken)?;
+    Ok(EncodedObject { json: Bytes::from(object.to_json_bytes()) })
+}
+
+fn exists(kind: &'static dyn AnyKind, name: &str, found: &Arc<CachedObject>) -> ApiError {
+    let resource = kind.info().group_resource();
+    let deleting = found.decode().is_ok_and(|object| object.metadata.deletion_timestamp.is_some());
+    // Of an access key, a namesake of its owner is told no more than that the name is taken.
+    if deleting && found.owner().is_none() {
+        ApiError::already_exists_deleting(resource, name)
+    } else {
+        ApiError::already_exists(resource, name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_object_that_is_too_long_goes_without_its_managed_fields() {
+        let entry = json!({ "manager": "m", "operation": "Apply", "apiVersion": "v1" });
+        let value = json!({
+            "apiVersion": "v1", "kind": "Secret", "data": { "a": "djE=" },
+            "metadata": { "name": "s", "managedFields": [entry] },
+        });
+        let object = Object::from_value(value).unwrap();
+        let whole = to_stored(object.clone());
+        assert_eq!(stored_within_limit(object.clone(), whole.len()), whole);
+        let mut without = object.clone();
+        without.metadata.managed_fields.clear();
+        assert_eq!(stored_within_limit(object, whole.len() - 1), to_stored(without));
+    }
+}

@@ -1,0 +1,226 @@
+//! Notes until when endpoint tokens count that were issued, and the streams that they open go on, for the
+//! access keys that asked for them and for all together. A note is stored before a token is given away. So a
+//! change of a key that has no note need revoke nothing, and a revocation is kept as long as what it is about.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use postern_auth::endpoint_token::{MAX_SESSION_SECONDS, SKEW_SECONDS, impersonation_id};
+use postern_kinds::Impersonation;
+use postern_meta::status::ApiError;
+use postern_meta::time::Timestamp;
+use postern_store::{Change, Condition, Error, Position, Store, Txn, backup};
+use serde::Serialize;
+
+use super::Registry;
+use crate::cache::{IssuedRecord, NotedImpersonation};
+use crate::credential::check_rights;
+use crate::credential::{Credential, CurrentIdentity};
+use crate::errors::from_store;
+use crate::storage_key;
+
+/// A note reaches so much further than the token that it is made for: the next ones need none.
+const AHEAD_SECONDS: i64 = 3600;
+
+/// How often it is tried to note that a token is issued, while the access key changes.
+const NOTE_ATTEMPTS: usize = 8;
+
+/// The identity of a caller, as a token is made from it.
+pub struct AsOf {
+    /// The identity is at least as new as this.
+    pub generation: u64,
+    /// The caller's identity and key.
+    pub current: CurrentIdentity,
+}
+
+impl AsOf {
+    /// The caller's identity now, since the request was authenticated a while ago.
+    ///
+    /// # Errors
+    /// 401 when the key does not work any more.
+    pub async fn now(
+        registry: &Registry,
+        credential: &Credential,
+        now: Timestamp,
+    ) -> Result<Self, ApiError> {
+        registry.cache().wait_until_current().await?;
+        // Before the identity is read: it is at least as new as this.
+        let generation = registry.cache().applied();
+        let policy = registry.cache().policy();
+        check_rights(credential, &policy)?;
+        let principals = registry.cache().principals();
+        credential.check(&principals, &policy, now)?;
+        let current = credential.current(&principals, &policy, now)?;
+        let current = current.ok_or_else(|| {
+            ApiError::internal("the server needs no token", "a token for the server")
+        })?;
+        Ok(Self { generation, current })
+    }
+
+    /// The same, once it is noted that the caller's keys get a token: from then on, a change of them
+    /// revokes it.
+    ///
+    /// # Errors
+    /// As [`AsOf::now`]; 503 when the key keeps changing.
+    pub async fn noted(
+        registry: &Registry,
+        credential: &Credential,
+        now: Timestamp,
+        ttl_seconds: i64,
+    ) -> Result<Self, ApiError> {
+        let expires = now.unix_seconds().saturating_add(ttl_seconds);
+        for _ in 0..NOTE_ATTEMPTS {
+            let as_of = Self::now(registry, credential, now).await?;
+            let subjects = Subjects::of(credential, &as_of.current);
+            if registry.is_noted(&subjects, expires, as_of.generation) {
+                return Ok(as_of);
+            }
+            registry.note(&subjects, expires).await?;
+        }
+        let message = "the access key keeps changing: ask for a token again";
+        Err(ApiError::unavailable(message, Some(1)))
+    }
+}
+
+/// The keys and impersonations that a token depends on. They are noted.
+pub(crate) struct Subjects {
+    /// The uids of the key that asks for it, and of the keys that this one ends with.
+    pub(crate) keys: Vec<String>,
+    /// The impersonations, by their ids.
+    pub(crate) impersonations: Vec<(String, NotedImpersonation)>,
+}
+
+impl Subjects {
+    fn of(credential: &Credential, current: &CurrentIdentity) -> Self {
+        let key = &current.key;
+        let makers = key.ancestors.iter().map(|maker| maker.uid.clone());
+        let own = (key.identity.access_key.as_str(), key.uid.as_str(), credential.wanted());
+        let of_makers = key.ancestors.iter();
+        let of_makers = of_makers
+            .map(|maker| (maker.name.as_str(), maker.uid.as_str(), maker.impersonated.as_ref()));
+        let noted = |(key, uid, wanted): (&str, &str, Option<&Impersonation>)| {
+            let (key, key_uid, wanted) = (key.to_owned(), uid.to_owned(), wanted?.clone());
+            Some((impersonation_id(uid, &wanted), NotedImpersonation { key, key_uid, wanted }))
+        };
+        Self {
+            keys: std::iter::once(key.uid.clone()).chain(makers).collect(),
+            impersonations: std::iter::once(own).chain(of_makers).filter_map(noted).collect(),
+        }
+    }
+
+    /// The notes: their storage keys, each with the impersonation that it is about, and that of all tokens.
+    fn notes(&self) -> Vec<(Arc<str>, Option<NotedImpersonation>)> {
+        let of_keys = self.keys.iter().map(|uid| (storage_key::issued_tokens(uid), None));
+        let impersonations = self.impersonations.iter();
+        let impersonations =
+            impersonations.map(|(id, noted)| (storage_key::issued_tokens(id), Some(noted.clone())));
+        let all = (Arc::from(storage_key::ALL_ISSUED_TOKENS), None);
+        of_keys.chain(impersonations).chain([all]).collect()
+    }
+}
+
+impl Registry {
+    /// Whether it was noted, at a revision or before, that tokens of these access keys, by uid, may be valid
+    /// until a time, in seconds since 1970. A change of one of the keys after this revision revokes the tokens
+    /// that are as old as it.
+    pub(crate) fn is_noted(&self, of: &Subjects, expires: i64, revision: u64) -> bool {
+        let until = end_of_all(expires);
+        of.notes().iter().all(|(key, _)| {
+            let found = self.cache().issued_tokens(key);
+            found.is_some_and(|(at, note)| note.until >= until && at.revision() <= revision)
+        })
+    }
+
+    /// Notes that tokens of these access keys, by uid, may be valid until a time, in seconds since 1970.
+    /// Afterwards the note is in the store, or another writer has changed the notes meanwhile. Once the cache
+    /// is current, [`Registry::is_noted`] says which.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) async fn note(&self, of: &Subjects, expires: i64) -> Result<(), ApiError> {
+        let until = end_of_all(expires);
+        let noted_until = end_of_all(expires.saturating_add(AHEAD_SECONDS));
+        let mut txn = Txn::default();
+        for (key, impersonation) in of.notes() {
+            let found = self.cache().issued_tokens(&key);
+            if found.as_ref().is_some_and(|(_, note)| note.until >= until) {
+                continue;
+            }
+            txn.conditions.push(as_read(&key, found.as_ref()));
+            let note = IssuedRecord { until: noted_until, impersonation };
+            txn.changes.push(Change::Put { key, value: encoded(&note)? });
+        }
+        if txn.changes.is_empty() {
+            return Ok(());
+        }
+        match self.store().commit(txn).await {
+            Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
+            Err(error) => Err(from_store(error)),
+        }
+    }
+}
+
+/// Notes until when tokens count that the store knows nothing of: those that were issued after the backup that
+/// the store was restored from. A restored store begins far behind its
+/// backup, so a gap in its revisions tells. Of a store that is new, there are none.
+///
+/// # Errors
+/// The store's.
+pub async fn note_unknown(
+    store: &dyn Store,
+    is_new: bool,
+    now: Timestamp,
+    max_ttl_seconds: i64,
+) -> anyhow::Result<()> {
+    let key: Arc<str> = storage_key::UNKNOWN_ISSUED_TOKENS.into();
+    let found = store.get(&key).await?;
+    let position = found.value.as_ref().map(|entry| entry.position);
+    let is_restored =
+        |at: Position| found.revision.saturating_sub(at.revision()) >= backup::REVISION_MARGIN;
+    if position.is_some_and(|at| !is_restored(at)) {
+        return Ok(());
+    }
+    let now = now.unix_seconds();
+    let until = if is_new {
+        Timestamp::from_unix_seconds(now)
+    } else {
+        end_of_all(now.saturating_add(max_ttl_seconds))
+    };
+    let condition = position.map_or_else(
+        || Condition::Absent(key.clone()),
+        |position| Condition::At(key.clone(), position),
+    );
+    let value = Bytes::from(serde_json::to_vec(&IssuedRecord { until, impersonation: None })?);
+    let changes = vec![Change::Put { key: key.clone(), value }];
+    match store.commit(Txn { conditions: vec![condition], changes }).await {
+        // Another server has noted the same.
+        Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The time from which a token gives no access, and all that it has opened has ended. `expires` is the end of
+/// the token, in seconds since 1970. This server's clock issues tokens, and an agent's clock checks them.
+fn end_of_all(expires: i64) -> Timestamp {
+    let more = MAX_SESSION_SECONDS + 2 * SKEW_SECONDS;
+    Timestamp::from_unix_seconds(expires.saturating_add(more))
+}
+
+/// The condition that a note is as it was read.
+pub(super) fn as_read(key: &Arc<str>, found: Option<&(Position, IssuedRecord)>) -> Condition {
+    match found {
+        Some((position, _)) => Condition::At(key.clone(), *position),
+        None => Condition::Absent(key.clone()),
+    }
+}
+
+/// A record as it is stored.
+///
+/// # Errors
+/// 500 when that fails: a bug.
+pub(super) fn encoded(record: &impl Serialize) -> Result<Bytes, ApiError> {
+    let bytes = serde_json::to_vec(record);
+    bytes
+        .map(Bytes::from)
+        .map_err(|error| ApiError::internal("a record could not be encoded", error))
+}

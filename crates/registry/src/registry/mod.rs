@@ -1,0 +1,205 @@
+//! The registry: objects of any kind, as they are read, watched and stored.
+//!
+//! It acts only on a `Permit`, and stores only what is `Admitted`, without knowing who admits. The
+//! exceptions are the first start, the record of a key's last use, the notes of issued tokens, and the end of
+//! revocation records. Apart from the registry, only resealing and
+//! the signing keys write to the store; resealing changes how values are sealed, not what they are.
+
+pub(crate) mod activity;
+pub mod agent_configs;
+pub(crate) mod commit;
+pub mod first_start;
+pub(crate) mod format;
+pub mod issued_tokens;
+pub mod namespace_names;
+pub mod observe;
+mod project_limits;
+pub mod read;
+mod recent_events;
+mod refused_quotas;
+mod revocations;
+pub(crate) mod rewrite;
+pub(crate) mod side_records;
+pub(crate) mod sync_writers;
+mod visibility;
+pub mod watch;
+mod write_only_callers;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use postern_auth::digest::Digester;
+use postern_kinds::AnyKind;
+use postern_meta::object::Object;
+use postern_meta::status::ApiError;
+use postern_store::Store;
+use serde::de::DeserializeOwned;
+
+use self::agent_configs::AgentConfigs;
+use self::recent_events::RecentEvents;
+use self::refused_quotas::RefusedQuotas;
+use crate::admit::{AdmissionView, KeyPolicy};
+use crate::cache::{Cache, CachedObject, ResourceCache};
+use crate::clock::Source;
+use crate::permit::Permit;
+use crate::signing_keys::TokenPolicy;
+use crate::storage_key;
+
+/// The registry: a store, the cache that follows it, and what writes need.
+pub struct Registry {
+    store: Arc<dyn Store>,
+    cache: Arc<Cache>,
+    source: Arc<dyn Source>,
+    digester: Digester,
+    key_policy: KeyPolicy,
+    token_policy: TokenPolicy,
+    agent_configs: AgentConfigs,
+    recent_events: RecentEvents,
+    refused_quotas: RefusedQuotas,
+    /// Locked while the objects of an owner are counted and one is added.
+    counting: tokio::sync::Mutex<()>,
+}
+
+/// An object as it is in a response: encoded, with its resourceVersion.
+#[derive(Clone)]
+pub struct EncodedObject {
+    /// Its JSON.
+    pub json: Bytes,
+}
+
+impl std::fmt::Debug for EncodedObject {
+    /// Prints nothing of the content, which may be secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "EncodedObject({} bytes)", self.json.len())
+    }
+}
+
+impl Registry {
+    /// A registry over a store, and the cache that follows it.
+    pub fn new(
+        store: Arc<dyn Store>,
+        cache: Arc<Cache>,
+        source: Arc<dyn Source>,
+        digester: Digester,
+        key_policy: KeyPolicy,
+        token_policy: TokenPolicy,
+    ) -> Self {
+        Self {
+            store,
+            cache,
+            source,
+            digester,
+            key_policy,
+            token_policy,
+            agent_configs: AgentConfigs::default(),
+            recent_events: RecentEvents::default(),
+            refused_quotas: RefusedQuotas::default(),
+            counting: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Makes digests of access keys.
+    pub fn digester(&self) -> &Digester {
+        &self.digester
+    }
+
+    /// The operator's settings for access keys.
+    pub(crate) fn key_policy(&self) -> KeyPolicy {
+        self.key_policy
+    }
+
+    /// The operator's settings for endpoint tokens.
+    pub fn token_policy(&self) -> &TokenPolicy {
+        &self.token_policy
+    }
+
+    /// The configurations that were made for agents.
+    pub(crate) fn agent_configs(&self) -> &AgentConfigs {
+        &self.agent_configs
+    }
+
+    /// The server's own events that were recorded lately.
+    pub(crate) fn recent_events(&self) -> &RecentEvents {
+        &self.recent_events
+    }
+
+    /// The quotas that were exceeded lately.
+    pub(crate) fn refused_quotas(&self) -> &RefusedQuotas {
+        &self.refused_quotas
+    }
+
+    /// Waits until no other request counts and adds objects of owners. With several servers on one store, each
+    /// may add one at the same time.
+    pub(crate) async fn counting(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.counting.lock().await
+    }
+
+    /// The view of the present state that admission reads.
+    pub(crate) fn admission(&self) -> AdmissionView<'_> {
+        AdmissionView::new(&self.cache, &*self.source, &self.digester, self.key_policy)
+    }
+
+    /// The cache.
+    pub fn cache(&self) -> &Arc<Cache> {
+        &self.cache
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The source of time and randomness.
+    pub fn source(&self) -> &dyn Source {
+        &*self.source
+    }
+}
+
+/// The storage key that a permit is for.
+///
+/// # Errors
+/// 500 when the permit names no object: a bug.
+pub(crate) fn key_of(permit: &Permit, resource: &ResourceCache) -> Result<String, ApiError> {
+    let target = permit.target();
+    let name = target.name.as_deref().ok_or_else(|| {
+        ApiError::internal("the request names no object", "a permit without a name was used")
+    })?;
+    Ok(storage_key::in_collection(resource.prefix(), target.namespace.as_deref(), name))
+}
+
+/// The object that was found for a permit. The owner of a corrupt object cannot be read. So callers that do not
+/// hold the permission on all objects get the answer for an object that does not exist.
+///
+/// # Errors
+/// 500 when it is corrupt, and the permit covers it.
+pub(crate) fn unless_corrupt(
+    permit: &Permit,
+    found: Result<Option<Arc<CachedObject>>, ApiError>,
+) -> Result<Option<Arc<CachedObject>>, ApiError> {
+    found.map_err(|corrupt| permit.check_corrupt().err().unwrap_or(corrupt))
+}
+
+/// The decoded form of an encoded object.
+///
+/// # Errors
+/// 500 when that fails: a bug.
+pub fn decoded(object: &EncodedObject) -> Result<Object, ApiError> {
+    decoded_part(object)
+}
+
+/// A part of an encoded object.
+///
+/// # Errors
+/// As [`decoded`].
+fn decoded_part<T: DeserializeOwned>(object: &EncodedObject) -> Result<T, ApiError> {
+    postern_meta::decode::decode_typed(&object.json)
+        .map_err(|error| ApiError::internal("the response could not be read back", error))
+}
+
+/// The 404 for an object.
+pub fn not_found(kind: &'static dyn AnyKind, name: &str) -> ApiError {
+    ApiError::not_found(kind.info().group_resource(), name)
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

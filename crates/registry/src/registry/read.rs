@@ -1,0 +1,696 @@
+//! Reads one object, or a list at the requested revision (`docs/reference/api.md#resourceversion`).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use postern_kinds::namespace::Namespace;
+use postern_kinds::owned_access_key::OwnedAccessKey;
+use postern_kinds::{AnyKind as _, OwnedBy, Owner, SelectableField, Verb};
+use postern_meta::continue_token::ContinueToken;
+use postern_meta::decode::decode_typed;
+use postern_meta::event::WatchEventType;
+use postern_meta::object::Object;
+use postern_meta::options::{GetOptions, ListOptions, RequestedVersion, VersionMatch};
+use postern_meta::selector::{FieldSelector, LabelSelector};
+use postern_meta::status::ApiError;
+use postern_store::{Error, ListRequest, Page, Position};
+
+use super::observe::{Observer, observed};
+use super::visibility::{rights_changed, sees_all};
+use super::{EncodedObject, Registry, key_of, not_found, unless_corrupt};
+use crate::cache::{CachedObject, Candidates, ObjectList, ResourceCache, SelectableFields, Slot};
+use crate::errors::from_store;
+use crate::permit::{Coverage, Permit};
+use crate::storage_key;
+
+/// How often a list is made again because what decides has changed meanwhile.
+const POLICY_ATTEMPTS: usize = 8;
+
+/// How much work is done before others have the thread: a fraction of a millisecond.
+pub(super) const BYTES_BETWEEN_PAUSES: usize = 128 * 1024;
+
+/// The cost of a check whether an object is selected, in bytes to decode.
+const BYTES_PER_LOOK: usize = 128;
+
+/// A page of a list, ready to be encoded.
+pub struct ObjectPage {
+    /// In key order.
+    pub objects: Vec<Arc<CachedObject>>,
+    /// The version from which a watch may continue.
+    pub version: Position,
+    /// The token for the next page, when there is one.
+    pub continue_token: Option<String>,
+    /// How many objects there are after this page, when that is known.
+    pub remaining: Option<usize>,
+    /// Adds the fields that the caller sees but that are not stored, if there are any.
+    pub observer: Option<Arc<Observer>>,
+    /// Warnings for the client about objects that are not in it.
+    pub warnings: Vec<String>,
+    /// Another field under which a list in plain JSON has its items as well.
+    pub also_as: Option<&'static str>,
+}
+
+/// Which objects a list or watch is for.
+#[derive(Clone)]
+pub(crate) struct Selection {
+    /// The kind's collection in the store.
+    pub(crate) collection: String,
+    /// The prefix of their storage keys.
+    pub(crate) prefix: String,
+    /// The one name that the permit is for, if it is for one.
+    name: Option<String>,
+    labels: LabelSelector,
+    fields: FieldSelector,
+    /// The fields of the kind that lie in the object, so that it has to be read.
+    selectable: &'static [SelectableField],
+    /// Do the selectors name any of them?
+    reads_objects: bool,
+    everything: bool,
+    /// The permit, when it does not cover all objects and has to be checked for each.
+    permit: Option<Permit>,
+    /// The permit of a time in the past, which has to cover an object as well.
+    then: Option<Permit>,
+    /// The owner, when only their objects are selected.
+    owner: Option<OwnedBy>,
+}
+
+impl Selection {
+    /// The selection of a permit and the options of a request.
+    pub(crate) fn new(permit: &Permit, options: &ListOptions) -> Self {
+        let target = permit.target();
+        let collection = storage_key::collection(target.kind.info());
+        // One name in one namespace needs no read of other objects, which may be corrupt.
+        let whole = target.namespace.is_some() || !target.kind.info().is_namespaced();
+        let prefix = match &target.name {
+            Some(name) if whole => {
+                storage_key::in_collection(&collection, target.namespace.as_deref(), name)
+            }
+            _ => storage_key::in_namespace(&collection, target.namespace.as_deref()),
+        };
+        let labels = options.label_selector.clone();
+        let fields = options.field_selector.clone();
+        let selectable = target.kind.info().selectable_fields;
+        let reads_objects = selectable.iter().any(|field| fields.names(field.label));
+        let name = target.name.clone();
+        let permit = Some(permit.clone()).filter(|permit| !permit.covers_all());
+        let everything =
+            name.is_none() && labels.is_everything() && fields.is_everything() && permit.is_none();
+        Self {
+            collection,
+            prefix,
+            name,
+            labels,
+            fields,
+            selectable,
+            reads_objects,
+            everything,
+            permit,
+            then: None,
+            owner: None,
+        }
+    }
+
+    /// Whether the object is selected.
+    pub(crate) fn matches(&self, object: &CachedObject) -> bool {
+        self.is_selected(object, &SelectableFields::default()) && self.is_covered(object)
+    }
+
+    /// Whether the permit covers what is stored under a key, by its name alone: for what cannot
+    /// be read.
+    fn covers_key(&self, key: &str) -> bool {
+        let permits = [&self.permit, &self.then].into_iter().flatten();
+        permits.into_iter().all(|permit| permit.covers_key(key))
+    }
+
+    /// Whether the object is selected and a permit covers it, whatever the selection's own
+    /// permit is. `read` has what was read of its fields.
+    pub(super) fn matches_under(
+        &self,
+        permit: &Permit,
+        object: &CachedObject,
+        read: &SelectableFields,
+    ) -> bool {
+        self.is_selected(object, read) && permit.covers(object)
+    }
+
+    fn is_selected(&self, object: &CachedObject, read: &SelectableFields) -> bool {
+        if !object.key().starts_with(&self.prefix) {
+            return false;
+        }
+        if self.everything {
+            return true;
+        }
+        let (namespace, name) = storage_key::split(&self.collection, object.key());
+        if self.name.as_deref().is_some_and(|wanted| wanted != name) {
+            return false;
+        }
+        if !(self.labels.is_everything() || self.labels.matches(object.labels())) {
+            return false;
+        }
+        let fields = self.fields.matches(|field| match field {
+            "metadata.name" => Some(name),
+            "metadata.namespace" => Some(namespace.unwrap_or_default()),
+            label => read.get(self.selectable, object, label),
+        });
+        fields && self.is_owned(object)
+    }
+
+    /// How many bytes a look at an object counts as.
+    pub(super) fn bytes_per_look(&self, object: &CachedObject) -> usize {
+        if self.reads_objects { object.json().len().max(BYTES_PER_LOOK) } else { BYTES_PER_LOOK }
+    }
+
+    /// The selection with the coverage of another permit of the same caller.
+    pub(super) fn under(&self, permit: &Permit) -> Self {
+        let permit = Some(permit.clone()).filter(|permit| !permit.covers_all());
+        let everything = self.name.is_none()
+            && self.owner.is_none()
+            && self.labels.is_everything()
+            && self.fields.is_everything()
+            && permit.is_none();
+        Self { everything, permit, ..self.clone() }
+    }
+
+    /// The selection, narrowed to objects of one owner.
+    fn owned_by(mut self, owner: OwnedBy) -> Self {
+        self.owner = Some(owner);
+        self.everything = false;
+        self
+    }
+
+    /// The objects that can be selected at most, if they are few.
+    fn candidates(&self) -> Option<Candidates<'_>> {
+        if let Some(owned_by) = &self.owner {
+            return Some(Candidates { named: None, owners: vec![owned_by.owner.clone()] });
+        }
+        let Coverage::Some(covered) = self.permit.as_ref()?.coverage() else { return None };
+        Some(Candidates { named: Some(&covered.named), owners: covered.owners()? })
+    }
+
+    fn is_owned(&self, object: &CachedObject) -> bool {
+        self.owner.as_ref().is_none_or(|wanted| object.owner() == Some(wanted))
+    }
+
+    fn is_covered(&self, object: &CachedObject) -> bool {
+        let permits = self.permit.iter().chain(&self.then);
+        permits.into_iter().all(|permit| permit.covers(object))
+    }
+}
+
+/// At which revision a list is to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum ListRevision {
+    /// Whatever the cache has.
+    Any,
+    /// Everything that was acknowledged to any client.
+    MostRecent,
+    /// This revision or a later one.
+    NotOlderThan(Position),
+    /// This revision.
+    Exactly(Position),
+}
+
+impl Registry {
+    /// Reads one object.
+    ///
+    /// # Errors
+    /// 404; 504 when the revision asked for does not come in time.
+    pub async fn get(
+        &self,
+        permit: &Permit,
+        options: &GetOptions,
+    ) -> Result<EncodedObject, ApiError> {
+        match options.resource_version {
+            None => self.cache().wait_for_request(permit.oldest_revision()).await?,
+            Some(RequestedVersion::Any) => {}
+            Some(RequestedVersion::At(version)) => {
+                self.cache().wait_for_revision(Position::from_packed(version)).await?;
+            }
+        }
+        let kind = permit.kind();
+        let resource = self.cache().of(kind.info());
+        let found = resource.get(&key_of(permit, resource)?);
+        // Decided again, if who may do what has changed before the object was read.
+        let renewed = permit.renewed(self.cache(), self.source().now())?;
+        let permit = renewed.as_ref().unwrap_or(permit);
+        let found = unless_corrupt(permit, found)?;
+        let found = found.ok_or_else(|| not_found(kind, permit.name()))?;
+        permit.check(&found)?;
+        Ok(EncodedObject { json: observed(self.cache(), permit, options.extended, found).json() })
+    }
+
+    /// How many bytes the object has that a permit is for; 0 when there is none, and for a
+    /// collection.
+    pub fn stored_bytes(&self, permit: &Permit) -> usize {
+        let resource = self.cache().of(permit.kind().info());
+        let found = key_of(permit, resource).ok().and_then(|key| resource.get(&key).ok().flatten());
+        found.map_or(0, |object| object.json().len())
+    }
+
+    /// Reads one object as it is stored, without what is observed for a response.
+    ///
+    /// # Errors
+    /// As [`Registry::get`].
+    pub(crate) async fn stored(&self, permit: &Permit) -> Result<Object, ApiError> {
+        self.cache().wait_until_current().await?;
+        let resource = self.cache().of(permit.kind().info());
+        let found = resource.get(&key_of(permit, resource)?);
+        let renewed = permit.renewed(self.cache(), self.source().now())?;
+        let permit = renewed.as_ref().unwrap_or(permit);
+        let found = unless_corrupt(permit, found)?;
+        let found = found.ok_or_else(|| not_found(permit.kind(), permit.name()))?;
+        permit.check(&found)?;
+        found.decode()
+    }
+
+    /// Reads a page of a list.
+    ///
+    /// # Errors
+    /// 410 when the revision asked for is no longer kept, 504 when it is in the future.
+    pub async fn list(
+        &self,
+        permit: &Permit,
+        options: &ListOptions,
+    ) -> Result<ObjectPage, ApiError> {
+        self.list_selected(permit, options, Selection::new(permit, options)).await
+    }
+
+    async fn list_selected(
+        &self,
+        permit: &Permit,
+        options: &ListOptions,
+        selection: Selection,
+    ) -> Result<ObjectPage, ApiError> {
+        let resource = self.cache().of(permit.kind().info());
+        let token = options.continue_token.as_deref().map(ContinueToken::decode).transpose()?;
+        let at = at_of(options, token.as_ref());
+        self.wait_for(at, permit.oldest_revision()).await?;
+        let after = token.as_ref().map(|token| format!("{}{}", selection.prefix, token.start));
+        let after = after.as_deref();
+        let limit = usize::try_from(options.limit).unwrap_or(usize::MAX);
+        let list = match at {
+            ListRevision::Exactly(version) if resource.revision() != version.revision() => {
+                self.past_list(permit, &selection, token.as_ref(), limit, version.revision())
+                    .await?
+            }
+            _ => {
+                let (list, _) = self.visible(permit, &selection, after, limit).await?;
+                match at {
+                    // There was a change since it was looked at.
+                    ListRevision::Exactly(version) if list.revision != version.revision() => {
+                        let (token, revision) = (token.as_ref(), version.revision());
+                        self.past_list(permit, &selection, token, limit, revision).await?
+                    }
+                    _ => list,
+                }
+            }
+        };
+        Ok(ObjectPage {
+            observer: Observer::new(self.cache(), permit, options.extended).map(Arc::new),
+            ..page_of(list, &selection)
+        })
+    }
+
+    /// Reads the access keys of one owner. The permit is for the owner's object.
+    ///
+    /// # Errors
+    /// 404 when there is no such object; otherwise as [`Registry::list`].
+    pub(crate) async fn access_keys_of(
+        &self,
+        permit: &Permit,
+        owner: Owner,
+        options: &ListOptions,
+    ) -> Result<ObjectPage, ApiError> {
+        self.cache().wait_until_current().await?;
+        let owners = self.cache().of(permit.kind().info());
+        let found = unless_corrupt(permit, owners.get(&key_of(permit, owners)?))?;
+        let found = found.ok_or_else(|| not_found(permit.kind(), permit.name()))?;
+        let owner = OwnedBy { owner, uid: found.decode()?.metadata.uid };
+        let keys = Permit::for_server(&OwnedAccessKey, Verb::List, None, "").of_all();
+        let selection = Selection::new(&keys, options).owned_by(owner);
+        let page = self.list_selected(&keys, options, selection).await?;
+        // Clients of the platform read the field, and those of Kubernetes the items.
+        Ok(ObjectPage { also_as: Some("accessKeys"), ..page })
+    }
+
+    /// The objects of a selection that a caller may see at one revision, with the permit of that revision. The
+    /// list and the permissions are of the same revision.
+    ///
+    /// # Errors
+    /// As [`selected`]; 409 when the permissions change all the time.
+    pub(super) async fn visible(
+        &self,
+        permit: &Permit,
+        selection: &Selection,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<(ObjectList, Permit), ApiError> {
+        let resource = self.cache().of(permit.kind().info());
+        let (mut permit, mut selection) = (permit.clone(), selection.clone());
+        for _ in 0..POLICY_ATTEMPTS {
+            let list = selected(resource, &selection, after, limit).await?;
+            let Some(renewed) = self.at_revision(&permit, list.revision)? else {
+                return Ok((list, permit));
+            };
+            if renewed.coverage() == permit.coverage() {
+                return Ok((list, renewed));
+            }
+            selection = selection.under(&renewed);
+            permit = renewed;
+        }
+        let resource = permit.kind().info().group_resource();
+        let text = "who may see what has changed while the list was made: send it again";
+        Err(ApiError::conflict(resource, permit.name(), text))
+    }
+
+    /// The permit as its caller is now, and as the policy of a revision decides, if that is not
+    /// what it is. It is renewed after a list was made: what decides is at least as new as the list.
+    fn at_revision(&self, permit: &Permit, revision: u64) -> Result<Option<Permit>, ApiError> {
+        if permit.credential().is_server() {
+            return Ok(None);
+        }
+        let renewed = permit.renewed(self.cache(), self.source().now())?;
+        let current = renewed.as_ref().unwrap_or(permit);
+        match self.cache().policy_at(revision) {
+            Some(then) if !Arc::ptr_eq(&then, current.policy()) => current.under(then).map(Some),
+            _ => Ok(renewed),
+        }
+    }
+
+    /// The permit as it was at a revision of the past: what its caller could list then is what
+    /// they might see then, in the policy of that time and as who they were. This holds for every kind, also where
+    /// they may list everything now.
+    ///
+    /// # Errors
+    /// 410 when that is not known any more, or they might see nothing then; and when the namespace that the permit is
+    /// for was another one then.
+    pub(super) async fn permit_at(
+        &self,
+        permit: &Permit,
+        revision: u64,
+    ) -> Result<Permit, ApiError> {
+        if permit.credential().is_server() {
+            return Ok(permit.clone());
+        }
+        let since = permit.credential().since(&self.cache().principals());
+        // The server knows no identity from before it read the store. A member of system:masters sees
+        // everything then and now, so it does not have to list again after each start.
+        if sees_all(permit) && (since <= revision || since == self.cache().loaded_at()) {
+            return Ok(permit.clone());
+        }
+        if since > revision {
+            return Err(rights_changed());
+        }
+        let then = self.cache().policy_at(revision).ok_or_else(rights_changed)?;
+        let permit = permit.under(then).map_err(|_| rights_changed())?;
+        let namespace = permit.target().namespace.as_deref();
+        if let Some(namespace) = namespace
+            && !self.is_same_namespace(namespace, revision).await?
+        {
+            return Err(rights_changed());
+        }
+        Ok(permit)
+    }
+
+    /// Whether a namespace is the one that had its name at a revision of the past: what was in another one is
+    /// not for those who have rights in this one.
+    ///
+    /// # Errors
+    /// The store's; 410 when that revision is not kept any more.
+    async fn is_same_namespace(&self, namespace: &str, revision: u64) -> Result<bool, ApiError> {
+        let info = Namespace.info();
+        let key = storage_key::object(info, None, namespace);
+        let Some(now) = self.cache().of(info).get(&key)? else { return Ok(false) };
+        if now.position().revision() <= revision {
+            return Ok(true);
+        }
+        let (prefix, limit) = (key.to_string(), 1);
+        let request = ListRequest { prefix, after: None, limit, at: Some(revision) };
+        let page = self.store().list(request).await.map_err(from_store)?;
+        let then = page.entries.into_iter().find(|entry| entry.key == key);
+        let Some(Ok(then)) = then.map(|entry| decode_typed::<Object>(&entry.value)) else {
+            return Ok(false);
+        };
+        Ok(then.metadata.uid == now.decode()?.metadata.uid)
+    }
+
+    /// Leaves out of a list of the past what was in an earlier namespace of the same name.
+    async fn leave_out_earlier_namespaces(&self, list: &mut ObjectList) -> Result<(), ApiError> {
+        let mut is_same = HashMap::new();
+        for object in &list.objects {
+            if let (Some(namespace), _) = storage_key::name_of(object.key())
+                && !is_same.contains_key(namespace)
+            {
+                let same = self.is_same_namespace(namespace, list.revision).await?;
+                is_same.insert(namespace.to_owned(), same);
+            }
+        }
+        list.objects.retain(|object| {
+            let (namespace, _) = storage_key::name_of(object.key());
+            namespace.is_none_or(|namespace| is_same.get(namespace).is_some_and(|same| *same))
+        });
+        Ok(())
+    }
+
+    async fn wait_for(&self, at: ListRevision, as_of: Option<u64>) -> Result<(), ApiError> {
+        match at {
+            ListRevision::Any => Ok(()),
+            ListRevision::MostRecent => self.cache().wait_for_request(as_of).await,
+            ListRevision::NotOlderThan(version) | ListRevision::Exactly(version) => {
+                self.cache().wait_for_revision(version).await
+            }
+        }
+    }
+
+    /// A list at a past revision, of the objects that its caller might see then and may see now. An object can
+    /// have had another owner under the same name, or another value.
+    async fn past_list(
+        &self,
+        permit: &Permit,
+        selection: &Selection,
+        token: Option<&ContinueToken>,
+        limit: usize,
+        revision: u64,
+    ) -> Result<ObjectList, ApiError> {
+        let then = self.permit_at(permit, revision).await.map_err(|expired| match token {
+            Some(token) => ApiError::expired_continue(token.newest().encode()),
+            None => expired,
+        })?;
+        let after = token.map(|token| format!("{}{}", selection.prefix, token.start));
+        let selection =
+            Selection { then: Some(then).filter(|then| !then.covers_all()), ..selection.clone() };
+        let resource = self.cache().of(permit.kind().info());
+        let left = token.and_then(|token| usize::try_from(token.remaining?).ok());
+        let past = self.past(resource, &selection, (after.as_deref(), left), limit, revision).await;
+        let mut past = past.map_err(|error| past_error(error, token))?;
+        // Where the permit is for one namespace, that is the same one.
+        if permit.target().namespace.is_none() && !sees_all(permit) {
+            self.leave_out_earlier_namespaces(&mut past).await?;
+        }
+        Ok(past)
+    }
+
+    /// A list at a past revision, from the store: the objects after a key, with the number of those that
+    /// remain, if it is known. To count them, all of them are read. Corrupt objects are left out and named
+    /// where a list of now does so.
+    async fn past(
+        &self,
+        resource: &ResourceCache,
+        selection: &Selection,
+        (after, left): (Option<&str>, Option<usize>),
+        limit: usize,
+        revision: u64,
+    ) -> Result<ObjectList, Error> {
+        let mut after = after.map(Arc::from);
+        let (objects, left_out) = (Vec::new(), Vec::new());
+        let mut list = ObjectList { objects, remaining: 0, revision, left_out };
+        let counts = limit > 0 && selection.everything && left.is_none();
+        loop {
+            let page = if counts {
+                // A corrupt object counts for a page of the store, and not for a page of a client.
+                let (prefix, limit) = (selection.prefix.clone(), limit - list.objects.len());
+                let request = ListRequest { prefix, after, limit, at: Some(revision) };
+                self.store().list(request).await?
+            } else {
+                self.store().next_page(&selection.prefix, revision, after).await?
+            };
+            let remaining = usize::try_from(page.remaining).unwrap_or(usize::MAX);
+            after = page.last_key().cloned();
+            lay_out(resource, selection, page, &mut list)?;
+            if counts && (list.objects.len() >= limit || remaining == 0 || after.is_none()) {
+                list.remaining = remaining;
+                return Ok(list);
+            }
+            let has_more = limit > 0 && list.objects.len() > limit;
+            if !counts && (after.is_none() || has_more) {
+                cut(&mut list, has_more.then_some(limit), left.unwrap_or_default());
+                return Ok(list);
+            }
+        }
+    }
+}
+
+/// Adds the selected objects on a page of the past to a list.
+///
+/// # Errors
+/// [`Error::Corrupt`] for one that cannot be read, where a list of now is an error, too: see [`selected`].
+fn lay_out(
+    resource: &ResourceCache,
+    selection: &Selection,
+    page: Page,
+    list: &mut ObjectList,
+) -> Result<(), Error> {
+    let may_leave_out = selection.permit.is_some() || resource.kind().has_access_role();
+    let mut leave_out = |key: Arc<str>, reason: String| {
+        // An object that the caller may not get does not exist for it, corrupt or not.
+        if !selection.covers_key(&key) {
+            return Ok(());
+        }
+        if !may_leave_out {
+            return Err(Error::Corrupt { key: Some(key), reason });
+        }
+        list.left_out.push(key);
+        Ok(())
+    };
+    for corrupt in page.corrupt {
+        leave_out(corrupt.key, corrupt.reason)?;
+    }
+    for entry in page.entries {
+        let added = WatchEventType::Added;
+        match resource.lay_out(&entry.key, entry.position, added, &entry.value) {
+            Slot::Intact(object) if selection.matches(&object) => list.objects.push(object),
+            Slot::Corrupt { reason, .. } => leave_out(entry.key, (*reason).to_owned())?,
+            Slot::Intact(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Cuts a list of the past after a page, if there is more than that, and says how many there are then, of
+/// those that were `left` before it. How many are selected is not known: then it says that there is more.
+fn cut(list: &mut ObjectList, limit: Option<usize>, left: usize) {
+    let Some(limit) = limit else { return };
+    list.objects.truncate(limit);
+    if let Some(last) = list.objects.last() {
+        // The next page names what comes later.
+        list.left_out.retain(|key| key < last.key());
+    }
+    list.remaining = left.saturating_sub(list.objects.len() + list.left_out.len()).max(1);
+}
+
+/// The objects of a selection in the cache. It pauses now and then.
+///
+/// # Errors
+/// 500 when an object is corrupt: see [`ResourceCache::list`].
+pub(super) async fn selected(
+    resource: &ResourceCache,
+    selection: &Selection,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<ObjectList, ApiError> {
+    if selection.everything {
+        return resource.list(&selection.prefix, after, limit);
+    }
+    let few = selection.candidates();
+    let few = few.and_then(|candidates| resource.few(&selection.prefix, after, &candidates));
+    let mut list = match few {
+        Some(list) => list,
+        // An object that the caller may not get does not exist for it, corrupt or not.
+        None if selection.permit.is_some() => resource.list_intact(&selection.prefix, after, 0),
+        None => resource.list(&selection.prefix, after, 0)?,
+    };
+    list.left_out.retain(|key| selection.covers_key(key));
+    let mut steps = Pace::new();
+    let mut objects: Vec<Arc<CachedObject>> = Vec::new();
+    for object in std::mem::take(&mut list.objects) {
+        steps.step(selection.bytes_per_look(&object)).await;
+        if !selection.matches(&object) {
+            continue;
+        }
+        if limit > 0 && objects.len() == limit {
+            list.remaining = 1;
+            // The next page names what comes later.
+            list.left_out.retain(|key| objects.last().is_some_and(|last| key < last.key()));
+            break;
+        }
+        objects.push(object);
+    }
+    list.objects = objects;
+    Ok(list)
+}
+
+/// Lets other tasks have the thread in the middle of long work.
+struct Pace {
+    left: usize,
+}
+
+impl Pace {
+    fn new() -> Self {
+        Self { left: BYTES_BETWEEN_PAUSES }
+    }
+
+    /// Notes that this many bytes are worked on next.
+    async fn step(&mut self, bytes: usize) {
+        if let Some(left) = self.left.checked_sub(bytes) {
+            self.left = left;
+        } else {
+            self.left = BYTES_BETWEEN_PAUSES;
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+fn at_of(options: &ListOptions, token: Option<&ContinueToken>) -> ListRevision {
+    if let Some(token) = token {
+        // Version 0 is in a token that was issued with a 410: it continues at the newest revision.
+        return match token.resource_version {
+            0 => ListRevision::MostRecent,
+            version => ListRevision::Exactly(Position::from_packed(version)),
+        };
+    }
+    let Some(requested) = &options.resource_version else { return ListRevision::MostRecent };
+    let RequestedVersion::At(version) = requested else { return ListRevision::Any };
+    let version = Position::from_packed(*version);
+    match options.version_match {
+        Some(VersionMatch::Exact) => ListRevision::Exactly(version),
+        // Without a match rule, a limit means exactly this revision: upstream's legacy.
+        None if options.limit > 0 => ListRevision::Exactly(version),
+        Some(VersionMatch::NotOlderThan) | None => ListRevision::NotOlderThan(version),
+    }
+}
+
+fn past_error(error: Error, token: Option<&ContinueToken>) -> ApiError {
+    match (error, token) {
+        (Error::Compacted { .. }, Some(token)) => {
+            ApiError::expired_continue(token.newest().encode())
+        }
+        (error, _) => from_store(error),
+    }
+}
+
+fn page_of(list: ObjectList, selection: &Selection) -> ObjectPage {
+    let version = Position::end_of(list.revision);
+    let more = list.remaining > 0;
+    // How many objects follow is known only when nothing is filtered out.
+    let remaining = (more && selection.everything).then_some(list.remaining);
+    let continue_token = list.objects.last().filter(|_| more).map(|last| {
+        let start = last.key().strip_prefix(&*selection.prefix).unwrap_or_default().to_owned();
+        let remaining = remaining.and_then(|remaining| u64::try_from(remaining).ok());
+        ContinueToken { resource_version: version.packed(), start, remaining }.encode()
+    });
+    let warnings = list.left_out.iter().map(|key| left_out_warning(key)).collect();
+    ObjectPage {
+        objects: list.objects,
+        version,
+        continue_token,
+        remaining,
+        observer: None,
+        warnings,
+        also_as: None,
+    }
+}
+
+fn left_out_warning(key: &str) -> String {
+    let name = storage_key::display_name(key);
+    format!("the stored object {name} is damaged and cannot be read: the list goes on without it")
+}

@@ -1,0 +1,55 @@
+//! The loop of every change to an existing object: read it, have the change admitted, store that if
+//! the object is still as it was read, and start again if not.
+
+use postern_meta::status::ApiError;
+
+use super::commit::CommitError;
+use super::observe::observed_json;
+use super::side_records::RecordsOf;
+use super::{EncodedObject, Registry, key_of, not_found, unless_corrupt};
+use crate::admit::{Admitted, Previous};
+use crate::permit::Permit;
+use crate::secret_record::SecretRecord;
+
+/// How often a change is tried because another writer was faster. In each round one writer
+/// succeeds, so this many others have to be faster in a row.
+const ATTEMPTS: usize = 64;
+
+impl Registry {
+    /// Changes an object; `admit` is given its current state, and may run more than once.
+    ///
+    /// # Errors
+    /// 404; those of `admit`; 409 when other writers were faster each time.
+    pub(crate) async fn rewrite(
+        &self,
+        permit: &Permit,
+        dry_run: bool,
+        admit: impl Fn(Previous, SecretRecord) -> Result<Admitted, ApiError>,
+    ) -> Result<EncodedObject, ApiError> {
+        let info = permit.kind().info();
+        let resource = self.cache().of(info);
+        let key = key_of(permit, resource)?;
+        let namespace = permit.target().namespace.as_deref();
+        let of = RecordsOf { kind: permit.kind(), namespace, name: permit.name() };
+        for _ in 0..ATTEMPTS {
+            self.cache().wait_until_current().await?;
+            let previous = unless_corrupt(permit, resource.get(&key))?;
+            let previous = previous.ok_or_else(|| not_found(permit.kind(), permit.name()))?;
+            // Read after the object: the condition on the object would not detect an older record.
+            let secrets = self.secret_record(of).await?;
+            match self.try_commit(admit(Previous::of(previous)?, secrets)?, dry_run).await {
+                Ok(stored) => return Ok(self.observed(permit, stored)),
+                Err(CommitError::Api(error)) => return Err(error),
+                Err(CommitError::Changed(position)) => {
+                    self.cache().wait_for_revision(position).await?;
+                }
+            }
+        }
+        Err(ApiError::conflict_modified(info.group_resource(), permit.name()))
+    }
+
+    /// The result of a write with the observed fields for this caller.
+    pub(crate) fn observed(&self, permit: &Permit, object: EncodedObject) -> EncodedObject {
+        EncodedObject { json: observed_json(self.cache(), permit, object.json) }
+    }
+}

@@ -1,0 +1,111 @@
+//! The records of who asked for a secret to take its data from another one. Admission puts the writer into an
+//! annotation; here it becomes a record of its own, and the annotation only has the id of that. Readers of the secret
+//! learn nothing of the writer's key or its scope.
+
+use bytes::Bytes;
+use postern_auth::writer::{Logout, Writer};
+use postern_kinds::follows::SYNCED_FOR;
+use postern_kinds::owned_access_key::{Fields, LOGIN, OwnedAccessKey};
+use postern_kinds::{AnyKind, Owner};
+use postern_meta::decode::decode_typed;
+use postern_meta::object::{Object, ObjectMeta};
+use postern_meta::status::ApiError;
+use postern_store::Change;
+use serde::Deserialize as _;
+
+use super::Registry;
+use super::issued_tokens::encoded;
+use crate::admit::Remover;
+use crate::clock::new_uid;
+use crate::storage_key;
+
+/// The writer that an annotation names in full. Any other annotation is the id of a record.
+pub(crate) fn inline_writer(annotation: &str) -> Option<Writer> {
+    if annotation.starts_with('{') { decode_typed(annotation.as_bytes()).ok() } else { None }
+}
+
+fn record_of(object: &Object) -> Option<&str> {
+    object.metadata.annotations.get(SYNCED_FOR).map(String::as_str)
+}
+
+impl Registry {
+    /// Moves the writer of a new state out of its annotation, and removes the record of an old one.
+    pub(super) fn move_sync_writer(
+        &self,
+        kind: &dyn AnyKind,
+        object: &mut Object,
+        old: Option<&Object>,
+    ) -> Vec<Change> {
+        let mut changes = Vec::new();
+        if kind.data_source(&object.metadata).is_some()
+            && let Some(annotation) = object.metadata.annotations.get_mut(SYNCED_FOR)
+            && annotation.starts_with('{')
+        {
+            let id = new_uid(self.source());
+            let value = Bytes::from(std::mem::replace(annotation, id.clone()));
+            changes.push(Change::Put { key: storage_key::sync_writer(&id), value });
+        }
+        if old.and_then(record_of) != record_of(object) {
+            changes.extend(self.forget_sync_writer(old));
+        }
+        changes
+    }
+
+    /// Removes the record of the writer of an object that is removed, or has another writer.
+    pub(super) fn forget_sync_writer(&self, old: Option<&Object>) -> Vec<Change> {
+        let Some(id) = old.and_then(record_of) else { return Vec::new() };
+        let Some(writer) = self.cache().sync_writer(id) else { return Vec::new() };
+        let mut changes = vec![Change::Delete { key: storage_key::sync_writer(id) }];
+        let uid = &writer.key_uid;
+        if self.cache().logout_of(uid).is_some() && self.cache().sync_writers_with(uid) <= 1 {
+            changes.push(Change::Delete { key: storage_key::logged_out_key(uid) });
+        }
+        changes
+    }
+
+    /// The record that an access key was deleted by a logout, if secrets follow others by the rights of its
+    /// owner. A logout is the deletion by the owner, and the removal of an expired key by the server: after a deletion by
+    /// another caller, the key may have been stolen. A key that is disabled, or whose owner is, stays so when it is
+    /// deleted.
+    ///
+    /// # Errors
+    /// 500 when the record cannot be encoded: a bug.
+    pub(super) fn logout(
+        &self,
+        kind: &dyn AnyKind,
+        removed: &Object,
+        by: &Remover,
+    ) -> Result<Option<Change>, ApiError> {
+        let ObjectMeta { name, uid, .. } = &removed.metadata;
+        if kind.info().kind != OwnedAccessKey.info().kind
+            || self.cache().sync_writers_with(uid) == 0
+        {
+            return Ok(None);
+        }
+        let Ok(Fields { spec, status }) = Fields::deserialize(&removed.fields) else {
+            return Ok(None);
+        };
+        let owner = spec.owner();
+        let owner_uid = owner.as_ref().and_then(|owner| owner.uid_in(&removed.metadata));
+        let Some((owner, owner_uid)) = owner.as_ref().and_then(Owner::principal).zip(owner_uid)
+        else {
+            return Ok(None);
+        };
+        let principals = self.cache().principals();
+        let is_expired = || {
+            let end = principals.end_of(name);
+            end.is_some_and(|end| end <= self.source().now().unix_seconds())
+        };
+        let is_logout = match by {
+            Remover::Server => is_expired(),
+            Remover::Principal(uid) => uid == owner_uid,
+            Remover::Unknown => false,
+        };
+        let is_free = spec.r#type == LOGIN && !spec.disabled && status.maker.is_none();
+        if !is_logout || !is_free || principals.identity_of_principal(owner, owner_uid).is_none() {
+            return Ok(None);
+        }
+        let value = encoded(&Logout { scope: spec.scope })?;
+        Ok(Some(Change::Put { key: storage_key::logged_out_key(uid), value }))
+    }
+}

@@ -1,0 +1,551 @@
+//! Objects that are corrupt: what goes on without them, what waits, and what their removal brings with it.
+
+use std::sync::atomic::AtomicBool;
+use std::task::{Context, Wake};
+
+use postern_auth::endpoint_token::TokenRefusal;
+use postern_kinds::cluster::Cluster;
+use postern_kinds::cluster_role::ClusterRole;
+use postern_kinds::namespace::Namespace;
+use postern_kinds::owned_access_key::OwnedAccessKey;
+use postern_kinds::project::Project;
+use postern_kinds::secret::Secret;
+use postern_kinds::team::Team;
+use postern_kinds::user::User;
+use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
+use postern_meta::options::GetOptions;
+use postern_store::seal::{Keyring, Sealed};
+use serde_json::json;
+
+use super::fleet::permit_of;
+use super::*;
+use crate::actions;
+use crate::permit::ResourceTarget;
+use crate::registry::decoded;
+use crate::{controllers, default_namespaces, default_roles, storage_key};
+
+type AnyKindRef = &'static dyn postern_kinds::AnyKind;
+
+async fn remove(server: &Fixture, kind: AnyKindRef, namespace: Option<&str>, name: &str) {
+    let permit = Permit::for_server(kind, Verb::Delete, namespace, name);
+    let how = DeleteOptions { ignore_store_read_error: true, ..DeleteOptions::default() };
+    operations::delete(&server.registry, &permit, &how).await.unwrap();
+    server.registry.cache().wait_until_current().await.unwrap();
+}
+
+async fn make_instance(
+    server: &Fixture,
+    namespace: &str,
+    name: &str,
+    virtual_cluster: &str,
+) -> Result<Object, ApiError> {
+    let spec = json!({ "spec": { "owner": { "user": "ada" }, "clusterRef": {
+        "cluster": "c", "namespace": "n", "virtualCluster": virtual_cluster } } });
+    super::migration::make(server, &VirtualClusterInstance, Some(namespace), name, spec).await
+}
+
+/// One server, with a user, a cluster, and two projects.
+async fn scene() -> Fixture {
+    let fixture = fixture().await;
+    for (kind, name) in [(&User as AnyKindRef, "ada"), (&Cluster, "c")] {
+        fixture.try_make(kind, name, &json!({})).await.unwrap();
+    }
+    for name in ["a", "b"] {
+        let quotas = json!({ "project": { "virtualclusterinstances": "2" } });
+        fixture.try_make(&Project, name, &json!({ "spec": { "quotas": quotas } })).await.unwrap();
+    }
+    fixture.registry.cache().wait_until_current().await.unwrap();
+    fixture
+}
+
+#[tokio::test]
+async fn a_damaged_instance_keeps_no_agent_and_no_token_from_the_others() {
+    let fixture = scene().await;
+    for name in ["bad", "good"] {
+        make_instance(&fixture, "p-a", name, name).await.unwrap();
+    }
+    fixture.damage(&VirtualClusterInstance, Some("p-a"), "bad").await;
+    let config = fixture.registry.agent_config("c", None).await.unwrap();
+    let config = config.object.decode().unwrap().into_value();
+    let instances = config["spec"]["instances"].as_array().unwrap();
+    let names: Vec<_> = instances.iter().map(|one| &one["name"]).collect();
+    assert_eq!(names, ["good"]);
+
+    let digest = fixture.key_of("laptop", "ada", json!({})).await;
+    let cache = fixture.registry.cache();
+    let (list, writing) = (ListOptions::default(), Writing::by_server());
+    let identity = {
+        let now = fixture.clock.now().unix_seconds();
+        cache.principals().identify(&digest, now, &cache.policy()).unwrap().identity.clone()
+    };
+    let credential = crate::credential::Credential::of_key(identity, digest);
+    let kind = &postern_kinds::direct_cluster_endpoint_token::DirectClusterEndpointToken;
+    let action = kind.info().action("", Verb::Create).unwrap();
+    let permit = Permit::for_server(kind, Verb::Create, None, "").with_credential(credential);
+    let body = json!({
+        "apiVersion": "management.platform.sh/v1", "kind": "DirectClusterEndpointToken",
+        "metadata": {}, "spec": { "ttl": 60, "scope": { "rules": [{ "projects": ["a"] }] } },
+    });
+    let body = Some(Object::from_value(body).unwrap());
+    let issued = actions::run(&fixture.registry, &permit, action, body, &list, &writing).await;
+    assert!(issued.is_ok(), "{:?}", issued.err());
+}
+
+#[tokio::test]
+async fn a_damaged_object_counts_in_a_quota() {
+    let fixture = scene().await;
+    for name in ["bad", "good"] {
+        make_instance(&fixture, "p-a", name, name).await.unwrap();
+    }
+    fixture.damage(&VirtualClusterInstance, Some("p-a"), "bad").await;
+    let refused = make_instance(&fixture, "p-a", "third", "third").await.unwrap_err();
+    assert!(refused.status().message.contains("exceeded quota"), "{refused}");
+    remove(&fixture, &VirtualClusterInstance, Some("p-a"), "good").await;
+    make_instance(&fixture, "p-a", "third", "third").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_damaged_object_in_the_project_is_named_to_who_moves_an_instance() {
+    let servers = super::migration::scene().await;
+    let one = &servers[0];
+    super::migration::make(
+        one,
+        &VirtualClusterInstance,
+        Some("p-a"),
+        "bad",
+        json!({
+        "spec": { "owner": { "user": "ada" } } }),
+    )
+    .await
+    .unwrap();
+    one.damage(&VirtualClusterInstance, Some("p-a"), "bad").await;
+    let refused = super::migration::migrate(one, "a", "b", "v0").await.unwrap_err();
+    assert_eq!(refused.code(), 409, "{refused}");
+    assert!(refused.status().message.contains("p-a/bad, which is damaged"), "{refused}");
+    remove(one, &VirtualClusterInstance, Some("p-a"), "bad").await;
+    // One outside of the project is no reason.
+    super::migration::make(one, &Cluster, None, "d", json!({})).await.unwrap();
+    one.damage(&Cluster, None, "d").await;
+    super::migration::migrate(one, "a", "b", "v0").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_waits_for_a_damaged_object_and_says_so_once() {
+    let fixture = fixture().await;
+    fixture.try_make(&Namespace, "n", &json!({})).await.unwrap();
+    for name in ["bad", "good"] {
+        super::migration::make(&fixture, &SharedSecret, Some("n"), name, json!({})).await.unwrap();
+    }
+    fixture.damage(&SharedSecret, Some("n"), "bad").await;
+    let mut running = tokio::task::JoinSet::new();
+    running.spawn(controllers::namespaces::run(fixture.registry.clone()));
+    let permit = Permit::for_server(&Namespace, Verb::Delete, None, "n");
+    operations::delete(&fixture.registry, &permit, &DeleteOptions::default()).await.unwrap();
+    let reading = Permit::for_server(&Namespace, Verb::Get, None, "n");
+    let read = async || {
+        fixture
+            .registry
+            .get(&reading, &GetOptions::default())
+            .await
+            .map(|one| decoded(&one).unwrap())
+    };
+    let mut progress = fixture.registry.cache().subscribe();
+    let telling = async {
+        loop {
+            let value = read().await.unwrap().into_value();
+            let condition = value["status"]["conditions"][0].clone();
+            if condition.is_object() {
+                return condition;
+            }
+            progress.changed().await.unwrap();
+        }
+    };
+    let told = tokio::time::timeout(Duration::from_mins(5), telling).await.expect("it says so");
+    assert_eq!(told["type"], "NamespaceDeletionContentFailure");
+    assert!(told["message"].as_str().unwrap().contains("sharedsecrets/n/bad"), "{told}");
+    let revision = fixture.store.revision().await.unwrap();
+    for name in ["x", "y"] {
+        fixture.create(name).await.unwrap();
+        tokio::time::sleep(Duration::from_mins(1)).await;
+    }
+    let more = fixture.store.revision().await.unwrap() - revision;
+    assert_eq!(more, 2, "nothing is written while nothing has changed");
+    remove(&fixture, &SharedSecret, Some("n"), "bad").await;
+    let removing = async {
+        while read().await.is_ok() {
+            progress.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(5), removing).await.expect("it is removed");
+}
+
+#[tokio::test]
+async fn the_removal_of_a_damaged_object_frees_its_own_unique_keys_alone() {
+    let fixture = scene().await;
+    make_instance(&fixture, "p-a", "dev", "one").await.unwrap();
+    make_instance(&fixture, "p-b", "dev", "two").await.unwrap();
+    fixture.damage(&VirtualClusterInstance, Some("p-a"), "dev").await;
+    remove(&fixture, &VirtualClusterInstance, Some("p-a"), "dev").await;
+    let taken = make_instance(&fixture, "p-b", "other", "two").await.unwrap_err();
+    assert_eq!(taken.code(), 409, "{taken}");
+    make_instance(&fixture, "p-b", "third", "one").await.unwrap();
+    // Two of the name are damaged: the records say which of them has which.
+    make_instance(&fixture, "p-a", "dev", "three").await.unwrap();
+    for namespace in ["p-a", "p-b"] {
+        fixture.damage(&VirtualClusterInstance, Some(namespace), "dev").await;
+    }
+    remove(&fixture, &VirtualClusterInstance, Some("p-a"), "dev").await;
+    let taken = make_instance(&fixture, "p-a", "new", "two").await.unwrap_err();
+    assert_eq!(taken.code(), 409, "{taken}");
+    make_instance(&fixture, "p-a", "newer", "three").await.unwrap();
+    remove(&fixture, &VirtualClusterInstance, Some("p-b"), "dev").await;
+    make_instance(&fixture, "p-a", "new", "two").await.unwrap();
+}
+
+#[tokio::test]
+async fn pages_of_the_past_go_on_without_a_damaged_user() {
+    let fixture = fixture().await;
+    for name in ["b", "m", "n", "z"] {
+        fixture.try_make(&User, name, &json!({})).await.unwrap();
+    }
+    fixture.damage(&User, None, "m").await;
+    fixture.damage(&User, None, "n").await;
+    let all = Permit::for_server(&User, Verb::List, None, "").of_all();
+    for selector in ["", "&labelSelector=!absent"] {
+        let (mut names, mut warnings, mut after) = (Vec::new(), Vec::new(), String::new());
+        loop {
+            let query = format!("limit=1{selector}{after}");
+            let page = fixture.registry.list(&all, &options(&query)).await.unwrap();
+            names.extend(page.objects.iter().map(|one| one.decode().unwrap().metadata.name));
+            warnings.extend(page.warnings);
+            // Now the rest of the list is one of the past.
+            fixture.create(&format!("s{}{}", names.len(), selector.len())).await.unwrap();
+            fixture.registry.cache().wait_until_current().await.unwrap();
+            let Some(token) = page.continue_token else { break };
+            after = format!("&continue={token}");
+        }
+        assert_eq!(names, ["admin", "b", "z"], "{selector}");
+        let told = |name: &str| warnings.iter().filter(|one| one.contains(name)).count();
+        assert_eq!((told("users/m"), told("users/n"), warnings.len()), (1, 1, 2), "{warnings:?}");
+    }
+    // A list of what decides nothing about itself fails, as that of now.
+    fixture.create("a").await.unwrap();
+    fixture.damage(&SharedSecret, Some("platform"), "a").await;
+    let revision = Position::end_of(fixture.store.revision().await.unwrap());
+    fixture.create("b").await.unwrap();
+    fixture.registry.cache().wait_until_current().await.unwrap();
+    let query = format!("resourceVersion={revision}&resourceVersionMatch=Exact");
+    let all = permit(Verb::List, "unused").of_all();
+    let failed = fixture.registry.list(&all, &options(&query)).await.err().unwrap();
+    assert!(failed.status().message.contains("is damaged"), "{failed}");
+}
+
+#[tokio::test]
+async fn a_damaged_key_is_as_absent_to_who_may_change_only_their_own() {
+    let fixture = scene().await;
+    let digest = fixture.key_of("laptop", "ada", json!({})).await;
+    fixture.key("hidden", json!({})).await;
+    fixture.damage(&OwnedAccessKey, None, "hidden").await;
+    let credential = permit_of(&fixture, digest, Verb::List).await.unwrap().credential().clone();
+    let answer = async |verb, name: &str| {
+        let target = ResourceTarget::object(&OwnedAccessKey, verb, None, name);
+        let policy = fixture.registry.cache().policy();
+        let permit = Permit::decide(policy, credential.clone(), target).unwrap();
+        let refused = match verb {
+            Verb::Delete => {
+                let options = DeleteOptions::default();
+                operations::delete(&fixture.registry, &permit, &options).await.err()
+            }
+            Verb::Get => fixture.registry.stored(&permit).await.err(),
+            _ => {
+                let (writing, same) = (Writing::by_server(), |key: &Object| Ok(key.clone()));
+                operations::update(&fixture.registry, &permit, &writing, same).await.err()
+            }
+        };
+        refused.map(|refused| (refused.code(), refused.status().message.replace(name, "NAME")))
+    };
+    for verb in [Verb::Patch, Verb::Update, Verb::Get, Verb::Delete] {
+        let hidden = answer(verb, "hidden").await;
+        assert_eq!(hidden, answer(verb, "absent").await, "{verb:?}");
+        assert_eq!(hidden.unwrap().0, 404, "{verb:?}");
+        assert_eq!(answer(verb, "laptop").await, None, "{verb:?}");
+    }
+}
+
+#[tokio::test]
+async fn watchers_list_again_when_a_damaged_object_is_removed_or_replaced() {
+    for is_removed in [true, false] {
+        let fixture = fixture().await;
+        fixture.create("a").await.unwrap();
+        let mut watch = fixture.watch("watch=1").await;
+        assert_eq!(names(&watch.next().await.unwrap()), ["ADDED a"]);
+        let key = storage_key::object(SharedSecret.info(), Some("platform"), "a");
+        let whole = fixture.store.get(&key).await.unwrap().value.unwrap().value;
+        fixture.damage(&SharedSecret, Some("platform"), "a").await;
+        if is_removed {
+            remove(&fixture, &SharedSecret, Some("platform"), "a").await;
+        } else {
+            let changes = vec![Change::Put { key, value: whole }];
+            fixture.store.commit(Txn { conditions: vec![], changes }).await.unwrap();
+        }
+        assert_eq!(names(&watch.next().await.unwrap()), ["ERROR 410"], "it ends");
+        // A client that has listed meanwhile goes on.
+        let mut watch = fixture.watch("watch=1").await;
+        if !is_removed {
+            assert_eq!(names(&watch.next().await.unwrap()), ["ADDED a"]);
+        }
+        fixture.create("b").await.unwrap();
+        assert_eq!(names(&watch.next().await.unwrap()), ["ADDED b"]);
+    }
+}
+
+#[tokio::test]
+async fn the_removal_of_who_is_damaged_revokes_the_tokens_that_depend_on_them() {
+    for way in ["key", "key and record", "user", "user and key", "team", "team with a key"] {
+        let fixture = fixture().await;
+        for name in ["ada", "bob"] {
+            fixture.try_make(&User, name, &json!({})).await.unwrap();
+        }
+        let team = json!({ "spec": { "users": ["ada"] } });
+        fixture.try_make(&Team, "db", &team).await.unwrap();
+        if way == "team with a key" {
+            let spec = json!({ "spec": { "team": "db" } });
+            fixture.try_make(&OwnedAccessKey, "robot", &spec).await.unwrap();
+        }
+        let token = {
+            let digest = fixture.key_of("laptop", "ada", json!({})).await;
+            fixture.token(&digest).await
+        };
+        let others = {
+            let digest = fixture.key_of("other", "bob", json!({})).await;
+            fixture.token(&digest).await
+        };
+        let (kind, name): (AnyKindRef, _) = match way {
+            "user" | "user and key" => (&User, "ada"),
+            "team" | "team with a key" => (&Team, "db"),
+            _ => (&OwnedAccessKey, "laptop"),
+        };
+        fixture.damage(kind, None, name).await;
+        if way == "key and record" {
+            let key = storage_key::secret_record(OwnedAccessKey.info(), None, "laptop");
+            let changes = vec![Change::Delete { key }];
+            fixture.store.commit(Txn { conditions: vec![], changes }).await.unwrap();
+        }
+        if way == "user and key" {
+            fixture.damage(&OwnedAccessKey, None, "laptop").await;
+        }
+        assert_eq!(fixture.verified(&token), None, "{way}");
+        remove(&fixture, kind, None, name).await;
+        assert_eq!(fixture.verified(&token), Some(TokenRefusal::Revoked), "{way}");
+        // Of a team without a key, it is not known who was in it.
+        let expected = (way == "team").then_some(TokenRefusal::Revoked);
+        assert_eq!(fixture.verified(&others), expected, "{way}");
+    }
+}
+
+#[tokio::test]
+async fn damaged_default_roles_are_made_anew_with_the_others() {
+    let fixture = fixture().await;
+    default_roles::put_back(&fixture.registry).await;
+    fixture.registry.cache().wait_until_current().await.unwrap();
+    let roles = fixture.registry.cache().of(ClusterRole.info());
+    let all = roles.count().all;
+    fixture.damage(&ClusterRole, None, "platform-admin").await;
+    assert_eq!(roles.count().corrupt, 1);
+    let last = roles.page(None, usize::MAX).last().unwrap().decode().unwrap().metadata.name;
+    remove(&fixture, &ClusterRole, None, &last).await;
+    default_roles::put_back(&fixture.registry).await;
+    fixture.registry.cache().wait_until_current().await.unwrap();
+    let count = roles.count();
+    assert_eq!((count.all, count.corrupt), (all, 0));
+}
+
+#[tokio::test]
+async fn an_instance_on_a_damaged_cluster_can_be_changed_and_says_why_it_is_not_ready() {
+    let fixture = scene().await;
+    make_instance(&fixture, "p-a", "v", "v").await.unwrap();
+    fixture.damage(&Cluster, None, "c").await;
+    let permit = Permit::for_server(&VirtualClusterInstance, Verb::Update, Some("p-a"), "v");
+    let writing = Writing::by_server();
+    let same = operations::update(&fixture.registry, &permit, &writing, |now| Ok(now.clone()));
+    let written = decoded(&same.await.unwrap()).unwrap();
+    assert_eq!(written.fields["status"]["reason"], "ClusterUnreadable");
+}
+
+/// A new project of the name had what was in the namespace of the earlier one.
+#[tokio::test]
+async fn a_damaged_namespace_stays_as_long_as_anything_is_in_it() {
+    let fixture = scene().await;
+    let make = super::migration::make(&fixture, &SharedSecret, Some("p-a"), "db", json!({}));
+    make.await.unwrap();
+    fixture.damage(&Namespace, None, "p-a").await;
+    let removal = Permit::for_server(&Namespace, Verb::Delete, None, "p-a");
+    let how = DeleteOptions { ignore_store_read_error: true, ..DeleteOptions::default() };
+    for damaged in [false, true] {
+        if damaged {
+            fixture.damage(&SharedSecret, Some("p-a"), "db").await;
+        }
+        let error = operations::delete(&fixture.registry, &removal, &how).await.err().unwrap();
+        assert_eq!(error.code(), 409, "{damaged}");
+        assert!(error.status().message.contains("sharedsecrets/p-a/db"), "{error}");
+    }
+    remove(&fixture, &SharedSecret, Some("p-a"), "db").await;
+    remove(&fixture, &Namespace, None, "p-a").await;
+}
+
+#[tokio::test]
+async fn a_damaged_or_missing_permanent_namespace_is_made_anew() {
+    let fixture = fixture().await;
+    let namespaces = || fixture.registry.cache().of(Namespace.info());
+    default_namespaces::put_back(&fixture.registry).await;
+    let before = namespaces().count();
+    fixture.damage(&Namespace, None, "platform").await;
+    let gone = vec![Change::Delete { key: storage_key::object(Namespace.info(), None, "default") }];
+    fixture.store.commit(Txn { conditions: vec![], changes: gone }).await.unwrap();
+    fixture.registry.cache().wait_until_current().await.unwrap();
+    assert_eq!((namespaces().count().corrupt, namespaces().count().all), (1, before.all - 1));
+    default_namespaces::put_back(&fixture.registry).await;
+    fixture.registry.cache().wait_until_current().await.unwrap();
+    assert_eq!((namespaces().count().corrupt, namespaces().count().all), (0, before.all));
+}
+
+#[tokio::test]
+async fn a_key_whose_secret_record_is_damaged_can_be_disabled_and_removed() {
+    let fixture = fixture().await;
+    fixture.try_make(&User, "ada", &json!({})).await.unwrap();
+    let record = || storage_key::secret_record(OwnedAccessKey.info(), None, "laptop");
+    let change = async |spec: serde_json::Value| {
+        let permit = Permit::for_server(&OwnedAccessKey, Verb::Update, None, "laptop");
+        let update = |key: &Object| {
+            let mut key = key.clone();
+            let fields = key.fields["spec"].as_object_mut().unwrap();
+            fields.extend(spec.as_object().unwrap().clone());
+            Ok(key)
+        };
+        operations::update(&fixture.registry, &permit, &Writing::by_server(), update).await
+    };
+    for _ in 0..2 {
+        // Also the second time, when the first one is gone.
+        let digest = fixture.key_of("laptop", "ada", json!({})).await;
+        assert!(permit_of(&fixture, digest, Verb::List).await.is_ok());
+        fixture.overwrite(record()).await;
+        let key = "0123456789abcdefghijklmnopqrstuv";
+        let refused = change(json!({ "key": key })).await.err().unwrap();
+        assert_eq!(refused.code(), 500);
+        let message = &refused.status().message;
+        assert!(message.contains("\"laptop\"") && !message.contains(key), "{message}");
+        change(json!({ "disabled": true })).await.unwrap();
+        fixture.registry.cache().wait_until_current().await.unwrap();
+        let now = fixture.clock.now().unix_seconds();
+        let cache = fixture.registry.cache();
+        let identified = cache.principals().identify(&digest, now, &cache.policy()).is_ok();
+        assert!(!identified, "it is disabled");
+        let permit = Permit::for_server(&OwnedAccessKey, Verb::Delete, None, "laptop");
+        operations::delete(&fixture.registry, &permit, &DeleteOptions::default()).await.unwrap();
+        fixture.registry.cache().wait_until_current().await.unwrap();
+        assert!(fixture.store.get(&record()).await.unwrap().value.is_none());
+    }
+}
+
+#[tokio::test]
+async fn corrupt_records_are_counted_until_they_are_gone() {
+    let sealed = Sealed::open(Arc::new(Memory::new()), Keyring::generate().unwrap()).await.unwrap();
+    let sealed = Arc::new(sealed);
+    let fixture = over(sealed.clone()).await;
+    fixture.try_make(&User, "ada", &json!({})).await.unwrap();
+    fixture.key_of("laptop", "ada", json!({})).await;
+    let cache = fixture.registry.cache();
+    assert_eq!(cache.corrupt_records(), 0);
+    let key = storage_key::secret_record(OwnedAccessKey.info(), None, "laptop");
+    let flipped =
+        vec![Change::Put { key: key.clone(), value: bytes::Bytes::from_static(b"flipped") }];
+    sealed.inner().commit(Txn { conditions: vec![], changes: flipped }).await.unwrap();
+    cache.reload().await.unwrap();
+    assert_eq!(cache.corrupt_records(), 1);
+    let permit = Permit::for_server(&OwnedAccessKey, Verb::Delete, None, "laptop");
+    operations::delete(&fixture.registry, &permit, &DeleteOptions::default()).await.unwrap();
+    cache.reload().await.unwrap();
+    assert_eq!(cache.corrupt_records(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_meets_a_damaged_change_reads_everything_anew() {
+    let sealed = Sealed::open(Arc::new(Memory::new()), Keyring::generate().unwrap()).await.unwrap();
+    let sealed = Arc::new(sealed);
+    let fixture = over(sealed.clone()).await;
+    fixture.create("a").await.unwrap();
+    let mut watch = fixture.watch("watch=1").await;
+    assert_eq!(names(&watch.next().await.unwrap()), ["ADDED a"]);
+    // Past the seal: the change itself cannot be opened.
+    let key = storage_key::object(SharedSecret.info(), Some("platform"), "bad");
+    let change = Change::Put { key: key.clone(), value: bytes::Bytes::from_static(b"flipped") };
+    let txn = Txn { conditions: vec![], changes: vec![change] };
+    let revision = sealed.inner().commit(txn).await.unwrap();
+    let cache = fixture.registry.cache();
+    cache.wait_for_revision(Position::end_of(revision)).await.unwrap();
+    let resource = cache.of(SharedSecret.info());
+    assert!(resource.corrupt_at(&key).is_some());
+    assert_eq!(names(&watch.next().await.unwrap()), ["ERROR 410"], "it lists again");
+    // It follows from there on.
+    fixture.create("b").await.unwrap();
+    cache.wait_until_current().await.unwrap();
+    assert_eq!(resource.page(None, usize::MAX).len(), 2);
+}
+
+/// Whether a task is to be polled again.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_selects_nothing_lets_others_have_the_thread() {
+    let fixture = fixture().await;
+    fixture.try_make(&Namespace, "n", &json!({})).await.unwrap();
+    let watch = async |query: &str| {
+        let whole = Permit::for_server(&Secret, Verb::Watch, Some("n"), "").of_all();
+        let fields = crate::permit::selectable_fields(&Secret);
+        let options = ListOptions::parse(&Query::parse(query).unwrap(), &fields).unwrap();
+        fixture
+            .registry
+            .watch(&whole, &options, fixture.ending.subscribe(), large_work())
+            .await
+            .unwrap()
+    };
+    let version = Position::end_of(fixture.store.revision().await.unwrap());
+    let large = json!({ "data": { "k": "x".repeat(40_000) }, "type": "Opaque" });
+    for number in 0..64 {
+        let name = format!("s{number}");
+        super::migration::make(&fixture, &Secret, Some("n"), &name, large.clone()).await.unwrap();
+    }
+    fixture.registry.cache().wait_until_current().await.unwrap();
+    let mut none =
+        watch(&format!("watch=1&resourceVersion={version}&fieldSelector=type=none")).await;
+    // It looks at a few events at a time, and asks to be polled again.
+    let woken = Arc::new(Woken::default());
+    let mut polls = 0;
+    {
+        let waker = woken.clone().into();
+        let mut next = std::pin::pin!(none.next());
+        loop {
+            polls += 1;
+            assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            // The runtime passes on who has given way.
+            tokio::task::yield_now().await;
+            if !woken.0.swap(false, Ordering::Relaxed) {
+                break;
+            }
+        }
+    }
+    assert!((10..=65).contains(&polls), "{polls}");
+    let mut some =
+        watch(&format!("watch=1&resourceVersion={version}&fieldSelector=type=Opaque")).await;
+    let mut seen = 0;
+    while seen < 64 {
+        seen += some.next().await.unwrap().len();
+    }
+}

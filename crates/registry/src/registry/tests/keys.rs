@@ -1,0 +1,348 @@
+//! Access keys in time: when they end, and what is told then.
+
+use postern_auth::bearer::{BearerToken, Refusal};
+use postern_auth::digest::Digest;
+use postern_auth::resolved_key::ResolvedKey;
+use postern_kinds::SecretText;
+use postern_kinds::owned_access_key::OwnedAccessKey;
+use postern_meta::decode::decode_typed;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::credential::Credential;
+use crate::operations;
+
+fn key_permit(verb: Verb, name: &str) -> Permit {
+    Permit::for_server(&OwnedAccessKey, verb, None, name)
+}
+
+fn object(name: &str, spec: &Value) -> Object {
+    let info = OwnedAccessKey.info();
+    let value = json!({
+        "apiVersion": info.version.to_string(),
+        "kind": info.kind,
+        "metadata": { "name": name },
+        "spec": spec,
+    });
+    Object::from_value(value).unwrap()
+}
+
+impl Fixture {
+    /// A new key of the administrator, by its digest.
+    pub(super) async fn key(&self, name: &str, spec: Value) -> Digest {
+        self.key_of(name, "admin", spec).await
+    }
+
+    /// A new key of a user, by its digest.
+    pub(super) async fn key_of(&self, name: &str, user: &str, mut spec: Value) -> Digest {
+        spec["user"] = user.into();
+        let permit = key_permit(Verb::Create, name);
+        let made =
+            operations::create(&self.registry, &permit, object(name, &spec), &Writing::by_server())
+                .await;
+        let made: Value = decode_typed(&made.unwrap().json).unwrap();
+        let value = SecretText::from(made["spec"]["key"].as_str().unwrap().to_owned());
+        self.registry.cache().wait_until_current().await.unwrap();
+        self.registry.digester().digest(&BearerToken::of_key(&value))
+    }
+
+    pub(super) fn pass_seconds(&self, seconds: i64) {
+        self.clock.now_unix_seconds.fetch_add(seconds, Ordering::Relaxed);
+    }
+
+    /// The key of a digest, as a request with it would be authenticated.
+    pub(super) fn identify(&self, digest: &Digest, now: i64) -> Result<Arc<ResolvedKey>, Refusal> {
+        let cache = self.registry.cache();
+        cache.principals().identify(digest, now, &cache.policy())
+    }
+
+    pub(super) fn refusal(&self, digest: &Digest) -> Option<Refusal> {
+        let now = self.clock.now().unix_seconds();
+        self.identify(digest, now).err()
+    }
+
+    pub(super) fn use_key(&self, digest: &Digest) {
+        let now = self.clock.now().unix_seconds();
+        let key = self.identify(digest, now).unwrap();
+        key.activity.note(now);
+    }
+
+    pub(super) async fn watch_with(&self, digest: Digest) -> Watcher {
+        let now = self.clock.now().unix_seconds();
+        let key = self.identify(&digest, now).unwrap();
+        let credential = Credential::of_key(key.identity.clone(), digest);
+        let permit = permit(Verb::Watch, "unused").of_all().with_credential(credential);
+        let ending = self.ending.subscribe();
+        self.registry.watch(&permit, &options("watch=true"), ending, large_work()).await.unwrap()
+    }
+
+    /// A watch on access keys, by the bearer of one who sees only their own.
+    pub(super) async fn watch_keys_with(&self, digest: Digest) -> Watcher {
+        let now = self.clock.now().unix_seconds();
+        let key = self.identify(&digest, now).unwrap();
+        let credential = Credential::of_key(key.identity.clone(), digest);
+        let permit = key_permit(Verb::Watch, "unused").of_all();
+        let permit = permit.with_credential(credential).of_own();
+        let options = options("watch=1&resourceVersion=0");
+        self.registry.watch(&permit, &options, self.ending.subscribe(), large_work()).await.unwrap()
+    }
+
+    pub(super) async fn names_of_keys(&self) -> Vec<String> {
+        let permit = key_permit(Verb::List, "unused").of_all();
+        let list = self.registry.list(&permit, &options("")).await.unwrap();
+        list.objects.iter().map(|key| key.decode().unwrap().metadata.name).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ttl_ends_a_key_and_its_watches() {
+    let fixture = fixture().await;
+    let digest = fixture.key("short", json!({ "ttl": 60 })).await;
+    let mut watch = fixture.watch_with(digest).await;
+    fixture.pass_seconds(59);
+    assert_eq!(fixture.refusal(&digest), None);
+    fixture.pass_seconds(1);
+    assert_eq!(fixture.refusal(&digest), Some(Refusal::Expired));
+    // Nothing happens but that time passes: the watcher looks by itself.
+    let Some(last) = watch.next().await else { panic!("no word") };
+    assert!(matches!(&last[..], [Delivery::Failed(error)] if error.code() == 401));
+    assert!(watch.next().await.is_none());
+}
+
+#[tokio::test]
+async fn use_prolongs_a_key_that_counts_from_it_also_across_a_restart() {
+    let store: Arc<dyn Store> = Arc::new(Memory::new());
+    let fixture = over(store.clone()).await;
+    let spec = json!({ "ttl": 300, "ttlAfterLastActivity": true });
+    let digest = fixture.key("active", spec).await;
+    fixture.pass_seconds(299);
+    fixture.use_key(&digest);
+    fixture.pass_seconds(299);
+    fixture.use_key(&digest);
+    fixture.registry.store_activity().await.unwrap();
+    fixture.registry.cache().wait_until_current().await.unwrap();
+    let now = fixture.clock.now().unix_seconds();
+    drop(fixture);
+    let again = over_at(store, now + 299).await;
+    assert_eq!(again.refusal(&digest), None);
+    again.pass_seconds(1);
+    assert_eq!(again.refusal(&digest), Some(Refusal::Expired));
+}
+
+#[tokio::test]
+async fn a_use_is_stored_once_and_goes_with_its_key() {
+    let fixture = fixture().await;
+    let digest = fixture.key("used", json!({})).await;
+    fixture.use_key(&digest);
+    fixture.registry.store_activity().await.unwrap();
+    let revision = fixture.store.revision().await.unwrap();
+    fixture.registry.store_activity().await.unwrap();
+    assert_eq!(fixture.store.revision().await.unwrap(), revision, "nothing new, nothing written");
+    let gone = key_permit(Verb::Delete, "used");
+    operations::delete(&fixture.registry, &gone, &postern_meta::options::DeleteOptions::default())
+        .await
+        .unwrap();
+    let left = fixture.store.list(postern_store::ListRequest::default()).await.unwrap();
+    let left: Vec<_> = left.entries.iter().filter(|entry| entry.key.ends_with("/used")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
+async fn expired_keys_are_removed_in_the_end() {
+    let fixture = fixture().await;
+    fixture.key("short", json!({ "ttl": 60 })).await;
+    fixture.key("ever", json!({})).await;
+    let retention = fixture.registry.key_policy().expired_retention_seconds;
+    fixture.pass_seconds(60 + retention);
+    operations::remove_expired_keys(&fixture.registry).await.unwrap();
+    assert_eq!(fixture.names_of_keys().await, ["admin", "ever", "short"]);
+    fixture.pass_seconds(1);
+    operations::remove_expired_keys(&fixture.registry).await.unwrap();
+    assert_eq!(fixture.names_of_keys().await, ["admin", "ever"]);
+}
+
+impl Fixture {
+    /// The permit of the bearer of a key, with the permissions that users and teams have on their own objects.
+    fn bearing(&self, digest: Digest, verb: Verb, name: &str) -> Permit {
+        let now = self.clock.now().unix_seconds();
+        let key = self.identify(&digest, now).unwrap();
+        let credential = Credential::of_key(key.identity.clone(), digest);
+        key_permit(verb, name).with_credential(credential).of_own()
+    }
+
+    async fn make_as(&self, digest: Digest, name: &str, spec: Value) -> Result<(), ApiError> {
+        let (permit, writing) = (self.bearing(digest, Verb::Create, name), Writing::by_server());
+        operations::create(&self.registry, &permit, object(name, &spec), &writing).await.map(drop)
+    }
+
+    async fn set_finalizers(&self, name: &str, finalizers: &[&str]) {
+        let permit = key_permit(Verb::Update, name);
+        let set = |key: &mut Object| {
+            key.metadata.finalizers = finalizers.iter().map(|one| (*one).to_owned()).collect();
+        };
+        operations::release(&self.registry, &permit, set).await.unwrap();
+        self.registry.cache().wait_until_current().await.unwrap();
+    }
+
+    async fn change_as(&self, digest: Digest, name: &str, spec: Value) -> Result<(), ApiError> {
+        self.change_key(&self.bearing(digest, Verb::Update, name), &spec).await
+    }
+
+    async fn change_key(&self, permit: &Permit, spec: &Value) -> Result<(), ApiError> {
+        let writing = Writing::by_server();
+        let changed = operations::update(&self.registry, permit, &writing, |object| {
+            let mut value = object.clone().into_value();
+            value["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+            Ok(Object::from_value(value).unwrap())
+        });
+        changed.await?;
+        self.registry.cache().wait_until_current().await
+    }
+
+    async fn user(&self, name: &str) {
+        let info = postern_kinds::user::User.info();
+        let value = json!({
+            "apiVersion": info.version.to_string(), "kind": info.kind,
+            "metadata": { "name": name }, "spec": {},
+        });
+        let permit = Permit::for_server(&postern_kinds::user::User, Verb::Create, None, name);
+        let object = Object::from_value(value).unwrap();
+        operations::create(&self.registry, &permit, object, &Writing::by_server()).await.unwrap();
+    }
+}
+
+fn code(result: Result<(), ApiError>) -> u16 {
+    result.map_or_else(|error| error.code(), |()| 200)
+}
+
+#[tokio::test]
+async fn a_key_with_a_limited_life_makes_and_changes_none_that_ends_later() {
+    let fixture = fixture().await;
+    fixture.user("ada").await;
+    let limited = fixture.key_of("limited", "ada", json!({ "ttl": 1000 })).await;
+    let login = fixture.key_of("login", "ada", json!({ "ttl": 1000, "type": "Login" })).await;
+    let unlimited = fixture.key_of("unlimited", "ada", json!({})).await;
+    fixture.pass_seconds(400);
+    let value = |byte: &str| byte.repeat(40);
+    for (by, name, spec, expected) in [
+        (limited, "a", json!({ "ttl": 600 }), 200),
+        (limited, "b", json!({ "ttl": 601 }), 403),
+        (limited, "b", json!({}), 403),
+        (limited, "b", json!({ "ttl": 300, "ttlAfterLastActivity": true }), 403),
+        (limited, "b", json!({ "ttl": 10, "type": "Login" }), 403),
+        (login, "c", json!({}), 200),
+        (unlimited, "d", json!({}), 200),
+    ] {
+        assert_eq!(code(fixture.make_as(by, name, spec.clone()).await), expected, "{name}: {spec}");
+    }
+    for (by, name, spec, expected) in [
+        (limited, "limited", json!({ "description": "x" }), 200),
+        (limited, "limited", json!({ "ttl": 1001 }), 403),
+        (limited, "limited", json!({ "ttl": 0 }), 403),
+        (limited, "unlimited", json!({ "key": value("u") }), 403),
+        (limited, "unlimited", json!({ "description": "x" }), 403),
+        (limited, "login", json!({ "key": value("l") }), 403),
+        (limited, "unlimited", json!({ "disabled": true }), 200),
+        (limited, "unlimited", json!({ "disabled": false }), 403),
+        (limited, "a", json!({ "key": value("a") }), 200),
+        (login, "unlimited", json!({ "disabled": false }), 200),
+        (login, "login", json!({ "ttl": 0 }), 200),
+        (limited, "limited", json!({ "type": "Login" }), 403),
+    ] {
+        let changed = fixture.change_as(by, name, spec.clone()).await;
+        assert_eq!(code(changed), expected, "{name}: {spec}");
+    }
+}
+
+#[tokio::test]
+async fn a_new_value_takes_the_rights_that_the_key_carries() {
+    let fixture = fixture().await;
+    fixture.user("ada").await;
+    let own = fixture.key_of("own", "ada", json!({})).await;
+    fixture.key_of("carries", "ada", json!({ "groups": ["deployers"] })).await;
+    let value = |letter: &str| json!({ "key": letter.repeat(40) });
+    assert_eq!(code(fixture.change_as(own, "own", value("a")).await), 200);
+    let own = fixture.key_of("another", "ada", json!({})).await;
+    assert_eq!(code(fixture.change_as(own, "carries", value("b")).await), 403);
+    assert_eq!(code(fixture.change_as(own, "carries", json!({ "description": "x" })).await), 200);
+    let admin = key_permit(Verb::Update, "carries");
+    assert_eq!(code(fixture.change_key(&admin, &value("c")).await), 200);
+    // The value that is stored is no new one.
+    assert_eq!(code(fixture.change_as(own, "carries", value("c")).await), 200);
+    assert_eq!(code(fixture.change_as(own, "carries", json!({ "disabled": true })).await), 200);
+    assert_eq!(code(fixture.change_as(own, "carries", json!({ "disabled": false })).await), 403);
+}
+
+#[tokio::test]
+async fn an_owner_enables_only_what_they_disabled() {
+    let fixture = fixture().await;
+    fixture.user("ada").await;
+    let own = fixture.key_of("own", "ada", json!({})).await;
+    fixture.key_of("other", "ada", json!({})).await;
+    let admin = key_permit(Verb::Update, "other");
+    for (disabled_by_admin, expected) in [(true, 403), (false, 200)] {
+        let off = json!({ "disabled": true });
+        let disabled = if disabled_by_admin {
+            fixture.change_key(&admin, &off).await
+        } else {
+            fixture.change_as(own, "other", off).await
+        };
+        assert_eq!(code(disabled), 200);
+        let on = json!({ "disabled": false });
+        assert_eq!(code(fixture.change_as(own, "other", on.clone()).await), expected);
+        assert_eq!(code(fixture.change_key(&admin, &on).await), 200);
+    }
+}
+
+#[tokio::test]
+async fn a_namesake_has_and_is_told_nothing_of_the_old_keys_which_are_removed() {
+    use postern_kinds::user::User;
+    use postern_meta::options::{DeleteOptions, GetOptions, Propagation};
+    let fixture = fixture().await;
+    fixture.user("ada").await;
+    fixture.key_of("old", "ada", json!({})).await;
+    // Orphaned, so that the garbage collector would leave it.
+    let permit = key_permit(Verb::Update, "old");
+    operations::release(&fixture.registry, &permit, |key| {
+        key.metadata.owner_references.clear();
+    })
+    .await
+    .unwrap();
+    fixture.key_of("held", "ada", json!({})).await;
+    fixture.set_finalizers("held", &["example.com/held"]).await;
+    let held = key_permit(Verb::Delete, "held");
+    operations::delete(&fixture.registry, &held, &DeleteOptions::default()).await.unwrap();
+    // The owner is there: nothing is removed.
+    operations::remove_keys_without_owner(&fixture.registry).await.unwrap();
+    assert!(fixture.names_of_keys().await.contains(&"old".to_owned()));
+    let gone = Permit::for_server(&User, Verb::Delete, None, "ada");
+    let orphan =
+        DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
+    operations::delete(&fixture.registry, &gone, &orphan).await.unwrap();
+    fixture.user("ada").await;
+    let namesake = fixture.key_of("new", "ada", json!({})).await;
+    let mut watching = fixture.watch_keys_with(namesake).await;
+    assert_eq!(names(&watching.next().await.unwrap()), ["ADDED new"]);
+    let mine = fixture.bearing(namesake, Verb::List, "unused").of_all();
+    let listed = fixture.registry.list(&mine, &options("")).await.unwrap();
+    assert_eq!(listed.objects.len(), 1);
+    let read = fixture.bearing(namesake, Verb::Get, "old");
+    let read = fixture.registry.get(&read, &GetOptions::default()).await;
+    assert_eq!(read.unwrap_err().code(), 404);
+    let change = fixture.change_as(namesake, "old", json!({ "description": "mine" })).await;
+    assert_eq!(code(change), 404);
+    let of_ada = Permit::for_server(&User, Verb::Get, None, "ada");
+    let owner = postern_kinds::Owner::User("ada".to_owned());
+    let keys = fixture.registry.access_keys_of(&of_ada, owner, &options("")).await.unwrap();
+    assert_eq!(keys.objects.len(), 1);
+    // Nor that an old one is being deleted: only that the name is taken.
+    let taken = fixture.make_as(namesake, "held", json!({})).await.unwrap_err();
+    assert_eq!(taken.code(), 409);
+    assert!(!taken.to_string().contains("being deleted"), "{taken}");
+    fixture.set_finalizers("held", &[]).await;
+    operations::remove_keys_without_owner(&fixture.registry).await.unwrap();
+    fixture.registry.cache().wait_until_current().await.unwrap();
+    let left = fixture.names_of_keys().await;
+    assert!(!left.contains(&"old".to_owned()) && left.contains(&"new".to_owned()), "{left:?}");
+    assert_eq!(fixture.registry.cache().principals().keys_without_owner().count(), 0);
+}

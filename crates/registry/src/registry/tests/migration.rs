@@ -1,0 +1,323 @@
+//! Migrations under load, on one store with two servers: at every revision each instance is in exactly one
+//! project, with its Secret, its roles and its unique key, and nothing of it is lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicUsize;
+
+use postern_kinds::action::Action;
+use postern_kinds::cluster::Cluster;
+use postern_kinds::project::Project;
+use postern_kinds::role::Role;
+use postern_kinds::secret::Secret;
+use postern_kinds::user::User;
+use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
+use postern_store::ListRequest;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::actions;
+use crate::registry::decoded;
+
+/// Instances that are moved.
+const INSTANCES: usize = 4;
+
+/// Migrations that each of two tasks asks for.
+const MIGRATIONS: usize = 100;
+
+const PROJECTS: [&str; 2] = ["a", "b"];
+
+type AnyKindRef = &'static dyn postern_kinds::AnyKind;
+
+pub(super) async fn make(
+    server: &Fixture,
+    kind: AnyKindRef,
+    namespace: Option<&str>,
+    name: &str,
+    body: Value,
+) -> Result<Object, ApiError> {
+    let info = kind.info();
+    let mut whole = json!({ "apiVersion": info.version.to_string(), "kind": info.kind });
+    whole.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
+    whole["metadata"] = json!({ "name": name });
+    let permit = Permit::for_server(kind, Verb::Create, namespace, name);
+    let object = Object::from_value(whole).unwrap();
+    let made = operations::create(&server.registry, &permit, object, &Writing::by_server()).await;
+    made.map(|made| decoded(&made).unwrap())
+}
+
+pub(super) fn instance(name: &str) -> Value {
+    json!({ "spec": {
+        "owner": { "user": "ada" },
+        "description": "0",
+        "clusterRef": { "cluster": "c", "namespace": "n", "virtualCluster": name },
+        "config": { "secretName": format!("{name}-kubeconfig") },
+        "access": [{ "verbs": ["use"], "users": ["ada"] }],
+    } })
+}
+
+async fn make_instance(server: &Fixture, namespace: &str, name: &str) -> Result<Object, ApiError> {
+    let secret = format!("{name}-kubeconfig");
+    make(server, &VirtualClusterInstance, Some(namespace), name, instance(name)).await.inspect_err(
+        |error| assert!([404, 409, 422].contains(&error.code()), "{error} of {secret}"),
+    )
+}
+
+pub(super) async fn migrate(
+    server: &Fixture,
+    from: &str,
+    to: &str,
+    name: &str,
+) -> Result<(), ApiError> {
+    let permit = Permit::for_server(&Project, Verb::Create, None, to);
+    let action: &'static Action =
+        Project.info().action("migratevirtualclusterinstance", Verb::Create).unwrap();
+    let body = Object::from_value(json!({
+        "apiVersion": "management.platform.sh/v1",
+        "kind": "ProjectMigrateVirtualClusterInstance",
+        "metadata": {},
+        "sourceVirtualClusterInstance": { "name": name, "namespace": format!("p-{from}") },
+    }));
+    let (list, writing) = (ListOptions::default(), Writing::by_server());
+    let body = Some(body.unwrap());
+    actions::run(&server.registry, &permit, action, body, &list, &writing).await.map(|_| ())
+}
+
+/// Two servers on one store, with two projects and the instances in the first one.
+pub(super) async fn scene() -> [Fixture; 2] {
+    let store: Arc<dyn Store> = Arc::new(Memory::new());
+    let clock = Fixed::at(START_UNIX_SECONDS);
+    let servers = [start(store.clone(), clock.clone()).await, start(store, clock).await];
+    let one = &servers[0];
+    make(one, &User, None, "ada", json!({})).await.unwrap();
+    make(one, &Cluster, None, "c", json!({})).await.unwrap();
+    for project in PROJECTS {
+        make(one, &Project, None, project, json!({})).await.unwrap();
+    }
+    for number in 0..INSTANCES {
+        let name = format!("v{number}");
+        let secret = format!("{name}-kubeconfig");
+        make_instance(one, "p-a", &name).await.unwrap();
+        make(one, &Secret, Some("p-a"), &secret, json!({ "data": {} })).await.unwrap();
+    }
+    servers
+}
+
+async fn stored(server: &Fixture, prefix: &str) -> Vec<String> {
+    let request = ListRequest { prefix: prefix.to_owned(), ..ListRequest::default() };
+    let page = server.store.list(request).await.unwrap();
+    page.entries.iter().map(|entry| entry.key.to_string()).collect()
+}
+
+fn read(server: &Fixture, namespace: &str, name: &str) -> Option<Object> {
+    let key = crate::storage_key::object(VirtualClusterInstance.info(), Some(namespace), name);
+    let found = server.registry.cache().of(VirtualClusterInstance.info()).get(&key).unwrap();
+    found.map(|found| found.decode().unwrap())
+}
+
+/// The project that has an instance, as a server knows it.
+fn project_of(server: &Fixture, name: &str) -> Option<&'static str> {
+    PROJECTS.into_iter().find(|project| read(server, &format!("p-{project}"), name).is_some())
+}
+
+fn other(project: &str) -> &'static str {
+    if project == "a" { "b" } else { "a" }
+}
+
+/// Asks for migrations, each from where the instance was last seen.
+async fn migrate_all(server: &Fixture, by: usize) -> usize {
+    let mut moved = 0;
+    for number in 0..MIGRATIONS {
+        let name = format!("v{}", (number * 7 + by) % INSTANCES);
+        let Some(from) = project_of(server, &name) else { continue };
+        match migrate(server, from, other(from), &name).await {
+            Ok(()) => moved += 1,
+            // Another migration was faster.
+            Err(error) => assert!([404, 409].contains(&error.code()), "{error}"),
+        }
+    }
+    moved
+}
+
+/// Counts in the descriptions until the migrations are over. Returns how often each was raised.
+async fn update_all(server: &Fixture, running: &AtomicUsize) -> BTreeMap<String, usize> {
+    let mut raised = BTreeMap::new();
+    let mut number = 0;
+    while running.load(Ordering::Relaxed) > 0 {
+        number += 1;
+        let name = format!("v{}", number % INSTANCES);
+        let Some(project) = project_of(server, &name) else { continue };
+        let namespace = format!("p-{project}");
+        let permit =
+            Permit::for_server(&VirtualClusterInstance, Verb::Update, Some(&namespace), &name);
+        let writing = Writing::by_server();
+        let updated = operations::update(&server.registry, &permit, &writing, |current| {
+            let mut value = current.clone().into_value();
+            let count: usize = value["spec"]["description"].as_str().unwrap().parse().unwrap();
+            value["spec"]["description"] = (count + 1).to_string().into();
+            Ok(Object::from_value(value).unwrap())
+        });
+        match updated.await {
+            Ok(_) => *raised.entry(name).or_default() += 1,
+            Err(error) => assert!([404, 409].contains(&error.code()), "{error}"),
+        }
+        tokio::task::yield_now().await;
+    }
+    raised
+}
+
+/// Makes, moves and deletes one more instance until the migrations are over.
+async fn come_and_go(server: &Fixture, running: &AtomicUsize) {
+    while running.load(Ordering::Relaxed) > 0 {
+        let _ = make_instance(server, "p-a", "d").await;
+        let _ = migrate(server, "a", "b", "d").await;
+        for project in PROJECTS {
+            let namespace = format!("p-{project}");
+            let permit =
+                Permit::for_server(&VirtualClusterInstance, Verb::Delete, Some(&namespace), "d");
+            let _ = operations::delete(&server.registry, &permit, &DeleteOptions::default()).await;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// An event: revision, type, namespace, name, uid.
+type Seen = (u64, WatchEventType, String, String, String);
+
+/// Follows all instances from a version on. After each event it begins anew, on the other server.
+async fn follow(servers: &[Fixture; 2], from: u64, running: &AtomicUsize) -> Vec<Seen> {
+    let (mut version, mut seen): (u64, Vec<Seen>) = (from, Vec::new());
+    loop {
+        let server = &servers[seen.len() % 2];
+        let over = running.load(Ordering::Relaxed) == 0;
+        server.registry.cache().wait_until_current().await.unwrap();
+        let permit =
+            Permit::for_server(&VirtualClusterInstance, Verb::Watch, None, "unused").of_all();
+        let query = options(&format!("watch=1&resourceVersion={version}"));
+        let ending = server.ending.subscribe();
+        let mut watcher =
+            server.registry.watch(&permit, &query, ending, large_work()).await.unwrap();
+        let next = tokio::time::timeout(Duration::from_millis(20), watcher.next()).await;
+        let first = next.ok().flatten().unwrap_or_default().into_iter().next();
+        let Some(Delivery::Event { event_type, object, .. }) = first else {
+            assert!(first.is_none(), "{:?}", names(&[first.unwrap()]));
+            if over {
+                return seen;
+            }
+            continue;
+        };
+        assert!(object.position().packed() > version);
+        version = object.position().packed();
+        let metadata = object.decode().unwrap().metadata;
+        let of = (metadata.namespace, metadata.name, metadata.uid);
+        seen.push((object.position().revision(), event_type, of.0, of.1, of.2));
+    }
+}
+
+/// Checks that at the end of every revision each instance is in exactly one project.
+fn assert_always_in_one(seen: &[Seen]) {
+    let mut there: BTreeMap<String, BTreeSet<(String, String)>> = BTreeMap::new();
+    for (index, (revision, event_type, namespace, name, uid)) in seen.iter().enumerate() {
+        let of = there.entry(name.clone()).or_default();
+        let place = (namespace.clone(), uid.clone());
+        match event_type {
+            WatchEventType::Added => assert!(of.insert(place), "{revision}: {name}"),
+            WatchEventType::Deleted => assert!(of.remove(&place), "{revision}: {name}"),
+            _ => assert!(of.contains(&place), "{revision}: {name}"),
+        }
+        assert!(of.len() <= 1, "{revision}: {name} is in {of:?}");
+        let ends = seen.get(index + 1).is_none_or(|next| next.0 > *revision);
+        if ends && name.starts_with('v') {
+            assert_eq!(there[name].len(), 1, "{revision}: {name} is nowhere");
+        }
+    }
+}
+
+#[tokio::test]
+async fn each_instance_is_in_exactly_one_project_at_every_revision() {
+    let servers = scene().await;
+    let (one, two) = (&servers[0], &servers[1]);
+    let running = AtomicUsize::new(2);
+    let movers = async {
+        let move_on = async |server, by| {
+            let moved = migrate_all(server, by).await;
+            running.fetch_sub(1, Ordering::Relaxed);
+            moved
+        };
+        tokio::join!(move_on(one, 0), move_on(two, 1))
+    };
+    let work = async {
+        tokio::join!(
+            movers,
+            update_all(two, &running),
+            come_and_go(one, &running),
+            follow(&servers, 0, &running),
+        )
+    };
+    let done = tokio::time::timeout(Duration::from_mins(2), Box::pin(work)).await.unwrap();
+    let ((moved, also_moved), raised, (), seen) = done;
+    assert!(moved + also_moved > MIGRATIONS, "{moved} and {also_moved} were moved");
+    assert_always_in_one(&seen);
+    for server in &servers {
+        server.registry.cache().wait_until_current().await.unwrap();
+    }
+    for number in 0..INSTANCES {
+        let name = format!("v{number}");
+        let project = project_of(one, &name).unwrap();
+        let found = read(one, &format!("p-{project}"), &name).unwrap().into_value();
+        let wanted = raised.get(&name).copied().unwrap_or_default().to_string();
+        assert_eq!(found["spec"]["description"], wanted, "no update of {name} is lost");
+        for (collection, at) in [
+            ("/objects/core/secrets", format!("{name}-kubeconfig")),
+            ("/objects/rbac.authorization.k8s.io/roles", first_role(&name)),
+            ("/objects/rbac.authorization.k8s.io/rolebindings", first_role(&name)),
+        ] {
+            for (of, count) in [(project, 1), (other(project), 0)] {
+                let found = stored(one, &format!("{collection}/p-{of}/{at}")).await;
+                assert_eq!(found.len(), count, "{found:?}");
+            }
+        }
+    }
+    let taken = make_instance(one, "p-a", "v1").await.unwrap_err();
+    assert!([409, 422].contains(&taken.code()), "{taken}");
+    let unique = stored(one, "/unique/management.platform.sh/virtualclusterinstances/c/n/v").await;
+    assert_eq!(unique.len(), INSTANCES, "{unique:?}");
+}
+
+/// The name of the role of the first access rule.
+fn first_role(name: &str) -> String {
+    postern_kinds::access::rule_role(VirtualClusterInstance.info(), name, 0)
+}
+
+#[tokio::test]
+async fn whoever_had_access_has_it_and_a_namesake_has_not() {
+    let servers = scene().await;
+    let one = &servers[0];
+    let before = subject_uids(one, "p-a").await;
+    let owner = owner_uid(one, "p-a");
+    assert!(before.contains("platform:user:ada"), "{before}");
+    let removal = Permit::for_server(&User, Verb::Delete, None, "ada");
+    operations::delete(&one.registry, &removal, &DeleteOptions::default()).await.unwrap();
+    make(one, &User, None, "ada", json!({})).await.unwrap();
+    migrate(one, "a", "b", "v0").await.unwrap();
+    one.registry.cache().wait_until_current().await.unwrap();
+    assert_eq!(subject_uids(one, "p-b").await, before);
+    assert_eq!(owner_uid(one, "p-b"), owner);
+    let role = Role.info();
+    let old = crate::storage_key::object(role, Some("p-a"), &first_role("v0"));
+    assert!(one.registry.cache().of(role).get(&old).unwrap().is_none());
+}
+
+/// The uid of the owner of `v0`.
+fn owner_uid(server: &Fixture, namespace: &str) -> String {
+    let instance = read(server, namespace, "v0").unwrap();
+    instance.metadata.annotations[postern_kinds::access::OWNER_UID].clone()
+}
+
+/// Whom the binding of the first access rule of `v0` is for, by uid.
+async fn subject_uids(server: &Fixture, namespace: &str) -> String {
+    server.registry.cache().wait_until_current().await.unwrap();
+    let info = postern_kinds::role_binding::RoleBinding.info();
+    let key = crate::storage_key::object(info, Some(namespace), &first_role("v0"));
+    let found = server.registry.cache().of(info).get(&key).unwrap().unwrap();
+    found.decode().unwrap().metadata.annotations[postern_kinds::rbac::SUBJECT_UIDS].clone()
+}

@@ -1,0 +1,233 @@
+//! Storage keys: the key of everything in the store.
+//!
+//! ```text
+//! /objects/<group>/<plural>/[<namespace>/]<name>    an object
+//! /secrets/<group>/<plural>/[<namespace>/]<name>    the secret record of an object: what is stored
+//!                                                   of its write-only fields
+//! /unique/<group>/<plural>/<key>                    which object has a unique key
+//! /counts/<group>/<plural>/<namespace>              how often something was added to what a project's
+//!                                                   quota counts
+//! /activity/<group>/<plural>/<name>                 when an access key was used last
+//! /digests/<hex>                                    which access key has this digest
+//! /bound-names/<group>/<plural>/[<namespace>/]<name>
+//!                                                   whom the access rules and members of an object name
+//! /sync-writers/<id>                                who asked for a secret to take its data from another one
+//! /logged-out-keys/<uid of an access key>           that the key was deleted while it was valid
+//! /revocations/<id>                                 whose endpoint tokens count no more
+//! /issued-tokens/<uid of an access key>             until when endpoint tokens count that it asked for
+//! /issued-tokens/all                                the same of all endpoint tokens
+//! /issued-tokens/unknown                            the same of those that were issued without a record
+//! /postern/…                                        the server's own: format, digest key, seal,
+//!                                                   signing keys
+//! ```
+//!
+//! The group of core/v1 is written `core`. Names have no `/`, so no name can lead to another
+//! object's key; they are validated before a key is made of them.
+
+use std::sync::Arc;
+
+use postern_auth::digest::Digest;
+use postern_kinds::Info;
+
+/// Records of which access key has which digest.
+pub const DIGESTS: &str = "/digests/";
+
+/// Records of which object has a unique key.
+pub(crate) const UNIQUE_KEYS: &str = "/unique/";
+
+/// Records of when access keys were used last.
+pub(crate) const ACTIVITY: &str = "/activity/";
+
+/// Records of how often something was added to what a quota counts.
+const COUNTS: &str = "/counts/";
+
+/// Records of what is stored of write-only fields.
+pub(crate) const SECRETS: &str = "/secrets/";
+
+/// Records of whom the access rules and members of objects name.
+pub(crate) const BOUND_NAMES: &str = "/bound-names/";
+
+/// Records of who asked for a secret to take its data from another one.
+pub(crate) const SYNC_WRITERS: &str = "/sync-writers/";
+
+/// Records of access keys that were deleted by a logout, as long as secrets follow others by their owners' rights.
+pub(crate) const LOGGED_OUT_KEYS: &str = "/logged-out-keys/";
+
+/// The keys that sign endpoint tokens.
+pub(crate) const SIGNING_KEYS: &str = "/postern/signing-keys";
+
+/// Records of whose endpoint tokens count no more.
+pub(crate) const REVOCATIONS: &str = "/revocations/";
+
+/// Records of until when endpoint tokens count that were issued.
+pub(crate) const ISSUED_TOKENS: &str = "/issued-tokens/";
+
+/// The record of until when the last of all endpoint tokens counts. No uid is like its name.
+pub(crate) const ALL_ISSUED_TOKENS: &str = "/issued-tokens/all";
+
+/// The record of until when endpoint tokens count that the store does not know of: tokens that were issued after
+/// the backup that was restored.
+pub(crate) const UNKNOWN_ISSUED_TOKENS: &str = "/issued-tokens/unknown";
+
+/// The server's key for digests.
+pub(crate) const DIGEST_KEY: &str = "/postern/digest-key";
+
+/// The version of this layout.
+pub(crate) const FORMAT: &str = "/postern/format";
+
+/// The names of namespaces that were chosen at the first start.
+pub(crate) const NAMESPACE_NAMES: &str = "/postern/namespace-names";
+
+/// The note that all objects have the roles of their access rules.
+pub(crate) const ROLES_OF_ALL: &str = "/postern/roles-of-all";
+
+const OBJECTS: &str = "/objects/";
+
+/// The prefix of all keys of objects of a kind.
+pub fn collection(info: &Info) -> String {
+    under(OBJECTS, info)
+}
+
+/// The prefix `ROOT<group>/<plural>/`.
+fn under(root: &str, info: &Info) -> String {
+    let group = if info.version.group.is_empty() { "core" } else { info.version.group };
+    [root, group, "/", info.plural, "/"].concat()
+}
+
+/// The prefix of all keys of a kind in a namespace; in all namespaces, when it is `None`.
+pub(crate) fn in_namespace(collection: &str, namespace: Option<&str>) -> String {
+    match namespace {
+        Some(namespace) => [collection, namespace, "/"].concat(),
+        None => collection.to_owned(),
+    }
+}
+
+/// The key of one object.
+pub fn object(info: &Info, namespace: Option<&str>, name: &str) -> Arc<str> {
+    in_collection(&collection(info), namespace, name).into()
+}
+
+/// The key of one object, given its kind's collection.
+pub(crate) fn in_collection(collection: &str, namespace: Option<&str>, name: &str) -> String {
+    match namespace {
+        Some(namespace) => [collection, namespace, "/", name].concat(),
+        None => [collection, name].concat(),
+    }
+}
+
+/// The key of a digest's record.
+pub(crate) fn digest(digest: Digest) -> Arc<str> {
+    [DIGESTS, &digest.to_hex()].concat().into()
+}
+
+/// The key of the record of whom an object names.
+pub(crate) fn bound_names(info: &Info, namespace: Option<&str>, name: &str) -> Arc<str> {
+    in_collection(&under(BOUND_NAMES, info), namespace, name).into()
+}
+
+/// The key of the record of a writer.
+pub(crate) fn sync_writer(id: &str) -> Arc<str> {
+    [SYNC_WRITERS, id].concat().into()
+}
+
+/// The key of the record that an access key was deleted by a logout.
+pub(crate) fn logged_out_key(uid: &str) -> Arc<str> {
+    [LOGGED_OUT_KEYS, uid].concat().into()
+}
+
+/// The key of an object's secret record.
+pub(crate) fn secret_record(info: &Info, namespace: Option<&str>, name: &str) -> Arc<str> {
+    in_collection(&under(SECRETS, info), namespace, name).into()
+}
+
+/// The holder of a unique key, as its record has it: `NAMESPACE/NAME`, or `NAME` if the kind has no namespaces.
+pub(crate) fn holder(namespace: Option<&str>, name: &str) -> String {
+    namespace.map_or_else(|| name.to_owned(), |namespace| [namespace, "/", name].concat())
+}
+
+/// The key of a unique key's record; with an empty one, the prefix of all of the kind.
+pub fn unique_key(info: &Info, unique_key: &str) -> Arc<str> {
+    [&under(UNIQUE_KEYS, info), unique_key].concat().into()
+}
+
+/// The key of the record of how often an object of a kind was added to a project's namespace.
+pub(crate) fn count(info: &Info, namespace: &str) -> Arc<str> {
+    [&under(COUNTS, info), namespace].concat().into()
+}
+
+/// The key of the record of an access key's last use.
+pub(crate) fn activity(info: &Info, name: &str) -> Arc<str> {
+    [&under(ACTIVITY, info), name].concat().into()
+}
+
+/// The key of the revocation record of this id.
+pub(crate) fn revocation(id: &str) -> Arc<str> {
+    [REVOCATIONS, id].concat().into()
+}
+
+/// The key of the record of until when the tokens of the access key of this uid count.
+pub(crate) fn issued_tokens(uid: &str) -> Arc<str> {
+    [ISSUED_TOKENS, uid].concat().into()
+}
+
+/// The access key's name in the key of the record of its last use.
+pub(crate) fn key_of_activity(key: &str) -> Option<&str> {
+    key.strip_prefix(ACTIVITY)?.split('/').nth(2)
+}
+
+/// The namespace and name in an object's key, given the kind's collection.
+pub(crate) fn split<'a>(collection: &str, key: &'a str) -> (Option<&'a str>, &'a str) {
+    let rest = key.strip_prefix(collection).unwrap_or(key);
+    match rest.split_once('/') {
+        Some((namespace, name)) => (Some(namespace), name),
+        None => (None, rest),
+    }
+}
+
+/// The namespace and name in the key of an object of any kind.
+pub(crate) fn name_of(key: &str) -> (Option<&str>, &str) {
+    let rest = key.strip_prefix(OBJECTS).unwrap_or(key);
+    let name = rest.splitn(3, '/').nth(2).unwrap_or(rest);
+    match name.split_once('/') {
+        Some((namespace, name)) => (Some(namespace), name),
+        None => (None, name),
+    }
+}
+
+/// A key as it is printed: without the prefix that all objects share.
+pub fn display_name(key: &str) -> &str {
+    key.strip_prefix(OBJECTS).unwrap_or(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use postern_kinds::AnyKind as _;
+    use postern_kinds::namespace::Namespace;
+    use postern_kinds::owned_access_key::OwnedAccessKey;
+    use postern_kinds::shared_secret::SharedSecret;
+    use postern_kinds::user::User;
+
+    use super::*;
+
+    #[test]
+    fn keys_are_split_as_they_were_made() {
+        let secrets = SharedSecret.info();
+        let key = object(secrets, Some("platform"), "db.password");
+        assert_eq!(&*key, "/objects/management.platform.sh/sharedsecrets/platform/db.password");
+        assert_eq!(split(&collection(secrets), &key), (Some("platform"), "db.password"));
+        let key = object(Namespace.info(), None, "default");
+        assert_eq!(&*key, "/objects/core/namespaces/default");
+        assert_eq!(split(&collection(Namespace.info()), &key), (None, "default"));
+    }
+
+    #[test]
+    fn keys_of_side_records_have_group_and_namespace() {
+        let key = secret_record(SharedSecret.info(), Some("platform"), "db");
+        assert_eq!(&*key, "/secrets/management.platform.sh/sharedsecrets/platform/db");
+        let key = unique_key(User.info(), "oidc|7");
+        assert_eq!(&*key, "/unique/management.platform.sh/users/oidc|7");
+        let key = activity(OwnedAccessKey.info(), "ci");
+        assert_eq!(&*key, "/activity/management.platform.sh/ownedaccesskeys/ci");
+        assert_eq!(key_of_activity(&key), Some("ci"));
+    }
+}
