@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
 use crate::fields::Draft;
+use crate::verb::Verb;
 
 /// The group of Roles and bindings.
 pub const RBAC_V1: GroupVersion =
@@ -27,6 +28,29 @@ pub const ALL: &str = "*";
 
 /// The verb for going through the gateway to an object.
 pub const USE: &str = "use";
+
+/// The verbs that a rule about resources can give: `*`, those of the API, and those of the platform, some of which are
+/// Kubernetes' own. See `docs/reference/access-rules.md#verbs-of-the-platform`.
+pub const VERBS: &[&str] = &[
+    ALL,
+    Verb::Get.as_str(),
+    Verb::List.as_str(),
+    Verb::Watch.as_str(),
+    Verb::Create.as_str(),
+    Verb::Update.as_str(),
+    Verb::Patch.as_str(),
+    Verb::Delete.as_str(),
+    Verb::DeleteCollection.as_str(),
+    USE,
+    "bind",
+    "escalate",
+    "impersonate",
+    "makeowner",
+    "createkey",
+    "getkey",
+    "updatekey",
+    "deletekey",
+];
 
 /// The annotation of a binding that the server makes: a JSON map from the name of each subject to the uid of the user
 /// or team, so that a later user or team of that name gets nothing.
