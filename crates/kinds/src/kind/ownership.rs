@@ -144,7 +144,7 @@ impl UserOrTeam {
 /// RoleBinding that say the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-#[schemars(rename = "sh.platform.management.v1.Access")]
+#[schemars(rename = "sh.platform.management.v1.Access", extend("required" = ["verbs"]))]
 pub struct Access {
     /// Optional name of the rule, for people.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -157,7 +157,7 @@ pub struct Access {
         extend("items" = { "type": "string", "enum": VERBS })
     )]
     pub verbs: Vec<String>,
-    /// Subresources that the verbs extend to, `status` for instance; `*` is all that the kind has.
+    /// Subresources that the verbs also apply to, for example `status`; `*` is all that the kind has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub subresources: Vec<String>,
@@ -185,9 +185,9 @@ pub struct ExtraAccess {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub teams: Vec<String>,
-    /// Empty, or `loft-cluster-space-admin`, which clients send by default. Both mean the verbs `get` and `use`: what a
-    /// user may do inside is decided there.
+    /// A role that clients send. All values mean the verbs `get` and `use`: what a user may do inside is decided there.
     #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(extend("enum" = EXTRA_ACCESS_ROLES))]
     pub cluster_role: String,
 }
 
