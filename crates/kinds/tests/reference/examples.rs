@@ -48,11 +48,14 @@ pub(crate) fn objects_in(page: &str) -> Vec<Result<Value, String>> {
         .collect()
 }
 
-/// Checks an example of one of the kinds that are served, or that are bodies of actions.
+/// An object as it is stored or returned, and what is invalid in it.
+pub(crate) type Verdict = Result<(Object, FieldErrors), String>;
+
+/// Checks an object of one of the kinds that are served, or that are bodies of actions, after an older state of it.
 ///
 /// # Errors
-/// What is wrong with it.
-pub(crate) fn check(mut value: Value) -> Result<(), String> {
+/// What is wrong with it, apart from its fields.
+pub(crate) fn prepare(mut value: Value, old: Option<&Object>) -> Verdict {
     let kind = kind_of(&value).ok_or("no such kind in this version")?;
     let schema = kind.schema();
     schema.check_types(&value).map_err(|error| format!("{error:?}"))?;
@@ -64,9 +67,6 @@ pub(crate) fn check(mut value: Value) -> Result<(), String> {
     }
     let mut object = Object::from_value(value).map_err(|error| format!("{error:?}"))?;
     let info = kind.info();
-    if info.is_namespaced() && object.metadata.namespace.is_empty() {
-        return Err("an example of a namespaced kind says its namespace".to_owned());
-    }
     let mut errors = FieldErrors::new();
     let write_only = kind.write_only();
     WriteOnlyValues::take(&mut object, write_only).validate(write_only, &mut errors);
@@ -79,13 +79,23 @@ pub(crate) fn check(mut value: Value) -> Result<(), String> {
         project_of_namespace: Some(PROJECT).filter(|_| object.metadata.namespace.starts_with("p-")),
         ..Context::of(&caller, Timestamp::from_unix_seconds(0), &Known)
     };
-    let prepared = kind.prepare(&mut object, None, &context);
+    let prepared = kind.prepare(&mut object, old, &context);
     let verdict = prepared.and_then(|prepared| prepared.verdict);
     errors.extend(verdict.map_err(|error| error.status().message.clone())?);
+    Ok((object, errors))
+}
+
+/// Checks an example.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn check(value: Value) -> Result<(), String> {
+    let (_, errors) = prepare(value, None)?;
     errors.into_result().map_err(|errors| errors.to_string())
 }
 
-fn kind_of(value: &Value) -> Option<&'static dyn AnyKind> {
+/// The kind of an object.
+pub(crate) fn kind_of(value: &Value) -> Option<&'static dyn AnyKind> {
     let bodies = all().iter().flat_map(|kind| pages::bodies(*kind));
     all().iter().copied().chain(bodies).find(|kind| {
         value["kind"] == kind.info().kind && value["apiVersion"] == kind.info().version.to_string()

@@ -10,50 +10,70 @@ const HEADING: &str = "| field | type | rules | description |\n|---|---|---|---|
 /// Structures deeper than this refer to themselves.
 const MAX_DEPTH: usize = 16;
 
-/// The table of all fields of a kind except `apiVersion`, `kind` and those of `metadata`.
-pub(crate) fn table(kind: &'static dyn AnyKind) -> String {
-    let mut table = Table { kind, schema: kind.schema(), text: HEADING.to_owned() };
-    table.fields_of("", kind.schema().root(), 0);
-    table.text
+/// One field of a kind.
+pub(crate) struct Field {
+    /// Its path, with `[]` for the items of a list and `KEY` for the keys of a map.
+    pub(crate) path: String,
+    /// Its own schema, which may be a reference.
+    pub(crate) schema: &'static Value,
+    /// Does the object around it require it?
+    pub(crate) is_required: bool,
 }
 
-struct Table<'a> {
-    kind: &'static dyn AnyKind,
-    schema: &'a Schema,
-    text: String,
+/// All fields of a kind except `apiVersion`, `kind` and those of `metadata`.
+pub(crate) fn fields_of(kind: &'static dyn AnyKind) -> Vec<Field> {
+    let mut found = Vec::new();
+    collect(kind.schema(), "", kind.schema().root(), 0, &mut found);
+    found
 }
 
-impl Table<'_> {
-    /// Adds a row for each property of an object, and the rows of what is below it.
-    fn fields_of(&mut self, path: &str, object: &Value, depth: usize) {
-        assert!(depth < MAX_DEPTH, "{:?}: {path} has too many levels", self.kind);
-        let schema = self.schema;
-        let Some(properties) = object["properties"].as_object() else { return };
-        let required = |name: &String| {
-            object["required"].as_array().is_some_and(|names| names.iter().any(|one| one == name))
-        };
-        for (name, field) in properties {
-            let is_of_every_kind = ["apiVersion", "kind", "metadata"].contains(&name.as_str());
-            if path.is_empty() && is_of_every_kind {
-                continue;
-            }
-            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-            self.row(&path, field, required(name));
-            let (suffix, inner) = innermost(schema, field);
-            self.fields_of(&format!("{path}{suffix}"), inner, depth + 1);
+/// Adds each property of an object, followed by those below it.
+fn collect(
+    schema: &'static Schema,
+    parent: &str,
+    object: &'static Value,
+    depth: usize,
+    found: &mut Vec<Field>,
+) {
+    assert!(depth < MAX_DEPTH, "{parent} has too many levels");
+    let Some(properties) = object["properties"].as_object() else { return };
+    for (name, field) in properties {
+        let is_of_every_kind = ["apiVersion", "kind", "metadata"].contains(&name.as_str());
+        if parent.is_empty() && is_of_every_kind {
+            continue;
         }
+        let path = if parent.is_empty() { name.clone() } else { format!("{parent}.{name}") };
+        let (suffix, inner) = innermost(schema, field);
+        let below = format!("{path}{suffix}");
+        let required = object["required"].as_array();
+        let is_required = required.is_some_and(|names| names.iter().any(|one| one == name));
+        found.push(Field { path, schema: field, is_required });
+        collect(schema, &below, inner, depth + 1, found);
     }
+}
 
-    fn row(&mut self, path: &str, field: &Value, is_required: bool) {
-        let resolved = self.schema.resolve(field);
-        let described = [field, resolved].map(|one| one["description"].as_str());
+/// The table of the fields of a kind.
+pub(crate) fn table(kind: &'static dyn AnyKind) -> String {
+    let table = Table { kind, schema: kind.schema() };
+    let rows = fields_of(kind).into_iter().map(|field| table.row(&field));
+    std::iter::once(HEADING.to_owned()).chain(rows).collect()
+}
+
+struct Table {
+    kind: &'static dyn AnyKind,
+    schema: &'static Schema,
+}
+
+impl Table {
+    fn row(&self, field: &Field) -> String {
+        let Field { path, schema, is_required } = field;
+        let described =
+            [schema, self.schema.resolve(schema)].map(|one| one["description"].as_str());
         let text = described.into_iter().flatten().next();
         let text = text.unwrap_or_else(|| panic!("{:?}: {path} has no description", self.kind));
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let type_name = type_name(self.schema, field);
-        let rules = self.rules(path, field, is_required).join("; ");
-        let row = [format!("`{path}`"), type_name, rules, text];
-        self.text += &crate::row(&row);
+        let rules = self.rules(path, schema, *is_required).join("; ");
+        crate::row(&[format!("`{path}`"), type_name(self.schema, schema), rules, text])
     }
 
     /// The rules about a field, each in a few words. The index of the reference explains them.
@@ -80,11 +100,10 @@ impl Table<'_> {
         add(is_protected, "needs `get`");
         add(!below_list && kept.iter().any(|name| path == format!("spec.{name}")), "kept");
         add(is_in(self.kind.strict_fields().no_unknown_below), "strict");
-        if let Some(default) = get("default").filter(|default| !default.is_object()) {
+        if let Some(default) = get("default") {
             rules.push(format!("default {}", code(default)));
         }
-        let items = get("items").map(|items| self.schema.resolve(items));
-        if let Some(Value::Array(values)) = get("enum").or_else(|| items?.get("enum")) {
+        if let Some(values) = allowed_values(self.schema, field) {
             let values: Vec<_> = values.iter().map(code).collect();
             rules.push(format!("one of {}", values.join(", ")));
         }
@@ -101,7 +120,7 @@ impl Table<'_> {
 }
 
 /// The schema of the objects in lists and maps, with the suffix for its path; any other schema as it is.
-fn innermost<'a>(schema: &'a Schema, field: &'a Value) -> (String, &'a Value) {
+fn innermost(schema: &'static Schema, field: &'static Value) -> (String, &'static Value) {
     let resolved = schema.resolve(field);
     let (suffix, inner) = match (resolved.get("items"), resolved.get("additionalProperties")) {
         (Some(items), _) => ("[]", items),
@@ -127,6 +146,14 @@ fn type_name(schema: &Schema, field: &Value) -> String {
     }
 }
 
+/// The values that a field, or each item of a list, may have.
+pub(crate) fn allowed_values<'a>(schema: &'a Schema, field: &'a Value) -> Option<&'a Vec<Value>> {
+    let resolved = schema.resolve(field);
+    let items = resolved.get("items").map(|items| schema.resolve(items));
+    let places = [Some(field), Some(resolved), items];
+    places.into_iter().flatten().find_map(|at| at.get("enum")?.as_array())
+}
+
 /// How server-side apply merges a list, a map or an object.
 fn merge_rule<'a>(get: &impl Fn(&str) -> Option<&'a Value>) -> Option<String> {
     let text = |key: &str| get(key).and_then(Value::as_str);
@@ -146,7 +173,7 @@ fn merge_rule<'a>(get: &impl Fn(&str) -> Option<&'a Value>) -> Option<String> {
 }
 
 /// Does the schema have the rule that the value never changes, as Kubernetes writes it?
-fn is_immutable(field: &Value) -> bool {
+pub(crate) fn is_immutable(field: &Value) -> bool {
     let rules = field["x-kubernetes-validations"].as_array();
     rules.is_some_and(|rules| rules.iter().any(|rule| rule["rule"] == "self == oldSelf"))
 }

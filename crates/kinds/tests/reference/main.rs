@@ -13,6 +13,7 @@ use postern_kinds::{AnyKind, MANAGEMENT_V1, Verb};
 mod examples;
 mod fields;
 mod pages;
+mod promises;
 
 /// The line above the generated part of a page.
 const MARKER: &str = "<!-- generated from the schema -->\n";
