@@ -12,6 +12,7 @@ use postern_kinds::{AnyKind, MANAGEMENT_V1, Verb};
 
 mod examples;
 mod fields;
+mod links;
 mod pages;
 mod promises;
 
@@ -124,20 +125,28 @@ fn each_page_of_the_reference_introduces_its_kind_and_has_an_example() {
     }
 }
 
+/// All pages of the reference.
+fn all_pages() -> Vec<PathBuf> {
+    let directories = [reference(), reference().join("kinds")];
+    let entries = directories.into_iter().flat_map(|directory| fs::read_dir(directory).unwrap());
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
+}
+
+#[test]
+fn the_links_of_the_reference_lead_to_files_and_headings() {
+    let broken: Vec<_> = all_pages().iter().flat_map(|page| links::broken(page)).collect();
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
 #[test]
 fn the_examples_of_the_reference_are_valid() {
     let mut checked = 0;
-    for directory in [reference(), reference().join("kinds")] {
-        for entry in fs::read_dir(directory).unwrap() {
-            let path = entry.unwrap().path();
-            if path.extension().is_none_or(|extension| extension != "md") {
-                continue;
-            }
-            for object in examples::objects_in(&fs::read_to_string(&path).unwrap()) {
-                let verdict = object.and_then(examples::check);
-                assert!(verdict.is_ok(), "{}: {}", path.display(), verdict.unwrap_err());
-                checked += 1;
-            }
+    for page in all_pages() {
+        for object in examples::objects_in(&fs::read_to_string(&page).unwrap()) {
+            let verdict = object.and_then(examples::check);
+            assert!(verdict.is_ok(), "{}: {}", page.display(), verdict.unwrap_err());
+            checked += 1;
         }
     }
     assert!(checked > 25, "only {checked} examples were found");
