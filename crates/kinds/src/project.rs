@@ -73,7 +73,7 @@ pub const COUNTED_IN_QUOTAS: [&str; 3] =
     [VirtualClusterInstance::INFO.plural, SpaceInstance::INFO.plural, ProjectSecret::INFO.plural];
 
 /// Maximum number of allowed clusters.
-const MAX_CLUSTERS: usize = 1000;
+pub const MAX_CLUSTERS: usize = 1000;
 
 /// All clusters.
 const ALL_CLUSTERS: &str = "*";

@@ -7,7 +7,7 @@ use crate::prelude::*;
 use crate::team;
 
 /// Maximum number of teams that a user is removed from in the transaction that removes the user.
-const MAX_TEAMS_LEFT: usize = 100;
+pub const MAX_TEAMS_LEFT: usize = 100;
 
 /// The kind.
 pub struct User;
