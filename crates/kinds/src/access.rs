@@ -32,7 +32,10 @@ pub const MAX_GRANTEES: usize = 100;
 /// All verbs, all subresources, or every user.
 pub const ALL: &str = crate::rbac::ALL;
 
-/// The verbs that an access rule can give, besides those of the API: to go through the gateway.
+/// The verbs that an access rule can give.
+pub use crate::rbac::VERBS;
+
+/// The verb that lets requests through the gateway.
 pub const USE: &str = crate::rbac::USE;
 
 /// The place of the owner and the access rules in the fields of a kind.

@@ -54,12 +54,12 @@ pub struct Spec {
     /// The audiences of tokens for this cluster.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub audiences: Vec<String>,
-    /// For how many seconds tokens count at an agent that hears nothing.
+    /// For how many seconds an agent accepts tokens while it hears nothing from the central server.
     pub max_offline_seconds: i64,
     /// The public keys of tokens, each a JSON Web Key (RFC 7517).
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub keys: Vec<PublicKey>,
-    /// Whose older tokens count no more.
+    /// The revocations: tokens that are older are rejected.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub revocations: Vec<Revocation>,
     /// The virtual clusters and spaces that are on this cluster.
@@ -69,11 +69,11 @@ pub struct Spec {
     #[serde(rename = "use")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub uses: Vec<Use>,
-    /// Groups of callers that the cluster is told of, besides the platform's own.
+    /// Groups of callers that are forwarded to the cluster, in addition to the platform's own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub forward_groups: Vec<String>,
-    /// Which part this is, `tokens` or `places`; empty where it is the whole.
+    /// The part of the configuration: `tokens` or `places`; empty for the whole.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub part: String,
 }
@@ -83,9 +83,9 @@ pub struct Spec {
 #[serde(default)]
 #[schemars(rename = "sh.platform.management.v1.AgentClusterId")]
 pub struct ClusterId {
-    /// Its name.
+    /// The name of the Cluster.
     pub name: String,
-    /// Its uid.
+    /// The uid of the Cluster.
     pub uid: String,
 }
 
@@ -111,14 +111,14 @@ pub struct PublicKey {
     pub purpose: String,
 }
 
-/// Whose older tokens count no more.
+/// The revocation of the older tokens of a key, a user or a team.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(rename = "sh.platform.management.v1.AgentRevocation")]
 pub struct Revocation {
     /// The uid of a key, a user or a team.
     pub uid: String,
-    /// The generation from which on tokens count.
+    /// The revocation revision from which on tokens are accepted.
     pub generation: u64,
 }
 
@@ -160,12 +160,12 @@ pub struct PlaceInCluster {
 pub struct Use {
     /// `clusters`, `virtualclusterinstances` or `spaceinstances`.
     pub resource: String,
-    /// Its namespace; empty for the cluster.
+    /// The namespace of the object; empty for the cluster.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    /// Its name.
+    /// The name of the object.
     pub name: String,
-    /// Who.
+    /// The subjects that hold `use`.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub subjects: Vec<UseSubject>,
 }

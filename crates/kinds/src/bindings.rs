@@ -11,6 +11,7 @@ use crate::rbac::{
     BindingFacts, BoundSubject, Granted, MADE_ROLE_PREFIXES, RBAC_GROUP, RoleRef, SUBJECT_UIDS,
     Subject, only_for_garbage_collection,
 };
+use crate::schema_rule::IMMUTABLE;
 
 /// The kinds of subjects.
 pub(crate) const USER: &str = "User";
@@ -31,11 +32,12 @@ pub(crate) const COLUMNS: &[ColumnInfo] = &[
 /// A role, and to whom it is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
-#[schemars(rename = "io.k8s.api.rbac.v1.BindingFields")]
+#[schemars(rename = "io.k8s.api.rbac.v1.BindingFields", extend("required" = ["roleRef"]))]
 pub struct Spec {
-    /// The role. It cannot be changed: delete the binding and create another one.
+    /// The role. To change it, delete the binding and create another one.
+    #[schemars(extend("x-kubernetes-validations" = IMMUTABLE))]
     pub role_ref: RoleRef,
-    /// To whom it is given.
+    /// The subjects that get the role.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub subjects: Vec<Subject>,

@@ -26,14 +26,14 @@ pub struct DirectClusterEndpointToken;
 /// The fields next to `metadata`.
 pub type Fields = crate::Fields<Spec, Status>;
 
-/// How long the token counts, and for what.
+/// The lifetime of the token, and what it may access.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.DirectClusterEndpointTokenSpec")]
 pub struct Spec {
-    /// Time to live in seconds; an hour when it is absent. A token never outlives the access key that asks
-    /// for it.
+    /// Time-to-live in seconds, above 0. A token never outlives the access key of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = DEFAULT_TTL_SECONDS))]
     pub ttl: Option<i64>,
     /// The maximum access of the token, within the scope of the access key. If absent, the scope of the access key.
     #[serde(skip_serializing_if = "Option::is_none")]

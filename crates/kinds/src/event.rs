@@ -63,25 +63,25 @@ pub struct Spec {
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "io.k8s.api.core.v1.ObjectReference")]
 pub struct ObjectReference {
-    /// Its kind.
+    /// The kind of the object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kind: String,
-    /// Its namespace.
+    /// The namespace of the object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    /// Its name.
+    /// The name of the object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Its uid.
+    /// The uid of the object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// Its API version.
+    /// The API version of the object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub api_version: String,
-    /// Its resource version.
+    /// The resource version of the object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub resource_version: String,
-    /// The part of it that is meant.
+    /// The part of the object that is meant.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub field_path: String,
 }

@@ -15,11 +15,13 @@ pub(crate) const STATUS_ACTIONS: &[Action] =
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.InstanceStatus")]
 pub struct Status {
-    /// May the caller go through the gateway to it? Only with `?extended=true`.
+    /// Whether the caller may send requests to it through the gateway. Only with `?extended=true`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("readOnly" = true))]
     pub can_use: Option<bool>,
-    /// May the caller change it? Only with `?extended=true`.
+    /// Whether the caller may change it. Only with `?extended=true`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("readOnly" = true))]
     pub can_update: Option<bool>,
     /// `Ready`, `Pending` or `Failed`. The server keeps it.
     #[serde(skip_serializing_if = "String::is_empty")]

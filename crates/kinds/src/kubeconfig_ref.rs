@@ -12,10 +12,10 @@ const DEFAULT_KEY: &str = "config";
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.KubeconfigRef")]
 pub struct KubeconfigRef {
-    /// The name of the Secret.
+    /// The name of the Secret. Required.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub secret_name: String,
-    /// The namespace of the Secret. That of an instance is always in the instance's own namespace.
+    /// The namespace of the Secret. For an instance it is the instance's own namespace, which is the default.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub secret_namespace: String,
     /// The key of the Secret; `config` if empty.

@@ -33,11 +33,15 @@ pub struct LabelSelector {
 /// One requirement on a label.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-#[schemars(rename = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelectorRequirement")]
+#[schemars(
+    rename = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelectorRequirement",
+    extend("required" = ["key", "operator"])
+)]
 pub struct Requirement {
-    /// The label.
+    /// The key of the label.
     pub key: String,
-    /// In, `NotIn`, Exists or `DoesNotExist`.
+    /// How the label is compared.
+    #[schemars(extend("enum" = OPERATORS))]
     pub operator: String,
     /// The values of In and `NotIn`.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -26,6 +26,7 @@ mod names;
 mod namespace_names;
 mod policy_rules;
 mod right;
+mod schema_rule;
 mod scoped_maker;
 mod secret_data;
 mod secret_text;

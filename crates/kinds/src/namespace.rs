@@ -28,7 +28,7 @@ pub type Fields = crate::Fields<Spec, Status>;
 pub struct Spec {
     /// Must be empty before the namespace is removed. Only the server sets it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"), extend("readOnly" = true))]
     pub finalizers: Vec<String>,
 }
 

@@ -12,6 +12,7 @@ use crate::key_life::{self, WrittenKey};
 use crate::names::{MAX_IDENTITIES, is_reserved_identity};
 use crate::prelude::*;
 use crate::principal::delegated_right;
+use crate::schema_rule::IMMUTABLE;
 use crate::scope::{self, Scope};
 use crate::scoped_maker;
 use crate::{team, user};
@@ -30,7 +31,10 @@ pub const MAX_KEY_CHARS: usize = 8 * 1024;
 pub const MIN_TTL_AFTER_ACTIVITY_SECONDS: i64 = 300;
 
 /// The values of `spec.type`: what manages a key.
-const TYPES: &[&str] = &["User", LOGIN, "Other", "Reset", "OIDCRefreshToken"];
+const TYPES: &[&str] = &[DEFAULT_TYPE, LOGIN, "Other", "Reset", "OIDCRefreshToken"];
+
+/// The type of a key that names none.
+const DEFAULT_TYPE: &str = "User";
 
 /// The type of keys with a person behind them, who are not held to the key's end.
 pub const LOGIN: &str = "Login";
@@ -55,16 +59,19 @@ pub struct Spec {
     /// The purpose of the key.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// The User who owns the key. One of user, team and subject; by default the caller's own.
+    /// The User who owns the key. Exactly one of user, team and subject is set; by default the caller's own user or team.
     #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(extend("x-kubernetes-validations" = IMMUTABLE))]
     pub user: String,
     /// The Team that owns the key.
     #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(extend("x-kubernetes-validations" = IMMUTABLE))]
     pub team: String,
-    /// Another identity that the key has, which is no User or Team. It takes `impersonate` on it.
+    /// Another identity that owns the key, which is no User or Team. The caller needs `impersonate` on it.
     #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(extend("x-kubernetes-validations" = IMMUTABLE))]
     pub subject: String,
-    /// Groups that the key's bearer is in, beyond its owner's. Each takes `impersonate` on it.
+    /// Groups that the bearer of the key is in, in addition to those of the owner. The caller needs `impersonate` on each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub groups: Vec<String>,
@@ -74,26 +81,27 @@ pub struct Spec {
     // The answer to the create has it.
     #[schemars(with = "String", extend("writeOnly" = false))]
     pub key: SecretText,
-    /// A disabled key exists, but gives no access: requests are refused, and open watches end.
+    /// Whether the key is disabled. A disabled key exists and gives no access: requests are 401, and open watches end.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub disabled: bool,
-    /// Time to live in seconds; absent or 0 for no limit, unless the server sets a maximum.
+    /// Time-to-live in seconds. Absent or 0 is no limit, unless the server has a maximum, which then is the default.
     #[serde(skip_serializing_if = "is_zero")]
     pub ttl: i64,
-    /// Count `ttl` from the key's last use instead of its creation.
+    /// Whether `ttl` counts from the last use of the key, not from its creation. Then `ttl` is at least 300.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ttl_after_last_activity: bool,
     /// The maximum access of the key: what its owner may do and the scope names. An empty scope gives access to
     /// nothing. Without a scope, the key may do what its owner may.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
-    /// The manager of the key: User, Login, Other, Reset or `OIDCRefreshToken`.
+    /// What manages the key: a person, a login, or another part of the platform.
     #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(extend("enum" = TYPES), extend("default" = DEFAULT_TYPE))]
     pub r#type: String,
     /// Data of a single sign-on that the key came from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
-    /// When the identity was refreshed last.
+    /// When the identity was refreshed last. It is also accepted inside `identity`, and returned where it was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity_refresh: Option<Timestamp>,
     /// Set when the key is a refresh token.
@@ -115,23 +123,23 @@ pub struct Identity {
     /// The user's subject at the identity provider.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub user_id: String,
-    /// The user's name there.
+    /// The name of the user at the identity provider.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub username: String,
-    /// The name that they prefer.
+    /// The name that the user prefers.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub preferred_username: String,
-    /// Their e-mail address.
+    /// The e-mail address of the user.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub email: String,
     /// Whether the address was verified.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub email_verified: bool,
-    /// Their groups there.
+    /// The groups of the user at the identity provider.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub groups: Vec<String>,
-    /// The connector through which they came.
+    /// The connector through which the user logged in.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub connector: String,
     /// Data that the connector needs later. Write-only: it is never returned.
@@ -189,7 +197,7 @@ pub struct OidcLogin {
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.OwnedAccessKeyStatus")]
 pub struct Status {
-    /// When the key was used last. Set by the server, to about a minute.
+    /// When the key was used last, accurate to about a minute. Set by the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_activity: Option<Timestamp>,
     /// The uid of the user or team who disabled the key, as long as it is disabled. Set by the server.
@@ -328,7 +336,7 @@ impl Kind for OwnedAccessKey {
             }
         }
         if spec.r#type.is_empty() {
-            "User".clone_into(&mut spec.r#type);
+            DEFAULT_TYPE.clone_into(&mut spec.r#type);
         }
         // A key from before there was a maximum keeps its unlimited lifetime: a change of a label
         // must not make it expire.

@@ -241,7 +241,7 @@ impl KeyFacts {
 pub struct Maker {
     /// The name of the OwnedAccessKey.
     pub name: String,
-    /// Its uid.
+    /// The uid of the OwnedAccessKey.
     pub uid: String,
     /// The identity that the request impersonated, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -51,6 +51,9 @@ const ROLE_ALIASES: [(&str, &str); 3] = [
 /// Every user.
 const ALL_USERS: &str = "*";
 
+/// The kinds that a member may have.
+const MEMBER_KINDS: [&str; 2] = ["User", "Team"];
+
 /// The API groups that a member may have.
 const MEMBER_GROUPS: [&str; 4] =
     ["", MANAGEMENT_V1.group, "storage.platform.sh", "storage.loft.sh"];
@@ -70,7 +73,7 @@ pub const COUNTED_IN_QUOTAS: [&str; 3] =
     [VirtualClusterInstance::INFO.plural, SpaceInstance::INFO.plural, ProjectSecret::INFO.plural];
 
 /// Maximum number of allowed clusters.
-const MAX_CLUSTERS: usize = 1000;
+pub const MAX_CLUSTERS: usize = 1000;
 
 /// All clusters.
 const ALL_CLUSTERS: &str = "*";
@@ -145,20 +148,21 @@ pub struct Spec {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub members: Vec<Member>,
-    /// The clusters that the project may use; `*` is every cluster. Absent on create is every cluster;
-    /// empty is none.
+    /// The clusters that the project may use; `*` is every cluster. If absent on create, the server writes `*`. An empty list
+    /// allows none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub allowed_clusters: Option<Vec<AllowedCluster>>,
-    /// How many objects there may be in the project.
+    /// The quotas of the project. Keys are `virtualclusterinstances`, `spaceinstances` and `projectsecrets`; values are decimal
+    /// text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quotas: Option<Quotas>,
-    /// Templates that the project allows, as other clients write them. This server has no templates, so that they have
-    /// no effect.
+    /// Templates that the project allows, as other clients write them. This server has no templates, so they have no
+    /// effect.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub allowed_templates: Vec<AllowedTemplate>,
-    /// Must new instances be made from templates? The server always answers that they need not: it has none.
+    /// Whether new instances must be made from templates. They need not, because this server has no templates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub require_template: Option<RequireTemplate>,
     /// Access rules: the users and teams that get verbs on the project itself.
@@ -170,13 +174,18 @@ pub struct Spec {
 /// A user or team that works in the project.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
-#[schemars(rename = "sh.platform.management.v1.Member")]
+#[schemars(
+    rename = "sh.platform.management.v1.Member",
+    extend("required" = ["kind", "name"])
+)]
 pub struct Member {
-    /// User or Team.
+    /// The kind of the member.
     #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(extend("enum" = MEMBER_KINDS))]
     pub kind: String,
-    /// The API group of the user or team, which some clients write; it has no effect.
+    /// The API group of the user or team, which some clients write. It has no effect.
     #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(extend("enum" = MEMBER_GROUPS))]
     pub group: String,
     /// The name of the user or team; `*` is every user.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -229,7 +238,7 @@ pub struct AllowedTemplate {
     /// The name of the template, or `*`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Is it the default one?
+    /// Whether it is the default template.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_default: bool,
 }
@@ -239,8 +248,9 @@ pub struct AllowedTemplate {
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.RequireTemplate")]
 pub struct RequireTemplate {
-    /// They need not.
+    /// Whether instances can be made without a template: always true.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = true))]
     pub disabled: Option<bool>,
 }
 
@@ -259,11 +269,11 @@ pub struct AllowedCluster {
 #[serde(default)]
 #[schemars(rename = "sh.platform.management.v1.Quotas")]
 pub struct Quotas {
-    /// In the whole project.
+    /// How many objects of a kind the whole project can have.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("x-kubernetes-map-type" = "granular"))]
     pub project: BTreeMap<String, String>,
-    /// Of each owner.
+    /// How many objects of a kind each owner can have in the project.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("x-kubernetes-map-type" = "granular"))]
     pub user: BTreeMap<String, String>,
@@ -579,7 +589,7 @@ fn validate_members(
             (None, _) if member.is_all_users() => {}
             (None, _) => {
                 let kind = kind.as_str();
-                errors.push(FieldError::not_supported(path("kind"), kind, &["User", "Team"]));
+                errors.push(FieldError::not_supported(path("kind"), kind, &MEMBER_KINDS));
             }
             (Some(_), Err(detail)) => {
                 errors.push(FieldError::invalid(path("name"), name, detail));

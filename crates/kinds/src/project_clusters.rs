@@ -28,11 +28,11 @@ pub struct ProjectCluster {
     pub api_version: String,
     /// `Cluster`.
     pub kind: String,
-    /// Its name and uid, and how it is reached directly.
+    /// The name and the uid of the cluster, and its direct endpoint.
     pub metadata: ClusterMetadata,
-    /// Its name for people, and its purpose.
+    /// The display name and the purpose of the cluster.
     pub spec: ClusterSummary,
-    /// Its observed state.
+    /// The observed state of the cluster.
     pub status: cluster::Status,
 }
 
@@ -41,11 +41,11 @@ pub struct ProjectCluster {
 #[serde(default)]
 #[schemars(rename = "sh.platform.management.v1.ClusterMetadata")]
 pub struct ClusterMetadata {
-    /// Its name.
+    /// The name of the Cluster.
     pub name: String,
-    /// Its uid.
+    /// The uid of the Cluster.
     pub uid: String,
-    /// The annotations that say how it is reached directly, where it is: who may use it goes there.
+    /// The annotations of the direct endpoint, if there is one.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }

@@ -21,12 +21,15 @@ pub struct Spec {
 /// The instance to move.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-#[schemars(rename = "sh.platform.management.v1.SourceVirtualClusterInstance")]
+#[schemars(
+    rename = "sh.platform.management.v1.SourceVirtualClusterInstance",
+    extend("required" = ["name", "namespace"])
+)]
 pub struct Source {
-    /// Its name.
+    /// The name of the instance.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Its namespace: that of the project that has it now.
+    /// The namespace of the project that has the instance now.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
 }

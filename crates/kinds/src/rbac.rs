@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
 use crate::fields::Draft;
+use crate::verb::Verb;
 
 /// The group of Roles and bindings.
 pub const RBAC_V1: GroupVersion =
@@ -27,6 +28,29 @@ pub const ALL: &str = "*";
 
 /// The verb for going through the gateway to an object.
 pub const USE: &str = "use";
+
+/// The verbs that a rule about resources can give: `*`, those of the API, and those of the platform, some of which are
+/// Kubernetes' own. See `docs/reference/access-rules.md#verbs-of-the-platform`.
+pub const VERBS: &[&str] = &[
+    ALL,
+    Verb::Get.as_str(),
+    Verb::List.as_str(),
+    Verb::Watch.as_str(),
+    Verb::Create.as_str(),
+    Verb::Update.as_str(),
+    Verb::Patch.as_str(),
+    Verb::Delete.as_str(),
+    Verb::DeleteCollection.as_str(),
+    USE,
+    "bind",
+    "escalate",
+    "impersonate",
+    "makeowner",
+    "createkey",
+    "getkey",
+    "updatekey",
+    "deletekey",
+];
 
 /// The annotation of a binding that the server makes: a JSON map from the name of each subject to the uid of the user
 /// or team, so that a later user or team of that name gets nothing.
@@ -56,7 +80,7 @@ pub(crate) const MADE_ROLE_PREFIXES: [&str; 2] = [ACCESS_PREFIX, MEMBERS_PREFIX]
     Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(default, rename_all = "camelCase")]
-#[schemars(rename = "io.k8s.api.rbac.v1.PolicyRule")]
+#[schemars(rename = "io.k8s.api.rbac.v1.PolicyRule", extend("required" = ["verbs"]))]
 pub struct PolicyRule {
     /// Verbs; `*` is every verb.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
@@ -83,11 +107,13 @@ pub struct PolicyRule {
 /// The role that a binding gives. It cannot be changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
-#[schemars(rename = "io.k8s.api.rbac.v1.RoleRef")]
+#[schemars(rename = "io.k8s.api.rbac.v1.RoleRef", extend("required" = ["kind", "name"]))]
 pub struct RoleRef {
-    /// `rbac.authorization.k8s.io`.
+    /// The API group of the role.
+    #[schemars(extend("enum" = [RBAC_GROUP]), extend("default" = RBAC_GROUP))]
     pub api_group: String,
-    /// Role or ClusterRole.
+    /// The kind of the role. A ClusterRoleBinding gives only ClusterRoles.
+    #[schemars(extend("enum" = ["Role", "ClusterRole"]))]
     pub kind: String,
     /// The role's name.
     pub name: String,
@@ -96,14 +122,15 @@ pub struct RoleRef {
 /// To whom a binding gives a role.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
-#[schemars(rename = "io.k8s.api.rbac.v1.Subject")]
+#[schemars(rename = "io.k8s.api.rbac.v1.Subject", extend("required" = ["kind", "name"]))]
 pub struct Subject {
-    /// User, Group or ServiceAccount.
+    /// The kind of the subject.
+    #[schemars(extend("enum" = ["User", "Group", "ServiceAccount"]))]
     pub kind: String,
-    /// `rbac.authorization.k8s.io` for users and groups, empty for service accounts.
+    /// `rbac.authorization.k8s.io` for users and groups, which is their default; empty for service accounts.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub api_group: String,
-    /// The name.
+    /// The name of the user, group or service account.
     pub name: String,
     /// The namespace of a service account.
     #[serde(skip_serializing_if = "String::is_empty")]

@@ -35,7 +35,7 @@ pub struct Scope {
 /// A project in a scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
-#[schemars(rename = "sh.platform.management.v1.ScopeProject")]
+#[schemars(rename = "sh.platform.management.v1.ScopeProject", extend("required" = ["project"]))]
 pub struct ScopeProject {
     /// The project's name, or `*`.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -45,7 +45,10 @@ pub struct ScopeProject {
 /// A space in a scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
-#[schemars(rename = "sh.platform.management.v1.ScopeSpace")]
+#[schemars(
+    rename = "sh.platform.management.v1.ScopeSpace",
+    extend("required" = ["project", "space"])
+)]
 pub struct ScopeSpace {
     /// The project that the space is in.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -58,7 +61,10 @@ pub struct ScopeSpace {
 /// A virtual cluster in a scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
-#[schemars(rename = "sh.platform.management.v1.ScopeVirtualCluster")]
+#[schemars(
+    rename = "sh.platform.management.v1.ScopeVirtualCluster",
+    extend("required" = ["project", "virtualCluster"])
+)]
 pub struct ScopeVirtualCluster {
     /// The project that the virtual cluster is in.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -95,7 +101,10 @@ pub struct ScopeRule {
     pub non_resource_urls: Vec<String>,
     /// Request targets that match; none given means every request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(
+        extend("x-kubernetes-list-type" = "atomic"),
+        extend("items" = { "type": "string", "enum": REQUEST_TARGETS })
+    )]
     pub request_targets: Vec<String>,
     /// The cluster that a request must be for.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -129,10 +138,10 @@ pub struct ScopeResources {
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.RuleVirtualCluster")]
 pub struct RuleVirtualCluster {
-    /// Its name; empty means all.
+    /// The name of the virtual cluster; empty means all.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Its namespace; empty means all.
+    /// The namespace of the virtual cluster; empty means all.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
 }

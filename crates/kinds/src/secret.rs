@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use crate::follows::{self, PROJECT_SECRET_NAME, State};
 use crate::prelude::*;
 use crate::project_secret::ProjectSecret;
+use crate::schema_rule::IMMUTABLE;
 use crate::secret_data;
 
 /// The type of secrets that say none.
@@ -36,11 +37,12 @@ pub struct Spec {
     /// returned.
     #[serde(skip_serializing)]
     pub string_data: BTreeMap<String, SecretString>,
-    /// Cannot the data be changed? Then this cannot, either.
+    /// Whether the data can no longer be changed. Once true, this field cannot be changed either.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub immutable: Option<bool>,
-    /// Which keys the data must have. It cannot be changed.
+    /// The type of the secret, which says which keys the data must have.
     #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(extend("x-kubernetes-validations" = IMMUTABLE), extend("default" = OPAQUE))]
     pub r#type: String,
 }
 

@@ -26,7 +26,7 @@ pub struct Spec {
     /// The user or team that holds every verb on this object. The caller, when absent on create.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<UserOrTeam>,
-    /// Where it is. No two instances are at the same place. A caller who sets it needs `use` on the cluster.
+    /// Where the space is. No two instances are at the same place. A caller who sets it needs `use` on the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_ref: Option<ClusterRef>,
     /// Access rules: who else gets which verbs on this object. At most 30; the owner needs none.
@@ -49,10 +49,10 @@ const NOT_CREATED: &str =
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.SpaceRef")]
 pub struct ClusterRef {
-    /// Name of the Cluster, which the project must allow.
+    /// Name of the Cluster, which the project must allow. Required.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cluster: String,
-    /// Name of the namespace in that cluster.
+    /// Name of the namespace in that cluster. Required.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
 }

@@ -28,7 +28,7 @@ pub struct Spec {
     /// The purpose of the team.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Name for logging in.
+    /// Name for login.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub username: String,
     /// Names of the users who are in the team. A caller who adds one needs `bind` on the team.

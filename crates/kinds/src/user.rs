@@ -7,7 +7,7 @@ use crate::prelude::*;
 use crate::team;
 
 /// Maximum number of teams that a user is removed from in the transaction that removes the user.
-const MAX_TEAMS_LEFT: usize = 100;
+pub const MAX_TEAMS_LEFT: usize = 100;
 
 /// The kind.
 pub struct User;
@@ -23,7 +23,7 @@ pub struct Spec {
     /// Name shown to people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub display_name: String,
-    /// Name for logging in; no other user has it as a name, username or subject.
+    /// Name for login. No other user has it as a name, username or subject.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub username: String,
     /// A description of the user for people.
@@ -43,7 +43,7 @@ pub struct Spec {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub groups: Vec<String>,
-    /// A disabled user's access keys do not work: requests are refused, and open watches end.
+    /// Whether the user is disabled. Then the user's access keys do not work: requests are 401, and open watches end.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub disabled: bool,
 }

@@ -28,7 +28,7 @@ pub struct Spec {
     /// The user or team that holds every verb on this object. The caller, when absent on create.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<UserOrTeam>,
-    /// Where it is. No two instances are at the same place. A caller who sets it needs `use` on the cluster.
+    /// Where the virtual cluster is. No two instances are at the same place. A caller who sets it needs `use` on the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_ref: Option<ClusterRef>,
     /// The kubeconfig by which it is reached; by the agent of its cluster, when absent.
@@ -58,13 +58,13 @@ const NOT_CONNECTED_SO: &str = "a virtual cluster is reached by spec.config, or 
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.VirtualClusterRef")]
 pub struct ClusterRef {
-    /// Name of the Cluster, which the project must allow.
+    /// Name of the Cluster, which the project must allow. Required.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cluster: String,
-    /// Name of the namespace in that cluster.
+    /// Name of the namespace in that cluster. Required.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    /// The name of the virtual cluster there.
+    /// The name of the virtual cluster there. Required.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub virtual_cluster: String,
 }

@@ -6,11 +6,13 @@
 mod common;
 
 use common::{Known, ada};
-use postern_kinds::access::OWNER_UID;
+use postern_kinds::access::{OWNER_UID, VERBS};
+use postern_kinds::action::ActionRight;
 use postern_kinds::rbac::{PolicyChange, SUBJECT_UIDS};
 use postern_kinds::shared_secret::SharedSecret;
 use postern_kinds::{
-    AnyKind as _, Caller, Context, Dependent, Prepared, RequiredRight, Right, grants_of_stored,
+    AnyKind as _, Caller, Context, Dependent, Prepared, RequiredRight, Right, Verb, all,
+    grants_of_stored,
 };
 use postern_meta::object::Object;
 use postern_meta::time::Timestamp;
@@ -111,6 +113,60 @@ fn what_is_given_anew_must_be_held_and_to_whom_must_be_bound() {
 }
 
 #[test]
+fn each_verb_of_the_api_and_of_the_kinds_can_be_given_by_who_holds_it() {
+    let of_api = Verb::ALL.iter().map(|verb| verb.as_str());
+    let on_owners =
+        all().iter().flat_map(|kind| Verb::ALL.iter().filter_map(|verb| kind.verb_on_owner(*verb)));
+    let of_actions = all().iter().flat_map(|kind| kind.info().actions).filter_map(|action| {
+        if let ActionRight::OnObject(verb) = action.right { Some(verb) } else { None }
+    });
+    for verb in of_api.chain(on_owners).chain(of_actions) {
+        assert!(VERBS.contains(&verb), "{verb} is a verb, and no rule can give it");
+    }
+    for verb in VERBS {
+        let rule = json!([{ "verbs": [verb], "users": ["bob"] }]);
+        let prepared = prepare(Some(&with(&json!([]))), &with(&rule), &ada());
+        assert!(prepared.verdict.unwrap().is_empty(), "{verb}");
+        let rights: Vec<_> = prepared.required_rights.iter().map(RequiredRight::first).collect();
+        let [held, bind] = rights[..] else { panic!("{verb}: {rights:?}") };
+        assert_eq!((held.verb, held.resource, &*held.name), (*verb, "sharedsecrets", "s"));
+        assert_eq!((bind.verb, &*bind.name), ("bind", "bob"), "{verb}");
+        let found = dependents(&with(&rule), &[], &Known::all());
+        assert_eq!(found[0].fields["rules"][0]["verbs"], json!([verb]));
+    }
+}
+
+#[test]
+fn a_verb_that_is_not_supported_is_invalid_and_gives_nothing() {
+    let supported: Vec<String> = VERBS.iter().map(|verb| format!("\"{verb}\"")).collect();
+    let supported = supported.join(", ");
+    for verb in ["", "GET", "get ", "proxy", "approve", "sign", "**", "get,list", "usé"] {
+        let rule = json!([{ "verbs": [verb], "users": ["bob"] }]);
+        let prepared = prepare(Some(&with(&json!([]))), &with(&rule), &ada());
+        let expected = format!(
+            "spec.access[0].verbs[0]: Unsupported value: \"{verb}\": supported values: {supported}"
+        );
+        assert_eq!(prepared.verdict.unwrap().to_string(), expected);
+        assert_eq!(prepared.required_rights.len(), 1, "{verb}: only bind");
+    }
+}
+
+/// The rows of the table of verbs in the reference.
+#[test]
+fn the_reference_lists_the_verbs_of_access_rules() {
+    let text = include_str!("../../../docs/reference/access-rules.md");
+    let section =
+        text.split("### Verbs\n").nth(1).unwrap().split("\nAny other verb").next().unwrap();
+    let cells = section.lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next());
+    let listed: Vec<_> = cells.flat_map(|cell| cell.trim_end_matches('`').split("`, `")).collect();
+    let sorted = |mut verbs: Vec<&'static str>| {
+        verbs.sort_unstable();
+        verbs
+    };
+    assert_eq!(sorted(listed), sorted(VERBS.to_vec()), "docs/reference/access-rules.md#verbs");
+}
+
+#[test]
 fn a_verb_can_be_given_by_who_may_escalate_on_the_kind() {
     let prepared = prepare(
         Some(&with(&json!([]))),
@@ -162,7 +218,10 @@ fn entries_are_validated_where_they_are_new() {
             "spec.access[0].verbs: Required value: verbs must contain at least one value",
         ),
         (json!({ "verbs": ["Get"] }), "spec.access[0].verbs[0]: Unsupported value: \"Get\""),
-        (json!({ "verbs": ["impersonate"] }), "spec.access[0].verbs[0]: Unsupported value"),
+        (
+            json!({ "verbs": ["impersonate", "approve"] }),
+            "spec.access[0].verbs[1]: Unsupported value",
+        ),
         (
             json!({ "verbs": ["get"], "subresources": ["status"] }),
             "spec.access[0].subresources[0]: Unsupported value: \"status\": supported values: \"*\"",

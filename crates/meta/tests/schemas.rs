@@ -55,8 +55,48 @@ enum Mode {
     Cold,
 }
 
+/// The values of fields, which are the defaults of the schema.
+#[derive(JsonSchema, Default, serde::Serialize)]
+#[serde(default)]
+struct Defaults {
+    empty: Inner,
+    count: i64,
+    named: Named,
+}
+
+#[derive(JsonSchema, Default, serde::Serialize)]
+#[serde(default)]
+struct Inner {
+    name: String,
+    on: bool,
+    list: Vec<String>,
+}
+
+#[derive(JsonSchema, serde::Serialize)]
+#[serde(default)]
+struct Named {
+    name: String,
+}
+
+impl Default for Named {
+    fn default() -> Self {
+        Self { name: "config".to_owned() }
+    }
+}
+
 fn schema() -> Schema {
     Schema::of::<Thing>()
+}
+
+#[test]
+fn only_defaults_that_say_something_are_in_the_schema() {
+    let schema = Schema::of::<Defaults>();
+    let properties = &schema.root()["properties"];
+    for (name, default) in
+        [("empty", None), ("count", None), ("named", Some(json!({ "name": "config" })))]
+    {
+        assert_eq!(properties[name].get("default"), default.as_ref(), "{name}");
+    }
 }
 
 #[test]

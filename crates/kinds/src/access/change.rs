@@ -7,27 +7,12 @@ use std::collections::{BTreeSet, HashMap};
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::names::dns1123_subdomain;
 
-use super::{ALL, Access, MAX_ACCESS_ENTRIES, MAX_GRANTEES, Owned, Ownership, USE, UserOrTeam};
+use super::{ALL, Access, MAX_ACCESS_ENTRIES, MAX_GRANTEES, Owned, Ownership, UserOrTeam, VERBS};
 use crate::context::Context;
 use crate::kind::Info;
 use crate::names::MANAGEMENT_V1;
 use crate::principal::Principal;
 use crate::right::{RequiredRight, Right};
-use crate::verb::Verb;
-
-/// The verbs that an access rule can give.
-const VERBS: &[&str] = &[
-    ALL,
-    Verb::Get.as_str(),
-    Verb::List.as_str(),
-    Verb::Watch.as_str(),
-    Verb::Create.as_str(),
-    Verb::Update.as_str(),
-    Verb::Patch.as_str(),
-    Verb::Delete.as_str(),
-    Verb::DeleteCollection.as_str(),
-    USE,
-];
 
 /// Subresources of projects that other clients name in access rules, as their documentation shows. They are not served,
 /// so that a rule gives nothing on them; it is kept as it was sent.

@@ -13,7 +13,7 @@ use super::{Dependent, Info};
 use crate::context::{Caller, Context};
 use crate::fields::Layout;
 use crate::principal::Principal;
-use crate::rbac::USE;
+use crate::rbac::{USE, VERBS};
 use crate::right::RequiredRight;
 
 /// The annotation with the uid of the user or team that owns the object, so that a later user or team of that name owns
@@ -144,17 +144,20 @@ impl UserOrTeam {
 /// RoleBinding that say the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-#[schemars(rename = "sh.platform.management.v1.Access")]
+#[schemars(rename = "sh.platform.management.v1.Access", extend("required" = ["verbs"]))]
 pub struct Access {
     /// Optional name of the rule, for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Verbs that the rule gives: get, update, patch, delete, and `use` for going through the gateway; `*` is every
-    /// verb. A caller who adds one must hold it.
+    /// Verbs that the rule gives: those of the API, and those of the platform, such as `use` for requests through the
+    /// gateway. `*` is every verb. A caller who adds a verb must hold it on the object.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(
+        extend("x-kubernetes-list-type" = "atomic"),
+        extend("items" = { "type": "string", "enum": VERBS })
+    )]
     pub verbs: Vec<String>,
-    /// Subresources that the verbs extend to, `status` for instance; `*` is all that the kind has.
+    /// Subresources that the verbs also apply to, for example `status`; `*` is all that the kind has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub subresources: Vec<String>,
@@ -182,9 +185,9 @@ pub struct ExtraAccess {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub teams: Vec<String>,
-    /// Empty, or `loft-cluster-space-admin`, which clients send by default. Both mean the verbs `get` and `use`: what a
-    /// user may do inside is decided there.
+    /// A role that clients send. All values mean the verbs `get` and `use`: what a user may do inside is decided there.
     #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(extend("enum" = EXTRA_ACCESS_ROLES))]
     pub cluster_role: String,
 }
 

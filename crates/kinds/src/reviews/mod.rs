@@ -141,12 +141,12 @@ pub struct SubjectSpec {
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "io.k8s.api.authorization.v1.SubjectAccessReviewStatus")]
 pub struct AccessStatus {
-    /// Is it allowed?
+    /// Whether the request is allowed.
     pub allowed: bool,
-    /// Is it denied, whatever else allows it?
+    /// Whether the request is denied, whatever else allows it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub denied: bool,
-    /// Why.
+    /// Why the request is allowed or not.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// The error, if the decision could not be made.

@@ -12,9 +12,12 @@ pub type Fields = crate::Fields<Spec, Status>;
 /// The request that is asked about: to a resource, or to a path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-#[schemars(rename = "sh.platform.management.v1.ResourceAccessReviewSpec")]
+#[schemars(
+    rename = "sh.platform.management.v1.ResourceAccessReviewSpec",
+    extend("required" = ["verb"])
+)]
 pub struct Spec {
-    /// The verb; of a path, the method in lower case.
+    /// The verb; for a path, the method in lower case.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub verb: String,
     /// The API group; empty for the core group.

@@ -24,13 +24,13 @@ pub struct Spec {
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "io.k8s.api.authorization.v1.SubjectRulesReviewStatus")]
 pub struct Status {
-    /// Their permissions on resources.
+    /// The permissions on resources.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub resource_rules: Vec<ResourceRule>,
-    /// Their permissions on paths that are no resources.
+    /// The permissions on paths that are no resources.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub non_resource_rules: Vec<NonResourceRule>,
-    /// May they do more than that?
+    /// Whether the caller may do more than is listed.
     pub incomplete: bool,
     /// The error, if not all rules could be found.
     #[serde(skip_serializing_if = "String::is_empty")]

@@ -14,31 +14,31 @@ pub type Fields = crate::Fields<Spec, Status>;
 #[serde(default)]
 #[schemars(rename = "io.k8s.api.authentication.v1.TokenReviewSpec")]
 pub struct Spec {
-    /// The token. It is never returned.
+    /// The token. Required, and never returned.
     #[serde(skip_serializing)]
     #[schemars(with = "String")]
     pub token: SecretText,
-    /// For whom the token must be.
+    /// The audiences of which the token must be for one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub audiences: Vec<String>,
 }
 
-/// Whose token it is.
+/// The owner of the token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(rename = "io.k8s.api.authentication.v1.TokenReviewStatus")]
 pub struct Status {
-    /// Is it a token that works?
+    /// Whether the token is valid.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub authenticated: bool,
-    /// Whose it is.
+    /// The identity that the token has.
     pub user: UserInfo,
-    /// For which of the audiences that were asked about it is.
+    /// The audiences of the request that the token is for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub audiences: Vec<String>,
-    /// Why it does not work.
+    /// Why the token is not valid.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub error: String,
 }

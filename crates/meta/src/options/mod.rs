@@ -16,7 +16,7 @@ mod write;
 pub use delete::{DeleteOptions, DeletionOf, Propagation};
 pub use known::parameter_warnings;
 pub use nearest::nearest;
-pub use query::Query;
+pub use query::{MAX_PARAMETERS, MAX_QUERY_BYTES, Query};
 pub use read::{GetOptions, ListOptions, RequestedVersion, VersionMatch};
 pub(crate) use write::check_manager;
 pub use write::{FieldValidation, WriteKind, WriteOptions};

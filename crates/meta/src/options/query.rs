@@ -5,10 +5,10 @@ use percent_encoding::percent_decode_str;
 use crate::status::ApiError;
 
 /// Maximum number of parameters of one query.
-const MAX_PARAMETERS: usize = 100;
+pub const MAX_PARAMETERS: usize = 100;
 
 /// Maximum bytes of one query, before decoding.
-const MAX_QUERY_BYTES: usize = 16 * 1024;
+pub const MAX_QUERY_BYTES: usize = 16 * 1024;
 
 /// The query's parameters, decoded, in their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -72,7 +72,8 @@ fn is_zero_value(default: &Value) -> bool {
         Value::Number(number) => number.as_f64() == Some(0.0),
         Value::String(text) => text.is_empty(),
         Value::Array(items) => items.is_empty(),
-        Value::Object(fields) => fields.is_empty(),
+        // An object without required parts is written with the zero values of its fields.
+        Value::Object(fields) => fields.values().all(is_zero_value),
     }
 }
 

@@ -205,11 +205,6 @@ impl ApiError {
         Self::conflict(resource, name, MODIFIED)
     }
 
-    /// 410: it existed, and will not return.
-    pub fn gone(message: impl Into<String>) -> Self {
-        Self::new(410, Reason::Gone, message)
-    }
-
     /// 410: the requested revision is no longer kept; the caller must list again.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, Reason::Expired, message)

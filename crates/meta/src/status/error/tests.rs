@@ -100,7 +100,6 @@ fn texts_codes_and_reasons_of_state_and_server() {
              object has been modified; please apply your changes to the latest version and try \
              again",
         ),
-        (ApiError::gone("x"), 410, Reason::Gone, "x"),
         (ApiError::expired("x"), 410, Reason::Expired, "x"),
         (ApiError::expired_continue("t".into()), 410, Reason::Expired, CONTINUE_EXPIRED),
         (
