@@ -10,6 +10,7 @@ use postern_listen::Peer;
 use tokio::sync::Semaphore;
 
 use crate::audit::LastSender;
+use crate::stages::authenticate::LastCredential;
 
 /// Streams of a stranger that are served at once.
 const MAX_STRANGER_STREAMS_SERVED: usize = 8;
@@ -20,6 +21,8 @@ pub(crate) struct Client {
     pub(crate) peer: Arc<Peer>,
     /// The sender of its last request, for the audit log.
     pub(crate) last_sender: LastSender,
+    /// The credential of its last request.
+    pub(crate) last_credential: LastCredential,
     /// Do requests of its owner wait for their seats? Set with the first valid key.
     waits: OnceLock<Arc<Waits>>,
     has_streams: AtomicBool,
@@ -34,6 +37,7 @@ impl Client {
         Self {
             peer: Arc::new(Peer::new(address)),
             last_sender: LastSender::default(),
+            last_credential: LastCredential::default(),
             waits: OnceLock::new(),
             has_streams: AtomicBool::new(false),
             served: Arc::new(Semaphore::new(MAX_STRANGER_STREAMS_SERVED)),

@@ -34,7 +34,7 @@ pub(crate) use self::server::Server;
 use crate::audit::{self, AuditContext};
 use crate::endpoints::{documents, health, jwks, version};
 use crate::metrics::{self, Measured};
-use crate::stages::authenticate::{AuthenticationView, authenticate, is_deep, names_a_key};
+use crate::stages::authenticate::{AuthenticationView, authenticate, names_a_key};
 use crate::stages::authorize::{Authorized, authorize};
 use crate::stages::impersonate::{Acting, impersonate};
 use crate::stages::parse::{self, Parsed, Target};
@@ -298,12 +298,14 @@ async fn protected(
     hold: &mut Hold,
 ) -> Outcome {
     let (parts, body) = request.into_parts();
-    let (format, by_accept) = encode::error_form(&parts.headers);
     let parsed = Parsed::new(parts);
     measured.set_request(&parsed);
-    let pretty = by_accept || encode::wants_pretty(&parsed).unwrap_or_default();
-    let outcome = audited(server, client, parsed, body, audit_id, hold).await;
-    outcome.unwrap_or_else(|error| respond::error(&error, format, pretty).into())
+    let outcome = audited(server, client, parsed.clone(), body, audit_id, hold).await;
+    outcome.unwrap_or_else(|error| {
+        let (format, by_accept) = encode::error_form(parsed.headers());
+        let pretty = by_accept || encode::wants_pretty(&parsed).unwrap_or_default();
+        respond::error(&error, format, pretty).into()
+    })
 }
 
 /// Serves a request, and records it in the audit log with its result.
@@ -366,7 +368,7 @@ async fn identified(
     if misplaced || problem.is_some() {
         audit_context.hide_names();
     } else {
-        hold.has_clean_path = !is_deep(parsed.path());
+        hold.has_clean_path = !parsed.is_deep();
     }
     let version = registry.cache().access_version();
     let authenticated = authenticate(
@@ -378,6 +380,7 @@ async fn identified(
             version,
             now,
         },
+        &client.last_credential,
     );
     let authenticated = authenticated.map_err(|refused| {
         audit_context.set_unauthenticated(refused.key);
@@ -466,6 +469,11 @@ async fn within_time(
         hold.seat = Mutex::new(Some(seat));
         act(server, acting, Asked { as_of, gives_way }, body, audit_context, hold).await
     };
+    let mut work = pin!(work);
+    // Most reads are served at once, from memory. They need no timer.
+    if let Poll::Ready(outcome) = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await {
+        return outcome;
+    }
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
         Err(ApiError::timeout(format!(
             "request did not complete within {} s; a write may still happen",

@@ -42,7 +42,7 @@ impl GatewayPermit {
 
     /// The head of the request as it came, and the headers that say as whom it is sent on.
     pub(crate) fn into_head(self) -> (Parts, HeaderMap) {
-        (self.parsed.into_head(), self.identity)
+        (self.parsed.to_head(), self.identity)
     }
 }
 
