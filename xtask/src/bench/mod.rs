@@ -4,16 +4,16 @@
 //! [`server`] starts and ends servers; [`report`] writes `docs/benchmarks.md`. Each group's
 //! results are stored under `target/bench`, so that one can be repeated without the others.
 
-mod groups;
-mod load;
-mod machine;
+pub(crate) mod groups;
+pub(crate) mod load;
+pub(crate) mod machine;
 mod nginx;
 mod openbao;
-mod postern;
+pub(crate) mod postern;
 mod probe;
 mod report;
-mod server;
-mod stop;
+pub(crate) mod server;
+pub(crate) mod stop;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

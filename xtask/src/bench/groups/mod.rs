@@ -1,9 +1,9 @@
 //! The groups of measurements. Each group starts the servers that it needs, and sets the targets.
 
-mod access;
+pub(crate) mod access;
 mod apply;
 mod fairness;
-mod gateway;
+pub(crate) mod gateway;
 mod lists;
 mod memory;
 mod overload;
