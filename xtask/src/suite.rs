@@ -150,17 +150,11 @@ pub(crate) fn build_server(root: &Path, profile: Profile) -> Result<PathBuf> {
         }
     };
     shell::run(&mut command)?;
-    let binary = target_directory(root)?.join(directory).join("postern");
+    let binary = shell::target_directory(root)?.join(directory).join("postern");
     if !binary.exists() {
         bail!("the build left no {}", binary.display());
     }
     Ok(binary)
-}
-
-/// The directory where cargo puts its output.
-pub(crate) fn target_directory(root: &Path) -> Result<PathBuf> {
-    let metadata = cargo_metadata::MetadataCommand::new().current_dir(root).no_deps().exec()?;
-    Ok(metadata.target_directory.into_std_path_buf())
 }
 
 /// cargo with the tools that the tests run.

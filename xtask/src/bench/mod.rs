@@ -29,7 +29,7 @@ pub(crate) struct Options {
     /// Fewer rounds, shorter runs, fewer objects: only a test that everything works
     #[arg(long)]
     quick: bool,
-    /// Only these groups, separated by commas: reads, writes, endurance, apply, lists, watch, memory, ready, scale,
+    /// Only these groups, separated by commas: reads, floor, writes, endurance, apply, lists, watch, memory, ready, scale,
     /// overload, fairness, access, gateway
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
