@@ -1,0 +1,184 @@
+//! A program under callgrind: how it is started, and how instructions are counted while it runs.
+//!
+//! Counting is off until the program serves, so that its start takes seconds and not minutes.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+
+use crate::bench::Bench;
+use crate::bench::machine::ticks_of;
+use crate::bench::server::{Server, end};
+use crate::bench::stop::Stop;
+use crate::{fetch, shell};
+
+/// Programs, and the packages of Debian that contain them.
+const PROGRAMS: &[(&str, &[&str], &str)] =
+    &[("valgrind", &["--version"], "valgrind"), ("taskset", &["--version"], "util-linux")];
+
+/// A command to a program under callgrind takes at most this long. A dump writes a file of some megabytes.
+const CONTROL_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// A program is idle when it uses at most one tick (10 ms) of processor time in this time.
+const IDLE_INTERVAL: Duration = Duration::from_millis(150);
+
+/// The longest wait until a program is idle.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What callgrind's files are called, in a server's directory.
+const OUTPUT: &str = "callgrind";
+
+/// Finds valgrind, or installs it where that is permitted.
+pub(super) fn fetch() -> Result<()> {
+    fetch::programs(PROGRAMS).context("the instructions are counted by valgrind")
+}
+
+/// The version of valgrind.
+pub(super) fn version() -> Result<String> {
+    shell::output_of(Command::new("valgrind").arg("--version"))
+}
+
+/// Whether a program counts from its start.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Counting {
+    /// From the first instruction.
+    FromStart,
+    /// From the first command to count.
+    Later,
+}
+
+/// A command line that runs a program under callgrind, with its files in `dir`.
+///
+/// The program has one processor. So it has the same number of threads on each machine, and the same thread wakes
+/// for the same work.
+pub(super) fn command(program: &Path, dir: &Path, counting: Counting) -> Result<Command> {
+    let mut command = Command::new("taskset");
+    command.arg("--cpu-list").arg(last_processor()?.to_string());
+    command.args(["valgrind", "--tool=callgrind", "--fair-sched=try"]);
+    let at_start = if counting == Counting::FromStart { "yes" } else { "no" };
+    command.arg(format!("--instr-atstart={at_start}"));
+    command.arg(format!("--callgrind-out-file={}", dir.join(OUTPUT).display()));
+    command.arg(format!("--log-file={}", dir.join("valgrind").display()));
+    command.arg(program);
+    Ok(command)
+}
+
+/// The last processor that this process may use.
+fn last_processor() -> Result<u32> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let last = allowed.and_then(|ranges| ranges.rsplit([',', '-']).next());
+    last.and_then(|last| last.trim().parse().ok()).context("the kernel lists no processors")
+}
+
+/// A server under callgrind, and the counts that it has written.
+pub(super) struct Counted {
+    pub(super) server: Server,
+    parts: u32,
+}
+
+impl Counted {
+    /// Takes over a server that was started by [`command`].
+    pub(super) fn new(server: Server) -> Self {
+        Self { server, parts: 0 }
+    }
+
+    /// Begins to count.
+    pub(super) fn start(&self, stop: &Stop) -> Result<()> {
+        self.control(stop, "instrumentation on")
+    }
+
+    /// Sets the count to zero, once the server is idle.
+    pub(super) fn reset(&mut self, stop: &Stop) -> Result<()> {
+        self.wait_until_idle(stop)?;
+        self.control(stop, "zero")
+    }
+
+    /// The instructions since the last call of this or of [`Counted::reset`], once the server is idle.
+    pub(super) fn take(&mut self, stop: &Stop) -> Result<u64> {
+        self.wait_until_idle(stop)?;
+        self.control(stop, "dump")?;
+        self.parts += 1;
+        total(&self.part())
+    }
+
+    /// The file of the last count, for `callgrind_annotate`.
+    pub(super) fn part(&self) -> PathBuf {
+        self.server.path(&format!("{OUTPUT}.{}", self.parts))
+    }
+
+    /// Waits until work that continues after the last response is done, such as the audit log's.
+    fn wait_until_idle(&mut self, stop: &Stop) -> Result<()> {
+        let pids = self.server.pids();
+        let what = format!("{} is still at work", self.server.name);
+        stop.wait_for(&what, IDLE_TIMEOUT, || {
+            let before = ticks_of(&pids);
+            stop.sleep(IDLE_INTERVAL)?;
+            Ok(ticks_of(&pids) - before <= 1)
+        })?;
+        self.server.check()
+    }
+
+    fn control(&self, stop: &Stop, words: &str) -> Result<()> {
+        let mut command = Command::new("vgdb");
+        command.arg(format!("--pid={}", self.server.pids())).args(words.split(' '));
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        let mut child = command.spawn().context("cannot start vgdb, a program of valgrind")?;
+        let what = format!("valgrind did not take the command `{words}`");
+        let mut status = None;
+        let waited = stop.wait_for(&what, CONTROL_TIMEOUT, || {
+            status = child.try_wait()?;
+            Ok(status.is_some())
+        });
+        if waited.is_err() {
+            end(&mut child);
+        }
+        waited?;
+        ensure!(status.is_some_and(|status| status.success()), "{what}");
+        Ok(())
+    }
+}
+
+/// The instructions in a file that callgrind has written.
+fn total(path: &Path) -> Result<u64> {
+    let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = String::from_utf8_lossy(&text);
+    total_in(&text).with_context(|| format!("{} has no total", path.display()))
+}
+
+fn total_in(text: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix("totals:"))?.trim().parse().ok()
+}
+
+/// Copies a count's file to where the developer wants it.
+pub(super) fn keep(count: &Counted, directory: &Path, name: &str) -> Result<()> {
+    let path = directory.join(format!("{name}.callgrind"));
+    std::fs::copy(count.part(), &path)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(())
+}
+
+/// Starts a server of ours under callgrind.
+pub(super) fn start_postern(bench: &Bench, dir: TempDir, more: &[String]) -> Result<Server> {
+    bench.start_postern_by(command(&bench.postern, dir.path(), Counting::Later)?, dir, more)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_total_is_read_from_the_end_of_a_file() {
+        let text = "version: 1\nevents: Ir\nsummary: 12\nfn=(1) main\n3 12\n\ntotals: 34\n";
+        assert_eq!(total_in(text), Some(34));
+        assert_eq!(total_in("events: Ir\n"), None);
+    }
+
+    #[test]
+    fn there_is_a_processor() {
+        assert!(last_processor().is_ok());
+    }
+}
