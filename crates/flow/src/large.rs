@@ -10,6 +10,7 @@ use postern_meta::status::ApiError;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use super::account::OwnerAccount;
 use super::fair_queue::FairQueue;
 use super::priority::lower_thread_priority;
 use super::requester::too_many_requests;
@@ -60,12 +61,16 @@ fn run_jobs(received: &Mutex<Receiver<Job>>) {
 pub struct LargeWork {
     threads: Arc<LargeThreads>,
     queue: Arc<FairQueue>,
-    owner: Arc<str>,
+    account: Arc<OwnerAccount>,
 }
 
 impl LargeWork {
-    pub(super) fn new(threads: Arc<LargeThreads>, queue: Arc<FairQueue>, owner: &str) -> Self {
-        Self { threads, queue, owner: Arc::from(owner) }
+    pub(super) fn new(
+        threads: Arc<LargeThreads>,
+        queue: Arc<FairQueue>,
+        account: Arc<OwnerAccount>,
+    ) -> Self {
+        Self { threads, queue, account }
     }
 
     /// Does work that waits for nothing.
@@ -76,7 +81,7 @@ impl LargeWork {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
-        let seat = self.queue.acquire(&self.owner).await.ok_or_else(too_many_requests)?;
+        let seat = self.queue.acquire(&self.account).await.ok_or_else(too_many_requests)?;
         let (sender, done) = oneshot::channel();
         let job = move || {
             let done = work();
@@ -109,7 +114,10 @@ mod tests {
 
     #[tokio::test]
     async fn work_is_done_elsewhere_and_a_panic_harms_nobody() {
-        let work = Flow::new(Limits::default()).large_work("a");
+        let work = {
+            let flow = Flow::new(Limits::default());
+            flow.large_work(flow.account("a"))
+        };
         let here = std::thread::current().id();
         assert_ne!(work.run(|| std::thread::current().id()).await.unwrap(), here);
         let failed: Result<(), _> = work.run(|| panic!("a test")).await;
