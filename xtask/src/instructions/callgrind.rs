@@ -10,7 +10,6 @@ use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
 use crate::bench::Bench;
-use crate::bench::machine::ticks_of;
 use crate::bench::server::{Server, end};
 use crate::bench::stop::Stop;
 use crate::{fetch, shell};
@@ -22,11 +21,15 @@ const PROGRAMS: &[(&str, &[&str], &str)] =
 /// A command to a program under callgrind takes at most this long. A dump writes a file of some megabytes.
 const CONTROL_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A program is idle when it uses at most one tick (10 ms) of processor time in this time.
-const IDLE_INTERVAL: Duration = Duration::from_millis(150);
+/// A program is idle when so many looks at it in a row find no thread that runs. That is longer than the server collects
+/// work before it does it.
+const IDLE_LOOKS: u32 = 10;
+
+/// The time between two looks.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The longest wait until a program is idle.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// What callgrind's files are called, in a server's directory.
 const OUTPUT: &str = "callgrind";
@@ -112,12 +115,13 @@ impl Counted {
 
     /// Waits until work that continues after the last response is done, such as the audit log's.
     fn wait_until_idle(&mut self, stop: &Stop) -> Result<()> {
-        let pids = self.server.pids();
+        let pid = self.server.pids();
         let what = format!("{} is still at work", self.server.name);
+        let mut looks = 0;
         stop.wait_for(&what, IDLE_TIMEOUT, || {
-            let before = ticks_of(&pids);
-            stop.sleep(IDLE_INTERVAL)?;
-            Ok(ticks_of(&pids) - before <= 1)
+            stop.sleep(LOOK_INTERVAL)?;
+            looks = if is_at_work(&pid)? { 0 } else { looks + 1 };
+            Ok(looks >= IDLE_LOOKS)
         })?;
         self.server.check()
     }
@@ -140,6 +144,18 @@ impl Counted {
         ensure!(status.is_some_and(|status| status.success()), "{what}");
         Ok(())
     }
+}
+
+/// Whether a thread of the process runs, waits for a processor, or waits for the disk.
+fn is_at_work(pid: &str) -> Result<bool> {
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread may end meanwhile.
+        let stat = std::fs::read_to_string(thread?.path().join("stat")).unwrap_or_default();
+        if stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('S')) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The instructions in a file that callgrind has written.
