@@ -114,8 +114,8 @@ fn count_and_compare(root: &Path, options: &Options, scenarios: &[&Scenario]) ->
     Ok(())
 }
 
-/// Counts a scenario, and prints its row. Timers of the server can only add to a count, so the least of several counts
-/// is the truest. A count above the table is repeated.
+/// Counts a scenario, and prints its row. Other processes on the machine cause additional wakes and timers in the server,
+/// so the least of several counts is the truest. A count above the table is repeated.
 fn least_count(
     counter: &Counter,
     scenario: &Scenario,

@@ -178,6 +178,7 @@ impl Counter {
         counted.start(stop)?;
         // The first requests also make what later ones find.
         self.run(&mut counted.server, load, short, "warm")?;
+        counted.count_background(stop)?;
         counted.reset(stop)?;
         self.run(&mut counted.server, load, short, "short")?;
         let few = counted.take(stop)?;
