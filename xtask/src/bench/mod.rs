@@ -6,7 +6,7 @@
 
 pub(crate) mod groups;
 pub(crate) mod load;
-pub(crate) mod machine;
+mod machine;
 mod nginx;
 mod openbao;
 pub(crate) mod postern;

@@ -4,13 +4,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
 use crate::bench::Bench;
-use crate::bench::machine::ticks_of;
 use crate::bench::server::{Server, end};
 use crate::bench::stop::Stop;
 use crate::{fetch, shell};
@@ -22,11 +21,18 @@ const PROGRAMS: &[(&str, &[&str], &str)] =
 /// A command to a program under callgrind takes at most this long. A dump writes a file of some megabytes.
 const CONTROL_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A program is idle when it uses at most one tick (10 ms) of processor time in this time.
-const IDLE_INTERVAL: Duration = Duration::from_millis(150);
+/// A program is idle when so many looks at it in a row find no thread that runs. That is longer than the server collects
+/// work before it does it.
+const IDLE_LOOKS: u32 = 10;
+
+/// The time between two looks.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// For so long the timers of an idle server are counted.
+const BACKGROUND_TIME: Duration = Duration::from_secs(2);
 
 /// The longest wait until a program is idle.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// What callgrind's files are called, in a server's directory.
 const OUTPUT: &str = "callgrind";
@@ -78,12 +84,32 @@ fn last_processor() -> Result<u32> {
 pub(super) struct Counted {
     pub(super) server: Server,
     parts: u32,
+    /// When the count was zero last.
+    since: Instant,
+    background: Background,
+}
+
+/// What a server does while no client asks for anything: its timers. It depends on the time that a run takes, and so
+/// on what else the machine does. It is not part of a count.
+#[derive(Clone, Copy, Default)]
+struct Background {
+    instructions: u64,
+    time: Duration,
+}
+
+impl Background {
+    /// The instructions of timers in this time.
+    fn within(self, time: Duration) -> u64 {
+        let of_all = u128::from(self.instructions) * time.as_micros();
+        let part = of_all.checked_div(self.time.as_micros()).unwrap_or(0);
+        u64::try_from(part).unwrap_or(u64::MAX)
+    }
 }
 
 impl Counted {
     /// Takes over a server that was started by [`command`].
     pub(super) fn new(server: Server) -> Self {
-        Self { server, parts: 0 }
+        Self { server, parts: 0, since: Instant::now(), background: Background::default() }
     }
 
     /// Begins to count.
@@ -94,13 +120,31 @@ impl Counted {
     /// Sets the count to zero, once the server is idle.
     pub(super) fn reset(&mut self, stop: &Stop) -> Result<()> {
         self.wait_until_idle(stop)?;
-        self.control(stop, "zero")
+        self.control(stop, "zero")?;
+        self.since = Instant::now();
+        Ok(())
+    }
+
+    /// Counts what the idle server does, so that later counts do not have it.
+    pub(super) fn count_background(&mut self, stop: &Stop) -> Result<()> {
+        self.reset(stop)?;
+        stop.sleep(BACKGROUND_TIME)?;
+        let time = self.since.elapsed();
+        self.background = Background { instructions: self.dump(stop)?, time };
+        Ok(())
     }
 
     /// The instructions since the last call of this or of [`Counted::reset`], once the server is idle.
     pub(super) fn take(&mut self, stop: &Stop) -> Result<u64> {
         self.wait_until_idle(stop)?;
+        let background = self.background.within(self.since.elapsed());
+        Ok(self.dump(stop)?.saturating_sub(background))
+    }
+
+    /// Writes the count into a file, and sets it to zero.
+    fn dump(&mut self, stop: &Stop) -> Result<u64> {
         self.control(stop, "dump")?;
+        self.since = Instant::now();
         self.parts += 1;
         total(&self.part())
     }
@@ -112,12 +156,13 @@ impl Counted {
 
     /// Waits until work that continues after the last response is done, such as the audit log's.
     fn wait_until_idle(&mut self, stop: &Stop) -> Result<()> {
-        let pids = self.server.pids();
+        let pid = self.server.pids();
         let what = format!("{} is still at work", self.server.name);
+        let mut looks = 0;
         stop.wait_for(&what, IDLE_TIMEOUT, || {
-            let before = ticks_of(&pids);
-            stop.sleep(IDLE_INTERVAL)?;
-            Ok(ticks_of(&pids) - before <= 1)
+            stop.sleep(LOOK_INTERVAL)?;
+            looks = if is_at_work(&pid)? { 0 } else { looks + 1 };
+            Ok(looks >= IDLE_LOOKS)
         })?;
         self.server.check()
     }
@@ -140,6 +185,18 @@ impl Counted {
         ensure!(status.is_some_and(|status| status.success()), "{what}");
         Ok(())
     }
+}
+
+/// Whether a thread of the process runs, waits for a processor, or waits for the disk.
+fn is_at_work(pid: &str) -> Result<bool> {
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread may end meanwhile.
+        let stat = std::fs::read_to_string(thread?.path().join("stat")).unwrap_or_default();
+        if stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('S')) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The instructions in a file that callgrind has written.
@@ -175,6 +232,13 @@ mod tests {
         let text = "version: 1\nevents: Ir\nsummary: 12\nfn=(1) main\n3 12\n\ntotals: 34\n";
         assert_eq!(total_in(text), Some(34));
         assert_eq!(total_in("events: Ir\n"), None);
+    }
+
+    #[test]
+    fn timers_count_by_time() {
+        let background = Background { instructions: 1000, time: Duration::from_secs(2) };
+        assert_eq!(background.within(Duration::from_secs(3)), 1500);
+        assert_eq!(Background::default().within(Duration::from_secs(3)), 0);
     }
 
     #[test]

@@ -80,7 +80,7 @@ pub(super) const ALL: &[Scenario] = &[
     usual("get", Work::Requests(Fixture::Small, load(GET, [200, 1200]))),
     usual("get-scoped-key", Work::RequestsOf("scoped", Fixture::Small, load(GET, [200, 1200]))),
     rare("list-1000-json", Work::Requests(Fixture::Small, load(LIST, [5, 25]))),
-    rare("list-1000-table", Work::Requests(Fixture::Small, load(TABLE, [2, 6]))),
+    rare("list-1000-table", Work::Requests(Fixture::Small, load(TABLE, [1, 3]))),
     usual("create", Work::Requests(Fixture::Small, load(CREATE, [200, 1200]))),
     usual("update", Work::Requests(Fixture::Small, load(UPDATE, [200, 1200]))),
     rare("apply", Work::Requests(Fixture::Small, load(APPLY, [200, 1200]))),
@@ -178,6 +178,7 @@ impl Counter {
         counted.start(stop)?;
         // The first requests also make what later ones find.
         self.run(&mut counted.server, load, short, "warm")?;
+        counted.count_background(stop)?;
         counted.reset(stop)?;
         self.run(&mut counted.server, load, short, "short")?;
         let few = counted.take(stop)?;
