@@ -125,7 +125,7 @@ pub(crate) async fn handle(
 
 /// The client's own audit id if it is a UUID, and otherwise a new one.
 fn audit_id(server: &Arc<Server>, headers: &http::HeaderMap) -> HeaderValue {
-    let sent = headers.get("audit-id").and_then(|value| value.to_str().ok());
+    let sent = headers.get(respond::AUDIT_ID).and_then(|value| value.to_str().ok());
     let id = sent
         .and_then(|text| uuid::Uuid::try_parse(text).ok())
         .map_or_else(|| new_uid(&*server.source), |id| id.to_string());

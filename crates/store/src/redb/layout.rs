@@ -12,7 +12,7 @@
 //! should be, without being noticed at the start.
 
 use ::redb::TableDefinition;
-use aws_lc_rs::digest;
+use twox_hash::xxhash3_64::Hasher;
 
 /// All keys that exist, and those whose deletion is kept in history: key to row.
 pub(super) const LIVE: TableDefinition<&[u8], &[u8]> = TableDefinition::new("live");
@@ -446,18 +446,10 @@ pub(super) fn checksum(packed: u64, bytes: &[u8]) -> [u8; CHECK_BYTES] {
     checksum_of(packed, &[bytes])
 }
 
+/// The checksum of several parts: each is hashed with the hash of those before it as its seed. It finds what a disk or
+/// a torn write has changed. Values are authenticated by encryption at rest, so the hash need not be cryptographic.
 fn checksum_of(packed: u64, parts: &[&[u8]]) -> [u8; CHECK_BYTES] {
-    let mut context = digest::Context::new(&digest::SHA256);
-    context.update(&packed.to_le_bytes());
-    for part in parts {
-        context.update(part);
-    }
-    let digest = context.finish();
-    let mut out = [0; CHECK_BYTES];
-    for (to, from) in out.iter_mut().zip(digest.as_ref()) {
-        *to = *from;
-    }
-    out
+    parts.iter().fold(packed, |seed, part| Hasher::oneshot_with_seed(seed, part)).to_le_bytes()
 }
 
 #[cfg(test)]
