@@ -1,25 +1,25 @@
-//! The way of a request: to the agent's cluster, or to a virtual cluster in it.
+//! The route of a request: to the agent's cluster, or to a virtual cluster in it.
 
 use std::future::pending;
 
 use postern_proxy::{ProxyError, Upstream};
 
-use crate::virtual_clusters::{Place, Reached};
+use crate::virtual_clusters::{VirtualClusterRef, VirtualClusterRoute};
 
 /// Where a request goes.
-pub(crate) enum Way {
+pub(crate) enum Route {
     /// To the cluster.
     Cluster(Upstream),
-    /// To a virtual cluster, which is at this place.
-    VirtualCluster(Place, Reached),
+    /// To this virtual cluster.
+    VirtualCluster(VirtualClusterRef, VirtualClusterRoute),
 }
 
-impl Way {
+impl Route {
     /// The upstream that it leads to.
     pub(crate) fn upstream(&self) -> &Upstream {
         match self {
             Self::Cluster(upstream) => upstream,
-            Self::VirtualCluster(_, reached) => reached.upstream(),
+            Self::VirtualCluster(_, route) => route.upstream(),
         }
     }
 
@@ -31,33 +31,33 @@ impl Way {
         }
     }
 
-    /// The place of the virtual cluster, if it leads to one.
-    pub(crate) fn place(&self) -> Option<&Place> {
+    /// The virtual cluster, if the route leads to one.
+    pub(crate) fn virtual_cluster(&self) -> Option<&VirtualClusterRef> {
         match self {
             Self::Cluster(_) => None,
-            Self::VirtualCluster(place, _) => Some(place),
+            Self::VirtualCluster(target, _) => Some(target),
         }
     }
 
-    /// Waits until requests to the same target take another way.
+    /// Waits until requests to the same target take another route.
     pub(crate) async fn changed(&self) {
         match self {
             Self::Cluster(_) => pending().await,
-            Self::VirtualCluster(_, reached) => reached.changed().await,
+            Self::VirtualCluster(_, route) => route.changed().await,
         }
     }
 
-    /// Notes an error, which may come from a way that is out of date.
-    pub(crate) fn suspect_after(&self, error: &ProxyError) {
-        if let Self::VirtualCluster(_, reached) = self {
-            reached.suspect_after(error);
+    /// Reads the kubeconfig again if the error can come from an outdated route.
+    pub(crate) fn note_failure(&self, error: &ProxyError) {
+        if let Self::VirtualCluster(_, route) = self {
+            route.note_failure(error);
         }
     }
 
-    /// Notes that the target does not take the credential.
-    pub(crate) fn suspect_credential(&self) {
-        if let Self::VirtualCluster(_, reached) = self {
-            reached.suspect();
+    /// Reads the kubeconfig again, because the target rejected its credential.
+    pub(crate) fn note_rejected_credential(&self) {
+        if let Self::VirtualCluster(_, route) = self {
+            route.refresh_soon();
         }
     }
 }
