@@ -407,7 +407,7 @@ fn endpoint_tokens(signing: &SigningKey, tokens: usize) -> Vec<String> {
             issued_at: 1,
             ttl_seconds: 3600,
             token_id: format!("id-{number}"),
-            generation: 1,
+            revocation_revision: 1,
         };
         signing.issue(&Claims::of(&bearer, issuance)).unwrap().expose().to_owned()
     };

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use crate::context::CallerKey;
 use crate::identities::added;
+use crate::key_attenuation;
 use crate::key_life::{self, WrittenKey};
 use crate::names::{MAX_IDENTITIES, is_reserved_identity};
 use crate::prelude::*;
 use crate::principal::delegated_right;
 use crate::schema_rule::IMMUTABLE;
 use crate::scope::{self, Scope};
-use crate::scoped_maker;
 use crate::{team, user};
 
 /// The path of the key's value.
@@ -346,7 +346,7 @@ impl Kind for OwnedAccessKey {
         }
         let disabled_by_uid = disabled_by(spec, old, ctx);
         let maker = match old {
-            None => ctx.caller_key.and_then(scoped_maker::maker),
+            None => ctx.caller_key.and_then(key_attenuation::maker),
             Some(old) => old.fields.status.maker.clone(),
         };
         new.fields.status = Status { last_activity: None, disabled_by_uid, maker };
@@ -526,15 +526,15 @@ fn check_life(
         ApiError::forbidden(OwnedAccessKey::INFO.group_resource(), &new.metadata.name, why)
     };
     let spec = &new.fields.spec;
-    scoped_maker::check(caller_key, spec.owner().as_ref(), spec.ttl_after_last_activity)
+    key_attenuation::check(caller_key, spec.owner().as_ref(), spec.ttl_after_last_activity)
         .map_err(refused)?;
     if let Some(old) = old {
-        let change = scoped_maker::KeyChange {
+        let change = key_attenuation::KeyChange {
             maker: old.fields.status.maker.as_ref(),
             is_made: ctx.principals.is_made_by(&new.metadata.uid, &caller_key.uid),
             widens: widens(new, old, ctx),
         };
-        scoped_maker::check_change(caller_key, change).map_err(refused)?;
+        key_attenuation::check_change(caller_key, change).map_err(refused)?;
     }
     let of = |key: &Draft<Fields>| {
         let spec = &key.fields.spec;
@@ -605,7 +605,7 @@ fn keep_owner_reference(new: &mut Draft<Fields>, old: &Draft<Fields>) {
 /// nothing else: `status.maker` does.
 fn add_maker_reference(new: &mut Draft<Fields>) {
     if let Some(maker) = &new.fields.status.maker {
-        ensure_reference(&mut new.metadata.owner_references, &scoped_maker::reference(maker));
+        ensure_reference(&mut new.metadata.owner_references, &key_attenuation::reference(maker));
     }
 }
 

@@ -4,14 +4,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::follows::{
-    self, MIRROR, MIRRORED, SHARED_SECRET_NAME, SHARED_SECRET_NAMESPACE, SYNCED, State,
-    is_mirrored, required_right,
-};
 use crate::instance::STATUS_ACTIONS;
 use crate::namespace_names::default_namespace;
 use crate::prelude::*;
 use crate::secret_data;
+use crate::secret_sync::{
+    self, MIRROR, MIRRORED, SHARED_SECRET_NAME, SHARED_SECRET_NAMESPACE, SYNCED, State,
+    is_mirrored, required_right,
+};
 use crate::shared_secret::SharedSecret;
 
 /// The kind.
@@ -91,7 +91,7 @@ impl Kind for ProjectSecret {
     });
 
     fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, ctx: &Context<'_>) {
-        let data = follows::prepared(&state(new), old.map(state).as_ref(), ctx);
+        let data = secret_sync::prepared(&state(new), old.map(state).as_ref(), ctx);
         if let Some(data) = data {
             new.fields.spec.data = data;
         }
@@ -118,7 +118,7 @@ impl Kind for ProjectSecret {
         ctx: &Context<'_>,
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
-        follows::validate("spec.data", &state(new), old.map(state).as_ref(), ctx, errors);
+        secret_sync::validate("spec.data", &state(new), old.map(state).as_ref(), ctx, errors);
         validate_labels(&new.metadata, old.map(|old| &old.metadata), ctx, errors);
         let labels = &new.metadata.labels;
         if labels.contains_key(SHARED_SECRET_NAMESPACE) && state(new).source.is_none() {

@@ -253,15 +253,15 @@ impl Queue {
             let text = read_if_there(&path)?.unwrap_or_default();
             // A last line without an end was cut off.
             let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-            let mut damaged = usize::from(end < text.len());
+            let mut corrupt = usize::from(end < text.len());
             let lines = text[..end].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
             let events = lines.filter_map(|line| {
                 let event = decode_typed::<AuditEvent>(line);
-                damaged += usize::from(event.is_err());
+                corrupt += usize::from(event.is_err());
                 event.ok()
             });
             let events = events.collect();
-            Ok((events, damaged))
+            Ok((events, corrupt))
         })
         .await?
     }

@@ -15,14 +15,14 @@ use crate::object_set::ObjectSet;
 use crate::projects::Projects;
 
 mod contains;
-mod reach;
+mod reachable_clusters;
 mod rule;
 mod rules;
 mod set;
 
 pub use contains::contains;
-pub use reach::{Instance, Reach, reach};
-pub(crate) use rule::Place;
+pub use reachable_clusters::{Instance, ReachableClusters, reachable_clusters};
+pub(crate) use rule::Location;
 use rules::Rules;
 
 /// The verbs that read.
@@ -115,15 +115,15 @@ impl ScopeRules {
 
     /// Does it allow this request? What a key may do whatever its scope is not asked here.
     pub fn allows(&self, request: &Request<'_>, holder: &Holder<'_>, projects: &Projects) -> bool {
-        let place = Place::of(&request.attributes);
-        self.allows_at(request, place, holder, projects)
+        let location = Location::of(&request.attributes);
+        self.allows_at(request, location, holder, projects)
     }
 
     /// Does it allow this request in a place? The place of a question about rights can be everywhere.
     pub(crate) fn allows_at(
         &self,
         request: &Request<'_>,
-        place: Place<'_>,
+        location: Location<'_>,
         holder: &Holder<'_>,
         projects: &Projects,
     ) -> bool {
@@ -131,14 +131,14 @@ impl ScopeRules {
             RequestTarget::Management => self.entries_allow(&request.attributes, holder, projects),
             target => self.reaches_instance(target),
         };
-        by_entry || self.rules.allow(request, place)
+        by_entry || self.rules.allow(request, location)
     }
 
     /// Can requests to this target be allowed at all? If so, discovery of a cluster is open.
     pub(crate) fn reaches(&self, target: RequestTarget<'_>) -> bool {
         target == RequestTarget::Management
             || self.reaches_instance(target)
-            || self.rules.reach(target)
+            || self.rules.reach_target(target)
     }
 
     /// Is the target a space or virtual cluster that an entry names, or of a project that one names?

@@ -16,7 +16,7 @@ const VIRTUAL_CLUSTER: u8 = 1 << 2;
 
 /// Where a request acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place<'a> {
+pub(crate) enum Location<'a> {
     /// In one namespace.
     Namespace(&'a str),
     /// On a kind that has no namespaces.
@@ -25,7 +25,7 @@ pub(crate) enum Place<'a> {
     Everywhere,
 }
 
-impl<'a> Place<'a> {
+impl<'a> Location<'a> {
     /// The place of a request. A request without a namespace counts as one for all namespaces, unless
     /// that can be excluded.
     pub(crate) fn of(attributes: &Attributes<'a>) -> Self {
@@ -270,12 +270,12 @@ impl Rule {
     }
 
     /// Does it match this request, in this place?
-    pub(super) fn allows(&self, request: &Request<'_>, place: Place<'_>) -> bool {
+    pub(super) fn allows(&self, request: &Request<'_>, location: Location<'_>) -> bool {
         let what = match request.attributes {
             Attributes::Resource { verb, group, resource, subresource, name, .. } => {
                 self.has_verb(verb)
                     && self.paths.is_none()
-                    && self.has_place(place)
+                    && self.has_location(location)
                     && self.elements.as_ref().is_none_or(|elements| {
                         elements.iter().any(|element| {
                             element.matches_kind(group, resource, subresource)
@@ -297,11 +297,11 @@ impl Rule {
         self.verbs.as_ref().is_none_or(|verbs| verbs.has(verb))
     }
 
-    fn has_place(&self, place: Place<'_>) -> bool {
-        self.namespaces.as_ref().is_none_or(|namespaces| match place {
-            Place::Namespace(namespace) => namespaces.has(namespace),
-            Place::Cluster => namespaces.has(""),
-            Place::Everywhere => false,
+    fn has_location(&self, location: Location<'_>) -> bool {
+        self.namespaces.as_ref().is_none_or(|namespaces| match location {
+            Location::Namespace(namespace) => namespaces.has(namespace),
+            Location::Cluster => namespaces.has(""),
+            Location::Everywhere => false,
         })
     }
 
@@ -311,8 +311,7 @@ impl Rule {
         let right_one = match target {
             RequestTarget::Cluster { cluster } => any_or(&self.cluster, cluster),
             RequestTarget::VirtualCluster { namespace, name, .. } => {
-                let is_it =
-                    |(one, place): &VirtualCluster| any_or(one, name) && any_or(place, namespace);
+                let is_it = |(one, of): &VirtualCluster| any_or(one, name) && any_or(of, namespace);
                 self.virtual_clusters.is_empty() || self.virtual_clusters.iter().any(is_it)
             }
             _ => true,
@@ -352,7 +351,7 @@ impl Rule {
         let any_or = |mine: &str, one: &str| mine.is_empty() || mine == one;
         let clusters = &self.virtual_clusters;
         let cluster_covered = |(name, namespace): &VirtualCluster| {
-            clusters.iter().any(|(mine, place)| any_or(mine, name) && any_or(place, namespace))
+            clusters.iter().any(|(mine, of)| any_or(mine, name) && any_or(of, namespace))
         };
         let theirs = &other.virtual_clusters;
         other.targets & !self.targets == 0

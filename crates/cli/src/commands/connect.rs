@@ -169,7 +169,7 @@ enum Target {
 
 /// The way to it.
 #[derive(Debug, Default)]
-struct Way {
+struct Route {
     /// The endpoint of the cluster: its host, and what it is verified with.
     direct: Option<Endpoint>,
     /// The namespace of requests that name none.
@@ -216,12 +216,12 @@ impl Connect {
             Session::of_context(&config, &login, acting, flags.login.timeout, process)?;
         note_environment(&login, process);
         let (_, who) = session.ask_self().await.map_err(|error| session.explain(&error))?;
-        let mut way = target.way(&mut session).await?;
+        let mut route = target.route(&mut session).await?;
         if flags.gateway {
-            way.direct = None;
+            route.direct = None;
         }
-        target.check(&mut session, &way, process).await?;
-        if let Some(unknown) = way.unknown.as_ref().filter(|_| !flags.gateway) {
+        target.check(&mut session, &route, process).await?;
+        if let Some(unknown) = route.unknown.as_ref().filter(|_| !flags.gateway) {
             process.print_note(&format!(
                 "you may not read the {unknown}, so it is not known whether there is a direct endpoint"
             ));
@@ -230,8 +230,8 @@ impl Connect {
         let name = name.unwrap_or_else(|| format!("{}_{}", login.name, target.suffix()));
         let is_scoped = who.access_key_scope.is_some();
         let connection = Connection {
-            cluster: target.cluster(&session, &login, &way),
-            credential: match way.direct {
+            cluster: target.cluster(&session, &login, &route),
+            credential: match route.direct {
                 Some(_) => {
                     let mut plugin = target.plugin(&config, &login, is_scoped, process);
                     plugin.arguments.extend(flags.ttl.map(|seconds| format!("--ttl={seconds}")));
@@ -239,12 +239,12 @@ impl Connect {
                 }
                 None => Credential::OfLogin,
             },
-            namespace: way.namespace.clone(),
+            namespace: route.namespace.clone(),
             login,
             name,
         };
         print(&flags, &connection, process)?;
-        target.say(&session, &way, process);
+        target.say(&session, &route, process);
         if flags.print {
             return Ok(());
         }
@@ -366,51 +366,55 @@ impl Target {
     }
 
     /// Finds the way to it. An object that the caller may not read shows no direct endpoint.
-    async fn way(&self, session: &mut Session) -> Result<Way, CliError> {
+    async fn route(&self, session: &mut Session) -> Result<Route, CliError> {
         if !matches!(self, Self::Cluster { .. }) {
             session.learn_names().await?;
         }
         let namespace = self.namespace();
-        let mut way = Way::default();
+        let mut route = Route::default();
         let cluster = match self {
             Self::Cluster { name } => name.clone(),
             Self::VirtualCluster { name, .. } => {
                 let of = Collection::of::<VirtualClusterInstance>(Some(&namespace));
-                let Some(object) = read(session, of, name, &mut way).await? else { return Ok(way) };
+                let Some(object) = read(session, of, name, &mut route).await? else {
+                    return Ok(route);
+                };
                 let spec = decode_fields::<VirtualClusterInstance>(&object);
                 let spec = spec.map_err(|error| session.explain(&error))?.spec;
                 if spec.config.is_some() {
                     // It is reached by its own kubeconfig, which the agent of its cluster does not have.
-                    return Ok(way);
+                    return Ok(route);
                 }
                 spec.cluster_ref.unwrap_or_default().cluster
             }
             Self::Space { name, .. } => {
                 let of = Collection::of::<SpaceInstance>(Some(&namespace));
-                let Some(object) = read(session, of, name, &mut way).await? else { return Ok(way) };
+                let Some(object) = read(session, of, name, &mut route).await? else {
+                    return Ok(route);
+                };
                 let spec = decode_fields::<SpaceInstance>(&object);
                 let spec = spec.map_err(|error| session.explain(&error))?.spec;
                 let at = spec.cluster_ref.unwrap_or_default();
-                way.namespace = Some(at.namespace).filter(|namespace| !namespace.is_empty());
+                route.namespace = Some(at.namespace).filter(|namespace| !namespace.is_empty());
                 at.cluster
             }
         };
         if cluster.is_empty() {
-            return Ok(way);
+            return Ok(route);
         }
-        let object = read(session, Collection::of::<Cluster>(None), &cluster, &mut way).await?;
+        let object = read(session, Collection::of::<Cluster>(None), &cluster, &mut route).await?;
         if !matches!(self, Self::Cluster { .. }) {
             // It is about the cluster, and not about what is connected to.
-            way.unread = None;
+            route.unread = None;
         }
         let annotations = match object {
             Some(object) => Some(object.metadata.annotations),
             None => self.in_projects(session, &cluster).await?,
         };
-        let Some(annotations) = annotations else { return Ok(way) };
-        (way.unknown, way.unread) = (None, None);
-        way.direct = Endpoint::of(&annotations);
-        Ok(way)
+        let Some(annotations) = annotations else { return Ok(route) };
+        (route.unknown, route.unread) = (None, None);
+        route.direct = Endpoint::of(&annotations);
+        Ok(route)
     }
 
     /// The endpoint of the cluster as a project has it, for a caller who may not read the Cluster. `None` if no project
@@ -457,7 +461,7 @@ impl Target {
     async fn check(
         &self,
         session: &mut Session,
-        way: &Way,
+        route: &Route,
         process: &Process,
     ) -> Result<(), CliError> {
         let Err(error) = self.ask(session).await else { return Ok(()) };
@@ -472,17 +476,17 @@ impl Target {
         let nothing = "nothing was written";
         match status.code {
             404 if is_ours => {
-                Err(way.unread.clone().unwrap_or_else(|| session.explain(&error)).hint(nothing))
+                Err(route.unread.clone().unwrap_or_else(|| session.explain(&error)).hint(nothing))
             }
-            403 => Err(self.forbidden(message, way).hint(nothing)),
-            502 | 504 if way.direct.is_none() => {
+            403 => Err(self.forbidden(message, route).hint(nothing)),
+            502 | 504 if route.direct.is_none() => {
                 process.print_warning(&format!(
                     "the server cannot speak to {} just now: {message}",
                     self.described()
                 ));
                 Ok(())
             }
-            503 if way.direct.is_none() => {
+            503 if route.direct.is_none() => {
                 Err(CliError::new(format!("{}: {message}", self.described())).hint(nothing))
             }
             401 | 429 | 500 => Err(session.explain(&error).hint(nothing)),
@@ -507,19 +511,19 @@ impl Target {
     }
 
     /// The error for a caller without access. If the caller may neither use nor see the target, it may not exist.
-    fn forbidden(&self, message: String, way: &Way) -> CliError {
+    fn forbidden(&self, message: String, route: &Route) -> CliError {
         if !message.contains(TAKES_USE) {
             return CliError::new(message)
                 .hint("`postern whoami -o yaml` shows whose access key it is, and its scope");
         }
-        let error = way.unread.clone().unwrap_or_else(|| CliError::new(message));
+        let error = route.unread.clone().unwrap_or_else(|| CliError::new(message));
         let share = self.share_command();
         error.hint(format!("its owner lets you in with `{share}`"))
     }
 
     /// The `cluster` of the entry.
-    fn cluster(&self, session: &Session, login: &ResolvedContext<'_>, way: &Way) -> Value {
-        if let Some(endpoint) = &way.direct {
+    fn cluster(&self, session: &Session, login: &ResolvedContext<'_>, route: &Route) -> Value {
+        if let Some(endpoint) = &route.direct {
             return endpoint.cluster(&self.path_at_agent());
         }
         // It is the same server, which is verified in the same way.
@@ -555,9 +559,9 @@ impl Target {
     }
 
     /// Says which way it is.
-    fn say(&self, session: &Session, way: &Way, process: &Process) {
+    fn say(&self, session: &Session, route: &Route, process: &Process) {
         let what = self.described();
-        let Some(endpoint) = &way.direct else {
+        let Some(endpoint) = &route.direct else {
             let server = session.client.server().authority();
             process.print_status(&format!("{what} is reached through the gateway of {server}"));
             return;
@@ -588,15 +592,15 @@ async fn read(
     session: &mut Session,
     of: Collection<'_>,
     name: &str,
-    way: &mut Way,
+    route: &mut Route,
 ) -> Result<Option<Object>, CliError> {
     match session.client.get(of, name).await {
         Ok(object) => Ok(Some(object)),
         Err(error) if matches!(error.reason(), Some(Reason::Forbidden | Reason::NotFound)) => {
             if error.reason() == Some(Reason::NotFound) {
-                way.unread = Some(session.explain_named(of, name, &error).await);
+                route.unread = Some(session.explain_named(of, name, &error).await);
             }
-            way.unknown = Some(format!("{} {name}", kinds::name(of.info())));
+            route.unknown = Some(format!("{} {name}", kinds::name(of.info())));
             Ok(None)
         }
         Err(error) => Err(session.explain(&error)),

@@ -95,7 +95,7 @@ pub struct GetSecret {
     all: bool,
 
     #[command(flatten)]
-    place: PlaceFlags,
+    location: LocationFlags,
 
     #[command(flatten)]
     connection: ConnectionFlags,
@@ -125,7 +125,7 @@ pub struct SetSecret {
     output: Option<String>,
 
     #[command(flatten)]
-    place: PlaceFlags,
+    location: LocationFlags,
 
     #[command(flatten)]
     connection: ConnectionFlags,
@@ -133,7 +133,7 @@ pub struct SetSecret {
 
 /// Where a secret is: in a namespace, or in a project.
 #[derive(Args, Debug)]
-pub(super) struct PlaceFlags {
+pub(super) struct LocationFlags {
     #[command(flatten)]
     namespace: NamespaceFlag,
 
@@ -142,8 +142,8 @@ pub(super) struct PlaceFlags {
     project: Option<String>,
 }
 
-impl PlaceFlags {
-    /// Asks the server for the names of namespaces that [`PlaceFlags::place`] needs.
+impl LocationFlags {
+    /// Asks the server for the names of namespaces that [`LocationFlags::locate`] needs.
     async fn learn(&self, session: &mut Session) -> Result<(), CliError> {
         match &self.project {
             Some(_) => session.learn_names().await,
@@ -152,7 +152,7 @@ impl PlaceFlags {
     }
 
     /// The kind of the secret, and its namespace.
-    fn place(&self, session: &Session) -> (&'static Info, String) {
+    fn locate(&self, session: &Session) -> (&'static Info, String) {
         match &self.project {
             Some(project) => (&ProjectSecret::INFO, namespace_of(project)),
             None => (&SharedSecret::INFO, session.namespace_or(&self.namespace)),
@@ -176,8 +176,8 @@ impl GetSecret {
         let given = GivenPath::new(&self.path, self.key.as_ref(), self.whole)?;
         self.check(&given.path)?;
         let mut session = Session::open(&self.connection, process)?;
-        self.place.learn(&mut session).await?;
-        let (info, namespace) = self.place.place(&session);
+        self.location.learn(&mut session).await?;
+        let (info, namespace) = self.location.locate(&session);
         let of = Collection::new(info, Some(&namespace));
         let found = self.find(&mut session, of, &given, process).await?;
         self.print(found, process)
@@ -369,9 +369,9 @@ impl SetSecret {
             return Err(CliError::usage(format!("name the key, too: {name}.KEY")));
         };
         let mut session = Session::open(&self.connection, process)?;
-        self.place.learn(&mut session).await?;
+        self.location.learn(&mut session).await?;
         let value = SecretText::from(STANDARD.encode(&self.value(&given.path, process)?));
-        let (info, namespace) = self.place.place(&session);
+        let (info, namespace) = self.location.locate(&session);
         let of = Collection::new(info, Some(&namespace));
         let made = write(&mut session, of, &given, key, &value).await?;
         let what = if made { "created with the key" } else { "has a new value for the key" };

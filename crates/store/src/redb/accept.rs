@@ -7,10 +7,10 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::layout::{self, Before, CHECK_BYTES, Corruption, PUT};
-use super::log::{Accepted, AcceptedTxn, Kind};
 use super::pending::{Pending, PendingRow, Rows};
 use super::read::{View, corrupt_key, engine_error};
 use super::tail::Recorded;
+use super::wal_group::{Accepted, AcceptedTxn, Kind};
 use crate::{Change, Condition, Entry, Error, Event, Position, Result, Txn};
 
 /// A group of transactions that is being accepted.

@@ -62,7 +62,7 @@ const NOT_HERE: u32 = u32::MAX;
 pub(super) type Corruption = &'static str;
 
 const SHORT: Corruption = "the record is too short";
-/// Both heads of a row are the same, and not those of its key: it is the key that is damaged.
+/// Both heads of a row are the same, and not those of its key: it is the key that is corrupt.
 pub(super) const OTHER_KEY: Corruption = "the row is that of another key";
 
 /// The start of the names of the segments' tables.

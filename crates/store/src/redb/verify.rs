@@ -115,7 +115,7 @@ impl Walk {
             Ok(row) => row,
             // The key that it was written for would not be found.
             Err(layout::OTHER_KEY) if !is_lost(row) => {
-                return Err(inconsistent("a key is damaged"));
+                return Err(inconsistent("a key is corrupt"));
             }
             // It is still there; reading it reports the corruption.
             Err(reason) => {

@@ -11,9 +11,9 @@ use super::layout::{
     self, Before, Body, FORMAT, Head, LIVE, LogState, META, Mark, NOTES, PUT, SEGMENTS, STATE,
     State, TOMBSTONE,
 };
-use super::log::{Accepted, AcceptedTxn, Kind};
 use super::notes;
 use super::read::{corrupt_database, engine_error, state};
+use super::wal_group::{Accepted, AcceptedTxn, Kind};
 use crate::check;
 use crate::{Entry, Error, Options, Position, Result, Txn};
 
@@ -229,7 +229,7 @@ fn perform_in(
 /// Begins a transaction that is durable when its commit returns. It commits in two phases, so that
 /// nothing is trusted that was half written, and saves which pages are free (quick repair). Without
 /// that, a start after a crash would read all pages to find out, and redb refuses a file in which one of them
-/// is damaged.
+/// is corrupt.
 fn begin(database: &Database) -> Result<WriteTransaction> {
     let mut transaction = database.begin_write().map_err(engine_error)?;
     transaction.set_durability(Durability::Immediate).map_err(engine_error)?;

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use postern_auth::identity::Identity;
 use postern_auth::writer::Writer;
 use postern_flow::Flow;
-use postern_kinds::follows::{SYNCED, SYNCED_FOR, is_mirrored};
+use postern_kinds::secret_sync::{SYNCED, SYNCED_FOR, is_mirrored};
 use postern_kinds::{AnyKind, Condition, DataSource, Verb};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;

@@ -193,7 +193,7 @@ impl Registry {
         let mut revocations: Vec<Revocation> = cache
             .revocations()
             .into_iter()
-            .map(|(uid, generation)| Revocation { uid, generation })
+            .map(|(uid, revocation_revision)| Revocation { uid, revocation_revision })
             .collect();
         revocations.sort_by(|one, other| one.uid.cmp(&other.uid));
         let keys: Vec<PublicKey> =

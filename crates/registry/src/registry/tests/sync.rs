@@ -2,11 +2,11 @@
 
 use postern_auth::writer::Writer;
 use postern_flow::{Flow, Limits};
-use postern_kinds::follows::{SHARED_SECRET_NAME, SYNCED_FOR};
 use postern_kinds::namespace::Namespace;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::project_secret::ProjectSecret;
 use postern_kinds::rbac::PROJECT_LABEL;
+use postern_kinds::secret_sync::{SHARED_SECRET_NAME, SYNCED_FOR};
 use postern_kinds::user::User;
 use serde_json::{Value, json};
 

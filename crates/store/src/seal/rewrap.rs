@@ -12,7 +12,7 @@ const REWRITE_BYTES: usize = limits::TXN_BYTES / 4;
 /// Attempts to read what compaction can overtake.
 const HISTORY_ATTEMPTS: usize = 8;
 
-/// The progress of [`Sealed::reseal`].
+/// The progress of [`Sealed::rewrap`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Storage keys that were read, including the marker.
@@ -32,8 +32,8 @@ impl Sealed {
     ///
     /// `report` is called after each page. The future can be dropped and the call repeated at any time.
     /// Old history is not rewritten: compaction removes it.
-    pub async fn reseal(&self, mut report: impl FnMut(Progress) + Send) -> Result<Progress> {
-        let ring = self.ring();
+    pub async fn rewrap(&self, mut report: impl FnMut(Progress) + Send) -> Result<Progress> {
+        let keyring = self.keyring();
         let mut progress = Progress::default();
         let mut after = None;
         let all = self.raw_count().await?;
@@ -45,7 +45,7 @@ impl Sealed {
             // As far as is known: others write meanwhile.
             let remaining = all.saturating_sub(progress.seen);
             progress.remaining = if after.is_some() { remaining } else { 0 };
-            self.reseal_page(&ring, page, &mut progress).await?;
+            self.rewrap_page(&keyring, page, &mut progress).await?;
             report(progress);
             if after.is_none() {
                 return Ok(progress);
@@ -115,24 +115,29 @@ impl Sealed {
         }
     }
 
-    async fn reseal_page(&self, ring: &Keyring, page: Page, progress: &mut Progress) -> Result<()> {
+    async fn rewrap_page(
+        &self,
+        keyring: &Keyring,
+        page: Page,
+        progress: &mut Progress,
+    ) -> Result<()> {
         let mut txn = Txn::default();
         let mut bytes = 0;
         for entry in page.entries {
-            if envelope::key_id(&entry.value) == Some(ring.current()) {
+            if envelope::key_id(&entry.value) == Some(keyring.current()) {
                 continue;
             }
-            let value = match open(ring, &entry.key, entry.value) {
+            let value = match open(keyring, &entry.key, entry.value) {
                 Ok(value) => value,
                 Err(reason) => {
-                    tracing::warn!(key = %entry.key, reason, "a value cannot be resealed");
+                    tracing::warn!(key = %entry.key, reason, "a value cannot be rewrapped");
                     progress.corrupt += 1;
                     continue;
                 }
             };
             bytes += value.len();
             let Entry { key, position, .. } = entry;
-            let value = seal(ring, &key, &value)?;
+            let value = seal(keyring, &key, &value)?;
             txn.conditions.push(Condition::At(Arc::clone(&key), position));
             txn.changes.push(Change::Rewrite { key, value });
             if bytes >= REWRITE_BYTES || txn.changes.len() == limits::CHANGES_PER_TXN {

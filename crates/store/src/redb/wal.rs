@@ -1,4 +1,4 @@
-//! The ring: the file of the write-ahead log, of a fixed length. Groups of bytes are added one after the
+//! The file of the write-ahead log: a ring of sectors, of a fixed length. Groups of bytes are added one after the
 //! other, each with one write and one sync. The caller decides about the contents of a group. No threads
 //! here.
 //!
@@ -22,29 +22,29 @@ const SECTOR: usize = 512;
 const HEAD: usize = 8 + 4 + 4;
 /// Bytes of a group in one sector.
 const ROOM: usize = SECTOR - HEAD - CHECK_BYTES;
-/// Groups have whole pages, so that no write touches a page that is durable already, and that one damaged
+/// Groups have whole pages, so that no write touches a page that is durable already, and that one corrupt
 /// sector never leaves it unknown whether there was a group.
 const PAGE: usize = 4096;
 const PAGE_SECTORS: usize = PAGE / SECTOR;
-/// Where the first group begins: after the page with the ring's own head.
+/// Where the first group begins: after the page with the head of the file.
 const BEGIN: u64 = PAGE as u64;
 /// The length of a group's bytes, at their start.
 const LENGTH: usize = 4;
 /// Bytes that are read or written at once, where much is.
 const STEP: usize = 1024 * 1024;
-/// The least bytes of a ring.
+/// The minimum length of the file.
 const LEAST: u64 = 16 * PAGE as u64;
 /// The first bytes of the file.
 const MAGIC: [u8; 16] = *b"postern log v1\r\n";
 /// The group of sectors that no group has been written to.
 const NO_GROUP: u64 = 0;
 
-/// The file of a ring.
+/// The file of a write-ahead log.
 pub(super) type File = Box<dyn StorageBackend>;
 
-/// An open ring.
+/// An open write-ahead log.
 #[derive(Debug)]
-pub(super) struct Ring {
+pub(super) struct Wal {
     file: File,
     /// The length of the file: a page for its own head, and the groups.
     length: u64,
@@ -62,19 +62,19 @@ enum Sector {
     Part { index: u32, count: u32 },
     /// It has a part of a later group.
     Later,
-    /// It is not what was written.
-    Damaged,
+    /// Its checksum is wrong.
+    Corrupt,
 }
 
 fn classify(sector: &[u8], group: u64) -> Sector {
     let Some((covered, check)) = sector.split_last_chunk::<CHECK_BYTES>() else {
-        return Sector::Damaged;
+        return Sector::Corrupt;
     };
-    let Some(head) = covered.first_chunk::<HEAD>() else { return Sector::Damaged };
+    let Some(head) = covered.first_chunk::<HEAD>() else { return Sector::Corrupt };
     let [number @ .., i0, i1, i2, i3, c0, c1, c2, c3] = *head;
     let number = u64::from_le_bytes(number);
     if checksum(number, covered) != *check {
-        return Sector::Damaged;
+        return Sector::Corrupt;
     }
     match number.cmp(&group) {
         Ordering::Less => Sector::Older,
@@ -86,14 +86,14 @@ fn classify(sector: &[u8], group: u64) -> Sector {
     }
 }
 
-impl Ring {
-    /// Makes an empty ring with an id. All of it is written, so that a group needs no other write of the file
-    /// system than its own. It is durable when this returns, and no ring before.
+impl Wal {
+    /// Creates an empty log with an id. All of it is written, so that a group needs no other write of the file
+    /// system than its own. It is durable when this returns, and not a log before.
     pub(super) fn create(file: File, id: u128, length: u64) -> Result<Self> {
         let length = length.max(LEAST).next_multiple_of(BEGIN);
         let failed = |error| unavailable(&error);
         file.set_len(length).map_err(failed)?;
-        // The former contents are no ring any more, however far this gets.
+        // The former contents are no longer a log, however far this gets.
         file.write(0, &[0; PAGE]).and_then(|()| file.sync_data()).map_err(failed)?;
         let empty = sector(NO_GROUP, 0, 0, &[]).repeat(STEP / SECTOR);
         let mut offset = BEGIN;
@@ -108,12 +108,12 @@ impl Ring {
         Ok(Self { file, length, oldest: Mark::START, next: Mark::START })
     }
 
-    /// Opens a ring by its id, and calls `each` with the groups from a mark on. A group that was not written to
+    /// Opens a log by its id, and calls `each` with the groups from a mark on. A group that was not written to
     /// its end is removed. A partly corrupt group is handed over as it is, if it is known that all of it was
     /// written.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when it is another ring, or none, and when the ring is older than the mark. Also when a
+    /// [`Error::Corrupt`] when it is another log, or none, and when the log is older than the mark. Also when a
     /// group is so corrupt that its end is not known, or one is missing before another. Those of `each`.
     pub(super) fn open(
         file: File,
@@ -125,21 +125,21 @@ impl Ring {
         if length < LEAST {
             return Err(refused("it is missing, or not whole"));
         }
-        let mut ring = Self { file, length, oldest: from, next: from };
+        let mut wal = Self { file, length, oldest: from, next: from };
         // One of the copies of the head is enough.
         let head = head(id, length);
-        if !ring.read(0, PAGE)?.chunks(SECTOR).any(|copy| copy == head) {
-            return Err(refused("it is that of another database, or damaged"));
+        if !wal.read(0, PAGE)?.chunks(SECTOR).any(|copy| copy == head) {
+            return Err(refused("it is that of another database, or corrupt"));
         }
-        ring.check_before()?;
-        while let Some(bytes) = ring.read_next()? {
+        wal.check_before()?;
+        while let Some(bytes) = wal.read_next()? {
             each(&bytes)?;
         }
-        ring.remove_torn()?;
-        Ok(ring)
+        wal.remove_torn()?;
+        Ok(wal)
     }
 
-    /// Gives the ring another id. It is durable when this returns.
+    /// Gives the log another id. It is durable when this returns.
     pub(super) fn rename(&mut self, id: u128) -> Result<()> {
         let head = head(id, self.length).repeat(PAGE_SECTORS);
         let written = self.file.write(0, &head).and_then(|()| self.file.sync_data());
@@ -160,7 +160,7 @@ impl Ring {
     /// for it before older ones are released.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]; whether the group is durable is not known then, and the ring must be opened
+    /// [`Error::Unavailable`]; whether the group is durable is not known then, and the log must be opened
     /// anew.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<bool> {
         let Some(offset) = self.place(encoded_length(bytes) as u64) else { return Ok(false) };
@@ -177,7 +177,7 @@ impl Ring {
     }
 
     /// The offset for a group of this many bytes; `None` when there is no room. The group before the
-    /// oldest one stays as well: it proves that the ring is not an older one.
+    /// oldest one stays as well: it proves that the log is not an older one.
     fn place(&self, bytes: u64) -> Option<u64> {
         let next = self.next.offset;
         let begin = if self.oldest.before == 0 { BEGIN } else { self.oldest.before };
@@ -201,7 +201,7 @@ impl Ring {
         Ok(out)
     }
 
-    /// Refuses a ring that does not have the group before the mark. It stays until others take its room,
+    /// Rejects a log that does not have the group before the mark. It stays until others take its room,
     /// and those come later.
     fn check_before(&self) -> Result<()> {
         let Mark { group, before, .. } = self.next;
@@ -213,7 +213,7 @@ impl Ring {
         if sectors.any(|one| matches!(one, Sector::Part { .. } | Sector::Later)) {
             return Ok(());
         }
-        Err(refused("it is older than the database, or damaged"))
+        Err(refused("it is older than the database, or corrupt"))
     }
 
     /// The bytes of the next group; `None` when it is not there, or a part of it was not written.
@@ -233,24 +233,24 @@ impl Ring {
         let Some(count) = self.sectors_at(offset)? else { return Ok(None) };
         let length = count * SECTOR as u64;
         if count == 0 || count % PAGE_SECTORS as u64 != 0 || offset + length > self.length {
-            return Err(refused("a part of it is damaged"));
+            return Err(refused("a part of it is corrupt"));
         }
         let sectors = self.read(offset, usize::try_from(length).unwrap_or(0))?;
-        let (mut bytes, mut damaged) = (Vec::with_capacity(sectors.len()), 0);
+        let (mut bytes, mut corrupt) = (Vec::with_capacity(sectors.len()), 0);
         for (expected, sector) in (0..).zip(sectors.chunks(SECTOR)) {
             match classify(sector, self.next.group) {
                 Sector::Part { index, count: its }
                     if index == expected && u64::from(its) == count => {}
-                Sector::Damaged => damaged += 1,
+                Sector::Corrupt => corrupt += 1,
                 Sector::Older => return Ok(None),
                 Sector::Part { .. } | Sector::Later => {
-                    return Err(refused("a part of it is damaged"));
+                    return Err(refused("a part of it is corrupt"));
                 }
             }
             bytes.extend_from_slice(sector.get(HEAD..HEAD + ROOM).unwrap_or_default());
         }
-        if damaged > 0 {
-            tracing::error!(sectors = damaged, "a part of the database's log is damaged");
+        if corrupt > 0 {
+            tracing::error!(sectors = corrupt, "a part of the write-ahead log is corrupt");
         }
         self.advance(offset, length);
         let (length, bytes) = bytes.split_first_chunk::<LENGTH>().ok_or_else(short)?;
@@ -261,16 +261,16 @@ impl Ring {
     /// The number of sectors of the group that begins at an offset; `None` when it does not begin there.
     fn sectors_at(&self, offset: u64) -> Result<Option<u64>> {
         let page = self.read(offset, PAGE)?;
-        let (mut count, mut damaged) = (None, 0);
+        let (mut count, mut corrupt) = (None, 0);
         for sector in page.chunks(SECTOR) {
             match classify(sector, self.next.group) {
                 Sector::Part { count: its, .. } => count = Some(u64::from(its)),
-                Sector::Damaged => damaged += 1,
+                Sector::Corrupt => corrupt += 1,
                 Sector::Older | Sector::Later => {}
             }
         }
-        if count.is_none() && damaged == PAGE_SECTORS {
-            return Err(refused("a part of it is damaged"));
+        if count.is_none() && corrupt == PAGE_SECTORS {
+            return Err(refused("a part of it is corrupt"));
         }
         Ok(count)
     }
@@ -286,9 +286,9 @@ impl Ring {
             for (sector, at) in part.chunks(SECTOR).zip((offset..).step_by(SECTOR)) {
                 match classify(sector, self.next.group) {
                     Sector::Part { .. } => torn.push(at),
-                    Sector::Later => return Err(refused("a part of it is missing or damaged")),
+                    Sector::Later => return Err(refused("a part of it is missing or corrupt")),
                     // Corruption of a released group has no effect.
-                    Sector::Older | Sector::Damaged => {}
+                    Sector::Older | Sector::Corrupt => {}
                 }
             }
             offset += bytes as u64;
@@ -296,7 +296,10 @@ impl Ring {
         if torn.is_empty() {
             return Ok(());
         }
-        tracing::info!(sectors = torn.len(), "the log ended within a write, which is removed");
+        tracing::info!(
+            sectors = torn.len(),
+            "removed an incomplete write at the end of the write-ahead log"
+        );
         let empty = sector(NO_GROUP, 0, 0, &[]);
         for at in torn {
             self.file.write(at, &empty).map_err(|error| unavailable(&error))?;
@@ -305,7 +308,7 @@ impl Ring {
     }
 }
 
-/// The bytes that a group takes in the ring.
+/// The bytes that a group takes in the log.
 fn encoded_length(bytes: &[u8]) -> usize {
     (LENGTH + bytes.len()).div_ceil(ROOM).next_multiple_of(PAGE_SECTORS) * SECTOR
 }
@@ -356,18 +359,18 @@ fn with_check(group: u64, mut sector: [u8; SECTOR]) -> [u8; SECTOR] {
 
 /// The error for a fault of the file.
 pub(super) fn unavailable(error: &std::io::Error) -> Error {
-    Error::Unavailable(format!("database log: {error}"))
+    Error::Unavailable(format!("write-ahead log: {error}"))
 }
 
 fn refused(why: &str) -> Error {
     corrupt_database(format!(
-        "the log of the database, which has the newest changes, cannot be used: {why}; put back the \
-         file that belongs to the database, or restore both from a backup"
+        "the write-ahead log, which has the newest changes, cannot be used: {why}; restore the file \
+         that belongs to the database, or restore both from a backup"
     ))
 }
 
 fn short() -> Error {
-    refused("a part of it is damaged")
+    refused("a part of it is corrupt")
 }
 
 #[cfg(test)]
@@ -418,19 +421,19 @@ mod tests {
         vec![number.to_le_bytes()[0]; length]
     }
 
-    fn read(memory: &Memory, from: Mark) -> Result<(Ring, Vec<Vec<u8>>)> {
+    fn read(memory: &Memory, from: Mark) -> Result<(Wal, Vec<Vec<u8>>)> {
         let mut all = Vec::new();
-        let ring = Ring::open(Box::new(memory.clone()), ID, from, |bytes| {
+        let wal = Wal::open(Box::new(memory.clone()), ID, from, |bytes| {
             all.push(bytes.to_vec());
             Ok(())
         })?;
-        Ok((ring, all))
+        Ok((wal, all))
     }
 
-    fn new() -> (Memory, Ring) {
+    fn new() -> (Memory, Wal) {
         let memory = Memory::default();
-        let ring = Ring::create(Box::new(memory.clone()), ID, LENGTH).unwrap();
-        (memory, ring)
+        let wal = Wal::create(Box::new(memory.clone()), ID, LENGTH).unwrap();
+        (memory, wal)
     }
 
     fn copy(memory: &Memory) -> Memory {
@@ -439,26 +442,26 @@ mod tests {
 
     #[test]
     fn what_was_added_is_there_over_many_laps() {
-        let (memory, mut ring) = new();
-        let mut marks = vec![ring.next()];
+        let (memory, mut wal) = new();
+        let mut marks = vec![wal.next()];
         for number in 1..200 {
-            assert!(ring.append(&group(number)).unwrap());
-            marks.push(ring.next());
+            assert!(wal.append(&group(number)).unwrap());
+            marks.push(wal.next());
             let oldest = marks[marks.len().saturating_sub(3)];
-            ring.release(oldest);
+            wal.release(oldest);
             let (reopened, all) = read(&memory, oldest).unwrap();
             let first = number + 1 - all.len() as u64;
             assert_eq!(first, oldest.group);
             assert!((first..=number).map(group).eq(all));
-            assert_eq!(reopened.next(), ring.next());
+            assert_eq!(reopened.next(), wal.next());
         }
     }
 
     #[test]
     fn a_full_ring_says_so_and_loses_nothing() {
-        let (memory, mut ring) = new();
+        let (memory, mut wal) = new();
         let mut count = 0;
-        while ring.append(&[1; 5000]).unwrap() {
+        while wal.append(&[1; 5000]).unwrap() {
             count += 1;
         }
         assert_eq!(read(&memory, Mark::START).unwrap().1.len(), count);
@@ -471,13 +474,13 @@ mod tests {
     /// Of the sectors of the last write, any may be there or not.
     #[test]
     fn a_torn_end_is_cut_and_written_over() {
-        let (memory, mut ring) = new();
+        let (memory, mut wal) = new();
         for number in 1..5 {
-            ring.append(&group(number)).unwrap();
+            wal.append(&group(number)).unwrap();
         }
-        let next = ring.next();
+        let next = wal.next();
         let before = memory.0.lock().clone();
-        ring.append(&[9; 3000]).unwrap();
+        wal.append(&[9; 3000]).unwrap();
         let after = memory.0.lock().clone();
         let start = usize::try_from(next.offset).unwrap();
         for kept in 0..255_u32 {
@@ -489,11 +492,11 @@ mod tests {
                 }
             }
             let torn = Memory(Arc::new(Mutex::new(torn)));
-            let (mut ring, all) = read(&torn, Mark::START).unwrap();
-            assert_eq!((all.len(), ring.next()), (4, next), "{kept:b}");
+            let (mut wal, all) = read(&torn, Mark::START).unwrap();
+            assert_eq!((all.len(), wal.next()), (4, next), "{kept:b}");
             // Nothing of it is taken for a part of what comes now, if that is torn as well.
             assert_eq!(*torn.0.lock(), before, "{kept:b}");
-            ring.append(&[8; 3000]).unwrap();
+            wal.append(&[8; 3000]).unwrap();
             assert_eq!(read(&torn, Mark::START).unwrap().1[4], [8; 3000]);
         }
     }
@@ -502,18 +505,18 @@ mod tests {
     /// own.
     #[test]
     fn a_damaged_sector_takes_no_group_away() {
-        let (memory, mut ring) = new();
+        let (memory, mut wal) = new();
         for number in 1..4 {
-            ring.append(&[number; 5000]).unwrap();
+            wal.append(&[number; 5000]).unwrap();
         }
         let begins = [1, 3, 5].map(|page| page * PAGE);
         for (begin, number) in begins.into_iter().zip(1..) {
             for sector in 0..11 {
                 for lost in [0..SECTOR, 100..101, 3..4] {
-                    let damaged = copy(&memory);
+                    let corrupt = copy(&memory);
                     let at = begin + sector * SECTOR;
-                    damaged.0.lock()[at + lost.start..at + lost.end].fill(0xEE);
-                    let (_, all) = match read(&damaged, Mark::START) {
+                    corrupt.0.lock()[at + lost.start..at + lost.end].fill(0xEE);
+                    let (_, all) = match read(&corrupt, Mark::START) {
                         Ok(read) => read,
                         // The group's own length is there.
                         Err(_) if sector == 0 => continue,
@@ -530,31 +533,31 @@ mod tests {
 
     #[test]
     fn damage_to_what_is_released_harms_nobody_and_one_copy_of_the_head_is_enough() {
-        let (memory, mut ring) = new();
+        let (memory, mut wal) = new();
         for number in 1..20 {
-            ring.append(&group(number)).unwrap();
-            ring.release(ring.next());
+            wal.append(&group(number)).unwrap();
+            wal.release(wal.next());
         }
-        let from = ring.next();
+        let from = wal.next();
         for at in (0..usize::try_from(LENGTH).unwrap()).step_by(SECTOR) {
-            let damaged = copy(&memory);
-            damaged.0.lock()[at..at + SECTOR].fill(0);
-            let (mut ring, all) = read(&damaged, from).unwrap();
+            let corrupt = copy(&memory);
+            corrupt.0.lock()[at..at + SECTOR].fill(0);
+            let (mut wal, all) = read(&corrupt, from).unwrap();
             assert!(all.is_empty());
-            assert!(ring.append(b"next").unwrap());
-            assert_eq!(read(&damaged, from).unwrap().1, [b"next"]);
+            assert!(wal.append(b"next").unwrap());
+            assert_eq!(read(&corrupt, from).unwrap().1, [b"next"]);
         }
     }
 
     #[test]
     fn a_missing_group_an_older_ring_and_anothers_are_refused() {
-        let (memory, mut ring) = new();
-        ring.append(b"one").unwrap();
+        let (memory, mut wal) = new();
+        wal.append(b"one").unwrap();
         let older = copy(&memory);
-        ring.append(b"two").unwrap();
-        let second = ring.next();
-        ring.append(b"three").unwrap();
-        for (memory, from) in [(&older, ring.next()), (&older, second)] {
+        wal.append(b"two").unwrap();
+        let second = wal.next();
+        wal.append(b"three").unwrap();
+        for (memory, from) in [(&older, wal.next()), (&older, second)] {
             assert!(matches!(read(memory, from), Err(Error::Corrupt { .. })));
         }
         // The contents of a disk that has lost a write, and of one that has lost a page.
@@ -564,9 +567,9 @@ mod tests {
         assert!(matches!(read(&lost, Mark::START), Err(Error::Corrupt { .. })));
         memory.0.lock()[begin..end].fill(0);
         assert!(matches!(read(&memory, Mark::START), Err(Error::Corrupt { .. })));
-        let other = Ring::open(Box::new(older), 8, Mark::START, |_| Ok(()));
+        let other = Wal::open(Box::new(older), 8, Mark::START, |_| Ok(()));
         assert!(matches!(other, Err(Error::Corrupt { .. })));
-        let none = Ring::open(Box::new(Memory::default()), ID, Mark::START, |_| Ok(()));
+        let none = Wal::open(Box::new(Memory::default()), ID, Mark::START, |_| Ok(()));
         assert!(matches!(none, Err(Error::Corrupt { .. })));
     }
 }

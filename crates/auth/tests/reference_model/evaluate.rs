@@ -1,4 +1,4 @@
-//! The whole decision of the naive evaluator.
+//! The whole decision of the reference model.
 
 use crate::world::{Caller, Request, Target, World};
 use crate::{own, owner, rbac, scope};

@@ -1,5 +1,5 @@
-//! The input of the agent's decisions: the configuration from the central server, as a policy, a verifier of
-//! tokens, and the places of instances. Pure: no clock, no network, no disk.
+//! The configuration from the central server, compiled for decisions: a policy, a verifier of tokens, and the
+//! locations of instances. It uses no clock, no network and no disk.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use std::sync::Arc;
 use postern_auth::endpoint_token::{Jwk, JwkSet, Verifier};
 use postern_auth::gateway_path::GatewayTarget;
 use postern_auth::policy::Policy;
-use postern_auth::policy::target::{InstanceRef, TargetPlace};
+use postern_auth::policy::target::{InstanceRef, ResolvedTarget};
 use postern_kinds::MANAGEMENT_V1;
-use postern_kinds::agent_config::{Instance, PlaceInCluster, PublicKey, Spec, Use, UseSubject};
+use postern_kinds::agent_config::{ClusterLocation, Instance, PublicKey, Spec, Use, UseSubject};
 use postern_kinds::rbac::{BindingFacts, BoundSubject, PolicyChange, PolicyRule};
 use postern_meta::gvk::GroupResource;
 
-use crate::virtual_clusters::Place;
+use crate::virtual_clusters::VirtualClusterRef;
 
 /// The kinds of instances with the resources that they are.
 const VIRTUAL_CLUSTERS: (&str, &str) = ("VirtualClusterInstance", "virtualclusterinstances");
@@ -25,9 +25,9 @@ const USABLE: [&str; 3] = ["clusters", VIRTUAL_CLUSTERS.1, SPACES.1];
 /// Resource, project and name of an instance.
 type InstanceKey = (&'static str, String, String);
 
-/// The input of the agent's decisions.
+/// The configuration from which the agent decides.
 #[derive(Debug)]
-pub(crate) struct Feed {
+pub(crate) struct ActiveConfig {
     /// As it was sent.
     pub(crate) spec: Spec,
     /// The permission `use` of each subject, and nothing else.
@@ -38,9 +38,9 @@ pub(crate) struct Feed {
     instances: Arc<HashMap<InstanceKey, usize>>,
 }
 
-impl Feed {
-    /// The input that a configuration gives. Tokens that `last` has verified need not be verified again. The parts
-    /// for the instances are made again only if these have changed, so that a revocation does not wait for that.
+impl ActiveConfig {
+    /// Compiles a configuration. The tokens that `last` has verified stay verified. The policy is compiled again
+    /// only if instances or uses have changed, so that a revocation takes effect at once.
     pub(crate) fn new(spec: Spec, last: Option<&Self>) -> Self {
         let is_same = |last: &&Self| {
             (&last.spec.issuer, &last.spec.audiences) == (&spec.issuer, &spec.audiences)
@@ -51,7 +51,7 @@ impl Feed {
         );
         verifier.set_keys(&JwkSet { keys: spec.keys.iter().map(key_of).collect() });
         let revocations = spec.revocations.iter();
-        verifier.set_revocations(revocations.map(|one| (one.uid.clone(), one.generation)));
+        verifier.set_revocations(revocations.map(|one| (one.uid.clone(), one.revocation_revision)));
         let has_same =
             |last: &&Self| (&last.spec.instances, &last.spec.uses) == (&spec.instances, &spec.uses);
         let (policy, instances) = match last.filter(has_same) {
@@ -61,8 +61,8 @@ impl Feed {
         Self { spec, policy, verifier, instances }
     }
 
-    /// The facts about a target.
-    pub(crate) fn place<'a>(&'a self, target: &'a GatewayTarget) -> TargetPlace<'a> {
+    /// A target with its instance and the namespace of a space.
+    pub(crate) fn resolve<'a>(&'a self, target: &'a GatewayTarget) -> ResolvedTarget<'a> {
         let (resource, found) = match target {
             GatewayTarget::Cluster { .. } | GatewayTarget::VirtualCluster { .. } => ("", None),
             GatewayTarget::Space { project, name } => {
@@ -78,16 +78,19 @@ impl Feed {
             .filter(|_| resource == SPACES.1)
             .map(|one| one.cluster_ref.namespace.as_str())
             .filter(|namespace| !namespace.is_empty());
-        TargetPlace { target: target.request_target(), instance, space_namespace }
+        ResolvedTarget { target: target.request_target(), instance, space_namespace }
     }
 
-    /// The place of a virtual cluster in the cluster; `None` when it is not known.
-    pub(crate) fn virtual_cluster(&self, target: &GatewayTarget) -> Option<Place> {
+    /// The namespace and name of a virtual cluster in the cluster; `None` when they are unknown.
+    pub(crate) fn virtual_cluster(&self, target: &GatewayTarget) -> Option<VirtualClusterRef> {
         let GatewayTarget::ProjectVirtualCluster { project, name } = target else { return None };
-        let PlaceInCluster { namespace, virtual_cluster } =
+        let ClusterLocation { namespace, virtual_cluster } =
             &self.instance(VIRTUAL_CLUSTERS.1, project, name)?.cluster_ref;
         let is_known = !namespace.is_empty() && !virtual_cluster.is_empty();
-        is_known.then(|| Place { namespace: namespace.clone(), name: virtual_cluster.clone() })
+        is_known.then(|| VirtualClusterRef {
+            namespace: namespace.clone(),
+            name: virtual_cluster.clone(),
+        })
     }
 
     /// An instance of this cluster by its project and name.
@@ -116,7 +119,7 @@ fn key_of_instance(instance: &Instance) -> Option<InstanceKey> {
 
 /// The policy that says who may use what, and which namespace belongs to which project. It is made of that of
 /// `last`, so that what is the same is not made again: there can be thousands of objects, of which one has changed.
-fn policy_of(spec: &Spec, last: Option<&Feed>) -> Policy {
+fn policy_of(spec: &Spec, last: Option<&ActiveConfig>) -> Policy {
     let nothing = Spec::default();
     let before = last.map_or(&nothing, |last| &last.spec);
     let mut policy = last.map(|last| last.policy.clone()).unwrap_or_default();
@@ -147,7 +150,7 @@ fn uses_of(spec: &Spec) -> HashMap<[&str; 3], &Use> {
     spec.uses.iter().map(|one| ([&*one.resource, &*one.namespace, &*one.name], one)).collect()
 }
 
-/// Gives those their `use` on an object who hold it, or takes it from them.
+/// Grants `use` on an object to its holders, or revokes it.
 fn set_use(policy: &mut Policy, one: &Use, is_given: bool) {
     let namespace = Some(one.namespace.as_str()).filter(|name| !name.is_empty());
     let name = format!("{}/{}", one.resource, one.name);
@@ -178,7 +181,7 @@ fn rule_of(one: &Use) -> PolicyRule {
     }
 }
 
-/// Is it the owner of the object, who is known by the uid alone?
+/// Whether this subject is the owner of the object, which has only a uid.
 fn is_owner(subject: &UseSubject) -> bool {
     subject.user.is_empty() && subject.group.is_empty() && !subject.uid.is_empty()
 }

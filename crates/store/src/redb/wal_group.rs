@@ -1,5 +1,5 @@
 //! The contents of the write-ahead log: transactions that are acknowledged, and that the database does not have on
-//! its disk yet. Here are the bytes of a group of them. `ring` knows where groups are, and tells torn groups from
+//! its disk yet. Here are the bytes of a group of them. `wal` knows where groups are, and tells torn groups from
 //! corrupt ones.
 //!
 //! A group has the changes of its transactions, after their conditions were checked. Its structure, with a checksum,
@@ -88,17 +88,17 @@ pub(super) fn encode(txns: &[AcceptedTxn]) -> Vec<u8> {
 /// [`crate::Error::Corrupt`] when its structure is not what was written, and when it is not the group that comes
 /// next. Values are not checked.
 pub(super) fn decode(bytes: &[u8], next: u64) -> Result<Vec<AcceptedTxn>> {
-    let damaged = || {
+    let corrupt = || {
         corrupt_database(
-            "the log of the database is damaged: what was changed last cannot be read; restore the \
+            "the write-ahead log is corrupt: the newest changes cannot be read; restore the \
              database from a backup",
         )
     };
-    let (revision, txns) = read(bytes).ok_or_else(damaged)?;
+    let (revision, txns) = read(bytes).ok_or_else(corrupt)?;
     if revision != next {
         return Err(corrupt_database(format!(
-            "the log of the database does not go with it: it has revision {revision} where {next} \
-             comes next; put back the file that belongs to the database, or restore both from a backup"
+            "the write-ahead log does not belong to the database: it has revision {revision} where {next} \
+             comes next; restore the file that belongs to the database, or restore both from a backup"
         )));
     }
     Ok(txns)
@@ -176,9 +176,9 @@ mod tests {
         let bytes = encode(&txns());
         let values = bytes.len() - "onethree".len();
         for at in 0..bytes.len() {
-            let mut damaged = bytes.clone();
-            damaged[at] ^= 1;
-            let decoded = decode(&damaged, 7);
+            let mut corrupt = bytes.clone();
+            corrupt[at] ^= 1;
+            let decoded = decode(&corrupt, 7);
             if at < values {
                 assert!(matches!(decoded, Err(Error::Corrupt { .. })), "{at}");
             } else {

@@ -1,4 +1,4 @@
-//! Follows the agent's configuration at the central server: by watches of its two parts, each over a connection of
+//! Synchronizes the agent's configuration with the central server: by watches of its two parts, each over a connection of
 //! its own, so that no revocation waits for what is on the cluster. An idle agent costs nothing but heartbeats, by which
 //! it knows that nothing has changed and that the connection lives.
 //!
@@ -20,26 +20,25 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::state::State;
-use crate::state_dir::Heard;
+use crate::state_dir::StoredConfig;
 
 /// How often the central server is asked, and how long it is at least from one watch to the next.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// A watch of which nothing is heard for so long is dead: the central server sends a heartbeat every 5 seconds.
+/// The longest silence of a watch: the central server sends a heartbeat every 5 seconds.
 const SILENCE: Duration = Duration::from_secs(15);
 
-/// How long it asks before it tries to watch again: the central server may be a newer one by then.
-const ASKING: Duration = Duration::from_mins(1);
+/// How long the agent polls before it tries to watch again: the central server may have been upgraded.
+const POLL_PERIOD: Duration = Duration::from_mins(1);
 
-/// How often the time of the last answer is kept, when the answer has not changed: after a restart the agent
-/// may think that it has heard nothing for so much longer.
+/// How often the time of the last contact is stored while the configuration does not change. After a restart the
+/// stored time can be this much too old.
 const KEEP_INTERVAL: Duration = Duration::from_mins(1);
 
-/// How often the log says that the central server is not reached.
+/// The interval of warnings that the central server does not answer.
 const WARNING_INTERVAL: Duration = Duration::from_mins(1);
 
-/// The codes of answers that say that there is no watch to be had: it is not served, not allowed, or there are too
-/// many.
+/// The status codes of a watch that the server does not offer: not served, not allowed, or too many watches.
 const NO_WATCH: [u16; 5] = [400, 403, 404, 405, 429];
 
 /// A message from the central server.
@@ -50,46 +49,50 @@ enum Received {
     Same,
 }
 
-/// Takes what is heard.
-struct Follower {
+/// Applies the configuration of the central server, and offers it for storage.
+struct ConfigSync {
     state: Arc<State>,
     cluster: String,
     /// The configuration to store: the newest counts.
-    to_keep: watch::Sender<Option<Arc<Heard>>>,
-    /// When something was last given to be kept.
+    to_store: watch::Sender<Option<Arc<StoredConfig>>>,
+    /// When a configuration was last offered for storage.
     given: Mutex<Option<Instant>>,
-    /// When the log said last that the central server is not reached; `None` while it is.
+    /// The time of the last warning that the central server does not answer; `None` while it answers.
     warned: Mutex<Option<Instant>>,
 }
 
-impl Follower {
-    fn new(state: Arc<State>, cluster: String, to_keep: watch::Sender<Option<Arc<Heard>>>) -> Self {
-        Self { state, cluster, to_keep, given: Mutex::default(), warned: Mutex::default() }
+impl ConfigSync {
+    fn new(
+        state: Arc<State>,
+        cluster: String,
+        to_store: watch::Sender<Option<Arc<StoredConfig>>>,
+    ) -> Self {
+        Self { state, cluster, to_store, given: Mutex::default(), warned: Mutex::default() }
     }
 
-    /// Takes what the central server said at a time about a part, or about the whole.
-    fn hear(&self, part: Option<Part>, received: Received, at: i64) {
+    /// Applies a message about a part, or about the whole, that was received at a time.
+    fn receive(&self, part: Option<Part>, received: Received, at: i64) {
         if self.warned.lock().take().is_some() {
             tracing::info!("the central server answers again");
         }
         let is_new = match (received, part) {
-            (Received::Changed(spec), Some(part)) => self.state.hear_part(part, *spec, at),
-            (Received::Changed(spec), None) => self.state.hear(*spec, at),
+            (Received::Changed(spec), Some(part)) => self.state.apply_part(part, *spec, at),
+            (Received::Changed(spec), None) => self.state.apply_config(*spec, at),
             (Received::Same, part) => {
-                self.state.hear_the_same(part, at);
+                self.state.confirm_unchanged(part, at);
                 false
             }
         };
         let mut given = self.given.lock();
         let is_due = is_new || given.is_none_or(|given| given.elapsed() >= KEEP_INTERVAL);
-        if is_due && let Some((spec, at)) = self.state.heard() {
+        if is_due && let Some((spec, at)) = self.state.last_config() {
             *given = Some(Instant::now());
             drop(given);
-            self.to_keep.send_replace(Some(Arc::new(Heard { at, spec })));
+            self.to_store.send_replace(Some(Arc::new(StoredConfig { at, spec })));
         }
     }
 
-    /// Notes that nothing is heard.
+    /// Logs that the central server does not answer, at most once per [`WARNING_INTERVAL`].
     fn fail(&self, error: &anyhow::Error) {
         let mut warned = self.warned.lock();
         if warned.is_none_or(|at| at.elapsed() >= WARNING_INTERVAL) {
@@ -104,19 +107,19 @@ impl Follower {
         let spec = decode_fields::<AgentConfig>(config)?.spec;
         anyhow::ensure!(
             spec.cluster.name == self.cluster && !spec.cluster.uid.is_empty(),
-            "its answer is not about this cluster"
+            "the response is not about this cluster"
         );
         anyhow::ensure!(
             spec.part == part.map(Part::as_str).unwrap_or_default(),
-            "its answer is about another part"
+            "the response is about another part"
         );
         Ok(spec)
     }
 
-    /// Watches a part for as long as that goes well.
+    /// Watches a part until the watch ends.
     ///
     /// # Errors
-    /// Why it does not any more.
+    /// Why the watch failed.
     async fn watch(&self, client: &mut Client, part: Part) -> anyhow::Result<()> {
         let clusters = Collection::of::<Cluster>(None);
         let query = format!("{}={}", Part::PARAMETER, part.as_str());
@@ -130,19 +133,19 @@ impl Follower {
                 }
                 WatchEvent::Bookmark => Received::Same,
             };
-            self.hear(Some(part), received, at);
+            self.receive(Some(part), received, at);
         }
         Ok(())
     }
 
-    /// Watches a part, again and again. It returns when there is no watch to be had, and why.
-    async fn watch_on(&self, client: &mut Client, part: Part) -> Error {
+    /// Watches a part, and reconnects after failures. Returns the error when the server does not offer the watch.
+    async fn watch_until_unsupported(&self, client: &mut Client, part: Part) -> Error {
         loop {
             let next = Instant::now() + INTERVAL;
             if let Err(error) = self.watch(client, part).await {
                 match error.downcast::<Error>() {
-                    Ok(error) if is_without_watch(&error) => return error,
-                    // Rights that are others now are looked at anew: that is no fault.
+                    Ok(error) if is_watch_unsupported(&error) => return error,
+                    // 410 after a change of permissions is no failure: watch again.
                     Ok(Error::Status(status)) if status.code == 410 => {}
                     Ok(error) => self.fail(&error.into()),
                     Err(error) => self.fail(&error),
@@ -152,14 +155,14 @@ impl Follower {
         }
     }
 
-    /// Asks for the whole, again and again, until it is time to try to watch.
-    async fn ask_on(&self, client: &mut Client) {
-        let (mut known, until) = (None, Instant::now() + ASKING);
+    /// Polls the whole configuration until it is time to try a watch again.
+    async fn poll_for_a_while(&self, client: &mut Client) {
+        let (mut known, until) = (None, Instant::now() + POLL_PERIOD);
         while Instant::now() < until {
             // The time before the request: it may take a while.
             let at = self.state.now();
-            match self.ask(client, &mut known).await {
-                Ok(received) => self.hear(None, received, at),
+            match self.poll(client, &mut known).await {
+                Ok(received) => self.receive(None, received, at),
                 Err(error) => self.fail(&error),
             }
             sleep(INTERVAL).await;
@@ -167,7 +170,7 @@ impl Follower {
     }
 
     /// Asks for the configuration.
-    async fn ask(
+    async fn poll(
         &self,
         client: &mut Client,
         known: &mut Option<String>,
@@ -182,8 +185,8 @@ impl Follower {
     }
 }
 
-/// Does an error say that there is no watch to be had?
-fn is_without_watch(error: &Error) -> bool {
+/// Whether an error says that the server does not offer the watch.
+fn is_watch_unsupported(error: &Error) -> bool {
     match error {
         Error::NoWatch => true,
         Error::Status(status) => NO_WATCH.contains(&status.code),
@@ -191,41 +194,43 @@ fn is_without_watch(error: &Error) -> bool {
     }
 }
 
-/// Follows the configuration of a cluster, with a client for each part, and gives what is [to be kept](keep). It
-/// returns never.
-pub(crate) async fn follow(
+/// Synchronizes the configuration of a cluster, with a client for each part, and offers it [for storage](store_latest).
+/// Never returns.
+pub(crate) async fn run(
     state: Arc<State>,
     [mut of_tokens, mut of_places]: [Client; 2],
     cluster: String,
-    to_keep: watch::Sender<Option<Arc<Heard>>>,
+    to_store: watch::Sender<Option<Arc<StoredConfig>>>,
 ) {
-    let follower = Follower::new(state, cluster, to_keep);
+    let sync = ConfigSync::new(state, cluster, to_store);
     let mut last: Option<String> = None;
     loop {
         let why = tokio::select! {
-            why = follower.watch_on(&mut of_tokens, Part::Tokens) => why,
-            why = follower.watch_on(&mut of_places, Part::Places) => why,
+            why = sync.watch_until_unsupported(&mut of_tokens, Part::Tokens) => why,
+            why = sync.watch_until_unsupported(&mut of_places, Part::Places) => why,
         };
         let why = why.to_string();
         if last.as_ref() != Some(&why) {
-            tracing::info!("the agent asks twice a second, because it cannot watch: {why}");
+            tracing::info!(
+                "polling twice a second, because the configuration cannot be watched: {why}"
+            );
             last = Some(why);
         }
-        follower.ask_on(&mut of_tokens).await;
+        sync.poll_for_a_while(&mut of_tokens).await;
     }
 }
 
-/// Keeps the newest of what is given, one after another. It returns when nothing more is given, and the last is kept.
-pub(crate) async fn keep(
-    mut given: watch::Receiver<Option<Arc<Heard>>>,
-    write: impl Fn(&Heard) -> anyhow::Result<()> + Clone + Send + 'static,
+/// Stores the newest configuration, one after another. Returns when the sender is gone and the last one is stored.
+pub(crate) async fn store_latest(
+    mut given: watch::Receiver<Option<Arc<StoredConfig>>>,
+    write: impl Fn(&StoredConfig) -> anyhow::Result<()> + Clone + Send + 'static,
 ) {
     while given.changed().await.is_ok() {
         let Some(newest) = given.borrow_and_update().clone() else { continue };
         let write = write.clone();
         let kept = tokio::task::spawn_blocking(move || write(&newest)).await;
         if let Ok(Err(error)) = kept {
-            tracing::error!("what the central server says is not kept for a restart: {error:#}");
+            tracing::error!("cannot store the configuration for a restart: {error:#}");
         }
     }
 }
@@ -245,31 +250,35 @@ mod tests {
     #[tokio::test]
     async fn what_is_heard_counts_while_the_disk_is_slow_and_the_newest_is_kept() {
         let state = Arc::new(State::new(Arc::new(|| at_second(NOW)), 500));
-        let (to_keep, given) = watch::channel(None);
-        let follower = Follower::new(state.clone(), "c".to_owned(), to_keep);
+        let (to_store, given) = watch::channel(None);
+        let sync = ConfigSync::new(state.clone(), "c".to_owned(), to_store);
         let (began, mut writes) = mpsc::unbounded_channel();
         let (go_on, gate) = std::sync::mpsc::channel::<()>();
         let gate = Arc::new(Mutex::new(gate));
-        let keeping = tokio::spawn(keep(given, move |heard| {
-            began.send((heard.at, heard.spec.max_offline_seconds))?;
+        let keeping = tokio::spawn(store_latest(given, move |stored| {
+            began.send((stored.at, stored.spec.max_offline_seconds))?;
             Ok(gate.lock().recv()?)
         }));
         let key = SigningKey::generate().unwrap();
         let spec = |seconds: i64| {
             Received::Changed(Box::new(Spec { max_offline_seconds: seconds, ..spec_with(&key) }))
         };
-        follower.hear(None, spec(1), NOW);
+        sync.receive(None, spec(1), NOW);
         assert_eq!(writes.recv().await, Some((NOW, 1)));
         for more in 2..5 {
-            follower.hear(None, spec(more), NOW + more);
-            assert_eq!(state.heard().unwrap().0.max_offline_seconds, more, "the disk still writes");
+            sync.receive(None, spec(more), NOW + more);
+            assert_eq!(
+                state.last_config().unwrap().0.max_offline_seconds,
+                more,
+                "the disk still writes"
+            );
         }
-        follower.hear(None, Received::Same, NOW + 5);
+        sync.receive(None, Received::Same, NOW + 5);
         go_on.send(()).unwrap();
         assert_eq!(writes.recv().await, Some((NOW + 4, 4)), "what is not new is kept later");
-        follower.hear(None, spec(6), NOW + 6);
+        sync.receive(None, spec(6), NOW + 6);
         // The end of the agent waits for the last one.
-        drop(follower);
+        drop(sync);
         for _ in 0..2 {
             go_on.send(()).unwrap();
         }

@@ -1,4 +1,4 @@
-//! The plain data of the naive evaluator: roles, bindings, owners, namespaces, a caller, a request. The types
+//! The plain data of the reference model: roles, bindings, owners, namespaces, a caller, a request. The types
 //! are its own and follow the documentation; nothing of `postern_auth` is used.
 
 use serde::{Deserialize, Serialize};

@@ -20,7 +20,7 @@ struct Case {
 }
 
 fn directory() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/naive/corpus")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reference_model/corpus")
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test reads its own cases")]
@@ -39,7 +39,7 @@ pub(crate) fn run(name: &str) {
     for (expected, requests) in [(true, &case.allowed), (false, &case.denied)] {
         for request in requests {
             if evaluate::allowed(world, caller, request) != expected {
-                wrong.push(format!("the naive one says {}: {request:?}", !expected));
+                wrong.push(format!("the reference model says {}: {request:?}", !expected));
             }
             if real.allows(request) != expected {
                 wrong.push(format!("the real one says {}: {request:?}", !expected));

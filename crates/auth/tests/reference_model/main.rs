@@ -93,9 +93,9 @@ fn differ(question: &Question) -> ! {
         evaluate::allowed(world, caller, request) != Real::of(world, caller).allows(request)
     };
     let smallest = shrink::smallest(question, differs);
-    let naive = evaluate::allowed(&smallest.world, &smallest.caller, &smallest.request);
+    let expected = evaluate::allowed(&smallest.world, &smallest.caller, &smallest.request);
     panic!(
-        "the naive evaluator says {naive}:\n{}",
+        "the reference model says {expected}:\n{}",
         serde_json::to_string_pretty(&smallest).unwrap()
     );
 }

@@ -63,7 +63,7 @@ struct Scene {
     state: Arc<State>,
     seconds: Arc<AtomicI64>,
     changes: watch::Receiver<u64>,
-    _kept: watch::Receiver<Option<Arc<Heard>>>,
+    _kept: watch::Receiver<Option<Arc<StoredConfig>>>,
     _tasks: JoinSet<()>,
 }
 
@@ -150,8 +150,8 @@ impl Scene {
         let clock = seconds.clone();
         let clock = move || at_second(clock.load(Ordering::Relaxed));
         let state = Arc::new(State::new(Arc::new(clock), 500));
-        let (to_keep, kept) = watch::channel(None);
-        tasks.spawn(follow(state.clone(), [client(), client()], "c".to_owned(), to_keep));
+        let (to_store, kept) = watch::channel(None);
+        tasks.spawn(run(state.clone(), [client(), client()], "c".to_owned(), to_store));
         let changes = state.subscribe();
         Self { answers, state, seconds, changes, _kept: kept, _tasks: tasks }
     }
@@ -171,7 +171,7 @@ impl Scene {
     /// The configuration after the next change.
     async fn next(&mut self) -> Spec {
         self.changes.changed().await.unwrap();
-        self.state.heard().unwrap().0
+        self.state.last_config().unwrap().0
     }
 }
 
@@ -180,15 +180,15 @@ async fn an_agent_watches_both_parts_and_asks_for_the_whole_where_it_may_not_wat
     let (mut scene, first, [tokens, places]) = Scene::watching().await;
     assert_eq!(scene.next().await, first, "with both parts");
 
-    // A revocation is in one part. If the other part was heard long ago, the whole is old.
+    // A revocation is in one part. If the other part was confirmed long ago, the whole is old.
     scene.seconds.store(NOW + 100, Ordering::Relaxed);
-    let revocations = vec![Revocation { uid: "uid-k".to_owned(), generation: 11 }];
+    let revocations = vec![Revocation { uid: "uid-k".to_owned(), revocation_revision: 11 }];
     let revoked = Spec { revocations, ..first };
     tokens.send(event("MODIFIED", &tokens_of(&revoked))).unwrap();
     assert_eq!(scene.next().await, revoked);
-    assert_eq!(scene.state.silent_seconds(), Some(100));
+    assert_eq!(scene.state.seconds_without_contact(), Some(100));
     scene.seconds.store(NOW + 501, Ordering::Relaxed);
-    assert_eq!(scene.state.feed().err(), Some(Refused::Offline));
+    assert_eq!(scene.state.config().err(), Some(Refused::Offline));
     let unused = Spec { uses: Vec::new(), ..revoked };
     tokens.send(json!({ "type": "BOOKMARK", "object": { "metadata": {} } })).unwrap();
     places.send(json!({ "type": "BOOKMARK", "object": { "metadata": {} } })).unwrap();
@@ -197,7 +197,7 @@ async fn an_agent_watches_both_parts_and_asks_for_the_whole_where_it_may_not_wat
     let more = Spec { max_offline_seconds: 400, ..unused };
     tokens.send(event("MODIFIED", &tokens_of(&more))).unwrap();
     assert_eq!(scene.next().await, more);
-    assert_eq!(scene.state.silent_seconds(), Some(0));
+    assert_eq!(scene.state.seconds_without_contact(), Some(0));
 
     // Its watches end, and it gets no others.
     let last = Spec { max_offline_seconds: 300, ..more };
@@ -222,7 +222,11 @@ async fn a_cluster_that_is_made_anew_has_nothing_of_the_one_before() {
     "other".clone_into(&mut second.cluster.uid);
     tokens.send(event("MODIFIED", &tokens_of(&second))).unwrap();
     scene.changes.changed().await.unwrap();
-    assert_eq!(scene.state.feed().err(), Some(Refused::NeverHeard), "who may use it is not known");
+    assert_eq!(
+        scene.state.config().err(),
+        Some(Refused::NotConfigured),
+        "who may use it is not known"
+    );
     places.send(event("MODIFIED", &places_of(&second))).unwrap();
     assert_eq!(scene.next().await, second);
 }

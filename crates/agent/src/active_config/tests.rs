@@ -1,5 +1,5 @@
 //! An agent decides as the central server does: for random policies, callers, scopes and requests. And what a
-//! feed does to tokens, each of which is a JWT.
+//! configuration does to tokens, each of which is a JWT.
 
 use http::Request;
 use postern_auth::attributes::Attributes;
@@ -68,7 +68,10 @@ fn instance(index: usize) -> Instance {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         uid: format!("uid-{index}"),
-        cluster_ref: PlaceInCluster { namespace: "own".to_owned(), virtual_cluster: String::new() },
+        cluster_ref: ClusterLocation {
+            namespace: "own".to_owned(),
+            virtual_cluster: String::new(),
+        },
     }
 }
 
@@ -108,13 +111,13 @@ fn spec_of(central: &Policy) -> Spec {
 }
 
 /// The place as the central server knows it.
-fn central_place<'a>(target: &'a GatewayTarget, spec: &'a Spec) -> TargetPlace<'a> {
+fn central_place<'a>(target: &'a GatewayTarget, spec: &'a Spec) -> ResolvedTarget<'a> {
     let (project, name, resource) = match target {
         GatewayTarget::Space { project, name } => (project, name, SPACES),
         GatewayTarget::ProjectVirtualCluster { project, name } => (project, name, VIRTUAL_CLUSTERS),
         _ => {
             let target = target.request_target();
-            return TargetPlace { target, instance: None, space_namespace: None };
+            return ResolvedTarget { target, instance: None, space_namespace: None };
         }
     };
     let is_it = |one: &&Instance| {
@@ -127,7 +130,7 @@ fn central_place<'a>(target: &'a GatewayTarget, spec: &'a Spec) -> TargetPlace<'
         name: &one.name,
     });
     let space = found.filter(|_| resource == SPACES);
-    TargetPlace {
+    ResolvedTarget {
         target: target.request_target(),
         instance,
         space_namespace: space.map(|one| one.cluster_ref.namespace.as_str()),
@@ -241,13 +244,13 @@ proptest! {
         target in target(),
     ) {
         let central = central_of(granted, &owners);
-        let feed = Feed::new(spec_of(&central), None);
+        let config = ActiveConfig::new(spec_of(&central), None);
         for (method, path) in REQUESTS {
             let request = kube(method, path);
-            let place = central_place(&target, &feed.spec);
+            let place = central_place(&target, &config.spec);
             let want = central.decide_at_target(&identity, &TargetRequest::new(place, &request));
-            let here = TargetRequest::new(feed.place(&target), &request);
-            let found = feed.policy.decide_at_target(&identity, &here);
+            let here = TargetRequest::new(config.resolve(&target), &request);
+            let found = config.policy.decide_at_target(&identity, &here);
             prop_assert_eq!(found, want, "{} {} at {:?}", method, path, target);
         }
     }
@@ -269,9 +272,9 @@ fn what_is_heard_decides_at_once_and_silence_ends_it() {
     let log = kube("GET", "/api/v1/namespaces/own/pods/x/log?follow=true");
     let exec = kube("GET", "/api/v1/namespaces/own/pods/x/exec");
     let decide = || state.decide(token.expose(), &cluster, &request);
-    assert_eq!(decide().unwrap_err(), Refused::NeverHeard);
-    assert!(state.hear(spec_with(&key), NOW));
-    assert!(!state.hear(spec_with(&key), NOW), "nothing new");
+    assert_eq!(decide().unwrap_err(), Refused::NotConfigured);
+    assert!(state.apply_config(spec_with(&key), NOW));
+    assert!(!state.apply_config(spec_with(&key), NOW), "nothing new");
     let allowed = decide().unwrap();
     assert_eq!(allowed.headers["impersonate-user"], "ada");
     assert_eq!(allowed.headers["impersonate-group"], "system:authenticated");
@@ -280,17 +283,17 @@ fn what_is_heard_decides_at_once_and_silence_ends_it() {
         state.still_allows(token.expose(), &allowed.token, &cluster, kube, lifespan)
     };
 
-    let revocations = vec![Revocation { uid: "uid-k".to_owned(), generation: 11 }];
+    let revocations = vec![Revocation { uid: "uid-k".to_owned(), revocation_revision: 11 }];
     let before = state.subscribe();
-    assert!(state.hear(Spec { revocations, ..spec_with(&key) }, NOW));
+    assert!(state.apply_config(Spec { revocations, ..spec_with(&key) }, NOW));
     assert!(before.has_changed().unwrap(), "watchers look again");
     assert_eq!(decide().unwrap_err(), Refused::Token(TokenRefusal::Revoked));
     assert!(!still(&request) && !still(&exec));
-    assert!(state.hear(Spec { uses: Vec::new(), ..spec_with(&key) }, NOW));
+    assert!(state.apply_config(Spec { uses: Vec::new(), ..spec_with(&key) }, NOW));
     assert!(matches!(decide().unwrap_err(), Refused::Target(_)));
-    assert!(state.hear(Spec { keys: Vec::new(), ..spec_with(&key) }, NOW));
+    assert!(state.apply_config(Spec { keys: Vec::new(), ..spec_with(&key) }, NOW));
     assert_eq!(decide().unwrap_err(), Refused::Token(TokenRefusal::UnknownKey));
-    state.hear(spec_with(&key), NOW);
+    state.apply_config(spec_with(&key), NOW);
 
     // The agent's own limit counts, or the central server's if that is shorter.
     at(500);
@@ -298,11 +301,11 @@ fn what_is_heard_decides_at_once_and_silence_ends_it() {
     at(501);
     assert_eq!(decide().unwrap_err(), Refused::Offline);
     assert!(!still(&exec));
-    state.hear(Spec { max_offline_seconds: 10, ..spec_with(&key) }, NOW + 480);
+    state.apply_config(Spec { max_offline_seconds: 10, ..spec_with(&key) }, NOW + 480);
     assert_eq!(decide().unwrap_err(), Refused::Offline);
     // A watch and a log end with their token; a stream goes on.
     at(700);
-    state.hear(spec_with(&key), NOW + 700);
+    state.apply_config(spec_with(&key), NOW + 700);
     assert!(!still(&request) && !still(&log) && still(&exec));
     assert_eq!(decide().unwrap_err(), Refused::Token(TokenRefusal::Expired));
 }
@@ -317,7 +320,7 @@ fn a_stream_goes_on_after_its_token_until_its_key_ends() {
     let at = |seconds| time.store(NOW + seconds, std::sync::atomic::Ordering::Relaxed);
     let state = State::new(clock, 5000);
     let key = SigningKey::generate().unwrap();
-    state.hear(spec_with(&key), NOW);
+    state.apply_config(spec_with(&key), NOW);
     let mut says = claims();
     says.platform.keys_end = Some(NOW + 900);
     let token = key.issue(&says).unwrap();
@@ -335,11 +338,11 @@ fn a_stream_goes_on_after_its_token_until_its_key_ends() {
 #[test]
 fn tokens_that_were_verified_need_not_be_again_unless_they_are_for_somebody_else_now() {
     let key = SigningKey::generate().unwrap();
-    let first = Feed::new(spec_with(&key), None);
-    let second = Feed::new(Spec { uses: Vec::new(), ..spec_with(&key) }, Some(&first));
+    let first = ActiveConfig::new(spec_with(&key), None);
+    let second = ActiveConfig::new(Spec { uses: Vec::new(), ..spec_with(&key) }, Some(&first));
     assert!(Arc::ptr_eq(&first.verifier, &second.verifier));
     let other = Spec { audiences: vec!["x".to_owned()], ..spec_with(&key) };
-    let third = Feed::new(other, Some(&second));
+    let third = ActiveConfig::new(other, Some(&second));
     let token = key.issue(&claims()).unwrap();
     assert!(second.verifier.verify(token.expose(), NOW).is_ok());
     assert_eq!(third.verifier.verify(token.expose(), NOW), Err(TokenRefusal::Audience));
@@ -372,7 +375,7 @@ proptest! {
             1..8,
         ),
     ) {
-        let mut last: Option<Feed> = None;
+        let mut last: Option<ActiveConfig> = None;
         for (granted, owners, uses, instances) in steps {
             let whole = spec_of(&central_of(granted, &owners));
             let spec = Spec {
@@ -380,8 +383,8 @@ proptest! {
                 instances: instances.into_iter().map(instance).collect(),
                 ..whole
             };
-            let next = Feed::new(spec.clone(), last.as_ref());
-            prop_assert_eq!(said(&next.policy), said(&Feed::new(spec, None).policy));
+            let next = ActiveConfig::new(spec.clone(), last.as_ref());
+            prop_assert_eq!(said(&next.policy), said(&ActiveConfig::new(spec, None).policy));
             last = Some(next);
         }
     }

@@ -27,7 +27,7 @@ pub(crate) const OPEN: [(&str, &str, &[&str]); 7] = [
 
 /// A right that needs no role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OwnRight {
+pub(crate) enum ImplicitRight {
     /// Members of `system:masters` may do everything.
     Master,
     /// Every authenticated identity has it.
@@ -37,13 +37,13 @@ pub(crate) enum OwnRight {
 }
 
 /// The right by which an identity may do this without a role.
-pub(crate) fn right(identity: &Identity, attributes: &Attributes<'_>) -> Option<OwnRight> {
+pub(crate) fn right(identity: &Identity, attributes: &Attributes<'_>) -> Option<ImplicitRight> {
     if identity.is_in(MASTERS_GROUP) {
-        Some(OwnRight::Master)
+        Some(ImplicitRight::Master)
     } else if is_open(identity, attributes) {
-        Some(OwnRight::Everyone)
+        Some(ImplicitRight::Everyone)
     } else if concerns_themselves(identity, attributes) {
-        Some(OwnRight::Themselves)
+        Some(ImplicitRight::Themselves)
     } else {
         None
     }

@@ -46,7 +46,7 @@ impl<'a> Instance<'a> {
 
 /// The clusters that scopes reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum ReachableClusters {
     /// Every cluster, also one that is connected later.
     Every,
     /// The clusters of these names.
@@ -55,34 +55,34 @@ pub enum Reach {
 
 /// The clusters that all of these scopes reach. Without a scope, that is every one. `clusters` are
 /// the names of those that are connected, `instances` those of all projects.
-pub fn reach<'s>(
+pub fn reachable_clusters<'s>(
     scopes: impl IntoIterator<Item = &'s ScopeRules>,
     clusters: &[&str],
     instances: &[Instance<'_>],
-) -> Reach {
-    scopes.into_iter().fold(Reach::Every, |reached, scope| {
+) -> ReachableClusters {
+    scopes.into_iter().fold(ReachableClusters::Every, |reached, scope| {
         match (reached, scope.clusters(clusters, instances)) {
-            (Reach::Every, own) => own,
-            (reached, Reach::Every) => reached,
-            (Reach::Only(mut both), Reach::Only(own)) => {
+            (ReachableClusters::Every, own) => own,
+            (reached, ReachableClusters::Every) => reached,
+            (ReachableClusters::Only(mut both), ReachableClusters::Only(own)) => {
                 both.retain(|name| own.contains(name));
-                Reach::Only(both)
+                ReachableClusters::Only(both)
             }
         }
     })
 }
 
 impl ScopeRules {
-    fn clusters(&self, clusters: &[&str], instances: &[Instance<'_>]) -> Reach {
+    fn clusters(&self, clusters: &[&str], instances: &[Instance<'_>]) -> ReachableClusters {
         if self.has_rule_for_every_cluster() {
-            return Reach::Every;
+            return ReachableClusters::Every;
         }
         let named = clusters.iter().copied();
         let named = named.filter(|name| self.reaches(RequestTarget::Cluster { cluster: name }));
         let homes = instances.iter().filter(|instance| self.reaches_home(instance));
         // An instance may be on a cluster that is not connected any more.
         let homes = homes.map(Instance::cluster).filter(|name| clusters.contains(name));
-        Reach::Only(named.chain(homes).map(str::to_owned).collect())
+        ReachableClusters::Only(named.chain(homes).map(str::to_owned).collect())
     }
 
     /// Has it a rule that does not say on which cluster or virtual cluster?
@@ -95,7 +95,7 @@ impl ScopeRules {
             RequestTarget::ProjectVirtualCluster { project, virtual_cluster: name },
         ]
         .into_iter()
-        .any(|target| self.rules.reach(target))
+        .any(|target| self.rules.reach_target(target))
     }
 
     fn reaches_home(&self, instance: &Instance<'_>) -> bool {
@@ -147,12 +147,12 @@ mod tests {
         },
     ];
 
-    fn reached(scopes: &[ScopeRules]) -> Reach {
-        reach(scopes, &CLUSTERS, &INSTANCES)
+    fn reached(scopes: &[ScopeRules]) -> ReachableClusters {
+        reachable_clusters(scopes, &CLUSTERS, &INSTANCES)
     }
 
-    fn only(names: &[&str]) -> Reach {
-        Reach::Only(names.iter().map(|name| (*name).to_owned()).collect())
+    fn only(names: &[&str]) -> ReachableClusters {
+        ReachableClusters::Only(names.iter().map(|name| (*name).to_owned()).collect())
     }
 
     #[test]
@@ -178,15 +178,18 @@ mod tests {
                 only(&[]),
             ),
             (json!({ "rules": [{ "requestTargets": ["Management"] }] }), only(&[])),
-            (json!({ "rules": [{ "requestTargets": ["Cluster"] }] }), Reach::Every),
-            (json!({ "rules": [{ "requestTargets": ["ProjectSpace"] }] }), Reach::Every),
-            (json!({ "rules": [{ "verbs": ["get"] }] }), Reach::Every),
+            (json!({ "rules": [{ "requestTargets": ["Cluster"] }] }), ReachableClusters::Every),
+            (
+                json!({ "rules": [{ "requestTargets": ["ProjectSpace"] }] }),
+                ReachableClusters::Every,
+            ),
+            (json!({ "rules": [{ "verbs": ["get"] }] }), ReachableClusters::Every),
             (json!({ "rules": [{ "virtualClusters": [{ "name": "db-1" }] }] }), only(&["north"])),
             (
                 json!({ "rules": [{ "virtualClusters": [{ "namespace": "vc-ci" }] }] }),
                 only(&["west"]),
             ),
-            (json!({ "rules": [{ "virtualClusters": [{}] }] }), Reach::Every),
+            (json!({ "rules": [{ "virtualClusters": [{}] }] }), ReachableClusters::Every),
             (
                 json!({
                     "rules": [{ "cluster": "north" }],
@@ -204,8 +207,8 @@ mod tests {
         let every = || scope(json!({ "rules": [{}] }));
         let web = || scope(json!({ "projects": [{ "project": "web" }] }));
         let db = || scope(json!({ "projects": [{ "project": "db" }] }));
-        assert_eq!(reached(&[]), Reach::Every);
-        assert_eq!(reached(&[every(), every()]), Reach::Every);
+        assert_eq!(reached(&[]), ReachableClusters::Every);
+        assert_eq!(reached(&[every(), every()]), ReachableClusters::Every);
         assert_eq!(reached(&[every(), web()]), only(&["east", "west"]));
         assert_eq!(reached(&[web(), every(), db()]), only(&["west"]));
         assert_eq!(reached(&[web(), db(), scope(json!({}))]), only(&[]));

@@ -1,8 +1,8 @@
-//! The combined permissions of many rules, found by a few look-ups. Each combination of verb,
-//! group, resource and name that a rule has is a cell, and is counted.
+//! An index of the combined permissions of many rules. It counts each combination of verb, group, resource and
+//! name that a rule has.
 //!
-//! Cells with wildcards are of other classes than those without. A question looks only into the
-//! classes that have cells, so it mostly takes one or two look-ups.
+//! Combinations with wildcards are in other classes than those without. A query looks only into the classes that
+//! have combinations, so it mostly takes one or two look-ups.
 
 use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};
@@ -11,8 +11,8 @@ use std::sync::{Arc, OnceLock};
 use super::rule::{ResourceQuery, Rule};
 use crate::shared_map::SharedMap;
 
-/// A rule with more combinations than this has no cells: it is asked itself.
-pub(crate) const MAX_CELLS: usize = 512;
+/// A rule with more combinations than this is not indexed, but evaluated by itself.
+pub(crate) const MAX_COMBINATIONS: usize = 512;
 
 const ANY_VERB: u8 = 1;
 const ANY_GROUP: u8 = 2;
@@ -23,16 +23,16 @@ const CLASSES: usize = 32;
 
 /// The combined permissions of several rules.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Cells {
-    counts: SharedMap<Cell, u32>,
-    /// How many cells each class has.
+pub(crate) struct RuleIndex {
+    counts: SharedMap<Combination, u32>,
+    /// The number of combinations in each class.
     classes: [u32; CLASSES],
-    /// The classes that have any, as bits.
+    /// The classes that are not empty, as bits.
     present: u32,
 }
 
 #[derive(Clone, Debug)]
-struct Cell {
+struct Combination {
     class: u8,
     verb: Arc<str>,
     group: Arc<str>,
@@ -41,9 +41,9 @@ struct Cell {
     name: Arc<str>,
 }
 
-/// A cell as it is looked up.
+/// A combination as it is looked up.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct CellRef<'a> {
+struct CombinationRef<'a> {
     class: u8,
     verb: &'a str,
     group: &'a str,
@@ -52,14 +52,14 @@ struct CellRef<'a> {
     name: &'a str,
 }
 
-/// A cell, or one that is looked up. So a look-up allocates nothing.
-trait AsCell {
-    fn as_cell(&self) -> CellRef<'_>;
+/// A combination, or one that is looked up. So a look-up allocates nothing.
+trait AsCombination {
+    fn as_combination(&self) -> CombinationRef<'_>;
 }
 
-impl AsCell for Cell {
-    fn as_cell(&self) -> CellRef<'_> {
-        CellRef {
+impl AsCombination for Combination {
+    fn as_combination(&self) -> CombinationRef<'_> {
+        CombinationRef {
             class: self.class,
             verb: &self.verb,
             group: &self.group,
@@ -70,69 +70,69 @@ impl AsCell for Cell {
     }
 }
 
-impl AsCell for CellRef<'_> {
-    fn as_cell(&self) -> CellRef<'_> {
+impl AsCombination for CombinationRef<'_> {
+    fn as_combination(&self) -> CombinationRef<'_> {
         *self
     }
 }
 
-impl PartialEq for dyn AsCell + '_ {
+impl PartialEq for dyn AsCombination + '_ {
     fn eq(&self, other: &Self) -> bool {
-        self.as_cell() == other.as_cell()
+        self.as_combination() == other.as_combination()
     }
 }
 
-impl Eq for dyn AsCell + '_ {}
+impl Eq for dyn AsCombination + '_ {}
 
-impl Hash for dyn AsCell + '_ {
+impl Hash for dyn AsCombination + '_ {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.as_cell().hash(state);
+        self.as_combination().hash(state);
     }
 }
 
-impl PartialEq for Cell {
+impl PartialEq for Combination {
     fn eq(&self, other: &Self) -> bool {
-        self.as_cell() == other.as_cell()
+        self.as_combination() == other.as_combination()
     }
 }
 
-impl Eq for Cell {}
+impl Eq for Combination {}
 
-impl Hash for Cell {
+impl Hash for Combination {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.as_cell().hash(state);
+        self.as_combination().hash(state);
     }
 }
 
-impl<'a> Borrow<dyn AsCell + 'a> for Cell {
-    fn borrow(&self) -> &(dyn AsCell + 'a) {
+impl<'a> Borrow<dyn AsCombination + 'a> for Combination {
+    fn borrow(&self) -> &(dyn AsCombination + 'a) {
         self
     }
 }
 
-impl Cells {
-    /// Adds what a rule allows. One with more than [`MAX_CELLS`] combinations adds nothing.
+impl RuleIndex {
+    /// Adds the combinations of a rule. A rule with more than [`MAX_COMBINATIONS`] adds nothing.
     pub(crate) fn add(&mut self, rule: &Rule) {
-        each_cell(rule, |cell| {
-            let class = usize::from(cell.class);
-            let count = self.counts.get(&cell as &dyn AsCell).copied().unwrap_or(0);
+        each_combination(rule, |combination| {
+            let class = usize::from(combination.class);
+            let count = self.counts.get(&combination as &dyn AsCombination).copied().unwrap_or(0);
             if count == 0 {
                 self.classes[class] += 1;
                 self.present |= 1 << class;
             }
-            self.counts.insert_mut(cell, count + 1);
+            self.counts.insert_mut(combination, count + 1);
         });
     }
 
-    /// Takes away what a rule has added.
+    /// Removes the combinations of a rule.
     pub(crate) fn remove(&mut self, rule: &Rule) {
-        each_cell(rule, |cell| {
-            let class = usize::from(cell.class);
-            match self.counts.get(&cell as &dyn AsCell).copied() {
+        each_combination(rule, |combination| {
+            let class = usize::from(combination.class);
+            match self.counts.get(&combination as &dyn AsCombination).copied() {
                 None => {}
-                Some(count) if count > 1 => self.counts.insert_mut(cell, count - 1),
+                Some(count) if count > 1 => self.counts.insert_mut(combination, count - 1),
                 Some(_) => {
-                    self.counts.remove_mut(&cell as &dyn AsCell);
+                    self.counts.remove_mut(&combination as &dyn AsCombination);
                     self.classes[class] -= 1;
                     if self.classes[class] == 0 {
                         self.present &= !(1 << class);
@@ -142,14 +142,14 @@ impl Cells {
         });
     }
 
-    /// Do the rules allow this?
+    /// Whether the rules allow the request.
     pub(crate) fn allow(&self, query: &ResourceQuery<'_>) -> bool {
         let mut present = self.present;
         while present != 0 {
             let class = present.trailing_zeros();
             present &= present - 1;
-            if let Some(cell) = cell_of(class, query)
-                && self.counts.contains_key(&cell as &dyn AsCell)
+            if let Some(combination) = combination_of(class, query)
+                && self.counts.contains_key(&combination as &dyn AsCombination)
             {
                 return true;
             }
@@ -158,15 +158,15 @@ impl Cells {
     }
 }
 
-/// The only cell of a class that would allow this; `None` when there is none.
-fn cell_of<'a>(class: u32, query: &ResourceQuery<'a>) -> Option<CellRef<'a>> {
+/// The only combination of a class that would allow this; `None` when there is none.
+fn combination_of<'a>(class: u32, query: &ResourceQuery<'a>) -> Option<CombinationRef<'a>> {
     let class = u8::try_from(class).ok()?;
     let unless = |bit: u8, text: &'a str| if class & bit == 0 { text } else { "" };
     let has_resource = class & (ANY_RESOURCE | ANY_RESOURCE_WITH) == 0;
     if class & ANY_RESOURCE_WITH != 0 && query.subresource.is_empty() {
         return None;
     }
-    Some(CellRef {
+    Some(CombinationRef {
         class,
         verb: unless(ANY_VERB, query.verb),
         group: unless(ANY_GROUP, query.group),
@@ -181,9 +181,9 @@ fn empty() -> Arc<str> {
     EMPTY.get_or_init(|| Arc::from("")).clone()
 }
 
-/// Calls a function with each cell of a rule.
-fn each_cell(rule: &Rule, mut found: impl FnMut(Cell)) {
-    if rule.combinations() > MAX_CELLS {
+/// Calls a function with each combination of a rule.
+fn each_combination(rule: &Rule, mut found: impl FnMut(Combination)) {
+    if rule.combinations() > MAX_COMBINATIONS {
         return;
     }
     let any = |all: bool, class: u8| all.then(|| (class, empty()));
@@ -208,7 +208,7 @@ fn each_cell(rule: &Rule, mut found: impl FnMut(Cell)) {
         for (group_class, group) in groups() {
             for (resource_class, resource, subresource) in &resources {
                 for (name_class, name) in &names {
-                    found(Cell {
+                    found(Combination {
                         class: verb_class | group_class | resource_class | name_class,
                         verb: verb.clone(),
                         group: group.clone(),

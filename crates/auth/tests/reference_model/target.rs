@@ -2,7 +2,7 @@
 //! real one.
 
 use postern_auth::attributes::RequestTarget;
-use postern_auth::policy::target::{InstanceRef, TargetPlace, TargetRequest};
+use postern_auth::policy::target::{InstanceRef, ResolvedTarget, TargetRequest};
 
 use crate::generate::{self, Scene};
 use crate::real::{self, Real};
@@ -192,7 +192,7 @@ fn real_decision(real: &Real, request: &Request, known: &Known, is_upgrade: bool
         instance.map(|(resource, namespace, name)| InstanceRef { resource, namespace, name });
     let target: RequestTarget<'_> = real::target(&request.target);
     let space_namespace = known.space_namespace.as_deref();
-    let place = TargetPlace { target, instance, space_namespace };
+    let place = ResolvedTarget { target, instance, space_namespace };
     let attributes = real::attributes(request);
     let request = TargetRequest { place, attributes, is_upgrade };
     real.policy.decide_at_target(&real.identity, &request).is_ok()

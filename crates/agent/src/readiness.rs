@@ -1,5 +1,5 @@
-//! Does the agent's cluster answer, and may the agent act as callers there? Without that, everything that it lets
-//! through is refused, so the Cluster says so in its condition `Ready`, and the agent is not ready.
+//! The readiness of the agent: whether its cluster answers, and whether its credential can impersonate there. The
+//! condition `Ready` of the Cluster has the result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,17 +33,17 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most bytes of an answer.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
-/// When the cluster is asked again: after no answer, after another one than wanted, and when all is well.
+/// The time until the next check: without an answer, after a refusal, and while the agent is ready.
 const AFTER_SILENCE: Duration = Duration::from_secs(5);
 const AFTER_REFUSAL: Duration = Duration::from_mins(1);
 const WHEN_READY: Duration = Duration::from_mins(10);
 
-/// How the agent gets to its cluster.
+/// The result of a check of the agent's cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Reach {
-    /// It was not asked yet.
+pub(crate) enum Readiness {
+    /// There was no check yet.
     #[default]
-    NotAsked,
+    Unknown,
     /// It answers, and the agent may act as callers.
     Ready,
     /// It answers, and the agent may not act as all of these.
@@ -54,16 +54,16 @@ pub(crate) enum Reach {
     Silent(String),
 }
 
-impl Reach {
+impl Readiness {
     /// The public reason why the agent is not ready; `None` when it is.
     pub(crate) fn problem(&self) -> Option<String> {
         match self {
             Self::Ready => None,
-            Self::NotAsked => Some("the cluster was not asked yet".to_owned()),
+            Self::Unknown => Some("the cluster was not checked yet".to_owned()),
             Self::Silent(_) => Some("the cluster does not answer".to_owned()),
             Self::Refused(code) => Some(format!(
-                "the cluster answers with {code} when it is asked whether the agent may impersonate: the \
-                 credential in the kubeconfig of --upstream is not accepted there, or may not ask"
+                "the cluster answers with {code} to the check of the permission to impersonate: the credential in \
+                 the kubeconfig of --upstream is invalid, or may not create selfsubjectaccessreviews"
             )),
             Self::CannotImpersonate(missing) => Some(format!(
                 "the credential in the kubeconfig of --upstream may not impersonate {} in the cluster: give it \
@@ -76,7 +76,7 @@ impl Reach {
     /// The condition of the Cluster; `None` before anything is known.
     fn condition(&self, now: Timestamp) -> Option<Condition> {
         let reason = match self {
-            Self::NotAsked => return None,
+            Self::Unknown => return None,
             Self::Ready => "AgentReady",
             Self::CannotImpersonate(_) => "CannotImpersonate",
             Self::Refused(_) => "ClusterRefuses",
@@ -97,45 +97,43 @@ impl Reach {
 
     fn interval(&self) -> Duration {
         match self {
-            Self::NotAsked | Self::Silent(_) => AFTER_SILENCE,
+            Self::Unknown | Self::Silent(_) => AFTER_SILENCE,
             Self::CannotImpersonate(_) | Self::Refused(_) => AFTER_REFUSAL,
             Self::Ready => WHEN_READY,
         }
     }
 }
 
-/// The task that asks the cluster.
-pub(crate) struct Asker {
+/// The task that checks the cluster.
+pub(crate) struct ReadinessCheck {
     pub(crate) proxy: Proxy,
     pub(crate) upstream: Upstream,
     pub(crate) state: Arc<State>,
     pub(crate) cluster: String,
     /// The last result.
-    pub(crate) reach: Arc<ArcSwap<Reach>>,
+    pub(crate) readiness: Arc<ArcSwap<Readiness>>,
 }
 
-/// Asks again and again, and tells the central server what has changed. It returns never.
-pub(crate) async fn follow(asker: Asker, mut client: Client) {
-    let (mut told, mut is_warned) = (Reach::NotAsked, false);
+/// Checks the cluster again and again, and reports changes to the central server. Never returns.
+pub(crate) async fn run(readiness_check: ReadinessCheck, mut client: Client) {
+    let (mut reported, mut is_warned) = (Readiness::Unknown, false);
     loop {
-        let found = ask(&asker).await;
-        if *asker.reach.load_full() != found {
+        let found = check(&readiness_check).await;
+        if *readiness_check.readiness.load_full() != found {
             match (&found, found.problem()) {
-                (Reach::Silent(why), _) => tracing::warn!("the cluster does not answer: {why}"),
+                (Readiness::Silent(why), _) => tracing::warn!("the cluster does not answer: {why}"),
                 (_, Some(problem)) => tracing::warn!("{problem}"),
                 (_, None) => tracing::info!("the cluster answers, and the agent may impersonate"),
             }
-            asker.reach.store(Arc::new(found.clone()));
+            readiness_check.readiness.store(Arc::new(found.clone()));
         }
         let mut next = found.interval();
-        if told != found {
-            match tell(&asker, &mut client, &found).await {
-                Ok(()) => (told, is_warned) = (found, false),
+        if reported != found {
+            match report(&readiness_check, &mut client, &found).await {
+                Ok(()) => (reported, is_warned) = (found, false),
                 Err(error) => {
                     if !std::mem::replace(&mut is_warned, true) {
-                        tracing::warn!(
-                            "the condition of the Cluster could not be written: {error:#}"
-                        );
+                        tracing::warn!("cannot write the condition of the Cluster: {error:#}");
                     }
                     next = AFTER_SILENCE;
                 }
@@ -145,21 +143,21 @@ pub(crate) async fn follow(asker: Asker, mut client: Client) {
     }
 }
 
-/// Asks the cluster whether the agent may impersonate.
-pub(crate) async fn ask(asker: &Asker) -> Reach {
+/// Checks whether the agent may impersonate in the cluster.
+pub(crate) async fn check(readiness_check: &ReadinessCheck) -> Readiness {
     let mut missing = Vec::new();
     for resource in RESOURCES {
-        match timeout(ANSWER_TIMEOUT * 2, is_allowed(asker, resource)).await {
+        match timeout(ANSWER_TIMEOUT * 2, is_allowed(readiness_check, resource)).await {
             Ok(Ok(true)) => {}
             Ok(Ok(false)) => missing.push(resource),
             Ok(Err(reach)) => return reach,
-            Err(_) => return Reach::Silent("it took too long".to_owned()),
+            Err(_) => return Readiness::Silent("it took too long".to_owned()),
         }
     }
-    if missing.is_empty() { Reach::Ready } else { Reach::CannotImpersonate(missing) }
+    if missing.is_empty() { Readiness::Ready } else { Readiness::CannotImpersonate(missing) }
 }
 
-async fn is_allowed(asker: &Asker, resource: &str) -> Result<bool, Reach> {
+async fn is_allowed(readiness_check: &ReadinessCheck, resource: &str) -> Result<bool, Readiness> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Review {
@@ -175,7 +173,7 @@ async fn is_allowed(asker: &Asker, resource: &str) -> Result<bool, Reach> {
         "kind": "SelfSubjectAccessReview",
         "spec": { "resourceAttributes": { "verb": "impersonate", "resource": resource } },
     });
-    let silent = |why: String| Reach::Silent(why);
+    let silent = |why: String| Readiness::Silent(why);
     let request = Request::builder()
         .method(Method::POST)
         .uri(REVIEWS)
@@ -187,10 +185,10 @@ async fn is_allowed(asker: &Asker, resource: &str) -> Result<bool, Reach> {
         answer_timeout: Some(ANSWER_TIMEOUT),
         ..Forward::new(PathAndQuery::from_static(REVIEWS))
     };
-    let answer = asker.proxy.forward(&asker.upstream, request, forward).await;
+    let answer = readiness_check.proxy.forward(&readiness_check.upstream, request, forward).await;
     let answer = answer.map_err(|error| silent(error.to_string()))?;
     if ![StatusCode::OK, StatusCode::CREATED].contains(&answer.status()) {
-        return Err(Reach::Refused(answer.status().as_u16()));
+        return Err(Readiness::Refused(answer.status().as_u16()));
     }
     let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES).collect().await;
     let bytes = body.map_err(|error| silent(error.to_string()))?.to_bytes();
@@ -199,11 +197,15 @@ async fn is_allowed(asker: &Asker, resource: &str) -> Result<bool, Reach> {
 }
 
 /// Writes the condition into the Cluster, next to those of others.
-async fn tell(asker: &Asker, client: &mut Client, found: &Reach) -> anyhow::Result<()> {
-    let now = Timestamp::from_unix_seconds(asker.state.now());
+async fn report(
+    readiness_check: &ReadinessCheck,
+    client: &mut Client,
+    found: &Readiness,
+) -> anyhow::Result<()> {
+    let now = Timestamp::from_unix_seconds(readiness_check.state.now());
     let Some(mut condition) = found.condition(now) else { return Ok(()) };
     let clusters = Collection::of::<Cluster>(None);
-    let cluster = client.get(clusters, &asker.cluster).await?;
+    let cluster = client.get(clusters, &readiness_check.cluster).await?;
     let fields: Fields = decode_fields::<Cluster>(&cluster)?;
     let mut conditions = fields.status.conditions;
     if let Some(old) = conditions.iter().find(|one| one.r#type == condition.r#type) {
@@ -218,7 +220,7 @@ async fn tell(asker: &Asker, client: &mut Client, found: &Reach) -> anyhow::Resu
     conditions.retain(|one| one.r#type != condition.r#type);
     conditions.push(condition);
     let patch = json!({ "status": { "conditions": conditions } });
-    client.merge_patch_status(clusters, &asker.cluster, &patch).await?;
+    client.merge_patch_status(clusters, &readiness_check.cluster, &patch).await?;
     let kind = Cluster::INFO.kind;
     tracing::debug!("the condition of the {kind} is written");
     Ok(())
@@ -232,21 +234,21 @@ mod tests {
     #[tokio::test]
     async fn silence_and_refusals_can_be_told_apart() {
         let scene = Scene::new().await;
-        let asker = scene.asker();
-        let ask = async |code: u16, body: &str| {
+        let readiness_check = scene.readiness_check();
+        let check = async |code: u16, body: &str| {
             *scene.answer.lock() = (StatusCode::from_u16(code).unwrap(), body.to_owned());
-            ask(&asker).await
+            check(&readiness_check).await
         };
-        assert_eq!(ask(201, r#"{"status":{"allowed":true}}"#).await, Reach::Ready);
-        let cannot = ask(201, r#"{"status":{"allowed":false}}"#).await;
-        assert_eq!(cannot, Reach::CannotImpersonate(vec!["users", "groups"]));
+        assert_eq!(check(201, r#"{"status":{"allowed":true}}"#).await, Readiness::Ready);
+        let cannot = check(201, r#"{"status":{"allowed":false}}"#).await;
+        assert_eq!(cannot, Readiness::CannotImpersonate(vec!["users", "groups"]));
         let condition = cannot.condition(Timestamp::from_unix_seconds(0)).unwrap();
         assert_eq!((&*condition.status, &*condition.reason), ("False", "CannotImpersonate"));
         assert!(condition.message.contains("users and groups"), "{}", condition.message);
-        let refused = ask(403, "{}").await;
+        let refused = check(403, "{}").await;
         assert!(refused.problem().unwrap().contains("answers with 403"), "{refused:?}");
         let nobody = Scene::without_cluster().await;
-        let silent = super::ask(&nobody.asker()).await;
+        let silent = super::check(&nobody.readiness_check()).await;
         assert_eq!(silent.problem().as_deref(), Some("the cluster does not answer"));
     }
 }
