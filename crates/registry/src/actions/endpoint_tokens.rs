@@ -3,9 +3,7 @@
 //! time until which tokens of the key are valid is recorded.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
-use bytes::Bytes;
 use postern_auth::attributes::Attributes;
 use postern_auth::bearer::MAX_TOKEN_BYTES;
 use postern_auth::endpoint_token::{
@@ -20,7 +18,6 @@ use postern_kinds::direct_cluster_endpoint_token::{DirectClusterEndpointToken, F
 use postern_kinds::space_instance::SpaceInstance;
 use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
 use postern_kinds::{AnyKind, MANAGEMENT_V1, SecretText};
-use postern_meta::decode::decode_typed;
 use postern_meta::field::{BadValue, FieldError, FieldErrors};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::{ApiError, Reason};
@@ -28,12 +25,12 @@ use postern_meta::time::Timestamp;
 use serde::Deserialize;
 
 use crate::admit::{self, Writing};
-use crate::cache::{CachedObject, PolicyAt};
+use crate::cache::PolicyAt;
 use crate::clock::new_uid;
 use crate::permit::Permit;
+use crate::registry::deciding::ForDecision;
 use crate::registry::issued_tokens::AsOf;
 use crate::registry::{EncodedObject, Registry};
-use crate::storage_key;
 
 /// Objects that are looked at before others get their turn.
 const OBJECTS_AT_ONCE: usize = 256;
@@ -88,7 +85,7 @@ pub(super) async fn issue(
     object.metadata =
         ObjectMeta { name, labels, annotations, creation_timestamp, ..ObjectMeta::default() };
     object.fields = fields;
-    Ok(EncodedObject { json: Bytes::from(object.to_json_bytes()) })
+    EncodedObject::made(permit, permit.kind(), &object)
 }
 
 fn invalid(error: FieldError) -> ApiError {
@@ -231,20 +228,19 @@ impl Platform {
         {
             for (object, namespace, name) in visible(registry, policy, identity, kind).await {
                 let Some(project) = policy.projects().of(&namespace) else { continue };
-                let Ok(parts) = decode_typed::<InstanceParts>(&object.json()) else { continue };
+                let Ok(parts) = object.part::<InstanceParts>() else { continue };
                 let (project, place) = (project.to_owned(), parts.spec.cluster_ref);
                 platform.instances.push(InstanceOn { project, name, is_space, place });
             }
         }
         let on: HashSet<&str> =
             platform.instances.iter().map(|one| one.place.cluster.as_str()).collect();
-        let clusters = registry.cache().of(Cluster.info());
         // Corrupt clusters are left out: without them, a token reaches less.
-        for object in clusters.list_intact(clusters.prefix(), None, 0).objects {
-            let (_, name) = storage_key::name_of(object.key());
+        for object in registry.all_to_decide(&Cluster, None).0 {
+            let name = object.name();
             // Callers who may use an instance may know the cluster that it is on.
             if on.contains(name) || may_know(policy, identity, &Cluster, "", name) {
-                let uid = object.decode()?.metadata.uid;
+                let uid = object.part::<Object>()?.metadata.uid;
                 platform.clusters.push((name.to_owned(), uid));
             }
         }
@@ -259,16 +255,15 @@ async fn visible(
     policy: &PolicyAt,
     identity: &Identity,
     kind: &'static dyn AnyKind,
-) -> Vec<(Arc<CachedObject>, String, String)> {
-    let resource = registry.cache().of(kind.info());
+) -> Vec<(ForDecision, String, String)> {
     let mut visible = Vec::new();
-    let all = resource.list_intact(resource.prefix(), None, 0).objects;
+    let (all, _) = registry.all_to_decide(kind, None);
     for (index, object) in all.into_iter().enumerate() {
         if index % OBJECTS_AT_ONCE == OBJECTS_AT_ONCE - 1 {
             tokio::task::yield_now().await;
         }
-        let (namespace, name) = storage_key::name_of(object.key());
-        let (namespace, name) = (namespace.unwrap_or_default().to_owned(), name.to_owned());
+        let namespace = object.namespace().unwrap_or_default().to_owned();
+        let name = object.name().to_owned();
         if may_know(policy, identity, kind, &namespace, &name) {
             visible.push((object, namespace, name));
         }

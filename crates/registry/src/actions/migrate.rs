@@ -2,9 +2,6 @@
 //! (`docs/reference/projects.md#migration`). `stages::admit` admits the writes, and one transaction stores
 //! them.
 
-use std::sync::Arc;
-
-use bytes::Bytes;
 use memchr::memmem;
 use postern_kinds::access::MANAGED_BY_ACCESS_RULES;
 use postern_kinds::project::{Project, namespace_of};
@@ -15,7 +12,7 @@ use postern_kinds::project_prefix;
 use postern_kinds::rbac::MANAGED_BY;
 use postern_kinds::secret::Secret;
 use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
-use postern_kinds::{AnyKind, Verb, of_reference};
+use postern_kinds::{AnyKind, Verb, all, of_reference};
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::names::{dns1123_label, dns1123_subdomain};
 use postern_meta::object::{
@@ -25,10 +22,10 @@ use postern_meta::status::ApiError;
 use serde::Deserialize;
 
 use crate::admit::{self, MigratedSecret, Migration, Previous, Writing};
-use crate::cache::CachedObject;
 use crate::permit::Permit;
 use crate::permit::ResourceTarget;
 use crate::registry::commit::CommitError;
+use crate::registry::deciding::ForDecision;
 use crate::registry::{EncodedObject, Registry, not_found};
 use crate::storage_key;
 
@@ -67,7 +64,7 @@ pub(super) async fn migrate(
         let admitted =
             admit::migrate(&registry.admission(), &deleting, migration, &writing.manager)?;
         match registry.try_commit(admitted, writing.dry_run).await {
-            Ok(_) => return Ok(response(&body)),
+            Ok(_) => return response(permit, &body),
             Err(CommitError::Api(error)) => return Err(error),
             Err(CommitError::Changed(position)) => {
                 registry.cache().wait_for_revision(position).await?;
@@ -78,10 +75,10 @@ pub(super) async fn migrate(
 }
 
 /// The request as it was sent, without what is not its own.
-fn response(body: &Object) -> EncodedObject {
+fn response(permit: &Permit, body: &Object) -> Result<EncodedObject, ApiError> {
     let metadata = ObjectMeta { name: body.metadata.name.clone(), ..ObjectMeta::default() };
     let object = Object { metadata, ..body.clone() };
-    EncodedObject { json: Bytes::from(object.to_json_bytes()) }
+    EncodedObject::made(permit, &ProjectMigrateVirtualClusterInstance, &object)
 }
 
 fn invalid(body: &Object, errors: FieldErrors) -> ApiError {
@@ -125,16 +122,15 @@ fn check_in_project(registry: &Registry, body: &Object, source: &Source) -> Resu
 /// The result is the permit for the deletion of the instance.
 fn check_rights(registry: &Registry, permit: &Permit, source: &Source) -> Result<Permit, ApiError> {
     let project = permit.name();
-    let key = storage_key::object(Project.info(), None, project);
-    if registry.cache().of(Project.info()).get(&key)?.is_none() {
+    if registry.read_to_decide(&Project, None, project)?.is_none() {
         return Err(not_found(&Project, project));
     }
     let (kind, namespace) = (&VirtualClusterInstance, namespace_of(project));
     let from = Some(source.namespace.as_str());
     let deleting = ResourceTarget::object(kind, Verb::Delete, from, &source.name);
-    let deleting = permit.on(deleting)?;
+    let deleting = permit.decide_alike(deleting)?;
     let creating = ResourceTarget::object(kind, Verb::Create, Some(&namespace), "");
-    permit.on(ResourceTarget { name: None, ..creating })?;
+    permit.decide_alike(ResourceTarget { name: None, ..creating })?;
     Ok(deleting)
 }
 
@@ -151,15 +147,14 @@ struct Surroundings {
 }
 
 fn instance(registry: &Registry, source: &Source) -> Result<Previous, ApiError> {
-    let info = VirtualClusterInstance.info();
-    let key = storage_key::object(info, Some(&source.namespace), &source.name);
-    let found = registry.cache().of(info).get(&key)?;
-    Previous::of(found.ok_or_else(|| not_found(&VirtualClusterInstance, &source.name))?)
+    let kind = &VirtualClusterInstance;
+    let found = registry.read_to_decide(kind, Some(&source.namespace), &source.name)?;
+    found.ok_or_else(|| not_found(kind, &source.name))?.into_previous()
 }
 
 fn secret(registry: &Registry, namespace: &str, name: &str) -> Result<Option<Previous>, ApiError> {
-    let key = storage_key::object(Secret.info(), Some(namespace), name);
-    registry.cache().of(Secret.info()).get(&key)?.map(Previous::of).transpose()
+    let found = registry.read_to_decide(&Secret, Some(namespace), name)?;
+    found.map(ForDecision::into_previous).transpose()
 }
 
 fn secret_name(instance: &Previous) -> String {
@@ -194,8 +189,8 @@ fn read(
         return Err(ApiError::conflict(info.group_resource(), &source.name, text));
     }
     // Before what may be wrong with the instance: a name that is taken stays taken.
-    let taken = storage_key::object(info, Some(&namespace), &source.name);
-    if registry.cache().of(info).get(&taken)?.is_some() {
+    let kind = &VirtualClusterInstance;
+    if registry.read_to_decide(kind, Some(&namespace), &source.name)?.is_some() {
         return Err(ApiError::already_exists(info.group_resource(), &source.name));
     }
     if instance.object.metadata.uid != around.uid || secret_name(&instance) != around.secret {
@@ -225,12 +220,12 @@ fn check_secret_rights(
     let from = |verb| {
         ResourceTarget::object(&Secret, verb, Some(source.namespace.as_str()), &around.secret)
     };
-    permit.on(from(Verb::Get))?;
+    permit.decide_alike(from(Verb::Get))?;
     if !around.is_shared {
-        permit.on(from(Verb::Delete))?;
+        permit.decide_alike(from(Verb::Delete))?;
     }
     let create = ResourceTarget::object(&Secret, Verb::Create, Some(namespace), "");
-    permit.on(ResourceTarget { name: None, ..create }).map(drop)
+    permit.decide_alike(ResourceTarget { name: None, ..create }).map(drop)
 }
 
 /// Does anything but the instance refer to a Secret as its kubeconfig? A corrupt object may: then the
@@ -241,20 +236,15 @@ async fn is_shared(
     namespace: &str,
     name: &str,
 ) -> Result<bool, ApiError> {
-    for resource in registry.cache().resources() {
-        let kind = resource.kind();
-        if !kind.may_have_kubeconfig() {
-            continue;
-        }
+    for kind in all().iter().filter(|kind| kind.may_have_kubeconfig()) {
         let within = Some(namespace).filter(|_| kind.info().is_namespaced());
-        let prefix = storage_key::in_namespace(resource.prefix(), within);
-        let list = resource.list_intact(&prefix, None, 0);
-        if !list.left_out.is_empty() {
+        let (objects, corrupt) = registry.all_to_decide(*kind, within);
+        if !corrupt.is_empty() {
             return Ok(true);
         }
-        let with_name = containing(&list.objects, name).await;
-        for object in with_name.into_iter().filter(|one| one.key() != instance.cached.key()) {
-            let object = object.decode()?;
+        let with_name = containing(&objects, name).await;
+        for object in with_name.into_iter().filter(|one| !one.is(instance)) {
+            let object = object.part()?;
             let config = kind.kubeconfig(&object);
             let is_it = config.is_some_and(|config| {
                 config.secret_name == name
@@ -269,12 +259,11 @@ async fn is_shared(
 }
 
 /// The objects with a text in their bytes, and lets others have the thread meanwhile.
-async fn containing<'a>(objects: &'a [Arc<CachedObject>], text: &str) -> Vec<&'a CachedObject> {
+async fn containing<'a>(objects: &'a [ForDecision], text: &str) -> Vec<&'a ForDecision> {
     let finder = memmem::Finder::new(text.as_bytes());
     let mut found = Vec::new();
     for some in objects.chunks(OBJECTS_PER_LOOK) {
-        let with_text = some.iter().filter(|object| finder.find(&object.json()).is_some());
-        found.extend(with_text.map(|object| &**object));
+        found.extend(some.iter().filter(|object| object.has_text(&finder)));
         tokio::task::yield_now().await;
     }
     found
@@ -342,18 +331,16 @@ async fn dependents_of(
     except_uid: Option<&str>,
 ) -> Result<Vec<String>, ApiError> {
     let mut dependents = Vec::new();
-    for resource in registry.cache().resources() {
-        let kind = resource.kind();
+    for kind in all() {
         if !kind.info().is_namespaced() || !kind.info().is_stored() {
             continue;
         }
-        let prefix = storage_key::in_namespace(resource.prefix(), Some(&owner.namespace));
-        let list = resource.list_intact(&prefix, None, 0);
+        let (objects, corrupt) = registry.all_to_decide(*kind, Some(&owner.namespace));
         // Where the keys of a seal are lost for a while, what is corrupt can be read again later.
-        let corrupt = list.left_out.iter().map(|key| storage_key::display_name(key));
+        let corrupt = corrupt.iter().map(|key| storage_key::display_name(key));
         dependents.extend(corrupt.map(|name| format!("perhaps {name}, which is damaged")));
-        for object in containing(&list.objects, &owner.uid).await {
-            let metadata = object.decode()?.metadata;
+        for object in containing(&objects, &owner.uid).await {
+            let metadata = object.part::<Object>()?.metadata;
             let names_it = metadata.owner_references.iter().any(|one| one.uid == owner.uid);
             let managed = metadata.labels.get(MANAGED_BY).map(String::as_str);
             let moves = managed == Some(MANAGED_BY_ACCESS_RULES)

@@ -10,10 +10,9 @@ mod reviews;
 mod selves;
 mod who_can;
 
+use postern_kinds::AnyKind;
 use postern_kinds::action::{Action, Handler, ServerAction};
 use postern_kinds::owned_access_key::OwnedAccessKey;
-use postern_kinds::principal::AccessChange;
-use postern_kinds::{AnyKind, Owner};
 use postern_meta::object::Object;
 use postern_meta::options::ListOptions;
 use postern_meta::status::ApiError;
@@ -52,7 +51,7 @@ pub async fn run(
             endpoint_tokens::issue(registry, permit, body, writing).await.map(same)
         }
         Handler::Server(ServerAction::AccessKeysOfOwner) => {
-            let keys = registry.access_keys_of(permit, owner_of(permit), list).await?;
+            let keys = registry.access_keys_of(permit, list).await?;
             Ok(ActionOutput::List(&OwnedAccessKey, keys))
         }
         Handler::Server(
@@ -85,14 +84,5 @@ pub async fn run(
         | Handler::Server(ServerAction::ReportAuditEvents | ServerAction::AgentConfig) => {
             Err(ApiError::resource_not_served())
         }
-    }
-}
-
-/// The user or team that a permit is for, as an owner.
-fn owner_of(permit: &Permit) -> Owner {
-    let name = permit.name().to_owned();
-    match permit.kind().access_change(None) {
-        Some(AccessChange::Team(_)) => Owner::Team(name),
-        _ => Owner::User(name),
     }
 }

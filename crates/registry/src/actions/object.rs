@@ -1,6 +1,5 @@
 //! Actions that a kind handles itself: a pure function of the object and what was sent.
 
-use bytes::Bytes;
 use postern_kinds::AnyKind;
 use postern_kinds::action::{Action, ActionResult, Response};
 use postern_meta::object::Object;
@@ -27,8 +26,8 @@ pub(super) async fn act(
     let current = registry.stored(permit).await?;
     match registry.admission().act(permit, handle, &current, &body)? {
         ActionResult::Respond(object) => {
-            let json = Bytes::from(object.to_json_bytes());
-            Ok(ActionOutput::Object(response_kind(permit, action), EncodedObject { json }))
+            let kind = response_kind(permit, action);
+            Ok(ActionOutput::Object(kind, EncodedObject::made(permit, kind, &object)?))
         }
         ActionResult::Update(_) => {
             let changed = update(registry, permit, action, handle, &body, writing).await?;
@@ -54,14 +53,14 @@ async fn update(
     writing: &Writing,
 ) -> Result<EncodedObject, ApiError> {
     let writing = Writing { part: Part::Action(action.subresource), ..writing.clone() };
-    let permit = permit.updating();
+    // The right to the action covers what the action changes.
     registry
-        .rewrite(&permit, writing.dry_run, |previous, secrets| {
+        .rewrite(permit, writing.dry_run, |previous, secrets| {
             // It runs again each time: its result depends on the object as it is then.
             let view = registry.admission();
-            match view.act(&permit, handle, &previous.object, body)? {
+            match view.act(permit, handle, &previous.object, body)? {
                 ActionResult::Update(wanted) => {
-                    admit::update(&view, &permit, wanted, previous, secrets, &writing)
+                    admit::update(&view, permit, wanted, previous, secrets, &writing)
                 }
                 ActionResult::Respond(_) => {
                     let resource = permit.kind().info().group_resource();

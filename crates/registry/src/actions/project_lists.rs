@@ -2,9 +2,7 @@
 //! (`docs/reference/projects.md#subresources`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use bytes::Bytes;
 use postern_auth::attributes::Attributes;
 use postern_kinds::cluster::{self, Cluster, endpoint_annotations};
 use postern_kinds::project::{Fields, Project, member_uids, members_binding, namespace_of};
@@ -25,7 +23,6 @@ use serde_json::Value;
 
 use crate::permit::Permit;
 use crate::registry::{EncodedObject, Registry};
-use crate::storage_key;
 
 /// Objects that are read before others have the thread.
 const OBJECTS_PER_READ: usize = 64;
@@ -64,7 +61,7 @@ pub(super) async fn members(
             Principal::Team(_) => listed.teams.push(member),
         }
     }
-    encoded(&ProjectMembers, permit.name(), &listed)
+    encoded(permit, &ProjectMembers, &listed)
 }
 
 /// The uids of the members with a role.
@@ -73,10 +70,9 @@ fn uids_of(
     project: &str,
     role: &str,
 ) -> Result<BTreeMap<String, String>, ApiError> {
-    let (info, namespace) = (RoleBinding.info(), namespace_of(project));
-    let key = storage_key::object(info, Some(&namespace), &members_binding(role));
-    let found = registry.cache().of(info).get(&key)?;
-    let binding = found.map(|found| found.decode()).transpose()?;
+    let namespace = namespace_of(project);
+    let found = registry.read_to_decide(&RoleBinding, Some(&namespace), &members_binding(role))?;
+    let binding: Option<Object> = found.map(|found| found.part()).transpose()?;
     Ok(binding.map(|binding| member_uids(&binding.metadata)).unwrap_or_default())
 }
 
@@ -90,9 +86,8 @@ fn info_of(
         Principal::User(name) => (&User, name),
         Principal::Team(name) => (&Team, name),
     };
-    let key = storage_key::object(kind.info(), None, name);
-    let found = registry.cache().of(kind.info()).get(&key)?;
-    let found = found.map(|found| found.decode()).transpose()?;
+    let found = registry.read_to_decide(kind, None, name)?;
+    let found: Option<Object> = found.map(|found| found.part()).transpose()?;
     let alone = MemberInfo { name: name.to_owned(), ..MemberInfo::default() };
     let Some(object) = found.filter(|object| object.metadata.uid == uid) else { return Ok(alone) };
     let (display_name, username) = match principal {
@@ -124,26 +119,27 @@ pub(super) async fn clusters(
         let allowed = project.spec.allowed_clusters.iter().flatten();
         allowed.into_iter().any(|one| one.name == name)
     };
-    let resource = registry.cache().of(Cluster.info());
     let (mut clusters, mut after) = (Vec::new(), None);
     loop {
-        let page = resource.page(after.as_deref(), OBJECTS_PER_READ);
-        let Some(last) = page.last() else { break };
-        after = Some(last.key().clone());
+        let mut page = registry.page_to_decide(&Cluster, after.as_ref(), OBJECTS_PER_READ);
         for object in &page {
-            let (_, name) = storage_key::name_of(object.key());
+            let name = object.name();
             let may_know = || {
                 may(permit, Cluster.info(), "", name)
                     || is_named(name)
                     || of_instances.contains(name)
             };
             if project.spec.allows_cluster(name) && may_know() {
-                clusters.push(summary_of(&object.decode()?));
+                clusters.push(summary_of(&object.part()?));
             }
+        }
+        after = page.pop();
+        if after.is_none() {
+            break;
         }
         tokio::task::yield_now().await;
     }
-    encoded(&ProjectClusters, permit.name(), &project_clusters::Spec { clusters })
+    encoded(permit, &ProjectClusters, &project_clusters::Spec { clusters })
 }
 
 /// The names of the clusters that instances of the project are on which the caller may get or use.
@@ -155,24 +151,21 @@ async fn clusters_of_instances(
     let kinds: [&dyn AnyKind; 2] = [&VirtualClusterInstance, &SpaceInstance];
     let mut clusters = BTreeSet::new();
     for kind in kinds {
-        let resource = registry.cache().of(kind.info());
-        let start = storage_key::object(kind.info(), Some(&namespace), "");
-        let mut after: Option<Arc<str>> = Some(start.clone());
+        let mut after = None;
         loop {
-            let page = resource.page(after.as_deref(), OBJECTS_PER_READ);
-            let within = page.iter().take_while(|object| object.key().starts_with(&*start));
-            let mut last = None;
-            for object in within {
-                last = Some(object.key().clone());
-                let (_, name) = storage_key::name_of(object.key());
-                if may(permit, kind.info(), &namespace, name) {
-                    clusters.extend(kind.on_cluster(&object.decode()?));
+            let of = (kind, namespace.as_str());
+            let mut page =
+                registry.page_of_namespace_to_decide(of, after.as_ref(), OBJECTS_PER_READ);
+            for object in &page {
+                if may(permit, kind.info(), &namespace, object.name()) {
+                    clusters.extend(kind.on_cluster(&object.part()?));
                 }
             }
-            if last.is_none() || page.len() < OBJECTS_PER_READ {
+            let is_last = page.len() < OBJECTS_PER_READ;
+            after = page.pop();
+            if is_last {
                 break;
             }
-            after = last;
             tokio::task::yield_now().await;
         }
     }
@@ -211,16 +204,16 @@ fn summary_of(object: &Object) -> ProjectCluster {
 }
 
 fn encoded(
+    permit: &Permit,
     kind: &dyn AnyKind,
-    name: &str,
     fields: &impl Serialize,
 ) -> Result<EncodedObject, ApiError> {
     let info = kind.info();
     let Ok(Value::Object(fields)) = serde_json::to_value(fields) else {
         return Err(ApiError::internal("the list could not be encoded", Project.info().kind));
     };
-    let metadata = ObjectMeta { name: name.to_owned(), ..ObjectMeta::default() };
-    let (api_version, kind) = (info.version.to_string(), info.kind.to_owned());
-    let object = Object { api_version, kind, metadata, fields };
-    Ok(EncodedObject { json: Bytes::from(object.to_json_bytes()) })
+    let metadata = ObjectMeta { name: permit.name().to_owned(), ..ObjectMeta::default() };
+    let (api_version, name) = (info.version.to_string(), info.kind.to_owned());
+    let object = Object { api_version, kind: name, metadata, fields };
+    EncodedObject::made(permit, kind, &object)
 }

@@ -5,7 +5,6 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use postern_auth::attributes::Attributes;
 use postern_auth::bearer::BearerToken;
 use postern_auth::explanation::{Explanation, PolicyName, Source, rule_yaml, scope_yaml};
@@ -27,11 +26,11 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::admit;
-use crate::cache::{Cache, PolicyAt};
+use crate::cache::PolicyAt;
 use crate::permit::ResourceTarget;
 use crate::permit::{Permit, is_filtered, would_allow};
+use crate::registry::deciding::ForDecision;
 use crate::registry::{EncodedObject, Registry};
-use crate::storage_key;
 
 /// The extra field that names an access key, whose bearer is asked about.
 pub(super) const ACCESS_KEY_EXTRA: &str = "platform.sh/access-key";
@@ -58,8 +57,7 @@ pub(super) async fn answer(
     let token: Option<token_review::Spec> = field(&posted, "spec");
     let mut object = admit::review(&registry.admission(), permit, posted)?;
     registry.cache().wait_until_current().await?;
-    let (cache, policy) = (registry.cache(), registry.cache().policy());
-    let decider = Decider { cache, policy };
+    let decider = Decider { registry, policy: registry.cache().policy() };
     let me = permit.identity();
     let status = match action {
         ServerAction::SelfSubjectAccessReview => {
@@ -97,7 +95,7 @@ pub(super) async fn answer(
     };
     object.fields.insert("status".to_owned(), status);
     object.metadata.creation_timestamp = None;
-    Ok(EncodedObject { json: Bytes::from(object.to_json_bytes()) })
+    EncodedObject::made(permit, permit.kind(), &object)
 }
 
 fn field<T: DeserializeOwned>(object: &Object, name: &str) -> Option<T> {
@@ -108,9 +106,9 @@ fn encoded(status: impl Serialize) -> Value {
     serde_json::to_value(status).unwrap_or(Value::Null)
 }
 
-/// The state that decides reviews: one snapshot of the policy, and the cache.
+/// The state that decides reviews: one snapshot of the policy, and the objects.
 pub(super) struct Decider<'a> {
-    pub(super) cache: &'a Arc<Cache>,
+    pub(super) registry: &'a Registry,
     pub(super) policy: Arc<PolicyAt>,
 }
 
@@ -146,10 +144,9 @@ impl Decider<'_> {
     pub(super) fn allows(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
         match target_of(attributes) {
             Some(target) => would_allow(&self.policy, identity, &target, || {
-                let info = target.kind.info();
-                let name = target.name.as_deref()?;
-                let key = storage_key::object(info, target.namespace.as_deref(), name);
-                self.cache.of(info).get(&key).ok().flatten()
+                let (namespace, name) = (target.namespace.as_deref(), target.name.as_deref()?);
+                let found = self.registry.read_to_decide(target.kind, namespace, name);
+                found.ok().flatten().map(ForDecision::into_cached)
             }),
             None => self.policy.decide(identity, attributes) == Decision::Allow,
         }

@@ -1,13 +1,12 @@
 //! Self: who the caller is, and what their key is (`docs/reference/authentication.md#self`).
 
-use bytes::Bytes;
 use postern_auth::identity::Identity;
 use postern_kinds::AnyKind;
 use postern_kinds::owned_access_key::{self, OwnedAccessKey};
 use postern_kinds::selves::{Fields, SelfKind, Status, TeamInfo, UserInfo};
 use postern_kinds::team::{self, Team};
 use postern_kinds::user::{self, User};
-use postern_kinds::{default_namespace, project_prefix};
+use postern_kinds::{Verb, default_namespace, project_prefix};
 use postern_meta::field::{BadValue, FieldError, FieldErrors};
 use postern_meta::names;
 use postern_meta::object::{Object, ObjectMeta};
@@ -17,9 +16,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::credential::is_key;
-use crate::permit::Permit;
+use crate::permit::{Permit, ResourceTarget};
 use crate::registry::{EncodedObject, Registry};
-use crate::storage_key;
 
 /// The identity of the caller, in response to a Self that was posted, or to a GET with any name.
 ///
@@ -66,7 +64,7 @@ async fn respond(
         },
         fields,
     };
-    Ok(EncodedObject { json: Bytes::from(object.to_json_bytes()) })
+    EncodedObject::made(permit, &SelfKind, &object)
 }
 
 /// The owner of another key, for callers who may read that key.
@@ -83,7 +81,8 @@ async fn status_of_other(
         errors.push(FieldError::invalid("spec.accessKey", BadValue::Omitted, detail));
         return Err(ApiError::invalid(SelfKind.info().group_kind(), "", errors));
     }
-    let reading = permit.reading(&OwnedAccessKey, key)?;
+    let reading = ResourceTarget::object(&OwnedAccessKey, Verb::Get, None, key);
+    let reading = permit.decide_for(reading)?;
     registry.get(&reading, &GetOptions::default()).await?;
     let identity = registry.cache().principals().identity_of_key(key);
     let gone = || ApiError::not_found(OwnedAccessKey.info().group_resource(), key);
@@ -131,7 +130,6 @@ fn stored<F: DeserializeOwned>(
     kind: &'static dyn AnyKind,
     name: &str,
 ) -> Option<F> {
-    let key = storage_key::object(kind.info(), None, name);
-    let object = registry.cache().of(kind.info()).get(&key).ok()??;
-    F::deserialize(&object.decode().ok()?.fields).ok()
+    let object: Object = registry.read_to_decide(kind, None, name).ok()??.part().ok()?;
+    F::deserialize(&object.fields).ok()
 }

@@ -16,7 +16,6 @@ use postern_meta::status::ApiError;
 use super::reviews::{Decider, kind_of, partial_right, source_text, without_needless_namespace};
 use crate::permit::Permit;
 use crate::registry::Registry;
-use crate::storage_key;
 
 /// Access keys that are looked at in one go; in between, others have the thread and the lock.
 const KEYS_PER_STEP: usize = 128;
@@ -122,8 +121,9 @@ fn grantees(decider: &Decider<'_>, attributes: &Attributes<'_>) -> Vec<Grantee> 
     let kind = kind_of(group, resource).filter(|kind| kind.is_delegated());
     let verb = Verb::ALL.iter().copied().find(|known| known.as_str() == verb);
     let (Some(kind), Some(verb)) = (kind, verb) else { return all_of_them };
-    let key = storage_key::object(kind.info(), None, name);
-    let Ok(Some(object)) = decider.cache.of(kind.info()).get(&key) else { return all_of_them };
+    let found = decider.registry.read_to_decide(kind, None, name);
+    let Ok(Some(object)) = found else { return all_of_them };
+    let object = object.into_cached();
     let right = object.owner().and_then(|owned| kind.delegated_right(verb, &owned.owner));
     if let Some(right) = right {
         all_of_them.extend(decider.policy.who_can(&(&right).into()));
@@ -138,9 +138,8 @@ fn owner_named(decider: &Decider<'_>, attributes: &Attributes<'_>) -> Option<Str
     };
     let kind = kind_of(group, resource).filter(|kind| kind.has_ownership())?;
     let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
-    let key = storage_key::object(kind.info(), namespace, name);
-    let object = decider.cache.of(kind.info()).get(&key).ok()??;
-    let ownership = kind.ownership(&object.decode().ok()?)?;
+    let object = decider.registry.read_to_decide(kind, namespace, name).ok()??;
+    let ownership = kind.ownership(&object.part().ok()?)?;
     ownership.principal().map(Principal::group)
 }
 

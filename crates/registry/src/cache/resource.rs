@@ -269,7 +269,7 @@ impl ResourceCache {
     ///
     /// # Errors
     /// 500 when the stored object is corrupt.
-    pub fn get(&self, key: &str) -> Result<Option<Arc<CachedObject>>, ApiError> {
+    pub(crate) fn get(&self, key: &str) -> Result<Option<Arc<CachedObject>>, ApiError> {
         let state = self.state.read();
         if let Some(object) = state.objects.intact(key) {
             return Ok(Some(object.clone()));
@@ -294,7 +294,7 @@ impl ResourceCache {
     /// # Errors
     /// 500 when one of them is corrupt: without it the list would be wrong. Corrupt principals and keys are
     /// left out of the list instead, and named, because a corrupt one does not concern the others.
-    pub fn list(
+    pub(crate) fn list(
         &self,
         prefix: &str,
         after: Option<&str>,

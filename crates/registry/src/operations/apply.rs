@@ -70,7 +70,7 @@ async fn apply_once(
         Err(error) if writing.part == Part::Main && is_absent(permit, &error) => error,
         result => return Ok((result?, false)),
     };
-    let creating = match permit.creating() {
+    let creating = match permit.decide_create() {
         Ok(creating) => creating,
         // A caller that may change only some objects does not learn which names are taken.
         Err(refused) => return Err(if permit.covers_all() { refused } else { absent }),

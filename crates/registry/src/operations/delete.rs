@@ -1,5 +1,6 @@
 //! Deletes an object, at once or when nothing blocks that any longer.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use postern_kinds::{AnyKind, Verb};
@@ -9,11 +10,9 @@ use postern_meta::status::ApiError;
 use postern_store::Position;
 
 use crate::admit::{self, Previous};
-use crate::cache::CachedObject;
 use crate::permit::Permit;
 use crate::registry::read::ObjectPage;
 use crate::registry::{EncodedObject, Registry, decoded, key_of};
-use crate::storage_key;
 
 /// A negative grace period counts as this, as upstream.
 const SHORTEST_GRACE_SECONDS: i64 = 1;
@@ -119,17 +118,19 @@ pub async fn delete_collection(
     options: &DeleteOptions,
 ) -> Result<ObjectPage, ApiError> {
     let mut list = registry.list(permit, which).await?;
-    let resource = registry.cache().of(permit.kind().info());
-    let narrowed = |verb, object: &CachedObject| {
-        let (namespace, name) = storage_key::split(resource.prefix(), object.key());
-        permit.narrowed(verb, namespace, name)
-    };
-    let deleted = list.objects.clone();
-    // Before they are deleted: the rights on an object go with it.
-    list.objects.retain(|object| narrowed(Verb::Get, object).may(Verb::Get, Some(object)));
-    for object in &deleted {
-        let permit = narrowed(Verb::Delete, object);
-        match delete(registry, &permit, options).await {
+    let mut permits = Vec::with_capacity(list.objects.len());
+    let mut readable = HashSet::new();
+    for object in list.objects.iter() {
+        let deleting = permit.one_of(object)?;
+        // Before it is deleted: the rights on an object go with it.
+        if deleting.may(Verb::Get, Some(object)) {
+            readable.insert(object.key().clone());
+        }
+        permits.push(deleting);
+    }
+    list.objects.retain(|object| readable.contains(object.key()));
+    for deleting in &permits {
+        match delete(registry, deleting, options).await {
             Err(error) if error.code() != 404 => return Err(error),
             _ => {}
         }

@@ -8,11 +8,13 @@ use postern_auth::attributes::Attributes;
 use postern_auth::identity::{AUTHENTICATED_GROUP, Identity};
 use postern_auth::policy::{Decision, DelegatedOwners, Policy, Readable};
 use postern_kinds::action::{Action, ActionRight};
-use postern_kinds::{AnyKind, Info, MANAGEMENT_V1, Owner, Verb, default_namespace};
+use postern_kinds::{AnyKind, Info, MANAGEMENT_V1, OwnedBy, Owner, Verb, default_namespace};
 use postern_meta::status::ApiError;
 
 use super::{forbidden, forbidden_plainly};
+use crate::cache::CachedObject;
 use crate::permit::ResourceTarget;
+use crate::storage_key;
 
 /// Which of the objects in its target a permit covers.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,6 +23,17 @@ pub enum Coverage {
     All,
     /// Some of them.
     Some(Arc<Covered>),
+    /// The access keys of one user or team, for a caller who may list those.
+    KeysOf(Arc<KeysOf>),
+}
+
+/// The access keys of one user or team.
+#[derive(Clone)]
+pub struct KeysOf {
+    /// The user or team, by name and uid.
+    pub(crate) owner: OwnedBy,
+    /// The action on the user or team that was decided.
+    pub(super) action: ResourceTarget,
 }
 
 /// The objects that are covered, where not all are.
@@ -30,6 +43,21 @@ pub struct Covered {
     pub(crate) named: Readable,
     /// By their owners, on whom the caller holds the delegated right for the verb.
     pub(crate) owners: Option<DelegatedOwners>,
+}
+
+impl PartialEq for KeysOf {
+    /// Whether both cover the same objects.
+    fn eq(&self, other: &Self) -> bool {
+        self.owner == other.owner
+    }
+}
+
+impl Eq for KeysOf {}
+
+impl std::fmt::Debug for KeysOf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("KeysOf").field(&self.owner).finish()
+    }
 }
 
 impl Coverage {
@@ -84,9 +112,59 @@ impl Coverage {
         Ok(Self::Some(Arc::new(Covered { named, owners })))
     }
 
+    /// The coverage of a target by another policy, or for another identity of the caller.
+    ///
+    /// # Errors
+    /// As [`Coverage::of`].
+    pub(super) fn under(
+        &self,
+        policy: &Policy,
+        identity: &Identity,
+        target: &ResourceTarget,
+    ) -> Result<Self, ApiError> {
+        let Self::KeysOf(keys) = self else { return Self::of(policy, identity, target) };
+        // The action on the owner was decided, and decides again.
+        Self::of(policy, identity, &keys.action).map(|_| self.clone())
+    }
+
     /// Does it cover everything?
     pub(crate) fn is_all(&self) -> bool {
         matches!(self, Self::All)
+    }
+
+    /// Whether it covers the object of a namespace and name, with any owner.
+    pub(super) fn names(&self, namespace: &str, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Some(covered) => covered.named.contains(namespace, name),
+            Self::KeysOf(_) => false,
+        }
+    }
+
+    /// Whether it covers an object in a target.
+    pub(super) fn has(
+        &self,
+        policy: &Policy,
+        identity: &Identity,
+        target: &ResourceTarget,
+        object: &CachedObject,
+    ) -> bool {
+        let owned = object.owner();
+        match self {
+            Self::All => true,
+            Self::KeysOf(keys) => owned == Some(&keys.owner),
+            Self::Some(covered) => {
+                let (namespace, name) = storage_key::name_of(object.key());
+                let verb = match target.verb {
+                    Verb::List | Verb::Watch => Verb::Get,
+                    Verb::DeleteCollection => Verb::Delete,
+                    verb => verb,
+                };
+                covered.named.contains(namespace.unwrap_or_default(), name)
+                    || owned
+                        .is_some_and(|owned| holds_by_owner(policy, identity, target, owned, verb))
+            }
+        }
     }
 }
 
@@ -117,6 +195,25 @@ fn may_hold_by_owner(policy: &Policy, identity: &Identity, target: &ResourceTarg
                 && policy.scope_can_match(identity, verb.as_str(), info.version.group, info.plural)
         })
     }) && identity.is_in(AUTHENTICATED_GROUP)
+}
+
+/// Does the caller hold a verb on an object by its owner?
+pub(super) fn holds_by_owner(
+    policy: &Policy,
+    identity: &Identity,
+    target: &ResourceTarget,
+    owned: &OwnedBy,
+    verb: Verb,
+) -> bool {
+    let Some(right) = target.kind.delegated_right(verb, &owned.owner) else { return false };
+    let Attributes::Resource { group, resource, subresource, namespace, name, .. } =
+        attributes_of(target)
+    else {
+        return false;
+    };
+    let verb = verb.as_str();
+    let request = Attributes::Resource { verb, group, resource, subresource, namespace, name };
+    policy.has_delegated(identity, &right, owned, &request)
 }
 
 /// Are lists of a kind filtered, and objects hidden from those who may not get them?

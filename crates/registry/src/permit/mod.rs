@@ -1,6 +1,11 @@
 //! `Permit`: the proof that a caller may do one thing. `auth` decides, from a snapshot of the policy and from names.
+//!
+//! Only this module makes permits: [`Permit::decide`] for a request, `derived` for what follows from another permit,
+//! and `server` for the server itself.
 
 mod coverage;
+mod derived;
+mod server;
 mod target;
 
 use std::sync::Arc;
@@ -8,14 +13,14 @@ use std::sync::Arc;
 use postern_auth::attributes::Attributes;
 use postern_auth::explanation::{rule_yaml, scope_yaml};
 use postern_auth::forbidden::forbidden_message;
-use postern_auth::identity::{Identity, MASTERS_GROUP};
+use postern_auth::identity::Identity;
 use postern_auth::policy::{Decision, Policy};
-use postern_kinds::{AnyKind, Caller, MANAGEMENT_V1, OwnedBy, Owner, RequiredRight, Verb};
+use postern_kinds::{AnyKind, Caller, MANAGEMENT_V1, Owner, RequiredRight, Verb};
 use postern_meta::status::{ApiError, StatusCause};
 use postern_meta::time::Timestamp;
 
 pub use self::coverage::{Coverage, is_filtered, with_namespace_to_try};
-use self::coverage::{attributes_of, refused};
+use self::coverage::{attributes_of, holds_by_owner, refused};
 pub use self::target::{ResourceTarget, SELECTABLE_FIELDS, selectable_fields};
 use crate::cache::{Cache, CachedObject, PolicyAt};
 use crate::credential::{Credential, check_rights};
@@ -27,8 +32,8 @@ const MISSING_RULE: &str = "MissingRule";
 const MISSING_SCOPE: &str = "MissingScope";
 
 /// The proof that a caller may do one thing. It carries what that thing is, and the registry
-/// acts on nothing else: a permit for one object cannot be used on another. Only [`Permit::decide`]
-/// and [`Permit::for_server`] make one.
+/// acts on nothing else: a permit for one object cannot be used on another. A decision makes one, or
+/// [`Permit::for_server`]; nothing changes the verb, kind, namespace or name of one.
 #[derive(Clone)]
 pub struct Permit {
     target: ResourceTarget,
@@ -136,36 +141,13 @@ impl Permit {
     /// Whether it covers this object. Its name and its owner decide; a later principal of the owner's name is
     /// another one.
     pub(crate) fn covers(&self, object: &CachedObject) -> bool {
-        self.covers_key(object.key())
-            || object.owner().is_some_and(|owned| self.covers_by_owner(owned, self.verb()))
+        self.coverage.has(&self.policy, self.identity(), &self.target, object)
     }
 
     /// Whether it covers the object under a storage key by its name.
     pub(crate) fn covers_key(&self, key: &str) -> bool {
-        let Coverage::Some(covered) = &self.coverage else { return true };
         let (namespace, name) = storage_key::name_of(key);
-        covered.named.contains(namespace.unwrap_or_default(), name)
-    }
-
-    /// The verb that counts for each object.
-    fn verb(&self) -> Verb {
-        match self.target.verb {
-            Verb::List | Verb::Watch => Verb::Get,
-            Verb::DeleteCollection => Verb::Delete,
-            verb => verb,
-        }
-    }
-
-    fn covers_by_owner(&self, owned: &OwnedBy, verb: Verb) -> bool {
-        let Some(right) = self.kind().delegated_right(verb, &owned.owner) else { return false };
-        let Attributes::Resource { group, resource, subresource, namespace, name, .. } =
-            attributes_of(&self.target)
-        else {
-            return false;
-        };
-        let verb = verb.as_str();
-        let request = Attributes::Resource { verb, group, resource, subresource, namespace, name };
-        self.policy.has_delegated(self.identity(), &right, owned, &request)
+        self.coverage.names(namespace.unwrap_or_default(), name)
     }
 
     /// The permit as it is decided now, if the permissions have changed. They are at least as new as an object
@@ -192,27 +174,22 @@ impl Permit {
     /// As [`Permit::decide`].
     pub(crate) fn under(&self, policy: Arc<PolicyAt>) -> Result<Self, ApiError> {
         check_rights(&self.credential, &policy)?;
-        let coverage = Coverage::of(&policy, self.identity(), &self.target)?;
+        let coverage = self.coverage.under(&policy, self.identity(), &self.target)?;
         Ok(Self { policy, coverage, ..self.clone() })
     }
 
-    /// Whether another snapshot of the policy has the very same grants for what this permit is
+    /// The permit with another snapshot of the policy, if that has the very same grants for what this permit is
     /// about: a quick look that needs no decision.
-    pub(crate) fn decides_as(&self, policy: &PolicyAt) -> bool {
+    pub(crate) fn under_same_grants(&self, policy: &Arc<PolicyAt>) -> Option<Self> {
         let info = self.kind().info();
         let mut resources = vec![(info.version.group, info.plural)];
         if self.kind().is_delegated() {
             resources.extend(["users", "teams"].map(|of| (MANAGEMENT_V1.group, of)));
         }
-        resources.into_iter().all(|(group, resource)| {
+        let is_same = resources.into_iter().all(|(group, resource)| {
             self.policy.same_sources(policy, self.identity(), group, resource)
-        })
-    }
-
-    /// The permit with another snapshot of the policy that [decides the
-    /// same](Permit::decides_as).
-    pub(crate) fn decided_by(&self, policy: Arc<PolicyAt>) -> Self {
-        Self { policy, ..self.clone() }
+        });
+        is_same.then(|| Self { policy: policy.clone(), ..self.clone() })
     }
 
     /// The permit as the same caller has it whose identity has changed.
@@ -226,9 +203,9 @@ impl Permit {
     /// Whether the caller may do this, too, to the object that it is for.
     pub(crate) fn may(&self, verb: Verb, object: Option<&CachedObject>) -> bool {
         self.caller_may(verb.as_str(), self.target.namespace.as_deref(), self.name())
-            || object
-                .and_then(|object| object.owner())
-                .is_some_and(|owned| self.covers_by_owner(owned, verb))
+            || object.and_then(|object| object.owner()).is_some_and(|owned| {
+                holds_by_owner(&self.policy, self.identity(), &self.target, owned, verb)
+            })
     }
 
     /// Whether it covers a new object, whose owner is the present one of that name.
@@ -273,9 +250,8 @@ impl Permit {
     /// # Errors
     /// As [`Permit::check`].
     pub(crate) fn check_corrupt(&self) -> Result<(), ApiError> {
-        let Coverage::Some(covered) = &self.coverage else { return Ok(()) };
         let namespace = self.target.namespace.as_deref().unwrap_or_default();
-        if covered.named.contains(namespace, self.name()) { Ok(()) } else { Err(self.refused()) }
+        if self.coverage.names(namespace, self.name()) { Ok(()) } else { Err(self.refused()) }
     }
 
     /// Checks a right that a write requires beyond the verb.
@@ -302,6 +278,17 @@ impl Permit {
 
     /// Whether the caller may do this to an object of the permit's kind.
     pub(crate) fn caller_may(&self, verb: &str, namespace: Option<&str>, name: &str) -> bool {
+        self.caller_may_under(&self.policy, verb, namespace, name)
+    }
+
+    /// Whether the caller may do this by another snapshot of the policy.
+    pub(crate) fn caller_may_under(
+        &self,
+        policy: &Policy,
+        verb: &str,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> bool {
         let info = self.kind().info();
         let attributes = Attributes::Resource {
             verb,
@@ -311,99 +298,14 @@ impl Permit {
             namespace: namespace.unwrap_or_default(),
             name,
         };
-        self.policy.decide(self.identity(), &attributes) == Decision::Allow
-    }
-
-    /// A permit for one object out of those that this one is for.
-    pub(crate) fn narrowed(&self, verb: Verb, namespace: Option<&str>, name: &str) -> Self {
-        let target = ResourceTarget::object(self.target.kind, verb, namespace, name);
-        Self { target, ..self.clone() }
-    }
-
-    /// The caller's permit for reading an object of another, cluster-scoped kind.
-    ///
-    /// # Errors
-    /// 403 when the caller may read none of its objects.
-    pub(crate) fn reading(&self, kind: &'static dyn AnyKind, name: &str) -> Result<Self, ApiError> {
-        let target = ResourceTarget::object(kind, Verb::Get, None, name);
-        let coverage = Coverage::of(&self.policy, self.identity(), &target)?;
-        Ok(Self { target, coverage, ..self.clone() })
-    }
-
-    /// The caller's permit for something else that an action does for them.
-    ///
-    /// # Errors
-    /// 403 that names what is lacking. It is the same for every name, whether there is such an object or not.
-    pub(crate) fn on(&self, target: ResourceTarget) -> Result<Self, ApiError> {
-        let attributes = attributes_of(&target);
-        if self.policy.decide(self.identity(), &attributes) != Decision::Allow {
-            return Err(coverage::refused_alike(&self.policy, self.identity(), &target));
-        }
-        Ok(Self { target, coverage: Coverage::All, ..self.clone() })
-    }
-
-    /// The caller's permit for creating the object that this one is for: an apply makes what is
-    /// not there. Unlike a POST, it is authorised with the name, as in kube-apiserver.
-    ///
-    /// # Errors
-    /// As [`Permit::decide`].
-    pub(crate) fn creating(&self) -> Result<Self, ApiError> {
-        let target = ResourceTarget { verb: Verb::Create, ..self.target.clone() };
-        let coverage = Coverage::of(&self.policy, self.identity(), &target)?;
-        Ok(Self { target, coverage, ..self.clone() })
-    }
-
-    /// A permit for changing the object that this one is for, where an action changes it.
-    pub(crate) fn updating(&self) -> Self {
-        self.narrowed(Verb::Update, self.target.namespace.as_deref(), self.name())
-    }
-
-    /// A permit for a whole collection, where it was for one object.
-    pub(crate) fn of_all(mut self) -> Self {
-        self.target.name = None;
-        self
-    }
-
-    /// The permit as another caller has it, in tests.
-    #[cfg(test)]
-    pub(crate) fn with_credential(mut self, credential: Credential) -> Self {
-        self.credential = credential;
-        self
-    }
-
-    /// The permit of a caller who only holds rights on owners, in tests.
-    #[cfg(test)]
-    pub(crate) fn of_own(mut self) -> Self {
-        self.coverage = Coverage::Some(Arc::new(coverage::Covered::nothing_named()));
-        self
-    }
-
-    /// A permit for the server's own controllers, which act for no caller.
-    pub fn for_server(
-        kind: &'static dyn AnyKind,
-        verb: Verb,
-        namespace: Option<&str>,
-        name: &str,
-    ) -> Self {
-        let identity = Identity {
-            name: "system:postern".to_owned(),
-            groups: vec![MASTERS_GROUP.to_owned()],
-            ..Identity::default()
-        };
-        Self {
-            target: ResourceTarget::object(kind, verb, namespace, name),
-            credential: Credential::of_server(identity),
-            policy: PolicyAt::built_in(),
-            coverage: Coverage::All,
-            as_of: None,
-        }
+        policy.decide(self.identity(), &attributes) == Decision::Allow
     }
 }
 
 /// Would a request be allowed? For reviews of access: they are decided as requests are. `object` returns
 /// the object that the request is for, if it is there.
 pub(crate) fn would_allow(
-    policy: &Arc<PolicyAt>,
+    policy: &Policy,
     identity: &Identity,
     target: &ResourceTarget,
     object: impl FnOnce() -> Option<Arc<CachedObject>>,
@@ -418,12 +320,9 @@ pub(crate) fn would_allow(
             let on_owner = target.kind.verb_on_owner(target.verb);
             on_owner.is_some_and(|verb| policy.has_right_on_any_owner(identity, verb))
         }
-        Coverage::Some(_) => object().is_some_and(|object| {
-            let credential = Credential::of_server(identity.clone());
-            let (target, policy) = (target.clone(), policy.clone());
-            Permit { target, credential, policy, coverage: coverage.clone(), as_of: None }
-                .covers(&object)
-        }),
+        Coverage::Some(_) | Coverage::KeysOf(_) => {
+            object().is_some_and(|object| coverage.has(policy, identity, target, &object))
+        }
     }
 }
 
@@ -460,3 +359,6 @@ fn forbidden(
         error.with_cause(StatusCause { reason: reason.to_owned(), message, field: String::new() })
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@
 pub(crate) mod activity;
 pub mod agent_configs;
 pub(crate) mod commit;
+pub mod deciding;
 pub mod first_start;
 pub(crate) mod format;
 pub mod issued_tokens;
@@ -29,7 +30,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postern_auth::digest::Digester;
-use postern_kinds::AnyKind;
+use postern_kinds::{AnyKind, all};
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 use postern_store::Store;
@@ -60,11 +61,42 @@ pub struct Registry {
     counting: tokio::sync::Mutex<()>,
 }
 
-/// An object as it is in a response: encoded, with its resourceVersion.
+/// An object as it is in a response: encoded, with its resourceVersion. A stored object becomes one only by a
+/// function of the registry that takes a permit.
 #[derive(Clone)]
 pub struct EncodedObject {
+    json: Bytes,
+}
+
+impl EncodedObject {
+    /// The response of an action that makes an object: one of a kind that is not stored, or the object that the
+    /// permit is for.
+    ///
+    /// # Errors
+    /// 500 for any other object: a bug.
+    pub fn made(permit: &Permit, kind: &dyn AnyKind, object: &Object) -> Result<Self, ApiError> {
+        let (info, target) = (kind.info(), permit.target());
+        let is_of_target = info.group_kind() == target.kind.info().group_kind()
+            && Some(object.metadata.name.as_str()) == target.name.as_deref()
+            && object.metadata.namespace == target.namespace.as_deref().unwrap_or_default();
+        // The kinds of some responses have no path of their own.
+        let is_served = all().iter().any(|one| one.info().group_kind() == info.group_kind());
+        if is_served && info.is_stored() && !is_of_target {
+            let reason = "an action answered with another stored object";
+            return Err(ApiError::internal("the response could not be made", reason));
+        }
+        Ok(Self { json: Bytes::from(object.to_json_bytes()) })
+    }
+
     /// Its JSON.
-    pub json: Bytes,
+    pub fn json(&self) -> &Bytes {
+        &self.json
+    }
+
+    /// Its JSON, without a copy of the handle.
+    pub fn into_json(self) -> Bytes {
+        self.json
+    }
 }
 
 impl std::fmt::Debug for EncodedObject {

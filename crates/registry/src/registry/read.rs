@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use postern_kinds::namespace::Namespace;
-use postern_kinds::owned_access_key::OwnedAccessKey;
-use postern_kinds::{AnyKind as _, OwnedBy, Owner, SelectableField, Verb};
+use postern_kinds::{AnyKind as _, SelectableField};
 use postern_meta::continue_token::ContinueToken;
 use postern_meta::decode::decode_typed;
 use postern_meta::event::WatchEventType;
@@ -35,7 +34,7 @@ const BYTES_PER_LOOK: usize = 128;
 /// A page of a list, ready to be encoded.
 pub struct ObjectPage {
     /// In key order.
-    pub objects: Vec<Arc<CachedObject>>,
+    pub objects: CoveredObjects,
     /// The version from which a watch may continue.
     pub version: Position,
     /// The token for the next page, when there is one.
@@ -48,6 +47,34 @@ pub struct ObjectPage {
     pub warnings: Vec<String>,
     /// Another field under which a list in plain JSON has its items as well.
     pub also_as: Option<&'static str>,
+}
+
+/// Objects that a permit covers. Only a read with a permit makes them.
+#[derive(Clone, Default)]
+pub struct CoveredObjects(Vec<Arc<CachedObject>>);
+
+impl CoveredObjects {
+    /// Keeps those that are wanted.
+    pub(crate) fn retain(&mut self, is_wanted: impl FnMut(&Arc<CachedObject>) -> bool) {
+        self.0.retain(is_wanted);
+    }
+}
+
+impl std::ops::Deref for CoveredObjects {
+    type Target = [Arc<CachedObject>];
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl IntoIterator for CoveredObjects {
+    type Item = Arc<CachedObject>;
+    type IntoIter = std::vec::IntoIter<Arc<CachedObject>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
 }
 
 /// Which objects a list or watch is for.
@@ -70,8 +97,6 @@ pub(crate) struct Selection {
     permit: Option<Permit>,
     /// The permit of a time in the past, which has to cover an object as well.
     then: Option<Permit>,
-    /// The owner, when only their objects are selected.
-    owner: Option<OwnedBy>,
 }
 
 impl Selection {
@@ -106,7 +131,6 @@ impl Selection {
             everything,
             permit,
             then: None,
-            owner: None,
         }
     }
 
@@ -147,12 +171,11 @@ impl Selection {
         if !(self.labels.is_everything() || self.labels.matches(object.labels())) {
             return false;
         }
-        let fields = self.fields.matches(|field| match field {
+        self.fields.matches(|field| match field {
             "metadata.name" => Some(name),
             "metadata.namespace" => Some(namespace.unwrap_or_default()),
             label => read.get(self.selectable, object, label),
-        });
-        fields && self.is_owned(object)
+        })
     }
 
     /// How many bytes a look at an object counts as.
@@ -164,31 +187,23 @@ impl Selection {
     pub(super) fn under(&self, permit: &Permit) -> Self {
         let permit = Some(permit.clone()).filter(|permit| !permit.covers_all());
         let everything = self.name.is_none()
-            && self.owner.is_none()
             && self.labels.is_everything()
             && self.fields.is_everything()
             && permit.is_none();
         Self { everything, permit, ..self.clone() }
     }
 
-    /// The selection, narrowed to objects of one owner.
-    fn owned_by(mut self, owner: OwnedBy) -> Self {
-        self.owner = Some(owner);
-        self.everything = false;
-        self
-    }
-
     /// The objects that can be selected at most, if they are few.
     fn candidates(&self) -> Option<Candidates<'_>> {
-        if let Some(owned_by) = &self.owner {
-            return Some(Candidates { named: None, owners: vec![owned_by.owner.clone()] });
+        match self.permit.as_ref()?.coverage() {
+            Coverage::All => None,
+            Coverage::Some(covered) => {
+                Some(Candidates { named: Some(&covered.named), owners: covered.owners()? })
+            }
+            Coverage::KeysOf(keys) => {
+                Some(Candidates { named: None, owners: vec![keys.owner.owner.clone()] })
+            }
         }
-        let Coverage::Some(covered) = self.permit.as_ref()?.coverage() else { return None };
-        Some(Candidates { named: Some(&covered.named), owners: covered.owners()? })
-    }
-
-    fn is_owned(&self, object: &CachedObject) -> bool {
-        self.owner.as_ref().is_none_or(|wanted| object.owner() == Some(wanted))
     }
 
     fn is_covered(&self, object: &CachedObject) -> bool {
@@ -272,15 +287,7 @@ impl Registry {
         permit: &Permit,
         options: &ListOptions,
     ) -> Result<ObjectPage, ApiError> {
-        self.list_selected(permit, options, Selection::new(permit, options)).await
-    }
-
-    async fn list_selected(
-        &self,
-        permit: &Permit,
-        options: &ListOptions,
-        selection: Selection,
-    ) -> Result<ObjectPage, ApiError> {
+        let selection = Selection::new(permit, options);
         let resource = self.cache().of(permit.kind().info());
         let token = options.continue_token.as_deref().map(ContinueToken::decode).transpose()?;
         let at = at_of(options, token.as_ref());
@@ -311,24 +318,20 @@ impl Registry {
         })
     }
 
-    /// Reads the access keys of one owner. The permit is for the owner's object.
+    /// Reads the access keys of one owner. The permit is for that action on the owner.
     ///
     /// # Errors
     /// 404 when there is no such object; otherwise as [`Registry::list`].
     pub(crate) async fn access_keys_of(
         &self,
         permit: &Permit,
-        owner: Owner,
         options: &ListOptions,
     ) -> Result<ObjectPage, ApiError> {
         self.cache().wait_until_current().await?;
         let owners = self.cache().of(permit.kind().info());
         let found = unless_corrupt(permit, owners.get(&key_of(permit, owners)?))?;
         let found = found.ok_or_else(|| not_found(permit.kind(), permit.name()))?;
-        let owner = OwnedBy { owner, uid: found.decode()?.metadata.uid };
-        let keys = Permit::for_server(&OwnedAccessKey, Verb::List, None, "").of_all();
-        let selection = Selection::new(&keys, options).owned_by(owner);
-        let page = self.list_selected(&keys, options, selection).await?;
+        let page = self.list(&permit.keys_of(&found)?, options).await?;
         // Clients of the platform read the field, and those of Kubernetes the items.
         Ok(ObjectPage { also_as: Some("accessKeys"), ..page })
     }
@@ -680,7 +683,7 @@ fn page_of(list: ObjectList, selection: &Selection) -> ObjectPage {
     });
     let warnings = list.left_out.iter().map(|key| left_out_warning(key)).collect();
     ObjectPage {
-        objects: list.objects,
+        objects: CoveredObjects(list.objects),
         version,
         continue_token,
         remaining,

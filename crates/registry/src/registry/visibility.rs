@@ -111,8 +111,7 @@ impl Visibility {
 
     fn step(&mut self, resource: &ResourceCache, policy: Arc<PolicyAt>) -> Result<(), ApiError> {
         let newest = self.newest();
-        if newest.decides_as(&policy) {
-            let next = newest.decided_by(policy);
+        if let Some(next) = newest.under_same_grants(&policy) {
             self.replace_newest(next);
             return Ok(());
         }

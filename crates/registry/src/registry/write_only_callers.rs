@@ -73,7 +73,7 @@ impl Registry {
     /// object owns it.
     fn may_read(&self, permit: &Permit, name: &str) -> bool {
         let namespace = permit.target().namespace.as_deref();
-        permit.decided_by(self.cache().policy()).caller_may(Verb::Get.as_str(), namespace, name)
+        permit.caller_may_under(&self.cache().policy(), Verb::Get.as_str(), namespace, name)
     }
 }
 

@@ -132,11 +132,9 @@ fn repaired(user: &Object) -> Object {
 
 /// The names of the user's keys that are not disabled.
 fn working_keys(registry: &Registry) -> Vec<String> {
-    let cache = registry.cache();
-    let resource = cache.of(OwnedAccessKey.info());
     // A corrupt key must not lock the administrator out: it is left out.
-    let Ok(all) = resource.list(resource.prefix(), None, 0) else { return Vec::new() };
-    let keys = all.objects.iter().filter_map(|key| key.decode().ok());
+    let all = registry.page_to_decide(&OwnedAccessKey, None, usize::MAX);
+    let keys = all.iter().filter_map(|key| key.part::<Object>().ok());
     let working = keys.filter(|key| {
         let spec = key.fields.get("spec").unwrap_or(&Value::Null);
         spec["user"] == ADMIN && spec["disabled"] != true

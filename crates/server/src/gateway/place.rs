@@ -1,7 +1,6 @@
 //! Where a target is: the objects of the central server that say so.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use postern_auth::gateway_path::GatewayTarget;
 use postern_auth::policy::target::{InstanceRef, ResolvedTarget};
@@ -10,12 +9,9 @@ use postern_kinds::secret::Secret;
 use postern_kinds::space_instance::SpaceInstance;
 use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
 use postern_kinds::{AnyKind, KubeconfigRef, project};
-use postern_meta::decode::decode_typed;
 use postern_meta::status::ApiError;
-use postern_registry::cache::CachedObject;
-use postern_registry::errors::from_store;
 use postern_registry::registry::Registry;
-use postern_registry::storage_key;
+use postern_registry::registry::deciding::ForDecision;
 use postern_store::Position;
 use serde::Deserialize;
 
@@ -130,8 +126,9 @@ impl Found {
                 Self::of_instance(registry, target, kind, VIRTUAL_CLUSTERS, &namespace, name)
             }
             GatewayTarget::VirtualCluster { cluster, namespace, name } => {
-                let at = [cluster.as_str(), namespace, name];
-                let Some((in_namespace, instance)) = instance_at(registry, at).await? else {
+                let kind = &VirtualClusterInstance;
+                let at = [cluster.as_str(), namespace, name].join("/");
+                let Some((in_namespace, instance)) = registry.holder_of(kind, &at).await? else {
                     // Callers who may use the cluster reach it there, if its agent knows it.
                     let is_there = stored(registry, &Cluster, None, cluster)?.is_some();
                     let why =
@@ -139,7 +136,6 @@ impl Found {
                     let way = Way::None(why.to_owned());
                     return Ok(Self { is_there, way, ..Self::nowhere(target) });
                 };
-                let kind = &VirtualClusterInstance;
                 let of = VIRTUAL_CLUSTERS;
                 Self::of_instance(registry, target, kind, of, &in_namespace, &instance)
             }
@@ -230,19 +226,8 @@ fn stored(
     namespace: Option<&str>,
     name: &str,
 ) -> Result<Option<Stored>, ApiError> {
-    let object = cached(registry, kind, namespace, name)?;
-    let decoded = object.map(|object| decode_typed(&object.json()));
-    decoded.transpose().map_err(|error| ApiError::internal("an object cannot be read", error))
-}
-
-fn cached(
-    registry: &Registry,
-    kind: &'static dyn AnyKind,
-    namespace: Option<&str>,
-    name: &str,
-) -> Result<Option<Arc<CachedObject>>, ApiError> {
-    let info = kind.info();
-    registry.cache().of(info).get(&storage_key::object(info, namespace, name))
+    let object = registry.read_to_decide(kind, namespace, name)?;
+    object.map(|object| object.part()).transpose()
 }
 
 /// The way to a cluster, or to what is at `prefix` of its agent.
@@ -271,7 +256,7 @@ fn by_kubeconfig(
     namespace: &str,
 ) -> Result<Way, ApiError> {
     let in_namespace = config.namespace_in(namespace).to_owned();
-    let secret = cached(registry, &Secret, Some(&in_namespace), &config.secret_name)?;
+    let secret = registry.read_to_decide(&Secret, Some(&in_namespace), &config.secret_name)?;
     Ok(Way::Kubeconfig(SecretKey {
         namespace: in_namespace,
         name: config.secret_name.clone(),
@@ -280,28 +265,12 @@ fn by_kubeconfig(
     }))
 }
 
-/// The namespace and name of the instance at a place: cluster, namespace and virtual cluster.
-async fn instance_at(
-    registry: &Registry,
-    at: [&str; 3],
-) -> Result<Option<(String, String)>, ApiError> {
-    let info = VirtualClusterInstance.info();
-    let key = storage_key::unique_key(info, &at.join("/"));
-    let record = registry.store().get(&key).await.map_err(from_store)?.value;
-    let Some(record) = record else { return Ok(None) };
-    // The instance may have come or moved after the cache's last event.
-    registry.cache().wait_until_current().await?;
-    let holder: Option<String> = decode_typed(&record.value).ok();
-    let holder = holder.as_deref().and_then(|holder| holder.split_once('/'));
-    Ok(holder.map(|(namespace, name)| (namespace.to_owned(), name.to_owned())))
-}
-
 /// The Secret that a kubeconfig is in, if it is still in that state.
 pub(super) fn secret_of(
     registry: &Registry,
     key: &SecretKey,
-) -> Result<Option<Arc<CachedObject>>, ApiError> {
-    let secret = cached(registry, &Secret, Some(&key.namespace), &key.name)?;
+) -> Result<Option<ForDecision>, ApiError> {
+    let secret = registry.read_to_decide(&Secret, Some(&key.namespace), &key.name)?;
     Ok(secret.filter(|secret| Some(secret.position()) == key.position))
 }
 

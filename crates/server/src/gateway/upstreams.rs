@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 use postern_kinds::kubeconfig::Kubeconfig;
 use postern_kinds::secret;
-use postern_meta::decode::decode_typed;
 use postern_meta::status::ApiError;
 use postern_proxy::{ClientCertificate, SecretBytes, Upstream, UpstreamAddresses, UpstreamConfig};
 use postern_registry::registry::Registry;
@@ -75,7 +74,11 @@ impl Upstreams {
         };
         let secret = secret_of(registry, key)?.ok_or_else(changed)?;
         let (name, addresses) = (key.key.clone(), self.addresses.clone());
-        let upstream = elsewhere(move || made(&secret.json(), &name, addresses)).await;
+        let upstream = elsewhere(move || {
+            let secret = secret.part().map_err(|_| "the Secret cannot be read".to_owned())?;
+            made(&secret, &name, addresses)
+        });
+        let upstream = upstream.await;
         let upstream = upstream
             .map_err(|why| no_way(&format!("the kubeconfig in {at} cannot be used: {why}")))?;
         self.keep(origin, key.position, &upstream);
@@ -132,10 +135,12 @@ fn no_way(why: &str) -> ApiError {
 }
 
 /// Makes an upstream from the kubeconfig in a Secret. No error has a value of it.
-fn made(secret: &[u8], key: &str, addresses: UpstreamAddresses) -> Result<Upstream, String> {
-    let secret: secret::Spec =
-        decode_typed(secret).map_err(|_| "the Secret cannot be read".to_owned())?;
-    let kubeconfig = Kubeconfig::of_secret(&secret, key).map_err(|error| error.to_string())?;
+fn made(
+    secret: &secret::Spec,
+    key: &str,
+    addresses: UpstreamAddresses,
+) -> Result<Upstream, String> {
+    let kubeconfig = Kubeconfig::of_secret(secret, key).map_err(|error| error.to_string())?;
     let url = kubeconfig.server.parse().map_err(|_| "server is no URL".to_owned())?;
     let bytes = |text: &str| SecretBytes::new(text.as_bytes().to_vec());
     let authorization = kubeconfig.token.as_ref().map(|token| bearer(token.expose()));
@@ -166,14 +171,12 @@ fn bearer(token: &str) -> SecretBytes {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
-    fn secret(kubeconfig: &str) -> Arc<[u8]> {
+    fn spec(kubeconfig: &str) -> secret::Spec {
         use base64::Engine as _;
         let data = base64::engine::general_purpose::STANDARD.encode(kubeconfig);
-        serde_json::json!({ "data": { "config": data } }).to_string().into_bytes().into()
+        serde_json::from_value(serde_json::json!({ "data": { "config": data } })).unwrap()
     }
 
     fn kubeconfig(server: &str, user: &str) -> String {
@@ -186,7 +189,7 @@ mod tests {
 
     #[test]
     fn an_upstream_is_made_from_what_is_written_in_a_kubeconfig() {
-        let of = |text: &str| made(&secret(text), "config", UpstreamAddresses::default());
+        let of = |text: &str| made(&spec(text), "config", UpstreamAddresses::default());
         let upstream = of(&kubeconfig("https://10.0.0.1:6443/k8s", "{token: hunter2}")).unwrap();
         assert_eq!(upstream.address(), "10.0.0.1:6443");
         assert!(!format!("{upstream:?}").contains("hunter2"));
@@ -194,7 +197,7 @@ mod tests {
             let error = of(&kubeconfig("https://10.0.0.1", user)).unwrap_err();
             assert!(error.contains(word), "{error}");
         }
-        assert!(made(&secret("x"), "other", UpstreamAddresses::default()).is_err());
+        assert!(made(&spec("x"), "other", UpstreamAddresses::default()).is_err());
         let error = of("token: hunter2").unwrap_err();
         assert!(!error.contains("hunter2"), "{error}");
     }

@@ -7,7 +7,6 @@ use postern_meta::accept::Offered;
 use postern_meta::options::{GetOptions, ListOptions};
 use postern_meta::status::ApiError;
 use postern_registry::permit::SELECTABLE_FIELDS;
-use postern_registry::registry::EncodedObject;
 use postern_registry::registry::agent_configs::watch::AgentWatcher;
 
 use super::Server;
@@ -43,7 +42,7 @@ pub(super) async fn serve(
     GetOptions::parse(parsed.query())?;
     registry.cache().wait_until_current().await?;
     let document = registry.agent_config(permit.name(), part).await?;
-    let object = EncodedObject { json: document.object.json() };
+    let object = document.encoded();
     let response = respond::object(&AgentConfig, StatusCode::OK, object, negotiated)?;
     Ok(tagged(parsed, response, &document.hash))
 }

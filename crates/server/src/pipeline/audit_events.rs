@@ -1,6 +1,5 @@
 //! `clusters/NAME/auditevents`: the agent of a cluster reports what it has decided, for the audit log.
 
-use bytes::Bytes;
 use postern_kinds::AnyKind as _;
 use postern_kinds::audit_event_list::{AuditEventList, MAX_EVENTS, Spec};
 use postern_kinds::cluster::{Cluster, agent_subject};
@@ -10,7 +9,6 @@ use postern_meta::status::ApiError;
 use postern_registry::admit::Writing;
 use postern_registry::permit::Permit;
 use postern_registry::registry::{EncodedObject, not_found};
-use postern_registry::storage_key;
 use serde::Deserialize as _;
 use serde_json::Map;
 
@@ -38,8 +36,7 @@ pub(super) async fn report(
         );
         return Err(ApiError::forbidden(Cluster.info().group_resource(), cluster, why));
     }
-    let key = storage_key::object(Cluster.info(), None, cluster);
-    let found = server.registry.cache().of(Cluster.info()).get(&key)?;
+    let found = server.registry.read_to_decide(&Cluster, None, cluster)?;
     found.ok_or_else(|| not_found(&Cluster, cluster))?;
     let reporting = server.audit.begin_report(cluster)?;
     let sent = sent.ok_or_else(|| ApiError::bad_request("records are sent in a body"))?;
@@ -62,7 +59,7 @@ pub(super) async fn report(
         metadata: ObjectMeta::default(),
         fields: Map::from_iter([("items".to_owned(), serde_json::json!([]))]),
     };
-    Ok(EncodedObject { json: Bytes::from(object.to_json_bytes()) })
+    EncodedObject::made(permit, &AuditEventList, &object)
 }
 
 fn invalid(error: FieldError) -> ApiError {

@@ -145,7 +145,7 @@ impl ListBody {
         let commas = list.objects.len().saturating_sub(1);
         // The fields that an observer adds are not known before each object is encoded.
         let known = list.observer.is_none() && list.also_as.is_none();
-        let again = list.also_as.map(|field| (field, list.objects.clone()));
+        let again = list.also_as.map(|field| (field, list.objects.to_vec()));
         let plain_bytes = known.then_some(head.len() + source_bytes + commas + JSON.end.len());
         Self {
             head: Some(head),

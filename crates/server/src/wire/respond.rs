@@ -48,7 +48,7 @@ pub(crate) fn object(
     object: EncodedObject,
     negotiated: Negotiated,
 ) -> Result<Response<Body>, ApiError> {
-    let bytes = encode::object(kind, object.json, negotiated)?;
+    let bytes = encode::object(kind, object.into_json(), negotiated)?;
     Ok(compressed(whole(code, negotiated.representation.content_type(), bytes), negotiated))
 }
 

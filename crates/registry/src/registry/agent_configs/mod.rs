@@ -17,12 +17,13 @@ use postern_kinds::AnyKind;
 use postern_kinds::agent_config::{AgentConfig, ClusterId, Part, PublicKey, Revocation};
 use postern_kinds::cluster::Cluster;
 use postern_meta::event::WatchEventType;
+use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 use postern_store::Position;
 use serde::Deserialize;
 
 use self::uses::{Lists, Uses, holders, json};
-use super::{Registry, not_found};
+use super::{EncodedObject, Registry, not_found};
 use crate::cache::{Cache, CachedObject, stored_head};
 use crate::storage_key;
 
@@ -36,9 +37,16 @@ pub struct Document {
     /// The fields of its `spec`, without the cluster and the name of the part.
     fields: String,
     /// The whole object, as the event of its change.
-    pub object: Arc<CachedObject>,
+    pub(crate) object: Arc<CachedObject>,
     /// The hash of what it says, in hex.
     pub hash: String,
+}
+
+impl Document {
+    /// The whole object, for a response to a caller who may read the configuration of the agent.
+    pub fn encoded(&self) -> EncodedObject {
+        EncodedObject { json: self.object.json() }
+    }
 }
 
 /// Of what a document is made: while it is the same, the document is.
@@ -130,9 +138,8 @@ impl Registry {
         name: &str,
         part: Option<Part>,
     ) -> Result<Arc<Document>, ApiError> {
-        let key = storage_key::object(Cluster.info(), None, name);
-        let cluster = self.cache().of(Cluster.info()).get(&key)?;
-        let cluster = cluster.ok_or_else(|| not_found(&Cluster, name))?.decode()?;
+        let cluster = self.read_to_decide(&Cluster, None, name)?;
+        let cluster: Object = cluster.ok_or_else(|| not_found(&Cluster, name))?.part()?;
         let cluster = ClusterId { name: name.to_owned(), uid: cluster.metadata.uid };
         match part {
             Some(Part::Tokens) => Ok(self.tokens_of(&cluster)),

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::credential::Credential;
 use crate::operations;
+use crate::permit::ResourceTarget;
 
 fn key_permit(verb: Verb, name: &str) -> Permit {
     Permit::for_server(&OwnedAccessKey, verb, None, name)
@@ -40,7 +41,7 @@ impl Fixture {
         let made =
             operations::create(&self.registry, &permit, object(name, &spec), &Writing::by_server())
                 .await;
-        let made: Value = decode_typed(&made.unwrap().json).unwrap();
+        let made: Value = decode_typed(made.unwrap().json()).unwrap();
         let value = SecretText::from(made["spec"]["key"].as_str().unwrap().to_owned());
         self.registry.cache().wait_until_current().await.unwrap();
         self.registry.digester().digest(&BearerToken::of_key(&value))
@@ -331,9 +332,11 @@ async fn a_namesake_has_and_is_told_nothing_of_the_old_keys_which_are_removed() 
     assert_eq!(read.unwrap_err().code(), 404);
     let change = fixture.change_as(namesake, "old", json!({ "description": "mine" })).await;
     assert_eq!(code(change), 404);
-    let of_ada = Permit::for_server(&User, Verb::Get, None, "ada");
-    let owner = postern_kinds::Owner::User("ada".to_owned());
-    let keys = fixture.registry.access_keys_of(&of_ada, owner, &options("")).await.unwrap();
+    let action = User.info().action("accesskeys", Verb::Get);
+    let of_ada = ResourceTarget { action, ..ResourceTarget::object(&User, Verb::Get, None, "ada") };
+    let server = Permit::for_server(&User, Verb::Get, None, "ada");
+    let of_ada = server.decide_for(of_ada).unwrap();
+    let keys = fixture.registry.access_keys_of(&of_ada, &options("")).await.unwrap();
     assert_eq!(keys.objects.len(), 1);
     // Nor that an old one is being deleted: only that the name is taken.
     let taken = fixture.make_as(namesake, "held", json!({})).await.unwrap_err();

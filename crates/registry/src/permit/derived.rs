@@ -1,0 +1,127 @@
+//! Permits that follow from another permit of the same caller: by another decision, or because the first decision
+//! covers them.
+
+use std::sync::Arc;
+
+use postern_auth::policy::Decision;
+use postern_kinds::action::{Action, Handler, ServerAction};
+use postern_kinds::owned_access_key::OwnedAccessKey;
+use postern_kinds::principal::AccessChange;
+use postern_kinds::{OwnedBy, Owner, Verb};
+use postern_meta::status::ApiError;
+
+use super::coverage::{KeysOf, attributes_of, refused_alike};
+use super::{Coverage, Permit, ResourceTarget};
+use crate::cache::CachedObject;
+use crate::storage_key;
+
+impl Permit {
+    /// The caller's permit for something else that this request needs as well, such as the object that a review
+    /// names.
+    ///
+    /// # Errors
+    /// As [`Permit::decide`].
+    pub(crate) fn decide_for(&self, target: ResourceTarget) -> Result<Self, ApiError> {
+        let coverage = Coverage::of(&self.policy, self.identity(), &target)?;
+        Ok(Self { target, coverage, ..self.clone() })
+    }
+
+    /// The caller's permit for creating the object that this one is for: an apply makes what is
+    /// not there. Unlike a POST, it is authorised with the name, as in kube-apiserver.
+    ///
+    /// # Errors
+    /// As [`Permit::decide`].
+    pub(crate) fn decide_create(&self) -> Result<Self, ApiError> {
+        self.decide_for(ResourceTarget { verb: Verb::Create, ..self.target.clone() })
+    }
+
+    /// The caller's permit for something else that an action does for them.
+    ///
+    /// # Errors
+    /// 403 that names what is lacking. It is the same for every name, whether there is such an object or not.
+    pub(crate) fn decide_alike(&self, target: ResourceTarget) -> Result<Self, ApiError> {
+        if self.policy.decide(self.identity(), &attributes_of(&target)) != Decision::Allow {
+            return Err(refused_alike(&self.policy, self.identity(), &target));
+        }
+        Ok(Self { target, coverage: Coverage::All, ..self.clone() })
+    }
+
+    /// The permit for deleting one of the objects in the collection that this one is for. It covers the object if
+    /// this permit does.
+    ///
+    /// # Errors
+    /// 500 when this permit is for anything else than deleting a collection, or when the object is not in that: a
+    /// bug.
+    pub(crate) fn one_of(&self, object: &CachedObject) -> Result<Self, ApiError> {
+        let ResourceTarget { kind, verb, namespace, name, action } = &self.target;
+        let collection = storage_key::collection(kind.info());
+        let is_of_kind = object.key().starts_with(&collection);
+        let (of_object, its_name) = storage_key::split(&collection, object.key());
+        let is_within = is_of_kind
+            && namespace.as_deref().is_none_or(|namespace| Some(namespace) == of_object)
+            && name.as_deref().is_none_or(|name| name == its_name);
+        if *verb != Verb::DeleteCollection || action.is_some() || !is_within {
+            return Err(not_covered("one object"));
+        }
+        let target = ResourceTarget::object(*kind, Verb::Delete, of_object, its_name);
+        Ok(Self { target, ..self.clone() })
+    }
+
+    /// The permit for listing the access keys of the user or team that this one is for. It covers nothing else.
+    ///
+    /// # Errors
+    /// 500 when this permit is not for that action, or `owner` is not the object that it is for: a bug.
+    pub(crate) fn keys_of(&self, owner: &CachedObject) -> Result<Self, ApiError> {
+        let ResourceTarget { kind, namespace, name, action, .. } = &self.target;
+        let lists_keys = |action: &Action| {
+            matches!(action.handler, Handler::Server(ServerAction::AccessKeysOfOwner))
+        };
+        let name = name.as_deref().unwrap_or_default();
+        let is_it = **owner.key() == *storage_key::object(kind.info(), namespace.as_deref(), name);
+        if !is_it
+            || !action.as_ref().is_some_and(|action| lists_keys(action))
+            || !self.covers(owner)
+        {
+            return Err(not_covered("the access keys of an owner"));
+        }
+        let uid = owner.decode()?.metadata.uid;
+        let owner = match kind.access_change(None) {
+            Some(AccessChange::Team(_)) => Owner::Team(name.to_owned()),
+            _ => Owner::User(name.to_owned()),
+        };
+        let keys = KeysOf { owner: OwnedBy { owner, uid }, action: self.target.clone() };
+        let target = ResourceTarget {
+            kind: &OwnedAccessKey,
+            verb: Verb::List,
+            namespace: None,
+            name: None,
+            action: None,
+        };
+        Ok(Self { target, coverage: Coverage::KeysOf(Arc::new(keys)), ..self.clone() })
+    }
+
+    /// A permit for a whole collection, where it was for one object, in tests.
+    #[cfg(test)]
+    pub(crate) fn of_all(mut self) -> Self {
+        self.target.name = None;
+        self
+    }
+
+    /// The permit as another caller has it, in tests.
+    #[cfg(test)]
+    pub(crate) fn with_credential(mut self, credential: crate::credential::Credential) -> Self {
+        self.credential = credential;
+        self
+    }
+
+    /// The permit of a caller who only holds rights on owners, in tests.
+    #[cfg(test)]
+    pub(crate) fn of_own(mut self) -> Self {
+        self.coverage = Coverage::Some(Arc::new(super::coverage::Covered::nothing_named()));
+        self
+    }
+}
+
+fn not_covered(what: &str) -> ApiError {
+    ApiError::internal("the request needs a permission that was not decided", what)
+}

@@ -1,0 +1,146 @@
+//! Reads past any permit, by what decides and does not answer: gateway, actions and audit log look up where something
+//! is, or whether it is there. Nothing that is read here can be put into a response.
+
+use std::sync::Arc;
+
+use memchr::memmem::Finder;
+use postern_kinds::AnyKind;
+use postern_meta::decode::decode_typed;
+use postern_meta::status::ApiError;
+use postern_store::Position;
+use serde::de::DeserializeOwned;
+
+use super::Registry;
+use crate::admit::Previous;
+use crate::cache::CachedObject;
+use crate::errors::from_store;
+use crate::storage_key;
+
+/// An object that a decision is based on. Its bytes cannot be taken out of it.
+pub struct ForDecision(Arc<CachedObject>);
+
+impl std::fmt::Debug for ForDecision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl ForDecision {
+    /// The position of its last change.
+    pub fn position(&self) -> Position {
+        self.0.position()
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
+        storage_key::name_of(self.0.key()).1
+    }
+
+    /// Its namespace, where its kind has one.
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        storage_key::name_of(self.0.key()).0
+    }
+
+    /// The part of it that decides.
+    ///
+    /// # Errors
+    /// 500 when it cannot be read.
+    pub fn part<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
+        // The error of the decoder may quote what is stored.
+        let part = decode_typed(&self.0.json());
+        part.map_err(|_| ApiError::internal("an object cannot be read", self.0.key().to_string()))
+    }
+
+    /// The same to be changed by a write that a permit covers.
+    pub(crate) fn into_previous(self) -> Result<Previous, ApiError> {
+        Previous::of(self.0)
+    }
+
+    /// The object in the cache, for the decision of whether a permit covers it.
+    pub(crate) fn into_cached(self) -> Arc<CachedObject> {
+        self.0
+    }
+
+    /// Whether it is the object that a write changes.
+    pub(crate) fn is(&self, other: &Previous) -> bool {
+        self.0.key() == other.cached.key()
+    }
+
+    /// Whether its bytes have a text, which says that it may name something.
+    pub(crate) fn has_text(&self, text: &Finder<'_>) -> bool {
+        text.find(&self.0.json()).is_some()
+    }
+}
+
+impl Registry {
+    /// Reads an object that decides; `None` when it is not there.
+    ///
+    /// # Errors
+    /// 500 when it is corrupt.
+    pub fn read_to_decide(
+        &self,
+        kind: &dyn AnyKind,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<ForDecision>, ApiError> {
+        let info = kind.info();
+        let found = self.cache().of(info).get(&storage_key::object(info, namespace, name))?;
+        Ok(found.map(ForDecision))
+    }
+
+    /// Reads all objects of a kind that decide, or those of a namespace, and the keys of corrupt ones.
+    pub(crate) fn all_to_decide(
+        &self,
+        kind: &dyn AnyKind,
+        namespace: Option<&str>,
+    ) -> (Vec<ForDecision>, Vec<Arc<str>>) {
+        let resource = self.cache().of(kind.info());
+        let prefix = storage_key::in_namespace(resource.prefix(), namespace);
+        let list = resource.list_intact(&prefix, None, 0);
+        (list.objects.into_iter().map(ForDecision).collect(), list.left_out)
+    }
+
+    /// Reads at most `limit` objects that decide, in the order of their keys after `after`, without corrupt ones.
+    pub fn page_to_decide(
+        &self,
+        kind: &dyn AnyKind,
+        after: Option<&ForDecision>,
+        limit: usize,
+    ) -> Vec<ForDecision> {
+        let after = after.map(|after| &**after.0.key());
+        self.cache().of(kind.info()).page(after, limit).into_iter().map(ForDecision).collect()
+    }
+
+    /// Reads at most `limit` objects of a namespace that decide, as [`Registry::page_to_decide`].
+    pub(crate) fn page_of_namespace_to_decide(
+        &self,
+        (kind, namespace): (&dyn AnyKind, &str),
+        after: Option<&ForDecision>,
+        limit: usize,
+    ) -> Vec<ForDecision> {
+        let start = storage_key::object(kind.info(), Some(namespace), "");
+        let after = after.map_or(&*start, |after| &**after.0.key());
+        let page = self.cache().of(kind.info()).page(Some(after), limit);
+        page.into_iter().take_while(|one| one.key().starts_with(&*start)).map(ForDecision).collect()
+    }
+
+    /// The namespace and name of the object of a kind that holds a unique key, by what the store has now. The cache
+    /// is as new as the answer.
+    ///
+    /// # Errors
+    /// The store's; 504 when the cache does not catch up.
+    pub async fn holder_of(
+        &self,
+        kind: &dyn AnyKind,
+        unique_key: &str,
+    ) -> Result<Option<(String, String)>, ApiError> {
+        let key = storage_key::unique_key(kind.info(), unique_key);
+        let record = self.store().get(&key).await.map_err(from_store)?.value;
+        let Some(record) = record else { return Ok(None) };
+        // The object may have come or moved after the cache's last event.
+        self.cache().wait_until_current().await?;
+        let holder: Option<String> = decode_typed(&record.value).ok();
+        let holder = holder.as_deref().and_then(|holder| holder.split_once('/'));
+        Ok(holder.map(|(namespace, name)| (namespace.to_owned(), name.to_owned())))
+    }
+}
