@@ -15,29 +15,25 @@ const USUAL_BYTES: usize = 1536;
 /// A record as its line in the log, which ends in a newline.
 pub(super) fn line_of(event: &Event<'_>) -> Vec<u8> {
     let mut line = Line(Vec::with_capacity(USUAL_BYTES));
-    line.open("{");
-    line.text("kind", "Event");
-    line.text("apiVersion", "audit.k8s.io/v1");
-    line.text("level", event.level.as_str());
-    line.text("auditID", event.audit_id);
-    line.text("stage", event.stage.as_str());
-    line.text("requestURI", &event.request_uri);
-    line.text("verb", event.verb);
-    line.raw("user", event.user.get());
+    line.raw(r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1""#);
+    line.plain(r#","level":""#, event.level.as_str().as_bytes());
+    line.text(r#","auditID":""#, event.audit_id);
+    line.plain(r#","stage":""#, event.stage.as_str().as_bytes());
+    line.text(r#","requestURI":""#, &event.request_uri);
+    line.text(r#","verb":""#, event.verb);
+    line.raw(r#","user":"#);
+    line.raw(event.user.get());
     if let Some(user) = &event.impersonated_user {
-        line.value("impersonatedUser", user);
+        line.value(r#","impersonatedUser":"#, user);
+    }
+    for (index, address) in event.source_ips.iter().enumerate() {
+        line.raw(if index == 0 { r#","sourceIPs":[""# } else { r#"",""# });
+        line.display(address);
     }
     if !event.source_ips.is_empty() {
-        line.name("sourceIPs");
-        line.open("[");
-        for address in &event.source_ips {
-            line.separate();
-            // Writing to memory cannot fail.
-            let _ = write!(line.0, "\"{address}\"");
-        }
-        line.close("]");
+        line.raw("\"]");
     }
-    line.text_unless_empty("userAgent", &event.user_agent);
+    line.text_unless_empty(r#","userAgent":""#, &event.user_agent);
     if let Some(object) = &event.object_ref {
         object_ref(&mut line, object);
     }
@@ -45,110 +41,83 @@ pub(super) fn line_of(event: &Event<'_>) -> Vec<u8> {
         response_status(&mut line, status);
     }
     if let Some(object) = &event.request_object {
-        line.value("requestObject", object);
+        line.value(r#","requestObject":"#, object);
     }
     if let Some(object) = &event.response_object {
-        line.value("responseObject", object);
+        line.value(r#","responseObject":"#, object);
     }
-    line.plain("requestReceivedTimestamp", &event.request_received_timestamp.text());
-    line.plain("stageTimestamp", &event.stage_timestamp.text());
-    if !event.annotations.is_empty() {
-        line.name("annotations");
-        line.open("{");
-        for (name, text) in &event.annotations {
-            line.text(name, text);
-        }
-        line.close("}");
+    line.plain(r#","requestReceivedTimestamp":""#, &event.request_received_timestamp.text());
+    line.plain(r#","stageTimestamp":""#, &event.stage_timestamp.text());
+    for (index, (name, text)) in event.annotations.iter().enumerate() {
+        line.raw(if index == 0 { r#","annotations":{""# } else { ",\"" });
+        line.raw(name);
+        line.text("\":\"", text);
     }
-    line.close("}\n");
+    line.raw(if event.annotations.is_empty() { "}\n" } else { "}}\n" });
     line.0
 }
 
 fn object_ref(line: &mut Line, object: &ObjectRef<'_>) {
-    line.name("objectRef");
-    line.open("{");
-    line.text("resource", &object.resource);
-    line.text_if_any("namespace", object.namespace.as_deref());
-    line.text_if_any("name", object.name.as_deref());
-    line.text_unless_empty("uid", object.uid);
-    line.text_unless_empty("apiGroup", object.api_group);
-    line.text("apiVersion", object.api_version);
-    line.text_if_any("subresource", object.subresource.as_deref());
-    line.close("}");
+    line.text(r#","objectRef":{"resource":""#, &object.resource);
+    line.text_unless_empty(r#","namespace":""#, object.namespace.as_deref().unwrap_or_default());
+    line.text_unless_empty(r#","name":""#, object.name.as_deref().unwrap_or_default());
+    line.text_unless_empty(r#","uid":""#, object.uid);
+    line.text_unless_empty(r#","apiGroup":""#, object.api_group);
+    line.text(r#","apiVersion":""#, object.api_version);
+    line.text_unless_empty(
+        r#","subresource":""#,
+        object.subresource.as_deref().unwrap_or_default(),
+    );
+    line.raw("}");
 }
 
 fn response_status(line: &mut Line, status: &ResponseStatus<'_>) {
-    line.name("responseStatus");
-    line.open("{");
-    line.raw("metadata", "{}");
-    line.text_unless_empty("status", status.status);
-    line.text_unless_empty("message", &status.message);
-    line.text_unless_empty("reason", status.reason);
-    line.name("code");
-    // Writing to memory cannot fail.
-    let _ = write!(line.0, "{}", status.code);
-    line.close("}");
+    line.raw(r#","responseStatus":{"metadata":{}"#);
+    line.text_unless_empty(r#","status":""#, status.status);
+    line.text_unless_empty(r#","message":""#, &status.message);
+    line.text_unless_empty(r#","reason":""#, status.reason);
+    line.raw(r#","code":"#);
+    line.display(&status.code);
+    line.raw("}");
 }
 
-/// JSON that is being written. Names are of the program's own, and need no escape.
+/// JSON that is being written. What stands before a value is given with it, from the comma to the opening quote.
 struct Line(Vec<u8>);
 
 impl Line {
-    fn open(&mut self, bracket: &str) {
-        self.0.extend_from_slice(bracket.as_bytes());
-    }
-
-    fn close(&mut self, bracket: &str) {
-        self.0.extend_from_slice(bracket.as_bytes());
-    }
-
-    /// A comma, unless nothing stands before in the same brackets.
-    fn separate(&mut self) {
-        if !matches!(self.0.last(), Some(b'{' | b'[') | None) {
-            self.0.push(b',');
-        }
-    }
-
-    fn name(&mut self, name: &str) {
-        self.separate();
-        self.0.push(b'"');
-        self.0.extend_from_slice(name.as_bytes());
-        self.0.extend_from_slice(b"\":");
-    }
-
-    fn raw(&mut self, name: &str, json: &str) {
-        self.name(name);
+    fn raw(&mut self, json: &str) {
         self.0.extend_from_slice(json.as_bytes());
     }
 
     /// Bytes without a character that JSON escapes.
-    fn plain(&mut self, name: &str, bytes: &[u8]) {
-        self.name(name);
-        self.0.push(b'"');
+    fn plain(&mut self, before: &str, bytes: &[u8]) {
+        self.raw(before);
         self.0.extend_from_slice(bytes);
         self.0.push(b'"');
     }
 
-    fn text(&mut self, name: &str, text: &str) {
+    fn text(&mut self, before: &str, text: &str) {
+        self.plain(before, text.as_bytes());
         if needs_escape(text) {
-            self.value(name, text);
-        } else {
-            self.plain(name, text.as_bytes());
+            // As serde_json writes it, with its own quotes.
+            self.0.truncate(self.0.len() - text.len() - 2);
+            self.value("", text);
         }
     }
 
-    fn text_if_any(&mut self, name: &str, text: Option<&str>) {
-        if let Some(text) = text {
-            self.text(name, text);
+    fn text_unless_empty(&mut self, before: &str, text: &str) {
+        if !text.is_empty() {
+            self.text(before, text);
         }
     }
 
-    fn text_unless_empty(&mut self, name: &str, text: &str) {
-        self.text_if_any(name, Some(text).filter(|text| !text.is_empty()));
+    fn display(&mut self, value: &impl std::fmt::Display) {
+        // Writing to memory cannot fail.
+        let _ = write!(self.0, "{value}");
     }
 
-    fn value(&mut self, name: &str, value: &(impl Serialize + ?Sized)) {
-        self.name(name);
+    fn value(&mut self, before: &str, value: &(impl Serialize + ?Sized)) {
+        self.raw(before);
         // Writing to memory cannot fail.
         let _ = serde_json::to_writer(&mut self.0, value);
     }

@@ -64,7 +64,8 @@ pub(super) struct Sending {
     /// The charge for bytes that only this response has; `rest` is the part of them that is still
     /// to be sent.
     own: Option<Arc<Charge>>,
-    started: Instant,
+    /// When the first bytes were asked for.
+    started: Option<Instant>,
     transfer: Arc<Transfer>,
 }
 
@@ -244,12 +245,12 @@ impl Sending {
     pub(super) fn new(body: Body, guard: ResponseGuard, transfer: Arc<Transfer>) -> Self {
         // It cannot be set already: a transfer is of one response.
         let _ = transfer.guard.set(guard);
-        Self { body, rest: None, own: None, started: Instant::now(), transfer }
+        Self { body, rest: None, own: None, started: None, transfer }
     }
 
     /// A response without bytes, whose guard is elsewhere: the connection goes on in another protocol.
     pub(super) fn unguarded(body: Body, transfer: Arc<Transfer>) -> Self {
-        Self { body, rest: None, own: None, started: Instant::now(), transfer }
+        Self { body, rest: None, own: None, started: None, transfer }
     }
 
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, GivenUp>>> {
@@ -313,9 +314,14 @@ impl http_body::Body for Sending {
                 return Poll::Pending;
             }
         }
-        if self.started.elapsed() > SEAT_TIMEOUT
-            && let Some(guard) = self.transfer.guard.get()
-        {
+        let is_slow = match self.started {
+            Some(started) => started.elapsed() > SEAT_TIMEOUT,
+            None => {
+                self.started = Some(Instant::now());
+                false
+            }
+        };
+        if is_slow && let Some(guard) = self.transfer.guard.get() {
             guard.release_slot();
         }
         self.poll_bytes(cx).map(|bytes| {

@@ -24,7 +24,7 @@ use postern_flow::too_many_requests;
 use postern_kinds::{BASE_PATH, Verb};
 use postern_meta::decode::Format;
 use postern_meta::status::{ApiError, Reason};
-use postern_registry::clock::new_uid;
+use postern_registry::clock::new_uuid;
 use postern_registry::credential::{Credential, check_rights};
 
 pub(crate) use self::client::Client;
@@ -126,10 +126,10 @@ pub(crate) async fn handle(
 /// The client's own audit id if it is a UUID, and otherwise a new one.
 fn audit_id(server: &Arc<Server>, headers: &http::HeaderMap) -> HeaderValue {
     let sent = headers.get(respond::AUDIT_ID).and_then(|value| value.to_str().ok());
-    let id = sent
-        .and_then(|text| uuid::Uuid::try_parse(text).ok())
-        .map_or_else(|| new_uid(&*server.source), |id| id.to_string());
-    HeaderValue::from_str(&id).unwrap_or_else(|_| HeaderValue::from_static(""))
+    let id = sent.and_then(|text| uuid::Uuid::try_parse(text).ok());
+    let id = id.unwrap_or_else(|| new_uuid(&*server.source));
+    HeaderValue::from_str(id.hyphenated().encode_lower(&mut uuid::Uuid::encode_buffer()))
+        .unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
 /// The response to a path that needs no credential, at the root or under the base path;

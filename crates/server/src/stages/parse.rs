@@ -129,6 +129,8 @@ struct Head {
     version: Version,
     /// The connection, once it goes on in another protocol.
     upgrade: Option<OnUpgrade>,
+    /// Does the client want to go on in a WebSocket?
+    is_websocket: bool,
     target: Target,
     shape: PathShape,
     /// Why the request cannot be served, for every sender. Only authenticated callers are told: others get 401
@@ -147,6 +149,7 @@ impl Parsed {
         let (query, target) = read;
         let Parts { method, uri, headers, version, mut extensions, .. } = parts;
         let upgrade = extensions.remove::<OnUpgrade>();
+        let is_websocket = websocket::is_asked_for(&headers);
         Self(Arc::new(Head {
             method,
             uri,
@@ -154,6 +157,7 @@ impl Parsed {
             headers,
             version,
             upgrade,
+            is_websocket,
             target,
             shape,
             problem,
@@ -180,6 +184,7 @@ impl Parsed {
             headers,
             version: *version,
             upgrade: None,
+            is_websocket: false,
             target: target.clone(),
             shape: *shape,
             problem: None,
@@ -203,6 +208,7 @@ impl Parsed {
             headers: headers.clone(),
             version: *version,
             upgrade: None,
+            is_websocket: false,
             target,
             shape: *shape,
             problem: None,
@@ -248,7 +254,7 @@ impl Parsed {
 
     /// Whether the client wants to go on in a WebSocket.
     pub(crate) fn is_websocket(&self) -> bool {
-        websocket::is_asked_for(&self.0.headers)
+        self.0.is_websocket
     }
 
     /// The connection, once it goes on in another protocol.
