@@ -188,7 +188,7 @@ mod tests {
             let read: Value = serde_json::from_slice(&line).unwrap();
             prop_assert_eq!(&read["requestURI"], uri.as_str());
             prop_assert_eq!(read["userAgent"].as_str().unwrap_or_default(), agent.as_str());
-            prop_assert_eq!(&read["objectRef"]["name"], name.as_str());
+            prop_assert_eq!(read["objectRef"]["name"].as_str().unwrap_or_default(), name.as_str());
             prop_assert!(read["objectRef"].get("uid").is_none());
             prop_assert_eq!(read["responseStatus"]["message"].as_str().unwrap_or_default(), message.as_str());
             prop_assert_eq!(&read["responseStatus"]["code"], 403);

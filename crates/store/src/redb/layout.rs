@@ -228,7 +228,8 @@ pub(super) fn encode_row(key: &str, mark: u8, packed: u64, body: &[u8]) -> (Vec<
 }
 
 fn row_head(key: &[u8], mark: u8, packed: u64) -> ([u8; ROW_HEAD_BYTES], u64) {
-    let check = checksum_of(packed, &[&[mark], key]);
+    // The key is not in the row. Its hash is the seed, and covers the position.
+    let check = checksum(Hasher::oneshot_with_seed(packed, key), &[mark]);
     let mut head = [mark; ROW_HEAD_BYTES];
     let rest = packed.to_le_bytes().into_iter().chain(check);
     for (to, from) in head.iter_mut().skip(1).zip(rest) {
@@ -358,7 +359,7 @@ pub(super) fn decode_record(packed: u64, bytes: &[u8]) -> Result<Record<'_>, Cor
     let replaced_length = u32::from_le_bytes([r0, r1, r2, r3]);
     let (key, rest) = rest.split_at_checked(key_length).ok_or(SHORT)?;
     let (check, rest) = rest.split_first_chunk::<CHECK_BYTES>().ok_or(SHORT)?;
-    if checksum_of(packed, &[fixed, key]) != *check {
+    if checksum(packed, &bytes[..RECORD_HEAD_BYTES + key_length]) != *check {
         return Err("the record's checksum does not match");
     }
     let key = std::str::from_utf8(key).map_err(|_| "the key is not UTF-8")?;
@@ -441,15 +442,10 @@ pub(super) fn without_checksum(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 /// The checksum of bytes that are stored at a position. It covers the position, so that a record
-/// stored under another position is detected.
+/// stored under another position is detected. Values are authenticated by encryption at rest, so the hash need not
+/// be cryptographic (`docs/adr/0046-checksums-are-not-cryptographic.md`).
 pub(super) fn checksum(packed: u64, bytes: &[u8]) -> [u8; CHECK_BYTES] {
-    checksum_of(packed, &[bytes])
-}
-
-/// The checksum of several parts: each is hashed with the hash of those before it as its seed. It finds what a disk or
-/// a torn write has changed. Values are authenticated by encryption at rest, so the hash need not be cryptographic.
-fn checksum_of(packed: u64, parts: &[&[u8]]) -> [u8; CHECK_BYTES] {
-    parts.iter().fold(packed, |seed, part| Hasher::oneshot_with_seed(seed, part)).to_le_bytes()
+    Hasher::oneshot_with_seed(packed, bytes).to_le_bytes()
 }
 
 #[cfg(test)]
