@@ -100,7 +100,7 @@ impl KubeRequest {
         let is_http2 = matches!(parts.version, Version::HTTP_2 | Version::HTTP_3);
         if !is_http2 && parts.uri.authority().is_some() {
             // RFC 9112 section 3.2.2: the Host in the target would count, and not the header.
-            return Err(bad("the request's target is a whole URL, as for a proxy: send a path"));
+            return Err(bad("the request target must be a path, not a URL"));
         }
         let verb = verb_of(&parts.method)?;
         let raw_query = parts.uri.query().unwrap_or_default();
@@ -251,8 +251,7 @@ impl KubeRequest {
                 Ok(rest)
             }
             ["proxy", ..] => Err(bad(
-                "paths with proxy/ before a resource are served by no Kubernetes any more: use the \
-                 subresource proxy",
+                "paths with proxy/ before a resource are not supported: use the subresource proxy",
             )),
             rest => Ok(rest),
         }
@@ -327,7 +326,7 @@ fn verb_of(method: &Method) -> Result<&'static str, ApiError> {
         Method::PATCH => "patch",
         Method::DELETE => "delete",
         _ => {
-            let message = format!("{method} is no method of the Kubernetes API");
+            let message = format!("the method {method} is not supported");
             return Err(ApiError::new(405, Reason::MethodNotAllowed, message));
         }
     })
@@ -353,7 +352,8 @@ fn segment(raw: &str) -> Result<String, ApiError> {
     let text = percent_decode_str(raw).decode_utf8();
     let text = text.map_err(|_| bad("the path is not UTF-8 after percent-decoding"))?;
     if access_key::is_well_formed(&text) {
-        return Err(bad("the path contains the value of an access key: replace that key"));
+        return Err(bad("the path contains an access key, which may now be in logs: rotate that \
+                        key"));
     }
     check_segment(&text)?;
     Ok(text.into_owned())
@@ -364,8 +364,8 @@ fn check_segment(text: &str) -> Result<(), ApiError> {
     let has_meaning = |c: char| matches!(c, '/' | '\\' | '%' | ';' | '?' | '#') || c.is_control();
     if matches!(text, "" | "." | "..") || text.chars().any(has_meaning) {
         return Err(bad(
-            "a step of the path is empty, '.', '..', or contains '/', a backslash, '%', ';', '?', '#' or a \
-             control character, as it is or encoded: such a path can be read in two ways",
+            "ambiguous path: a segment is empty, '.', '..', or contains '/', a backslash, '%', \
+             ';', '?', '#' or a control character, plain or encoded",
         ));
     }
     Ok(())
@@ -379,9 +379,7 @@ fn check_encoding(raw: &str) -> Result<(), ApiError> {
     if raw.split('%').skip(1).all(complete) && raw.is_ascii() {
         return Ok(());
     }
-    Err(bad(
-        "the path or query has a '%' that begins no encoded byte, or a byte that is not encoded",
-    ))
+    Err(bad("invalid percent-encoding in the path or query"))
 }
 
 /// The resource that the steps after the version name, and whether a subresource is among them.

@@ -78,7 +78,7 @@ pub(crate) fn value_of(document: &[u8]) -> Result<Value, String> {
     };
     let decoded = decoded.map_err(|error| error.to_string())?;
     match decoded.duplicates.first() {
-        Some(field) => Err(format!("the field {} occurs twice", escape(field))),
+        Some(field) => Err(format!("duplicate field {}", escape(field))),
         None => Ok(decoded.value),
     }
 }

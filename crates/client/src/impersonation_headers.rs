@@ -73,10 +73,10 @@ fn value(text: &str) -> Result<HeaderValue, &'static str> {
         return Err("is empty");
     }
     if text.trim() != text {
-        return Err("begins or ends with white space, which is not sent");
+        return Err("must not begin or end with white space");
     }
     if access_key::is_well_formed(text) {
-        return Err("is the value of an access key: give a name instead");
+        return Err("must be a name, not an access key");
     }
     HeaderValue::from_bytes(text.as_bytes())
         .map_err(|_| "holds characters that are not allowed in a header")

@@ -135,7 +135,7 @@ pub(crate) fn decode_response(code: StatusCode, body: &[u8]) -> Result<Value, Er
         Ok(status) if status.kind == "Status" => {
             Err(Error::Status(Box::new(Status { code: code.as_u16(), ..status })))
         }
-        _ => Err(unexpected("the answer is not one that this kind of server gives")),
+        _ => Err(unexpected("the response is not from a Kubernetes API server")),
     }
 }
 

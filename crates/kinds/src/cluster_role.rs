@@ -58,7 +58,8 @@ impl Kind for ClusterRole {
         plural: "clusterroles",
         singular: "clusterrole",
         confidential: false,
-        description: "ClusterRole says what is allowed everywhere, or wherever a RoleBinding gives it.",
+        description: "ClusterRole is a set of permissions, for all namespaces or for the \
+                      namespace of a RoleBinding.",
         ..Info::DEFAULT
     };
 

@@ -25,14 +25,14 @@ pub(crate) fn check(
     }
     if owner != caller.owner.as_ref() {
         return Err(
-            "the access key of the request has a scope, and makes and changes keys of its own \
-                    owner alone"
+            "the access key of the request has a scope, and can create or change only keys of its \
+             own owner"
                 .to_owned(),
         );
     }
     if after_last_activity {
-        return Err("the access key of the request has a scope, and each use of a key with \
-                    spec.ttlAfterLastActivity would make that end later: leave it out"
+        return Err("the access key of the request has a scope: omit spec.ttlAfterLastActivity, \
+                    because each use would extend the key"
             .to_owned());
     }
     Ok(())
@@ -57,23 +57,24 @@ pub(crate) fn check_change(caller: &CallerKey, change: KeyChange<'_>) -> Result<
     let KeyChange { maker: of, is_made, widens } = change;
     // Access that comes from impersonation ends with the right to this very impersonation.
     if caller.impersonated.is_some() && widens && of != maker(caller).as_ref() {
-        return Err("while it impersonates, a request gives no other key a new value, a longer life, a \
-                    wider scope, more groups or the type Login, and enables none: create a key instead, \
-                    which ends with the key of the request"
+        return Err("a request under impersonation cannot enable or widen a key that it did not \
+                    create (value, lifetime, scope, groups, type Login): create a new key"
             .to_owned());
     }
     if is_made {
         return Ok(());
     }
     if caller.is_scoped {
-        return Err("the access key of the request has a scope, and changes only keys that it \
-                    created, or that keys created by it did"
-            .to_owned());
+        return Err(
+            "the access key of the request has a scope, and can change only keys that it, \
+                    or keys created by it, created"
+                .to_owned(),
+        );
     }
     if caller.has_maker {
         return Err(
-            "the access key of the request ends with the key that created it, and changes \
-                    only keys that it created, or that keys created by it did"
+            "the access key of the request ends with the key that created it, and can change only \
+             keys that it, or keys created by it, created"
                 .to_owned(),
         );
     }

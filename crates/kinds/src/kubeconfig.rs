@@ -23,24 +23,40 @@ pub const MAX_KUBECONFIG_BYTES: usize = 256 * 1024;
 const REFUSED_OF_CLUSTER: [(&str, &str); 2] = [
     (
         "certificate-authority",
-        "it names a file: put the certificates into certificate-authority-data",
+        "files are not supported: put the certificates into certificate-authority-data",
     ),
-    ("proxy-url", "no proxy is used"),
+    ("proxy-url", "proxies are not supported"),
 ];
 
 /// The fields of a user that are refused, with the reason.
 const REFUSED_OF_USER: [(&str, &str); 11] = [
-    ("exec", "no program is run: use a token, or a client certificate"),
-    ("auth-provider", "no plugin is run: use a token, or a client certificate"),
-    ("tokenFile", "it names a file: put the token into token"),
-    ("client-certificate", "it names a file: put the certificate into client-certificate-data"),
-    ("client-key", "it names a file: put the key into client-key-data"),
-    ("username", "passwords are not served: use a token, or a client certificate"),
-    ("password", "passwords are not served: use a token, or a client certificate"),
-    ("as", "who a request is made as is decided for each request"),
-    ("as-uid", "who a request is made as is decided for each request"),
-    ("as-groups", "who a request is made as is decided for each request"),
-    ("as-user-extra", "who a request is made as is decided for each request"),
+    ("exec", "programs are not supported: use a token, or a client certificate"),
+    ("auth-provider", "plugins are not supported: use a token, or a client certificate"),
+    ("tokenFile", "files are not supported: put the token into token"),
+    (
+        "client-certificate",
+        "files are not supported: put the certificate into \
+                            client-certificate-data",
+    ),
+    ("client-key", "files are not supported: put the key into client-key-data"),
+    ("username", "passwords are not supported: use a token, or a client certificate"),
+    ("password", "passwords are not supported: use a token, or a client certificate"),
+    ("as", "impersonation fields are not supported: the server sets the identity of each request"),
+    (
+        "as-uid",
+        "impersonation fields are not supported: the server sets the identity of each \
+                request",
+    ),
+    (
+        "as-groups",
+        "impersonation fields are not supported: the server sets the identity of each \
+                   request",
+    ),
+    (
+        "as-user-extra",
+        "impersonation fields are not supported: the server sets the identity of \
+                       each request",
+    ),
 ];
 
 /// The fields that the whole kubeconfig may have.
@@ -193,7 +209,7 @@ fn root_of(text: &[u8]) -> Result<Fields, KubeconfigError> {
     let decoded = decode(text, format)
         .map_err(|error| KubeconfigError(format!("it cannot be read as a kubeconfig: {error}")))?;
     if !decoded.duplicates.is_empty() {
-        return refused("a field occurs twice: which one counts is not guessed");
+        return refused("duplicate field");
     }
     match decoded.value {
         Value::Object(root) => Ok(root),
@@ -216,10 +232,7 @@ fn text_of(fields: &Fields, field: &str) -> Result<Option<Zeroizing<String>>, Ku
 fn only_known(fields: &Fields, of: &str, known: &[&str]) -> Result<(), KubeconfigError> {
     let is_other = |(name, value): (&String, &Value)| !known.contains(&&name[..]) && is_set(value);
     if fields.iter().any(is_other) {
-        return refused(format!(
-            "{of} has a field that is not known: known are {}",
-            known.join(", ")
-        ));
+        return refused(format!("{of} has an unknown field; known fields: {}", known.join(", ")));
     }
     Ok(())
 }
@@ -251,8 +264,11 @@ fn entry(root: &Fields, list: &str, inner: &str, name: &str) -> Result<Fields, K
     };
     let mut named = entries.iter().filter(|entry| entry["name"] == name);
     match (named.next(), named.next()) {
-        (None, _) => refused(format!("the {inner} that is in use is not among the {list}")),
-        (Some(_), Some(_)) => refused(format!("two {list} have the name of the one in use")),
+        (None, _) => refused(format!("the {inner} of the current context is not in {list}")),
+        (Some(_), Some(_)) => refused(format!(
+            "two {list} have the name of the {inner} of the \
+                                               current context"
+        )),
         (Some(entry), None) => match entry.get(inner) {
             Some(Value::Object(fields)) => Ok(fields.clone()),
             None | Some(Value::Null) => Ok(Fields::new()),
@@ -265,7 +281,10 @@ fn checked_token(token: &str) -> Result<SecretText, KubeconfigError> {
     if token.bytes().all(|byte| byte.is_ascii_graphic()) {
         Ok(SecretText::from(token.to_owned()))
     } else {
-        refused("token has a blank, a line break or another character that a header cannot have")
+        refused(
+            "token contains a space, a line break or another character that is invalid in a \
+                 header",
+        )
     }
 }
 

@@ -287,7 +287,7 @@ fn check_key(key: &str) -> Result<(), String> {
     }
     Err(format!(
         "must be {MIN_KEY_CHARS} to {MAX_KEY_CHARS} printable ASCII characters without spaces; \
-         leave it out, and the server makes one"
+         omit it to let the server generate a key"
     ))
 }
 
@@ -308,8 +308,11 @@ impl Kind for OwnedAccessKey {
         ColumnInfo::text("Owner", "The user, team or subject that owns the key."),
         ColumnInfo::boolean("Enabled", "Whether the key is enabled."),
         ColumnInfo::text("Last Activity", "How long ago the key was used."),
-        ColumnInfo::integer("TTL Seconds", "Time to live of the key in seconds; 0 is no limit.")
-            .wide(),
+        ColumnInfo::integer(
+            "TTL Seconds",
+            "Time-to-live of the key in seconds; 0 means no expiry.",
+        )
+        .wide(),
         ColumnInfo::text("Display Name", "Name shown to people.").wide(),
     ];
 
@@ -662,7 +665,7 @@ fn refuse_reserved(path: &str, name: &str, errors: &mut FieldErrors) {
 fn validate_ttl(spec: &Spec, max_seconds: Option<i64>, errors: &mut FieldErrors) {
     let ttl = spec.ttl;
     if ttl < 0 {
-        let detail = "must be a number of seconds, or 0 for ever";
+        let detail = "must be a number of seconds, or 0 for no expiry";
         errors.push(FieldError::invalid("spec.ttl", ttl, detail));
     } else if spec.ttl_after_last_activity && ttl < MIN_TTL_AFTER_ACTIVITY_SECONDS {
         let detail = format!(

@@ -84,7 +84,7 @@ pub(crate) fn validate(
     if !ctx.is_server && !new.data.is_empty() && !is_as_it_was {
         let (kind, namespace, name) = source.place();
         let detail = format!(
-            "must be empty: by the labels, the data is taken from the {kind} \"{name}\" in the \
+            "must be empty: the labels say that the data comes from the {kind} \"{name}\" in the \
              namespace \"{namespace}\""
         );
         errors.push(FieldError::forbidden(path, detail));

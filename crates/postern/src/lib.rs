@@ -34,23 +34,23 @@ struct Cli {
 enum Command {
     /// Run the server.
     ///
-    /// The first start creates everything that is needed under the data directory, and prints how
-    /// to log in. Every setting can also be an environment variable (shown next to it) or a line
-    /// of the YAML file that --config names; a flag wins over the environment, and that over the
-    /// file.
+    /// The first start creates the database, the keys and the administrator under the data directory, and
+    /// prints the path of the kubeconfig. Every setting can also be an environment variable (shown next to
+    /// it) or a line of the YAML file that --config names. A flag overrides the environment variable, which
+    /// overrides the file.
     Serve(Box<Serve>),
 
-    /// Run the agent of a connected cluster: it lets requests with endpoint tokens through to the cluster.
+    /// Run the agent of a connected cluster.
     ///
-    /// The agent follows the central server, and goes on while that is down. Every setting can also be an
-    /// environment variable (shown next to it).
+    /// The agent forwards requests with endpoint tokens to the cluster, also while the central server is
+    /// down. Every setting can also be an environment variable (shown next to it).
     Agent(Box<Agent>),
 
     /// Commands for the operator of the server, on its machine.
     #[command(subcommand)]
     Admin(operator::Admin),
 
-    /// Maintain the database: back it up and restore it, rotate its seal keys, check it.
+    /// Maintain the database: backup, restore, rotation of the at-rest keys, checks.
     #[command(subcommand)]
     Storage(operator::Storage),
 
@@ -94,7 +94,7 @@ fn agent(flags: Agent) -> anyhow::Result<()> {
 /// Runs a service to its end, with a log on the standard error.
 fn run_logged(log: &str, service: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(log).map_err(|error| {
-        anyhow::anyhow!("--log is not a filter such as info or postern_server=debug: {error}")
+        anyhow::anyhow!("invalid --log: use a filter such as info or postern_server=debug: {error}")
     })?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -161,8 +161,8 @@ fn greet(welcome: &Welcome, out: &mut impl Write) -> io::Result<()> {
         Ok(path) => path.display(),
         Err(problem) => {
             tracing::warn!(
-                "the administrator's kubeconfig cannot be used: {problem}; postern admin reset-key \
-                 makes a new key and writes it there"
+                "the administrator's kubeconfig cannot be used: {problem}; run postern admin \
+                 reset-key to create a new one"
             );
             return Ok(());
         }

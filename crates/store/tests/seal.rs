@@ -62,7 +62,7 @@ async fn a_database_that_was_never_sealed_is_refused() {
     let inner = memory();
     commit(inner.as_ref(), vec![put("/a", SECRET)]).await;
     let why = refusal(inner, keyring()).await;
-    assert!(why.contains("no mark of having been sealed"), "{why}");
+    assert!(why.contains("no encryption marker"), "{why}");
 }
 
 #[tokio::test]

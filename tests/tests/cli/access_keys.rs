@@ -114,7 +114,7 @@ async fn a_successor_works_next_to_the_old_key_which_then_ends() {
     let output = admin.run(&named).await;
     assert!(output.err.contains("access key cj created"), "{}", output.err);
     let output = admin.run(&["rotate", "accesskey", "ci", "--overlap", "2d"]).await;
-    assert!(output.err.contains("ends by itself before that"), "{}", output.err);
+    assert!(output.err.contains("expires before that"), "{}", output.err);
     admin.ok(&["disable", "accesskey", "ci"]).await;
     let said = admin.fails(1, &named).await;
     assert!(said.contains("disabled") && said.contains("nothing was changed"), "{said}");

@@ -240,7 +240,7 @@ async fn a_missing_file_in_kubeconfig_is_named() {
     let both = user.clone().with("KUBECONFIG", &format!("{missing}:{}", file.display()));
     let output = both.run(&["whoami", "-o", "name"]).await;
     assert_eq!((output.code, output.text()), (0, "user.management.platform.sh/admin\n"));
-    let note = format!("note: KUBECONFIG names files that do not exist: {missing}\n");
+    let note = format!("note: ignored: files in KUBECONFIG that do not exist: {missing}\n");
     assert_eq!(output.err, note);
     let alone = user.clone().with("KUBECONFIG", &missing);
     for command in [&["whoami"][..], &["list", "users"], &["logout"]] {

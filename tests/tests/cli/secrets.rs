@@ -149,7 +149,7 @@ async fn a_name_ends_at_the_first_dot_where_there_is_such_a_secret() {
         assert_eq!(asked(&output.err), names, "{arguments:?}");
     }
     let output = admin.run(&["get", "secret", "a.b.c.value"]).await;
-    assert_eq!(output.err, "note: this is the key value of the secret a.b.c\n");
+    assert_eq!(output.err, "note: the argument names the key value of the secret a.b.c\n");
 }
 
 #[tokio::test]
@@ -160,7 +160,7 @@ async fn longer_names_are_tried_where_there_is_no_shorter_one() {
     assert_eq!(admin.ok(&["get", "secret", "db.main.password"]).await, "hunter2");
     let output = admin.run(&["get", "secret", "db.main"]).await;
     assert_eq!(output.text(), "KEY        BYTES\npassword   7\n", "{}", output.err);
-    assert_eq!(output.err, "note: this is the secret db.main\n");
+    assert_eq!(output.err, "note: the argument names the secret db.main\n");
     let yaml = admin.ok(&["get", "secret", "db.main", "-o", "yaml"]).await;
     assert!(yaml.contains("name: db.main\n"), "{yaml}");
     let all = admin.ok(&["get", "secret", "db.main", "--whole", "--all"]).await;

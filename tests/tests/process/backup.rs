@@ -179,7 +179,7 @@ async fn a_backup_is_private_complete_and_recorded() {
     // Without a server, this command reads the database.
     let output = operator(&home).run(&["storage", "backup", "--overwrite", "--to", to]).await;
     assert_eq!(output.code, 0, "{output:?}");
-    assert!(output.err.contains("seal keys"), "{output:?}");
+    assert!(output.err.contains("at-rest keys"), "{output:?}");
     assert_ne!(std::fs::read(&path).unwrap(), first);
     let mut left: Vec<_> = std::fs::read_dir(home.path()).unwrap().collect();
     left.retain(|entry| {

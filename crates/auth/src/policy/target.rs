@@ -105,16 +105,15 @@ impl fmt::Display for TargetRefusal {
         match self {
             Self::SystemIdentity(name) => write!(
                 f,
-                "{name:?} is an identity that clusters have for themselves: no caller may act as it \
-                 through the gateway"
+                "the identity {name:?} begins with system:, which the gateway does not forward"
             ),
             Self::NotForwarded(what) => write!(
                 f,
-                "the impersonated identity has {what}, which is not sent to clusters: leave it out"
+                "the impersonated identity has {what}, which the gateway does not forward: omit it"
             ),
             Self::NotUsable(message) | Self::Scope(message) => f.write_str(message),
             Self::OutsideSpace => f.write_str(
-                "through a space only its own namespace can be reached, and reviews and discovery",
+                "a space allows only requests to its own namespace, reviews and discovery",
             ),
         }
     }
@@ -388,7 +387,7 @@ fn not_usable(identity: &Identity, place: &ResolvedTarget<'_>) -> TargetRefusal 
     };
     let user = &identity.name;
     TargetRefusal::NotUsable(format!(
-        "User {user:?} cannot use {what}: it takes the verb use on it"
+        "User {user:?} cannot use {what}: the verb use on it is required"
     ))
 }
 

@@ -30,7 +30,7 @@ const AGENT_CLUSTER_PATH: &str = "/kubernetes/cluster";
 /// Projects that are asked at most for the endpoint of a cluster.
 const PROJECTS_MAX: usize = 20;
 /// The server's words for a caller without the verb `use`.
-const TAKES_USE: &str = "takes the verb use";
+const REQUIRES_USE: &str = "the verb use";
 /// How often an agent is asked that may not have heard of a right yet, and at which interval. It asks the server
 /// twice a second.
 const AGENT_ATTEMPTS_MAX: usize = 25;
@@ -43,8 +43,8 @@ const PROJECT_PATH: &str = "/project";
 pub enum Connect {
     /// Write a context for a connected cluster.
     ///
-    /// It leads to the cluster's own endpoint, where it has one, and else through the gateway of the server.
-    /// First it is checked that you may use the cluster. Everything else in the kubeconfig stays.
+    /// The context uses the direct endpoint of the cluster, or else the gateway of the server. The command
+    /// first checks that you hold `use` on the cluster. It changes no other entry of the kubeconfig.
     #[command(
         name = kinds::name(&Cluster::INFO),
         visible_aliases = kinds::visible_aliases(&Cluster::INFO),
@@ -53,8 +53,8 @@ pub enum Connect {
     Cluster(ConnectCluster),
     /// Write a context for a virtual cluster of a project.
     ///
-    /// It leads to the endpoint of the cluster that it is on, where there is one and it has no kubeconfig of its
-    /// own, and else through the gateway of the server. First it is checked that you may use it.
+    /// The context uses the direct endpoint of its cluster if the virtual cluster has no kubeconfig of its
+    /// own, or else the gateway of the server. The command first checks that you hold `use` on it.
     #[command(
         name = kinds::name(&VirtualClusterInstance::INFO),
         visible_aliases = kinds::visible_aliases(&VirtualClusterInstance::INFO),
@@ -63,8 +63,8 @@ pub enum Connect {
     VirtualCluster(ConnectInProject),
     /// Write a context for a space of a project.
     ///
-    /// It leads to the endpoint of the cluster that it is on, where there is one, and else through the gateway of
-    /// the server. Its namespace is that of the space. First it is checked that you may use it.
+    /// The context uses the direct endpoint of its cluster, or else the gateway of the server. Its namespace
+    /// is that of the space. The command first checks that you hold `use` on it.
     #[command(
         name = kinds::name(&SpaceInstance::INFO),
         visible_aliases = kinds::visible_aliases(&SpaceInstance::INFO),
@@ -91,7 +91,7 @@ pub struct ConnectInProject {
     #[arg(value_parser = parse::name)]
     name: String,
 
-    /// The project that it is in
+    /// The project of the instance
     #[arg(long, value_name = "PROJECT", value_parser = parse::name)]
     project: String,
 
@@ -103,11 +103,11 @@ pub struct ConnectInProject {
 #[derive(Args, Debug)]
 #[expect(clippy::doc_markdown, reason = "this is the text of --help")]
 struct ConnectFlags {
-    /// Go through the gateway of the server, even where there is a direct endpoint
+    /// Use the gateway of the server, even if the cluster has a direct endpoint
     #[arg(long)]
     gateway: bool,
 
-    /// How long each token for the direct endpoint counts, as 10m or plain seconds [default: 1h]
+    /// The time-to-live of each endpoint token, such as 10m or seconds [default: 1h]
     #[arg(long, value_name = "DURATION", value_parser = parse::token_ttl, conflicts_with = "gateway")]
     ttl: Option<i64>,
 
@@ -116,12 +116,13 @@ struct ConnectFlags {
     #[arg(long = "name", value_name = "NAME", value_parser = context_name)]
     context_name: Option<String>,
 
-    /// Make it the current context
+    /// Whether the new context becomes the current context
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value = "true", num_args = 0..=1,
           require_equals = true, default_missing_value = "true")]
     set_current: bool,
 
-    /// Print a kubeconfig with this one context, and change no file. Through the gateway, the access key is in it
+    /// Print a kubeconfig with this context, and change no file. With the gateway, the output contains the
+    /// access key
     #[arg(long)]
     print: bool,
 
@@ -133,7 +134,7 @@ struct ConnectFlags {
     login: LoginFlags,
 }
 
-/// The login that it is made with.
+/// The login of the context.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Connection")]
 struct LoginFlags {
@@ -150,13 +151,13 @@ struct LoginFlags {
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse::timeout)]
     timeout: Duration,
 
-    /// Print requests on the standard error, but never what is in them
+    /// Print method, path and status code of each request on the standard error, never keys or values
     #[arg(long)]
     debug: bool,
 }
 
 fn context_name(text: &str) -> Result<String, String> {
-    if text.is_empty() { Err("a name is not empty".to_owned()) } else { Ok(text.to_owned()) }
+    if text.is_empty() { Err("the name must not be empty".to_owned()) } else { Ok(text.to_owned()) }
 }
 
 /// The target of a connection.
@@ -223,7 +224,8 @@ impl Connect {
         target.check(&mut session, &route, process).await?;
         if let Some(unknown) = route.unknown.as_ref().filter(|_| !flags.gateway) {
             process.print_note(&format!(
-                "you may not read the {unknown}, so it is not known whether there is a direct endpoint"
+                "no permission to read the {unknown}: the context uses the gateway, because the \
+                 direct endpoint is unknown"
             ));
         }
         let name = flags.context_name.clone();
@@ -288,7 +290,7 @@ fn note_environment(login: &ResolvedContext<'_>, process: &Process) {
     let set: Vec<_> = set.into_iter().filter(|name| process.variable(name).is_some()).collect();
     if !set.is_empty() {
         process.print_note(&format!(
-            "{} is not used here: the context is made with the login {}",
+            "{} is ignored: the context uses the login {}",
             set.join(" and "),
             login.name
         ));
@@ -481,7 +483,7 @@ impl Target {
             403 => Err(self.forbidden(message, route).hint(nothing)),
             502 | 504 if route.direct.is_none() => {
                 process.print_warning(&format!(
-                    "the server cannot speak to {} just now: {message}",
+                    "the server cannot reach {}: {message}",
                     self.described()
                 ));
                 Ok(())
@@ -512,13 +514,13 @@ impl Target {
 
     /// The error for a caller without access. If the caller may neither use nor see the target, it may not exist.
     fn forbidden(&self, message: String, route: &Route) -> CliError {
-        if !message.contains(TAKES_USE) {
+        if !message.contains(REQUIRES_USE) {
             return CliError::new(message)
                 .hint("`postern whoami -o yaml` shows whose access key it is, and its scope");
         }
         let error = route.unread.clone().unwrap_or_else(|| CliError::new(message));
         let share = self.share_command();
-        error.hint(format!("its owner lets you in with `{share}`"))
+        error.hint(format!("ask the owner to run `{share}`"))
     }
 
     /// The `cluster` of the entry.
@@ -570,8 +572,8 @@ impl Target {
         process.print_status(&format!("{what} is reached directly, at {host}"));
         if endpoint.is_insecure {
             process.print_warning(&format!(
-                "the certificate of {host} is not verified ({DIRECT_ENDPOINT}-insecure): an attacker \
-                 in between can read and change everything, and use your token"
+                "the certificate of {host} is not verified ({DIRECT_ENDPOINT}-insecure): an \
+                 attacker on the network can read and change all data, and use your token"
             ));
         }
     }
@@ -582,7 +584,7 @@ fn is_refused_by_agent(error: &Error) -> bool {
     let status = error.status().filter(|status| status.code == 403);
     status.is_some_and(|status| {
         let kind = status.details.as_ref().map_or("", |details| &details.kind);
-        kind.is_empty() && status.message.contains(TAKES_USE)
+        kind.is_empty() && status.message.contains(REQUIRES_USE)
     })
 }
 

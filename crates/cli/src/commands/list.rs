@@ -31,7 +31,7 @@ pub struct ListNamespaces {
     #[command(flatten)]
     namespace: NamespaceFlag,
 
-    /// In all namespaces
+    /// List all namespaces
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
 }

@@ -35,7 +35,11 @@ pub(crate) fn login(files: &Files, login: &Login<'_>) -> Result<(), CliError> {
     };
     edit(first, |config| {
         if !is_free(config, login) {
-            let message = format!("{} has a {:?} for something else", first.display(), login.name);
+            let message = format!(
+                "{} already has an entry {:?} that `postern` did not write",
+                first.display(),
+                login.name
+            );
             return Err(CliError::new(message)
                 .hint("nothing was written; choose another name with --context"));
         }

@@ -84,7 +84,7 @@ impl Kind for ResourceAccessReview {
         verbs: &[Verb::Create],
         actions: &[answered_by(
             ServerAction::ResourceAccessReview,
-            "Returns who can do something.",
+            "The subjects that hold a permission.",
         )],
         on_command_line: false,
         confidential: false,

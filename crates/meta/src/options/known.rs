@@ -83,7 +83,7 @@ pub(super) fn check_read(
         }
         if let Some(known) = all().find(|known| known.eq_ignore_ascii_case(name)) {
             return Err(ApiError::bad_request(format!(
-                "query parameter {} is not known: it is written {known}",
+                "unknown query parameter {}: did you mean {known}?",
                 cut(name, MAX_NAME_BYTES)
             )));
         }
@@ -112,7 +112,10 @@ pub(super) fn check_write(
     let hint = match (supported.as_slice(), others.as_slice()) {
         ([], []) => format!("{request} has {}", own().collect::<Vec<_>>().join(", ")),
         ([], others) => {
-            format!("the nearest is {}, which {request} does not have", others.join(" or "))
+            format!(
+                "the nearest known one is {}, which {request} does not support",
+                others.join(" or ")
+            )
         }
         (supported, _) => format!("did you mean {}?", supported.join(" or ")),
     };
@@ -164,7 +167,7 @@ fn not_supported(name: &str, request: &str) -> ApiError {
 /// A name as messages have it.
 fn display_name(name: &str) -> String {
     if name.contains(KEY_PREFIX) {
-        return "(left out, since it may be an access key)".to_owned();
+        return "(not printed, because it may be an access key)".to_owned();
     }
     quote(cut(name, MAX_NAME_BYTES))
 }

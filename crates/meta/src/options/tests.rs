@@ -187,11 +187,11 @@ fn an_unknown_parameter_is_answered_with_the_nearest() {
         let is_of_writes = ["fieldManager", "fieldValidation"].contains(near);
         let want = if is_of_writes {
             format!(
-                "query parameter \"{name}\" is not known: the nearest is {near}, which \
-                 DeleteOptions of a collection does not have"
+                "unknown query parameter \"{name}\": the nearest known one is {near}, which \
+                 DeleteOptions of a collection does not support"
             )
         } else {
-            format!("query parameter \"{name}\" is not known: did you mean {near}?")
+            format!("unknown query parameter \"{name}\": did you mean {near}?")
         };
         assert_eq!(message, want);
         assert_eq!(

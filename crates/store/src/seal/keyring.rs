@@ -1,4 +1,4 @@
-//! The keys with which values are sealed, and the text format of a keyring. Reading and writing the
+//! The at-rest keys, and the text format of a keyring. Reading and writing the
 //! file is in `keyring_file`.
 
 use std::fmt;
@@ -102,13 +102,13 @@ pub enum KeyringError {
     #[error("the keyring is malformed: {0}")]
     Malformed(String),
     /// The keyring does not hold the key.
-    #[error("the keyring does not hold key {0}")]
+    #[error("the keyring does not have key {0}")]
     NoSuchKey(KeyId),
     /// The current key cannot be dropped.
     #[error("key {0} is the current one; rotate first")]
     Current(KeyId),
     /// The keyring is full.
-    #[error("the keyring holds {KEYS} keys already; drop old ones first")]
+    #[error("the keyring already has {KEYS} keys; drop old ones first")]
     Full,
     /// The system returned no random bytes, or the cryptographic library failed.
     #[error("the cryptographic library failed")]
@@ -161,7 +161,7 @@ impl Key {
     }
 }
 
-/// The seal keys. New values are sealed with the current one; each value is opened with the key with
+/// The at-rest keys. New values are encrypted with the current one; each value is opened with the key with
 /// which it was sealed.
 #[derive(Clone)]
 pub struct Keyring {
@@ -240,9 +240,9 @@ impl Keyring {
         // Allocated at its full length: growing it would leave copies of seeds in memory.
         let mut text = Zeroizing::new(String::with_capacity(1024 + 128 * (self.old.len() + 1)));
         text.push_str(
-            "# Postern's seal keys. This file and the database together give access to all data.\n\
+            "# Postern's at-rest keys. This file and the database together give access to all data.\n\
              # Without this file the data is lost. Keep a copy, but not together with the database's.\n\
-             # One line for each key: its id, its seed. New values are sealed with the current key.\n\
+             # One line for each key: its id, its seed. New values are encrypted with the current key.\n\
              version 1\n",
         );
         for key in self.keys() {

@@ -1,4 +1,4 @@
-//! A store that encrypts the values of another store.
+//! Encryption at rest: a store that encrypts the values of another store.
 //!
 //! Values are sealed before the inner store gets them (`envelope`), with keys from a [`Keyring`],
 //! which is kept in a file of its own (`keyring_file`). *Not* hidden from readers of the
@@ -91,8 +91,8 @@ impl Sealed {
     async fn write_marker(&self) -> Result<()> {
         if self.inner.revision().await? != 0 {
             return Err(Error::Unavailable(
-                "the database holds data, but no mark of having been sealed; it is not encrypted \
-                 in place, and not served as if it were"
+                "the database has data, but no encryption marker: it is not encrypted at rest, and \
+                 cannot be encrypted in place"
                     .to_owned(),
             ));
         }
@@ -118,11 +118,11 @@ impl Sealed {
         };
         let marker = self.inner.get(MARKER).await?.value;
         let marker =
-            marker.ok_or_else(|| wrong_keyring("the database's mark is gone".to_owned()))?;
+            marker.ok_or_else(|| wrong_keyring("the encryption marker is missing".to_owned()))?;
         let value = envelope::open(|id| keyring.find(id), MARKER, marker.value)
-            .map_err(|error| wrong_keyring(format!("of the database's mark, {error}")))?;
+            .map_err(|error| wrong_keyring(format!("encryption marker: {error}")))?;
         if value != MARKER_VALUE {
-            return Err(wrong_keyring("the database's mark says something else".to_owned()));
+            return Err(wrong_keyring("the encryption marker has another value".to_owned()));
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! After a rotation of the seal key: sealing old values with the new key, and finding the keys that
-//! are still in use.
+//! Rewrapping after a rotation of the at-rest key: encrypts old values with the new key, and finds the keys
+//! that are still in use.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const HISTORY_ATTEMPTS: usize = 8;
 pub struct Progress {
     /// Storage keys that were read, including the marker.
     pub seen: u64,
-    /// Storage keys whose value was sealed with the current seal key by this call.
+    /// Storage keys whose value this call encrypted with the current key.
     pub rewritten: u64,
     /// Storage keys whose value does not open. It was left as it is.
     pub corrupt: u64,
@@ -26,9 +26,9 @@ pub struct Progress {
 }
 
 impl Sealed {
-    /// Seals every live value with the current key, unless it already is, and returns the final
+    /// Encrypts every live value of an older key with the current key, and returns the final
     /// progress. The changes are rewrites: positions stay, and watches get no events. Values that are
-    /// changed in the meantime are skipped, because a change seals them with the current key anyway.
+    /// changed in the meantime are skipped, because a change encrypts them with the current key anyway.
     ///
     /// `report` is called after each page. The future can be dropped and the call repeated at any time.
     /// Old history is not rewritten: compaction removes it.
@@ -53,7 +53,7 @@ impl Sealed {
         }
     }
 
-    /// The seal keys that are in use: by live values, and by the history that is kept. Any
+    /// The at-rest keys that are in use: by live values, and by the history that is kept. Any
     /// other key can be dropped from the keyring, except the current one. The current key is among
     /// them as soon as one value is sealed with it.
     ///

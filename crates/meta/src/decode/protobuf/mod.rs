@@ -42,7 +42,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Value, DecodeError> {
     let (r#type, raw) = reader.envelope(body)?;
     let text = |name: &str| r#type.get(name).and_then(Value::as_str).unwrap_or_default();
     let table = table_of(text("apiVersion"), text("kind"))
-        .ok_or_else(|| error("its kind is not read in this format: send JSON"))?;
+        .ok_or_else(|| error("this kind cannot be sent as protobuf: send JSON"))?;
     let mut object = reader.message(raw, table, 1)?;
     object.extend(r#type);
     Ok(Value::Object(object))
@@ -79,7 +79,7 @@ fn twice() -> DecodeError {
 }
 
 fn mistyped() -> DecodeError {
-    error("a field has another type than it should")
+    error("a field has the wrong type")
 }
 
 /// Reads one body within limits.

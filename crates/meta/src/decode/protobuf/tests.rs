@@ -365,7 +365,7 @@ fn only_known_kinds_of_known_versions() {
         let got = decode(&body(&version.to_string(), kind, b""));
         assert_eq!(got.is_ok(), read, "{version} {kind}");
     }
-    assert!(error_of("Pod", b"").ends_with("its kind is not read in this format: send JSON"));
+    assert!(error_of("Pod", b"").ends_with("this kind cannot be sent as protobuf: send JSON"));
 }
 
 #[test]
