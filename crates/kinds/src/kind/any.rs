@@ -210,6 +210,9 @@ pub trait AnyKind: Send + Sync {
     /// The uid of the object with which an object ends, if it ends with one.
     fn ends_with(&self, object: &Object) -> Option<String>;
 
+    /// Whether the removal of an object changes others: see [`AnyKind::on_remove`].
+    fn has_companions(&self) -> bool;
+
     /// The changes of other objects that go with the removal of one.
     ///
     /// # Errors
@@ -623,6 +626,10 @@ impl<K: Kind> AnyKind for K {
     fn ends_with(&self, object: &Object) -> Option<String> {
         let of = K::ENDS_WITH?;
         of(&fields::<K>(object).ok()?.status).map(str::to_owned)
+    }
+
+    fn has_companions(&self) -> bool {
+        K::ON_REMOVE.is_some()
     }
 
     fn on_remove(

@@ -24,7 +24,8 @@ pub(super) async fn act(
 ) -> Result<ActionOutput, ApiError> {
     let body = body.unwrap_or_else(|| empty(permit.kind()));
     let current = registry.stored(permit).await?;
-    match registry.admission().act(permit, handle, &current, &body)? {
+    let result = registry.admission().act(permit, handle, &current, &body)?;
+    match result {
         ActionResult::Respond(object) => {
             let kind = response_kind(permit, action);
             Ok(ActionOutput::Object(kind, EncodedObject::made(permit, kind, &object)?))

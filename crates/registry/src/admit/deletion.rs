@@ -116,6 +116,9 @@ pub(super) fn companions(
     kind: &'static dyn AnyKind,
     metadata: &ObjectMeta,
 ) -> Result<Vec<Companion>, ApiError> {
+    if !kind.has_companions() {
+        return Ok(Vec::new());
+    }
     kind.on_remove(metadata, &*view.cache.principals())
 }
 

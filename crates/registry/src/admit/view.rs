@@ -1,12 +1,14 @@
 //! The input of admission: the cache, the time of the write, and the operator's settings.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use postern_auth::digest::Digester;
 use postern_auth::identity::MASTERS_GROUP;
+use postern_auth::principal_index::PrincipalIndex;
 use postern_kinds::action::{ActionRequest, ActionResult};
 use postern_kinds::{
-    AnyKind, BoundGrant, Context, Dependent, Prepared, Reading, Verb, grants_of_stored,
+    AnyKind, BoundGrant, CallerKey, Context, Dependent, Prepared, Reading, Verb, grants_of_stored,
 };
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
@@ -14,7 +16,7 @@ use postern_meta::time::Timestamp;
 
 use super::named::Named;
 use super::write::Previous;
-use crate::cache::Cache;
+use crate::cache::{Cache, PolicyAt};
 use crate::clock::Source;
 use crate::permit::Permit;
 use crate::storage_key;
@@ -49,13 +51,19 @@ impl Default for KeyPolicy {
     }
 }
 
-/// All that admission reads: what is cached, and the time of the write, which is read once.
+/// All that admission reads: what is cached, and what is read once for each attempt at a write: the time, the policy
+/// and the caller's key.
+///
+/// The lock of the users, teams and keys is held while a hook runs, and not for the whole of admission: a change of
+/// them waits for the lock, and stops all other readers while it waits. Field tracking of a large object takes long.
 pub(crate) struct AdmissionView<'a> {
     pub(super) cache: &'a Cache,
     pub(super) source: &'a dyn Source,
     pub(super) digester: &'a Digester,
     pub(super) key_policy: KeyPolicy,
     pub(super) now: Timestamp,
+    pub(super) policy: Arc<PolicyAt>,
+    caller_key: OnceCell<Option<CallerKey>>,
 }
 
 impl<'a> AdmissionView<'a> {
@@ -66,7 +74,8 @@ impl<'a> AdmissionView<'a> {
         digester: &'a Digester,
         key_policy: KeyPolicy,
     ) -> Self {
-        Self { cache, source, digester, key_policy, now: source.now() }
+        let (now, policy) = (source.now(), cache.policy());
+        Self { cache, source, digester, key_policy, now, policy, caller_key: OnceCell::new() }
     }
 
     /// Has the kind prepare an object. Returns what the write requires, and what is wrong with it.
@@ -162,16 +171,47 @@ impl<'a> AdmissionView<'a> {
         permit: &Permit,
         run: impl FnOnce(Context<'_>) -> Result<T, ApiError>,
     ) -> Result<T, ApiError> {
-        let (principals, policy) = (self.cache.principals(), self.cache.policy());
-        let caller_key = permit.credential().caller_key(&principals, &policy, self.now)?;
-        drop(principals);
-        self.with_plain_context(permit, |context| {
+        let principals = self.cache.principals();
+        let caller_key = self.caller_key(permit, &principals)?;
+        self.run(permit, &principals, |context| {
             run(Context {
                 access_key_max_ttl_seconds: self.key_policy.max_ttl_seconds,
-                caller_key: caller_key.as_ref(),
+                caller_key,
                 ..context
             })
         })
+    }
+
+    /// The access key of the request: see [`Credential::caller_key`](crate::credential::Credential::caller_key). It is read once.
+    ///
+    /// # Errors
+    /// 401 that says why the key does not work any more.
+    fn caller_key(
+        &self,
+        permit: &Permit,
+        principals: &PrincipalIndex,
+    ) -> Result<Option<&CallerKey>, ApiError> {
+        let credential = permit.credential();
+        // A write of a caller brings changes by the server with it.
+        if credential.is_server() {
+            return Ok(None);
+        }
+        if let Some(known) = self.caller_key.get() {
+            return Ok(known.as_ref());
+        }
+        let key = credential.caller_key(principals, &self.policy, self.now)?;
+        Ok(self.caller_key.get_or_init(|| key).as_ref())
+    }
+
+    /// The same for what is no hook. The hooks of most writes have read it.
+    ///
+    /// # Errors
+    /// As [`AdmissionView::caller_key`].
+    pub(super) fn known_caller_key(&self, permit: &Permit) -> Result<Option<&CallerKey>, ApiError> {
+        match self.caller_key.get() {
+            Some(known) if !permit.credential().is_server() => Ok(known.as_ref()),
+            _ => self.caller_key(permit, &self.cache.principals()),
+        }
     }
 
     /// The same for hooks that need not know with which key a request was sent.
@@ -180,9 +220,17 @@ impl<'a> AdmissionView<'a> {
         permit: &Permit,
         run: impl FnOnce(Context<'_>) -> Result<T, ApiError>,
     ) -> Result<T, ApiError> {
-        let (caller, policy) = (permit.caller(), self.cache.policy());
-        let principals = self.cache.principals();
-        let named = Named { cache: self.cache, policy: &policy, principals: &principals };
+        self.run(permit, &self.cache.principals(), run)
+    }
+
+    fn run<T>(
+        &self,
+        permit: &Permit,
+        principals: &PrincipalIndex,
+        run: impl FnOnce(Context<'_>) -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
+        let (caller, policy) = (permit.caller(), &*self.policy);
+        let named = Named { cache: self.cache, policy, principals };
         let namespace = permit.target().namespace.as_deref();
         let project = namespace.and_then(|namespace| policy.projects().of(namespace));
         run(Context {
@@ -190,7 +238,7 @@ impl<'a> AdmissionView<'a> {
             is_master: permit.identity().is_in(MASTERS_GROUP),
             project_of_namespace: project,
             named: &named,
-            ..Context::of(&caller, self.now, &*principals)
+            ..Context::of(&caller, self.now, principals)
         })
     }
 

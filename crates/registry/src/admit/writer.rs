@@ -2,6 +2,7 @@
 //! (`docs/reference/shared-secrets.md#secret-sync`). The writer's permission to read counts, whenever data is
 //! taken.
 
+use postern_auth::policy::Policy;
 use postern_auth::writer::Writer;
 use postern_kinds::secret_sync::SYNCED_FOR;
 use postern_kinds::{AnyKind, DataSource};
@@ -9,17 +10,16 @@ use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
 
 use super::view::AdmissionView;
-use crate::cache::Cache;
 use crate::permit::Permit;
 
 /// The object that an object takes its data from, if it does: in a project alone.
 pub(crate) fn data_source(
-    cache: &Cache,
+    policy: &Policy,
     kind: &dyn AnyKind,
     metadata: &ObjectMeta,
 ) -> Option<DataSource> {
     let source = kind.data_source(metadata)?;
-    cache.policy().projects().of(&metadata.namespace).is_some().then_some(source)
+    policy.projects().of(&metadata.namespace).is_some().then_some(source)
 }
 
 /// Sets the annotation with the writer, which no client sets: the caller, where they have said anew from which
@@ -37,8 +37,8 @@ pub(super) fn remember_writer(
     if permit.credential().is_server() {
         return Ok(());
     }
-    let source = data_source(view.cache, kind, &object.metadata);
-    let before = old.and_then(|old| data_source(view.cache, kind, &old.metadata));
+    let source = data_source(&view.policy, kind, &object.metadata);
+    let before = old.and_then(|old| data_source(&view.policy, kind, &old.metadata));
     if source.is_none() && before.is_none() && kind.data_source(&object.metadata).is_none() {
         // The annotation of such an object is never read. On a kind with confidential fields, it is removed.
         if !kind.read_protected().is_empty() {
@@ -62,12 +62,10 @@ fn encoded_writer(
     permit: &Permit,
     name: &str,
 ) -> Result<String, ApiError> {
-    let (credential, policy) = (permit.credential(), view.cache.policy());
-    let key = credential.caller_key(&view.cache.principals(), &policy, view.now)?;
-    let Some(key) = key else {
+    let Some(key) = view.known_caller_key(permit)? else {
         let text = "a secret takes its data from another one for the bearer of an access key";
         return Err(ApiError::forbidden(permit.kind().info().group_resource(), name, text));
     };
-    serde_json::to_string(&Writer::of(credential.bearer(), &key))
+    serde_json::to_string(&Writer::of(permit.credential().bearer(), key))
         .map_err(|error| ApiError::internal("the writer could not be encoded", error))
 }

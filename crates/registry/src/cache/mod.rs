@@ -482,6 +482,13 @@ impl Cache {
         self.access.principals()
     }
 
+    /// How often the policy, and the users, teams and keys, were asked for.
+    #[cfg(test)]
+    pub(crate) fn reads(&self) -> (usize, usize) {
+        let reads = &self.access.reads;
+        (reads.policy.load(Ordering::Relaxed), reads.principals.load(Ordering::Relaxed))
+    }
+
     /// The present snapshot of the policy, from which access is decided.
     pub fn policy(&self) -> Arc<PolicyAt> {
         self.access.policy()

@@ -39,6 +39,16 @@ pub(crate) struct AccessState {
     /// It grows with each change of what decides.
     version: AtomicU64,
     changes: watch::Sender<u64>,
+    #[cfg(test)]
+    pub(super) reads: Reads,
+}
+
+/// How often the policy and the users, teams and keys were asked for.
+#[cfg(test)]
+#[derive(Default)]
+pub(super) struct Reads {
+    pub(super) policy: std::sync::atomic::AtomicUsize,
+    pub(super) principals: std::sync::atomic::AtomicUsize,
 }
 
 /// When an access key was used last, as it is stored.
@@ -142,16 +152,22 @@ impl AccessState {
             unannounced_policy: AtomicBool::new(false),
             version: AtomicU64::new(1),
             changes: watch::Sender::new(0),
+            #[cfg(test)]
+            reads: Reads::default(),
         }
     }
 
     /// The users, teams and keys as they are now. The lock must not be held across an await.
     pub(super) fn principals(&self) -> RwLockReadGuard<'_, PrincipalIndex> {
+        #[cfg(test)]
+        self.reads.principals.fetch_add(1, Ordering::Relaxed);
         self.principals.read()
     }
 
     /// The present snapshot of the policy.
     pub(super) fn policy(&self) -> Arc<PolicyAt> {
+        #[cfg(test)]
+        self.reads.policy.fetch_add(1, Ordering::Relaxed);
         self.policies.current()
     }
 

@@ -218,7 +218,7 @@ pub(super) async fn take(
 ) -> Result<Option<Taker>, ApiError> {
     let registry = batch.registry;
     let Some(object) = current(registry, kind, key)? else { return Ok(None) };
-    let source = data_source(registry.cache(), kind, &object.metadata);
+    let source = data_source(&registry.cache().policy(), kind, &object.metadata);
     if source.is_none() && condition_of(&object, SYNCED).is_none() {
         return Ok(None);
     }
@@ -298,7 +298,7 @@ fn decided(
 ) -> Result<(Object, Option<Failure>), ApiError> {
     let registry = batch.registry;
     let mut object = now.clone();
-    let source = data_source(registry.cache(), kind, &object.metadata);
+    let source = data_source(&registry.cache().policy(), kind, &object.metadata);
     let Some(source) = source.filter(|_| !object.metadata.is_terminating()) else {
         remove_condition(&mut object, SYNCED);
         return Ok((object, None));

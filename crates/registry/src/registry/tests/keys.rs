@@ -9,9 +9,11 @@ use postern_meta::decode::decode_typed;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::admit;
 use crate::credential::Credential;
 use crate::operations;
 use crate::permit::ResourceTarget;
+use crate::secret_record::SecretRecord;
 
 fn key_permit(verb: Verb, name: &str) -> Permit {
     Permit::for_server(&OwnedAccessKey, verb, None, name)
@@ -348,4 +350,40 @@ async fn a_namesake_has_and_is_told_nothing_of_the_old_keys_which_are_removed() 
     let left = fixture.names_of_keys().await;
     assert!(!left.contains(&"old".to_owned()) && left.contains(&"new".to_owned()), "{left:?}");
     assert_eq!(fixture.registry.cache().principals().keys_without_owner().count(), 0);
+}
+
+#[tokio::test]
+async fn admission_reads_the_policy_and_the_principals_once() {
+    let fixture = fixture().await;
+    let digest = fixture.key("made", json!({})).await;
+    let registry = &fixture.registry;
+    let bearing = |verb, name| {
+        let key = fixture.identify(&digest, fixture.clock.now().unix_seconds()).unwrap();
+        let credential = Credential::of_key(key.identity.clone(), digest);
+        super::permit(verb, name).with_credential(credential)
+    };
+    let (creating, updating) = (bearing(Verb::Create, "s"), bearing(Verb::Update, "s"));
+    let reads_since = |(policy, principals): (usize, usize)| {
+        let now = registry.cache().reads();
+        (now.0 - policy, now.1 - principals)
+    };
+    let writing = Writing::by_server();
+    let new = Object::from_value(json!({
+        "apiVersion": "management.platform.sh/v1", "kind": "SharedSecret",
+        "metadata": { "name": "s" }, "spec": {},
+    }));
+    // The other tasks of the server rest meanwhile: nothing is awaited between two looks at the count.
+    let before = registry.cache().reads();
+    let admitted = admit::create(&registry.admission(), &creating, new.unwrap(), &writing);
+    assert_eq!(reads_since(before), (1, 1));
+    registry.commit(admitted.unwrap(), false).await.unwrap();
+    registry.cache().wait_until_current().await.unwrap();
+    let cached = registry.read_to_decide(&SharedSecret, Some("platform"), "s").unwrap().unwrap();
+    let previous = cached.into_previous().unwrap();
+    let mut changed = previous.object.clone();
+    changed.fields.insert("spec".to_owned(), json!({ "description": "changed" }));
+    let before = registry.cache().reads();
+    let (view, secrets) = (registry.admission(), SecretRecord::default());
+    admit::update(&view, &updating, changed, previous, secrets, &writing).unwrap();
+    assert_eq!(reads_since(before), (1, 1));
 }
