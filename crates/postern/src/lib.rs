@@ -181,3 +181,42 @@ fn greet(welcome: &Welcome, out: &mut impl Write) -> io::Result<()> {
     }
     out.flush()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The flags in the tables of one section of the reference of settings.
+    fn flags_of_section<'a>(page: &'a str, heading: &str) -> BTreeSet<&'a str> {
+        let section = page.split("\n## ").find(|section| section.starts_with(heading)).unwrap();
+        let rows = section.lines().filter(|line| line.starts_with("| `--"));
+        let cells = rows.map(|row| row.split(" | ").next().unwrap_or_default());
+        let words = cells.flat_map(|cell| cell.split('`')).filter(|word| word.starts_with("--"));
+        words.map(|word| word.split(['[', '=']).next().unwrap_or(word)).collect()
+    }
+
+    #[test]
+    fn the_reference_lists_every_setting_and_no_other() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/settings.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let cli = Cli::command();
+        for (command, heading) in [("serve", "Server"), ("agent", "Agent")] {
+            let command = cli.find_subcommand(command).unwrap();
+            let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
+            let flags: BTreeSet<String> =
+                shown.filter_map(|one| one.get_long()).map(|long| format!("--{long}")).collect();
+            let listed = flags_of_section(&page, heading);
+            let listed: BTreeSet<String> = listed.into_iter().map(str::to_owned).collect();
+            // The first table of the page describes it.
+            let explained = BTreeSet::from(["--config".to_owned(), "--help".to_owned()]);
+            let missing: Vec<_> = flags.difference(&listed).collect();
+            let missing: Vec<_> =
+                missing.into_iter().filter(|one| !explained.contains(*one)).collect();
+            assert!(missing.is_empty(), "settings.md, {heading}: add {missing:?}");
+            let unknown: Vec<_> = listed.difference(&flags).collect();
+            assert!(unknown.is_empty(), "settings.md, {heading}: there is no {unknown:?}");
+        }
+    }
+}

@@ -235,30 +235,37 @@ async fn identified(
     parsed: Parsed,
     body: IncomingBody,
 ) -> Result<Outcome, ApiError> {
+    let as_of = wait_for_principals(exchange.server, exchange.client).await;
+    let (acting, body) = acting(exchange, parsed, body)?;
+    within_time(exchange, acting, as_of, body).await
+}
+
+/// Who sent the request, and as whom they act. Nothing here waits: one view of the keys and of the policy decides.
+fn acting(
+    exchange: &mut Exchange<'_>,
+    parsed: Parsed,
+    body: IncomingBody,
+) -> Result<(Acting, RequestBody), ApiError> {
     let Exchange { server, client, audit, guard } = exchange;
-    let registry = &server.registry;
-    let as_of = wait_for_principals(server, client).await;
-    let now = server.source.now();
-    let (digester, principals) = (registry.digester(), || registry.cache().principals());
-    let misplaced = names_a_key(&parsed, digester, &principals());
+    let (digester, cache) = (server.registry.digester(), server.registry.cache());
+    // The version comes first: what it counts is in the others then.
+    let version = cache.access_version();
+    let (principals, policy) = (cache.principals(), cache.policy());
+    let misplaced = names_a_key(&parsed, digester, &principals);
     let problem = parsed.problem().cloned();
     if misplaced || problem.is_some() {
         audit.hide_names();
     } else {
         guard.has_clean_path = !parsed.is_deep();
     }
-    let version = registry.cache().access_version();
-    let authenticated = authenticate(
-        parsed,
-        &AuthenticationView {
-            digester,
-            principals: &principals(),
-            policy: &registry.cache().policy(),
-            version,
-            now,
-        },
-        &client.last_credential,
-    );
+    let view = AuthenticationView {
+        digester,
+        principals: &principals,
+        policy: &policy,
+        version,
+        now: server.source.now(),
+    };
+    let authenticated = authenticate(parsed, &view, &client.last_credential);
     let authenticated = authenticated.map_err(|refused| {
         audit.set_unauthenticated(refused.key);
         refused.error
@@ -275,13 +282,13 @@ async fn identified(
     if let Some(problem) = problem {
         return Err(problem);
     }
-    let acting = impersonate(authenticated, &principals(), || registry.cache().policy());
+    let acting = impersonate(authenticated, &principals, &policy);
     match &acting {
         Ok(acting) => audit.set_impersonated(acting.credential()),
         Err(error) => audit.set_forbidden(error),
     }
     audit.record_received();
-    within_time(exchange, acting?, as_of, body).await
+    Ok((acting?, body))
 }
 
 /// Waits until the cache knows the keys that other servers have made, enabled or disabled: what a
