@@ -20,7 +20,7 @@ use super::issued_tokens::encoded;
 use super::project_limits;
 use super::revocations::{Revoked, revoked};
 use super::side_records::{RecordsOf, SideRecords};
-use super::{EncodedObject, Registry, not_found};
+use super::{EncodedObject, ObjectIdentity, Registry, not_found};
 use crate::admit::{Admitted, AdmittedChange, Member, ObjectNames, Previous, Write};
 use crate::cache::{CachedObject, to_stored, with_version};
 use crate::errors::from_store;
@@ -50,6 +50,8 @@ pub(super) struct StagedChange {
     pub(super) kind: &'static dyn AnyKind,
     pub(super) namespace: Option<String>,
     pub(super) name: String,
+    /// The uid of a new object; empty for others.
+    uid: String,
     /// Its storage key.
     key: Arc<str>,
     /// The state that must be current; `None` for a new object.
@@ -138,7 +140,7 @@ impl Registry {
             && others.is_empty()
             && bound.is_empty()
         {
-            return Ok(EncodedObject { json: previous.json() });
+            return Ok(EncodedObject { json: previous.json(), created: None });
         }
         let mut staged = Vec::with_capacity(1 + others.len());
         for change in std::iter::once(first).chain(others) {
@@ -147,7 +149,7 @@ impl Registry {
         hand_over_unique_keys(&mut staged);
         let position = self.commit_staged(&staged, bound, unchanged.as_deref(), dry_run).await?;
         if let Some(previous) = unchanged {
-            return Ok(EncodedObject { json: previous.json() });
+            return Ok(EncodedObject { json: previous.json(), created: None });
         }
         let Some(first) = staged.first() else {
             return Err(ApiError::internal("nothing was written", "an empty write").into());
@@ -155,9 +157,14 @@ impl Registry {
         // A dry run of a new object has no version; one of a change has the old one.
         let version = if dry_run { first.previous } else { position };
         let json = with_version(self.head(first.kind), &first.result, version);
+        let is_new = first.previous.is_none() && !first.is_removal;
+        let created =
+            is_new.then(|| ObjectIdentity { name: first.name.clone(), uid: first.uid.clone() });
         match &first.side.issued {
-            Some(issued) => Ok(with_credential(first.kind, &json, issued)?),
-            None => Ok(EncodedObject { json }),
+            Some(issued) => {
+                Ok(EncodedObject { json: with_credential(first.kind, &json, issued)?, created })
+            }
+            None => Ok(EncodedObject { json, created }),
         }
     }
 
@@ -184,11 +191,12 @@ impl Registry {
         let AdmittedChange { kind, namespace, name, write, members } = change;
         let of = RecordsOf { kind, namespace: namespace.as_deref(), name: &name };
         let (mut owner, mut owned_by, mut new_cluster, mut before) = (None, None, None, None);
-        let mut gone = Vec::new();
+        let (mut gone, mut uid) = (Vec::new(), String::new());
         let (key, previous, stored, result, side) = match write {
             Write::Nothing(_) => return Ok(None),
             Write::Create { mut object, write_only } => {
                 let key = storage_key::object(kind.info(), namespace.as_deref(), &name);
+                uid.clone_from(&object.metadata.uid);
                 owner = owner_condition(kind, &object);
                 owned_by = project_limits::owner(kind, &object);
                 new_cluster = kind.on_cluster(&object);
@@ -233,6 +241,7 @@ impl Registry {
             kind,
             namespace,
             name,
+            uid,
             key,
             previous,
             is_removal: stored.is_none(),
@@ -542,7 +551,7 @@ fn with_credential(
     kind: &'static dyn AnyKind,
     json: &[u8],
     key: &SecretText,
-) -> Result<EncodedObject, ApiError> {
+) -> Result<Bytes, ApiError> {
     let broken = |reason: String| ApiError::internal("the response could not be read back", reason);
     let mut value: Value = decode_typed(json).map_err(|error| broken(error.to_string()))?;
     let mut step = &mut value;
@@ -551,7 +560,7 @@ fn with_credential(
     }
     *step = Value::String(key.expose().to_owned());
     let object = Object::from_value(value).map_err(broken)?;
-    Ok(EncodedObject { json: Bytes::from(object.to_json_bytes()) })
+    Ok(Bytes::from(object.to_json_bytes()))
 }
 
 fn exists(kind: &'static dyn AnyKind, name: &str, found: &Arc<CachedObject>) -> ApiError {

@@ -20,13 +20,13 @@ use postern_meta::status::{ApiError, Reason, Status};
 use postern_meta::time::MicroTimestamp;
 use postern_registry::credential::Credential;
 use postern_registry::permit::ResourceTarget;
-use serde::Deserialize;
+use postern_registry::registry::ObjectIdentity;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::event::{
-    ACCESS_KEY, Event, MAX_UNAUTHENTICATED_RECORD_BYTES, ObjectIdentity, ObjectRef, ResponseStatus,
-    UserInfo, bearer_json, clean, clean_value, recorded_uri, user_agent, user_json,
+    ACCESS_KEY, Event, MAX_UNAUTHENTICATED_RECORD_BYTES, ObjectRef, ResponseStatus, UserInfo,
+    bearer_json, clean, clean_value, recorded_uri, user_agent, user_json,
 };
 use super::failures::AuthenticationFailures;
 use super::line::line_of;
@@ -280,9 +280,9 @@ impl AuditContext {
 
     /// Sets the object that the request created. The response may have another representation of
     /// it.
-    pub(crate) fn set_created(&mut self, json: &[u8]) {
+    pub(crate) fn set_created(&mut self, created: ObjectIdentity) {
         if self.decision.level != Level::None {
-            self.response.identity = identity_of(json);
+            self.response.identity = created;
         }
     }
 
@@ -578,23 +578,6 @@ fn drop_managed_fields(object: &mut Value) {
     }
 }
 
-/// The name and uid of an object.
-fn identity_of(json: &[u8]) -> ObjectIdentity {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Object {
-        metadata: Metadata,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Metadata {
-        name: String,
-        uid: String,
-    }
-    let Object { metadata } = decode::decode_typed(json).unwrap_or_default();
-    ObjectIdentity { name: metadata.name, uid: metadata.uid }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -622,13 +605,5 @@ mod tests {
         clean_value(&mut value);
         assert_eq!(value["spec"]["displayName"], "a");
         assert!(!value.to_string().contains(&key), "{value}");
-    }
-
-    #[test]
-    fn the_identity_of_an_object_is_in_its_metadata() {
-        let of = |json: &str| identity_of(json.as_bytes());
-        assert_eq!(of(r#"{"metadata":{"name":"a","uid":"u","x":1},"spec":{}}"#).name, "a");
-        assert_eq!(of("[]").name, "");
-        assert_eq!(of("").uid, "");
     }
 }

@@ -12,6 +12,7 @@ use postern_auth::kube_request::KubeRequest;
 use postern_meta::status::Status;
 use postern_meta::time::MicroTimestamp;
 use postern_registry::permit::ResourceTarget;
+use postern_registry::registry::ObjectIdentity;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
@@ -173,13 +174,6 @@ pub(super) fn namespace_of(target: &ResourceTarget) -> Option<&str> {
     let info = target.kind.info();
     let is_namespace = info.version.group.is_empty() && info.plural == "namespaces";
     if is_namespace { target.name.as_deref() } else { target.namespace.as_deref() }
-}
-
-/// Name and uid of the object that a request created, or was for without its name in the path.
-#[derive(Debug, Default)]
-pub(super) struct ObjectIdentity {
-    pub(super) name: String,
-    pub(super) uid: String,
 }
 
 impl<'a> ObjectRef<'a> {

@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::poll_fn;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use postern_flow::budget::Charge;
@@ -26,6 +25,7 @@ use postern_meta::decode::Format;
 use postern_meta::status::{ApiError, Reason};
 use postern_registry::clock::new_uuid;
 use postern_registry::credential::{Credential, check_rights};
+use postern_registry::registry::ObjectIdentity;
 
 pub(crate) use self::client::Client;
 pub(crate) use self::response_guard::{ResponseGuard, charge_stream};
@@ -64,8 +64,8 @@ pub(crate) struct Reply {
 struct Outcome {
     response: Response<Body>,
     warnings: Vec<String>,
-    /// The object that was created, in whatever form the response has it.
-    created: Option<Bytes>,
+    /// The object that was created.
+    created: Option<ObjectIdentity>,
 }
 
 impl From<Response<Body>> for Outcome {
@@ -201,11 +201,12 @@ async fn audited(
     let mut exchange = Exchange { server, client, audit: &mut audit, guard };
     match identified(&mut exchange, parsed.clone(), body).await {
         Ok(outcome) => {
-            if let Some(json) = &outcome.created {
-                audit.set_created(json);
+            let Outcome { response, warnings, created } = outcome;
+            if let Some(created) = created {
+                audit.set_created(created);
             }
-            let response = audit.finish_with_response(outcome.response).await?;
-            Ok(Outcome { response, ..outcome })
+            let response = audit.finish_with_response(response).await?;
+            Ok(Outcome { response, warnings, created: None })
         }
         Err(error) => {
             audit.finish_with_error(&error);

@@ -228,7 +228,7 @@ async fn act(
             let code = if is_post { StatusCode::CREATED } else { StatusCode::OK };
             // An object of another kind is not the one that the request names.
             let same = matches!(action.response, postern_kinds::action::Response::Same);
-            let created = (is_post && same).then(|| object.json().clone());
+            let created = object.created().filter(|_| is_post && same).cloned();
             let response = respond::object(kind, code, object, negotiated)?;
             Ok(Outcome { response, warnings, created })
         }
@@ -298,7 +298,7 @@ async fn create(
     let (object, warnings) = sent_object(parsed, permit.kind(), &body, options.field_validation)?;
     let writing = writing(parsed, &options, Part::Main);
     let object = operations::create(&server.registry, permit, object, &writing).await?;
-    let created = Some(object.json().clone());
+    let created = object.created().cloned();
     let object = server.registry.for_writer(permit, object)?;
     let response = respond::object(permit.kind(), StatusCode::CREATED, object, negotiated)?;
     Ok(Outcome { response, warnings, created })
@@ -400,7 +400,7 @@ async fn apply(
         force: options.force,
     };
     let (object, is_new) = operations::apply(&server.registry, permit, &applied).await?;
-    let created = is_new.then(|| object.json().clone());
+    let created = object.created().cloned();
     let code = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     let object = server.registry.for_writer(permit, object)?;
     let response = respond::object(kind, code, object, negotiated)?;

@@ -45,7 +45,7 @@ pub struct Document {
 impl Document {
     /// The whole object, for a response to a caller who may read the configuration of the agent.
     pub fn encoded(&self) -> EncodedObject {
-        EncodedObject { json: self.object.json() }
+        EncodedObject { json: self.object.json(), created: None }
     }
 }
 
