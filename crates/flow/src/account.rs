@@ -3,15 +3,15 @@
 //! All requests and connections of an owner have the same account. It is looked up by name once, when a connection is
 //! authenticated; after that, no map is asked.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
-use super::fair_queue::{QUEUES, Share};
 use super::recent_load::Recently;
-use super::write_rate::Spent;
+use super::spent::Spent;
 
 /// The owners after which those that hold nothing are forgotten for the first time.
 const FIRST_SWEEP: usize = 16;
@@ -57,6 +57,57 @@ impl OwnerAccount {
     /// Whether a request of the owner had to wait for its slot within the last second.
     pub fn waits(&self) -> bool {
         self.waits.get()
+    }
+}
+
+/// The number of queues in which an owner can wait.
+pub(crate) const QUEUES: usize = 7;
+
+/// The seats and the waiting requests of one owner in one queue.
+#[derive(Default)]
+pub(crate) struct Share {
+    pub(crate) taken: usize,
+    pub(crate) waiting: BTreeMap<u64, oneshot::Sender<Seat>>,
+}
+
+impl Share {
+    /// The ticket of the request that has waited longest.
+    pub(crate) fn first(&self) -> Option<u64> {
+        self.waiting.first_key_value().map(|(ticket, _)| *ticket)
+    }
+}
+
+/// A queue that gets its seats back.
+pub(crate) trait SlotQueue: Send + Sync {
+    /// Takes back a seat of an owner.
+    fn release(self: Arc<Self>, account: &Arc<OwnerAccount>);
+}
+
+/// A seat. It is given back on drop.
+pub struct Seat {
+    queue: Arc<dyn SlotQueue>,
+    account: Arc<OwnerAccount>,
+    has_waited: bool,
+}
+
+impl Seat {
+    pub(crate) fn new(
+        queue: Arc<dyn SlotQueue>,
+        account: Arc<OwnerAccount>,
+        has_waited: bool,
+    ) -> Self {
+        Self { queue, account, has_waited }
+    }
+
+    /// Whether there was a wait for it.
+    pub fn has_waited(&self) -> bool {
+        self.has_waited
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.queue.clone().release(&self.account);
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::account::OwnerAccount;
+use super::account::{OwnerAccount, Seat, Share, SlotQueue};
 use super::recent_load::Contention;
 
 /// How many seats there are, and how many may wait for one.
@@ -31,9 +31,6 @@ pub(super) struct QueueLimits {
     pub(super) wait: Duration,
 }
 
-/// The number of queues in which an owner can wait.
-pub(crate) const QUEUES: usize = 7;
-
 /// Seats with a queue for each owner.
 pub(super) struct FairQueue {
     limits: QueueLimits,
@@ -51,33 +48,6 @@ struct State {
     /// Owners who wait and may have another seat: by the seats that they have, then by the ticket
     /// of their first request.
     next: BTreeMap<(usize, u64), Arc<OwnerAccount>>,
-}
-
-/// The seats and the waiting requests of one owner.
-#[derive(Default)]
-pub(crate) struct Share {
-    taken: usize,
-    waiting: BTreeMap<u64, oneshot::Sender<Seat>>,
-}
-
-impl Share {
-    fn first(&self) -> Option<u64> {
-        self.waiting.first_key_value().map(|(ticket, _)| *ticket)
-    }
-}
-
-/// A seat. It is given back on drop.
-pub struct Seat {
-    queue: Arc<FairQueue>,
-    account: Arc<OwnerAccount>,
-    has_waited: bool,
-}
-
-impl Seat {
-    /// Whether there was a wait for it.
-    pub fn has_waited(&self) -> bool {
-        self.has_waited
-    }
 }
 
 /// Where a seat arrives, and the number in the order of all who wait.
@@ -121,7 +91,7 @@ impl FairQueue {
         }
         state.taken += 1;
         self.reorder(state, account, per_owner, |share| share.taken += 1);
-        Some(Seat { queue: self.clone(), account: account.clone(), has_waited: false })
+        Some(Seat::new(self.clone(), account.clone(), false))
     }
 
     /// A seat, as soon as it is this request's turn. `None` when the owner's queue is full,
@@ -169,22 +139,6 @@ impl FairQueue {
         }
     }
 
-    fn release(self: &Arc<Self>, account: &Arc<OwnerAccount>) {
-        let mut granted = Vec::new();
-        let per_owner = self.per_owner();
-        let mut state = self.state.lock();
-        state.taken -= 1;
-        self.reorder(&mut state, account, per_owner, |share| share.taken -= 1);
-        while let Some(next) = self.take_next(&mut state, per_owner) {
-            granted.push(next);
-        }
-        drop(state);
-        for (account, sender) in granted {
-            // A request that has left at this moment drops the seat, which gives it to the next.
-            let _ = sender.send(Seat { queue: self.clone(), account, has_waited: true });
-        }
-    }
-
     /// Takes a seat for the request that is next, if a seat is free and a request waits.
     fn take_next(
         &self,
@@ -226,9 +180,21 @@ impl FairQueue {
     }
 }
 
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.queue.release(&self.account);
+impl SlotQueue for FairQueue {
+    fn release(self: Arc<Self>, account: &Arc<OwnerAccount>) {
+        let mut granted = Vec::new();
+        let per_owner = self.per_owner();
+        let mut state = self.state.lock();
+        state.taken -= 1;
+        self.reorder(&mut state, account, per_owner, |share| share.taken -= 1);
+        while let Some(next) = self.take_next(&mut state, per_owner) {
+            granted.push(next);
+        }
+        drop(state);
+        for (account, sender) in granted {
+            // A request that has left at this moment drops the seat, which gives it to the next.
+            let _ = sender.send(Seat::new(self.clone(), account, true));
+        }
     }
 }
 

@@ -11,9 +11,9 @@ use tokio::runtime::{Handle, RuntimeMetrics};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::account::{Accounts, OwnerAccount};
+use super::account::{Accounts, OwnerAccount, Seat as InFlightPermit};
 use super::budget::{ByteBudget, ByteLimits, BytesOf};
-use super::fair_queue::{FairQueue, QueueLimits, Seat as InFlightPermit};
+use super::fair_queue::{FairQueue, QueueLimits};
 use super::large::{LargeThreads, LargeWork};
 use super::queued::QueuedThreads;
 use super::recent_load::Contention;
@@ -256,7 +256,8 @@ impl Flow {
     }
 
     async fn seat(&self, class: Class, requester: &Requester) -> Option<InFlightPermit> {
-        self.contention.note(&requester.account);
+        // The address of the account is that of no other owner.
+        self.contention.note(Arc::as_ptr(&requester.account) as u64);
         let seats = &self.seats[class as usize];
         if requester.is_system {
             let free = seats.try_acquire(&requester.account);

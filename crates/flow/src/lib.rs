@@ -33,9 +33,9 @@ mod priority;
 mod queued;
 mod recent_load;
 mod requester;
+mod spent;
 pub mod write_rate;
 
-pub use self::account::OwnerAccount;
-pub use self::fair_queue::Seat as InFlightPermit;
+pub use self::account::{OwnerAccount, Seat as InFlightPermit};
 pub use self::flow::{Flow, FlowCounts, Limits, WatchPermit};
 pub use self::requester::{Requester, too_many_requests};

@@ -1,11 +1,8 @@
 //! The recent load of owners: whether something happened within the last second, and whether several owners send
 //! requests.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-use super::account::OwnerAccount;
 
 /// How long "recently" is.
 const STAY: Duration = Duration::from_secs(1);
@@ -45,15 +42,14 @@ impl Recently {
 /// Whether several owners send requests. A single owner need not share.
 #[derive(Default)]
 pub(super) struct Contention {
-    /// The owner of the last request, by the address of the account.
+    /// The owner of the last request, as a number.
     last: AtomicU64,
     changed: Recently,
 }
 
 impl Contention {
-    /// Notes who sends a request.
-    pub(super) fn note(&self, account: &Arc<OwnerAccount>) {
-        let owner = Arc::as_ptr(account) as u64;
+    /// Notes who sends a request. `owner` is any number that no other owner has.
+    pub(super) fn note(&self, owner: u64) {
         if self.last.load(Ordering::Relaxed) != owner {
             self.last.store(owner, Ordering::Relaxed);
             self.changed.set();
@@ -80,16 +76,16 @@ mod tests {
     #[test]
     fn one_owner_is_no_contention() {
         let contention = Contention::default();
-        let [a, b] = ["a", "b"].map(OwnerAccount::new);
+        let (a, b) = (1, 2);
         // No owner was there before the first.
-        contention.note(&a);
+        contention.note(a);
         contention.set(false);
-        for (owner, others) in [(&a, false), (&a, false), (&b, true), (&b, true), (&a, true)] {
+        for (owner, others) in [(a, false), (a, false), (b, true), (b, true), (a, true)] {
             contention.note(owner);
-            assert_eq!(contention.get(), others, "{}", owner.name());
+            assert_eq!(contention.get(), others, "{owner}");
         }
         contention.changed.until.store(contention.changed.milliseconds(), Ordering::Relaxed);
-        contention.note(&a);
+        contention.note(a);
         assert!(!contention.get(), "the other owner was there long ago");
     }
 }

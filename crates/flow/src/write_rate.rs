@@ -1,13 +1,9 @@
 //! How much each owner of keys may write to the disk in a minute.
 
-use std::time::Duration;
-
 use postern_meta::status::ApiError;
-use tokio::time::Instant;
 
 use super::account::OwnerAccount;
-
-const MINUTE: Duration = Duration::from_mins(1);
+use super::spent::MINUTE;
 
 /// The bytes that a write counts besides those of its object: records next to it, and its event.
 const BYTES_PER_WRITE: usize = 512;
@@ -25,14 +21,6 @@ pub(crate) enum WrittenBy {
 pub struct WriteRate {
     bytes_per_minute: u64,
     by: WrittenBy,
-}
-
-/// The bytes that an owner has written and not yet got back.
-#[derive(Default)]
-pub(crate) struct Spent {
-    bytes: u64,
-    /// When bytes were last given back; `None` while nothing is spent.
-    at: Option<Instant>,
 }
 
 impl WriteRate {
@@ -72,33 +60,10 @@ impl WriteRate {
     }
 }
 
-impl Spent {
-    pub(crate) fn add(&mut self, bytes: u64) {
-        self.bytes += bytes;
-        self.at.get_or_insert_with(Instant::now);
-    }
-
-    /// Whether all bytes have come back.
-    pub(crate) fn is_paid_back(&mut self, bytes_per_minute: u64) -> bool {
-        self.get_back(bytes_per_minute);
-        self.bytes == 0
-    }
-
-    fn get_back(&mut self, bytes_per_minute: u64) {
-        let Some(at) = self.at else { return };
-        let now = Instant::now();
-        let elapsed = (now - at).min(MINUTE * 2).as_micros();
-        let back = elapsed * u128::from(bytes_per_minute) / MINUTE.as_micros();
-        // Not for less than a byte, or many small steps would give nothing back.
-        if back > 0 {
-            self.bytes = self.bytes.saturating_sub(u64::try_from(back).unwrap_or(u64::MAX));
-            self.at = (self.bytes > 0).then_some(now);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]

@@ -204,9 +204,9 @@ mod tests {
         let cli = Cli::command();
         for (command, heading) in [("serve", "Server"), ("agent", "Agent")] {
             let command = cli.find_subcommand(command).unwrap();
-            let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
+            let visible = command.get_arguments().filter(|argument| !argument.is_hide_set());
             let flags: BTreeSet<String> =
-                shown.filter_map(|one| one.get_long()).map(|long| format!("--{long}")).collect();
+                visible.filter_map(|one| one.get_long()).map(|long| format!("--{long}")).collect();
             let listed = flags_of_section(&page, heading);
             let listed: BTreeSet<String> = listed.into_iter().map(str::to_owned).collect();
             // The first table of the page describes it.

@@ -50,8 +50,6 @@ pub(super) struct StagedChange {
     pub(super) kind: &'static dyn AnyKind,
     pub(super) namespace: Option<String>,
     pub(super) name: String,
-    /// The uid of a new object; empty for others.
-    uid: String,
     /// Its storage key.
     key: Arc<str>,
     /// The state that must be current; `None` for a new object.
@@ -132,10 +130,15 @@ impl Registry {
         dry_run: bool,
     ) -> Result<EncodedObject, CommitError> {
         let bound = self.bound_changes(bound)?;
-        let unchanged = match &first.write {
-            Write::Nothing(previous) => Some(previous.clone()),
-            _ => None,
-        };
+        let (mut unchanged, mut created) = (None, None);
+        match &first.write {
+            Write::Nothing(previous) => unchanged = Some(previous.clone()),
+            Write::Create { object, .. } => {
+                let uid = object.metadata.uid.clone();
+                created = Some(ObjectIdentity { name: first.name.clone(), uid });
+            }
+            _ => {}
+        }
         if let Some(previous) = &unchanged
             && others.is_empty()
             && bound.is_empty()
@@ -157,9 +160,6 @@ impl Registry {
         // A dry run of a new object has no version; one of a change has the old one.
         let version = if dry_run { first.previous } else { position };
         let json = with_version(self.head(first.kind), &first.result, version);
-        let is_new = first.previous.is_none() && !first.is_removal;
-        let created =
-            is_new.then(|| ObjectIdentity { name: first.name.clone(), uid: first.uid.clone() });
         match &first.side.issued {
             Some(issued) => {
                 Ok(EncodedObject { json: with_credential(first.kind, &json, issued)?, created })
@@ -191,12 +191,11 @@ impl Registry {
         let AdmittedChange { kind, namespace, name, write, members } = change;
         let of = RecordsOf { kind, namespace: namespace.as_deref(), name: &name };
         let (mut owner, mut owned_by, mut new_cluster, mut before) = (None, None, None, None);
-        let (mut gone, mut uid) = (Vec::new(), String::new());
+        let mut gone = Vec::new();
         let (key, previous, stored, result, side) = match write {
             Write::Nothing(_) => return Ok(None),
             Write::Create { mut object, write_only } => {
                 let key = storage_key::object(kind.info(), namespace.as_deref(), &name);
-                uid.clone_from(&object.metadata.uid);
                 owner = owner_condition(kind, &object);
                 owned_by = project_limits::owner(kind, &object);
                 new_cluster = kind.on_cluster(&object);
@@ -241,7 +240,6 @@ impl Registry {
             kind,
             namespace,
             name,
-            uid,
             key,
             previous,
             is_removal: stored.is_none(),
