@@ -84,13 +84,13 @@ fn last_processor() -> Result<u32> {
 pub(super) struct Counted {
     pub(super) server: Server,
     parts: u32,
-    /// When the count was zero last.
-    since: Instant,
+    /// When the count was zero last, and how long the server had been at work until then.
+    since: (Instant, Duration),
     background: Background,
 }
 
-/// What a server does while no client asks for anything: its timers. It depends on the time that a run takes, and so
-/// on what else the machine does. It is not part of a count.
+/// What a server does while no client asks for anything: its timers. It depends on the idle time of a run, and so on what
+/// else the machine does. It is not part of a count.
 #[derive(Clone, Copy, Default)]
 struct Background {
     instructions: u64,
@@ -109,7 +109,12 @@ impl Background {
 impl Counted {
     /// Takes over a server that was started by [`command`].
     pub(super) fn new(server: Server) -> Self {
-        Self { server, parts: 0, since: Instant::now(), background: Background::default() }
+        Self {
+            server,
+            parts: 0,
+            since: (Instant::now(), Duration::ZERO),
+            background: Background::default(),
+        }
     }
 
     /// Begins to count.
@@ -121,7 +126,7 @@ impl Counted {
     pub(super) fn reset(&mut self, stop: &Stop) -> Result<()> {
         self.wait_until_idle(stop)?;
         self.control(stop, "zero")?;
-        self.since = Instant::now();
+        self.since = (Instant::now(), time_at_work(&self.server.pids())?);
         Ok(())
     }
 
@@ -129,7 +134,7 @@ impl Counted {
     pub(super) fn count_background(&mut self, stop: &Stop) -> Result<()> {
         self.reset(stop)?;
         stop.sleep(BACKGROUND_TIME)?;
-        let time = self.since.elapsed();
+        let time = self.idle_time()?;
         self.background = Background { instructions: self.dump(stop)?, time };
         Ok(())
     }
@@ -137,14 +142,21 @@ impl Counted {
     /// The instructions since the last call of this or of [`Counted::reset`], once the server is idle.
     pub(super) fn take(&mut self, stop: &Stop) -> Result<u64> {
         self.wait_until_idle(stop)?;
-        let background = self.background.within(self.since.elapsed());
+        let background = self.background.within(self.idle_time()?);
         Ok(self.dump(stop)?.saturating_sub(background))
+    }
+
+    /// How long no thread of the server has run or waited for a processor since the count was zero.
+    fn idle_time(&self) -> Result<Duration> {
+        let (since, at_work) = self.since;
+        let at_work = time_at_work(&self.server.pids())?.saturating_sub(at_work);
+        Ok(since.elapsed().saturating_sub(at_work))
     }
 
     /// Writes the count into a file, and sets it to zero.
     fn dump(&mut self, stop: &Stop) -> Result<u64> {
         self.control(stop, "dump")?;
-        self.since = Instant::now();
+        self.since = (Instant::now(), time_at_work(&self.server.pids())?);
         self.parts += 1;
         total(&self.part())
     }
@@ -185,6 +197,18 @@ impl Counted {
         ensure!(status.is_some_and(|status| status.success()), "{what}");
         Ok(())
     }
+}
+
+/// How long the threads of a process have run or waited for a processor. Valgrind lets one of them run at a time.
+fn time_at_work(pid: &str) -> Result<Duration> {
+    let mut nanoseconds = 0;
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread may end meanwhile.
+        let stat = std::fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
+        let times = stat.split_whitespace().take(2).filter_map(|time| time.parse::<u64>().ok());
+        nanoseconds += times.sum::<u64>();
+    }
+    Ok(Duration::from_nanos(nanoseconds))
 }
 
 /// Whether a thread of the process runs, waits for a processor, or waits for the disk.
