@@ -105,6 +105,23 @@ impl FairQueue {
         tokio::time::timeout(self.limits.wait, granted).await.ok()?.ok()
     }
 
+    /// A seat for work that had one before. It is never refused: as many wait here as large work has begun.
+    pub(super) async fn acquire_again(
+        self: &Arc<Self>,
+        account: &Arc<OwnerAccount>,
+    ) -> Option<Seat> {
+        let entered = {
+            let mut state = self.state.lock();
+            match self.try_take(&mut state, account) {
+                Some(seat) => return Some(seat),
+                None => self.enter(&mut state, account),
+            }
+        };
+        let (granted, ticket) = entered;
+        let _waiting = Waiting { queue: self, account, ticket };
+        granted.await.ok()
+    }
+
     /// Takes a seat, or enters the owner's queue; `None` when that is full. Both are under one lock. Otherwise
     /// a seat that becomes free in between would find no request that waits.
     fn take_or_enter(
@@ -120,13 +137,17 @@ impl FairQueue {
         if own >= self.limits.waiting_per_owner || full {
             return None;
         }
+        Some(Err(self.enter(&mut state, account)))
+    }
+
+    fn enter(&self, state: &mut State, account: &Arc<OwnerAccount>) -> Ticket {
         let (sender, receiver) = oneshot::channel();
         let ticket = state.tickets;
         state.tickets += 1;
         state.waiting += 1;
         let per_owner = self.per_owner();
-        self.reorder(&mut state, account, per_owner, |share| share.waiting.insert(ticket, sender));
-        Some(Err((receiver, ticket)))
+        self.reorder(state, account, per_owner, |share| share.waiting.insert(ticket, sender));
+        (receiver, ticket)
     }
 
     fn leave(&self, account: &Arc<OwnerAccount>, ticket: u64) {
