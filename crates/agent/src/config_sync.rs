@@ -93,7 +93,7 @@ impl ConfigSync {
     }
 
     /// Logs that the central server does not answer, at most once per [`WARNING_INTERVAL`].
-    fn fail(&self, error: &anyhow::Error) {
+    fn warn_unreachable(&self, error: &anyhow::Error) {
         let mut warned = self.warned.lock();
         if warned.is_none_or(|at| at.elapsed() >= WARNING_INTERVAL) {
             *warned = Some(Instant::now());
@@ -147,8 +147,8 @@ impl ConfigSync {
                     Ok(error) if is_watch_unsupported(&error) => return error,
                     // 410 after a change of permissions is no failure: watch again.
                     Ok(Error::Status(status)) if status.code == 410 => {}
-                    Ok(error) => self.fail(&error.into()),
-                    Err(error) => self.fail(&error),
+                    Ok(error) => self.warn_unreachable(&error.into()),
+                    Err(error) => self.warn_unreachable(&error),
                 }
             }
             sleep_until(next).await;
@@ -163,7 +163,7 @@ impl ConfigSync {
             let at = self.state.now();
             match self.poll(client, &mut known).await {
                 Ok(received) => self.receive(None, received, at),
-                Err(error) => self.fail(&error),
+                Err(error) => self.warn_unreachable(&error),
             }
             sleep(INTERVAL).await;
         }

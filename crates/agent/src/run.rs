@@ -114,7 +114,7 @@ pub struct Settings {
     pub max_session: Duration,
     /// How long a shutdown waits for requests in flight.
     pub drain_timeout: Duration,
-    /// Do the audit records of exec and attach have the command?
+    /// Whether audit records of exec and attach contain the command.
     pub audit_exec_commands: bool,
 }
 

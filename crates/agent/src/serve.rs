@@ -161,11 +161,11 @@ impl Agent {
             session: session::of(caller.clone(), self.draining.subscribe(), self.max_session),
             ..Forward::new(path_and_query)
         };
-        let passage = Passage { caller, config, forward };
+        let pending = PendingForward { caller, config, forward };
         if let Some(asked) = asked {
-            return self.review(asked, passage, head, body).await.map(|answer| (answer, false));
+            return self.review(asked, pending, head, body).await.map(|answer| (answer, false));
         }
-        let response = self.send(Request::from_parts(head, body), passage).await?;
+        let response = self.send(Request::from_parts(head, body), pending).await?;
         Ok((response.map(|body| answer::proxied(body, is_watch)), is_long))
     }
 
@@ -173,13 +173,13 @@ impl Agent {
     async fn send<B>(
         &self,
         request: Request<B>,
-        passage: Passage,
+        pending: PendingForward,
     ) -> Result<Response<ProxyBody>, ApiError>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let Passage { caller, forward, .. } = passage;
+        let PendingForward { caller, forward, .. } = pending;
         let limit = forward.answer_timeout;
         let (route, target) = (&caller.route, caller.route.target());
         let sent = self.proxy.forward(route.upstream(), request, forward);
@@ -210,11 +210,11 @@ impl Agent {
     async fn review(
         &self,
         asked: TargetReview,
-        passage: Passage,
+        pending: PendingForward,
         mut head: Parts,
         body: Incoming,
     ) -> Result<Response<Body>, ApiError> {
-        let (caller, config) = (passage.caller.clone(), passage.config.clone());
+        let (caller, config) = (pending.caller.clone(), pending.config.clone());
         let (policy, identity) = (&config.policy, &caller.token.identity);
         let place = config.resolve(&caller.target);
         let read = tokio::time::timeout(ANSWER_TIMEOUT, review::read(&head, body)).await;
@@ -224,7 +224,7 @@ impl Agent {
         }
         let bytes = review::rewritten(&mut head, &value);
         let request = Request::from_parts(head, Full::new(bytes));
-        let response = self.send(request, passage).await?;
+        let response = self.send(request, pending).await?;
         if asked == TargetReview::Rules && response.status() == StatusCode::CREATED {
             let answer = review::read_answer(response).await?;
             let status = narrowed_rules(policy, identity, &place, &value, &answer)?;
@@ -285,7 +285,7 @@ impl Agent {
 }
 
 /// A request on its way to the cluster.
-struct Passage {
+struct PendingForward {
     caller: Arc<Caller>,
     /// The configuration that decided.
     config: Arc<ActiveConfig>,

@@ -49,7 +49,7 @@ pub(crate) fn right(identity: &Identity, attributes: &Attributes<'_>) -> Option<
     }
 }
 
-/// May every authenticated identity do this, whatever the scope of its key, and is this one of them?
+/// Whether every authenticated identity may do this, in spite of the scope of its key, and this one is authenticated.
 pub(crate) fn is_open(identity: &Identity, attributes: &Attributes<'_>) -> bool {
     let is_open = match *attributes {
         Attributes::Resource { verb, group, resource, subresource, .. } => {
@@ -64,7 +64,7 @@ pub(crate) fn is_open(identity: &Identity, attributes: &Attributes<'_>) -> bool 
     is_open && identity.is_in(AUTHENTICATED_GROUP)
 }
 
-/// Does this concern the identity's own user or teams, and may it do that?
+/// Whether the request is an allowed one on the identity's own user or teams.
 fn concerns_themselves(identity: &Identity, attributes: &Attributes<'_>) -> bool {
     let Attributes::Resource { verb, group, resource, subresource, namespace, name } = *attributes
     else {
@@ -84,12 +84,12 @@ fn concerns_themselves(identity: &Identity, attributes: &Attributes<'_>) -> bool
         && (OWN_VERBS.contains(&verb) || (is_itself && KEY_VERBS.contains(&verb)))
 }
 
-/// Is a kind one of which something is open to everyone?
+/// Whether every identity has some permission on a kind.
 pub(crate) fn is_open_kind(group: &str, resource: &str) -> bool {
     OPEN.iter().any(|(of, named, _)| *named == resource && *of == group)
 }
 
-/// Does an identity have a right without a role on any object of a kind?
+/// Whether an identity has an implicit permission on any object of a kind.
 pub(crate) fn concerns(identity: &Identity, group: &str, resource: &str) -> bool {
     let holder = identity.holder();
     let own = match resource {

@@ -66,14 +66,14 @@ const DESCRIPTIONS: [&str; 4] = ["api", "apis", "openapi", "version"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubeRequest {
     verb: &'static str,
-    what: What,
+    what: RequestKind,
     is_upgrade: bool,
     follows_log: bool,
     path_and_query: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum What {
+enum RequestKind {
     Resource(Resource),
     Description(String),
     Path(String),
@@ -108,7 +108,7 @@ impl KubeRequest {
         let (segments, ends_in_slash) = segments(path)?;
         let mut read = Self {
             verb,
-            what: What::Path(String::new()),
+            what: RequestKind::Path(String::new()),
             is_upgrade: is_upgrade(&parts.headers),
             follows_log: false,
             path_and_query: String::new(),
@@ -131,7 +131,7 @@ impl KubeRequest {
     pub fn attributes(&self) -> Attributes<'_> {
         let verb = self.verb;
         match &self.what {
-            What::Resource(at) => Attributes::Resource {
+            RequestKind::Resource(at) => Attributes::Resource {
                 verb,
                 group: &at.group,
                 resource: &at.plural,
@@ -139,8 +139,8 @@ impl KubeRequest {
                 namespace: &at.namespace,
                 name: &at.name,
             },
-            What::Description(path) => Attributes::Description { verb, path },
-            What::Path(path) => Attributes::Path { verb, path },
+            RequestKind::Description(path) => Attributes::Description { verb, path },
+            RequestKind::Path(path) => Attributes::Path { verb, path },
         }
     }
 
@@ -156,19 +156,19 @@ impl KubeRequest {
 
     /// The version of the API; empty for what is no resource.
     pub fn version(&self) -> &str {
-        if let What::Resource(at) = &self.what { &at.version } else { "" }
+        if let RequestKind::Resource(at) = &self.what { &at.version } else { "" }
     }
 
     fn subresource(&self) -> &str {
-        if let What::Resource(at) = &self.what { &at.subresource } else { "" }
+        if let RequestKind::Resource(at) = &self.what { &at.subresource } else { "" }
     }
 
-    /// Does it ask to go on in another protocol over its connection?
+    /// Whether it asks for a protocol upgrade of its connection.
     pub fn is_upgrade(&self) -> bool {
         self.is_upgrade
     }
 
-    /// Is it a watch?
+    /// Whether it is a watch.
     pub fn is_watch(&self) -> bool {
         self.verb == "watch"
     }
@@ -219,7 +219,11 @@ impl KubeRequest {
             _ => {
                 let whole = format!("/{}{}", path.join("/"), if slash { "/" } else { "" });
                 let is_path = matches!(path_attributes("", &whole), Attributes::Path { .. });
-                self.what = if is_path { What::Path(whole) } else { What::Description(whole) };
+                self.what = if is_path {
+                    RequestKind::Path(whole)
+                } else {
+                    RequestKind::Description(whole)
+                };
                 return Ok(slash);
             }
         };
@@ -233,7 +237,7 @@ impl KubeRequest {
         }
         self.set_verb(&mut at, query)?;
         self.follows_log = at.subresource == "log" && query.flag("follow")?.unwrap_or(false);
-        self.what = What::Resource(at);
+        self.what = RequestKind::Resource(at);
         // The rest after a subresource is for the server of that subresource: `proxy/` is not
         // `proxy`.
         Ok(slash && has_subresource)

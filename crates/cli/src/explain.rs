@@ -214,7 +214,7 @@ mod tests {
             explain(&Error::Status(Box::new(status)), "https://h", Some("bob")).hints.join(" | ")
         };
         let said = hints("User \"bob\" cannot list resource");
-        assert!(said.contains("asked for as bob") && said.contains("leave out --as"), "{said}");
+        assert!(said.contains("made as bob") && said.contains("omit --as"), "{said}");
         let said = hints("User \"ada\" cannot impersonate resource");
         assert!(said.contains("takes a right") && said.contains("leave out --as"), "{said}");
         assert!(!said.contains("whoami"), "it would be refused, too: {said}");

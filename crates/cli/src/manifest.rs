@@ -180,7 +180,7 @@ mod tests {
             ("- hush\n", "document 2"),
             ("hush\n", "document 2"),
             ("a: [hush\n", "YAML"),
-            ("a: hush\na: hush\n", "the field a occurs twice"),
+            ("a: hush\na: hush\n", "duplicate field a"),
             ("apiVersion: v1\nkind: User\nmetadata: {name: hush}\n", "User in v1 cannot be"),
             ("apiVersion: v1\nkind: \"Po\\ed\"\n", "Po\\u{1b}d in v1 cannot be"),
         ] {

@@ -94,7 +94,7 @@ fn in_project(text: &str) -> Result<InProject, String> {
 }
 
 impl ScopeFlags {
-    /// Do they name projects, whose namespaces the scope then has?
+    /// Whether they name projects, whose namespaces the scope needs.
     pub(crate) fn names_projects(&self) -> bool {
         !self.projects.is_empty()
     }
@@ -312,7 +312,7 @@ mod tests {
         ]});
         assert_eq!(scope("--read-only --project web --project shop"), Ok(wanted));
         let refused = scope("--read-only --project *").unwrap_err();
-        assert!(refused.contains("cannot be said in a scope"), "{refused}");
+        assert!(refused.contains("a scope cannot express"), "{refused}");
         for other in ["--space a/b", "--virtual-cluster a/b", "--scope-file f"] {
             let refused = scope(&format!("--read-only {other}")).unwrap_err();
             assert!(refused.contains("cannot be used with"), "{refused}");
@@ -346,8 +346,8 @@ mod tests {
             ("", "no mapping"),
             ("- projects", "no mapping"),
             ("projects", "no mapping"),
-            ("project: [{project: web}]", "spec.scope.project is no field"),
-            ("rules: [{verb: [get]}]", "spec.scope.rules[0].verb is no field"),
+            ("project: [{project: web}]", "unknown field spec.scope.project in"),
+            ("rules: [{verb: [get]}]", "unknown field spec.scope.rules[0].verb in"),
             ("rules: null", "spec.scope.rules is null"),
             ("projects: web", "spec.scope.projects: expected"),
             ("rules: []\nrules: []", "occurs twice"),

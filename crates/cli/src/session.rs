@@ -221,7 +221,7 @@ impl Session {
         default.or(found.first()).map(|found| (*found).to_owned())
     }
 
-    /// The namespace of requests that do not name one. [`Session::learn_names`] comes before.
+    /// The namespace of requests that do not name one. [`Session::load_names`] comes before.
     pub(crate) fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or_else(|| default_namespace())
     }
@@ -233,18 +233,18 @@ impl Session {
 
     /// Asks the server for the namespace of requests that name none, where a command needs one (`flag`) and neither `-n`
     /// nor the context gives it.
-    pub(crate) async fn learn_namespace(
+    pub(crate) async fn load_namespace(
         &mut self,
         flag: Option<&NamespaceFlag>,
     ) -> Result<(), CliError> {
         if self.namespace.is_some() || flag.is_none_or(|flag| flag.namespace.is_some()) {
             return Ok(());
         }
-        self.learn_names().await
+        self.load_names().await
     }
 
     /// Asks the server for the names of namespaces that its operator chose, for a command that names a project.
-    pub(crate) async fn learn_names(&mut self) -> Result<(), CliError> {
+    pub(crate) async fn load_names(&mut self) -> Result<(), CliError> {
         let asked = self.ask_self().await;
         asked.map(drop).map_err(|error| self.explain(&error))
     }

@@ -218,7 +218,9 @@ mod tests {
             Target::Path(_) => None,
         };
         assert!(warning("secrest").unwrap().contains("did you mean secret"));
-        assert!(warning("zzzzzzzzz").unwrap().ends_with("knows of"));
+        assert!(
+            warning("zzzzzzzzz").unwrap().starts_with("unknown resource zzzzzzzzz in the group")
+        );
         assert_eq!((warning("secrets"), warning("*"), warning("/metrics")), (None, None, None));
     }
 

@@ -62,7 +62,7 @@ impl Representation {
 /// A request, as it can be sent again.
 pub(crate) struct ApiRequest {
     pub(crate) method: Method,
-    /// Is the path one of the gateway, and not of the management API?
+    /// Whether the path belongs to the gateway, not to the management API.
     pub(crate) is_for_gateway: bool,
     pub(crate) path: String,
     pub(crate) query: String,

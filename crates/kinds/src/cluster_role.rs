@@ -42,7 +42,7 @@ pub struct AggregationRule {
 }
 
 impl AggregationRule {
-    /// Does it gather the rules of a ClusterRole with these labels?
+    /// Whether it aggregates the rules of a ClusterRole with these labels.
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.cluster_role_selectors.iter().any(|selector| selector.matches(labels))
     }

@@ -43,9 +43,9 @@ pub(crate) fn check(
 pub(crate) struct KeyChange<'a> {
     /// The maker of the key, if it has one.
     pub(crate) maker: Option<&'a Maker>,
-    /// Did the caller's key create it, or a key that did?
+    /// Whether the caller's key created it, directly or through another key.
     pub(crate) is_made: bool,
-    /// Does the key give more after it, or does the writer get everything that the key carries?
+    /// Whether the change widens the key, or gives the writer everything that the key carries.
     pub(crate) widens: bool,
 }
 

@@ -14,7 +14,7 @@ pub(crate) struct WrittenKey<'a> {
     pub(crate) uid: &'a str,
     /// How long it would give access.
     pub(crate) lifetime: Lifetime,
-    /// Would it be of type `Login`?
+    /// Whether it would have the type `Login`.
     pub(crate) is_login: bool,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn check(caller: &CallerKey, written: WrittenKey<'_>) -> Result<(), S
     }
 }
 
-/// Does a key with the new lifetime never end later than with the old one, whenever it is used?
+/// Whether a key with the new lifetime always ends no later than with the old one.
 fn is_no_longer(new: Lifetime, old: Lifetime) -> bool {
     new.after_last_activity == old.after_last_activity
         && new.created_unix_seconds <= old.created_unix_seconds
@@ -145,7 +145,7 @@ mod tests {
             (lifetime(400, 300, true), "spec.ttlAfterLastActivity"),
         ] {
             let text = check(&limited, key(written)).unwrap_err();
-            assert!(text.contains("ends at 1970-01-01T00:16:40Z"), "{text}");
+            assert!(text.contains("expires at 1970-01-01T00:16:40Z"), "{text}");
             assert!(text.contains(advice), "{text}");
         }
     }

@@ -160,12 +160,12 @@ impl Kind for Namespace {
     }
 }
 
-/// Does a reference name a project?
+/// Whether a reference names a project.
 fn is_project(one: &OwnerReference) -> bool {
     one.kind == "Project" && one.api_version == MANAGEMENT_V1.to_string()
 }
 
-/// Are all owners of a namespace the project that it belongs to?
+/// Whether all owners of a namespace are its project.
 fn has_only_project(metadata: &ObjectMeta) -> bool {
     let project = metadata.labels.get(PROJECT_LABEL);
     metadata.owner_references.iter().all(|one| is_project(one) && Some(&one.name) == project)

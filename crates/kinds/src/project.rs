@@ -208,7 +208,7 @@ impl Member {
         }
     }
 
-    /// Is it every user?
+    /// Whether it is every user.
     pub fn is_all_users(&self) -> bool {
         self.kind == "User" && self.name == ALL_USERS
     }
@@ -243,7 +243,7 @@ pub struct AllowedTemplate {
     pub is_default: bool,
 }
 
-/// Must new instances be made from templates?
+/// Whether new instances must be created from templates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.RequireTemplate")]
@@ -280,7 +280,7 @@ pub struct Quotas {
 }
 
 impl Spec {
-    /// May objects of the project be on this cluster?
+    /// Whether objects of the project may be on a cluster.
     pub fn allows_cluster(&self, cluster: &str) -> bool {
         let allowed = self.allowed_clusters.iter().flatten();
         allowed.into_iter().any(|one| one.name == ALL_CLUSTERS || one.name == cluster)
@@ -492,7 +492,7 @@ impl Kind for Project {
     }
 }
 
-/// Does a write change more of a project than its admins may: its members, and what it is called?
+/// Whether a write changes fields of a project that its admins may not change.
 fn changes_more_than_members(new: &Draft<Fields>, old: &Draft<Fields>) -> bool {
     let of_admins = Spec {
         display_name: new.fields.spec.display_name.clone(),

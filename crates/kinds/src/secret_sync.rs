@@ -100,7 +100,7 @@ pub(crate) fn required_right(
     Some(new.right().into())
 }
 
-/// Is a `ProjectSecret` to be mirrored?
+/// Whether a `ProjectSecret` has a mirror.
 pub fn is_mirrored(metadata: &ObjectMeta) -> bool {
     metadata.labels.get(MIRROR).is_some_and(|value| value == "true")
 }

@@ -260,7 +260,7 @@ mod tests {
                     assert_eq!(error.code(), 409);
                     let message = &error.status().message;
                     let counts =
-                        format!("in {teams} teams, and can leave {MAX_TEAMS_LEFT} at once");
+                        format!("in {teams} teams; a deletion can change at most {MAX_TEAMS_LEFT}");
                     assert!(message.contains(&counts), "{message}");
                 }
                 (result, _) => panic!("{user} in {teams} teams: {}", result.is_ok()),

@@ -120,9 +120,9 @@ async fn serve_until_signal(settings: Settings) -> anyhow::Result<()> {
     let records_on_stdout = settings.audit.log == AuditLog::Stdout;
     let (running, welcome) = open(settings, source).await?;
     if records_on_stdout {
-        greet(&welcome, &mut io::stderr().lock())?;
+        print_welcome(&welcome, &mut io::stderr().lock())?;
     } else {
-        greet(&welcome, &mut io::stdout().lock())?;
+        print_welcome(&welcome, &mut io::stdout().lock())?;
     }
     let (reload, reloads) = watch::channel(());
     let stop = async move {
@@ -155,7 +155,7 @@ const SIGXFSZ: i32 = 25;
 
 /// Prints the path of the administrator's kubeconfig: to the standard output, unless the audit log
 /// goes there.
-fn greet(welcome: &Welcome, out: &mut impl Write) -> io::Result<()> {
+fn print_welcome(welcome: &Welcome, out: &mut impl Write) -> io::Result<()> {
     tracing::info!("listening on https://{}", welcome.address);
     let path = match &welcome.kubeconfig {
         Ok(path) => path.display(),

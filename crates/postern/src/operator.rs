@@ -220,28 +220,28 @@ fn with_progress<T>(work: impl FnOnce(&mut (dyn FnMut(Progress) + Send)) -> T) -
 
 /// The progress of a long command: one line that is overwritten, on a terminal only.
 struct ProgressLine {
-    printed: bool,
+    has_printed: bool,
     last: Instant,
-    terminal: bool,
+    is_terminal: bool,
 }
 
 impl ProgressLine {
     fn new() -> Self {
-        Self { printed: false, last: Instant::now(), terminal: io::stderr().is_terminal() }
+        Self { has_printed: false, last: Instant::now(), is_terminal: io::stderr().is_terminal() }
     }
 
     fn update(&mut self, now: Progress) {
-        if !self.terminal || self.last.elapsed() < PROGRESS_INTERVAL {
+        if !self.is_terminal || self.last.elapsed() < PROGRESS_INTERVAL {
             return;
         }
         self.last = Instant::now();
-        self.printed = true;
+        self.has_printed = true;
         let all = now.seen.saturating_add(now.remaining);
         let _ = write!(io::stderr(), "\r{} of {all} values", now.seen);
     }
 
     fn finish(&self) {
-        if self.printed {
+        if self.has_printed {
             let _ = writeln!(io::stderr());
         }
     }

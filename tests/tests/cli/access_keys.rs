@@ -73,7 +73,7 @@ async fn rotating_the_own_key_says_what_to_do() {
         serde_json::from_str(&other.ok(&["whoami", "-o", "json"]).await).unwrap();
     let name = who["status"]["accessKey"].as_str().unwrap();
     let output = other.run(&["rotate", "accesskey", name]).await;
-    assert!(output.err.contains("logged in with"), "{}", output.err);
+    assert!(output.err.contains("belongs to the current login"), "{}", output.err);
     let new = output.text().trim_end().to_owned();
     assert!(other.fails(1, &["whoami"]).await.contains("not found"));
     let by_environment = other.clone().with("POSTERN_ACCESS_KEY", &new);

@@ -89,7 +89,7 @@ async fn what_does_not_exist_is_an_error_with_similar_names() {
         (&["get", "secret", "web.token", "-o", "value"], "\"web\" not found"),
         (&["get", "secret", "database.password", "-n", "absent"], "not found"),
         (&["set", "secret", "x.y", "hush", "-n", "absent"], "absent"),
-        (&["delete", "secret", "database.password"], "secrets are deleted whole"),
+        (&["delete", "secret", "database.password"], "delete removes the whole secret"),
         (&["delete", "secret", "databas"], "did you mean database?"),
     ] {
         let said = admin.fails(1, arguments).await;
@@ -208,7 +208,7 @@ async fn no_second_secret_is_created_by_surprise() {
     assert_eq!((output.code, asked(&output.err)), (0, vec!["PATCH db".to_owned()]));
     let long = format!("a{}", ".b".repeat(20));
     let said = admin.fails(1, &["set", "secret", &long, "hush"]).await;
-    assert!(said.contains("too many ways") && said.contains("--key"), "{said}");
+    assert!(said.contains("is ambiguous") && said.contains("--key"), "{said}");
 }
 
 #[tokio::test]

@@ -91,7 +91,7 @@ async fn send_all(
     Ok(refused)
 }
 
-/// Would the same records be refused again?
+/// Whether the server would reject the same records again.
 fn is_refused(error: &Error) -> bool {
     error.status().is_some_and(|status| [400, 413, 422].contains(&status.code))
 }

@@ -69,7 +69,7 @@ async fn the_way_follows_the_secret() {
     let none = scene.agent.virtual_clusters.route_to(&place()).await.err().unwrap();
     assert_eq!((none.code(), none.retry_after_seconds()), (503, None));
     let message = &none.status().message;
-    assert!(message.contains("\"vc-v\"") && message.contains("not there"), "{message}");
+    assert!(message.contains("\"vc-v\"") && message.contains("does not exist"), "{message}");
 
     says(secret(&kubeconfig("https://localhost:1")));
     let first = until(&scene, Result::is_ok).await;
@@ -170,7 +170,7 @@ async fn who_may_not_use_a_virtual_cluster_has_no_secret_read_and_who_may_learns
         let none = client.send_request(scene.request("GET", AT)).await.unwrap();
         let (code, retry_after, body) = read(none).await;
         assert_eq!((code, retry_after), (503, None), "{body}");
-        assert!(body.contains("vc-v") && body.contains("not there"), "{body}");
+        assert!(body.contains("vc-v") && body.contains("does not exist"), "{body}");
     }
     assert_eq!(scene.arrived.recv().await.as_deref(), Some(SECRET));
     assert!(scene.arrived.try_recv().is_err(), "a Secret is read once a second at most");

@@ -158,7 +158,7 @@ impl Verifier {
         // Only a token that was verified is worth the lock for a change.
         let is_old = cache.has_old(token);
         drop(cache);
-        is_old.then(|| write(&self.cache).revive(token)).flatten()
+        is_old.then(|| write(&self.cache).reuse_old(token)).flatten()
     }
 
     /// Verifies a token that was not seen before. All that is cheap comes before the signature, and

@@ -135,7 +135,7 @@ impl Policy {
         if missing.is_empty() { Ok(()) } else { Err(NotCovered::Missing(missing)) }
     }
 
-    /// Does an identity without a scope hold everything, so that no rule need be taken apart?
+    /// Whether an identity without a scope holds everything, so that no rule needs to be checked by combination.
     fn holds_rule_at_once(&self, identity: &Identity, rule: &PolicyRule) -> bool {
         let all = Atom::Resource { verb: "*", group: "*", resource: "*", name: None };
         !identity.is_scoped()

@@ -97,7 +97,7 @@ fn binding_of(source: &Source) -> Option<&PolicyName> {
     }
 }
 
-/// Does a rule allow this, wherever its role is held?
+/// Whether a rule allows the request, wherever its role applies.
 pub(super) fn allows(rule: &Rule, attributes: &Attributes<'_>) -> bool {
     match *attributes {
         Attributes::Resource { verb, group, resource, subresource, name, .. } => {

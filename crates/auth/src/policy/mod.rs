@@ -175,7 +175,7 @@ impl Policy {
         }
     }
 
-    /// Does the identity have the right to this by a role or without one, its scopes aside?
+    /// Whether the identity has the permission, by a role or implicitly, without regard to its scopes.
     pub fn is_held(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
         implicit_rights::right(identity, attributes).is_some()
             || self.is_owners(identity, attributes)
@@ -200,7 +200,7 @@ impl Policy {
         self.owners.owner(group, resource, namespace, name).filter(|_| is_its)
     }
 
-    /// Does a role allow this?
+    /// Whether a role allows the request.
     fn is_by_role(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
         match *attributes {
             Attributes::Resource { verb, group, resource, subresource, name, .. } => {
@@ -314,9 +314,9 @@ impl Policy {
             && self.index.is_same_for(&newer.index, identity, group, resource)
     }
 
-    /// Can the identity do anything to any object of a kind, by a role or without one, within its scopes?
+    /// Whether the identity may have any permission on any object of a kind, within its scopes.
     /// `false` is certain; `true` may be too much.
-    pub fn touches(&self, identity: &Identity, group: &str, resource: &str) -> bool {
+    pub fn may_have_permission(&self, identity: &Identity, group: &str, resource: &str) -> bool {
         let in_namespaces = crate::kind_scope::has_namespaces(group, resource) != Some(false)
             || (group, resource) == ("", "namespaces");
         let held = implicit_rights::concerns(identity, group, resource)
@@ -338,13 +338,13 @@ impl Policy {
     }
 }
 
-/// Can every scope of an identity allow this verb on some object of a kind; or any verb?
+/// Whether every scope of an identity can allow this verb (or any verb) on some object of a kind.
 fn scopes_can_match(identity: &Identity, verb: Option<&str>, group: &str, resource: &str) -> bool {
     let holder = identity.scope_holder();
     identity.scopes.iter().all(|scope| scope.can_match(verb, group, resource, &holder))
 }
 
-/// Does this concern the identity's own keys?
+/// Whether the request concerns the identity's own keys.
 fn is_about_own_keys(identity: &Identity, attributes: &Attributes<'_>) -> bool {
     let is_key_verb = |verb| KEY_VERBS.contains(&verb);
     matches!(attributes, Attributes::Resource { verb, .. } if is_key_verb(*verb))

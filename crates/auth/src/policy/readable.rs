@@ -47,7 +47,7 @@ impl Readable {
         }
     }
 
-    /// Is there no object that it can have?
+    /// Whether no object can be in it.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::All => false,
@@ -66,9 +66,9 @@ pub enum DelegatedOwners {
     All,
     /// Some of them.
     Some {
-        /// All users?
+        /// Whether all users are included.
         all_users: bool,
-        /// All teams?
+        /// Whether all teams are included.
         all_teams: bool,
         /// Single users and teams. The permissions of an identity on itself count under its uid
         /// alone.
@@ -77,7 +77,7 @@ pub enum DelegatedOwners {
 }
 
 impl Policy {
-    /// Does an identity hold a verb on any user or team at all?
+    /// Whether an identity holds a verb on any user or team.
     pub fn has_right_on_any_owner(&self, identity: &Identity, verb: &str) -> bool {
         match self.delegated_owners(identity, verb) {
             DelegatedOwners::All => true,

@@ -22,7 +22,7 @@ pub struct RulesOf {
     pub resource_rules: Vec<PolicyRule>,
     /// The rules about paths.
     pub non_resource_rules: Vec<PolicyRule>,
-    /// Is there more, which rules cannot tell?
+    /// Whether the identity has permissions that rules cannot express.
     pub incomplete: bool,
 }
 

@@ -69,7 +69,7 @@ pub struct TargetRequest<'a> {
     pub place: ResolvedTarget<'a>,
     /// The action that it asks for.
     pub attributes: Attributes<'a>,
-    /// Does it go on in another protocol?
+    /// Whether it upgrades to another protocol.
     pub is_upgrade: bool,
 }
 
@@ -288,7 +288,7 @@ impl Policy {
         RulesOf { resource_rules, non_resource_rules, incomplete }
     }
 
-    /// Does one combination of a rule get to the target?
+    /// Whether the target allows one combination of a rule.
     fn gets_there(
         &self,
         identity: &Identity,

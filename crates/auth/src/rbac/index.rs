@@ -177,7 +177,7 @@ impl Index {
         user.into_iter().chain(groups).chain(principals)
     }
 
-    /// Does a role allow an identity this?
+    /// Whether a role of an identity allows the request.
     pub(crate) fn allows(
         &self,
         identity: &Identity,
@@ -251,7 +251,7 @@ impl Index {
         facts.map(|facts| facts.subjects.clone()).unwrap_or_default()
     }
 
-    /// Is any subject of any binding like this?
+    /// Whether any subject of any binding satisfies a condition.
     pub(crate) fn has_subject(&self, is_it: impl Fn(&BoundSubject) -> bool) -> bool {
         self.bindings.values().any(|facts| facts.subjects.iter().any(&is_it))
     }
@@ -275,7 +275,7 @@ fn role_of(binding: &PolicyKey, facts: &BindingFacts) -> Option<PolicyKey> {
 }
 
 impl Index {
-    /// Does an identity hold the very same in another snapshot, as far as a kind is concerned?
+    /// Whether an identity has the same roles for a kind in another snapshot.
     pub(crate) fn is_same_for(
         &self,
         other: &Self,

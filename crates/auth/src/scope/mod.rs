@@ -43,7 +43,7 @@ pub struct Holder<'a> {
 }
 
 impl Holder<'_> {
-    /// Is this their own team, or a team that they are in?
+    /// Whether this is the holder's own team, or a team that the holder is in.
     pub(crate) fn has_team(&self, name: &str) -> bool {
         self.team == Some(name) || self.teams.iter().any(|team| team == name)
     }
@@ -141,7 +141,7 @@ impl ScopeRules {
             || self.rules.reach_target(target)
     }
 
-    /// Is the target a space or virtual cluster that an entry names, or of a project that one names?
+    /// Whether an entry names the target, a space or virtual cluster, or its project.
     fn reaches_instance(&self, target: RequestTarget<'_>) -> bool {
         let (project, name, instances) = match target {
             RequestTarget::ProjectSpace { project, space } => (project, space, &self.spaces),
@@ -153,7 +153,7 @@ impl ScopeRules {
         self.projects.has(project) || instances.get(project).is_some_and(|names| names.has(name))
     }
 
-    /// Does an entry that is no rule allow this in the management API?
+    /// Whether an entry other than a rule allows this in the management API.
     fn entries_allow(
         &self,
         attributes: &Attributes<'_>,
@@ -195,7 +195,7 @@ impl ScopeRules {
         }
     }
 
-    /// Does `allowPlatformCli` allow this on a resource of our own group?
+    /// Whether `allowPlatformCli` allows this on a resource of Postern's group.
     fn cli_allows(&self, attributes: &Attributes<'_>, holder: &Holder<'_>) -> bool {
         let Attributes::Resource { verb, resource, subresource, name, .. } = *attributes else {
             return false;

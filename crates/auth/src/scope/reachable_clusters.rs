@@ -7,7 +7,7 @@ use super::ScopeRules;
 use crate::attributes::RequestTarget;
 
 /// A name that no cluster, project or instance can have: a scope that reaches it reaches all.
-const NOBODYS: &str = "*";
+const UNUSED_NAME: &str = "*";
 
 /// An instance of a project, and the cluster that it is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,9 +85,10 @@ impl ScopeRules {
         ReachableClusters::Only(named.chain(homes).map(str::to_owned).collect())
     }
 
-    /// Has it a rule that does not say on which cluster or virtual cluster?
+    /// Whether it has a rule that names no cluster and no virtual cluster.
     fn has_rule_for_every_cluster(&self) -> bool {
-        let (project, cluster, namespace, name) = (NOBODYS, NOBODYS, NOBODYS, NOBODYS);
+        let (project, cluster, namespace, name) =
+            (UNUSED_NAME, UNUSED_NAME, UNUSED_NAME, UNUSED_NAME);
         [
             RequestTarget::Cluster { cluster },
             RequestTarget::VirtualCluster { cluster, namespace, name },

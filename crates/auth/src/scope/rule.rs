@@ -91,7 +91,7 @@ impl Pattern {
         }
     }
 
-    /// Does it match all that another one matches?
+    /// Whether it matches everything that another one matches.
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::All, _) => true,
@@ -140,7 +140,7 @@ impl Element {
         *self.group == *group && group != ALL && patterns()
     }
 
-    /// Does it match something about a kind, the object itself or a subresource?
+    /// Whether it matches a kind, or a subresource of it.
     pub(super) fn concerns(&self, group: &str, resource: &str) -> bool {
         let of_kind = |pattern: &Pattern| match pattern {
             Pattern::All | Pattern::Everywhere(_) => true,
@@ -150,7 +150,7 @@ impl Element {
         *self.group == *group && patterns.is_none_or(|all| all.iter().any(of_kind))
     }
 
-    /// Does it match all that another one matches?
+    /// Whether it matches everything that another one matches.
     fn covers(&self, other: &Self) -> bool {
         let patterns = match (&self.patterns, &other.patterns) {
             (None, _) => true,
@@ -186,7 +186,7 @@ fn names_cover(mine: Option<&TextSet>, other: Option<&TextSet>) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Path {
     text: Box<str>,
-    /// Is the last step `*`, and left out of the text?
+    /// Whether the path ends in `*`, which the text omits.
     is_prefix: bool,
 }
 
@@ -269,7 +269,7 @@ impl Rule {
         })
     }
 
-    /// Does it match this request, in this place?
+    /// Whether it matches a request at a location.
     pub(super) fn allows(&self, request: &Request<'_>, location: Location<'_>) -> bool {
         let what = match request.attributes {
             Attributes::Resource { verb, group, resource, subresource, name, .. } => {
@@ -305,7 +305,7 @@ impl Rule {
         })
     }
 
-    /// Can it match requests to this target?
+    /// Whether it can match requests to a target.
     pub(super) fn reaches(&self, target: RequestTarget<'_>) -> bool {
         let any_or = |mine: &str, name: &str| mine.is_empty() || mine == name;
         let right_one = match target {
@@ -319,12 +319,12 @@ impl Rule {
         self.targets & bit(target) != 0 && right_one
     }
 
-    /// Can it match requests to resources?
+    /// Whether it can match requests for resources.
     pub(super) fn is_for_resources(&self) -> bool {
         self.paths.is_none()
     }
 
-    /// Does it match everything?
+    /// Whether it matches everything.
     pub(super) fn is_open(&self) -> bool {
         self.verbs.is_none()
             && self.elements.is_none()
@@ -333,7 +333,7 @@ impl Rule {
             && self.targets == ALL_TARGETS
     }
 
-    /// Is it for the management API alone?
+    /// Whether it is only for the management API.
     pub(super) fn is_for_management(&self) -> bool {
         self.targets == bit(RequestTarget::Management)
     }

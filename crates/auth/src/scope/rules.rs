@@ -67,7 +67,7 @@ impl Rules {
         &self.all
     }
 
-    /// Does a rule match this request, in this place?
+    /// Whether a rule matches a request at a location.
     pub(super) fn allow(&self, request: &Request<'_>, location: Location<'_>) -> bool {
         let allows = |indexes: &[usize]| {
             indexes.iter().any(|&index| self.all[index].allows(request, location))
@@ -95,7 +95,7 @@ impl Rules {
         by_part || allows(&self.others)
     }
 
-    /// Can a rule match requests to this target?
+    /// Whether a rule can match requests to a target.
     pub(super) fn reach_target(&self, target: RequestTarget<'_>) -> bool {
         self.all.iter().any(|rule| rule.reaches(target))
     }

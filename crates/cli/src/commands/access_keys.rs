@@ -149,7 +149,7 @@ impl Create {
         self.scope.scope()?;
         let mut session = Session::open(&self.connection, process)?;
         if self.scope.names_projects() {
-            session.learn_names().await?;
+            session.load_names().await?;
         }
         let scope = self.scope.scope()?;
         let metadata =

@@ -130,7 +130,7 @@ impl CanI {
             impersonation: ImpersonationFlags::default(),
         };
         let mut session = Session::open(&connection, process)?;
-        session.learn_namespace(Some(&self.question.namespace)).await?;
+        session.load_namespace(Some(&self.question.namespace)).await?;
         let attributes = self.question.attributes(&session, process);
         let AccessStatus { allowed: is_allowed, reason, evaluation_error, .. } =
             match self.review(attributes) {
@@ -171,7 +171,7 @@ impl WhoCan {
     /// Asks, and prints the answer.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let mut session = Session::open(&self.connection, process)?;
-        session.learn_namespace(Some(&self.question.namespace)).await?;
+        session.load_namespace(Some(&self.question.namespace)).await?;
         let spec = self.question.attributes(&session, process);
         let (answer, status) = ask::<ResourceAccessReview>(&mut session, spec).await?;
         if !status.complete {

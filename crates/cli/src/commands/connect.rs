@@ -246,7 +246,7 @@ impl Connect {
             name,
         };
         print(&flags, &connection, process)?;
-        target.say(&session, &route, process);
+        target.print_route(&session, &route, process);
         if flags.print {
             return Ok(());
         }
@@ -370,7 +370,7 @@ impl Target {
     /// Finds the way to it. An object that the caller may not read shows no direct endpoint.
     async fn route(&self, session: &mut Session) -> Result<Route, CliError> {
         if !matches!(self, Self::Cluster { .. }) {
-            session.learn_names().await?;
+            session.load_names().await?;
         }
         let namespace = self.namespace();
         let mut route = Route::default();
@@ -561,7 +561,7 @@ impl Target {
     }
 
     /// Says which way it is.
-    fn say(&self, session: &Session, route: &Route, process: &Process) {
+    fn print_route(&self, session: &Session, route: &Route, process: &Process) {
         let what = self.described();
         let Some(endpoint) = &route.direct else {
             let server = session.client.server().authority();
@@ -579,7 +579,7 @@ impl Target {
     }
 }
 
-/// Is it an agent that says that the caller may not use what it serves? The server's own answer names the object.
+/// Whether an agent denied `use` to the caller. Responses of the server itself name the object.
 fn is_refused_by_agent(error: &Error) -> bool {
     let status = error.status().filter(|status| status.code == 403);
     status.is_some_and(|status| {

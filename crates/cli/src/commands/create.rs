@@ -103,7 +103,7 @@ impl FromFiles {
     async fn run(self, process: &Process) -> Result<(), CliError> {
         let manifests = self.read(process)?;
         let mut session = Session::open(&self.connection, process)?;
-        session.learn_namespace(Some(&self.namespace)).await.map_err(|error| {
+        session.load_namespace(Some(&self.namespace)).await.map_err(|error| {
             let left = manifests[1..].iter().flatten();
             let left: Vec<_> = left.map(|manifest| manifest.location.clone()).collect();
             error.not_tried(&left)

@@ -123,7 +123,7 @@ impl OfKind<Delete> {
         hint: fn(&str) -> Option<String>,
     ) -> Result<(), CliError> {
         let mut session = Session::open(&self.args.connection, process)?;
-        session.learn_namespace(self.namespace_args.as_ref()).await?;
+        session.load_namespace(self.namespace_args.as_ref()).await?;
         let namespace = self.namespace_args.as_ref().map(|flag| session.namespace_or(flag));
         let of = Collection::new(self.info, namespace.as_deref());
         let mut failed = false;

@@ -92,7 +92,7 @@ impl MigrateVirtualCluster {
             return Err(CliError::usage(message));
         }
         let mut session = Session::open(&self.connection, process)?;
-        session.learn_names().await?;
+        session.load_names().await?;
         let plan = self.plan(&mut session).await?;
         // Obstacles are found before anything is printed, and before the question.
         self.ask_server(&mut session, true).await?;

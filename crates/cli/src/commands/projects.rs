@@ -167,7 +167,7 @@ impl CreateProject {
     /// Creates.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let mut session = Session::open(&self.connection, process)?;
-        session.learn_names().await?;
+        session.load_names().await?;
         let metadata = ObjectMeta { name: self.name.clone(), ..ObjectMeta::default() };
         let spec = Spec {
             display_name: self.display_name,
@@ -269,7 +269,7 @@ async fn edit_members(
     }
 }
 
-/// Is this entry about the same user or team?
+/// Whether an entry is about the same user or team.
 fn is_same(entry: &Value, member: &Member) -> bool {
     entry["kind"] == member.kind.as_str() && entry["name"] == member.name.as_str()
 }

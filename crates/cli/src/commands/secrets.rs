@@ -144,10 +144,10 @@ pub(super) struct LocationFlags {
 
 impl LocationFlags {
     /// Asks the server for the names of namespaces that [`LocationFlags::locate`] needs.
-    async fn learn(&self, session: &mut Session) -> Result<(), CliError> {
+    async fn load_names(&self, session: &mut Session) -> Result<(), CliError> {
         match &self.project {
-            Some(_) => session.learn_names().await,
-            None => session.learn_namespace(Some(&self.namespace)).await,
+            Some(_) => session.load_names().await,
+            None => session.load_namespace(Some(&self.namespace)).await,
         }
     }
 
@@ -176,7 +176,7 @@ impl GetSecret {
         let given = GivenPath::new(&self.path, self.key.as_ref(), self.whole)?;
         self.check(&given.path)?;
         let mut session = Session::open(&self.connection, process)?;
-        self.location.learn(&mut session).await?;
+        self.location.load_names(&mut session).await?;
         let (info, namespace) = self.location.locate(&session);
         let of = Collection::new(info, Some(&namespace));
         let found = self.find(&mut session, of, &given, process).await?;
@@ -374,7 +374,7 @@ impl SetSecret {
             return Err(CliError::usage(format!("no key is given: pass {name}.KEY")));
         };
         let mut session = Session::open(&self.connection, process)?;
-        self.location.learn(&mut session).await?;
+        self.location.load_names(&mut session).await?;
         let value = SecretText::from(STANDARD.encode(&self.value(&given.path, process)?));
         let (info, namespace) = self.location.locate(&session);
         let of = Collection::new(info, Some(&namespace));

@@ -140,7 +140,7 @@ impl OfKind<Share> {
         let Share { name, with, verbs, connection } = &self.args;
         let verbs = if verbs.is_empty() { &default_verbs(self.info) } else { verbs };
         let mut session = Session::open(connection, process)?;
-        session.learn_namespace(self.namespace_args.as_ref()).await?;
+        session.load_namespace(self.namespace_args.as_ref()).await?;
         let namespace = self.namespace_args.as_ref().map(|flag| session.namespace_or(flag));
         let of = Collection::new(self.info, namespace.as_deref());
         let wanted = with.subjects();
@@ -166,7 +166,7 @@ impl OfKind<Unshare> {
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let Unshare { name, with, connection } = &self.args;
         let mut session = Session::open(connection, process)?;
-        session.learn_namespace(self.namespace_args.as_ref()).await?;
+        session.load_namespace(self.namespace_args.as_ref()).await?;
         let namespace = self.namespace_args.as_ref().map(|flag| session.namespace_or(flag));
         let of = Collection::new(self.info, namespace.as_deref());
         let wanted = with.subjects();

@@ -189,7 +189,7 @@ impl Token {
     }
 }
 
-/// Is the server not there, or not able to answer?
+/// Whether the server is unreachable or unable to answer.
 fn is_away(error: &Error) -> bool {
     match error.status() {
         Some(status) => status.code >= 500 || status.code == 429,

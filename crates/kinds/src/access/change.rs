@@ -104,7 +104,7 @@ pub(crate) struct Change<'a> {
     old_owner: Option<&'a UserOrTeam>,
     /// For each rule, to whom it gives what they were not given before; not beyond the limits.
     added: Vec<Vec<Grantee<'a>>>,
-    /// For each rule, was it there before as it is?
+    /// For each rule, whether it is unchanged.
     is_kept: Vec<bool>,
 }
 

@@ -257,7 +257,7 @@ fn joined(parent: &str, name: &str) -> String {
     if parent.is_empty() { name.to_owned() } else { format!("{parent}.{name}") }
 }
 
-/// Is a path below another?
+/// Whether a path is below another.
 fn is_below(path: &str, above: &str) -> bool {
     path.strip_prefix(above).is_some_and(|rest| rest.starts_with(['.', '[']))
 }
@@ -328,7 +328,7 @@ fn stems(word: &[char]) -> impl Iterator<Item = &[char]> {
     [Some(word), stem(&['s']), stem(&['e', 's'])].into_iter().flatten()
 }
 
-/// Can one word become another by so many changes: one letter more, less or another, or two neighbours exchanged?
+/// Whether one word is within an edit distance of another (insertions, deletions, substitutions, swaps of neighbours).
 fn is_within(one: &[char], other: &[char], changes: usize) -> bool {
     let (Some((a, one_rest)), Some((b, other_rest))) = (one.split_first(), other.split_first())
     else {

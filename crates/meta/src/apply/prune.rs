@@ -132,7 +132,7 @@ impl<'a> Pruner<'a> {
 }
 
 impl Owners<'_> {
-    /// Was it an entry of a map that the manager owned itself?
+    /// Whether it was an entry of a map that the manager owned.
     fn owned_entry(self, field: &Field<'_>) -> bool {
         !field.is_declared && self.last.is_member
     }

@@ -119,10 +119,7 @@ pub(super) fn check_write(
         }
         (supported, _) => format!("did you mean {}?", supported.join(" or ")),
     };
-    Err(ApiError::bad_request(format!(
-        "query parameter {} is not known: {hint}",
-        display_name(name)
-    )))
+    Err(ApiError::bad_request(format!("unknown query parameter {}: {hint}", display_name(name))))
 }
 
 /// A warning for each parameter of a read that no request has, at most `MAX_WARNINGS`.
@@ -137,8 +134,7 @@ pub fn parameter_warnings(query: &Query) -> Vec<String> {
             [] => String::new(),
             near => format!(": did you mean {}?", near.join(" or ")),
         };
-        let warning =
-            format!("query parameter {} is not known and has no effect{hint}", display_name(name));
+        let warning = format!("unknown query parameter {} has no effect{hint}", display_name(name));
         if !warnings.contains(&warning) {
             warnings.push(warning);
         }

@@ -294,7 +294,7 @@ impl Committer {
         if let Task::Recover { now } = task.task {
             self.recover(now);
         }
-        self.pass_on(task);
+        self.forward_to_applier(task);
     }
 
     /// Commits a group of transactions, and replies to their callers.
@@ -388,7 +388,7 @@ impl Committer {
     }
 
     /// Hands a task to the applier, which replies to its caller.
-    fn pass_on(&self, job: Job) {
+    fn forward_to_applier(&self, job: Job) {
         if let Some(Open { applier, .. }) = &self.open {
             applier.handle.send(Work::Perform(job));
         } else {

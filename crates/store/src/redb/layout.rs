@@ -123,7 +123,7 @@ impl LogState {
     const CLOSED: u64 = u64::MAX;
 
     fn encode(self) -> [u64; Self::NUMBERS] {
-        let [low, high] = halves(self.id);
+        let [low, high] = split_id(self.id);
         let Mark { group, offset, before } = self.mark;
         [low, high, group, offset, before, if self.is_closed { Self::CLOSED } else { 0 }]
     }
@@ -135,7 +135,7 @@ impl LogState {
     }
 }
 
-fn halves(id: u128) -> [u64; 2] {
+fn split_id(id: u128) -> [u64; 2] {
     let low = u64::try_from(id & u128::from(u64::MAX)).unwrap_or(0);
     [low, u64::try_from(id >> 64).unwrap_or(0)]
 }
@@ -259,14 +259,14 @@ pub(super) struct Head<'a> {
     /// [`PUT`] or [`TOMBSTONE`].
     pub(super) mark: u8,
     /// The version that this one came after.
-    pub(super) before: Before,
+    pub(super) before: PreviousVersion,
     /// The key.
     pub(super) key: &'a str,
 }
 
 /// The version of a key before a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Before {
+pub(super) enum PreviousVersion {
     /// Nothing that is known.
     #[default]
     Nothing,
@@ -278,7 +278,7 @@ pub(super) enum Before {
     Corrupt,
 }
 
-impl Before {
+impl PreviousVersion {
     /// The bit that says that the position is a tombstone's. Packed positions do not have it.
     const TOMBSTONE: u64 = 1 << 63;
     /// In place of a position: the row was corrupt. No position packs to it, for revisions start at 1.
@@ -354,7 +354,7 @@ pub(super) fn encode_record(
 pub(super) fn decode_record(packed: u64, bytes: &[u8]) -> Result<Record<'_>, Corruption> {
     let (fixed, rest) = bytes.split_first_chunk::<RECORD_HEAD_BYTES>().ok_or(SHORT)?;
     let [mark, previous @ .., k0, k1, r0, r1, r2, r3] = *fixed;
-    let before = Before::decode(u64::from_le_bytes(previous));
+    let before = PreviousVersion::decode(u64::from_le_bytes(previous));
     let key_length = usize::from(u16::from_le_bytes([k0, k1]));
     let replaced_length = u32::from_le_bytes([r0, r1, r2, r3]);
     let (key, rest) = rest.split_at_checked(key_length).ok_or(SHORT)?;
@@ -452,7 +452,8 @@ pub(super) fn checksum(packed: u64, bytes: &[u8]) -> [u8; CHECK_BYTES] {
 mod tests {
     use super::*;
 
-    const HEAD: Head<'static> = Head { mark: PUT, before: Before::Value(258), key: "/a/b" };
+    const HEAD: Head<'static> =
+        Head { mark: PUT, before: PreviousVersion::Value(258), key: "/a/b" };
 
     fn record(replaced: Option<&[u8]>) -> Vec<u8> {
         let replaced = replaced.map(|value| encode_value(258, value));
@@ -471,7 +472,12 @@ mod tests {
         for replaced in [None, Some(b"before".as_slice())] {
             assert_eq!(read(515, &record(replaced)), Ok((replaced, b"value".as_slice())));
         }
-        let all = [Before::Nothing, Before::Value(258), Before::Tombstone(258), Before::Corrupt];
+        let all = [
+            PreviousVersion::Nothing,
+            PreviousVersion::Value(258),
+            PreviousVersion::Tombstone(258),
+            PreviousVersion::Corrupt,
+        ];
         for before in all {
             let bytes = encode_record(515, Head { before, ..HEAD }, None, b"").0;
             assert_eq!(decode_record(515, &bytes).unwrap().head.before, before);

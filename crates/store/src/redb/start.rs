@@ -9,8 +9,8 @@ use super::applier::Begin;
 use super::file::Opener;
 use super::layout::{LogState, Mark, State};
 use super::read::{View, is_in_use};
-use super::shared::catch;
-use super::verify::{Found, verify};
+use super::shared::catch_panic;
+use super::verify::{Verification, verify};
 use super::wal::Wal;
 use super::wal_group;
 use super::write::{self, Durable};
@@ -38,7 +38,7 @@ pub(super) struct Verified {
 /// [`Error::Unavailable`] when one of the two files cannot be opened; [`Error::Corrupt`] when one of them is corrupt,
 /// or they do not belong together and the log is needed.
 pub(super) fn open(opener: &Opener) -> Result<Start> {
-    catch(|| {
+    catch_panic(|| {
         let Verified { database, state: before, splits } = database(opener)?;
         let (wal, revision) = if before.log.is_closed {
             (new_log(opener, &database, before.log)?, before.revision)
@@ -67,7 +67,7 @@ pub(super) fn database(opener: &Opener) -> Result<Verified> {
     let database = (opener.database)()?;
     write::prepare(&database)?;
     let view = View::open(&database)?;
-    let (Found { sum, splits }, state) = (verify(&view)?, view.state);
+    let (Verification { sum, splits }, state) = (verify(&view)?, view.state);
     drop(view);
     if let Some(sum) = sum {
         write::record_sum(&database, sum)?;

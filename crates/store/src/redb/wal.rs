@@ -163,7 +163,7 @@ impl Wal {
     /// [`Error::Unavailable`]; whether the group is durable is not known then, and the log must be opened
     /// anew.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<bool> {
-        let Some(offset) = self.place(encoded_length(bytes) as u64) else { return Ok(false) };
+        let Some(offset) = self.find_room(encoded_length(bytes) as u64) else { return Ok(false) };
         let sectors = encode(self.next.group, bytes);
         self.file.write(offset, &sectors).map_err(|error| unavailable(&error))?;
         self.file.sync_data().map_err(|error| unavailable(&error))?;
@@ -178,7 +178,7 @@ impl Wal {
 
     /// The offset for a group of this many bytes; `None` when there is no room. The group before the
     /// oldest one stays as well: it proves that the log is not an older one.
-    fn place(&self, bytes: u64) -> Option<u64> {
+    fn find_room(&self, bytes: u64) -> Option<u64> {
         let next = self.next.offset;
         let begin = if self.oldest.before == 0 { BEGIN } else { self.oldest.before };
         let is_empty = self.next == Mark::START;
