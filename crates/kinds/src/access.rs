@@ -7,9 +7,7 @@
 use postern_meta::field::FieldErrors;
 
 use crate::context::Context;
-pub use crate::kind::ownership::{
-    Access, ExtraAccess, OWNER_UID, Ownership, OwnershipPart, UserOrTeam,
-};
+pub use crate::kind::ownership::{Access, ExtraAccess, Ownership, OwnershipPart, UserOrTeam};
 use crate::kind::ownership::{AccessRules, Checked, Owned};
 
 mod change;

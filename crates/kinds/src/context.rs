@@ -103,6 +103,8 @@ pub struct Context<'a> {
     pub reading: Reading,
     /// Whom the access rules and members of the object name, by the uids from when they were added.
     pub bound: &'a [BoundGrant],
+    /// The uid of the owner of the object before an update; `None` for an object without one.
+    pub owner_uid: Option<&'a str>,
 }
 
 impl<'a> Context<'a> {
@@ -124,6 +126,7 @@ impl<'a> Context<'a> {
             has_new_credential: false,
             reading: Reading::Allowed,
             bound: &[],
+            owner_uid: None,
         }
     }
 }

@@ -15,7 +15,6 @@ use crate::bound::{BoundGrant, KnownUids, of_member};
 use crate::cluster_role::ClusterRole;
 use crate::cluster_role_binding::ClusterRoleBinding;
 use crate::kind::dependent::belongs_to;
-use crate::kind::ownership::owner_uid_in;
 use crate::kind::{AnyKind, Dependent};
 use crate::namespace::Namespace;
 use crate::namespace_names::project_prefix;
@@ -530,11 +529,11 @@ fn owner_gives(
     let owner = old.unwrap_or(new).fields.spec.owner.as_ref();
     let Some(owner) = owner.filter(|owner| access::is_of(owner, ctx)) else { return false };
     // A later namesake of the owner is another user or team.
-    let is_same = |old: &Draft<Fields>| {
+    let is_same = || {
         let uid = owner.principal().and_then(|principal| ctx.uid_of(principal));
-        uid.is_some() && uid.as_deref() == owner_uid_in(&old.metadata)
+        uid.is_some() && uid.as_deref() == ctx.owner_uid
     };
-    MEMBER_ROLES.contains(&role) && old.is_none_or(is_same)
+    MEMBER_ROLES.contains(&role) && (old.is_none() || is_same())
 }
 
 /// The indices of the members that were not there before with the same role; not beyond the limit.

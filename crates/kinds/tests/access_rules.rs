@@ -6,7 +6,7 @@
 mod common;
 
 use common::{Known, ada};
-use postern_kinds::access::{OWNER_UID, VERBS};
+use postern_kinds::access::VERBS;
 use postern_kinds::action::ActionRight;
 use postern_kinds::rbac::{PolicyChange, SUBJECT_UIDS};
 use postern_kinds::shared_secret::SharedSecret;
@@ -365,20 +365,30 @@ fn a_namesake_gets_only_what_is_given_anew() {
     assert_eq!(uids(&dependents(&one, &[], &gone), "0"), "{\"platform:user:bob\":\"\"}", "no user");
 }
 
-/// An object with an owner, and with what a client, or the server before, has written as their uid.
-fn owned_by(owner: &Value, uid: Option<&str>) -> Object {
+/// What clients may write into it means nothing.
+const OWNER_UID: &str = "platform.sh/owner-uid";
+
+/// An object with an owner, and with what a client has written as their uid.
+fn owned_by(owner: &Value, sent: Option<&str>) -> Object {
     let mut object = secret(&json!({ "owner": owner }));
-    let uid = uid.map(|uid| (OWNER_UID.to_owned(), uid.to_owned()));
-    object.metadata.annotations = uid.into_iter().collect();
+    let sent = sent.map(|uid| (OWNER_UID.to_owned(), uid.to_owned()));
+    object.metadata.annotations = sent.into_iter().collect();
     object
 }
 
-/// The uid of the owner after a write, as it is stored and as the policy reads it.
-fn uid_after(new: &Object, old: Option<&Object>, context: &Context<'_>) -> Option<String> {
-    let mut new = new.clone();
-    SharedSecret.prepare(&mut new, old, context).unwrap();
-    let uid = new.metadata.annotations.get(OWNER_UID).cloned();
-    let change = SharedSecret.policy_change(Some(&new.to_json_bytes()));
+/// The uid of the owner after a write, as it is prepared and as the policy reads it. An object that was there before
+/// belongs to a uid.
+fn uid_after(
+    new: &Object,
+    old: Option<(&Object, Option<&str>)>,
+    context: &Context<'_>,
+) -> Option<String> {
+    let mut prepared = new.clone();
+    let context = Context { owner_uid: old.and_then(|(_, uid)| uid), ..*context };
+    let uid = SharedSecret.prepare(&mut prepared, old.map(|(old, _)| old), &context).unwrap();
+    let uid = uid.owner_uid;
+    assert_eq!(prepared.metadata.annotations, new.metadata.annotations);
+    let change = SharedSecret.policy_change(Some(&prepared.to_json_bytes()), uid.as_deref());
     let kind = SharedSecret.info().group_resource();
     assert_eq!(change, Some(PolicyChange::Owner(kind, uid.clone())));
     uid
@@ -396,10 +406,14 @@ fn the_owner_is_who_was_authenticated() {
 #[test]
 fn the_uid_of_the_owner_is_the_servers_to_set() {
     let (caller, principals) = (Caller::default(), Known::all());
-    let context = Context::of(&caller, Timestamp::from_unix_seconds(0), &principals);
+    let by_caller = Context::of(&caller, Timestamp::from_unix_seconds(0), &principals);
+    let by_server = Context { is_server: true, ..by_caller };
     let (ada, bob) = (json!({ "user": "ada" }), json!({ "user": "bob" }));
     let (red, nobody, gone) = (json!({ "team": "red" }), json!({}), json!({ "user": "gone" }));
-    for sent in [None, Some("uid-red"), Some("")] {
+    for (sent, context) in [None, Some("uid-red"), Some("")]
+        .into_iter()
+        .flat_map(|sent| [(sent, &by_caller), (sent, &by_server)])
+    {
         for (new, old, uid) in [
             (&ada, None, Some("uid-ada")),
             (&red, None, Some("uid-red")),
@@ -412,31 +426,28 @@ fn the_uid_of_the_owner_is_the_servers_to_set() {
             (&gone, Some((&ada, Some("uid-earlier"))), None),
             (&nobody, Some((&ada, Some("uid-earlier"))), None),
         ] {
-            let old = old.map(|(owner, uid)| owned_by(owner, uid));
-            let found = uid_after(&owned_by(new, sent), old.as_ref(), &context);
+            let old = old.map(|(owner, uid)| (owned_by(owner, sent), uid));
+            let before = old.as_ref().map(|(old, uid)| (old, *uid));
+            let found = uid_after(&owned_by(new, sent), before, context);
             assert_eq!(found.as_deref(), uid, "{new} after {old:?}, sent {sent:?}");
         }
     }
-    // An object that the server makes, and that was elsewhere before, keeps its owner.
-    let server = Context { is_server: true, ..context };
-    let moved = owned_by(&ada, Some("uid-earlier"));
-    assert_eq!(uid_after(&moved, None, &server).as_deref(), Some("uid-earlier"));
-    assert_eq!(uid_after(&owned_by(&ada, None), None, &server).as_deref(), Some("uid-ada"));
 }
 
 #[test]
-fn an_object_that_cannot_be_read_is_nobodys() {
-    let of_nobody = PolicyChange::Owner(SharedSecret.info().group_resource(), None);
+fn an_object_without_a_uid_is_nobodys_whatever_its_annotations_say() {
+    let of = |uid: Option<&str>| {
+        let uid = uid.map(str::to_owned);
+        PolicyChange::Owner(SharedSecret.info().group_resource(), uid)
+    };
     let whole = owned_by(&json!({ "user": "ada" }), Some("uid-ada")).to_json_bytes();
-    let wrong = json!({ "metadata": { "annotations": { (OWNER_UID): 7 } } }).to_string();
-    let label = json!({ "metadata": { "labels": { (OWNER_UID): "uid-ada" } } }).to_string();
-    for json in [
-        None,
-        Some(&whole[..whole.len() - 1]),
-        Some(wrong.as_bytes()),
-        Some(label.as_bytes()),
-        Some(b"{}"),
+    for (json, uid, owner) in [
+        (Some(&whole[..]), Some("uid-bob"), Some("uid-bob")),
+        (Some(&whole[..]), None, None),
+        (Some(&whole[..]), Some(""), None),
+        (None, Some("uid-bob"), None),
+        (None, None, None),
     ] {
-        assert_eq!(SharedSecret.policy_change(json), Some(of_nobody.clone()));
+        assert_eq!(SharedSecret.policy_change(json, uid), Some(of(owner)), "{uid:?}");
     }
 }

@@ -5,7 +5,6 @@
 mod common;
 
 use common::{Known, ada, context, errors, object, prepare, required};
-use postern_kinds::access::OWNER_UID;
 use postern_kinds::cluster::Cluster;
 use postern_kinds::project::{self, Project};
 use postern_kinds::project_secret::ProjectSecret;
@@ -123,12 +122,9 @@ fn rights_and_roles(
     new: &Value,
 ) -> (Vec<String>, Vec<String>) {
     let principals = Known::all();
-    let old = old.map(|(spec, uid)| {
-        let mut old = object(&Project, "a", spec);
-        old.metadata.annotations.insert(OWNER_UID.to_owned(), uid.to_owned());
-        old
-    });
-    let context = context(caller, &principals);
+    let owner_uid = old.map(|(_, uid)| uid);
+    let old = old.map(|(spec, _)| object(&Project, "a", spec));
+    let context = Context { owner_uid, ..context(caller, &principals) };
     let prepared =
         Project.prepare(&mut object(&Project, "a", new), old.as_ref(), &context).unwrap();
     let text = |required: &RequiredRight| {

@@ -153,14 +153,18 @@ fn facts_are_read_from_the_top_level_and_what_cannot_be_read_gives_nothing() {
         let mut stored = object(kind, "a", &valid(kind));
         prepare(kind, &mut stored, None, "user").verdict.unwrap();
         let json = stored.to_json_bytes();
-        let change = kind.policy_change(Some(&json)).unwrap();
-        let nothing = kind.policy_change(None).unwrap();
+        let change = kind.policy_change(Some(&json), None).unwrap();
+        let nothing = kind.policy_change(None, None).unwrap();
         assert_ne!(change, nothing, "{kind:?}");
         let is_role = matches!(change, PolicyChange::Role(_));
         assert_eq!(is_role, !kind.info().plural.ends_with("bindings"));
         let wrong = object(kind, "a", &json!({ "rules": 1, "roleRef": 1 })).to_json_bytes();
         for unreadable in [&json[..json.len() - 1], b"", &wrong] {
-            assert_eq!(kind.policy_change(Some(unreadable)), Some(nothing.clone()), "{kind:?}");
+            assert_eq!(
+                kind.policy_change(Some(unreadable), None),
+                Some(nothing.clone()),
+                "{kind:?}"
+            );
         }
     }
 }

@@ -15,13 +15,6 @@ use crate::quote::cut;
 /// Maximum bytes of all annotations of one object, keys and values together, as upstream.
 pub const MAX_ANNOTATIONS_BYTES: usize = 256 * 1024;
 
-/// Annotations that the server adds to what a client sends. They do not count, so that a client has
-/// all of [`MAX_ANNOTATIONS_BYTES`].
-pub const SERVER_ANNOTATIONS: &[&str] = &["platform.sh/owner-uid"];
-
-/// Maximum bytes of the value of such an annotation: a longer one is not the server's, and counts.
-const MAX_SERVER_VALUE_BYTES: usize = 64;
-
 /// Maximum number of labels of one object.
 pub const MAX_LABELS: usize = 1024;
 /// Maximum number of finalizers of one object.
@@ -142,10 +135,7 @@ fn validate_annotations(annotations: &BTreeMap<String, String>, errors: &mut Fie
 
 /// The bytes of annotations that count: of keys and values, as upstream.
 pub(crate) fn annotations_bytes(annotations: &BTreeMap<String, String>) -> usize {
-    let counts = |(key, value): &(&String, &String)| {
-        value.len() > MAX_SERVER_VALUE_BYTES || !SERVER_ANNOTATIONS.contains(&key.as_str())
-    };
-    annotations.iter().filter(counts).map(|(key, value)| key.len() + value.len()).sum()
+    annotations.iter().map(|(key, value)| key.len() + value.len()).sum()
 }
 
 fn validate_finalizers(metadata: &ObjectMeta, errors: &mut FieldErrors) {
@@ -327,24 +317,17 @@ mod tests {
         assert!(wrong(|m| m.finalizers = both).contains("cannot be both set"));
     }
 
-    /// The annotations that the server added counted, so that a client had some 57 bytes less than upstream gives.
     #[test]
     fn annotations_have_the_bytes_that_upstream_gives() {
         let of = |sizes: &[(&str, usize)]| {
             let pair = |(key, bytes): &(&str, usize)| ((*key).to_owned(), "x".repeat(*bytes));
             wrong(|m| m.annotations = sizes.iter().map(pair).collect())
         };
-        let own = SERVER_ANNOTATIONS[0];
         for (sizes, fits) in [
             (&[("note", 262_140)][..], true),
             (&[("note", 262_141)], false),
             (&[("a", 131_071), ("b", 131_071)], true),
             (&[("a", 131_071), ("b", 131_072)], false),
-            (&[("note", 262_140), (own, 36)], true),
-            (&[("note", 262_140), (own, 64)], true),
-            (&[("note", 262_141), (own, 36)], false),
-            (&[("note", 262_140), (own, 65)], false),
-            (&[(own, 262_145)], false),
         ] {
             assert_eq!(of(sizes) == "[]", fits, "{sizes:?}");
         }

@@ -1,7 +1,7 @@
 //! Storage keys: the key of everything in the store.
 //!
 //! ```text
-//! /objects/<group>/<plural>/[<namespace>/]<name>    an object
+//! /objects/<group>/<plural>/[<namespace>/]<name>    an object, and the uid of its owner
 //! /secrets/<group>/<plural>/[<namespace>/]<name>    the secret record of an object: what is stored
 //!                                                   of its write-only fields
 //! /unique/<group>/<plural>/<key>                    which object has a unique key

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 
 use postern_tests::cli::CliUser;
 use postern_tests::http::Client;
-use postern_tests::objects::{name_of, secret, secret_path, secrets, value_of, version_of};
+use postern_tests::objects::{
+    collection, make, name_of, secret, secret_path, secrets, value_of, version_of,
+};
 use postern_tests::watching::{Event, Watch};
 use postern_tests::{Home, Kubeconfig, Server, Setup, wait};
 use serde_json::{Value, json};
@@ -257,5 +259,30 @@ async fn a_restore_needs_room_the_right_keys_and_an_intact_backup() {
     admin.get(&secret_path("one")).send().await.expect(200);
     let list = admin.get(&secrets("platform")).send().await.expect(200);
     assert!(version_of(&list) > 1 << 50, "behind what a client is known to have seen");
+    server.stop().await;
+}
+
+/// The uid of the owner is stored next to the object, and goes with it.
+#[tokio::test]
+async fn an_owner_owns_after_a_restore_and_a_later_namesake_does_not() {
+    let home = Home::new();
+    let server = Setup::on(&home).start().await;
+    make(&server.client(), "users", "ada", json!({})).await;
+    let mut object = secret("one", "v");
+    object["spec"]["owner"] = json!({ "user": "ada" });
+    server.client().post(&secrets("platform")).json(&object).send().await.expect(201);
+    back_up(&home).await;
+    server.stop().await;
+    restore(&home).await;
+    let server = Setup::on(&home).start().await;
+    let admin = server.client();
+    let as_ada = async || {
+        let request = admin.get(&secret_path("one")).header("impersonate-user", "ada");
+        request.send().await.status
+    };
+    assert_eq!(as_ada().await, 200);
+    admin.delete(&format!("{}/ada", collection("users"))).send().await.expect(200);
+    make(&admin, "users", "ada", json!({})).await;
+    assert_eq!(as_ada().await, 404);
     server.stop().await;
 }

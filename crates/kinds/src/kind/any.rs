@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::ownership::{self, Owned, Ownership, OwnershipPart, owner_uid};
+use super::ownership::{self, Owned, Ownership, OwnershipPart};
 use super::{
     Companion, DataSource, Dependent, DraftOf, Info, Kind, StrictFields, UniqueKey, unserved,
 };
@@ -35,6 +35,9 @@ use crate::write_only::WriteOnlyField;
 pub struct Prepared {
     /// The owner of the object, for a kind with delegated rights.
     pub owner: Option<Owner>,
+    /// The uid of the user or team that the object belongs to, for a kind with access rules. It is stored next to the
+    /// object.
+    pub owner_uid: Option<String>,
     /// Rights that the write requires beyond its verb on the object: all of them.
     pub required_rights: Vec<RequiredRight>,
     /// The access that a credential gives, for a kind of credentials. A caller whose own key has a scope can create
@@ -136,7 +139,7 @@ pub trait AnyKind: Send + Sync {
 
     /// The change that an object is for the policy, given its JSON, or `None` for an object that was removed. An object
     /// that cannot be decoded gives no permissions.
-    fn policy_change(&self, json: Option<&[u8]>) -> Option<PolicyChange>;
+    fn policy_change(&self, json: Option<&[u8]>, owner_uid: Option<&str>) -> Option<PolicyChange>;
 
     /// The keys of the object that no other object of its kind may have, beyond its name.
     ///
@@ -428,11 +431,10 @@ impl<K: Kind> AnyKind for K {
         K::prepare(&mut draft, old.as_ref(), ctx);
         let mut errors = FieldErrors::new();
         let mut required_rights = K::required_rights(&draft, old.as_ref(), ctx);
-        let mut has_dependents = K::DEPENDENTS.is_some();
+        let (mut has_dependents, mut owner_uid) = (K::DEPENDENTS.is_some(), None);
         if let Some(part) = K::OWNERSHIP {
             let (new_ownership, old_ownership) = ownerships::<K>(&part, &draft, old.as_ref());
-            let before = old.as_ref().map(|old| &old.metadata).zip(old_ownership.as_ref());
-            ownership::set_owner_uid(&mut draft.metadata, &new_ownership, before, ctx);
+            owner_uid = ownership::owner_uid_after(&new_ownership, old_ownership.as_ref(), ctx);
             has_dependents |= new_ownership.rules().next().is_some();
             let of = Owned { info: &K::INFO, metadata: &draft.metadata };
             let (rights, invalid) =
@@ -451,6 +453,7 @@ impl<K: Kind> AnyKind for K {
         encode::<K>(draft, new)?;
         Ok(Prepared {
             owner,
+            owner_uid,
             required_rights,
             carried,
             granted,
@@ -519,9 +522,10 @@ impl<K: Kind> AnyKind for K {
         K::POLICY_PART.is_some() || K::OWNERSHIP.is_some()
     }
 
-    fn policy_change(&self, json: Option<&[u8]>) -> Option<PolicyChange> {
+    fn policy_change(&self, json: Option<&[u8]>, owner_uid: Option<&str>) -> Option<PolicyChange> {
         let Some(part) = K::POLICY_PART else {
-            let owner = || PolicyChange::Owner(K::INFO.group_resource(), json.and_then(owner_uid));
+            let uid = owner_uid.filter(|uid| json.is_some() && !uid.is_empty());
+            let owner = || PolicyChange::Owner(K::INFO.group_resource(), uid.map(str::to_owned));
             return K::OWNERSHIP.map(|_| owner());
         };
         let object = json.and_then(spec_of::<K>);

@@ -1,7 +1,6 @@
 //! The owner and the access rules of an object: their fields, and the place where a kind has them. `access` says what
-//! they mean. The uid of the owner is in an annotation of the server.
+//! they mean. The uid of the owner is stored next to the object, so that a later user or team of that name owns nothing.
 
-use postern_meta::decode;
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::object::ObjectMeta;
 use postern_meta::status::ApiError;
@@ -15,10 +14,6 @@ use crate::fields::Layout;
 use crate::principal::Principal;
 use crate::rbac::{USE, VERBS};
 use crate::right::RequiredRight;
-
-/// The annotation with the uid of the user or team that owns the object, so that a later user or team of that name owns
-/// nothing. The server sets it and ignores the value that clients write.
-pub const OWNER_UID: &str = "platform.sh/owner-uid";
 
 /// An object that has an owner: its kind and its metadata.
 #[derive(Clone, Copy)]
@@ -229,27 +224,19 @@ pub(crate) fn set_owner(owner: &mut Option<UserOrTeam>, ctx: &Context<'_>) {
     }
 }
 
-/// Sets the uid of the owner of an object, whatever the client has sent. While the name of the owner stays the same, so
-/// does the uid, set or not: a later namesake is another user. An object that the server itself makes may come from
-/// another place, and keeps its owner.
-pub(super) fn set_owner_uid(
-    metadata: &mut ObjectMeta,
+/// The uid of the owner of an object after a write. While the name of the owner stays the same, so does the uid, set or
+/// not: a later namesake is another user.
+pub(super) fn owner_uid_after(
     new: &Ownership,
-    old: Option<(&ObjectMeta, &Ownership)>,
+    old: Option<&Ownership>,
     ctx: &Context<'_>,
-) {
-    let sent = metadata.annotations.remove(OWNER_UID);
-    let Some(owner) = new.principal() else { return };
+) -> Option<String> {
+    let owner = new.principal()?;
     let uid = match old {
-        Some((metadata, old)) if old.principal() == Some(owner) => {
-            metadata.annotations.get(OWNER_UID).cloned()
-        }
-        None if ctx.is_server && sent.is_some() => sent,
+        Some(old) if old.principal() == Some(owner) => ctx.owner_uid.map(str::to_owned),
         _ => ctx.uid_of(owner),
     };
-    if let Some(uid) = uid.filter(|uid| !uid.is_empty()) {
-        metadata.annotations.insert(OWNER_UID.to_owned(), uid);
-    }
+    uid.filter(|uid| !uid.is_empty())
 }
 
 /// Writes the owner into the fields of an object.
@@ -264,34 +251,4 @@ pub(super) fn set_owner_field(fields: &mut Map<String, Value>, layout: Layout, o
     if let (Some(spec), Ok(owner)) = (spec, serde_json::to_value(owner)) {
         spec.insert("owner".to_owned(), owner);
     }
-}
-
-/// The uid of the owner of an object, by its metadata; `None` if it has no owner.
-pub(crate) fn owner_uid_in(metadata: &ObjectMeta) -> Option<&str> {
-    metadata.annotations.get(OWNER_UID).map(String::as_str).filter(|uid| !uid.is_empty())
-}
-
-/// The parts of a stored object that name its owner.
-#[derive(Deserialize)]
-struct Stored {
-    metadata: StoredMetadata,
-}
-
-#[derive(Deserialize)]
-struct StoredMetadata {
-    #[serde(default)]
-    annotations: StoredAnnotations,
-}
-
-#[derive(Default, Deserialize)]
-struct StoredAnnotations {
-    #[serde(rename = "platform.sh/owner-uid", default)]
-    owner_uid: Option<String>,
-}
-
-/// The uid of the owner of an object, given its JSON. `None` for an object without an owner, and for one that cannot be
-/// decoded.
-pub(super) fn owner_uid(json: &[u8]) -> Option<String> {
-    let stored: Stored = decode::decode_typed(json).ok()?;
-    stored.metadata.annotations.owner_uid.filter(|uid| !uid.is_empty())
 }

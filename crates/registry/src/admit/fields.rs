@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use postern_kinds::AnyKind;
-use postern_kinds::access::OWNER_UID;
 use postern_meta::apply::{self, Apply, FieldSet, Manager, TrackedKind, track_apply, track_update};
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::object::{Object, Operation};
@@ -21,7 +20,6 @@ use crate::permit::Permit;
 const MAX_APPLY_MANAGERS: usize = 100;
 
 const STATUS: &[&str] = &["status"];
-const OWNER: &[&str] = &["metadata", "annotations", OWNER_UID];
 
 /// The object that an apply makes of `live`, or of nothing. It is admitted as any other new
 /// state, and then has the `managedFields` that it has here.
@@ -236,7 +234,7 @@ fn manager(kind: &'static dyn AnyKind, name: &str, part: Part) -> Manager {
 
 /// The fields that have no manager.
 fn ignored(kind: &'static dyn AnyKind, part: Part) -> Cow<'static, FieldSet> {
-    static USUAL: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(&[STATUS, OWNER]));
+    static USUAL: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(&[STATUS]));
     // A client that writes managedFields itself could name what is write-only.
     let write_only = kind.write_only().iter().map(|field| field.path);
     // The status is the server's own, or has a subresource.
@@ -244,6 +242,6 @@ fn ignored(kind: &'static dyn AnyKind, part: Part) -> Cow<'static, FieldSet> {
     if status.is_some() && kind.write_only().is_empty() {
         return Cow::Borrowed(&*USUAL);
     }
-    let paths: Vec<_> = write_only.chain(status).chain([OWNER]).collect();
+    let paths: Vec<_> = write_only.chain(status).collect();
     Cow::Owned(FieldSet::of_fields(&paths))
 }

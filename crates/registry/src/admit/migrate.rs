@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::dependents::{in_step, reference_to};
 use super::view::AdmissionView;
-use super::write::{Admitted, ObjectNames, Previous, Write};
+use super::write::{Admitted, Before, ObjectNames, Previous, Write};
 use super::{Part, Writing, create, delete, finish, track};
 use crate::clock::new_uid;
 use crate::permit::Permit;
@@ -53,12 +53,15 @@ pub(crate) fn migrate(
     let Migration { source, secret, namespace } = migration;
     let old = source.object.clone();
     let name = old.metadata.name.as_str();
+    // The user or team that it belongs to, by uid.
+    let owner_uid = source.cached.owner_uid().map(str::to_owned);
     let target = Permit::for_server(kind, Verb::Create, Some(&namespace), name);
-    let new = moved(view, &target, &old, &namespace, manager)?;
+    let new = moved(view, &target, source.before(), &namespace, manager)?;
     let roles = roles_of(view, permit, &old, &new)?;
     let removal = delete(view, permit, source, 0, Some(Propagation::Background))?;
     check_removes(&removal, permit)?;
-    let created = Write::Create { object: new.clone(), write_only: WriteOnlyValues::default() };
+    let created =
+        Write::Create { object: new.clone(), owner_uid, write_only: WriteOnlyValues::default() };
     let mut all = removal.with(Admitted::one(&target, name, created));
     // Whom the rules name is still who was meant when they were added.
     let recorded = view.bound_grants(kind, &old, &[]);
@@ -80,11 +83,11 @@ pub(crate) fn migrate(
 fn moved(
     view: &AdmissionView<'_>,
     permit: &Permit,
-    old: &Object,
+    before: Before<'_>,
     namespace: &str,
     manager: &str,
 ) -> Result<Object, ApiError> {
-    let kind = permit.kind();
+    let (kind, old) = (permit.kind(), before.object);
     let mut new = old.clone();
     let metadata = &mut new.metadata;
     namespace.clone_into(&mut metadata.namespace);
@@ -98,7 +101,7 @@ fn moved(
         namespace.clone_into(of_secret);
     }
     // As a change of the one that was there: nothing in it is new that would be checked again.
-    let prepared = view.prepare(permit, &mut new, Some(old), false)?;
+    let prepared = view.prepare(permit, &mut new, Some(before), false)?;
     let from = format!("{}/{}", old.metadata.namespace, old.metadata.name);
     new.metadata.annotations.insert(MIGRATED_FROM.to_owned(), from);
     track(kind, &mut new, Some(old), manager, Part::Main, view.now);

@@ -120,7 +120,8 @@ pub(crate) fn create(
     // References to a removed object of this name do not mean this one.
     let companions = companions(view, kind, &object.metadata)?;
     let members = members::added(view, kind, None, &object)?;
-    let created = Admitted::one(permit, &name, Write::Create { object, write_only });
+    let write = Write::Create { object, owner_uid: prepared.owner_uid, write_only };
+    let created = Admitted::one(permit, &name, write);
     let created = created.with_members(members);
     let created = with_companions(view, created, companions)?;
     let Some(new) = new else { return Ok(created) };
@@ -221,7 +222,8 @@ pub(crate) fn update(
     writing.part.keep_rest(kind, &mut object, old);
     keep_system_metadata(&mut object.metadata, &old.metadata);
     let has_new_credential = secrets.has_new_credential(kind, &write_only, view.digester);
-    let prepared = view.prepare(permit, &mut object, Some(old), has_new_credential)?;
+    let prepared =
+        view.prepare(permit, &mut object, Some(previous.before()), has_new_credential)?;
     set_phase(view, kind, &mut object);
     permit.check(&previous.cached)?;
     permit.check_owned_by(prepared.owner.as_ref())?;
@@ -241,7 +243,23 @@ pub(crate) fn update(
     if new_secret || is_blind || desired_state_differs(&object, old) {
         object.metadata.generation += 1;
     }
-    write_for(view, permit, object, previous, Some((write_only, secrets)))
+    let written = Written { owner_uid: prepared.owner_uid, write_only, secrets };
+    write_for(view, permit, object, previous, Some(written))
+}
+
+/// What a write stores next to the object.
+struct Written {
+    owner_uid: Option<String>,
+    write_only: WriteOnlyValues,
+    secrets: SecretRecord,
+}
+
+impl Written {
+    /// The owner as it is, and nothing in write-only fields.
+    fn keeping(owner_uid: Option<&str>) -> Self {
+        let owner_uid = owner_uid.map(str::to_owned);
+        Self { owner_uid, write_only: WriteOnlyValues::default(), secrets: SecretRecord::default() }
+    }
 }
 
 /// The write for a new state: nothing, when it equals the old one; the removal, when the
@@ -251,7 +269,7 @@ fn write_for(
     permit: &Permit,
     object: Object,
     previous: Previous,
-    written: Option<(WriteOnlyValues, SecretRecord)>,
+    written: Option<Written>,
 ) -> Result<Admitted, ApiError> {
     let kind = permit.kind();
     let due = object.metadata.deletion_timestamp.is_some_and(|due| due <= view.now);
@@ -271,12 +289,14 @@ fn write_for(
         let removal = Admitted::one(permit, permit.name(), Write::Remove { object, previous, by });
         with_companions(view, removal, companions)?
     } else {
-        let (write_only, secrets) = written.unwrap_or_default();
+        let kept = || Written::keeping(previous.cached.owner_uid());
+        let Written { owner_uid, write_only, secrets } = written.unwrap_or_else(kept);
         let members = members::added(view, kind, Some(&previous.object), &object)?;
-        let write = if same(&object, &previous.object) {
+        let is_same_owner = owner_uid.as_deref() == previous.cached.owner_uid();
+        let write = if is_same_owner && same(&object, &previous.object) {
             Write::Nothing(previous.cached)
         } else {
-            Write::Replace { object, previous, write_only, secrets }
+            Write::Replace { object, owner_uid, previous, write_only, secrets }
         };
         Admitted::one(permit, permit.name(), write).with_members(members)
     };

@@ -131,7 +131,7 @@ fn rules_of(
     role: &str,
 ) -> Result<Option<Vec<PolicyRule>>, ApiError> {
     let json = view.read(kind, namespace, role)?.map(|found| found.cached.json());
-    Ok(match kind.policy_change(json.as_deref()) {
+    Ok(match kind.policy_change(json.as_deref(), None) {
         Some(PolicyChange::Role(rules)) => rules,
         _ => None,
     })

@@ -15,7 +15,7 @@ use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
 
 use super::named::Named;
-use super::write::Previous;
+use super::write::{Before, Previous};
 use crate::cache::{Cache, PolicyAt};
 use crate::clock::Source;
 use crate::permit::Permit;
@@ -83,15 +83,17 @@ impl<'a> AdmissionView<'a> {
         &self,
         permit: &Permit,
         new: &mut Object,
-        old: Option<&Object>,
+        old: Option<Before<'_>>,
         has_new_credential: bool,
     ) -> Result<Prepared, ApiError> {
         let kind = permit.kind();
+        let owner_uid = old.and_then(|old| old.owner_uid);
+        let old = old.map(|old| old.object);
         let may_read =
             old.is_none() || kind.read_protected().is_empty() || permit.may(Verb::Get, None);
         let reading = if may_read { Reading::Allowed } else { Reading::Refused };
         self.with_context(permit, |context| {
-            kind.prepare(new, old, &Context { has_new_credential, reading, ..context })
+            kind.prepare(new, old, &Context { has_new_credential, reading, owner_uid, ..context })
         })
     }
 

@@ -33,6 +33,20 @@ impl Previous {
         let object = cached.decode()?;
         Ok(Self { cached, object })
     }
+
+    /// The same for its kind.
+    pub(super) fn before(&self) -> Before<'_> {
+        Before { object: &self.object, owner_uid: self.cached.owner_uid() }
+    }
+}
+
+/// An object before a write, as its kind prepares it.
+#[derive(Clone, Copy)]
+pub(crate) struct Before<'a> {
+    /// The object.
+    pub(crate) object: &'a Object,
+    /// The uid of its owner, if it has one.
+    pub(crate) owner_uid: Option<&'a str>,
 }
 
 /// By whom an object is removed.
@@ -66,6 +80,8 @@ pub(crate) enum Write {
     Create {
         /// The new object.
         object: Object,
+        /// The uid of its owner, if it has one.
+        owner_uid: Option<String>,
         /// The values written into write-only fields.
         write_only: WriteOnlyValues,
     },
@@ -73,6 +89,8 @@ pub(crate) enum Write {
     Replace {
         /// The new state.
         object: Object,
+        /// The uid of its owner, if it has one.
+        owner_uid: Option<String>,
         /// The object as it was read.
         previous: Previous,
         /// The values written into write-only fields.

@@ -37,6 +37,7 @@ use tokio::time::Instant;
 
 pub(crate) use history::OlderEvents;
 pub use object::{CachedObject, event_line, stored_head, to_stored, with_version};
+pub(crate) use object::{split_stored, to_stored_of};
 use resource::Loaded;
 pub use resource::{
     CacheEvent, Candidates, Counted, EVENT_WINDOW, Moment, Next, ObjectList, ResourceCache,

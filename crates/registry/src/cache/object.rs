@@ -1,6 +1,7 @@
 //! An object in memory: its bytes, once, ready to be sent.
 //!
-//! The store has an object's JSON without its resourceVersion, which is known only at commit. Here
+//! The store has an object's JSON without its resourceVersion, which is known only at commit. Of an object with an owner,
+//! a line with the uid of the owner follows, which is no part of the object. Here
 //! the version is added, and the whole is laid out as the watch event that it came with:
 //! `{"type":"ADDED","object":{…}}\n`. A get or a list returns the slice of it that is the object, a
 //! watch returns all of it, and neither encodes nor copies.
@@ -23,6 +24,9 @@ const FRAME_TAIL: &str = "}\n";
 const VERSION_FIELD: &str = "\"resourceVersion\":\"";
 const VERSION_DIGITS: usize = 20;
 
+/// The byte between the JSON of an object and the uid of its owner. It is not in JSON that has no spaces.
+const OWNER_MARK: u8 = b'\n';
+
 /// How the stored JSON of a kind starts: everything before `resourceVersion`.
 pub fn stored_head(info: &Info) -> String {
     format!("{{\"apiVersion\":\"{}\",\"kind\":\"{}\",\"metadata\":{{", info.version, info.kind)
@@ -32,6 +36,35 @@ pub fn stored_head(info: &Info) -> String {
 pub fn to_stored(mut object: Object) -> Bytes {
     object.metadata.resource_version.clear();
     Bytes::from(object.to_json_bytes())
+}
+
+/// The stored bytes of an object and the uid of its owner; and its JSON alone, without a copy.
+pub(crate) fn to_stored_of(mut object: Object, owner_uid: Option<&str>) -> (Bytes, Bytes) {
+    object.metadata.resource_version.clear();
+    let mut stored = object.to_json_bytes();
+    let json_len = stored.len();
+    // What is no uid could not be told from the JSON: the object then has no owner.
+    if let Some(uid) = owner_uid.filter(|uid| is_uid(uid)) {
+        stored.push(OWNER_MARK);
+        stored.extend_from_slice(uid.as_bytes());
+    }
+    let stored = Bytes::from(stored);
+    (stored.clone(), stored.slice(..json_len))
+}
+
+/// The JSON in the stored bytes of an object, and the uid of its owner, if it has one.
+pub(crate) fn split_stored(stored: &[u8]) -> (&[u8], Option<&str>) {
+    // JSON ends with a brace, and a uid does not.
+    if stored.last() == Some(&b'}') {
+        return (stored, None);
+    }
+    let Some(mark) = memchr::memrchr(OWNER_MARK, stored) else { return (stored, None) };
+    let uid = std::str::from_utf8(&stored[mark + 1..]).ok();
+    (&stored[..mark], uid.filter(|uid| is_uid(uid)))
+}
+
+fn is_uid(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 /// An object as it was after one change.
@@ -45,6 +78,8 @@ pub struct CachedObject {
     labels: OnceLock<BTreeMap<String, String>>,
     /// The object's owner, for kinds with delegated rights: read once, when it is laid out.
     owner: Option<Box<OwnedBy>>,
+    /// The uid of the user or team that the object belongs to, for kinds with access rules.
+    owner_uid: Option<Box<str>>,
 }
 
 /// The part of an object that label selectors need.
@@ -92,7 +127,8 @@ impl CachedObject {
         event_type: WatchEventType,
         stored: &[u8],
     ) -> Option<Self> {
-        let rest = stored.strip_prefix(head.as_bytes())?;
+        let (json, owner_uid) = split_stored(stored);
+        let rest = json.strip_prefix(head.as_bytes())?;
         let frame = frame(event_type, head.as_bytes(), position, rest);
         Some(Self {
             key,
@@ -102,6 +138,7 @@ impl CachedObject {
             head_len: head.len(),
             labels: OnceLock::new(),
             owner: None,
+            owner_uid: owner_uid.map(Box::from),
         })
     }
 
@@ -120,6 +157,7 @@ impl CachedObject {
             head_len: self.head_len,
             labels: self.labels.clone(),
             owner: self.owner.clone(),
+            owner_uid: self.owner_uid.clone(),
         }
     }
 
@@ -133,6 +171,7 @@ impl CachedObject {
             head_len: self.head_len,
             labels: self.labels.clone(),
             owner: self.owner.clone(),
+            owner_uid: self.owner_uid.clone(),
         }
     }
 
@@ -145,6 +184,11 @@ impl CachedObject {
     /// The object's owner, for kinds with delegated rights.
     pub(crate) fn owner(&self) -> Option<&OwnedBy> {
         self.owner.as_deref()
+    }
+
+    /// The uid of the user or team that the object belongs to, for kinds with access rules.
+    pub(crate) fn owner_uid(&self) -> Option<&str> {
+        self.owner_uid.as_deref()
     }
 
     /// The storage key.
@@ -304,6 +348,40 @@ mod tests {
              \"name\":\"a\",\"labels\":{\"x\":\"y\"}},\"spec\":{}}"
         );
         assert!(deleted.frame().starts_with(b"{\"type\":\"DELETED\","));
+    }
+
+    #[test]
+    fn the_uid_of_the_owner_is_next_to_the_object() {
+        let object = |uid: &str| {
+            let value = serde_json::json!({
+                "apiVersion": "v1", "kind": "K", "metadata": { "name": "a", "annotations": { "n": "x\ny}" } },
+            });
+            to_stored_of(
+                Object::from_value(value).unwrap(),
+                Some(uid).filter(|uid| *uid != "-none"),
+            )
+        };
+        let position = Position::new(3, 1);
+        for (uid, read) in [
+            ("0b3e6a12-8f", Some("0b3e6a12-8f")),
+            ("-none", None),
+            ("", None),
+            ("a}", None),
+            ("a\nb", None),
+        ] {
+            let (stored, json) = object(uid);
+            assert_eq!(split_stored(&stored), (&*json, read), "{uid:?}");
+            assert!(json.ends_with(b"}") && !json.contains(&b'\n'));
+            let added = WatchEventType::Added;
+            let cached = CachedObject::from_stored(HEAD, "/k/a".into(), position, added, &stored);
+            let cached = cached.unwrap();
+            assert_eq!(cached.owner_uid(), read);
+            let later = cached.restated(Position::new(9, 0), WatchEventType::Deleted);
+            assert_eq!(later.owner_uid(), read);
+            assert_eq!(cached.with_json(b"{}").owner_uid(), read);
+            let text = String::from_utf8(cached.frame().to_vec()).unwrap();
+            assert!(!text.contains("0b3e6a12"), "{text}");
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use super::object::{CachedObject, stored_head};
+use super::object::{CachedObject, split_stored, stored_head};
 use super::policies::{NamedChange, Policies, PolicyAt};
 use crate::storage_key;
 
@@ -344,8 +344,9 @@ impl AccessState {
             .policy_kinds
             .iter()
             .find_map(|of| Some((of, key.strip_prefix(of.prefix.as_str())?)))?;
-        let json = value.filter(|stored| stored.starts_with(of.head.as_bytes()));
-        let change = of.kind.policy_change(json)?;
+        let stored = value.filter(|stored| stored.starts_with(of.head.as_bytes()));
+        let (json, owner_uid) = stored.map(split_stored).unzip();
+        let change = of.kind.policy_change(json, owner_uid.flatten())?;
         Some(match rest.split_once('/') {
             Some((namespace, name)) => (Some(namespace.to_owned()), name.to_owned(), change),
             None => (None, rest.to_owned(), change),
@@ -394,7 +395,6 @@ fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
-    use postern_kinds::access::OWNER_UID;
     use postern_kinds::shared_secret::SharedSecret;
     use postern_kinds::user::User;
     use postern_store::{Entry, Position};
@@ -407,8 +407,7 @@ mod tests {
         let key = storage_key::object(info, Some("n"), name);
         let json = |owner: &str| {
             let head = stored_head(info);
-            format!("{head}\"name\":\"{name}\",\"annotations\":{{\"{OWNER_UID}\":\"{owner}\"}}}}}}")
-                .into()
+            format!("{head}\"name\":\"{name}\"}}}}\n{owner}").into()
         };
         let before = Entry { key: key.clone(), value: json("before"), position: Position::ZERO };
         let previous = was_there.then_some(before);

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::Encoding;
-use super::object::{CachedObject, stored_head};
+use super::object::{CachedObject, split_stored, stored_head};
 use super::objects::Objects;
 
 /// Events that are kept of each kind. A watcher that is further behind reads the store's history.
@@ -490,7 +490,7 @@ impl ResourceCache {
         event_type: WatchEventType,
         stored: &[u8],
     ) -> Slot {
-        let owner = self.kind.owned_by(stored);
+        let owner = self.kind.owned_by(split_stored(stored).0);
         CachedObject::from_stored(&self.head, key.clone(), position, event_type, stored)
             .map(|object| object.owned_by(owner))
             .map_or_else(

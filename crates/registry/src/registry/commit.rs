@@ -22,7 +22,7 @@ use super::revocations::{Revoked, revoked};
 use super::side_records::{RecordsOf, SideRecords};
 use super::{EncodedObject, ObjectIdentity, Registry, not_found};
 use crate::admit::{Admitted, AdmittedChange, Member, ObjectNames, Previous, Write};
-use crate::cache::{CachedObject, to_stored, with_version};
+use crate::cache::{CachedObject, to_stored, to_stored_of, with_version};
 use crate::errors::from_store;
 use crate::secret_record::credential_field;
 use crate::storage_key;
@@ -194,7 +194,7 @@ impl Registry {
         let mut gone = Vec::new();
         let (key, previous, stored, result, side) = match write {
             Write::Nothing(_) => return Ok(None),
-            Write::Create { mut object, write_only } => {
+            Write::Create { mut object, owner_uid: belongs_to, write_only } => {
                 let key = storage_key::object(kind.info(), namespace.as_deref(), &name);
                 owner = owner_condition(kind, &object);
                 owned_by = project_limits::owner(kind, &object);
@@ -203,10 +203,10 @@ impl Registry {
                 let mut side =
                     self.side_records_of_new(of, &object, owner_uid, &write_only, dry_run)?;
                 side.changes.extend(self.move_sync_writer(kind, &mut object, None));
-                let stored = stored_within_limit(object, limits::VALUE_BYTES);
-                (key, None, Some(stored.clone()), stored, side)
+                let (stored, json) = stored_within_limit(object, belongs_to.as_deref());
+                (key, None, Some(stored), json, side)
             }
-            Write::Replace { mut object, previous, write_only, secrets } => {
+            Write::Replace { mut object, owner_uid, previous, write_only, secrets } => {
                 let Previous { cached, object: old } = previous;
                 let old_cluster = kind.on_cluster(&old);
                 let cluster = kind.on_cluster(&object);
@@ -214,9 +214,9 @@ impl Registry {
                 let mut side =
                     self.side_records_of_changed(of, &object, &old, &secrets, &write_only)?;
                 side.changes.extend(self.move_sync_writer(kind, &mut object, Some(&old)));
-                let stored = stored_within_limit(object, limits::VALUE_BYTES);
+                let (stored, json) = stored_within_limit(object, owner_uid.as_deref());
                 before = Some(cached.json());
-                (cached.key().clone(), Some(cached.position()), Some(stored.clone()), stored, side)
+                (cached.key().clone(), Some(cached.position()), Some(stored), json, side)
             }
             Write::Remove { object, previous, by } => {
                 let Previous { cached, object: old } = previous;
@@ -230,7 +230,7 @@ impl Registry {
                 (key, Some(position), None, Bytes::new(), side)
             }
         };
-        gone.extend(self.revoked(kind, before.as_deref(), stored.as_deref()));
+        gone.extend(self.revoked(kind, before.as_deref(), stored.as_ref().map(|_| &*result)));
         if side.replaces_credential
             && let Some(AccessChange::Key(Some(old))) = kind.access_change(before.as_deref())
         {
@@ -461,17 +461,21 @@ impl Registry {
     }
 }
 
-/// An object as it is stored. One that is too long loses its `managedFields`, as upstream: a
+/// An object as it is stored, and its JSON. One that is too long loses its `managedFields`, as upstream: a
 /// list of owners is no reason to refuse what they write.
-fn stored_within_limit(object: Object, max_bytes: usize) -> Bytes {
-    let whole = to_stored(object);
-    if whole.len() <= max_bytes {
+fn stored_within_limit(object: Object, owner_uid: Option<&str>) -> (Bytes, Bytes) {
+    within(object, owner_uid, limits::VALUE_BYTES)
+}
+
+fn within(object: Object, owner_uid: Option<&str>, max_bytes: usize) -> (Bytes, Bytes) {
+    let whole = to_stored_of(object, owner_uid);
+    if whole.0.len() <= max_bytes {
         return whole;
     }
-    match decode_typed::<Value>(&whole).map(Object::from_value) {
+    match decode_typed::<Value>(&whole.1).map(Object::from_value) {
         Ok(Ok(mut object)) => {
             object.metadata.managed_fields.clear();
-            to_stored(object)
+            to_stored_of(object, owner_uid)
         }
         // The store says what it refuses.
         _ => whole,
@@ -586,10 +590,11 @@ mod tests {
             "metadata": { "name": "s", "managedFields": [entry] },
         });
         let object = Object::from_value(value).unwrap();
-        let whole = to_stored(object.clone());
-        assert_eq!(stored_within_limit(object.clone(), whole.len()), whole);
+        let owner = Some("uid-ada");
+        let whole = to_stored_of(object.clone(), owner);
+        assert_eq!(within(object.clone(), owner, whole.0.len()), whole);
         let mut without = object.clone();
         without.metadata.managed_fields.clear();
-        assert_eq!(stored_within_limit(object, whole.len() - 1), to_stored(without));
+        assert_eq!(within(object, owner, whole.0.len() - 1), to_stored_of(without, owner));
     }
 }

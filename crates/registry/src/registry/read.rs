@@ -17,7 +17,9 @@ use postern_store::{Error, ListRequest, Page, Position};
 use super::observe::{Observer, observed};
 use super::visibility::{rights_changed, sees_all};
 use super::{EncodedObject, Registry, key_of, not_found, unless_corrupt};
-use crate::cache::{CachedObject, Candidates, ObjectList, ResourceCache, SelectableFields, Slot};
+use crate::cache::{
+    CachedObject, Candidates, ObjectList, ResourceCache, SelectableFields, Slot, split_stored,
+};
 use crate::errors::from_store;
 use crate::permit::{Coverage, Permit};
 use crate::storage_key;
@@ -432,7 +434,8 @@ impl Registry {
         let request = ListRequest { prefix, after: None, limit, at: Some(revision) };
         let page = self.store().list(request).await.map_err(from_store)?;
         let then = page.entries.into_iter().find(|entry| entry.key == key);
-        let Some(Ok(then)) = then.map(|entry| decode_typed::<Object>(&entry.value)) else {
+        let Some(Ok(then)) = then.map(|entry| decode_typed::<Object>(split_stored(&entry.value).0))
+        else {
             return Ok(false);
         };
         Ok(then.metadata.uid == now.decode()?.metadata.uid)

@@ -309,8 +309,10 @@ async fn whoever_had_access_has_it_and_a_namesake_has_not() {
 
 /// The uid of the owner of `v0`.
 fn owner_uid(server: &Fixture, namespace: &str) -> String {
-    let instance = read(server, namespace, "v0").unwrap();
-    instance.metadata.annotations[postern_kinds::access::OWNER_UID].clone()
+    let info = VirtualClusterInstance.info();
+    let key = crate::storage_key::object(info, Some(namespace), "v0");
+    let found = server.registry.cache().of(info).get(&key).unwrap().unwrap();
+    found.owner_uid().unwrap().to_owned()
 }
 
 /// Whom the binding of the first access rule of `v0` is for, by uid.
