@@ -199,15 +199,14 @@ mod tests {
 
     #[test]
     fn the_reference_lists_every_setting_and_no_other() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/settings.md");
-        let page = std::fs::read_to_string(path).unwrap();
+        let page = include_str!("../../../docs/reference/settings.md");
         let cli = Cli::command();
         for (command, heading) in [("serve", "Server"), ("agent", "Agent")] {
             let command = cli.find_subcommand(command).unwrap();
             let visible = command.get_arguments().filter(|argument| !argument.is_hide_set());
             let flags: BTreeSet<String> =
                 visible.filter_map(|one| one.get_long()).map(|long| format!("--{long}")).collect();
-            let listed = flags_of_section(&page, heading);
+            let listed = flags_of_section(page, heading);
             let listed: BTreeSet<String> = listed.into_iter().map(str::to_owned).collect();
             // The first table of the page describes it.
             let explained = BTreeSet::from(["--config".to_owned(), "--help".to_owned()]);

@@ -314,12 +314,11 @@ impl http_body::Body for Sending {
                 return Poll::Pending;
             }
         }
-        let is_slow = match self.started {
-            Some(started) => started.elapsed() > SEAT_TIMEOUT,
-            None => {
-                self.started = Some(Instant::now());
-                false
-            }
+        let is_slow = if let Some(started) = self.started {
+            started.elapsed() > SEAT_TIMEOUT
+        } else {
+            self.started = Some(Instant::now());
+            false
         };
         if is_slow && let Some(guard) = self.transfer.guard.get() {
             guard.release_slot();

@@ -89,12 +89,11 @@ pub(crate) fn authenticate(
     let AuthenticationView { digester, principals, policy, version, now } = *view;
     let header = only_credential(parsed.headers());
     let known = header.and_then(|header| last.digest_of(header));
-    let digest = match known {
-        Some(digest) => digest,
-        None => {
-            let token = token_of(&parsed).map_err(|error| Unauthenticated { error, key: None })?;
-            digester.digest(&token)
-        }
+    let digest = if let Some(digest) = known {
+        digest
+    } else {
+        let token = token_of(&parsed).map_err(|error| Unauthenticated { error, key: None })?;
+        digester.digest(&token)
     };
     let key = principals.identify(&digest, now.unix_seconds(), policy).map_err(|refusal| {
         let key = principals.key_of(&digest).map(str::to_owned);
