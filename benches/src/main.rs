@@ -10,6 +10,7 @@
               is given, and its tasks end with it"
 )]
 
+mod bare;
 mod certificate;
 mod histogram;
 mod load;
@@ -59,6 +60,8 @@ enum Task {
     Certificate(certificate::Options),
     /// Serves what the watch load needs and nothing more, as something to compare with
     FanoutProbe(probe::Options),
+    /// Serves one fixed JSON document with hyper, rustls and tokio alone, as something to compare a GET with
+    Bare(bare::Options),
 }
 
 fn main() -> ExitCode {
@@ -85,6 +88,7 @@ fn run(arguments: &Arguments) -> Result<Value> {
             Task::Stat(options) => Ok(procs::stat(options)),
             Task::Certificate(options) => certificate::run(options),
             Task::FanoutProbe(options) => probe::run(options).await,
+            Task::Bare(options) => bare::run(options).await,
         }
     });
     runtime.shutdown_background();

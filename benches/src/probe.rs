@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -14,9 +14,6 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use bytes::{Bytes, BytesMut};
 use memchr::memmem;
-use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -24,7 +21,7 @@ use tokio::sync::{broadcast, oneshot};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::certificate::{self, Certificate};
+use crate::certificate;
 
 /// One page of a database.
 const PAGE_BYTES: usize = 4096;
@@ -71,7 +68,7 @@ struct Server {
 /// Serves until the time in the options is over.
 pub(crate) async fn run(options: &Options) -> Result<Value> {
     let certificate = certificate::make()?;
-    let acceptor = TlsAcceptor::from(Arc::new(tls(&certificate)?));
+    let acceptor = TlsAcceptor::from(Arc::new(certificate.server_config()?));
     let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
     let (writes, queue) = mpsc::sync_channel(BEHIND_MAX);
     let (events, _) = broadcast::channel(BEHIND_MAX);
@@ -84,7 +81,7 @@ pub(crate) async fn run(options: &Options) -> Result<Value> {
     let disk = Disk { file, syncs: options.syncs, pages: options.pages, next: 0 };
     let sender = events.clone();
     std::thread::spawn(move || commit(disk, &queue, &sender));
-    announce(&options.dir, &certificate.certificate, listener.local_addr()?)?;
+    certificate::announce(&options.dir, &certificate.certificate, listener.local_addr()?)?;
     let server = Server { writes, events };
     let serve = async {
         loop {
@@ -98,27 +95,6 @@ pub(crate) async fn run(options: &Options) -> Result<Value> {
         Ok(ended) => ended,
         Err(_) => Ok(json!({ "op": "fanout-probe" })),
     }
-}
-
-/// Writes the CA and the address. The process that started us waits for `address`, which is
-/// complete when it appears.
-fn announce(dir: &Path, ca: &str, address: SocketAddr) -> Result<()> {
-    std::fs::write(dir.join("ca.pem"), ca)?;
-    std::fs::write(dir.join("address.new"), address.to_string())?;
-    std::fs::rename(dir.join("address.new"), dir.join("address"))?;
-    Ok(())
-}
-
-fn tls(certificate: &Certificate) -> Result<ServerConfig> {
-    let private = PrivateKeyDer::from_pem_slice(certificate.key.as_bytes())?;
-    let chain = CertificateDer::from_pem_slice(certificate.certificate.as_bytes())?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(vec![chain], private)?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
 }
 
 struct Disk {

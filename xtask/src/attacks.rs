@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::shell;
-use crate::suite::{Profile, build_server, target_directory};
+use crate::suite::{Profile, build_server};
 
 /// The columns of a line of figures.
 const COLUMNS: [&str; 8] = [
@@ -24,7 +24,7 @@ const COLUMNS: [&str; 8] = [
 pub(crate) fn run(root: &Path) -> Result<()> {
     std::env::set_current_dir(root).context("cannot go to the workspace's directory")?;
     let binary = build_server(root, Profile::Release)?;
-    let figures = target_directory(root)?.join("attacks.tsv");
+    let figures = shell::target_directory(root)?.join("attacks.tsv");
     std::fs::write(&figures, "").with_context(|| format!("cannot write {}", figures.display()))?;
     let mut command = shell::cargo();
     let nextest = shell::succeeds("cargo", &["nextest", "--version"]);

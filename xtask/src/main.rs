@@ -1,5 +1,5 @@
 //! The project's own tasks, run as `cargo xtask <task>`: the layout check, the fetching of what
-//! the tests need, the one command that passes them all, the playground, and the benchmarks.
+//! the tests need, the one command that passes them all, the playground, the benchmarks, and instruction counts.
 //!
 //! It has nothing that the product needs at run time. Only the tests and the developers of the project run it.
 #![expect(
@@ -14,6 +14,7 @@ mod bench;
 mod clients;
 mod cluster;
 mod fetch;
+mod instructions;
 mod layout;
 mod playground;
 mod shell;
@@ -65,6 +66,8 @@ enum Task {
     Playground(playground::Options),
     /// Measures the server and its peers and writes docs/benchmarks.md.
     Bench(bench::Options),
+    /// Counts the instructions of fixed scenarios under valgrind, and compares them with benches/instructions.md.
+    Instructions(instructions::Options),
 }
 
 fn main() -> ExitCode {
@@ -88,5 +91,6 @@ fn run(task: &Task) -> Result<()> {
         Task::Test { quick, all, .. } => suite::run(&root, *quick, *all),
         Task::Playground(options) => playground::run(&root, options),
         Task::Bench(options) => bench::run(&root, options),
+        Task::Instructions(options) => instructions::run(&root, options),
     }
 }

@@ -22,6 +22,12 @@ pub(crate) fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
+/// The directory where cargo puts its output.
+pub(crate) fn target_directory(root: &Path) -> Result<PathBuf> {
+    let metadata = cargo_metadata::MetadataCommand::new().current_dir(root).no_deps().exec()?;
+    Ok(metadata.target_directory.into_std_path_buf())
+}
+
 /// Runs to the end with the output going straight through; an error names what was run.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let command_line = describe(command);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cluster, fetch, layout, shell};
+use crate::{cluster, fetch, instructions, layout, shell};
 
 /// The test programs that run only when they are named: with `--all`. They need programs that are not fetched
 /// for the other tests.
@@ -16,7 +16,7 @@ const ONLY_WITH_ALL: [&str; 2] = ["every_client", "every_way"];
 /// every age, and every way to a cluster.
 pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
     std::env::set_current_dir(root).context("cannot go to the workspace's directory")?;
-    let mut steps = Steps::new(if quick { 7 } else { 10 + usize::from(all) });
+    let mut steps = Steps::new(if quick { 7 } else { 11 + usize::from(all) });
     let tools = steps.take("fetch what the tests need", || fetch_what_is_needed(root, all))?;
     steps.take("formatting", || shell::run(shell::cargo().args(["fmt", "--all", "--check"])))?;
     steps.take("lints", || {
@@ -45,6 +45,8 @@ pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
         steps.take("documentation's examples", || doc_tests(&mut counts))?;
         steps.take("documentation", documentation)?;
         steps.take("licences and sources of dependencies", || dependencies(&mut counts))?;
+        // Last: its build takes the processors that tests would be slow without.
+        steps.take("instructions", || instructions::check(root, all))?;
     }
     steps.print();
     println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
@@ -148,17 +150,11 @@ pub(crate) fn build_server(root: &Path, profile: Profile) -> Result<PathBuf> {
         }
     };
     shell::run(&mut command)?;
-    let binary = target_directory(root)?.join(directory).join("postern");
+    let binary = shell::target_directory(root)?.join(directory).join("postern");
     if !binary.exists() {
         bail!("the build left no {}", binary.display());
     }
     Ok(binary)
-}
-
-/// The directory where cargo puts its output.
-pub(crate) fn target_directory(root: &Path) -> Result<PathBuf> {
-    let metadata = cargo_metadata::MetadataCommand::new().current_dir(root).no_deps().exec()?;
-    Ok(metadata.target_directory.into_std_path_buf())
 }
 
 /// cargo with the tools that the tests run.

@@ -87,7 +87,7 @@ pub(crate) fn status(error: &ApiError) -> Response<Body> {
 /// The error of a request that is not let through. Why a token does not count is not in it.
 pub(crate) fn refused(refused: &Refused) -> ApiError {
     match refused {
-        Refused::NeverHeard | Refused::Offline => {
+        Refused::NotConfigured | Refused::Offline => {
             ApiError::unavailable(refused.to_string(), Some(10))
         }
         Refused::Token(_) => ApiError::unauthorized("Unauthorized"),

@@ -60,7 +60,7 @@ impl Certificate {
     /// A certificate for these hosts.
     ///
     /// # Errors
-    /// When the authority's files cannot be read or written, or are damaged.
+    /// When the authority's files cannot be read or written, or are corrupt.
     pub(crate) fn prepare(
         dir: &StateDir,
         hosts: Vec<String>,
@@ -111,7 +111,7 @@ fn authority_key(dir: &StateDir) -> anyhow::Result<KeyPair> {
     if let Some(pem) = dir.read(KEY)? {
         // The parser's error prints what it does not understand.
         return KeyPair::from_pem(&pem).ok().with_context(|| {
-            format!("{KEY} in the state directory is damaged: put it back from a copy")
+            format!("{KEY} in the state directory is corrupt: restore it from a copy")
         });
     }
     anyhow::ensure!(
@@ -151,7 +151,7 @@ fn made(
     let certificate = params.signed_by(&key, issuer)?.der().clone();
     let authority =
         CertificateDer::from_pem_slice(authority.as_bytes()).ok().with_context(|| {
-            format!("{CERTIFICATE} in the state directory is damaged: put it back from a copy")
+            format!("{CERTIFICATE} in the state directory is corrupt: restore it from a copy")
         })?;
     let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(anyhow::Error::msg)?;
     let certified = CertifiedKey::from_der(vec![certificate, authority], key, &provider());

@@ -10,18 +10,18 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use postern_meta::status::ApiError;
 
-/// Requests of one caller that are under way, as the central server's queue of one owner is long.
+/// The most concurrent short requests of one caller: the queue length of one owner at the central server.
 const MAX_REQUESTS: usize = 400;
 
 /// Watches and streams of one caller that are open, as at the central server.
 const MAX_LONG_REQUESTS: usize = 1000;
 
-/// The part of all connections that one caller may take for either, as of those that are accepted.
-const MANY_PART: usize = 8;
+/// One caller may use one eighth of all connections for either.
+const MAX_CONNECTION_DIVISOR: usize = 8;
 
 const RETRY_AFTER_SECONDS: u32 = 1;
 
-/// How much may be under way.
+/// The most concurrent requests of one caller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlowLimits {
     pub(crate) requests: usize,
@@ -32,7 +32,7 @@ impl FlowLimits {
     /// The limits with so many connections to the cluster. Each caller has an eighth of them at most for
     /// either.
     pub(crate) fn of_connections(connections: usize) -> Self {
-        let part = (connections / MANY_PART).max(1);
+        let part = (connections / MAX_CONNECTION_DIVISOR).max(1);
         Self { requests: MAX_REQUESTS.min(part), long_requests: MAX_LONG_REQUESTS.min(part) }
     }
 }
@@ -41,17 +41,17 @@ impl FlowLimits {
 #[derive(Debug)]
 pub(crate) struct Flow {
     limits: FlowLimits,
-    callers: Mutex<HashMap<String, UnderWay>>,
+    callers: Mutex<HashMap<String, InFlight>>,
 }
 
 /// The concurrent requests of one caller.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct UnderWay {
+pub(crate) struct InFlight {
     pub(crate) requests: usize,
     pub(crate) long_requests: usize,
 }
 
-impl UnderWay {
+impl InFlight {
     fn of(&mut self, is_long: bool) -> &mut usize {
         if is_long { &mut self.long_requests } else { &mut self.requests }
     }
@@ -59,7 +59,7 @@ impl UnderWay {
 
 /// A request that is counted until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct FlowPermit {
     flow: Arc<Flow>,
     caller: String,
     is_long: bool,
@@ -71,44 +71,48 @@ impl Flow {
         Arc::new(Self { limits, callers: Mutex::default() })
     }
 
-    /// Counts a request of a caller.
+    /// Takes a permit for a request of a caller.
     ///
     /// # Errors
     /// 429 when the caller has too many concurrent requests.
-    pub(crate) fn enter(self: &Arc<Self>, caller: &str, is_long: bool) -> Result<Place, ApiError> {
+    pub(crate) fn acquire(
+        self: &Arc<Self>,
+        caller: &str,
+        is_long: bool,
+    ) -> Result<FlowPermit, ApiError> {
         let (limit, what) = if is_long {
             (self.limits.long_requests, "watches and streams")
         } else {
             (self.limits.requests, "requests")
         };
         let mut callers = self.callers.lock();
-        let under_way = callers.entry(caller.to_owned()).or_default().of(is_long);
-        if *under_way >= limit {
+        let in_flight = callers.entry(caller.to_owned()).or_default().of(is_long);
+        if *in_flight >= limit {
             drop(callers);
             let message =
                 format!("{limit} of your {what} are under way at this agent: try again later");
             return Err(ApiError::too_many_requests(message, RETRY_AFTER_SECONDS));
         }
-        *under_way += 1;
+        *in_flight += 1;
         drop(callers);
-        Ok(Place { flow: self.clone(), caller: caller.to_owned(), is_long })
+        Ok(FlowPermit { flow: self.clone(), caller: caller.to_owned(), is_long })
     }
 
-    /// How much of all callers is under way.
-    pub(crate) fn under_way(&self) -> UnderWay {
-        self.callers.lock().values().fold(UnderWay::default(), |all, one| UnderWay {
+    /// The concurrent requests of all callers.
+    pub(crate) fn in_flight(&self) -> InFlight {
+        self.callers.lock().values().fold(InFlight::default(), |all, one| InFlight {
             requests: all.requests + one.requests,
             long_requests: all.long_requests + one.long_requests,
         })
     }
 }
 
-impl Drop for Place {
+impl Drop for FlowPermit {
     fn drop(&mut self) {
         let mut callers = self.flow.callers.lock();
-        let Some(under_way) = callers.get_mut(&self.caller) else { return };
-        *under_way.of(self.is_long) -= 1;
-        if under_way.requests == 0 && under_way.long_requests == 0 {
+        let Some(in_flight) = callers.get_mut(&self.caller) else { return };
+        *in_flight.of(self.is_long) -= 1;
+        if in_flight.requests == 0 && in_flight.long_requests == 0 {
             callers.remove(&self.caller);
         }
     }
@@ -133,17 +137,17 @@ mod tests {
     #[test]
     fn requests_and_watches_are_counted_apart_and_by_caller() {
         let flow = Flow::new(FlowLimits { requests: 2, long_requests: 1 });
-        let mut places: Vec<_> = (0..2).map(|_| flow.enter("ada", false).unwrap()).collect();
-        let refused = flow.enter("ada", false).unwrap_err();
+        let mut permits: Vec<_> = (0..2).map(|_| flow.acquire("ada", false).unwrap()).collect();
+        let refused = flow.acquire("ada", false).unwrap_err();
         assert_eq!((refused.code(), refused.retry_after_seconds()), (429, Some(1)));
-        let watch = flow.enter("ada", true).unwrap();
-        assert_eq!(flow.enter("ada", true).unwrap_err().code(), 429);
-        let of_eve = flow.enter("eve", false).unwrap();
-        let all = flow.under_way();
+        let watch = flow.acquire("ada", true).unwrap();
+        assert_eq!(flow.acquire("ada", true).unwrap_err().code(), 429);
+        let of_eve = flow.acquire("eve", false).unwrap();
+        let all = flow.in_flight();
         assert_eq!((all.requests, all.long_requests), (3, 1));
-        places.pop();
-        assert!(flow.enter("ada", false).is_ok());
-        drop((places, watch, of_eve));
+        permits.pop();
+        assert!(flow.acquire("ada", false).is_ok());
+        drop((permits, watch, of_eve));
         assert!(flow.callers.lock().is_empty());
     }
 }

@@ -42,11 +42,11 @@ impl Lifespan {
 /// token outlives it: otherwise, a thief could open requests with it that the gateway never ends.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayTokens {
-    seen: Mutex<Seen>,
+    seen: Mutex<SeenTokens>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct SeenTokens {
     ids: HashSet<String>,
     /// In the order in which they came.
     order: VecDeque<Remembered>,
@@ -62,7 +62,7 @@ struct Remembered {
     owner: String,
 }
 
-impl Seen {
+impl SeenTokens {
     fn forget_ended(&mut self, now: i64) {
         while let Some(Remembered { id, owner, .. }) =
             self.order.pop_front_if(|first| first.until <= now)

@@ -28,18 +28,18 @@ use crate::endpoint::Endpoint;
 use crate::flow::{Flow, FlowLimits};
 use crate::lifespan::GatewayTokens;
 use crate::metrics::Metrics;
-use crate::reach::Asker;
+use crate::readiness::ReadinessCheck;
 use crate::serve::Agent;
 use crate::state::{Clock, State};
 use crate::state_dir::{StateDir, read_given};
 use crate::virtual_clusters::{ClusterDomain, Reader, VirtualClusters};
-use crate::{audit, follow, listen, reach, scrape, upstream};
+use crate::{audit, config_sync, listen, readiness, scrape, upstream};
 
 /// How long one request to the central server may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a shutdown waits until what was heard last is on disk.
-const KEEP_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a shutdown waits until the last configuration is on disk.
+const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long it is until the endpoint is written into the Cluster again, after that has failed.
 const ADVERTISE_PAUSE: Duration = Duration::from_secs(5);
@@ -102,19 +102,19 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// Where its metrics are served, without authentication; nowhere, when absent.
     pub metrics_listen: Option<SocketAddr>,
-    /// Where it keeps what it has heard, and its certificate authority.
+    /// The directory of the last configuration, the certificate authority and the audit queue.
     pub state_dir: PathBuf,
     /// The name, or the name and port, under which clients reach it. It is written into the Cluster.
     pub advertise: Option<String>,
     /// By which certificate authority clients know that they have reached it.
     pub advertised_ca: AdvertisedCa,
-    /// How long it goes on without hearing from the central server.
+    /// How long it serves without contact to the central server.
     pub max_offline: Duration,
     /// How long exec, attach, port-forward and the like go on at most.
     pub max_session: Duration,
     /// How long a shutdown waits for requests in flight.
     pub drain_timeout: Duration,
-    /// Do the audit records of exec and attach have the command?
+    /// Whether audit records of exec and attach contain the command.
     pub audit_exec_commands: bool,
 }
 
@@ -135,10 +135,10 @@ pub async fn run(
     let upstream = upstream::of_file(&settings.upstream).context("--upstream")?;
     let max_offline = i64::try_from(settings.max_offline.as_secs()).unwrap_or(i64::MAX);
     let state = Arc::new(State::new(clock, max_offline));
-    if let Some(heard) = dir.heard(&settings.cluster) {
+    if let Some(stored) = dir.load_config(&settings.cluster) {
         // A time that has not come yet would keep the agent going for longer than --max-offline.
-        let at = heard.at.min(state.now());
-        state.hear(heard.spec, at);
+        let at = stored.at.min(state.now());
+        state.apply_config(stored.spec, at);
     }
     let endpoint = settings.advertise.as_deref().map(Endpoint::parse).transpose();
     let endpoint = endpoint.map_err(|what| anyhow::anyhow!("--advertise: {what}"))?;
@@ -166,10 +166,10 @@ pub async fn run(
         flow: Flow::new(FlowLimits::of_connections(limits.total)),
         gateway_tokens: GatewayTokens::default(),
         connections: ConnectionTable::new(limits),
-        reach: Arc::default(),
+        readiness: Arc::default(),
         draining: watch::Sender::new(false),
     });
-    let (mut tasks, mut keeping) = talk(&agent, &client_settings, dir)?;
+    let (mut tasks, mut storing) = start_sync_tasks(&agent, &client_settings, dir)?;
     if let Some(address) = settings.metrics_listen {
         tasks.spawn(scrape::serve(agent.clone(), bind("--metrics-listen", address)?));
     }
@@ -188,8 +188,8 @@ pub async fn run(
     agent.draining.send_replace(true);
     let (_, ()) = tokio::join!(serving.join_next(), agent.proxy.drain(settings.drain_timeout));
     tasks.shutdown().await;
-    // Nothing is heard any more.
-    let _ = timeout(KEEP_TIMEOUT, keeping.join_next()).await;
+    // No configuration arrives any more.
+    let _ = timeout(STORE_TIMEOUT, storing.join_next()).await;
     agent.audit.queue.written().await;
     Ok(())
 }
@@ -200,29 +200,29 @@ fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
     bound.with_context(|| format!("{flag}: cannot listen on {address}"))
 }
 
-/// Starts what talks with the central server, each task over a connection of its own: one that waits must not
-/// hold up the others. The second is what keeps what was heard: it ends after them.
-fn talk(
+/// Starts the tasks that talk to the central server. Each has its own connection, so that none waits for another.
+/// The second set stores the configuration, and ends after the first.
+fn start_sync_tasks(
     agent: &Agent,
     settings: &ClientSettings,
     dir: StateDir,
 ) -> anyhow::Result<(JoinSet<()>, JoinSet<()>)> {
     let client = || Client::new(settings.clone());
     let (state, cluster) = (agent.state.clone(), agent.cluster.clone());
-    let asker = Asker {
+    let readiness_check = ReadinessCheck {
         proxy: agent.proxy.clone(),
         upstream: agent.upstream.clone(),
         state: state.clone(),
         cluster: cluster.clone(),
-        reach: agent.reach.clone(),
+        readiness: agent.readiness.clone(),
     };
-    let (mut tasks, mut keeping) = (JoinSet::new(), JoinSet::new());
-    let (to_keep, given) = watch::channel(None);
-    keeping.spawn(follow::keep(given, move |heard| dir.keep(heard)));
-    tasks.spawn(follow::follow(state, [client()?, client()?], cluster.clone(), to_keep));
-    tasks.spawn(reach::follow(asker, client()?));
+    let (mut tasks, mut storing) = (JoinSet::new(), JoinSet::new());
+    let (to_store, given) = watch::channel(None);
+    storing.spawn(config_sync::store_latest(given, move |stored| dir.store_config(stored)));
+    tasks.spawn(config_sync::run(state, [client()?, client()?], cluster.clone(), to_store));
+    tasks.spawn(readiness::run(readiness_check, client()?));
     tasks.spawn(audit::send(agent.audit.clone(), client()?, cluster));
-    Ok((tasks, keeping))
+    Ok((tasks, storing))
 }
 
 fn client_settings(settings: &Settings) -> anyhow::Result<ClientSettings> {

@@ -47,10 +47,10 @@ fn text(agent: &Agent) -> String {
         "Requests that were answered.",
         &metrics.answers(),
     );
-    let under_way = agent.flow.under_way();
+    let in_flight = agent.flow.in_flight();
     let in_flight = [
-        ("{kind=\"short\"}".to_owned(), size(under_way.requests)),
-        ("{kind=\"long\"}".to_owned(), size(under_way.long_requests)),
+        ("{kind=\"short\"}".to_owned(), size(in_flight.requests)),
+        ("{kind=\"long\"}".to_owned(), size(in_flight.long_requests)),
     ];
     let help = "Requests under way; watches and streams are long.";
     metric("postern_agent_requests_in_flight", "gauge", help, &in_flight);
@@ -59,15 +59,15 @@ fn text(agent: &Agent) -> String {
     metric("postern_agent_sessions", "gauge", help, &one(size(counts.sessions)));
     let help = "Connections to the cluster that are open.";
     metric("postern_agent_upstream_connections", "gauge", help, &one(size(counts.connections)));
-    let help = "Virtual clusters in use, whose Secrets are followed.";
-    let followed = size(agent.virtual_clusters.followed());
-    metric("postern_agent_virtual_clusters", "gauge", help, &one(followed));
+    let help = "Virtual clusters in use, whose Secrets the agent reads.";
+    let tracked = size(agent.virtual_clusters.tracked());
+    metric("postern_agent_virtual_clusters", "gauge", help, &one(tracked));
     let accepted = metrics.accepted();
     metric("postern_agent_tokens_accepted_total", "counter", "Tokens that count.", &one(accepted));
     let help = "Tokens that were refused, by the reason.";
     metric("postern_agent_tokens_refused_total", "counter", help, &metrics.refused());
-    if let Some(seconds) = agent.state.silent_seconds() {
-        let help = "Seconds since the central server was heard.";
+    if let Some(seconds) = agent.state.seconds_without_contact() {
+        let help = "Seconds since the last contact to the central server.";
         metric("postern_agent_feed_age_seconds", "gauge", help, &one(seconds));
     }
     let help = "Bytes of audit records that wait for the central server.";

@@ -22,18 +22,18 @@ use postern_meta::status::{ApiError, Reason};
 use postern_proxy::{BoxError, Forward, Proxy, ProxyBody, ProxyError, Upstream};
 use tokio::sync::watch;
 
+use crate::active_config::ActiveConfig;
 use crate::answer::{self, Body, failed, forbidden, refused};
 use crate::audit::{Audit, Record};
-use crate::feed::Feed;
 use crate::flow::Flow;
 use crate::lifespan::{GatewayTokens, Lifespan};
 use crate::metrics::Metrics;
-use crate::reach::Reach;
+use crate::readiness::Readiness;
 use crate::review;
+use crate::route::Route;
 use crate::session::{self, Caller};
 use crate::state::{Allowed, Refused, State};
 use crate::virtual_clusters::VirtualClusters;
-use crate::way::Way;
 
 /// The longest time from the head of a request until that of its answer, for those that are not long: that
 /// of kube-apiserver.
@@ -48,7 +48,7 @@ pub(crate) struct Agent {
     pub(crate) cluster: String,
     pub(crate) proxy: Proxy,
     pub(crate) upstream: Upstream,
-    /// The ways to the virtual clusters in it.
+    /// The routes to the virtual clusters in it.
     pub(crate) virtual_clusters: Arc<VirtualClusters>,
     pub(crate) max_session: Duration,
     pub(crate) audit: Arc<Audit>,
@@ -57,7 +57,7 @@ pub(crate) struct Agent {
     pub(crate) gateway_tokens: GatewayTokens,
     pub(crate) connections: Arc<ConnectionTable>,
     /// How it gets to its cluster.
-    pub(crate) reach: Arc<ArcSwap<Reach>>,
+    pub(crate) readiness: Arc<ArcSwap<Readiness>>,
     pub(crate) draining: watch::Sender<bool>,
 }
 
@@ -95,8 +95,8 @@ impl Agent {
 
     /// Why the agent is not ready; `None` when it is.
     pub(crate) fn problem(&self) -> Option<String> {
-        let unheard = self.state.feed().err().map(|why| why.to_string());
-        unheard.or_else(|| self.reach.load().problem())
+        let unheard = self.state.config().err().map(|why| why.to_string());
+        unheard.or_else(|| self.readiness.load().problem())
     }
 
     /// The answer to a request that is sent on, and whether it goes on.
@@ -114,8 +114,8 @@ impl Agent {
         })?;
         // Authentication comes before anything is said about the requested object.
         let bearer = bearer_of(&head.headers)?;
-        let feed = self.state.feed().map_err(|why| refused(&why))?;
-        let verified = feed.verifier.verify(bearer.expose(), self.state.now());
+        let config = self.state.config().map_err(|why| refused(&why))?;
+        let verified = config.verifier.verify(bearer.expose(), self.state.now());
         self.metrics.count_token(verified.as_ref().err().copied());
         let verified = verified.map_err(|why| {
             let error = logged(&Refused::Token(why));
@@ -130,8 +130,8 @@ impl Agent {
         let mut allowed = self.allowed(&bearer, &at.target, &kube)?;
         refuse_impersonation(&head.headers)?;
         let (is_long, is_watch) = (kube.is_long(), kube.is_watch());
-        let place = self.flow.enter(&owner, is_long)?;
-        let way = self.way_to(&feed, &at.target).await?;
+        let permit = self.flow.acquire(&owner, is_long)?;
+        let route = self.route_to(&config, &at.target).await?;
         record.allowed(kube.changes()).await?;
         if let Ok(id) = record.id().parse() {
             allowed.headers.insert(AUDIT_ID, id);
@@ -141,7 +141,7 @@ impl Agent {
         let path_and_query = PathAndQuery::try_from(kube.path_and_query())
             .map_err(|_| ApiError::bad_request("the path cannot be sent on"))?;
         let is_scoped = allowed.token.identity.is_scoped();
-        let asked = TargetReview::of(is_scoped, &feed.place(&at.target), &kube);
+        let asked = TargetReview::of(is_scoped, &config.resolve(&at.target), &kube);
         let lifespan = self.lifespan(&kube, &allowed.token);
         let caller = Arc::new(Caller {
             state: self.state.clone(),
@@ -149,9 +149,9 @@ impl Agent {
             token: allowed.token,
             target: at.target,
             kube,
-            way,
+            route,
             lifespan,
-            _place: place,
+            _permit: permit,
             _record: record.clone(),
         });
         let forward = Forward {
@@ -161,11 +161,11 @@ impl Agent {
             session: session::of(caller.clone(), self.draining.subscribe(), self.max_session),
             ..Forward::new(path_and_query)
         };
-        let passage = Passage { caller, feed, forward };
+        let pending = PendingForward { caller, config, forward };
         if let Some(asked) = asked {
-            return self.review(asked, passage, head, body).await.map(|answer| (answer, false));
+            return self.review(asked, pending, head, body).await.map(|answer| (answer, false));
         }
-        let response = self.send(Request::from_parts(head, body), passage).await?;
+        let response = self.send(Request::from_parts(head, body), pending).await?;
         Ok((response.map(|body| answer::proxied(body, is_watch)), is_long))
     }
 
@@ -173,16 +173,16 @@ impl Agent {
     async fn send<B>(
         &self,
         request: Request<B>,
-        passage: Passage,
+        pending: PendingForward,
     ) -> Result<Response<ProxyBody>, ApiError>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let Passage { caller, forward, .. } = passage;
+        let PendingForward { caller, forward, .. } = pending;
         let limit = forward.answer_timeout;
-        let (way, target) = (&caller.way, caller.way.target());
-        let sent = self.proxy.forward(way.upstream(), request, forward);
+        let (route, target) = (&caller.route, caller.route.target());
+        let sent = self.proxy.forward(route.upstream(), request, forward);
         let response = match limit {
             None => sent.await,
             Some(limit) => {
@@ -198,7 +198,7 @@ impl Agent {
                 response.headers_mut().insert(OF_WORKLOAD, HeaderValue::from_static("true"));
                 return Ok(response);
             }
-            way.suspect_credential();
+            route.note_rejected_credential();
             // The caller's own token is good: it was never sent there.
             let message = format!("{target} does not accept the credential of its agent");
             return Err(ApiError::new(502, Reason::Unknown, message));
@@ -210,13 +210,13 @@ impl Agent {
     async fn review(
         &self,
         asked: TargetReview,
-        passage: Passage,
+        pending: PendingForward,
         mut head: Parts,
         body: Incoming,
     ) -> Result<Response<Body>, ApiError> {
-        let (caller, feed) = (passage.caller.clone(), passage.feed.clone());
-        let (policy, identity) = (&feed.policy, &caller.token.identity);
-        let place = feed.place(&caller.target);
+        let (caller, config) = (pending.caller.clone(), pending.config.clone());
+        let (policy, identity) = (&config.policy, &caller.token.identity);
+        let place = config.resolve(&caller.target);
         let read = tokio::time::timeout(ANSWER_TIMEOUT, review::read(&head, body)).await;
         let value = read.map_err(|_| ApiError::timeout("the review did not arrive in time"))??;
         if let Some(status) = asked.status_without_target(policy, identity, place, &value)? {
@@ -224,7 +224,7 @@ impl Agent {
         }
         let bytes = review::rewritten(&mut head, &value);
         let request = Request::from_parts(head, Full::new(bytes));
-        let response = self.send(request, passage).await?;
+        let response = self.send(request, pending).await?;
         if asked == TargetReview::Rules && response.status() == StatusCode::CREATED {
             let answer = review::read_answer(response).await?;
             let status = narrowed_rules(policy, identity, &place, &value, &answer)?;
@@ -240,23 +240,26 @@ impl Agent {
         Lifespan::of(kube, token, is_first)
     }
 
-    /// The way to a target.
+    /// The route to a target.
     ///
     /// # Errors
-    /// 503 that says why there is none.
-    async fn way_to(&self, feed: &Feed, target: &GatewayTarget) -> Result<Way, ApiError> {
+    /// 503 with the reason why there is none.
+    async fn route_to(
+        &self,
+        config: &ActiveConfig,
+        target: &GatewayTarget,
+    ) -> Result<Route, ApiError> {
         match target {
             GatewayTarget::Cluster { .. } | GatewayTarget::Space { .. } => {
-                Ok(Way::Cluster(self.upstream.clone()))
+                Ok(Route::Cluster(self.upstream.clone()))
             }
             GatewayTarget::ProjectVirtualCluster { .. } | GatewayTarget::VirtualCluster { .. } => {
-                let place = feed.virtual_cluster(target).ok_or_else(|| {
-                    let message =
-                        "there is no way to the target: where it is in the cluster is not known";
+                let place = config.virtual_cluster(target).ok_or_else(|| {
+                    let message = "no route to the target: its location in the cluster is unknown";
                     ApiError::unavailable(message, None)
                 })?;
-                let reached = self.virtual_clusters.reach(&place).await?;
-                Ok(Way::VirtualCluster(place, reached))
+                let reached = self.virtual_clusters.route_to(&place).await?;
+                Ok(Route::VirtualCluster(place, reached))
             }
         }
     }
@@ -282,18 +285,18 @@ impl Agent {
 }
 
 /// A request on its way to the cluster.
-struct Passage {
+struct PendingForward {
     caller: Arc<Caller>,
     /// The configuration that decided.
-    feed: Arc<Feed>,
+    config: Arc<ActiveConfig>,
     forward: Forward,
 }
 
 /// The error of a request that was not answered. When it was ended by what the central server said
 /// meanwhile, that is the error which the same request gets now: to try it again would not help.
 fn unsent(error: ProxyError, caller: &Caller) -> ApiError {
-    caller.way.suspect_after(&error);
-    let target = caller.way.target();
+    caller.route.note_failure(&error);
+    let target = caller.route.target();
     match &error {
         ProxyError::SessionEnded(_) => {
             caller.refusal().map_or_else(|| failed(error, target), |why| logged(&why))

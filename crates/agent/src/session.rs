@@ -13,12 +13,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::audit::Record;
-use crate::flow::Place;
+use crate::flow::FlowPermit;
 use crate::lifespan::Lifespan;
+use crate::route::Route;
 use crate::state::{Refused, State};
-use crate::way::Way;
 
-/// How often decisions by time alone are checked: the agent may hear nothing for too long.
+/// How often decisions by time alone are checked: the agent may be without contact for too long.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A request that was let through.
@@ -28,16 +28,16 @@ pub(crate) struct Caller {
     pub(crate) token: Arc<VerifiedToken>,
     pub(crate) target: GatewayTarget,
     pub(crate) kube: Arc<KubeRequest>,
-    pub(crate) way: Way,
+    pub(crate) route: Route,
     pub(crate) lifespan: Lifespan,
     /// Counts it among the caller's requests.
-    pub(crate) _place: Place,
+    pub(crate) _permit: FlowPermit,
     /// Records its end.
     pub(crate) _record: Arc<Record>,
 }
 
 /// The session of a request: it ends when its token would not be let through any more, or when
-/// its target is reached in another way, a watch also when the agent drains. A stream in both ways may go on after the
+/// its target gets another route, a watch also when the agent drains. A bidirectional stream may go on after the
 /// token's end, until the end of the access key or `max_session`, and what the gateway has opened until the gateway
 /// ends it, or `max_session`; every other long request ends with the token.
 pub(crate) fn of(
@@ -58,7 +58,7 @@ pub(crate) fn of(
     let session = Session::until(async move {
         tokio::select! {
             () = caller.refused() => {}
-            () = caller.way.changed() => {}
+            () = caller.route.changed() => {}
             () = drained(draining), if is_watch => {}
         }
     });
@@ -81,11 +81,11 @@ impl Caller {
         decided.err().or_else(|| is_over.then_some(Refused::Token(TokenRefusal::Expired)))
     }
 
-    /// Is the target still where it was?
-    fn is_in_place(&self) -> bool {
-        self.way.place().is_none_or(|place| {
-            let feed = self.state.feed();
-            feed.is_ok_and(|feed| feed.virtual_cluster(&self.target).as_ref() == Some(place))
+    /// Whether the target still has the same location.
+    fn is_target_unmoved(&self) -> bool {
+        self.route.virtual_cluster().is_none_or(|target| {
+            let config = self.state.config();
+            config.is_ok_and(|config| config.virtual_cluster(&self.target).as_ref() == Some(target))
         })
     }
 
@@ -96,7 +96,7 @@ impl Caller {
         let allows = || {
             let bearer = self.bearer.expose();
             let (token, target, kube) = (&self.token, &self.target, &self.kube);
-            self.is_in_place()
+            self.is_target_unmoved()
                 && self.state.still_allows(bearer, token, target, kube, self.lifespan)
         };
         while allows() {

@@ -1,4 +1,4 @@
-//! The state of an agent: what it has heard last, and when; and the decision about a request.
+//! The state of an agent: its last configuration, the time of the last contact, and the decision about a request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use postern_kinds::agent_config::{Part, Spec};
 use postern_meta::time::MicroTimestamp;
 use tokio::sync::watch;
 
-use crate::feed::Feed;
+use crate::active_config::ActiveConfig;
 use crate::lifespan::Lifespan;
 
 /// The time.
@@ -25,11 +25,11 @@ pub type Clock = Arc<dyn Fn() -> MicroTimestamp + Send + Sync>;
 pub(crate) struct State {
     clock: Clock,
     max_offline_seconds: i64,
-    feed: ArcSwapOption<Feed>,
-    /// The parts of which the feed is made.
+    config: ArcSwapOption<ActiveConfig>,
+    /// The parts of the configuration.
     parts: Mutex<Parts>,
-    /// When the central server was heard last about each part, in seconds since 1970, in the order of [`Part::ALL`].
-    heard_at: [AtomicI64; 2],
+    /// The time of the last contact about each part, in seconds since 1970, in the order of [`Part::ALL`].
+    contacted_at: [AtomicI64; 2],
     changed: watch::Sender<u64>,
 }
 
@@ -62,12 +62,12 @@ impl Parts {
     }
 }
 
-/// Why a request is not let through.
+/// Why a request is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// The central server was never heard.
-    NeverHeard,
-    /// It was not heard for too long.
+    /// There is no configuration yet.
+    NotConfigured,
+    /// The last contact to the central server is too old.
     Offline,
     /// The token: why is for the log alone.
     Token(TokenRefusal),
@@ -80,9 +80,11 @@ pub(crate) enum Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NeverHeard => f.write_str("the agent has not heard from the central server yet"),
+            Self::NotConfigured => {
+                f.write_str("the agent has no configuration from the central server yet")
+            }
             Self::Offline => f.write_str(
-                "the agent has heard nothing from the central server for longer than --max-offline",
+                "the agent has had no contact to the central server for longer than --max-offline",
             ),
             Self::Token(refusal) => refusal.fmt(f),
             Self::Target(refusal) => refusal.fmt(f),
@@ -91,7 +93,7 @@ impl fmt::Display for Refused {
     }
 }
 
-/// A request that gets through.
+/// An allowed request.
 #[derive(Debug)]
 pub(crate) struct Allowed {
     /// Whose it is.
@@ -101,14 +103,14 @@ pub(crate) struct Allowed {
 }
 
 impl State {
-    /// The state of an agent that has heard nothing.
+    /// The state of an agent without a configuration.
     pub(crate) fn new(clock: Clock, max_offline_seconds: i64) -> Self {
         Self {
             clock,
             max_offline_seconds,
-            feed: ArcSwapOption::empty(),
+            config: ArcSwapOption::empty(),
             parts: Mutex::default(),
-            heard_at: [const { AtomicI64::new(0) }; 2],
+            contacted_at: [const { AtomicI64::new(0) }; 2],
             changed: watch::Sender::new(0),
         }
     }
@@ -123,8 +125,8 @@ impl State {
         &self.clock
     }
 
-    /// Takes what the central server said at a time. Returns whether it is something new.
-    pub(crate) fn hear(&self, spec: Spec, at: i64) -> bool {
+    /// Applies a whole configuration that was received at a time. Returns whether it differs from the last one.
+    pub(crate) fn apply_config(&self, spec: Spec, at: i64) -> bool {
         let mut parts = self.parts.lock();
         let places = Spec {
             cluster: spec.cluster.clone(),
@@ -134,76 +136,76 @@ impl State {
         };
         let tokens = Spec { instances: Vec::new(), uses: Vec::new(), ..spec };
         *parts = Parts { tokens: Some(tokens), places: Some(places) };
-        self.hear_the_same(None, at);
-        self.decide_from(&parts)
+        self.confirm_unchanged(None, at);
+        self.activate(&parts)
     }
 
-    /// Takes what the central server said about one part at a time. Returns whether it is something new.
-    pub(crate) fn hear_part(&self, part: Part, spec: Spec, at: i64) -> bool {
+    /// Applies one part of the configuration. Returns whether the configuration changed.
+    pub(crate) fn apply_part(&self, part: Part, spec: Spec, at: i64) -> bool {
         let mut parts = self.parts.lock();
         parts.take(part, spec);
-        self.hear_the_same(Some(part), at);
-        self.decide_from(&parts)
+        self.confirm_unchanged(Some(part), at);
+        self.activate(&parts)
     }
 
-    /// Takes that the central server says the same as last time, about a part or the whole.
-    pub(crate) fn hear_the_same(&self, part: Option<Part>, at: i64) {
-        for (one, heard_at) in Part::ALL.into_iter().zip(&self.heard_at) {
+    /// Notes a contact that confirmed a part, or the whole, unchanged.
+    pub(crate) fn confirm_unchanged(&self, part: Option<Part>, at: i64) {
+        for (one, contacted_at) in Part::ALL.into_iter().zip(&self.contacted_at) {
             if part.is_none_or(|part| part == one) {
-                heard_at.store(at, Ordering::Release);
+                contacted_at.store(at, Ordering::Release);
             }
         }
     }
 
-    /// Decides from these parts from now on; from nothing, if they are not all there.
-    fn decide_from(&self, parts: &Parts) -> bool {
-        let (last, spec) = (self.feed.load_full(), parts.whole());
+    /// Makes these parts the active configuration; none, if a part is missing.
+    fn activate(&self, parts: &Parts) -> bool {
+        let (last, spec) = (self.config.load_full(), parts.whole());
         if last.as_ref().map(|last| &last.spec) == spec.as_ref() {
             return false;
         }
-        let feed = spec.map(|spec| Arc::new(Feed::new(spec, last.as_deref())));
-        self.feed.store(feed);
+        let config = spec.map(|spec| Arc::new(ActiveConfig::new(spec, last.as_deref())));
+        self.config.store(config);
         self.changed.send_modify(|version| *version += 1);
         true
     }
 
-    /// The time at which the central server was last heard about all parts.
-    fn heard_at(&self) -> i64 {
-        let [tokens, places] = self.heard_at.each_ref().map(|at| at.load(Ordering::Acquire));
+    /// The time of the last contact about all parts: the oldest of them.
+    fn contacted_at(&self) -> i64 {
+        let [tokens, places] = self.contacted_at.each_ref().map(|at| at.load(Ordering::Acquire));
         tokens.min(places)
     }
 
-    /// The last configuration, and the time at which it was heard.
-    pub(crate) fn heard(&self) -> Option<(Spec, i64)> {
-        let at = self.heard_at();
-        self.feed.load().as_ref().map(|feed| (feed.spec.clone(), at))
+    /// The last configuration, and the time of the last contact.
+    pub(crate) fn last_config(&self) -> Option<(Spec, i64)> {
+        let at = self.contacted_at();
+        self.config.load().as_ref().map(|config| (config.spec.clone(), at))
     }
 
-    /// How long the central server was not heard; `None` when it never was.
-    pub(crate) fn silent_seconds(&self) -> Option<u64> {
-        self.feed.load().as_ref()?;
-        let seconds = self.now().saturating_sub(self.heard_at());
+    /// The seconds since the last contact; `None` without a configuration.
+    pub(crate) fn seconds_without_contact(&self) -> Option<u64> {
+        self.config.load().as_ref()?;
+        let seconds = self.now().saturating_sub(self.contacted_at());
         Some(seconds.max(0).unsigned_abs())
     }
 
-    /// A subscription to what changes.
+    /// A subscription to changes of the configuration.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// The input of decisions at this time.
+    /// The configuration from which to decide now.
     ///
     /// # Errors
-    /// [`Refused::NeverHeard`] and [`Refused::Offline`].
-    pub(crate) fn feed(&self) -> Result<Arc<Feed>, Refused> {
-        let feed = self.feed.load_full().ok_or(Refused::NeverHeard)?;
-        let limit = self.max_offline_seconds.min(match feed.spec.max_offline_seconds {
+    /// [`Refused::NotConfigured`] and [`Refused::Offline`].
+    pub(crate) fn config(&self) -> Result<Arc<ActiveConfig>, Refused> {
+        let config = self.config.load_full().ok_or(Refused::NotConfigured)?;
+        let limit = self.max_offline_seconds.min(match config.spec.max_offline_seconds {
             // A central server that says nothing about it leaves it to the agent.
             0 => i64::MAX,
             seconds => seconds,
         });
-        let silent_seconds = self.now().saturating_sub(self.heard_at());
-        if silent_seconds > limit { Err(Refused::Offline) } else { Ok(feed) }
+        let seconds_without_contact = self.now().saturating_sub(self.contacted_at());
+        if seconds_without_contact > limit { Err(Refused::Offline) } else { Ok(config) }
     }
 
     /// Decides about a request.
@@ -219,7 +221,7 @@ impl State {
         self.decide_at(token, target, kube, self.now())
     }
 
-    /// Does what was allowed still hold? What outlives its token does, as far as nothing else has changed.
+    /// Whether an allowed request is still allowed. The end of the token counts only for [`Lifespan::Token`].
     pub(crate) fn still_allows(
         &self,
         token: &str,
@@ -246,12 +248,12 @@ impl State {
         kube: &KubeRequest,
         now: i64,
     ) -> Result<Allowed, Refused> {
-        let feed = self.feed()?;
-        let token = feed.verifier.verify(token, now).map_err(Refused::Token)?;
-        let request = TargetRequest::new(feed.place(target), kube);
-        let decided = feed.policy.decide_at_target(&token.identity, &request);
+        let config = self.config()?;
+        let token = config.verifier.verify(token, now).map_err(Refused::Token)?;
+        let request = TargetRequest::new(config.resolve(target), kube);
+        let decided = config.policy.decide_at_target(&token.identity, &request);
         decided.map_err(Refused::Target)?;
-        let groups = &feed.spec.forward_groups;
+        let groups = &config.spec.forward_groups;
         let forwarded =
             ForwardedIdentity::of(&token.identity, None, groups).map_err(Refused::Target)?;
         let headers = forwarded.headers().ok_or(Refused::Unsendable)?;

@@ -1,4 +1,4 @@
-//! The directory of an agent: what it heard last, so that it works after a restart while the central server
+//! The directory of an agent: the last configuration, so that it works after a restart while the central server
 //! is down, and its certificate authority. Files are for the agent alone (0600), and replaced whole.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -12,16 +12,16 @@ use postern_kinds::agent_config::Spec;
 use postern_meta::decode::decode_typed;
 use serde::{Deserialize, Serialize};
 
-/// The file with what was heard last.
-const HEARD: &str = "agentconfig.json";
+/// The file with the last configuration.
+const CONFIG_FILE: &str = "agentconfig.json";
 
-/// The configuration that was heard, and the time.
+/// A stored configuration, and the time of the last contact.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Heard {
+pub(crate) struct StoredConfig {
     /// In seconds since 1970.
     pub(crate) at: i64,
-    /// What.
+    /// The configuration.
     pub(crate) spec: Spec,
 }
 
@@ -63,31 +63,31 @@ impl StateDir {
     }
 
     /// The last stored configuration of this cluster; `None` where there is none. An unusable one counts as
-    /// missing: the agent rejects all requests until it hears the central server, and then replaces it.
-    pub(crate) fn heard(&self, cluster: &str) -> Option<Heard> {
-        let path = self.path.join(HEARD);
+    /// missing: the agent rejects all requests until the central server answers, and then replaces it.
+    pub(crate) fn load_config(&self, cluster: &str) -> Option<StoredConfig> {
+        let path = self.path.join(CONFIG_FILE);
         let read = read_if_there(&path).and_then(|text| {
-            let decode = |text: Vec<u8>| decode_typed::<Heard>(&text);
-            text.map(decode).transpose().map_err(|error| anyhow::anyhow!("it is damaged: {error}"))
+            let decode = |text: Vec<u8>| decode_typed::<StoredConfig>(&text);
+            text.map(decode).transpose().map_err(|error| anyhow::anyhow!("it is corrupt: {error}"))
         });
-        let heard = read.unwrap_or_else(|error| {
+        let stored = read.unwrap_or_else(|error| {
             tracing::error!(
                 file = %path.display(),
-                "what was heard last cannot be used, and is left out until the central server is heard: {error:#}"
+                "cannot read the stored configuration; requests are rejected until the central server answers: {error:#}"
             );
             None
         });
         // The directory of another cluster's agent says nothing about this one.
-        heard.filter(|heard| heard.spec.cluster.name == cluster)
+        stored.filter(|stored| stored.spec.cluster.name == cluster)
     }
 
-    /// Keeps what was heard.
+    /// Stores a configuration.
     ///
     /// # Errors
-    /// When it cannot be written; what was kept before stays.
-    pub(crate) fn keep(&self, heard: &Heard) -> anyhow::Result<()> {
-        let text = serde_json::to_vec(heard)?;
-        self.write(HEARD, &text)
+    /// When it cannot be written; the stored one then stays.
+    pub(crate) fn store_config(&self, stored: &StoredConfig) -> anyhow::Result<()> {
+        let text = serde_json::to_vec(stored)?;
+        self.write(CONFIG_FILE, &text)
     }
 
     /// A file's text; `None` where there is no such file.
@@ -164,17 +164,18 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("state");
         let cluster = ClusterId { name: "east".to_owned(), uid: "u1".to_owned() };
-        let heard = || Heard { at: 5, spec: Spec { cluster: cluster.clone(), ..Spec::default() } };
+        let stored =
+            || StoredConfig { at: 5, spec: Spec { cluster: cluster.clone(), ..Spec::default() } };
         let dir = StateDir::open(&path).unwrap();
-        assert_eq!(dir.heard("east"), None);
-        dir.keep(&Heard { at: 4, ..heard() }).unwrap();
-        dir.keep(&heard()).unwrap();
+        assert_eq!(dir.load_config("east"), None);
+        dir.store_config(&StoredConfig { at: 4, ..stored() }).unwrap();
+        dir.store_config(&stored()).unwrap();
         let refused = StateDir::open(&path).unwrap_err().to_string();
         assert!(refused.contains("another agent") && refused.contains("--state-dir"), "{refused}");
         drop(dir);
         let again = StateDir::open(&path).unwrap();
-        assert_eq!(again.heard("east"), Some(heard()));
-        assert_eq!(again.heard("west"), None);
+        assert_eq!(again.load_config("east"), Some(stored()));
+        assert_eq!(again.load_config("west"), None);
         let file = path.join("agentconfig.json");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
@@ -186,13 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_as_if_it_were_not_there_and_is_replaced() {
+    fn a_corrupt_configuration_counts_as_missing_and_is_replaced() {
         let home = tempfile::tempdir().unwrap();
         let dir = StateDir::open(home.path()).unwrap();
         let cluster = ClusterId { name: "east".to_owned(), uid: "u1".to_owned() };
-        let heard = || Heard { at: 5, spec: Spec { cluster: cluster.clone(), ..Spec::default() } };
-        let whole = serde_json::to_vec(&heard()).unwrap();
-        let damaged: [&[u8]; 7] = [
+        let stored =
+            || StoredConfig { at: 5, spec: Spec { cluster: cluster.clone(), ..Spec::default() } };
+        let whole = serde_json::to_vec(&stored()).unwrap();
+        let corrupt: [&[u8]; 7] = [
             b"",
             b"{",
             b"\xff\xfe\0",
@@ -201,14 +203,14 @@ mod tests {
             br#"{"at":"5","spec":{"cluster":{"name":"east"}}}"#,
             &whole[..whole.len() / 2],
         ];
-        for text in damaged {
+        for text in corrupt {
             dir.write("agentconfig.json", text).unwrap();
-            assert_eq!(dir.heard("east"), None, "{}", String::from_utf8_lossy(text));
-            dir.keep(&heard()).unwrap();
-            assert_eq!(dir.heard("east"), Some(heard()));
+            assert_eq!(dir.load_config("east"), None, "{}", String::from_utf8_lossy(text));
+            dir.store_config(&stored()).unwrap();
+            assert_eq!(dir.load_config("east"), Some(stored()));
         }
         fs::remove_file(home.path().join("agentconfig.json")).unwrap();
         fs::create_dir(home.path().join("agentconfig.json")).unwrap();
-        assert_eq!(dir.heard("east"), None, "what cannot be read");
+        assert_eq!(dir.load_config("east"), None, "what cannot be read");
     }
 }

@@ -31,7 +31,7 @@ use crate::audit::{Audit, MAX_BYTES, Queue};
 use crate::flow::{Flow, FlowLimits};
 use crate::lifespan::GatewayTokens;
 use crate::metrics::Metrics;
-use crate::reach::Asker;
+use crate::readiness::ReadinessCheck;
 use crate::serve::Agent;
 use crate::state::State;
 use crate::virtual_clusters::{Reader, VirtualClusters};
@@ -56,7 +56,7 @@ pub(crate) fn claims() -> Claims {
         jti: "t".to_owned(),
         groups: vec!["system:authenticated".to_owned(), "g".to_owned()],
         platform: PlatformClaims {
-            generation: 10,
+            revocation_revision: 10,
             keys: vec![KeyClaim { name: "k".to_owned(), uid: "uid-k".to_owned() }],
             ..PlatformClaims::default()
         },
@@ -133,7 +133,7 @@ impl Scene {
         let clock = move || at_second(clock.load(Ordering::Relaxed));
         let state = State::new(Arc::new(clock), 500);
         let key = SigningKey::generate().unwrap();
-        state.hear(spec_with(&key), NOW);
+        state.apply_config(spec_with(&key), NOW);
         let (proxy, upstream) = (Proxy::new(), upstream(cluster));
         let domain = "cluster.test".parse().unwrap();
         let reader = Reader::new(proxy.clone(), upstream.clone(), true, domain);
@@ -149,7 +149,7 @@ impl Scene {
             flow: Flow::new(FlowLimits { requests: 2, long_requests: 1 }),
             gateway_tokens: GatewayTokens::default(),
             connections: ConnectionTable::new(ConnectionLimits::of_descriptors(16)),
-            reach: Arc::default(),
+            readiness: Arc::default(),
             draining: watch::Sender::new(false),
         });
         Self { key, agent, arrived, holds, answer, seconds, _home: home }
@@ -161,13 +161,13 @@ impl Scene {
     }
 
     /// The task that asks the cluster.
-    pub(crate) fn asker(&self) -> Asker {
-        Asker {
+    pub(crate) fn readiness_check(&self) -> ReadinessCheck {
+        ReadinessCheck {
             proxy: self.agent.proxy.clone(),
             upstream: self.agent.upstream.clone(),
             state: self.agent.state.clone(),
             cluster: self.agent.cluster.clone(),
-            reach: self.agent.reach.clone(),
+            readiness: self.agent.readiness.clone(),
         }
     }
 

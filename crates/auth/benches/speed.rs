@@ -230,8 +230,8 @@ fn decisions_with_ten_thousand_roles_and_bindings() {
         let readable = policy.readable(&ada, "get", OURS, "sharedsecrets");
         println!("{spread:?}: readable in {:?}, {}", start.elapsed(), readable.is_empty());
         let start = Instant::now();
-        let touches = policy.touches(&ada, OURS, "sharedsecrets");
-        println!("{spread:?}: touches in {:?}, {touches}", start.elapsed());
+        let may_have_permission = policy.may_have_permission(&ada, OURS, "sharedsecrets");
+        println!("{spread:?}: may_have_permission in {:?}, {may_have_permission}", start.elapsed());
     }
 }
 
@@ -407,7 +407,7 @@ fn endpoint_tokens(signing: &SigningKey, tokens: usize) -> Vec<String> {
             issued_at: 1,
             ttl_seconds: 3600,
             token_id: format!("id-{number}"),
-            generation: 1,
+            revocation_revision: 1,
         };
         signing.issue(&Claims::of(&bearer, issuance)).unwrap().expose().to_owned()
     };

@@ -47,7 +47,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// Is it about a path that is no resource?
+    /// Whether it is about a non-resource path.
     pub fn is_path(&self) -> bool {
         !matches!(self, Self::Resource { .. })
     }
@@ -120,7 +120,7 @@ impl<'a> Request<'a> {
 /// The subresources that open a stream in both ways, however they are asked for.
 const STREAMS: [&str; 3] = ["exec", "attach", "portforward"];
 
-/// Does a subresource open a stream in both ways?
+/// Whether a subresource opens a bidirectional stream.
 pub(crate) fn is_stream(subresource: &str) -> bool {
     STREAMS.contains(&subresource)
 }

@@ -65,19 +65,19 @@ impl Refusal {
     /// Advice for the caller: how to get a usable credential.
     pub fn advice(self) -> &'static str {
         match self {
-            Self::Missing => "there is no credential: send Authorization: Bearer <access key>",
+            Self::Missing => "no credential: send Authorization: Bearer <access key>",
             Self::Doubled => "there is more than one Authorization header",
             Self::Malformed => {
                 "the Authorization header is malformed: send Authorization: Bearer <access key>"
             }
             Self::Unknown => "no such access key: it may have been deleted or rotated",
             Self::Disabled => {
-                "the access key or its owner is disabled: enable it, or ask an administrator"
+                "the access key or its owner is disabled: ask an administrator to enable it"
             }
-            Self::Expired => "the access key's time to live is over: make a new one",
+            Self::Expired => "the access key has expired: create a new one",
             Self::ImpersonationEnded => {
-                "the access key was created under impersonation, and the key that created it may not \
-                 impersonate so any more: make a new one"
+                "the access key was created under impersonation, and its creator may no longer \
+                 impersonate: create a new one"
             }
         }
     }

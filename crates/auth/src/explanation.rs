@@ -69,7 +69,7 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Is the request allowed?
+    /// Whether the request is allowed.
     pub fn is_allowed(&self) -> bool {
         self.source.is_some() && self.missing_rule.is_none() && self.refusing_scopes.is_empty()
     }

@@ -121,9 +121,8 @@ fn name<'a>(
     rule: fn(&str) -> Result<(), String>,
 ) -> Result<(String, &'a str), ApiError> {
     let (name, rest) = step(path.strip_prefix('/').unwrap_or_default());
-    rule(name).map_err(|_| {
-        ApiError::bad_request(format!("the path has no valid name where that of a {what} belongs"))
-    })?;
+    rule(name)
+        .map_err(|_| ApiError::bad_request(format!("the path has no valid name of a {what}")))?;
     Ok((name.to_owned(), rest))
 }
 

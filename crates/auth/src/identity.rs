@@ -66,7 +66,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Is the identity in a group?
+    /// Whether the identity is in a group.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|mine| mine == group)
     }
@@ -82,7 +82,7 @@ impl Identity {
         }
     }
 
-    /// Does the key have a scope?
+    /// Whether the key has a scope.
     pub fn is_scoped(&self) -> bool {
         !self.scopes.is_empty()
     }

@@ -66,14 +66,14 @@ const DESCRIPTIONS: [&str; 4] = ["api", "apis", "openapi", "version"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubeRequest {
     verb: &'static str,
-    what: What,
+    what: RequestKind,
     is_upgrade: bool,
     follows_log: bool,
     path_and_query: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum What {
+enum RequestKind {
     Resource(Resource),
     Description(String),
     Path(String),
@@ -100,7 +100,7 @@ impl KubeRequest {
         let is_http2 = matches!(parts.version, Version::HTTP_2 | Version::HTTP_3);
         if !is_http2 && parts.uri.authority().is_some() {
             // RFC 9112 section 3.2.2: the Host in the target would count, and not the header.
-            return Err(bad("the request's target is a whole URL, as for a proxy: send a path"));
+            return Err(bad("the request target must be a path, not a URL"));
         }
         let verb = verb_of(&parts.method)?;
         let raw_query = parts.uri.query().unwrap_or_default();
@@ -108,7 +108,7 @@ impl KubeRequest {
         let (segments, ends_in_slash) = segments(path)?;
         let mut read = Self {
             verb,
-            what: What::Path(String::new()),
+            what: RequestKind::Path(String::new()),
             is_upgrade: is_upgrade(&parts.headers),
             follows_log: false,
             path_and_query: String::new(),
@@ -131,7 +131,7 @@ impl KubeRequest {
     pub fn attributes(&self) -> Attributes<'_> {
         let verb = self.verb;
         match &self.what {
-            What::Resource(at) => Attributes::Resource {
+            RequestKind::Resource(at) => Attributes::Resource {
                 verb,
                 group: &at.group,
                 resource: &at.plural,
@@ -139,8 +139,8 @@ impl KubeRequest {
                 namespace: &at.namespace,
                 name: &at.name,
             },
-            What::Description(path) => Attributes::Description { verb, path },
-            What::Path(path) => Attributes::Path { verb, path },
+            RequestKind::Description(path) => Attributes::Description { verb, path },
+            RequestKind::Path(path) => Attributes::Path { verb, path },
         }
     }
 
@@ -156,19 +156,19 @@ impl KubeRequest {
 
     /// The version of the API; empty for what is no resource.
     pub fn version(&self) -> &str {
-        if let What::Resource(at) = &self.what { &at.version } else { "" }
+        if let RequestKind::Resource(at) = &self.what { &at.version } else { "" }
     }
 
     fn subresource(&self) -> &str {
-        if let What::Resource(at) = &self.what { &at.subresource } else { "" }
+        if let RequestKind::Resource(at) = &self.what { &at.subresource } else { "" }
     }
 
-    /// Does it ask to go on in another protocol over its connection?
+    /// Whether it asks for a protocol upgrade of its connection.
     pub fn is_upgrade(&self) -> bool {
         self.is_upgrade
     }
 
-    /// Is it a watch?
+    /// Whether it is a watch.
     pub fn is_watch(&self) -> bool {
         self.verb == "watch"
     }
@@ -219,7 +219,11 @@ impl KubeRequest {
             _ => {
                 let whole = format!("/{}{}", path.join("/"), if slash { "/" } else { "" });
                 let is_path = matches!(path_attributes("", &whole), Attributes::Path { .. });
-                self.what = if is_path { What::Path(whole) } else { What::Description(whole) };
+                self.what = if is_path {
+                    RequestKind::Path(whole)
+                } else {
+                    RequestKind::Description(whole)
+                };
                 return Ok(slash);
             }
         };
@@ -233,7 +237,7 @@ impl KubeRequest {
         }
         self.set_verb(&mut at, query)?;
         self.follows_log = at.subresource == "log" && query.flag("follow")?.unwrap_or(false);
-        self.what = What::Resource(at);
+        self.what = RequestKind::Resource(at);
         // The rest after a subresource is for the server of that subresource: `proxy/` is not
         // `proxy`.
         Ok(slash && has_subresource)
@@ -251,8 +255,7 @@ impl KubeRequest {
                 Ok(rest)
             }
             ["proxy", ..] => Err(bad(
-                "paths with proxy/ before a resource are served by no Kubernetes any more: use the \
-                 subresource proxy",
+                "paths with proxy/ before a resource are not supported: use the subresource proxy",
             )),
             rest => Ok(rest),
         }
@@ -327,7 +330,7 @@ fn verb_of(method: &Method) -> Result<&'static str, ApiError> {
         Method::PATCH => "patch",
         Method::DELETE => "delete",
         _ => {
-            let message = format!("{method} is no method of the Kubernetes API");
+            let message = format!("the method {method} is not supported");
             return Err(ApiError::new(405, Reason::MethodNotAllowed, message));
         }
     })
@@ -353,7 +356,8 @@ fn segment(raw: &str) -> Result<String, ApiError> {
     let text = percent_decode_str(raw).decode_utf8();
     let text = text.map_err(|_| bad("the path is not UTF-8 after percent-decoding"))?;
     if access_key::is_well_formed(&text) {
-        return Err(bad("the path contains the value of an access key: replace that key"));
+        return Err(bad("the path contains an access key, which may now be in logs: rotate that \
+                        key"));
     }
     check_segment(&text)?;
     Ok(text.into_owned())
@@ -364,8 +368,8 @@ fn check_segment(text: &str) -> Result<(), ApiError> {
     let has_meaning = |c: char| matches!(c, '/' | '\\' | '%' | ';' | '?' | '#') || c.is_control();
     if matches!(text, "" | "." | "..") || text.chars().any(has_meaning) {
         return Err(bad(
-            "a step of the path is empty, '.', '..', or contains '/', a backslash, '%', ';', '?', '#' or a \
-             control character, as it is or encoded: such a path can be read in two ways",
+            "ambiguous path: a segment is empty, '.', '..', or contains '/', a backslash, '%', \
+             ';', '?', '#' or a control character, plain or encoded",
         ));
     }
     Ok(())
@@ -379,9 +383,7 @@ fn check_encoding(raw: &str) -> Result<(), ApiError> {
     if raw.split('%').skip(1).all(complete) && raw.is_ascii() {
         return Ok(());
     }
-    Err(bad(
-        "the path or query has a '%' that begins no encoded byte, or a byte that is not encoded",
-    ))
+    Err(bad("invalid percent-encoding in the path or query"))
 }
 
 /// The resource that the steps after the version name, and whether a subresource is among them.

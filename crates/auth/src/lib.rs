@@ -10,7 +10,7 @@
 //! about it, at the central server and at an agent alike, and so does [`target_review`] for access reviews. The part of its query that audit records
 //! have is in [`exec_command`].
 //!
-//! A policy is made of roles and bindings (`rbac`), of what everyone has without a role (`own`), of who
+//! A policy is made of roles and bindings (`rbac`), of what everyone has without a role (`implicit_rights`), of who
 //! owns which objects (`owners`), and of which namespaces belong to which [`projects`]. A key with a
 //! [`scope`] may do no more than that allows. An [`explanation`] says why a decision is what it is. An
 //! [`endpoint_token`] carries an identity to connected clusters, which verify it without asking. A
@@ -27,10 +27,10 @@ pub mod forbidden;
 pub mod gateway_path;
 pub mod identity;
 pub mod impersonated;
+mod implicit_rights;
 mod kind_scope;
 pub mod kube_request;
 pub mod object_set;
-mod own;
 mod owners;
 pub mod policy;
 pub mod principal_index;

@@ -37,7 +37,7 @@ impl ObjectSet {
                 && self.objects.contains(&(namespace.to_owned(), name.to_owned())))
     }
 
-    /// Is nothing in it?
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         !self.all
             && !self.in_projects

@@ -153,7 +153,7 @@ impl Owners {
         })
     }
 
-    /// Does an identity own the very same objects of a kind in another snapshot?
+    /// Whether an identity owns the same objects of a kind in another snapshot.
     pub(crate) fn is_same_for(
         &self,
         other: &Self,

@@ -158,8 +158,8 @@ impl PrincipalIndex {
         self.records.get(digest).map(|record| record.name.as_str())
     }
 
-    /// Is there a key with this digest, whether it gives access or not?
-    pub fn knows(&self, digest: &Digest) -> bool {
+    /// Whether a key has this digest, valid or not.
+    pub fn has_key(&self, digest: &Digest) -> bool {
         self.records.contains_key(digest)
     }
 
@@ -168,7 +168,7 @@ impl PrincipalIndex {
         self.uses.get(key).filter(|used| used.uid == uid)?.activity.last()
     }
 
-    /// Does the key of this name still have this uid?
+    /// Whether the key of this name still has this uid.
     pub fn is_key(&self, name: &str, uid: &str) -> bool {
         self.keys.get(name).is_some_and(|key| key.uid == uid)
     }
@@ -194,7 +194,7 @@ impl PrincipalIndex {
         names.filter(move |name| self.has_ended_before(name, unix_seconds))
     }
 
-    /// Did this key expire before a time, in seconds since 1970?
+    /// Whether the key expired before a time, in seconds since 1970.
     pub fn has_ended_before(&self, name: &str, unix_seconds: i64) -> bool {
         self.end_of(name).is_some_and(|end| end < unix_seconds)
     }
@@ -283,7 +283,7 @@ impl PrincipalIndex {
         Some(makers)
     }
 
-    /// Is the owner of a key there, under the uid that owns it?
+    /// Whether the owner of a key exists with the same uid.
     fn has_owner(&self, key: &KeyFacts) -> bool {
         match key.owner.as_ref() {
             None => false,
@@ -295,7 +295,7 @@ impl PrincipalIndex {
         }
     }
 
-    /// Is a key disabled, or its owner?
+    /// Whether a key or its owner is disabled.
     fn is_disabled(&self, key: &KeyFacts) -> bool {
         let user = match &key.owner {
             Some(Owner::User(user)) => self.users.get(user),

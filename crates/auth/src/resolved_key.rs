@@ -58,7 +58,7 @@ pub struct ResolvedKey {
     pub identity: Arc<Identity>,
     /// How long it gives access.
     pub lifetime: Lifetime,
-    /// Is it of type `Login`, with a person behind it?
+    /// Whether it has the type `Login`.
     pub is_login: bool,
     /// When it was last used.
     pub activity: Arc<Activity>,

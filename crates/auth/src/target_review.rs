@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::attributes::{Attributes, RequestTarget};
 use crate::identity::Identity;
 use crate::kube_request::{KubeRequest, path_attributes};
-use crate::policy::target::{TargetPlace, TargetRequest};
+use crate::policy::target::{ResolvedTarget, TargetRequest};
 use crate::policy::{Policy, RulesOf};
 
 /// A review whose answer depends on what gets to the target.
@@ -26,7 +26,7 @@ pub enum TargetReview {
 impl TargetReview {
     /// The review that a request is; `None` for other requests, and if every request of the caller gets to the
     /// target.
-    pub fn of(is_scoped: bool, place: &TargetPlace<'_>, kube: &KubeRequest) -> Option<Self> {
+    pub fn of(is_scoped: bool, place: &ResolvedTarget<'_>, kube: &KubeRequest) -> Option<Self> {
         let Attributes::Resource { verb: "create", group, resource, subresource: "", .. } =
             kube.attributes()
         else {
@@ -48,7 +48,7 @@ impl TargetReview {
         self,
         policy: &Policy,
         identity: &Identity,
-        place: TargetPlace<'_>,
+        place: ResolvedTarget<'_>,
         review: &Value,
     ) -> Result<Option<Value>, ApiError> {
         if self == Self::Rules {
@@ -87,7 +87,7 @@ impl TargetReview {
 pub fn narrowed_rules(
     policy: &Policy,
     identity: &Identity,
-    place: &TargetPlace<'_>,
+    place: &ResolvedTarget<'_>,
     review: &Value,
     answer: &Value,
 ) -> Result<Value, ApiError> {
@@ -99,7 +99,7 @@ pub fn narrowed_rules(
     encoded(&Status { evaluation_error, ..Status::from(rules) })
 }
 
-fn is_space(place: &TargetPlace<'_>) -> bool {
+fn is_space(place: &ResolvedTarget<'_>) -> bool {
     matches!(place.target, RequestTarget::ProjectSpace { .. })
 }
 

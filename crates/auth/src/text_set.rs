@@ -50,7 +50,7 @@ impl TextSet {
         Self { texts: texts.into_boxed_slice(), many }
     }
 
-    /// Is this text in the set?
+    /// Whether the set contains a text.
     pub(crate) fn has(&self, text: &str) -> bool {
         match &self.many {
             Some(many) => many.contains(text),
@@ -58,7 +58,7 @@ impl TextSet {
         }
     }
 
-    /// Are all texts of another set in this one?
+    /// Whether the set contains all texts of another set.
     pub(crate) fn has_all(&self, other: &Self) -> bool {
         other.iter().all(|one| self.has(one))
     }

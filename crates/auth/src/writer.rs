@@ -35,7 +35,7 @@ pub struct Writer {
     /// The uid of the access key.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub key_uid: String,
-    /// Was the key of type `Login`, with a person behind it?
+    /// Whether the key had the type `Login`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_login: bool,
     /// The identity that the request impersonated, if it did: that one wrote.

@@ -42,7 +42,7 @@ use serde::Deserialize as _;
 use serde_json::json;
 use zeroize as _;
 
-#[path = "naive/rng.rs"]
+#[path = "reference_model/rng.rs"]
 mod rng;
 
 use rng::Rng;
@@ -608,7 +608,7 @@ fn issue(rng: &mut Rng, world: &mut World) {
         issued_at: world.now,
         ttl_seconds: 100_000,
         token_id: world.uid(),
-        generation: world.revision,
+        revocation_revision: world.revision,
     };
     let text = SIGNER.issue(&Claims::of(&bearer, issuance)).unwrap();
     let text = text.expose().to_owned();

@@ -16,7 +16,7 @@ const FORM: &str = "write a duration as 720h, 30m, 1h30m or 30d, or as plain sec
 /// text.
 pub fn parse_duration(text: &str, max: Duration) -> Result<Duration, String> {
     if text.starts_with('-') {
-        return Err(format!("a duration is not negative; {FORM}"));
+        return Err(format!("a duration must not be negative; {FORM}"));
     }
     let seconds = parse_seconds(text).ok_or(FORM)?;
     if seconds > max.as_secs() {
@@ -31,7 +31,7 @@ pub fn parse_duration(text: &str, max: Duration) -> Result<Duration, String> {
 /// As [`parse_duration`], and for zero.
 pub fn parse_positive_duration(text: &str, max: Duration) -> Result<Duration, String> {
     let span = parse_duration(text, max)?;
-    if span.is_zero() { Err("it must be above zero".to_owned()) } else { Ok(span) }
+    if span.is_zero() { Err("the duration must be greater than zero".to_owned()) } else { Ok(span) }
 }
 
 /// The seconds, at most `u64::MAX`; `None` where the form is wrong.
@@ -123,7 +123,7 @@ mod tests {
     fn zero_is_refused_where_it_makes_no_sense() {
         for text in ["0", "0s", "0d0h"] {
             let error = parse_positive_duration(text, YEAR).expect_err(text);
-            assert_eq!(error, "it must be above zero");
+            assert_eq!(error, "the duration must be greater than zero");
         }
         assert_eq!(parse_positive_duration("1", YEAR), Ok(Duration::from_secs(1)));
     }

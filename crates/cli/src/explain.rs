@@ -21,9 +21,7 @@ pub(crate) fn explain(error: &Error, server: &str, acting_as: Option<&str>) -> C
     let explained = CliError::new(escape(&error.to_string()));
     match error {
         Error::Status(status) => of_status(status, server, acting_as),
-        Error::Resolve { .. } => {
-            explained.hint("check the host's name, and that the network is up")
-        }
+        Error::Resolve { .. } => explained.hint("check the host name and the network"),
         Error::Connect { source, .. } if source.kind() == ErrorKind::ConnectionRefused => explained
             .hint("nothing listens there: is the server running, and is the port right?")
             .hint("`postern serve` listens on port 8443 by default"),
@@ -31,17 +29,20 @@ pub(crate) fn explain(error: &Error, server: &str, acting_as: Option<&str>) -> C
             explained.hint("check the address, the network, and that the server is up")
         }
         Error::Handshake { .. } => {
-            explained.hint("something else may be listening there: check host and port")
+            explained.hint("another program may use this port: check host and port")
         }
         Error::Certificate { problem, .. } => of_certificate(explained, problem),
         Error::Lost { .. } => explained
-            .hint("it is not known whether a change took effect: look before you try again"),
-        Error::Unexpected { .. } => explained
-            .hint(format!("is there really a Postern at {server}, without a proxy in between?")),
+            .hint("the change may or may not have been made: read the object before you try again"),
+        Error::Unexpected { .. } => {
+            explained.hint(format!("check that {server} is a Postern server and not a proxy"))
+        }
         Error::Key => explained.hint(LOGIN_HINT),
         Error::Trust(_) => explained.hint("--ca-file takes a file with certificates in PEM"),
-        Error::Impersonation(_) => explained
-            .hint("it comes from the flags --as…, or from the fields as… of the kubeconfig's user"),
+        Error::Impersonation(_) => explained.hint(
+            "the identity comes from the --as flags, or from the `as` fields of the user in \
+                   the kubeconfig",
+        ),
         Error::TooLarge { .. } | Error::Name(_) | Error::NoWatch => explained,
     }
 }
@@ -99,16 +100,16 @@ fn of_status(status: &Status, server: &str, acting_as: Option<&str>) -> CliError
             CliError::new(message).hint("nothing was changed; choose another name")
         }
         (409, _) => CliError::new(message)
-            .hint("nothing was changed: another writer was faster; look at it, and try again"),
+            .hint("nothing was changed: another writer changed the object; read it, and try again"),
         (400 | 413 | 422, _) => {
             CliError::new(message).hint("nothing was changed: correct it, and try again")
         }
         (429, _) => CliError::new(format!("the server is too busy: {message}"))
             .hint("try again in a moment"),
         (503, _) => CliError::new(format!("the server cannot do this now: {message}"))
-            .hint("try again in a moment; if that does not help, its log says more"),
+            .hint("try again in a moment; if it fails again, read the server's log"),
         (500.., _) => {
-            CliError::new(format!("the server failed: {message}")).hint("its log says more")
+            CliError::new(format!("the server failed: {message}")).hint("read the server's log")
         }
         _ => CliError::new(message),
     }
@@ -121,18 +122,19 @@ fn of_forbidden(message: String, acting_as: Option<&str>) -> CliError {
     let error = CliError::new(message);
     let Some(user) = acting_as else {
         return error
-            .hint("your access key may not do this: `postern whoami` shows whose it is")
-            .hint("ask an administrator, or the owner of the object, for the right");
+            .hint("the access key lacks this permission: `postern whoami` shows its owner")
+            .hint("ask an administrator or the owner of the object for the permission");
     };
     let error = if may_not_act {
-        error.hint("to act as another user takes a right: ask an administrator for it")
+        error.hint("impersonation requires the verb impersonate: ask an administrator")
     } else {
         error.hint(format!(
-            "it was asked for as {}: with the rights of that user, in the scope of your access key",
+            "the request was made as {}, with the permissions of that user and the scope of your \
+             access key",
             escape(user)
         ))
     };
-    error.hint("to act as yourself, leave out --as, or take `as` out of the kubeconfig's user")
+    error.hint("to act as yourself, omit --as, or remove `as` from the user in the kubeconfig")
 }
 
 fn of_missing(message: String, status: &Status) -> CliError {
@@ -142,8 +144,7 @@ fn of_missing(message: String, status: &Status) -> CliError {
         return error;
     };
     let all = if info.is_namespaced() { " -A" } else { "" };
-    let error =
-        error.hint(format!("`postern list {}{all}` shows what there is", kinds::plural_name(info)));
+    let error = error.hint(format!("`postern list {}{all}` lists them", kinds::plural_name(info)));
     if info.kind == Namespace::INFO.kind {
         return error.hint("-n names another; `kubectl create namespace NAME` creates one");
     }
@@ -155,7 +156,7 @@ fn of_refused_key(message: &str, server: &str) -> CliError {
     let again = format!("then log in with it: `postern login {server} --access-key -`");
     if says("expired") {
         CliError::new(message.to_owned())
-            .hint("the key has expired: have a new one made with `postern create accesskey`")
+            .hint("the access key has expired: create a new one with `postern create accesskey`")
             .hint(again)
     } else if says("disabled") {
         CliError::new(message.to_owned())
@@ -167,7 +168,7 @@ fn of_refused_key(message: &str, server: &str) -> CliError {
     } else {
         CliError::new(format!("the server does not accept the access key: {message}"))
             .hint("it may be mistyped, replaced by `postern rotate accesskey`, or deleted")
-            .hint(format!("get the right one, {again}"))
+            .hint(format!("get a valid access key, {again}"))
     }
 }
 
@@ -213,7 +214,7 @@ mod tests {
             explain(&Error::Status(Box::new(status)), "https://h", Some("bob")).hints.join(" | ")
         };
         let said = hints("User \"bob\" cannot list resource");
-        assert!(said.contains("asked for as bob") && said.contains("leave out --as"), "{said}");
+        assert!(said.contains("made as bob") && said.contains("omit --as"), "{said}");
         let said = hints("User \"ada\" cannot impersonate resource");
         assert!(said.contains("takes a right") && said.contains("leave out --as"), "{said}");
         assert!(!said.contains("whoami"), "it would be refused, too: {said}");

@@ -41,16 +41,16 @@ pub(crate) struct TargetFlags {
     pub(crate) credential: CredentialFlags,
 }
 
-/// As whom to act; named as in kubectl.
+/// Impersonation flags, as in kubectl.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ImpersonationFlags {
-    /// Act as this user: with the rights of that user and no others, if you may impersonate them
-    /// [default: as in the kubeconfig, or as the access key's owner]
+    /// Impersonate this user. The request has only the permissions of that user [default: as in the
+    /// kubeconfig, or as the access key's owner]
     #[arg(id = "as", long, value_name = "USER", value_parser = parse::identity)]
     pub(crate) user: Option<String>,
 
-    /// Act as a member of this group, instead of the user's own; may be repeated
+    /// Impersonate this group. It replaces the groups of the user; may be repeated
     #[arg(id = "as-group", long, value_name = "GROUP", value_parser = parse::identity)]
     pub(crate) groups: Vec<String>,
 
@@ -64,13 +64,13 @@ pub(crate) struct ImpersonationFlags {
 #[command(next_help_heading = "Connection")]
 #[expect(clippy::doc_markdown, reason = "this is the text of --help")]
 pub(crate) struct CredentialFlags {
-    /// The access key; - reads it from the standard input. Others on the machine can read a key that
-    /// is written here [env: POSTERN_ACCESS_KEY]
+    /// The access key; - reads it from the standard input. A key on the command line is visible in the
+    /// process list [env: POSTERN_ACCESS_KEY]
     #[arg(long, value_name = "KEY", value_parser = parse::hidden)]
     pub(crate) access_key: Option<SecretText>,
 
-    /// Trust the certificate authorities in this file, in PEM, and no others; goes with --server,
-    /// a kubeconfig has its own [env: POSTERN_CA_FILE]
+    /// Trust only the certificate authorities in this PEM file. Use it with --server; a kubeconfig has its
+    /// own authority [env: POSTERN_CA_FILE]
     #[arg(long, value_name = "FILE")]
     pub(crate) ca_file: Option<PathBuf>,
 
@@ -78,7 +78,7 @@ pub(crate) struct CredentialFlags {
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse::timeout)]
     pub(crate) timeout: Duration,
 
-    /// Print requests on the standard error, but never what is in them
+    /// Print method, path and status code of each request on the standard error, never keys or values
     #[arg(long)]
     pub(crate) debug: bool,
 }

@@ -47,7 +47,7 @@ fn without_user(flags: &ImpersonationFlags, wanted: &Impersonation, context: &st
         None
     };
     if let Some(flag) = flag {
-        return CliError::usage(format!("{flag} is given, but no user to act as"))
+        return CliError::usage(format!("{flag} requires --as USER"))
             .hint("name the user, too: --as USER");
     }
     let field = if !wanted.groups.is_empty() {
@@ -68,7 +68,7 @@ fn of_kubeconfig(resolved: &ResolvedContext<'_>) -> Result<Impersonation, CliErr
     let field = |name: &str| Some(&resolved.user[name]).filter(|value| !value.is_null());
     let wrong = |name: &str, form: &str| {
         CliError::new(format!("the user of the context {:?}: {name} must be {form}", resolved.name))
-            .hint("correct it in the kubeconfig: it says as whom requests are made")
+            .hint("correct it in the kubeconfig: it sets the identity of all requests")
     };
     let one = |name: &str| match field(name) {
         Some(value) => text(value).ok_or_else(|| wrong(name, "a string")),

@@ -78,7 +78,7 @@ pub(crate) fn value_of(document: &[u8]) -> Result<Value, String> {
     };
     let decoded = decoded.map_err(|error| error.to_string())?;
     match decoded.duplicates.first() {
-        Some(field) => Err(format!("the field {} occurs twice", escape(field))),
+        Some(field) => Err(format!("duplicate field {}", escape(field))),
         None => Ok(decoded.value),
     }
 }
@@ -180,7 +180,7 @@ mod tests {
             ("- hush\n", "document 2"),
             ("hush\n", "document 2"),
             ("a: [hush\n", "YAML"),
-            ("a: hush\na: hush\n", "the field a occurs twice"),
+            ("a: hush\na: hush\n", "duplicate field a"),
             ("apiVersion: v1\nkind: User\nmetadata: {name: hush}\n", "User in v1 cannot be"),
             ("apiVersion: v1\nkind: \"Po\\ed\"\n", "Po\\u{1b}d in v1 cannot be"),
         ] {

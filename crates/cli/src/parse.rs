@@ -17,7 +17,7 @@ const TIMEOUT_MAX: Duration = Duration::from_hours(1);
 /// Parses the name of an object.
 pub(crate) fn name(text: &str) -> Result<String, String> {
     if text.is_empty() {
-        return Err("a name is not empty".to_owned());
+        return Err("the name must not be empty".to_owned());
     }
     dns1123_subdomain(text).map(|()| text.to_owned())
 }
@@ -62,8 +62,8 @@ impl SecretPath {
     /// The secret or key that the path names, in words.
     pub(crate) fn describe(&self) -> String {
         match &self.key {
-            None => format!("this is the secret {}", self.name),
-            Some(key) => format!("this is the key {key} of the secret {}", self.name),
+            None => format!("the argument names the secret {}", self.name),
+            Some(key) => format!("the argument names the key {key} of the secret {}", self.name),
         }
     }
 

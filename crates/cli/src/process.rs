@@ -132,7 +132,7 @@ impl Process {
             .map_err(|error| CliError::new(format!("cannot read from the terminal: {error}")))?;
         let line = line.trim_end_matches(['\r', '\n']);
         if line.contains(CTRL_C) || line.is_empty() {
-            return Err(CliError::new("nothing was given, so nothing was done"));
+            return Err(CliError::new("the input was empty; nothing was done"));
         }
         Ok(SecretText::from(line.to_owned()))
     }

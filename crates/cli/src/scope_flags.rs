@@ -31,8 +31,8 @@ const THIS_SERVER: &str = "Management";
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Scope")]
 pub(crate) struct ScopeFlags {
-    /// This project with everything in it, * for every project; may be repeated. With any flag of the
-    /// scope, the key gives access to what these flags name, and to nothing else
+    /// Allow this project and everything in it; * is every project; may be repeated. Scope flags limit the
+    /// key to the named objects
     #[arg(long = "project", value_name = "PROJECT", value_parser = name_or_all)]
     projects: Vec<String>,
 
@@ -49,16 +49,16 @@ pub(crate) struct ScopeFlags {
     #[arg(long = "cluster", value_name = "CLUSTER", value_parser = dns1123_name)]
     clusters: Vec<String>,
 
-    /// The requests that read what the command line needs, such as the list of projects
+    /// Allow the reads of the command line, such as the list of projects; no secrets
     #[arg(long)]
     allow_cli: bool,
 
-    /// Reading alone: get, list and watch of everything that the owner may read, or of the projects of
-    /// --project, without what is in their clusters, and of what is in the clusters of --cluster
+    /// Allow only get, list and watch: of every object that the owner may read, or only of the projects of
+    /// --project (not the content of their clusters) and the content of the clusters of --cluster
     #[arg(long, conflicts_with_all = ["spaces", "virtual_clusters", "scope_files"])]
     read_only: bool,
 
-    /// The scope in this file, in YAML or JSON, as in spec.scope; may be repeated, and all add up
+    /// Allow the scope in this file, in YAML or JSON, as in spec.scope; may be repeated, the scopes add up
     #[arg(long = "scope-file", value_name = "FILE")]
     scope_files: Vec<PathBuf>,
 }
@@ -86,13 +86,15 @@ fn dns1123_name(text: &str) -> Result<String, String> {
 /// Parses `PROJECT/NAME`.
 fn in_project(text: &str) -> Result<InProject, String> {
     let Some((project, name)) = text.split_once('/') else {
-        return Err("give the project, too: PROJECT/NAME, or PROJECT/* for all of it".to_owned());
+        return Err("the project is missing: pass PROJECT/NAME, or PROJECT/* for all in the \
+                    project"
+            .to_owned());
     };
     Ok(InProject { project: name_or_all(project)?, name: name_or_all(name)? })
 }
 
 impl ScopeFlags {
-    /// Do they name projects, whose namespaces the scope then has?
+    /// Whether they name projects, whose namespaces the scope needs.
     pub(crate) fn names_projects(&self) -> bool {
         !self.projects.is_empty()
     }
@@ -158,10 +160,10 @@ impl ScopeFlags {
             return Ok(vec![ScopeRule { verbs, ..ScopeRule::default() }]);
         }
         if self.projects.iter().any(|project| project == ALL) {
-            let message = "--read-only with --project '*' cannot be said in a scope: its rules name \
-                           namespaces, and new projects have new ones";
+            let message = "a scope cannot express --read-only with --project '*': its rules name \
+                           namespaces, and new projects have new namespaces";
             return Err(CliError::usage(message).hint(
-                "name the projects, or give --read-only alone: it reads all that the owner may",
+                "name the projects, or pass only --read-only, which allows every read of the owner",
             ));
         }
         let rule = ScopeRule {
@@ -216,7 +218,7 @@ fn parse(bytes: &[u8]) -> Result<Scope, String> {
     let whole = json!({ "spec": { "scope": scope } });
     let schema = OwnedAccessKey.schema();
     if let Some(field) = schema.unknown_below(&whole, PATH).first() {
-        return Err(format!("{field} is no field of a scope"));
+        return Err(format!("unknown field {field} in a scope"));
     }
     if let Some(field) = schema.nulls_below(&whole, PATH).first() {
         return Err(format!("{field} is null: leave it out, or give a value"));
@@ -310,7 +312,7 @@ mod tests {
         ]});
         assert_eq!(scope("--read-only --project web --project shop"), Ok(wanted));
         let refused = scope("--read-only --project *").unwrap_err();
-        assert!(refused.contains("cannot be said in a scope"), "{refused}");
+        assert!(refused.contains("a scope cannot express"), "{refused}");
         for other in ["--space a/b", "--virtual-cluster a/b", "--scope-file f"] {
             let refused = scope(&format!("--read-only {other}")).unwrap_err();
             assert!(refused.contains("cannot be used with"), "{refused}");
@@ -344,8 +346,8 @@ mod tests {
             ("", "no mapping"),
             ("- projects", "no mapping"),
             ("projects", "no mapping"),
-            ("project: [{project: web}]", "spec.scope.project is no field"),
-            ("rules: [{verb: [get]}]", "spec.scope.rules[0].verb is no field"),
+            ("project: [{project: web}]", "unknown field spec.scope.project in"),
+            ("rules: [{verb: [get]}]", "unknown field spec.scope.rules[0].verb in"),
             ("rules: null", "spec.scope.rules is null"),
             ("projects: web", "spec.scope.projects: expected"),
             ("rules: []\nrules: []", "occurs twice"),

@@ -70,8 +70,8 @@ impl Session {
         let server = ServerUrl::parse(server)
             .map_err(|what| CliError::usage(format!("--server or POSTERN_SERVER: {what}")))?;
         let key = key.ok_or_else(|| {
-            CliError::usage("a server is given, but no access key").hint(
-                "set POSTERN_ACCESS_KEY, or give --access-key - and the key on the standard input",
+            CliError::usage("--server requires an access key").hint(
+                "set POSTERN_ACCESS_KEY, or pass --access-key - and the key on the standard input",
             )
         })?;
         let settings = Settings {
@@ -221,7 +221,7 @@ impl Session {
         default.or(found.first()).map(|found| (*found).to_owned())
     }
 
-    /// The namespace of requests that do not name one. [`Session::learn_names`] comes before.
+    /// The namespace of requests that do not name one. [`Session::load_names`] comes before.
     pub(crate) fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or_else(|| default_namespace())
     }
@@ -233,18 +233,18 @@ impl Session {
 
     /// Asks the server for the namespace of requests that name none, where a command needs one (`flag`) and neither `-n`
     /// nor the context gives it.
-    pub(crate) async fn learn_namespace(
+    pub(crate) async fn load_namespace(
         &mut self,
         flag: Option<&NamespaceFlag>,
     ) -> Result<(), CliError> {
         if self.namespace.is_some() || flag.is_none_or(|flag| flag.namespace.is_some()) {
             return Ok(());
         }
-        self.learn_names().await
+        self.load_names().await
     }
 
     /// Asks the server for the names of namespaces that its operator chose, for a command that names a project.
-    pub(crate) async fn learn_names(&mut self) -> Result<(), CliError> {
+    pub(crate) async fn load_names(&mut self) -> Result<(), CliError> {
         let asked = self.ask_self().await;
         asked.map(drop).map_err(|error| self.explain(&error))
     }
@@ -276,9 +276,9 @@ pub(crate) fn start_log() {
 }
 
 /// The problem with a key on the command line, and other ways to give it.
-const KEY_IS_VISIBLE: &str = "others on this machine can read an access key on the command line, in the list of processes, \
-     and the shell may keep it in its history: give --access-key - and the key on the standard \
-     input, or set POSTERN_ACCESS_KEY";
+const KEY_IS_VISIBLE: &str = "an access key on the command line is visible in the process list \
+                              and in the shell's history: pass --access-key - and the key on the \
+                              standard input, or set POSTERN_ACCESS_KEY";
 
 /// The access key of `--access-key` or `POSTERN_ACCESS_KEY`. Warns of one that is written
 /// on the command line.
@@ -310,7 +310,7 @@ fn check_key(key: &SecretText, what: &str) -> Result<(), CliError> {
         return Err(CliError::usage(format!("the access key in {what} is empty")));
     }
     if !key.expose().bytes().all(|byte| byte.is_ascii_graphic()) {
-        let message = format!("the access key in {what} holds characters that no access key has");
+        let message = format!("the access key in {what} contains invalid characters");
         return Err(CliError::usage(message).hint("a key is one word without spaces"));
     }
     Ok(())
@@ -348,7 +348,7 @@ pub(crate) fn choose<'a>(
     let Some(login) = chosen.login() else { return Ok(chosen) };
     config.resolve(login).ok_or_else(|| {
         let message = format!(
-            "the context {:?} was made with the login {login:?}, which is not there any more",
+            "the context {:?} needs the login {login:?}, which no longer exists",
             chosen.name
         );
         with_context_hint(CliError::new(message), config).hint(LOGIN_HINT)
@@ -374,7 +374,10 @@ fn named_or_current<'a>(
         return Err(with_context_hint(error, config).hint(LOGIN_HINT));
     };
     config.resolve(current).ok_or_else(|| {
-        let message = format!("the kubeconfig's current context, {current:?}, is not in it");
+        let message = format!(
+            "the kubeconfig has no context {current:?}, which is its current \
+                               context"
+        );
         with_context_hint(CliError::new(message), config).hint(LOGIN_HINT)
     })
 }
@@ -398,14 +401,15 @@ fn with_context_hint(error: CliError, config: &Kubeconfig) -> CliError {
 fn server_of(config: &Kubeconfig, resolved: &ResolvedContext<'_>) -> Result<ServerUrl, CliError> {
     let url = text_in(resolved.cluster, "server");
     let Some(url) = url.filter(|url| ServerUrl::is_postern(url)) else {
-        let message =
-            format!("not logged in: the context {:?} is for no Postern server", resolved.name);
+        let message = format!(
+            "not logged in: the context {:?} does not name a Postern server",
+            resolved.name
+        );
         return Err(with_context_hint(CliError::new(message), config).hint(LOGIN_HINT));
     };
     if resolved.cluster["insecure-skip-tls-verify"] == true {
         let message = format!(
-            "the context {:?} asks not to verify the server's certificate, which is never done: \
-             an access key goes with every request",
+            "the context {:?} has insecure-skip-tls-verify, which is not supported",
             resolved.name
         );
         return Err(CliError::new(message).hint("log in again with --ca-file"));

@@ -55,10 +55,7 @@ impl Resource {
             None => String::new(),
         };
         let group = if self.group.is_empty() { "core" } else { &self.group };
-        Some(format!(
-            "there is no resource {} in the group {group} on this server that this program knows of{near}",
-            self.plural
-        ))
+        Some(format!("unknown resource {} in the group {group}{near}", self.plural))
     }
 }
 
@@ -116,7 +113,7 @@ pub(crate) fn target(text: &str) -> Result<Target, String> {
     }
     let (resource, name) = match text.split_once('/') {
         None => (text, ""),
-        Some((_, "")) => return Err("a name is not empty".to_owned()),
+        Some((_, "")) => return Err("the name must not be empty".to_owned()),
         Some((resource, name)) => {
             path_segment(name).map_err(|what| format!("the name {what}"))?;
             (resource, name)
@@ -221,7 +218,9 @@ mod tests {
             Target::Path(_) => None,
         };
         assert!(warning("secrest").unwrap().contains("did you mean secret"));
-        assert!(warning("zzzzzzzzz").unwrap().ends_with("knows of"));
+        assert!(
+            warning("zzzzzzzzz").unwrap().starts_with("unknown resource zzzzzzzzz in the group")
+        );
         assert_eq!((warning("secrets"), warning("*"), warning("/metrics")), (None, None, None));
     }
 

@@ -38,7 +38,7 @@ pub(crate) struct CachedToken {
 }
 
 impl CachedToken {
-    /// Does it still count?
+    /// Whether it is still valid.
     pub(crate) fn counts(&self, now: i64) -> bool {
         self.issued <= now + MARGIN_SECONDS && now + MARGIN_SECONDS < self.expires
     }

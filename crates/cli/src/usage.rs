@@ -54,7 +54,7 @@ fn with_list_hint(mut error: clap::Error, words: &[OsString]) -> clap::Error {
     }
     let kind = words.get(2).and_then(|word| word.to_str()).unwrap_or_default();
     if let Some(info) = kinds::served(Verb::List).find(|info| kinds::names(info).contains(&kind)) {
-        let hint = format!("`postern list {}` shows which there are", kinds::plural_name(info));
+        let hint = format!("`postern list {}` lists them", kinds::plural_name(info));
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
     }
     error
@@ -73,8 +73,8 @@ fn redacted(mut error: clap::Error) -> clap::Error {
     ] {
         error.remove(kind);
     }
-    let advice = "an argument is not understood; it is not repeated, as it may be secret. Put a \
-                  value with spaces into quotes, and one that begins with - after --";
+    let advice = "invalid argument (not printed, because it may be secret): quote a value with \
+                  spaces, and put a value that begins with - after --";
     let advice = ContextValue::StyledStrs(vec![advice.to_owned().into()]);
     error.insert(ContextKind::Suggested, advice);
     error

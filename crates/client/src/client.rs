@@ -304,7 +304,7 @@ impl Client {
             }
             match self.update(of, &object).await {
                 Err(error) if error.reason() == Some(Reason::Conflict) && attempt < EDITS_MAX => {
-                    tracing::debug!(attempt, "changed by others meanwhile");
+                    tracing::debug!(attempt, "another writer changed the object");
                 }
                 answer => return answer,
             }
@@ -346,7 +346,12 @@ impl Client {
                 all.append(more);
             }
         }
-        Err(Error::Unexpected { code: 200, what: "the list does not end".to_owned() })
+        Err(Error::Unexpected {
+            code: 200,
+            what: "the server returns pages without \
+                                                  end"
+            .to_owned(),
+        })
     }
 
     /// The names on the first page, to suggest one instead of a mistyped name.

@@ -11,13 +11,13 @@ use rustls::CertificateError;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The access key has characters that no key has.
-    #[error("the access key holds characters that no access key has")]
+    #[error("the access key contains invalid characters: it must be one word of printable ASCII")]
     Key,
     /// The impersonation cannot be sent in headers.
     #[error("cannot act as another user: {0}")]
     Impersonation(String),
     /// A name that is not allowed in a path.
-    #[error("{0:?} is no name of an object")]
+    #[error("invalid object name {0:?}")]
     Name(String),
     /// The authorities to trust cannot be used.
     #[error("{0}")]
@@ -85,7 +85,7 @@ pub enum Error {
         what: String,
     },
     /// The server answers a watch with something else than events: it has none of this.
-    #[error("the server has no watch of this")]
+    #[error("this resource cannot be watched")]
     NoWatch,
     /// The server refused the request, and says why.
     #[error("{}", .0.message)]

@@ -73,10 +73,10 @@ fn value(text: &str) -> Result<HeaderValue, &'static str> {
         return Err("is empty");
     }
     if text.trim() != text {
-        return Err("begins or ends with white space, which is not sent");
+        return Err("must not begin or end with white space");
     }
     if access_key::is_well_formed(text) {
-        return Err("is the value of an access key: give a name instead");
+        return Err("must be a name, not an access key");
     }
     HeaderValue::from_bytes(text.as_bytes())
         .map_err(|_| "holds characters that are not allowed in a header")
@@ -136,12 +136,12 @@ mod tests {
         let named = |user: &str| Impersonation { user: user.to_owned(), ..bob() };
         for (asked, wanted) in [
             (named(""), "the user is empty"),
-            (named(" bob"), "the user begins or ends with white space"),
+            (named(" bob"), "the user must not begin or end with white space"),
             (named("a\r\nx: y"), "the user holds characters"),
             (named("a\u{7f}b"), "the user holds characters"),
-            (named(key.expose()), "the user is the value of an access key"),
+            (named(key.expose()), "the user must be a name, not an access key"),
             (Impersonation { groups: vec![String::new()], ..bob() }, "a group is empty"),
-            (Impersonation { uid: "\n".to_owned(), ..bob() }, "the uid begins"),
+            (Impersonation { uid: "\n".to_owned(), ..bob() }, "the uid must not begin"),
             (extra("", &["x"]), "the key of an extra field is empty"),
             (extra(&"x".repeat(100_000), &["x"]), "the key of an extra field is too long"),
             (extra("why", &["a\0"]), "a value of the extra field \"why\" holds characters"),

@@ -62,7 +62,7 @@ impl Representation {
 /// A request, as it can be sent again.
 pub(crate) struct ApiRequest {
     pub(crate) method: Method,
-    /// Is the path one of the gateway, and not of the management API?
+    /// Whether the path belongs to the gateway, not to the management API.
     pub(crate) is_for_gateway: bool,
     pub(crate) path: String,
     pub(crate) query: String,
@@ -135,7 +135,7 @@ pub(crate) fn decode_response(code: StatusCode, body: &[u8]) -> Result<Value, Er
         Ok(status) if status.kind == "Status" => {
             Err(Error::Status(Box::new(Status { code: code.as_u16(), ..status })))
         }
-        _ => Err(unexpected("the answer is not one that this kind of server gives")),
+        _ => Err(unexpected("the response is not from a Kubernetes API server")),
     }
 }
 

@@ -29,16 +29,16 @@ impl ServerUrl {
             None => text,
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => rest,
             Some((scheme, _)) if scheme.eq_ignore_ascii_case("http") => {
-                return Err("the server is reached by https:// only: an access key goes with \
-                            every request, and must not cross the network in the clear"
-                    .to_owned());
+                return Err(
+                    "only https:// is supported: every request contains the access key".to_owned()
+                );
             }
             Some(_) => return Err("the URL does not begin with https://".to_owned()),
         };
         if rest.contains(['?', '#', '@']) {
-            return Err("the URL may have no user, query or fragment: write it as \
-                        https://HOST:PORT"
-                .to_owned());
+            return Err(
+                "the URL must not have a user, query or fragment: use https://HOST:PORT".to_owned()
+            );
         }
         let wrong = || "this is no URL of a server: write it as https://HOST:PORT".to_owned();
         let uri: Uri = format!("https://{rest}").parse().map_err(|_| wrong())?;

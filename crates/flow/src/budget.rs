@@ -4,11 +4,12 @@
 //! one more owner may add, and there is always something left for the next. Switches share their buffers between
 //! ports in the same way, by dynamic thresholds.
 
-use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
+use super::account::OwnerAccount;
 use super::requester::Requester;
 
 /// Members of `system:masters` have this part of all bytes in addition.
@@ -31,34 +32,39 @@ impl ByteLimits {
     }
 }
 
+/// What the bytes of a budget are. Each owner has a count for each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum BytesOf {
+    /// Bodies of requests.
+    Bodies,
+    /// Responses.
+    Responses,
+}
+
 /// Bytes that wait now.
 pub struct ByteBudget {
     limits: ByteLimits,
-    used: Mutex<Used>,
-}
-
-#[derive(Default)]
-struct Used {
-    total: usize,
-    by_owner: HashMap<Arc<str>, usize>,
+    of: BytesOf,
+    /// The bytes of all owners. The counts of single owners change only under this lock.
+    used: Mutex<usize>,
 }
 
 /// Bytes of one owner that are counted. They are given back on drop.
 pub struct Charge {
     budget: Arc<ByteBudget>,
-    owner: Arc<str>,
+    account: Arc<OwnerAccount>,
     bytes: usize,
     is_system: bool,
 }
 
 impl ByteBudget {
-    pub(crate) fn new(limits: ByteLimits) -> Arc<Self> {
-        Arc::new(Self { limits, used: Mutex::default() })
+    pub(crate) fn new(of: BytesOf, limits: ByteLimits) -> Arc<Self> {
+        Arc::new(Self { limits, of, used: Mutex::default() })
     }
 
     /// How many bytes wait.
     pub(crate) fn used(&self) -> usize {
-        self.used.lock().total
+        *self.used.lock()
     }
 
     fn limits_of(&self, is_system: bool) -> ByteLimits {
@@ -71,15 +77,13 @@ impl ByteBudget {
     }
 
     /// An owner's charge of no bytes, which can grow.
-    pub fn open(self: &Arc<Self>, requester: Requester<'_>) -> Charge {
-        let Requester { owner, is_system } = requester;
-        let known = self.used.lock().by_owner.get_key_value(owner).map(|(owner, _)| owner.clone());
-        let owner = known.unwrap_or_else(|| Arc::from(owner));
-        Charge { budget: self.clone(), owner, bytes: 0, is_system }
+    pub fn open(self: &Arc<Self>, requester: &Requester) -> Charge {
+        let Requester { account, is_system } = requester.clone();
+        Charge { budget: self.clone(), account, bytes: 0, is_system }
     }
 
     /// A charge of so many bytes; `None` when there is no room for them.
-    pub fn charge(self: &Arc<Self>, requester: Requester<'_>, bytes: usize) -> Option<Charge> {
+    pub fn charge(self: &Arc<Self>, requester: &Requester, bytes: usize) -> Option<Charge> {
         let mut charge = self.open(requester);
         charge.grow(bytes).then_some(charge)
     }
@@ -92,8 +96,8 @@ impl Charge {
     }
 
     /// Whether it is this owner's.
-    pub fn is_of(&self, owner: &str) -> bool {
-        &*self.owner == owner
+    pub fn is_of(&self, requester: &Requester) -> bool {
+        Arc::ptr_eq(&self.account, &requester.account)
     }
 
     /// Counts this many bytes more. Returns whether they are within the limits; if not, nothing is
@@ -112,15 +116,15 @@ impl Charge {
         if bytes == 0 {
             return true;
         }
+        let of_owner = &self.account.bytes[self.budget.of as usize];
         let mut used = self.budget.used.lock();
-        let total = used.total.saturating_add(bytes);
-        let of_owner = used.by_owner.get(&self.owner).copied().unwrap_or_default();
-        let of_owner = of_owner.saturating_add(bytes);
-        if limits.is_some_and(|limits| !limits.allow(of_owner, total)) {
+        let total = used.saturating_add(bytes);
+        let own = of_owner.load(Ordering::Relaxed).saturating_add(bytes);
+        if limits.is_some_and(|limits| !limits.allow(own, total)) {
             return false;
         }
-        used.total = total;
-        used.by_owner.insert(self.owner.clone(), of_owner);
+        *used = total;
+        of_owner.store(own, Ordering::Relaxed);
         self.bytes += bytes;
         true
     }
@@ -132,13 +136,8 @@ impl Drop for Charge {
             return;
         }
         let mut used = self.budget.used.lock();
-        used.total -= self.bytes;
-        if let Some(of_owner) = used.by_owner.get_mut(&self.owner) {
-            *of_owner -= self.bytes;
-            if *of_owner == 0 {
-                used.by_owner.remove(&self.owner);
-            }
-        }
+        *used -= self.bytes;
+        self.account.bytes[self.budget.of as usize].fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -146,61 +145,67 @@ impl Drop for Charge {
 mod tests {
     use super::*;
 
-    fn by(owner: &str) -> Requester<'_> {
-        Requester { owner, is_system: false }
+    fn by(owner: &str) -> Requester {
+        Requester { account: OwnerAccount::new(owner), is_system: false }
+    }
+
+    fn budget(total: usize, free_times: usize) -> Arc<ByteBudget> {
+        ByteBudget::new(BytesOf::Responses, ByteLimits { total, free_times })
     }
 
     #[test]
     fn bytes_are_bounded_for_each_owner_and_as_a_whole() {
-        let budget = ByteBudget::new(ByteLimits { total: 100, free_times: 1 });
-        let mut one = budget.open(by("a"));
+        let budget = budget(100, 1);
+        let (a, b) = (by("a"), by("b"));
+        let mut one = budget.open(&a);
         assert!(one.grow(40) && !one.grow(11), "one owner has half of it");
-        let mut two = budget.open(by("a"));
+        let mut two = budget.open(&a);
         assert!(two.grow(10) && !two.grow(1), "however many requests they send");
-        let mut other = budget.open(by("b"));
+        let mut other = budget.open(&b);
         assert!(!other.grow(26), "half of what is left");
         assert!(!other.grow(usize::MAX) && other.grow(25));
         assert_eq!(budget.used(), 75);
-        let mut admin = budget.open(Requester { owner: "admin", is_system: true });
+        let mut admin = budget.open(&Requester { is_system: true, ..by("admin") });
         assert!(admin.grow(25) && !admin.grow(1), "they have a quarter in addition");
         drop(admin);
         drop((one, two));
         assert_eq!(budget.used(), 25);
         drop(other);
         assert_eq!(budget.used(), 0);
-        assert!(budget.used.lock().by_owner.is_empty());
+        assert_eq!(a.account.bytes[BytesOf::Responses as usize].load(Ordering::Relaxed), 0);
     }
 
     #[test]
     fn owners_together_leave_room_for_the_next_one() {
         const TOTAL: usize = 96 << 20;
         const BODY: usize = 3 << 20;
-        let budget = ByteBudget::new(ByteLimits { total: TOTAL, free_times: 3 });
+        let budget = budget(TOTAL, 3);
         let mut charges = Vec::new();
         for number in 0..12 {
             let next = if number <= 6 { BODY } else { 64 << 10 };
             assert!(
-                budget.charge(by("next"), next).is_some(),
+                budget.charge(&by("next"), next).is_some(),
                 "after {number} owners who have what they may"
             );
-            let owner = number.to_string();
+            let owner = by(&number.to_string());
             let before = budget.used();
-            charges.extend(std::iter::from_fn(|| budget.charge(by(&owner), 64 << 10)));
+            charges.extend(std::iter::from_fn(|| budget.charge(&owner, 64 << 10)));
             assert!(budget.used() - before <= TOTAL / 4);
         }
     }
 
     #[test]
     fn what_cannot_be_refused_leaves_less_room_for_its_owner() {
-        let budget = ByteBudget::new(ByteLimits { total: 100, free_times: 1 });
-        let mut answer = budget.open(by("a"));
+        let budget = budget(100, 1);
+        let (a, b) = (by("a"), by("b"));
+        let mut answer = budget.open(&a);
         answer.grow_beyond_limits(60);
         assert_eq!(budget.used(), 60);
-        let has_room = |owner, bytes| budget.charge(by(owner), bytes).is_some();
-        assert!(!has_room("a", 1) && has_room("b", 20) && !has_room("b", 21));
+        let has_room = |owner, bytes| budget.charge(owner, bytes).is_some();
+        assert!(!has_room(&a, 1) && has_room(&b, 20) && !has_room(&b, 21));
         answer.grow_beyond_limits(usize::from(u8::MAX));
-        assert!(!has_room("b", 1), "nothing is free");
+        assert!(!has_room(&b, 1), "nothing is free");
         drop(answer);
-        assert!(has_room("a", 50) && budget.used() == 0);
+        assert!(has_room(&a, 50) && budget.used() == 0);
     }
 }

@@ -4,14 +4,15 @@
 //! fairness). So an owner who sends more than can be done waits behind their own requests, and other owners do
 //! not.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::lately::Company;
+use super::account::{OwnerAccount, Seat, Share, SlotQueue};
+use super::recent_load::Contention;
 
 /// How many seats there are, and how many may wait for one.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +34,9 @@ pub(super) struct QueueLimits {
 /// Seats with a queue for each owner.
 pub(super) struct FairQueue {
     limits: QueueLimits,
-    company: Arc<Company>,
+    /// Which of an account's shares are those of this queue.
+    index: usize,
+    contention: Arc<Contention>,
     state: Mutex<State>,
 }
 
@@ -42,37 +45,9 @@ struct State {
     taken: usize,
     waiting: usize,
     tickets: u64,
-    owners: HashMap<Arc<str>, Share>,
     /// Owners who wait and may have another seat: by the seats that they have, then by the ticket
     /// of their first request.
-    next: BTreeSet<(usize, u64, Arc<str>)>,
-}
-
-/// The seats and the waiting requests of one owner.
-#[derive(Default)]
-struct Share {
-    taken: usize,
-    waiting: BTreeMap<u64, oneshot::Sender<Seat>>,
-}
-
-impl Share {
-    fn first(&self) -> Option<u64> {
-        self.waiting.first_key_value().map(|(ticket, _)| *ticket)
-    }
-}
-
-/// A seat. It is given back on drop.
-pub struct Seat {
-    queue: Arc<FairQueue>,
-    owner: Arc<str>,
-    has_waited: bool,
-}
-
-impl Seat {
-    /// Whether there was a wait for it.
-    pub fn has_waited(&self) -> bool {
-        self.has_waited
-    }
+    next: BTreeMap<(usize, u64), Arc<OwnerAccount>>,
 }
 
 /// Where a seat arrives, and the number in the order of all who wait.
@@ -81,71 +56,20 @@ type Ticket = (oneshot::Receiver<Seat>, u64);
 /// A wait in a queue, which is left on drop.
 struct Waiting<'a> {
     queue: &'a FairQueue,
-    owner: &'a str,
+    account: &'a Arc<OwnerAccount>,
     ticket: u64,
 }
 
-impl State {
-    /// Enters an owner into the order of those who are next, or takes them out, around a change.
-    fn reorder<T>(
-        &mut self,
-        owner: &Arc<str>,
-        per_owner: usize,
-        change: impl FnOnce(&mut Share) -> T,
-    ) -> T {
-        let share = self.owners.entry(owner.clone()).or_default();
-        if let Some(first) = share.first() {
-            self.next.remove(&(share.taken, first, owner.clone()));
-        }
-        let changed = change(share);
-        match share.first() {
-            Some(first) if share.taken < per_owner => {
-                self.next.insert((share.taken, first, owner.clone()));
-            }
-            None if share.taken == 0 => {
-                self.owners.remove(owner);
-            }
-            _ => {}
-        }
-        changed
-    }
-
-    fn take(&mut self, owner: &Arc<str>, per_owner: usize) {
-        self.taken += 1;
-        self.reorder(owner, per_owner, |share| share.taken += 1);
-    }
-
-    /// Takes a seat for the request that is next, if a seat is free and a request waits.
-    fn take_next(
-        &mut self,
-        seats: usize,
-        per_owner: usize,
-    ) -> Option<(Arc<str>, oneshot::Sender<Seat>)> {
-        let (taken, ticket, owner) = self.next.first().cloned()?;
-        // They may have been alone when they were entered.
-        if self.taken >= seats || taken >= per_owner {
-            return None;
-        }
-        let sender = self.reorder(&owner, per_owner, |share| {
-            share.taken += 1;
-            share.waiting.remove(&ticket)
-        })?;
-        self.taken += 1;
-        self.waiting -= 1;
-        Some((owner, sender))
-    }
-}
-
 impl FairQueue {
-    pub(super) fn new(limits: QueueLimits, company: Arc<Company>) -> Arc<Self> {
-        Arc::new(Self { limits, company, state: Mutex::default() })
+    pub(super) fn new(limits: QueueLimits, index: usize, contention: Arc<Contention>) -> Arc<Self> {
+        Arc::new(Self { limits, index, contention, state: Mutex::default() })
     }
 
     /// How many seats one owner may have now. It changes at any time. An owner who then waits for more than the
     /// limit has seats, and is looked at again when one is given back.
     fn per_owner(&self) -> usize {
         let limits = &self.limits;
-        if self.company.get() { limits.seats_per_owner } else { limits.seats_alone }
+        if self.contention.get() { limits.seats_per_owner } else { limits.seats_alone }
     }
 
     /// How many seats are taken, and how many requests wait.
@@ -155,92 +79,149 @@ impl FairQueue {
     }
 
     /// A seat if one is free now, and the owner may have another.
-    pub(super) fn try_acquire(self: &Arc<Self>, owner: &str) -> Option<Seat> {
-        self.try_take(&mut self.state.lock(), owner)
+    pub(super) fn try_acquire(self: &Arc<Self>, account: &Arc<OwnerAccount>) -> Option<Seat> {
+        self.try_take(&mut self.state.lock(), account)
     }
 
-    fn try_take(self: &Arc<Self>, state: &mut State, owner: &str) -> Option<Seat> {
-        let (owner, taken) = match state.owners.get_key_value(owner) {
-            Some((owner, share)) => (owner.clone(), share.taken),
-            None => (Arc::from(owner), 0),
-        };
+    fn try_take(self: &Arc<Self>, state: &mut State, account: &Arc<OwnerAccount>) -> Option<Seat> {
         let per_owner = self.per_owner();
+        let taken = account.shares[self.index].lock().taken;
         if state.taken >= self.limits.seats || taken >= per_owner {
             return None;
         }
-        state.take(&owner, per_owner);
-        Some(Seat { queue: self.clone(), owner, has_waited: false })
+        state.taken += 1;
+        self.reorder(state, account, per_owner, |share| share.taken += 1);
+        Some(Seat::new(self.clone(), account.clone(), false))
     }
 
     /// A seat, as soon as it is this request's turn. `None` when the owner's queue is full,
     /// or when the wait takes too long.
-    pub(super) async fn acquire(self: &Arc<Self>, owner: &str) -> Option<Seat> {
-        let (granted, ticket) = match self.take_or_enter(owner)? {
+    pub(super) async fn acquire(self: &Arc<Self>, account: &Arc<OwnerAccount>) -> Option<Seat> {
+        let (granted, ticket) = match self.take_or_enter(account)? {
             Ok(seat) => return Some(seat),
             Err(waiting) => waiting,
         };
-        let _waiting = Waiting { queue: self, owner, ticket };
+        let _waiting = Waiting { queue: self, account, ticket };
         tokio::time::timeout(self.limits.wait, granted).await.ok()?.ok()
+    }
+
+    /// A seat for work that had one before. It is never refused: as many wait here as large work has begun.
+    pub(super) async fn acquire_again(
+        self: &Arc<Self>,
+        account: &Arc<OwnerAccount>,
+    ) -> Option<Seat> {
+        let entered = {
+            let mut state = self.state.lock();
+            match self.try_take(&mut state, account) {
+                Some(seat) => return Some(seat),
+                None => self.enter(&mut state, account),
+            }
+        };
+        let (granted, ticket) = entered;
+        let _waiting = Waiting { queue: self, account, ticket };
+        granted.await.ok()
     }
 
     /// Takes a seat, or enters the owner's queue; `None` when that is full. Both are under one lock. Otherwise
     /// a seat that becomes free in between would find no request that waits.
-    fn take_or_enter(self: &Arc<Self>, owner: &str) -> Option<Result<Seat, Ticket>> {
+    fn take_or_enter(
+        self: &Arc<Self>,
+        account: &Arc<OwnerAccount>,
+    ) -> Option<Result<Seat, Ticket>> {
         let mut state = self.state.lock();
-        if let Some(seat) = self.try_take(&mut state, owner) {
+        if let Some(seat) = self.try_take(&mut state, account) {
             return Some(Ok(seat));
         }
-        let known = state.owners.get_key_value(owner);
-        let own = known.map_or(0, |(_, share)| share.waiting.len());
+        let own = account.shares[self.index].lock().waiting.len();
         let full = own > 0 && state.waiting >= self.limits.waiting;
         if own >= self.limits.waiting_per_owner || full {
             return None;
         }
-        let owner = known.map_or_else(|| Arc::from(owner), |(owner, _)| owner.clone());
+        Some(Err(self.enter(&mut state, account)))
+    }
+
+    fn enter(&self, state: &mut State, account: &Arc<OwnerAccount>) -> Ticket {
         let (sender, receiver) = oneshot::channel();
         let ticket = state.tickets;
         state.tickets += 1;
         state.waiting += 1;
-        state.reorder(&owner, self.per_owner(), |share| share.waiting.insert(ticket, sender));
-        Some(Err((receiver, ticket)))
+        let per_owner = self.per_owner();
+        self.reorder(state, account, per_owner, |share| share.waiting.insert(ticket, sender));
+        (receiver, ticket)
     }
 
-    fn leave(&self, owner: &str, ticket: u64) {
+    fn leave(&self, account: &Arc<OwnerAccount>, ticket: u64) {
         let mut state = self.state.lock();
-        let Some((owner, _)) = state.owners.get_key_value(owner) else { return };
-        let owner = owner.clone();
         let per_owner = self.per_owner();
-        if state.reorder(&owner, per_owner, |share| share.waiting.remove(&ticket)).is_some() {
+        let left =
+            self.reorder(&mut state, account, per_owner, |share| share.waiting.remove(&ticket));
+        if left.is_some() {
             state.waiting -= 1;
         }
     }
 
-    fn release(self: &Arc<Self>, owner: &Arc<str>) {
+    /// Takes a seat for the request that is next, if a seat is free and a request waits.
+    fn take_next(
+        &self,
+        state: &mut State,
+        per_owner: usize,
+    ) -> Option<(Arc<OwnerAccount>, oneshot::Sender<Seat>)> {
+        let (&(taken, ticket), account) = state.next.first_key_value()?;
+        // The owner may have been alone when it was entered.
+        if state.taken >= self.limits.seats || taken >= per_owner {
+            return None;
+        }
+        let account = account.clone();
+        let sender = self.reorder(state, &account, per_owner, |share| {
+            share.taken += 1;
+            share.waiting.remove(&ticket)
+        })?;
+        state.taken += 1;
+        state.waiting -= 1;
+        Some((account, sender))
+    }
+
+    /// Enters an owner into the order of those who are next, or takes them out, around a change.
+    fn reorder<T>(
+        &self,
+        state: &mut State,
+        account: &Arc<OwnerAccount>,
+        per_owner: usize,
+        change: impl FnOnce(&mut Share) -> T,
+    ) -> T {
+        let mut share = account.shares[self.index].lock();
+        if let Some(first) = share.first() {
+            state.next.remove(&(share.taken, first));
+        }
+        let changed = change(&mut share);
+        if let Some(first) = share.first().filter(|_| share.taken < per_owner) {
+            state.next.insert((share.taken, first), account.clone());
+        }
+        changed
+    }
+}
+
+impl SlotQueue for FairQueue {
+    fn release(self: Arc<Self>, account: &Arc<OwnerAccount>) {
         let mut granted = Vec::new();
         let per_owner = self.per_owner();
         let mut state = self.state.lock();
         state.taken -= 1;
-        state.reorder(owner, per_owner, |share| share.taken -= 1);
-        while let Some(next) = state.take_next(self.limits.seats, per_owner) {
+        self.reorder(&mut state, account, per_owner, |share| share.taken -= 1);
+        while let Some(next) = self.take_next(&mut state, per_owner) {
             granted.push(next);
         }
         drop(state);
-        for (owner, sender) in granted {
+        for (account, sender) in granted {
             // A request that has left at this moment drops the seat, which gives it to the next.
-            let _ = sender.send(Seat { queue: self.clone(), owner, has_waited: true });
+            let _ = sender.send(Seat::new(self.clone(), account, true));
         }
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.queue.release(&self.owner);
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.queue.leave(self.owner, self.ticket);
+        self.queue.leave(self.account, self.ticket);
     }
 }
 
@@ -266,14 +247,21 @@ mod tests {
 
     /// A queue of owners who send requests next to each other.
     fn shared(limits: QueueLimits) -> Arc<FairQueue> {
-        let queue = FairQueue::new(limits, Arc::default());
-        queue.company.set(true);
+        let queue = FairQueue::new(limits, 0, Arc::default());
+        queue.contention.set(true);
         queue
     }
 
-    fn acquiring(queue: &Arc<FairQueue>, owner: &'static str) -> BoxFuture<'static, Option<Seat>> {
-        let queue = queue.clone();
-        async move { queue.acquire(owner).await }.boxed()
+    fn acquiring(
+        queue: &Arc<FairQueue>,
+        account: &Arc<OwnerAccount>,
+    ) -> BoxFuture<'static, Option<Seat>> {
+        let (queue, account) = (queue.clone(), account.clone());
+        async move { queue.acquire(&account).await }.boxed()
+    }
+
+    fn accounts<const N: usize>(names: [&str; N]) -> [Arc<OwnerAccount>; N] {
+        names.map(OwnerAccount::new)
     }
 
     /// Polls a request once, so that it waits, or has its seat, or has been refused.
@@ -307,11 +295,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_owner_leaves_seats_to_others_and_a_free_seat_goes_to_who_has_fewest() {
         let queue = shared(LIMITS);
-        let mut seats: VecDeque<Seat> =
-            (0..3).map(|_| queue.try_acquire("busy").unwrap()).collect();
-        assert!(queue.try_acquire("busy").is_none(), "the last seat is not for them");
-        let first = queue.try_acquire("a").unwrap();
-        let mut more: Vec<_> = ["busy", "busy", "b", "a"].map(|o| acquiring(&queue, o)).into();
+        let [busy, a, b] = accounts(["busy", "a", "b"]);
+        let mut seats: VecDeque<Seat> = (0..3).map(|_| queue.try_acquire(&busy).unwrap()).collect();
+        assert!(queue.try_acquire(&busy).is_none(), "the last seat is not for them");
+        let first = queue.try_acquire(&a).unwrap();
+        let mut more: Vec<_> = [&busy, &busy, &b, &a].map(|o| acquiring(&queue, o)).into();
         assert!(more.iter_mut().all(|request| poll(request).is_pending()));
         assert_eq!(queue.counts(), (4, 4));
         seats.pop_front();
@@ -324,17 +312,18 @@ mod tests {
         assert!(poll(&mut more[1]).is_pending());
         drop((granted, third, seats, more));
         assert_eq!(queue.counts(), (0, 0));
-        assert!(queue.state.lock().owners.is_empty() && queue.state.lock().next.is_empty());
+        assert!(queue.state.lock().next.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_is_alone_has_more_seats_until_others_come() {
-        let queue = FairQueue::new(LIMITS, Arc::default());
-        let mut seats: Vec<Seat> = (0..4).map(|_| queue.try_acquire("busy").unwrap()).collect();
-        let mut waiting = [acquiring(&queue, "busy"), acquiring(&queue, "busy")];
+        let queue = FairQueue::new(LIMITS, 0, Arc::default());
+        let [busy, a] = accounts(["busy", "a"]);
+        let mut seats: Vec<Seat> = (0..4).map(|_| queue.try_acquire(&busy).unwrap()).collect();
+        let mut waiting = [acquiring(&queue, &busy), acquiring(&queue, &busy)];
         assert!(waiting.iter_mut().all(|request| poll(request).is_pending()));
-        queue.company.set(true);
-        let mut other = acquiring(&queue, "a");
+        queue.contention.set(true);
+        let mut other = acquiring(&queue, &a);
         assert!(poll(&mut other).is_pending(), "all seats are taken");
         seats.pop();
         let other = seat(poll(&mut other));
@@ -343,7 +332,7 @@ mod tests {
         assert_eq!(queue.counts(), (4, 1));
         drop(other);
         assert!(poll(&mut waiting[1]).is_pending(), "the last seat is not for them");
-        queue.company.set(false);
+        queue.contention.set(false);
         seats.pop();
         assert!(poll(&mut waiting[1]).is_ready());
     }
@@ -351,14 +340,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn queues_are_bounded_in_length_and_in_time() {
         let queue = shared(QueueLimits { seats: 1, seats_per_owner: 1, ..LIMITS });
-        let seat = queue.try_acquire("a").unwrap();
-        let mut waiting: Vec<_> = (0..5).map(|_| acquiring(&queue, "a")).collect();
+        let [a, b, c] = accounts(["a", "b", "c"]);
+        let seat = queue.try_acquire(&a).unwrap();
+        let mut waiting: Vec<_> = (0..5).map(|_| acquiring(&queue, &a)).collect();
         assert!(waiting.iter_mut().all(|request| poll(request).is_pending()));
-        assert!(is_refused(&poll(&mut acquiring(&queue, "a"))), "their queue is full");
-        waiting.extend((0..3).map(|_| acquiring(&queue, "b")));
+        assert!(is_refused(&poll(&mut acquiring(&queue, &a))), "their queue is full");
+        waiting.extend((0..3).map(|_| acquiring(&queue, &b)));
         assert!(waiting.iter_mut().all(|request| poll(request).is_pending()));
-        assert!(is_refused(&poll(&mut acquiring(&queue, "b"))), "all queues are full");
-        waiting.push(acquiring(&queue, "c"));
+        assert!(is_refused(&poll(&mut acquiring(&queue, &b))), "all queues are full");
+        waiting.push(acquiring(&queue, &c));
         assert!(
             poll(waiting.last_mut().unwrap()).is_pending(),
             "one of each owner may always wait"
@@ -376,7 +366,7 @@ mod tests {
         /// that it may have.
         #[test]
         fn seats_are_neither_lost_nor_made(steps in prop::collection::vec((0..4_usize, 0..3_usize), 1..200)) {
-            const OWNERS: [&str; 3] = ["a", "b", "c"];
+            let owners = accounts(["a", "b", "c"]);
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_time().start_paused(true).build().unwrap();
             let _inside = runtime.enter();
@@ -384,8 +374,8 @@ mod tests {
             let (mut seats, mut waiting) = (Vec::<Seat>::new(), Vec::new());
             for (step, which) in steps {
                 match step {
-                    0 => seats.extend(queue.try_acquire(OWNERS[which])),
-                    1 => waiting.push(acquiring(&queue, OWNERS[which])),
+                    0 => seats.extend(queue.try_acquire(&owners[which])),
+                    1 => waiting.push(acquiring(&queue, &owners[which])),
                     2 if !seats.is_empty() => drop(seats.swap_remove(which % seats.len())),
                     3 if !waiting.is_empty() => drop(waiting.swap_remove(which % waiting.len())),
                     _ => {}
@@ -395,7 +385,7 @@ mod tests {
                 prop_assert_eq!(state.taken, seats.len());
                 prop_assert!(state.taken <= LIMITS.seats);
                 prop_assert_eq!(state.waiting, waiting.len());
-                prop_assert!(state.owners.values().all(|share| share.taken <= LIMITS.seats_per_owner));
+                prop_assert!(owners.iter().all(|owner| owner.shares[0].lock().taken <= LIMITS.seats_per_owner));
                 prop_assert!(state.taken == LIMITS.seats || state.next.is_empty());
             }
         }
@@ -404,27 +394,30 @@ mod tests {
         /// a free seat has some, so that it is looked at again.
         #[test]
         fn nobody_is_left_behind_when_others_come_and_go(steps in prop::collection::vec((0..5_usize, 0..3_usize), 1..200)) {
-            const OWNERS: [&str; 3] = ["a", "b", "c"];
+            let owners = accounts(["a", "b", "c"]);
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_time().start_paused(true).build().unwrap();
             let _inside = runtime.enter();
-            let queue = FairQueue::new(LIMITS, Arc::default());
+            let queue = FairQueue::new(LIMITS, 0, Arc::default());
             let (mut seats, mut waiting) = (Vec::<Seat>::new(), Vec::new());
             for (step, which) in steps {
                 match step {
-                    0 => seats.extend(queue.try_acquire(OWNERS[which])),
-                    1 => waiting.push(acquiring(&queue, OWNERS[which])),
+                    0 => seats.extend(queue.try_acquire(&owners[which])),
+                    1 => waiting.push(acquiring(&queue, &owners[which])),
                     2 if !seats.is_empty() => drop(seats.swap_remove(which % seats.len())),
                     3 if !waiting.is_empty() => drop(waiting.swap_remove(which % waiting.len())),
-                    4 => queue.company.set(which > 0),
+                    4 => queue.contention.set(which > 0),
                     _ => {}
                 }
                 take_granted(&mut waiting, &mut seats);
                 let state = queue.state.lock();
                 prop_assert_eq!((state.taken, state.waiting), (seats.len(), waiting.len()));
                 prop_assert!(state.taken <= LIMITS.seats);
-                let is_seen = |share: &Share| share.waiting.is_empty() || share.taken > 0;
-                prop_assert!(state.taken == LIMITS.seats || state.owners.values().all(is_seen));
+                let is_seen = |owner: &Arc<OwnerAccount>| {
+                    let share = owner.shares[0].lock();
+                    share.waiting.is_empty() || share.taken > 0
+                };
+                prop_assert!(state.taken == LIMITS.seats || owners.iter().all(is_seen));
             }
             while let Some(given_back) = seats.pop() {
                 drop(given_back);
@@ -432,7 +425,8 @@ mod tests {
             }
             prop_assert!(waiting.is_empty(), "all have had their turn");
             let state = queue.state.lock();
-            prop_assert!(state.owners.is_empty() && state.next.is_empty());
+            prop_assert!(state.next.is_empty());
+            prop_assert!(owners.iter().all(|owner| owner.shares[0].lock().taken == 0));
         }
     }
 }

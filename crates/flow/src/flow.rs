@@ -1,6 +1,5 @@
 //! `Flow`: the state of flow control, and what a request takes from it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,13 +11,14 @@ use tokio::runtime::{Handle, RuntimeMetrics};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::budget::{ByteBudget, ByteLimits};
-use super::fair_queue::{FairQueue, QueueLimits, Seat as InFlightPermit};
+use super::account::{Accounts, OwnerAccount, Seat as InFlightPermit};
+use super::budget::{ByteBudget, ByteLimits, BytesOf};
+use super::fair_queue::{FairQueue, QueueLimits};
 use super::large::{LargeThreads, LargeWork};
-use super::lately::{AllWaits, Company, Waits};
 use super::queued::QueuedThreads;
+use super::recent_load::Contention;
 use super::requester::{RETRY_AFTER_SECONDS, Requester, too_many_requests};
-use super::write_rate::WriteRate;
+use super::write_rate::{WriteRate, WrittenBy};
 
 /// The longest wait in a queue.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -129,8 +129,10 @@ pub struct Flow {
     large: Arc<FairQueue>,
     large_threads: Arc<LargeThreads>,
     queued_threads: QueuedThreads,
-    waits: Mutex<AllWaits>,
-    company: Arc<Company>,
+    accounts: Mutex<Accounts>,
+    /// The account of all clients without a valid key.
+    unauthenticated: Arc<OwnerAccount>,
+    contention: Arc<Contention>,
     /// Bytes of bodies of requests.
     pub bodies: Arc<ByteBudget>,
     /// Bytes of responses.
@@ -142,7 +144,6 @@ pub struct Flow {
     /// The bytes that the server copies for owners by secret sync. They are counted separately: a caller that
     /// changes a source must not keep an owner from writing.
     pub copy_rate: WriteRate,
-    watches: Arc<Mutex<HashMap<String, usize>>>,
     has_slow_threads: AtomicBool,
     runtime: RuntimeMetrics,
     delayed: AtomicUsize,
@@ -166,8 +167,7 @@ pub struct FlowCounts {
 
 /// One of the open watches of an owner, or one of the owner's requests to a cluster. It is given back on drop.
 pub struct WatchPermit {
-    watches: Arc<Mutex<HashMap<String, usize>>>,
-    owner: String,
+    account: Arc<OwnerAccount>,
 }
 
 /// A rejection that is being delayed. It ends early when the client closes the connection.
@@ -198,29 +198,31 @@ impl Flow {
         let waiting =
             [READS_WAITING_PER_OWNER, WRITES_WAITING_PER_OWNER, PROXIED_WAITING_PER_OWNER];
         let [reads, writes, proxied] = waiting;
-        let company = Arc::<Company>::default();
-        let queue = |limits| FairQueue::new(limits, company.clone());
+        let contention = Arc::<Contention>::default();
+        let queue = |index, limits| FairQueue::new(limits, index, contention.clone());
         let mut writes = class_limits(limits.writing, WRITES_SHARE, writes);
         writes.seats_alone = writes.seats - writes.seats / WRITES_RESERVE;
         Self {
             limits,
             seats: [
-                queue(class_limits(limits.reading, READS_SHARE, reads)),
-                queue(writes),
-                queue(class_limits(PROXIED_SEATS, PROXIED_SHARE, proxied)),
+                queue(0, class_limits(limits.reading, READS_SHARE, reads)),
+                queue(1, writes),
+                queue(2, class_limits(PROXIED_SEATS, PROXIED_SHARE, proxied)),
             ],
-            system: waiting.map(|waiting| queue(class_limits(SYSTEM_SEATS, SYSTEM_SHARE, waiting))),
-            large: queue(class_limits(LARGE_SEATS, LARGE_SHARE, READS_WAITING_PER_OWNER)),
+            system: [3, 4, 5].map(|index| {
+                queue(index, class_limits(SYSTEM_SEATS, SYSTEM_SHARE, waiting[index - 3]))
+            }),
+            large: queue(6, class_limits(LARGE_SEATS, LARGE_SHARE, READS_WAITING_PER_OWNER)),
             large_threads: LargeThreads::start(LARGE_SEATS),
             queued_threads: QueuedThreads::start(),
-            waits: Mutex::default(),
-            company,
-            bodies: ByteBudget::new(BODY_BYTES),
-            responses: ByteBudget::new(RESPONSE_BYTES),
+            accounts: Mutex::default(),
+            unauthenticated: OwnerAccount::new(""),
+            contention,
+            bodies: ByteBudget::new(BytesOf::Bodies, BODY_BYTES),
+            responses: ByteBudget::new(BytesOf::Responses, RESPONSE_BYTES),
             strangers: Semaphore::new(STRANGERS_WAITING),
-            write_rate: WriteRate::new(limits.write_bytes_per_owner),
-            copy_rate: WriteRate::new(limits.write_bytes_per_owner),
-            watches: Arc::default(),
+            write_rate: WriteRate::new(WrittenBy::Requests, limits.write_bytes_per_owner),
+            copy_rate: WriteRate::new(WrittenBy::SecretSync, limits.write_bytes_per_owner),
             has_slow_threads: AtomicBool::new(false),
             runtime: Handle::current().metrics(),
             delayed: AtomicUsize::new(0),
@@ -235,7 +237,7 @@ impl Flow {
     pub async fn acquire(
         &self,
         verb: Option<Verb>,
-        requester: Requester<'_>,
+        requester: &Requester,
     ) -> Result<InFlightPermit, ApiError> {
         let class = Class::of(verb);
         let seat = self.seat(class, requester).await.ok_or_else(too_many_requests)?;
@@ -249,25 +251,23 @@ impl Flow {
     ///
     /// # Errors
     /// As [`Flow::acquire`].
-    pub async fn acquire_proxied(
-        &self,
-        requester: Requester<'_>,
-    ) -> Result<InFlightPermit, ApiError> {
+    pub async fn acquire_proxied(&self, requester: &Requester) -> Result<InFlightPermit, ApiError> {
         self.seat(Class::Proxied, requester).await.ok_or_else(too_many_requests)
     }
 
-    async fn seat(&self, class: Class, requester: Requester<'_>) -> Option<InFlightPermit> {
-        self.company.note(requester.owner);
+    async fn seat(&self, class: Class, requester: &Requester) -> Option<InFlightPermit> {
+        // The address of the account is that of no other owner.
+        self.contention.note(Arc::as_ptr(&requester.account) as u64);
         let seats = &self.seats[class as usize];
         if requester.is_system {
-            let free = seats.try_acquire(requester.owner);
-            let free = free.or_else(|| self.system[class as usize].try_acquire(requester.owner));
+            let free = seats.try_acquire(&requester.account);
+            let free = free.or_else(|| self.system[class as usize].try_acquire(&requester.account));
             if free.is_some() {
                 return free;
             }
         }
         // No request waits for a system seat, or a later one would pass it.
-        seats.acquire(requester.owner).await
+        seats.acquire(&requester.account).await
     }
 
     /// Carries out a request that has waited for its seat.
@@ -281,14 +281,19 @@ impl Flow {
         self.queued_threads.run(work).await
     }
 
-    /// Whether an owner sends more than is their share.
-    pub fn waits_of(&self, owner: &str) -> Arc<Waits> {
-        self.waits.lock().of(owner)
+    /// The account of an owner of keys. Keep it for as long as the connection lasts.
+    pub fn account(&self, owner: &str) -> Arc<OwnerAccount> {
+        self.accounts.lock().of(owner, self.write_rate.bytes_per_minute())
+    }
+
+    /// A client without a valid key.
+    pub fn unauthenticated(&self) -> Requester {
+        Requester { account: self.unauthenticated.clone(), is_system: false }
     }
 
     /// Whether several owners send requests.
-    pub fn has_company(&self) -> bool {
-        self.company.get()
+    pub fn has_contention(&self) -> bool {
+        self.contention.get()
     }
 
     /// Serves a connection: on threads that give way to others for as long as its owner's requests wait for their seats.
@@ -314,8 +319,8 @@ impl Flow {
     }
 
     /// The queue and the threads for an owner's work that takes much processor time.
-    pub fn large_work(&self, owner: &str) -> LargeWork {
-        LargeWork::new(self.large_threads.clone(), self.large.clone(), owner)
+    pub fn large_work(&self, account: Arc<OwnerAccount>) -> LargeWork {
+        LargeWork::new(self.large_threads.clone(), self.large.clone(), account)
     }
 
     /// Waits for a moment before a rejection is sent. Each wait is a step longer than the one before,
@@ -368,10 +373,11 @@ impl Flow {
     ///
     /// # Errors
     /// 429 when the owner has as many as they may have.
-    pub fn acquire_watch(&self, owner: &str) -> Result<WatchPermit, ApiError> {
-        let mut watches = self.watches.lock();
-        let open = watches.entry(owner.to_owned()).or_default();
-        if *open >= self.limits.watches_per_owner {
+    pub fn acquire_watch(&self, account: &Arc<OwnerAccount>) -> Result<WatchPermit, ApiError> {
+        let open = account.watches.fetch_add(1, Ordering::Relaxed);
+        // Given back on drop, also when it is one too many.
+        let permit = WatchPermit { account: account.clone() };
+        if open >= self.limits.watches_per_owner {
             return Err(ApiError::too_many_requests(
                 format!(
                     "the owner of this access key has {open} open watches, those through the gateway \
@@ -380,20 +386,13 @@ impl Flow {
                 RETRY_AFTER_SECONDS,
             ));
         }
-        *open += 1;
-        Ok(WatchPermit { watches: self.watches.clone(), owner: owner.to_owned() })
+        Ok(permit)
     }
 }
 
 impl Drop for WatchPermit {
     fn drop(&mut self) {
-        let mut watches = self.watches.lock();
-        if let Some(open) = watches.get_mut(&self.owner) {
-            *open -= 1;
-            if *open == 0 {
-                watches.remove(&self.owner);
-            }
-        }
+        self.account.watches.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -407,21 +406,21 @@ mod tests {
         Flow::new(limits)
     }
 
-    fn by(owner: &str) -> Requester<'_> {
-        Requester { owner, is_system: false }
+    fn by(owner: &str) -> Requester {
+        Requester { account: OwnerAccount::new(owner), is_system: false }
     }
 
     #[tokio::test(start_paused = true)]
     async fn reads_and_writes_have_seats_of_their_own() {
-        let flow = flow(1);
-        let seat = flow.acquire(Some(Verb::Get), by("k")).await.unwrap();
+        let (flow, k) = (flow(1), by("k"));
+        let seat = flow.acquire(Some(Verb::Get), &k).await.unwrap();
         assert_eq!(flow.counts().reads, (1, 0));
-        let rejected = flow.acquire(Some(Verb::List), by("k")).await.err().unwrap();
+        let rejected = flow.acquire(Some(Verb::List), &k).await.err().unwrap();
         assert_eq!((rejected.code(), rejected.retry_after_seconds()), (429, Some(1)));
-        assert!(flow.acquire(Some(Verb::Create), by("k")).await.is_ok());
+        assert!(flow.acquire(Some(Verb::Create), &k).await.is_ok());
         drop(seat);
-        assert!(flow.acquire(None, by("k")).await.is_ok());
-        let to_cluster = flow.acquire_proxied(by("k")).await.unwrap();
+        assert!(flow.acquire(None, &k).await.is_ok());
+        let to_cluster = flow.acquire_proxied(&k).await.unwrap();
         assert_eq!((flow.counts().proxied, flow.counts().reads), ((1, 0), (0, 0)));
         drop(to_cluster);
         assert_eq!(flow.counts(), FlowCounts::default());
@@ -430,22 +429,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn watches_of_an_owner_are_bounded() {
         let flow = flow(1);
-        let watch = flow.acquire_watch("k").unwrap();
-        let rejected = flow.acquire_watch("k").err().unwrap();
+        let (k, other) = (flow.account("k"), flow.account("other"));
+        let watch = flow.acquire_watch(&k).unwrap();
+        let rejected = flow.acquire_watch(&k).err().unwrap();
         assert_eq!((rejected.code(), rejected.retry_after_seconds()), (429, Some(1)));
-        assert!(flow.acquire_watch("other").is_ok());
+        assert!(flow.acquire_watch(&other).is_ok());
         drop(watch);
-        assert!(flow.acquire_watch("k").is_ok());
+        assert!(flow.acquire_watch(&k).is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn administrators_have_seats_in_reserve() {
         let flow = flow(2);
-        let _all = [flow.acquire(None, by("a")).await, flow.acquire(None, by("b")).await];
-        assert!(flow.acquire(None, by("c")).await.is_err());
-        let admin = Requester { owner: "admin", is_system: true };
+        let _all = [flow.acquire(None, &by("a")).await, flow.acquire(None, &by("b")).await];
+        assert!(flow.acquire(None, &by("c")).await.is_err());
+        let admin = Requester { is_system: true, ..by("admin") };
         let start = Instant::now();
-        assert!(flow.acquire(None, admin).await.is_ok());
+        assert!(flow.acquire(None, &admin).await.is_ok());
         assert_eq!(start.elapsed(), Duration::ZERO, "without a wait");
     }
 

@@ -2,14 +2,18 @@
 //! other requests.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::task::{Context, Poll, Wake, Waker};
 
 use parking_lot::Mutex;
 use postern_meta::status::ApiError;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinSet;
 
+use super::account::{OwnerAccount, Seat};
 use super::fair_queue::FairQueue;
 use super::priority::lower_thread_priority;
 use super::requester::too_many_requests;
@@ -25,6 +29,8 @@ type Job = Box<dyn FnOnce() + Send>;
 /// The threads that do large work, one for each seat. They end with it.
 pub(super) struct LargeThreads {
     jobs: Sender<Job>,
+    /// The tasks that drive work which may wait.
+    driving: Mutex<JoinSet<()>>,
 }
 
 impl LargeThreads {
@@ -39,7 +45,13 @@ impl LargeThreads {
                 tracing::error!("a thread for large work could not be started: {error}");
             }
         }
-        Arc::new(Self { jobs })
+        Arc::new(Self { jobs, driving: Mutex::default() })
+    }
+
+    fn spawn(&self, driver: impl Future<Output = ()> + Send + 'static) {
+        let mut driving = self.driving.lock();
+        while driving.try_join_next().is_some() {}
+        driving.spawn(driver);
     }
 }
 
@@ -60,12 +72,16 @@ fn run_jobs(received: &Mutex<Receiver<Job>>) {
 pub struct LargeWork {
     threads: Arc<LargeThreads>,
     queue: Arc<FairQueue>,
-    owner: Arc<str>,
+    account: Arc<OwnerAccount>,
 }
 
 impl LargeWork {
-    pub(super) fn new(threads: Arc<LargeThreads>, queue: Arc<FairQueue>, owner: &str) -> Self {
-        Self { threads, queue, owner: Arc::from(owner) }
+    pub(super) fn new(
+        threads: Arc<LargeThreads>,
+        queue: Arc<FairQueue>,
+        account: Arc<OwnerAccount>,
+    ) -> Self {
+        Self { threads, queue, account }
     }
 
     /// Does work that waits for nothing.
@@ -76,20 +92,12 @@ impl LargeWork {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
-        let seat = self.queue.acquire(&self.owner).await.ok_or_else(too_many_requests)?;
-        let (sender, done) = oneshot::channel();
-        let job = move || {
-            let done = work();
-            drop(seat);
-            // It may be that no task waits for it any more.
-            let _ = sender.send(done);
-        };
-        let not_done = |error: &str| ApiError::internal("the work was not done", error);
-        self.threads.jobs.send(Box::new(job)).map_err(|_| not_done("no thread is left"))?;
-        done.await.map_err(|_| not_done("it panicked"))
+        let seat = self.queue.acquire(&self.account).await.ok_or_else(too_many_requests)?;
+        self.on_thread(seat, work).await
     }
 
-    /// Does work that may wait, for a commit for example. It goes on when no task waits for it any more.
+    /// Does work that may wait, for a commit for example. While it waits it has no thread and no seat, so a slow disk
+    /// does not hold up the large work of others. It goes on when no task waits for it any more.
     ///
     /// # Errors
     /// As [`LargeWork::run`].
@@ -97,23 +105,119 @@ impl LargeWork {
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, ApiError> {
-        let runtime = Handle::current();
-        self.run(move || runtime.block_on(work)).await
+        let seat = self.queue.acquire(&self.account).await.ok_or_else(too_many_requests)?;
+        let (sender, done) = oneshot::channel();
+        let large = self.clone();
+        self.threads.spawn(async move {
+            // It may be that no task waits for it any more.
+            let _ = sender.send(large.drive(seat, Box::pin(work)).await);
+        });
+        done.await.map_err(|_| not_done("the server is shutting down"))?
     }
+
+    /// Polls work on the threads for large work until it is done.
+    async fn drive<T: Send + 'static>(
+        &self,
+        mut seat: Seat,
+        mut work: Pin<Box<dyn Future<Output = T> + Send>>,
+    ) -> Result<T, ApiError> {
+        let woken = Arc::new(Woken(Notify::new()));
+        loop {
+            let (runtime, waker) = (Handle::current(), Waker::from(woken.clone()));
+            let step = move || {
+                let _inside = runtime.enter();
+                let polled = work.as_mut().poll(&mut Context::from_waker(&waker));
+                (work, polled)
+            };
+            let polled;
+            (work, polled) = self.on_thread(seat, step).await?;
+            if let Poll::Ready(done) = polled {
+                return Ok(done);
+            }
+            woken.0.notified().await;
+            // Part of the work is done, perhaps committed: it is not refused any more.
+            let again = self.queue.acquire_again(&self.account).await;
+            seat = again.ok_or_else(|| not_done("its place in the queue is gone"))?;
+        }
+    }
+
+    /// Does one step of the work on a thread for large work, and gives back the seat.
+    async fn on_thread<T: Send + 'static>(
+        &self,
+        seat: Seat,
+        step: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let (sender, done) = oneshot::channel();
+        let job = move || {
+            let done = step();
+            drop(seat);
+            // It may be that no task waits for it any more.
+            let _ = sender.send(done);
+        };
+        self.threads.jobs.send(Box::new(job)).map_err(|_| not_done("no thread is left"))?;
+        done.await.map_err(|_| not_done("it panicked"))
+    }
+}
+
+/// Wakes the task that drives large work.
+struct Woken(Notify);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
+
+fn not_done(error: &str) -> ApiError {
+    ApiError::internal("the work was not done", error)
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::Semaphore;
 
+    use super::*;
     use crate::{Flow, Limits};
 
     #[tokio::test]
     async fn work_is_done_elsewhere_and_a_panic_harms_nobody() {
-        let work = Flow::new(Limits::default()).large_work("a");
+        let work = {
+            let flow = Flow::new(Limits::default());
+            flow.large_work(flow.account("a"))
+        };
         let here = std::thread::current().id();
         assert_ne!(work.run(|| std::thread::current().id()).await.unwrap(), here);
         let failed: Result<(), _> = work.run(|| panic!("a test")).await;
         assert_eq!(failed.unwrap_err().code(), 500);
         assert_eq!(work.run_async(async { 7 }).await.unwrap(), 7);
+        let failed: Result<(), _> = work.run_async(async { panic!("a test") }).await;
+        assert_eq!(failed.unwrap_err().code(), 500);
+    }
+
+    #[tokio::test]
+    async fn work_that_waits_has_no_thread_and_no_seat_and_goes_on_without_its_client() {
+        let flow = Flow::new(Limits::default());
+        let [begun, disk, done] = [(); 3].map(|()| Arc::new(Semaphore::new(0)));
+        let mut clients = JoinSet::new();
+        for number in 0..20 {
+            let work = flow.large_work(flow.account(&number.to_string()));
+            let (begun, disk, done) = (begun.clone(), disk.clone(), done.clone());
+            clients.spawn(async move {
+                let commit = async move {
+                    begun.add_permits(1);
+                    disk.acquire().await.unwrap().forget();
+                    done.add_permits(1);
+                };
+                work.run_async(commit).await
+            });
+        }
+        // All have begun before the next one comes.
+        begun.acquire_many(20).await.unwrap().forget();
+        let table = flow.large_work(flow.account("table"));
+        assert_eq!(table.run(|| 7).await.unwrap(), 7);
+        clients.abort_all();
+        while clients.join_next().await.is_some() {}
+        disk.add_permits(20);
+        done.acquire_many(20).await.unwrap().forget();
     }
 }

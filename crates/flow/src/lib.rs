@@ -24,17 +24,18 @@
 //! - **Delayed rejection.** A rejected client that comes again at once would cost as much as one that is
 //!   served. So the response to it is delayed for a moment.
 
+mod account;
 pub mod budget;
 mod fair_queue;
 mod flow;
 pub mod large;
-mod lately;
 mod priority;
 mod queued;
+mod recent_load;
 mod requester;
+mod spent;
 pub mod write_rate;
 
-pub use self::fair_queue::Seat as InFlightPermit;
+pub use self::account::{OwnerAccount, Seat as InFlightPermit};
 pub use self::flow::{Flow, FlowCounts, Limits, WatchPermit};
-pub use self::lately::Waits;
 pub use self::requester::{Requester, too_many_requests};

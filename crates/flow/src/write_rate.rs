@@ -1,46 +1,45 @@
 //! How much each owner of keys may write to the disk in a minute.
 
-use std::collections::HashMap;
-use std::time::Duration;
-
-use parking_lot::Mutex;
 use postern_meta::status::ApiError;
-use tokio::time::Instant;
 
-const MINUTE: Duration = Duration::from_mins(1);
+use super::account::OwnerAccount;
+use super::spent::MINUTE;
 
 /// The bytes that a write counts besides those of its object: records next to it, and its event.
 const BYTES_PER_WRITE: usize = 512;
 
-/// The bytes that each owner may still write. They come back evenly over a minute.
-pub struct WriteRate {
-    bytes_per_minute: u64,
-    spent: Mutex<HashMap<String, Spent>>,
+/// By what the bytes of a rate were written. Each owner has a count for each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum WrittenBy {
+    /// The owner's own requests.
+    Requests,
+    /// The server, for secret sync.
+    SecretSync,
 }
 
-/// The bytes that an owner has written and not yet got back.
-struct Spent {
-    bytes: u64,
-    at: Instant,
+/// How much each owner may write in a minute. The bytes come back evenly over it.
+pub struct WriteRate {
+    bytes_per_minute: u64,
+    by: WrittenBy,
 }
 
 impl WriteRate {
-    pub(super) fn new(bytes_per_minute: usize) -> Self {
-        Self { bytes_per_minute: bytes_per_minute as u64, spent: Mutex::default() }
+    pub(super) fn new(by: WrittenBy, bytes_per_minute: usize) -> Self {
+        Self { bytes_per_minute: bytes_per_minute as u64, by }
+    }
+
+    /// The bytes that an owner gets back in a minute.
+    pub(super) fn bytes_per_minute(&self) -> u64 {
+        self.bytes_per_minute
     }
 
     /// Checks that an owner may write.
     ///
     /// # Errors
     /// 429 that says when they may again.
-    pub fn check(&self, owner: &str) -> Result<(), ApiError> {
-        let mut spent = self.spent.lock();
-        let Some(of_owner) = spent.get_mut(owner) else { return Ok(()) };
+    pub fn check(&self, account: &OwnerAccount) -> Result<(), ApiError> {
+        let mut of_owner = account.spent[self.by as usize].lock();
         of_owner.get_back(self.bytes_per_minute);
-        if of_owner.bytes == 0 {
-            spent.remove(owner);
-            return Ok(());
-        }
         let Some(over) = of_owner.bytes.checked_sub(self.bytes_per_minute) else { return Ok(()) };
         let seconds = (over * MINUTE.as_secs()).div_ceil(self.bytes_per_minute);
         Err(ApiError::too_many_requests(
@@ -54,50 +53,35 @@ impl WriteRate {
     }
 
     /// Counts an object that was written.
-    pub fn count(&self, owner: &str, bytes: usize) {
-        let bytes = (bytes + BYTES_PER_WRITE) as u64;
-        let mut spent = self.spent.lock();
-        if let Some(of_owner) = spent.get_mut(owner) {
-            of_owner.get_back(self.bytes_per_minute);
-            of_owner.bytes += bytes;
-        } else {
-            spent.insert(owner.to_owned(), Spent { bytes, at: Instant::now() });
-        }
-    }
-}
-
-impl Spent {
-    fn get_back(&mut self, bytes_per_minute: u64) {
-        let now = Instant::now();
-        let elapsed = (now - self.at).min(MINUTE * 2).as_micros();
-        let back = elapsed * u128::from(bytes_per_minute) / MINUTE.as_micros();
-        // Not for less than a byte, or many small steps would give nothing back.
-        if back > 0 {
-            self.bytes = self.bytes.saturating_sub(u64::try_from(back).unwrap_or(u64::MAX));
-            self.at = now;
-        }
+    pub fn count(&self, account: &OwnerAccount, bytes: usize) {
+        let mut of_owner = account.spent[self.by as usize].lock();
+        of_owner.get_back(self.bytes_per_minute);
+        of_owner.add((bytes + BYTES_PER_WRITE) as u64);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn an_owner_writes_so_much_in_a_minute_and_may_again_later() {
-        let rate = WriteRate::new(60_000);
+        let rate = WriteRate::new(WrittenBy::Requests, 60_000);
+        let [a, b] = ["a", "b"].map(OwnerAccount::new);
         for _ in 0..6 {
-            rate.check("a").unwrap();
-            rate.count("a", 10_000);
+            rate.check(&a).unwrap();
+            rate.count(&a, 10_000);
         }
-        let refused = rate.check("a").unwrap_err();
+        let refused = rate.check(&a).unwrap_err();
         let seconds = refused.retry_after_seconds().unwrap();
         assert!((1..=60).contains(&seconds) && refused.code() == 429, "{seconds}");
-        rate.check("b").unwrap();
+        rate.check(&b).unwrap();
         tokio::time::advance(Duration::from_secs(seconds.into())).await;
-        rate.check("a").unwrap();
+        rate.check(&a).unwrap();
         tokio::time::advance(2 * MINUTE).await;
-        rate.check("a").unwrap();
-        assert!(rate.spent.lock().is_empty(), "who has not written lately is not remembered");
+        rate.check(&a).unwrap();
+        assert!(a.spent[0].lock().is_paid_back(60_000));
     }
 }

@@ -119,7 +119,8 @@ pub struct Revocation {
     /// The uid of a key, a user or a team.
     pub uid: String,
     /// The revocation revision from which on tokens are accepted.
-    pub generation: u64,
+    #[serde(rename = "generation")]
+    pub revocation_revision: u64,
 }
 
 /// A virtual cluster or a space.
@@ -138,14 +139,14 @@ pub struct Instance {
     /// The uid.
     pub uid: String,
     /// Where it is in the cluster.
-    pub cluster_ref: PlaceInCluster,
+    pub cluster_ref: ClusterLocation,
 }
 
 /// Where an instance is in its cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.AgentPlaceInCluster")]
-pub struct PlaceInCluster {
+pub struct ClusterLocation {
     /// The namespace in the cluster.
     pub namespace: String,
     /// The name of the virtual cluster in there.

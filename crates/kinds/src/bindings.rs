@@ -23,10 +23,10 @@ pub(crate) const MAX_SUBJECTS: usize = 2000;
 
 /// The columns of a table of bindings.
 pub(crate) const COLUMNS: &[ColumnInfo] = &[
-    ColumnInfo::text("Role", "The role that the binding gives."),
-    ColumnInfo::text("Users", "The users who get it.").wide(),
-    ColumnInfo::text("Groups", "The groups that get it.").wide(),
-    ColumnInfo::text("ServiceAccounts", "The service accounts that get it.").wide(),
+    ColumnInfo::text("Role", "The role of the binding."),
+    ColumnInfo::text("Users", "The users that get the role.").wide(),
+    ColumnInfo::text("Groups", "The groups that get the role.").wide(),
+    ColumnInfo::text("ServiceAccounts", "The service accounts that get the role.").wide(),
 ];
 
 /// A role, and to whom it is given.
@@ -141,9 +141,7 @@ pub(crate) fn check_role(
     if !is_made || is_as_before || ctx.may_change_servers_own() {
         return Ok(());
     }
-    let reason = format!(
-        "the server makes {role} from access rules or members, and binds it itself: change those instead"
-    );
+    let reason = format!("{role} is generated from access rules or members: change those");
     Err(ApiError::forbidden(resource, &new.metadata.name, reason))
 }
 

@@ -20,7 +20,7 @@ pub struct BoundGrant {
 const MEMBER: &str = "member:";
 
 impl BoundGrant {
-    /// Is it the role of a member of a project?
+    /// Whether it is the role of a member of a project.
     pub fn is_of_member(&self) -> bool {
         self.what.starts_with(MEMBER)
     }

@@ -39,8 +39,7 @@ const ACTIONS: &[Action] = &[
         handler: Handler::Server(ServerAction::AgentConfig),
         request: None,
         response: Response::Object(&AgentConfig),
-        description: "Returns what the agent of the cluster decides from; with watch=true, what it decides from as it \
-                      changes.",
+        description: "The configuration of the cluster's agent; with watch=true, its changes.",
     },
     Action {
         subresource: "agentconfig",
@@ -49,7 +48,7 @@ const ACTIONS: &[Action] = &[
         handler: Handler::Server(ServerAction::AgentConfig),
         request: None,
         response: Response::Object(&AgentConfig),
-        description: "Follows what the agent of the cluster decides from.",
+        description: "Watches the configuration of the cluster's agent.",
     },
     Action {
         subresource: "auditevents",
@@ -76,7 +75,7 @@ pub struct Status {
     /// `Ready`, `Pending` or `Failed`. The server keeps it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub phase: String,
-    /// Why, in one word.
+    /// The reason, in one word.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// Why, for people.
@@ -151,7 +150,7 @@ impl Kind for Cluster {
         UnservedField::new("managementNamespace", NOT_MANAGED),
         UnservedField::new(
             "unusable",
-            "this server does not lock clusters: take away the access rules instead",
+            "this server does not lock clusters: remove the access rules",
         ),
         UnservedField::new("metrics", NOT_MANAGED),
         UnservedField::new("opencost", NOT_MANAGED),

@@ -42,7 +42,7 @@ pub struct AggregationRule {
 }
 
 impl AggregationRule {
-    /// Does it gather the rules of a ClusterRole with these labels?
+    /// Whether it aggregates the rules of a ClusterRole with these labels.
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.cluster_role_selectors.iter().any(|selector| selector.matches(labels))
     }
@@ -58,7 +58,8 @@ impl Kind for ClusterRole {
         plural: "clusterroles",
         singular: "clusterrole",
         confidential: false,
-        description: "ClusterRole says what is allowed everywhere, or wherever a RoleBinding gives it.",
+        description: "ClusterRole is a set of permissions, for all namespaces or for the \
+                      namespace of a RoleBinding.",
         ..Info::DEFAULT
     };
 

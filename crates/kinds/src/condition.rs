@@ -19,7 +19,7 @@ pub struct Condition {
     /// When `status` changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Timestamp>,
-    /// Why, in one word.
+    /// The reason, in one word.
     pub reason: String,
     /// Why, for people.
     pub message: String,

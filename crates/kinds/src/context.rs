@@ -20,7 +20,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Is the caller this user or team?
+    /// Whether the caller is this user or team.
     pub(crate) fn is(&self, principal: Principal<'_>) -> bool {
         match principal {
             Principal::User(name) => self.user.as_deref() == Some(name),
@@ -37,9 +37,9 @@ pub struct CallerKey {
     pub name: String,
     /// Whose it is, whomever the caller acts as.
     pub owner: Option<Owner>,
-    /// Has it a scope, or does one of the keys that made it have one?
+    /// Whether it, or a key that created it, has a scope.
     pub is_scoped: bool,
-    /// Does it end with a key that made it?
+    /// Whether it ends with the key that created it.
     pub has_maker: bool,
     /// The identity that the request impersonates, if it does.
     pub impersonated: Option<Impersonation>,
@@ -49,7 +49,7 @@ pub struct CallerKey {
     pub lifetime: Lifetime,
     /// Its last use, in seconds since 1970.
     pub last_activity_unix_seconds: Option<i64>,
-    /// Is it of type `Login`, with a person behind it?
+    /// Whether it has the type `Login`.
     pub is_login: bool,
 }
 
@@ -87,12 +87,12 @@ pub struct Context<'a> {
     /// The access key of the request, also if the caller impersonates another user. `None` for the server itself, which
     /// has no limits.
     pub caller_key: Option<&'a CallerKey>,
-    /// Is it a write by the server itself, which may set what clients may not?
+    /// Whether the server itself writes, which may set reserved fields.
     pub is_server: bool,
     /// Is it a deletion by the garbage collector, because all owners of the object are gone? The collector acts for the
     /// writer of the owner references.
     pub is_collector: bool,
-    /// Is the caller a member of `system:masters`, who may also change what is the server's?
+    /// Whether the caller is a member of `system:masters`, who may also change reserved objects.
     pub is_master: bool,
     /// The project that the object's namespace belongs to; `None` for a namespace of no project, and
     /// for an object without a namespace.
@@ -139,7 +139,7 @@ impl Context<'_> {
         own.cloned().or_else(|| self.principals.uid(principal))
     }
 
-    /// May the caller change what is the server's: the server itself, or a member of `system:masters`?
+    /// Whether the caller may change reserved objects: the server itself, or a member of `system:masters`.
     pub fn may_change_servers_own(&self) -> bool {
         self.is_server || self.is_master
     }
@@ -156,11 +156,11 @@ pub trait Observations {
     /// The last use of the access key of a name and uid; `None` for never.
     fn last_activity(&self, key: &str, uid: &str) -> Option<Timestamp>;
 
-    /// Did the caller ask for the extended form of the object, with what they may do to it?
+    /// Whether the caller requested the extended form of the object, with the caller's permissions.
     fn is_extended(&self) -> bool {
         false
     }
 
-    /// May the caller do this to the object that is returned?
+    /// Whether the caller has a permission on the returned object.
     fn caller_may(&self, verb: &str) -> bool;
 }

@@ -17,7 +17,7 @@ const ISSUE: Action = Action {
     handler: Handler::Server(ServerAction::IssueEndpointToken),
     request: None,
     response: Response::Same,
-    description: "Returns a new token for connected clusters.",
+    description: "Creates a token for connected clusters.",
 };
 
 /// The kind.
@@ -99,11 +99,11 @@ impl Kind for DirectClusterEndpointToken {
     ) -> Result<(), ApiError> {
         let spec = &new.fields.spec;
         if let Some(ttl) = spec.ttl.filter(|ttl| *ttl <= 0) {
-            let detail = "must be at least 1 second; leave it out for an hour";
+            let detail = "must be at least 1 second; the default is one hour";
             errors.push(FieldError::invalid("spec.ttl", ttl, detail));
         }
         if spec.rules.is_some() {
-            let detail = "may not be set together with `scope.rules`, which it means";
+            let detail = "must not be set together with `scope.rules`, its replacement";
             errors.push(FieldError::forbidden("spec.rules", detail));
         }
         if let Some(scope) = &spec.scope {

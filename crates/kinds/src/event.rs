@@ -20,7 +20,7 @@ pub type Fields = crate::Fields<Spec>;
 pub struct Spec {
     /// The object that the event is about.
     pub involved_object: ObjectReference,
-    /// Why, in one word.
+    /// The reason, in one word.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// A description of the event for people.
@@ -142,7 +142,7 @@ impl Kind for Event {
             },
             SelectableField::at("type"),
         ],
-        description: "Event is something that happened to an object. It is kept for an hour.",
+        description: "Event reports a change or a problem of an object. It is kept for an hour.",
         ..Info::DEFAULT
     };
 
@@ -151,8 +151,8 @@ impl Kind for Event {
     const COLUMNS: &'static [ColumnInfo] = &[
         ColumnInfo::text("Last Seen", "How long ago it happened last."),
         ColumnInfo::text("Type", "Normal or Warning."),
-        ColumnInfo::text("Reason", "Why, in one word."),
-        ColumnInfo::text("Object", "The object that it is about."),
+        ColumnInfo::text("Reason", "The reason, in one word."),
+        ColumnInfo::text("Object", "The object of the event."),
         ColumnInfo::text("Source", "What reports it.").wide(),
         ColumnInfo::integer("Count", "How often it happened.").wide(),
         ColumnInfo::text("Message", "What happened."),

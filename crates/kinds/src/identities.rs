@@ -51,7 +51,7 @@ pub(crate) fn check_not_reserved<'a>(
     }
     let [first, second] = RESERVED_PREFIXES;
     let reason = format!(
-        "only members of system:masters may give a subject, a username or a group that begins with \
+        "only members of system:masters can set a subject, a username or a group that begins with \
          {first} or {second}"
     );
     Err(ApiError::forbidden(resource, object, reason))

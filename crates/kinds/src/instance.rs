@@ -26,7 +26,7 @@ pub struct Status {
     /// `Ready`, `Pending` or `Failed`. The server keeps it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub phase: String,
-    /// Why, in one word.
+    /// The reason, in one word.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// Why, for people.

@@ -14,7 +14,7 @@ pub(crate) struct WrittenKey<'a> {
     pub(crate) uid: &'a str,
     /// How long it would give access.
     pub(crate) lifetime: Lifetime,
-    /// Would it be of type `Login`?
+    /// Whether it would have the type `Login`.
     pub(crate) is_login: bool,
 }
 
@@ -27,13 +27,14 @@ pub(crate) fn check(caller: &CallerKey, written: WrittenKey<'_>) -> Result<(), S
     let refusal = |why: &str| {
         let at = Timestamp::from_unix_seconds(end);
         format!(
-            "the access key of the request ends at {at}, and makes and changes keys only so that they \
-             end no later than itself: {why}, or use a key without a limit, or of type Login"
+            "the access key of the request expires at {at}, and can create or change only keys \
+             that expire no later: {why}, or use a key without expiry or of type Login"
         )
     };
     if written.is_login {
         return Err(refusal(
-            "a key of type Login is not held to its own end: choose another spec.type",
+            "spec.type Login is not allowed, because such keys can create keys without this \
+             limit: choose another type",
         ));
     }
     let lifetime = written.lifetime;
@@ -42,7 +43,7 @@ pub(crate) fn check(caller: &CallerKey, written: WrittenKey<'_>) -> Result<(), S
     }
     if lifetime.after_last_activity {
         return Err(refusal(
-            "each use of a key with spec.ttlAfterLastActivity makes it end later: leave that out",
+            "omit spec.ttlAfterLastActivity, because each use would extend the key",
         ));
     }
     match lifetime.ends_at(None) {
@@ -50,14 +51,14 @@ pub(crate) fn check(caller: &CallerKey, written: WrittenKey<'_>) -> Result<(), S
         _ => {
             let ttl = end.saturating_sub(lifetime.created_unix_seconds);
             Err(refusal(&match ttl {
-                ..=0 => "this one would end later: make a new one".to_owned(),
+                ..=0 => "this key would expire later: create a new one".to_owned(),
                 ttl => format!("set spec.ttl to at most {ttl} seconds"),
             }))
         }
     }
 }
 
-/// Does a key with the new lifetime never end later than with the old one, whenever it is used?
+/// Whether a key with the new lifetime always ends no later than with the old one.
 fn is_no_longer(new: Lifetime, old: Lifetime) -> bool {
     new.after_last_activity == old.after_last_activity
         && new.created_unix_seconds <= old.created_unix_seconds
@@ -140,11 +141,11 @@ mod tests {
         let key = |lifetime| WrittenKey { uid: "k", lifetime, is_login: false };
         for (written, advice) in [
             (lifetime(400, 0, false), "set spec.ttl to at most 600 seconds, or use"),
-            (lifetime(2000, 1, false), "this one would end later: make a new one, or use"),
+            (lifetime(2000, 1, false), "this key would expire later: create a new one, or use"),
             (lifetime(400, 300, true), "spec.ttlAfterLastActivity"),
         ] {
             let text = check(&limited, key(written)).unwrap_err();
-            assert!(text.contains("ends at 1970-01-01T00:16:40Z"), "{text}");
+            assert!(text.contains("expires at 1970-01-01T00:16:40Z"), "{text}");
             assert!(text.contains(advice), "{text}");
         }
     }

@@ -23,24 +23,40 @@ pub const MAX_KUBECONFIG_BYTES: usize = 256 * 1024;
 const REFUSED_OF_CLUSTER: [(&str, &str); 2] = [
     (
         "certificate-authority",
-        "it names a file: put the certificates into certificate-authority-data",
+        "files are not supported: put the certificates into certificate-authority-data",
     ),
-    ("proxy-url", "no proxy is used"),
+    ("proxy-url", "proxies are not supported"),
 ];
 
 /// The fields of a user that are refused, with the reason.
 const REFUSED_OF_USER: [(&str, &str); 11] = [
-    ("exec", "no program is run: use a token, or a client certificate"),
-    ("auth-provider", "no plugin is run: use a token, or a client certificate"),
-    ("tokenFile", "it names a file: put the token into token"),
-    ("client-certificate", "it names a file: put the certificate into client-certificate-data"),
-    ("client-key", "it names a file: put the key into client-key-data"),
-    ("username", "passwords are not served: use a token, or a client certificate"),
-    ("password", "passwords are not served: use a token, or a client certificate"),
-    ("as", "who a request is made as is decided for each request"),
-    ("as-uid", "who a request is made as is decided for each request"),
-    ("as-groups", "who a request is made as is decided for each request"),
-    ("as-user-extra", "who a request is made as is decided for each request"),
+    ("exec", "programs are not supported: use a token, or a client certificate"),
+    ("auth-provider", "plugins are not supported: use a token, or a client certificate"),
+    ("tokenFile", "files are not supported: put the token into token"),
+    (
+        "client-certificate",
+        "files are not supported: put the certificate into \
+                            client-certificate-data",
+    ),
+    ("client-key", "files are not supported: put the key into client-key-data"),
+    ("username", "passwords are not supported: use a token, or a client certificate"),
+    ("password", "passwords are not supported: use a token, or a client certificate"),
+    ("as", "impersonation fields are not supported: the server sets the identity of each request"),
+    (
+        "as-uid",
+        "impersonation fields are not supported: the server sets the identity of each \
+                request",
+    ),
+    (
+        "as-groups",
+        "impersonation fields are not supported: the server sets the identity of each \
+                   request",
+    ),
+    (
+        "as-user-extra",
+        "impersonation fields are not supported: the server sets the identity of \
+                       each request",
+    ),
 ];
 
 /// The fields that the whole kubeconfig may have.
@@ -81,7 +97,7 @@ pub struct Kubeconfig {
     pub tls_server_name: Option<String>,
     /// The certificate authorities that are trusted, in PEM; those of the system, when absent.
     pub ca_pem: Option<String>,
-    /// Is its certificate not checked at all?
+    /// Whether the server certificate is not verified.
     pub is_insecure: bool,
     /// The bearer token.
     pub token: Option<SecretText>,
@@ -136,11 +152,11 @@ impl Kubeconfig {
     /// Which field makes it unusable, and what to do.
     pub fn parse(text: &[u8]) -> Result<Self, KubeconfigError> {
         let root = root_of(text)?;
-        only_known(&root, "the kubeconfig", &KNOWN)?;
+        refuse_unknown_fields(&root, "the kubeconfig", &KNOWN)?;
         let current = text_of(&root, "current-context")?;
         let Some(current) = current else { return refused("current-context is missing") };
         let context = entry(&root, "contexts", "context", &current)?;
-        only_known(&context, "contexts[].context", &KNOWN_OF_CONTEXT)?;
+        refuse_unknown_fields(&context, "contexts[].context", &KNOWN_OF_CONTEXT)?;
         let named = |field: &str| match text_of(&context, field)? {
             Some(name) => Ok(name),
             None => refused(format!("the current context names no {field}")),
@@ -151,10 +167,10 @@ impl Kubeconfig {
     }
 
     fn of(cluster: &Fields, user: &Fields) -> Result<Self, KubeconfigError> {
-        none_of(cluster, "cluster", &REFUSED_OF_CLUSTER)?;
-        only_known(cluster, "clusters[].cluster", &KNOWN_OF_CLUSTER)?;
-        none_of(user, "user", &REFUSED_OF_USER)?;
-        only_known(user, "users[].user", &KNOWN_OF_USER)?;
+        refuse_fields(cluster, "cluster", &REFUSED_OF_CLUSTER)?;
+        refuse_unknown_fields(cluster, "clusters[].cluster", &KNOWN_OF_CLUSTER)?;
+        refuse_fields(user, "user", &REFUSED_OF_USER)?;
+        refuse_unknown_fields(user, "users[].user", &KNOWN_OF_USER)?;
         let ca_pem = pem_of(cluster, "certificate-authority-data", "CERTIFICATE")?;
         let is_insecure = match cluster.get("insecure-skip-tls-verify") {
             None | Some(Value::Null) => false,
@@ -193,7 +209,7 @@ fn root_of(text: &[u8]) -> Result<Fields, KubeconfigError> {
     let decoded = decode(text, format)
         .map_err(|error| KubeconfigError(format!("it cannot be read as a kubeconfig: {error}")))?;
     if !decoded.duplicates.is_empty() {
-        return refused("a field occurs twice: which one counts is not guessed");
+        return refused("duplicate field");
     }
     match decoded.value {
         Value::Object(root) => Ok(root),
@@ -213,18 +229,15 @@ fn text_of(fields: &Fields, field: &str) -> Result<Option<Zeroizing<String>>, Ku
 
 /// Refuses fields that are set and would be ignored otherwise. The error does not repeat their names, which are as
 /// secret as the rest.
-fn only_known(fields: &Fields, of: &str, known: &[&str]) -> Result<(), KubeconfigError> {
+fn refuse_unknown_fields(fields: &Fields, of: &str, known: &[&str]) -> Result<(), KubeconfigError> {
     let is_other = |(name, value): (&String, &Value)| !known.contains(&&name[..]) && is_set(value);
     if fields.iter().any(is_other) {
-        return refused(format!(
-            "{of} has a field that is not known: known are {}",
-            known.join(", ")
-        ));
+        return refused(format!("{of} has an unknown field; known fields: {}", known.join(", ")));
     }
     Ok(())
 }
 
-fn none_of(fields: &Fields, of: &str, names: &[(&str, &str)]) -> Result<(), KubeconfigError> {
+fn refuse_fields(fields: &Fields, of: &str, names: &[(&str, &str)]) -> Result<(), KubeconfigError> {
     let set = names.iter().find(|(name, _)| fields.get(*name).is_some_and(is_set));
     match set {
         Some((name, why)) => refused(format!("{of}.{name} is refused: {why}")),
@@ -251,8 +264,11 @@ fn entry(root: &Fields, list: &str, inner: &str, name: &str) -> Result<Fields, K
     };
     let mut named = entries.iter().filter(|entry| entry["name"] == name);
     match (named.next(), named.next()) {
-        (None, _) => refused(format!("the {inner} that is in use is not among the {list}")),
-        (Some(_), Some(_)) => refused(format!("two {list} have the name of the one in use")),
+        (None, _) => refused(format!("the {inner} of the current context is not in {list}")),
+        (Some(_), Some(_)) => refused(format!(
+            "two {list} have the name of the {inner} of the \
+                                               current context"
+        )),
         (Some(entry), None) => match entry.get(inner) {
             Some(Value::Object(fields)) => Ok(fields.clone()),
             None | Some(Value::Null) => Ok(Fields::new()),
@@ -265,7 +281,10 @@ fn checked_token(token: &str) -> Result<SecretText, KubeconfigError> {
     if token.bytes().all(|byte| byte.is_ascii_graphic()) {
         Ok(SecretText::from(token.to_owned()))
     } else {
-        refused("token has a blank, a line break or another character that a header cannot have")
+        refused(
+            "token contains a space, a line break or another character that is invalid in a \
+                 header",
+        )
     }
 }
 
@@ -438,9 +457,9 @@ mod tests {
         for (cluster, user, wanted) in [
             ("", "token: t", "server is missing"),
             (server, "", "the user has no credential"),
-            (server, "token: 'ses ame'", "token has a blank"),
+            (server, "token: 'ses ame'", "token contains a space"),
             (server, "token: [sesame]", "token is not a text"),
-            (server, "token: t, sesame: sesame", "users[].user has a field that is not known"),
+            (server, "token: t, sesame: sesame", "users[].user has an unknown field"),
             (server, "client-certificate-data: sesame!", "client-certificate-data is not base64"),
             (server, "client-certificate-data: c2VzYW1l", "client-certificate-data is not PEM"),
             (server, &half, "client-key-data has no client-certificate-data"),
@@ -465,9 +484,13 @@ mod tests {
     fn a_kubeconfig_with_two_meanings_is_refused() {
         let good = kubeconfig("server: 'https://k.example'", "token: t");
         let parse = |text: &str| Kubeconfig::parse(text.as_bytes()).unwrap_err().to_string();
-        assert!(parse(&good.replace("kind: Config", "current-context: other")).contains("twice"));
         assert!(
-            parse(&good.replace("- name: u\n", "- name: other\n")).contains("not among the users")
+            parse(&good.replace("kind: Config", "current-context: other"))
+                .contains("duplicate field")
+        );
+        assert!(
+            parse(&good.replace("- name: u\n", "- name: other\n"))
+                .contains("current context is not in users")
         );
         let two = good.replace("- {name: other, user", "- {name: u, user");
         assert!(parse(&two).contains("two users"));

@@ -64,13 +64,17 @@ impl Kind for Lease {
         scope: ResourceScope::Namespaced,
         on_command_line: false,
         confidential: false,
-        description: "Lease says who leads, and until when.",
+        description: "Lease names a leader and the time until which it leads.",
         ..Info::DEFAULT
     };
 
     const LAYOUT: Layout = Layout::TopLevel;
 
-    const COLUMNS: &'static [ColumnInfo] = &[ColumnInfo::text("Holder", "Who holds the lease.")];
+    const COLUMNS: &'static [ColumnInfo] = &[ColumnInfo::text(
+        "Holder",
+        "The holder of the \
+                                                                         lease.",
+    )];
 
     fn validate(
         new: &Draft<Fields>,

@@ -5,16 +5,16 @@ use crate::principal::Principal;
 /// The identities to which something that is stored gives something by their names alone. A user or team that is made
 /// under such a name gets it.
 pub trait NamedIdentities {
-    /// Is this the name of a user in a binding, or the subject of an access key?
+    /// Whether this is the name of a user in a binding, or the subject of an access key.
     fn names_user(&self, name: &str) -> bool;
 
-    /// Is this a group in a binding, which the binding knows by its name and not by a uid?
+    /// Whether this is a group in a binding, by name and not by uid.
     fn names_group(&self, group: &str) -> bool;
 
-    /// Does an object name this user or team as its owner?
+    /// Whether an object names this user or team as its owner.
     fn names_owner(&self, owner: Principal<'_>) -> bool;
 
-    /// Is this user or team a member of a project: by itself, or by a team that is one?
+    /// Whether this user or team is a member of a project, directly or through a team.
     fn is_member(&self, project: &str, principal: Principal<'_>) -> bool;
 }
 

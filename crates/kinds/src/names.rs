@@ -18,7 +18,7 @@ pub const CORE_V1: GroupVersion = GroupVersion { group: "", version: "v1" };
 /// ours.
 pub(crate) const RESERVED_PREFIXES: [&str; 2] = ["system:", "platform:"];
 
-/// Does the name of an identity begin with a prefix that only members of `system:masters` may give?
+/// Whether the name of an identity begins with a prefix that only members of `system:masters` may use.
 pub fn is_reserved_identity(name: &str) -> bool {
     RESERVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }

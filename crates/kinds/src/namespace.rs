@@ -116,7 +116,7 @@ impl Kind for Namespace {
         let may_set = old.is_none() && ctx.is_server;
         if !may_set && project(&new.metadata) != old.and_then(|old| project(&old.metadata)) {
             let path = format!("metadata.labels[{PROJECT_LABEL}]");
-            let detail = "only the server sets it, when it makes the namespace of a project";
+            let detail = "only the server can set it, on the namespace of a project";
             errors.push(FieldError::forbidden(path, detail));
         }
         if !ctx.is_server {
@@ -137,7 +137,8 @@ impl Kind for Namespace {
             |why: &str| Err(ApiError::forbidden(Self::INFO.group_resource(), name, why));
         if permanent_namespaces().contains(&name) {
             return forbidden(
-                "this namespace may not be deleted: if it is damaged, the next start makes it anew",
+                "this namespace may not be deleted; if it is corrupt, the next start creates it \
+                 again",
             );
         }
         // The collector deletes it when its project is gone, and for no other owner.
@@ -159,12 +160,12 @@ impl Kind for Namespace {
     }
 }
 
-/// Does a reference name a project?
+/// Whether a reference names a project.
 fn is_project(one: &OwnerReference) -> bool {
     one.kind == "Project" && one.api_version == MANAGEMENT_V1.to_string()
 }
 
-/// Are all owners of a namespace the project that it belongs to?
+/// Whether all owners of a namespace are its project.
 fn has_only_project(metadata: &ObjectMeta) -> bool {
     let project = metadata.labels.get(PROJECT_LABEL);
     metadata.owner_references.iter().all(|one| is_project(one) && Some(&one.name) == project)
@@ -188,7 +189,8 @@ fn validate_owners(new: &ObjectMeta, old: Option<&ObjectMeta>, errors: &mut Fiel
     let given = new.owner_references.iter().enumerate();
     for (index, _) in given.filter(|(_, owner)| !known.contains(owner)) {
         let detail = format!(
-            "the namespace belongs to the project {project}, and has no owner but that: it is deleted with the project"
+            "the namespace belongs to the project {project} and accepts no other owner: delete \
+             the project"
         );
         errors.push(FieldError::forbidden(format!("metadata.ownerReferences[{index}]"), detail));
     }

@@ -53,8 +53,8 @@ impl NamespaceNames {
         for name in [DEFAULT, default_namespace] {
             if name.starts_with(project_prefix.as_str()) {
                 return Err(format!(
-                    "the namespace {name:?} begins with the prefix of project namespaces {project_prefix:?}, and would be \
-                     taken for the namespace of a project"
+                    "the namespace {name:?} begins with the prefix of project namespaces \
+                     {project_prefix:?}, which is reserved for projects"
                 ));
             }
         }

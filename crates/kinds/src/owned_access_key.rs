@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use crate::context::CallerKey;
 use crate::identities::added;
+use crate::key_attenuation;
 use crate::key_life::{self, WrittenKey};
 use crate::names::{MAX_IDENTITIES, is_reserved_identity};
 use crate::prelude::*;
 use crate::principal::delegated_right;
 use crate::schema_rule::IMMUTABLE;
 use crate::scope::{self, Scope};
-use crate::scoped_maker;
 use crate::{team, user};
 
 /// The path of the key's value.
@@ -287,7 +287,7 @@ fn check_key(key: &str) -> Result<(), String> {
     }
     Err(format!(
         "must be {MIN_KEY_CHARS} to {MAX_KEY_CHARS} printable ASCII characters without spaces; \
-         leave it out, and the server makes one"
+         omit it to let the server generate a key"
     ))
 }
 
@@ -308,8 +308,11 @@ impl Kind for OwnedAccessKey {
         ColumnInfo::text("Owner", "The user, team or subject that owns the key."),
         ColumnInfo::boolean("Enabled", "Whether the key is enabled."),
         ColumnInfo::text("Last Activity", "How long ago the key was used."),
-        ColumnInfo::integer("TTL Seconds", "Time to live of the key in seconds; 0 is no limit.")
-            .wide(),
+        ColumnInfo::integer(
+            "TTL Seconds",
+            "Time-to-live of the key in seconds; 0 means no expiry.",
+        )
+        .wide(),
         ColumnInfo::text("Display Name", "Name shown to people.").wide(),
     ];
 
@@ -346,7 +349,7 @@ impl Kind for OwnedAccessKey {
         }
         let disabled_by_uid = disabled_by(spec, old, ctx);
         let maker = match old {
-            None => ctx.caller_key.and_then(scoped_maker::maker),
+            None => ctx.caller_key.and_then(key_attenuation::maker),
             Some(old) => old.fields.status.maker.clone(),
         };
         new.fields.status = Status { last_activity: None, disabled_by_uid, maker };
@@ -526,15 +529,15 @@ fn check_life(
         ApiError::forbidden(OwnedAccessKey::INFO.group_resource(), &new.metadata.name, why)
     };
     let spec = &new.fields.spec;
-    scoped_maker::check(caller_key, spec.owner().as_ref(), spec.ttl_after_last_activity)
+    key_attenuation::check(caller_key, spec.owner().as_ref(), spec.ttl_after_last_activity)
         .map_err(refused)?;
     if let Some(old) = old {
-        let change = scoped_maker::KeyChange {
+        let change = key_attenuation::KeyChange {
             maker: old.fields.status.maker.as_ref(),
             is_made: ctx.principals.is_made_by(&new.metadata.uid, &caller_key.uid),
             widens: widens(new, old, ctx),
         };
-        scoped_maker::check_change(caller_key, change).map_err(refused)?;
+        key_attenuation::check_change(caller_key, change).map_err(refused)?;
     }
     let of = |key: &Draft<Fields>| {
         let spec = &key.fields.spec;
@@ -605,7 +608,7 @@ fn keep_owner_reference(new: &mut Draft<Fields>, old: &Draft<Fields>) {
 /// nothing else: `status.maker` does.
 fn add_maker_reference(new: &mut Draft<Fields>) {
     if let Some(maker) = &new.fields.status.maker {
-        ensure_reference(&mut new.metadata.owner_references, &scoped_maker::reference(maker));
+        ensure_reference(&mut new.metadata.owner_references, &key_attenuation::reference(maker));
     }
 }
 
@@ -662,7 +665,7 @@ fn refuse_reserved(path: &str, name: &str, errors: &mut FieldErrors) {
 fn validate_ttl(spec: &Spec, max_seconds: Option<i64>, errors: &mut FieldErrors) {
     let ttl = spec.ttl;
     if ttl < 0 {
-        let detail = "must be a number of seconds, or 0 for ever";
+        let detail = "must be a number of seconds, or 0 for no expiry";
         errors.push(FieldError::invalid("spec.ttl", ttl, detail));
     } else if spec.ttl_after_last_activity && ttl < MIN_TTL_AFTER_ACTIVITY_SECONDS {
         let detail = format!(

@@ -162,7 +162,7 @@ pub struct Lifetime {
     pub created_unix_seconds: i64,
     /// Its time to live in seconds; 0 for no limit.
     pub ttl_seconds: i64,
-    /// Is it counted from the last use, if there is one, and not from the creation?
+    /// Whether it counts from the last use, if there is one, instead of the creation.
     pub after_last_activity: bool,
 }
 
@@ -187,7 +187,7 @@ pub struct UserFacts {
     pub subject: String,
     /// The groups on the object.
     pub groups: Vec<String>,
-    /// Is the user disabled?
+    /// Whether the user is disabled.
     pub disabled: bool,
 }
 
@@ -213,11 +213,11 @@ pub struct KeyFacts {
     pub owner_uid: String,
     /// Groups beyond the owner's.
     pub groups: Vec<String>,
-    /// Is the key disabled?
+    /// Whether the key is disabled.
     pub disabled: bool,
     /// How long it gives access.
     pub lifetime: Lifetime,
-    /// Is it of type `Login`, with a person behind it?
+    /// Whether it has the type `Login`.
     pub is_login: bool,
     /// The scope of the key; `None` for everything that its owner may do.
     pub scope: Option<Arc<Scope>>,

@@ -88,7 +88,7 @@ const GET_MEMBERS: Action = Action {
     handler: Handler::Server(ServerAction::ProjectMembers),
     request: None,
     response: Response::Object(&ProjectMembers),
-    description: "Returns who the members of the project are.",
+    description: "The members of the project.",
 };
 
 /// Reads the clusters that the project may use.
@@ -96,7 +96,7 @@ const GET_CLUSTERS: Action = Action {
     subresource: "clusters",
     handler: Handler::Server(ServerAction::ProjectClusters),
     response: Response::Object(&ProjectClusters),
-    description: "Returns the clusters that the project may use, of those that the caller may get or use.",
+    description: "The allowed clusters of the project that the caller may get or use.",
     ..GET_MEMBERS
 };
 
@@ -105,7 +105,7 @@ const GET_TEMPLATES: Action = Action {
     subresource: "templates",
     handler: Handler::Object(project_templates::of_project),
     response: Response::Object(&ProjectTemplates),
-    description: "Returns the templates of the project. This server has none, so every list is empty.",
+    description: "The templates of the project. This server has none, so every list is empty.",
     ..GET_MEMBERS
 };
 
@@ -121,7 +121,7 @@ const MIGRATE: Action = Action {
 };
 
 /// Why fields are refused that this server gives no meaning.
-const NOT_SERVED: &str = "this server does nothing of the kind; leave this field out";
+const NOT_SERVED: &str = "this server does not support this; omit the field";
 
 /// The kind.
 pub struct Project;
@@ -207,7 +207,7 @@ impl Member {
         }
     }
 
-    /// Is it every user?
+    /// Whether it is every user.
     pub fn is_all_users(&self) -> bool {
         self.kind == "User" && self.name == ALL_USERS
     }
@@ -242,7 +242,7 @@ pub struct AllowedTemplate {
     pub is_default: bool,
 }
 
-/// Must new instances be made from templates?
+/// Whether new instances must be created from templates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.RequireTemplate")]
@@ -279,7 +279,7 @@ pub struct Quotas {
 }
 
 impl Spec {
-    /// May objects of the project be on this cluster?
+    /// Whether objects of the project may be on a cluster.
     pub fn allows_cluster(&self, cluster: &str) -> bool {
         let allowed = self.allowed_clusters.iter().flatten();
         allowed.into_iter().any(|one| one.name == ALL_CLUSTERS || one.name == cluster)
@@ -360,10 +360,7 @@ impl Kind for Project {
         UnservedField::new("requirePreset", NOT_SERVED),
         UnservedField::new("namespaceTemplate", NOT_SERVED),
         UnservedField::new("namespacePattern", NOT_SERVED),
-        UnservedField::new(
-            "automaticImport",
-            "this server imports nothing by itself: create the instances",
-        ),
+        UnservedField::new("automaticImport", "this server does not import instances: create them"),
         UnservedField::new("argoCD", NOT_SERVED),
         UnservedField::new("vault", NOT_SERVED),
         UnservedField::new("rancher", NOT_SERVED),
@@ -410,8 +407,7 @@ impl Kind for Project {
         }
         errors.check(dns1123_label(name), |text| FieldError::invalid("metadata.name", name, text));
         if spec.require_template.as_ref().is_some_and(|one| one.disabled == Some(false)) {
-            let detail =
-                "this server has no templates, so that it cannot require one; leave this field out";
+            let detail = "this server has no templates; omit the field";
             errors.push(FieldError::invalid("spec.requireTemplate.disabled", false, detail));
         }
         let added = added_members(spec, old.map(|old| &old.fields.spec));
@@ -440,7 +436,7 @@ impl Kind for Project {
         });
         let to_all = added.iter().any(|member| member.is_all_users()).then(|| {
             let hint =
-                "a project with every user (`*`) as a member takes the verb bind on all users";
+                "a project with every user (`*`) as a member requires the verb bind on all users";
             RequiredRight::from(Right::cluster("bind", MANAGEMENT_V1.group, "users", ""))
                 .because(hint.to_owned())
         });
@@ -453,17 +449,20 @@ impl Kind for Project {
             let principal = if is_team { Principal::Team(name) } else { Principal::User(name) };
             let (kind, whom) = (principal.kind(), principal.described());
             let by_bind = RequiredRight::from(principal.right("bind")).because(format!(
-                "the member {whom} takes the verb bind on that {kind}, or an admin of the project who adds them"
+                "the member {whom} requires the verb bind on this {kind}, or an admin of the \
+                 project as the caller"
             ));
             // A project that is new has no admins yet.
             let of_admins = Right::on_members("bind", project, &namespace);
             if old.is_some() { by_bind.or(of_admins) } else { by_bind }
         });
         let whole = old.filter(|old| changes_more_than_members(new, old)).map(|_| {
-            let right = |verb| Right::cluster(verb, MANAGEMENT_V1.group, Self::INFO.plural, project);
+            let right =
+                |verb| Right::cluster(verb, MANAGEMENT_V1.group, Self::INFO.plural, project);
             RequiredRight::from(right("update")).or(right("patch")).because(
-                "admins of a project change its members, displayName and description; all else takes the verb \
-                 update on the project".to_owned(),
+                "admins of a project can change only members, displayName and description; other \
+                 fields require the verb update on the project"
+                    .to_owned(),
             )
         });
         to_all.into_iter().chain(bind).chain(roles).chain(whole).collect()
@@ -492,7 +491,7 @@ impl Kind for Project {
     }
 }
 
-/// Does a write change more of a project than its admins may: its members, and what it is called?
+/// Whether a write changes fields of a project that its admins may not change.
 fn changes_more_than_members(new: &Draft<Fields>, old: &Draft<Fields>) -> bool {
     let of_admins = Spec {
         display_name: new.fields.spec.display_name.clone(),

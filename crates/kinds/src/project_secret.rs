@@ -4,14 +4,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::follows::{
-    self, MIRROR, MIRRORED, SHARED_SECRET_NAME, SHARED_SECRET_NAMESPACE, SYNCED, State,
-    is_mirrored, required_right,
-};
 use crate::instance::STATUS_ACTIONS;
 use crate::namespace_names::default_namespace;
 use crate::prelude::*;
 use crate::secret_data;
+use crate::secret_sync::{
+    self, MIRROR, MIRRORED, SHARED_SECRET_NAME, SHARED_SECRET_NAMESPACE, SYNCED, State,
+    is_mirrored, required_right,
+};
 use crate::shared_secret::SharedSecret;
 
 /// The kind.
@@ -64,11 +64,8 @@ impl Kind for ProjectSecret {
     const COLUMNS: &'static [ColumnInfo] = &[
         ColumnInfo::integer("Keys", "How many keys the secret's data has."),
         ColumnInfo::text("Owner", "The user or team that owns the secret."),
-        ColumnInfo::text(
-            "Synced",
-            "Whether its data is that of the shared secret that it follows.",
-        ),
-        ColumnInfo::text("Mirrored", "Whether the core Secret of its name has its data."),
+        ColumnInfo::text("Synced", "Whether the data equals that of its source."),
+        ColumnInfo::text("Mirrored", "Whether the mirror has the data."),
         ColumnInfo::text("Display Name", "Name shown to people.").wide(),
     ];
 
@@ -91,7 +88,7 @@ impl Kind for ProjectSecret {
     });
 
     fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, ctx: &Context<'_>) {
-        let data = follows::prepared(&state(new), old.map(state).as_ref(), ctx);
+        let data = secret_sync::prepared(&state(new), old.map(state).as_ref(), ctx);
         if let Some(data) = data {
             new.fields.spec.data = data;
         }
@@ -118,12 +115,16 @@ impl Kind for ProjectSecret {
         ctx: &Context<'_>,
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
-        follows::validate("spec.data", &state(new), old.map(state).as_ref(), ctx, errors);
+        secret_sync::validate("spec.data", &state(new), old.map(state).as_ref(), ctx, errors);
         validate_labels(&new.metadata, old.map(|old| &old.metadata), ctx, errors);
         let labels = &new.metadata.labels;
         if labels.contains_key(SHARED_SECRET_NAMESPACE) && state(new).source.is_none() {
             let path = format!("metadata.labels[{SHARED_SECRET_NAME}]");
-            errors.push(FieldError::required(path, "there is a namespace, and no name in it"));
+            errors.push(FieldError::required(
+                path,
+                "the label for the namespace requires the \
+                                                    label for the name",
+            ));
         }
         secret_data::validate(Self::INFO.kind, "spec.data", &new.fields.spec.data, errors)
     }
@@ -159,7 +160,7 @@ fn validate_labels(
     for label in [SHARED_SECRET_NAME, SHARED_SECRET_NAMESPACE, MIRROR] {
         let value = new.labels.get(label);
         if value.is_some() && value != old.and_then(|old| old.labels.get(label)) {
-            let detail = "only in the namespace of a project, a secret is synced and mirrored";
+            let detail = "sync and mirror labels are allowed only in the namespace of a project";
             errors.push(FieldError::forbidden(format!("metadata.labels[{label}]"), detail));
         }
     }

@@ -170,8 +170,8 @@ pub(crate) fn check_name(
         return Ok(());
     }
     let reason = format!(
-        "names that begin with {SERVERS_PREFIX} are the server's: it makes these objects from access \
-         rules and members; change those instead"
+        "names that begin with {SERVERS_PREFIX} are reserved: the server generates these objects \
+         from access rules and members; change those"
     );
     Err(ApiError::forbidden(resource, name, reason))
 }

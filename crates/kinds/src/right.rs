@@ -88,7 +88,7 @@ impl RequiredRight {
         &self.hint
     }
 
-    /// Must the right be held by a role?
+    /// Whether a role must grant the permission.
     pub fn is_by_role(&self) -> bool {
         self.by_role
     }
@@ -100,7 +100,7 @@ impl RequiredRight {
         Self { as_owner: true, ..self }
     }
 
-    /// Does the caller hold the rights as the owner of what they write?
+    /// Whether the caller holds the permissions as the owner of the written object.
     pub fn is_as_owner(&self) -> bool {
         self.as_owner
     }

@@ -266,7 +266,7 @@ fn validate_resources(element: &ScopeResources, path: &str, errors: &mut FieldEr
     }
 }
 
-/// Is this a resource, with a subresource or without, as a rule can name it?
+/// Whether this is a resource, with or without a subresource, as rules name it.
 fn is_pattern(text: &str) -> bool {
     let is_part = |part: &str| part == ALL || (!part.is_empty() && !part.contains(ALL));
     match text.split_once('/') {
@@ -277,7 +277,7 @@ fn is_pattern(text: &str) -> bool {
     }
 }
 
-/// Is there a request that both patterns match?
+/// Whether some request matches both patterns.
 fn overlap(one: &str, two: &str) -> bool {
     if one == ALL || two == ALL {
         return true;

@@ -7,11 +7,11 @@ use base64::engine::general_purpose::STANDARD;
 use postern_meta::decode::decode_typed;
 use serde_json::{Map, Value};
 
-use crate::follows::{self, PROJECT_SECRET_NAME, State};
 use crate::prelude::*;
 use crate::project_secret::ProjectSecret;
 use crate::schema_rule::IMMUTABLE;
 use crate::secret_data;
+use crate::secret_sync::{self, PROJECT_SECRET_NAME, State};
 
 /// The type of secrets that say none.
 pub const OPAQUE: &str = "Opaque";
@@ -114,7 +114,7 @@ impl Kind for Secret {
             spec.r#type = kept.unwrap_or_else(|| OPAQUE.to_owned());
         }
         let before = old.map(|old| state(old, ctx));
-        if let Some(data) = follows::prepared(&state(new, ctx), before.as_ref(), ctx) {
+        if let Some(data) = secret_sync::prepared(&state(new, ctx), before.as_ref(), ctx) {
             new.fields.spec.data = data;
         }
     }
@@ -125,7 +125,7 @@ impl Kind for Secret {
         ctx: &Context<'_>,
     ) -> Vec<RequiredRight> {
         let before = old.and_then(|old| state(old, ctx).source);
-        let right = follows::required_right(state(new, ctx).source.as_ref(), before.as_ref());
+        let right = secret_sync::required_right(state(new, ctx).source.as_ref(), before.as_ref());
         right.into_iter().collect()
     }
 
@@ -137,7 +137,7 @@ impl Kind for Secret {
     ) -> Result<(), ApiError> {
         let spec = &new.fields.spec;
         let before = old.map(|old| state(old, ctx));
-        follows::validate("data", &state(new, ctx), before.as_ref(), ctx, errors);
+        secret_sync::validate("data", &state(new, ctx), before.as_ref(), ctx, errors);
         if let Some(old) = old.map(|old| &old.fields.spec) {
             validate_change(spec, old, errors);
         }

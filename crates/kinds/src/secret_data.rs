@@ -65,7 +65,7 @@ pub(crate) fn warnings(metadata: &ObjectMeta, field: &str) -> Vec<String> {
         return Vec::new();
     }
     vec![format!(
-        "the annotation {LAST_APPLIED} holds a copy of {field}: every caller who may read \
-         this object's metadata can read it; kubectl create and kubectl replace leave no such copy"
+        "the annotation {LAST_APPLIED} contains a copy of {field}, visible to every reader of the \
+         metadata: use kubectl create or kubectl replace"
     )]
 }

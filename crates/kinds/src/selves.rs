@@ -11,7 +11,7 @@ const WHO_AM_I: Action = Action {
     handler: Handler::Server(ServerAction::WhoAmI),
     request: None,
     response: Response::Same,
-    description: "Returns who the caller is.",
+    description: "The identity of the caller.",
 };
 
 /// The kind.

@@ -42,8 +42,7 @@ pub struct Spec {
 }
 
 /// Why fields are refused that give access to a team.
-const NO_ACCESS_RULES: &str =
-    "teams have no owner and no access rules: bind a role to teams of that name instead";
+const NO_ACCESS_RULES: &str = "teams have no owner and no access rules: bind a role to the team";
 
 impl Kind for Team {
     type Spec = Spec;
@@ -55,7 +54,7 @@ impl Kind for Team {
         singular: "team",
         actions: &[Action::GET_ACCESS_KEYS],
         confidential: false,
-        description: "Team is a group of users who hold rights and access keys together.",
+        description: "Team is a group of users who share permissions and access keys.",
         ..Info::DEFAULT
     };
 

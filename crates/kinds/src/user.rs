@@ -49,8 +49,7 @@ pub struct Spec {
 }
 
 /// Why fields are refused that give access to a user.
-const NO_ACCESS_RULES: &str =
-    "users have no owner and no access rules: bind a role to users of that name instead";
+const NO_ACCESS_RULES: &str = "users have no owner and no access rules: bind a role to the user";
 
 /// Why fields are refused that are about passwords.
 const NO_PASSWORDS: &str = "this server has no passwords: users log in with access keys";
@@ -75,7 +74,7 @@ impl Kind for User {
     const UNSERVED_FIELDS: &'static [UnservedField] = &[
         UnservedField::new("owner", NO_ACCESS_RULES),
         UnservedField::new("access", NO_ACCESS_RULES),
-        UnservedField::new("ssoGroups", "the server sets groups alone: write spec.groups"),
+        UnservedField::new("ssoGroups", "only spec.groups sets the groups of a user"),
         UnservedField::new("passwordRef", NO_PASSWORDS),
         UnservedField::new("codesRef", NO_PASSWORDS),
         UnservedField::new("accessKeysRef", "access keys are OwnedAccessKey objects: create those"),
@@ -203,8 +202,8 @@ fn leave_teams(
     let teams = principals.teams_of(user);
     if teams.len() > MAX_TEAMS_LEFT {
         let text = format!(
-            "the user is in {} teams, and can leave {MAX_TEAMS_LEFT} at once: remove them from \
-             some first",
+            "the user is in {} teams; a deletion can change at most {MAX_TEAMS_LEFT}: remove the \
+             user from some teams first",
             teams.len()
         );
         return Err(ApiError::conflict(User::INFO.group_resource(), user, text));
@@ -261,7 +260,7 @@ mod tests {
                     assert_eq!(error.code(), 409);
                     let message = &error.status().message;
                     let counts =
-                        format!("in {teams} teams, and can leave {MAX_TEAMS_LEFT} at once");
+                        format!("in {teams} teams; a deletion can change at most {MAX_TEAMS_LEFT}");
                     assert!(message.contains(&counts), "{message}");
                 }
                 (result, _) => panic!("{user} in {teams} teams: {}", result.is_ok()),

@@ -81,7 +81,7 @@ impl WriteOnlyValues {
         }
     }
 
-    /// Was no value sent?
+    /// Whether no value was sent.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

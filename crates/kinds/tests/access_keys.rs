@@ -254,7 +254,9 @@ fn a_key_with_a_limited_life_leaves_no_key_that_ends_later() {
         assert_eq!(error.as_ref().map(ApiError::code), code, "{old:?} to {new}");
         if let Some(error) = error {
             let message = &error.status().message;
-            assert!(message.contains("\"k\" is forbidden: the access key of the request ends at"));
+            assert!(
+                message.contains("\"k\" is forbidden: the access key of the request expires at")
+            );
         }
     }
 }

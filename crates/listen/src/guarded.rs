@@ -198,7 +198,7 @@ mod tests {
         let peer = Arc::new(Peer::new(IpAddr::from([127, 0, 0, 1])));
         match table.admit(&peer) {
             Admission::Admitted { connection, .. } => connection,
-            Admission::Refused => panic!("there is room, or a stranger to close"),
+            Admission::Refused => panic!("there is room, or a connection to close"),
         }
     }
 
@@ -241,7 +241,7 @@ mod tests {
         let mut received = [0; 6];
         ours.read_exact(&mut received).await.unwrap();
         let waiting = async { ours.read(&mut received).await.unwrap_err().kind() };
-        // It was the oldest stranger of its address.
+        // It was the oldest unauthenticated connection of its address.
         let (ended, _other) = tokio::join!(waiting, async { admitted(&table) });
         assert_eq!(ended, io::ErrorKind::ConnectionAborted);
         assert_eq!(ours.write(b"x").await.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);

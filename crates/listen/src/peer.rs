@@ -8,11 +8,11 @@ use std::task::Waker;
 use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 
-/// The other end of a connection: a stranger, until a request came with a credential that works.
+/// The other end of a connection, unauthenticated until a request with a valid credential arrives.
 #[derive(Debug)]
 pub struct Peer {
     address: IpAddr,
-    /// Whose credential came first, and whether they are the system's own.
+    /// The owner of the first valid credential, and whether it is a member of `system:masters`.
     owner: OnceLock<(Box<str>, bool)>,
     /// Wakes the connection, which then ends.
     closing: Notify,
@@ -39,13 +39,12 @@ impl Peer {
         self.address
     }
 
-    /// Notes that a request came with a credential that works, and its owner. Connections of the system's
-    /// own are never closed for another client.
+    /// Records the owner of a valid credential. Connections of the system are never closed for another client.
     pub fn set_authenticated(&self, owner: &str, is_system: bool) {
         self.owner.get_or_init(|| (owner.into(), is_system));
     }
 
-    /// Whether any request came with a credential that works.
+    /// Whether a request with a valid credential has arrived.
     pub fn is_authenticated(&self) -> bool {
         self.owner.get().is_some()
     }
@@ -75,7 +74,7 @@ impl Peer {
         self.is_closing.load(Ordering::Acquire)
     }
 
-    /// Has a task that waits for bytes woken when the connection has to end.
+    /// Registers a task to be woken when the connection has to end.
     pub(crate) fn wake_at_close(&self, waker: &Waker) {
         self.bytes.register(waker);
     }

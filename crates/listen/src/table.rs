@@ -1,10 +1,9 @@
 //! The table of open connections. It decides which one is closed when all are taken.
 //!
-//! A stranger is an unauthenticated connection: it has brought no request with a valid key yet.
-//! Every connection begins as one, so strangers are admitted, but they are the first to be closed.
-//! When there is no room for a new connection, the oldest stranger of the address that has the most
-//! is closed for it. An address may have half of all connections, since a load balancer or a
-//! gateway may stand there for many. All strangers together may have half, too.
+//! A connection is unauthenticated until a request with a valid key arrives on it. Without room for a new
+//! connection, the table closes the oldest unauthenticated connection of the address that has the most.
+//! One address may have half of all connections, because a load balancer or a gateway may serve many
+//! clients. All unauthenticated connections together may also have half.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -17,12 +16,12 @@ use crate::peer::Peer;
 /// Connections open at once, if the system has descriptors for so many.
 const MAX_CONNECTIONS: usize = 10_000;
 
-/// A tenant with more than this part of all connections loses the oldest when there is no room.
-const MANY_PART: usize = 8;
+/// A tenant with more than an eighth of all connections loses the oldest one when there is no room.
+const LARGE_TENANT_DIVISOR: usize = 8;
 
-/// Descriptors that are kept for the database, the audit log and its rotation, the administrator's
+/// Descriptors that are reserved for the database, the audit log and its rotation, the administrator's
 /// socket, and connections that are just being closed.
-const KEPT_DESCRIPTORS: usize = 128;
+const RESERVED_DESCRIPTORS: usize = 128;
 
 /// How many connections there may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,8 +30,8 @@ pub struct ConnectionLimits {
     pub total: usize,
     /// Of one address; an IPv6 network of 64 bits counts as one.
     per_address: usize,
-    /// Of all strangers.
-    strangers: usize,
+    /// Of all unauthenticated connections.
+    unauthenticated: usize,
 }
 
 /// How many of a process's descriptors are for connections to upstreams, where clients can make it
@@ -44,9 +43,9 @@ pub fn upstream_descriptors(descriptors: usize) -> usize {
 impl ConnectionLimits {
     /// The limits that follow from how many descriptors the process may have.
     pub fn of_descriptors(descriptors: usize) -> Self {
-        let kept = KEPT_DESCRIPTORS.min(descriptors / 2);
-        let total = (descriptors - kept).clamp(1, MAX_CONNECTIONS);
-        Self { total, per_address: total.div_ceil(2), strangers: total.div_ceil(2) }
+        let reserved = RESERVED_DESCRIPTORS.min(descriptors / 2);
+        let total = (descriptors - reserved).clamp(1, MAX_CONNECTIONS);
+        Self { total, per_address: total.div_ceil(2), unauthenticated: total.div_ceil(2) }
     }
 }
 
@@ -61,19 +60,19 @@ pub struct ConnectionTable {
 struct State {
     next: u64,
     open: HashMap<u64, Arc<Peer>>,
-    addresses: HashMap<IpAddr, OfAddress>,
-    /// How many were strangers when they were looked at last.
-    strangers: usize,
-    /// The addresses with strangers, by how many they have.
-    by_strangers: BTreeSet<(usize, IpAddr)>,
+    addresses: HashMap<IpAddr, AddressConnections>,
+    /// The number of connections that were unauthenticated at the last check.
+    unauthenticated: usize,
+    /// The addresses with unauthenticated connections, by their number.
+    by_unauthenticated: BTreeSet<(usize, IpAddr)>,
 }
 
 /// The connections of one address.
 #[derive(Debug, Default)]
-struct OfAddress {
+struct AddressConnections {
     open: usize,
-    /// Those that were strangers when they were looked at last, by age.
-    strangers: BTreeSet<u64>,
+    /// The connections that were unauthenticated at the last check, by age.
+    unauthenticated: BTreeSet<u64>,
 }
 
 /// An open connection. It leaves the table on drop.
@@ -89,12 +88,12 @@ pub struct OpenConnection {
 pub enum Admission {
     /// It is in the table.
     Admitted {
-        /// Its place there.
+        /// Its entry there.
         connection: OpenConnection,
         /// Whether another one was closed for it.
         evicted: bool,
     },
-    /// There is no room, and no stranger to close.
+    /// There is no room, and no connection to close.
     Refused,
 }
 
@@ -107,49 +106,49 @@ fn network(address: IpAddr) -> IpAddr {
 }
 
 impl State {
-    /// Changes what there is of an address, and keeps the order of addresses in step.
-    fn change(&mut self, address: IpAddr, change: impl FnOnce(&mut OfAddress)) {
+    /// Changes the connections of an address, and updates the order of addresses.
+    fn change(&mut self, address: IpAddr, change: impl FnOnce(&mut AddressConnections)) {
         let of_address = self.addresses.entry(address).or_default();
-        let before = of_address.strangers.len();
+        let before = of_address.unauthenticated.len();
         change(of_address);
-        let (after, open) = (of_address.strangers.len(), of_address.open);
-        self.by_strangers.remove(&(before, address));
+        let (after, open) = (of_address.unauthenticated.len(), of_address.open);
+        self.by_unauthenticated.remove(&(before, address));
         if after > 0 {
-            self.by_strangers.insert((after, address));
+            self.by_unauthenticated.insert((after, address));
         }
-        self.strangers = self.strangers + after - before;
+        self.unauthenticated = self.unauthenticated + after - before;
         if open == 0 {
             self.addresses.remove(&address);
         }
     }
 
-    /// The oldest stranger of an address. A connection that was authenticated since the last look
-    /// is no stranger any more.
-    fn oldest_stranger(&mut self, address: IpAddr) -> Option<u64> {
+    /// The oldest unauthenticated connection of an address. Connections that were authenticated since the
+    /// last check are skipped.
+    fn oldest_unauthenticated(&mut self, address: IpAddr) -> Option<u64> {
         loop {
-            let id = *self.addresses.get(&address)?.strangers.first()?;
+            let id = *self.addresses.get(&address)?.unauthenticated.first()?;
             if self.open.get(&id).is_some_and(|client| !client.is_authenticated()) {
                 return Some(id);
             }
             self.change(address, |of_address| {
-                of_address.strangers.remove(&id);
+                of_address.unauthenticated.remove(&id);
             });
         }
     }
 
-    /// The oldest stranger of the address that has the most of them.
-    fn stranger_of_most(&mut self) -> Option<u64> {
-        while let Some((_, address)) = self.by_strangers.last().copied() {
-            if let Some(id) = self.oldest_stranger(address) {
+    /// The oldest unauthenticated connection of the address that has the most of them.
+    fn oldest_of_busiest_address(&mut self) -> Option<u64> {
+        while let Some((_, address)) = self.by_unauthenticated.last().copied() {
+            if let Some(id) = self.oldest_unauthenticated(address) {
                 return Some(id);
             }
         }
         None
     }
 
-    /// The oldest connection of the tenant who has the most, of one address or of all; `None` when
-    /// no tenant has many. It looks at all connections, which only happens when all are taken.
-    fn connection_of_most(
+    /// The oldest connection of the tenant with the most, of one address or of all; `None` when no tenant
+    /// has more than an eighth. Scans all connections, which only happens when all are taken.
+    fn oldest_of_busiest_tenant(
         &self,
         address: Option<IpAddr>,
         limits: &ConnectionLimits,
@@ -163,7 +162,7 @@ impl State {
             *oldest = (*oldest).min(*id);
         }
         let (count, oldest) = tenants.into_values().max()?;
-        (count > limits.total / MANY_PART).then_some(oldest)
+        (count > limits.total / LARGE_TENANT_DIVISOR).then_some(oldest)
     }
 
     fn insert(&mut self, client: &Arc<Peer>) -> u64 {
@@ -172,7 +171,7 @@ impl State {
         self.open.insert(id, client.clone());
         self.change(network(client.address()), |of_address| {
             of_address.open += 1;
-            of_address.strangers.insert(id);
+            of_address.unauthenticated.insert(id);
         });
         id
     }
@@ -181,7 +180,7 @@ impl State {
         let client = self.open.remove(&id)?;
         self.change(network(client.address()), |of_address| {
             of_address.open -= 1;
-            of_address.strangers.remove(&id);
+            of_address.unauthenticated.remove(&id);
         });
         Some(client)
     }
@@ -190,21 +189,21 @@ impl State {
     fn room(&mut self, address: IpAddr, limits: &ConnectionLimits) -> Room {
         let of_address = self.addresses.get(&address).map_or(0, |of_address| of_address.open);
         if of_address >= limits.per_address {
-            let goes = self.oldest_stranger(address);
-            let goes = goes.or_else(|| self.connection_of_most(Some(address), limits));
-            return goes.map_or(Room::None, Room::After);
+            let evicted = self.oldest_unauthenticated(address);
+            let evicted = evicted.or_else(|| self.oldest_of_busiest_tenant(Some(address), limits));
+            return evicted.map_or(Room::None, Room::After);
         }
         let full = self.open.len() >= limits.total;
-        if !full && self.strangers < limits.strangers {
+        if !full && self.unauthenticated < limits.unauthenticated {
             return Room::Free;
         }
-        let goes = self.stranger_of_most();
-        let goes = goes.or_else(|| self.connection_of_most(None, limits));
-        if !full && self.strangers < limits.strangers {
-            // Some of those who were counted as strangers are none.
+        let evicted = self.oldest_of_busiest_address();
+        let evicted = evicted.or_else(|| self.oldest_of_busiest_tenant(None, limits));
+        if !full && self.unauthenticated < limits.unauthenticated {
+            // Some of the counted connections have been authenticated since.
             return Room::Free;
         }
-        goes.map_or(Room::None, Room::After)
+        evicted.map_or(Room::None, Room::After)
     }
 }
 
@@ -212,7 +211,7 @@ impl State {
 enum Room {
     /// There is room.
     Free,
-    /// There will be room when this stranger is gone.
+    /// There is room after this connection is closed.
     After(u64),
     /// There is no room.
     None,
@@ -224,12 +223,12 @@ impl ConnectionTable {
         Arc::new(Self { limits, state: Mutex::default() })
     }
 
-    /// Enters a new connection. The stranger that is closed for it leaves the table at once.
+    /// Admits a new connection. A connection that is closed for it leaves the table at once.
     pub fn admit(self: &Arc<Self>, client: &Arc<Peer>) -> Admission {
         let mut state = self.state.lock();
         let evicted = match state.room(network(client.address()), &self.limits) {
             Room::Free => None,
-            Room::After(stranger) => state.remove(stranger),
+            Room::After(id) => state.remove(id),
             Room::None => return Admission::Refused,
         };
         let id = state.insert(client);
@@ -264,7 +263,7 @@ mod tests {
     }
 
     fn table(total: usize) -> Arc<ConnectionTable> {
-        let limits = ConnectionLimits { total, per_address: total / 2, strangers: total / 2 };
+        let limits = ConnectionLimits { total, per_address: total / 2, unauthenticated: total / 2 };
         ConnectionTable::new(limits)
     }
 
@@ -280,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_stranger_of_an_address_goes_first() {
+    fn the_oldest_unauthenticated_connection_of_an_address_is_closed_first() {
         let table = table(8);
         let clients: Vec<_> = (0..5).map(|_| client("192.0.2.1")).collect();
         clients[0].set_authenticated("admin", true);
@@ -294,33 +293,33 @@ mod tests {
         drop((open, other));
         assert_eq!(table.open(), 0);
         let state = table.state.lock();
-        assert!(state.addresses.is_empty() && state.by_strangers.is_empty());
-        assert_eq!(state.strangers, 0);
+        assert!(state.addresses.is_empty() && state.by_unauthenticated.is_empty());
+        assert_eq!(state.unauthenticated, 0);
     }
 
     #[test]
-    fn strangers_have_half_and_those_with_keys_the_rest() {
+    fn unauthenticated_connections_have_half_and_authenticated_ones_the_rest() {
         let table = table(8);
-        let strangers: Vec<_> = (0..4).map(|n| client(&format!("198.51.100.{n}"))).collect();
-        let mut open: Vec<_> = strangers.iter().map(|one| admitted(&table, one)).collect();
+        let anonymous: Vec<_> = (0..4).map(|n| client(&format!("198.51.100.{n}"))).collect();
+        let mut open: Vec<_> = anonymous.iter().map(|one| admitted(&table, one)).collect();
         let known: Vec<_> = (0..4).map(|n| client(&format!("192.0.2.{n}"))).collect();
         for one in &known {
             open.push(admitted(&table, one));
             one.set_authenticated("admin", true);
         }
-        assert_eq!(table.open(), 4, "each of these was a stranger when it came");
-        assert!(strangers.iter().all(|one| is_closed(one)));
+        assert_eq!(table.open(), 4, "each of these was unauthenticated when it came");
+        assert!(anonymous.iter().all(|one| is_closed(one)));
         open.extend((0..4).map(|n| admitted(&table, &client(&format!("203.0.113.{n}")))));
         assert_eq!(table.open(), 8);
         let last = client("203.0.113.9");
         open.push(admitted(&table, &last));
-        assert_eq!(table.open(), 8, "a stranger went for it");
+        assert_eq!(table.open(), 8, "an unauthenticated connection was closed for it");
         assert!(known.iter().all(|one| !is_closed(one)));
         last.set_authenticated("admin", true);
     }
 
     #[test]
-    fn the_address_with_most_strangers_makes_room() {
+    fn the_address_with_most_unauthenticated_connections_makes_room() {
         let table = table(8);
         let one = client("192.0.2.9");
         let mut open = vec![admitted(&table, &one)];
@@ -333,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_with_a_key_goes_for_a_stranger() {
+    fn no_authenticated_connection_is_closed_for_an_unauthenticated_one() {
         let table = table(2);
         let known = [client("192.0.2.1"), client("192.0.2.2")];
         let mut open = Vec::new();

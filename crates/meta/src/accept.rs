@@ -122,6 +122,10 @@ pub fn choose<T>(headers: &[&str], offer: impl Fn(&Clause<'_>) -> Option<T>) -> 
 /// 406 when no clause can be served. A client that accepts only a reduced form never gets the full
 /// object: it would not expect the secrets in it.
 pub fn negotiate(headers: &[&str], offered: Offered) -> Result<Representation, ApiError> {
+    // Most requests ask for nothing else, and each of these clauses accepts plain JSON.
+    if let [] | ["application/json" | "*/*" | "application/json, */*"] = headers {
+        return Ok(Representation { format: Format::Json, transform: Transform::None });
+    }
     choose(headers, |clause| served(clause, offered)).ok_or_else(|| {
         let mut types = vec![Format::Json.media_type()];
         if offered.has_yaml() {

@@ -67,11 +67,11 @@ impl ContinueToken {
         let json = json.map_err(|_| invalid("it is not base64"))?;
         let wire: Wire = decode_typed(&json).map_err(|_| invalid("it is not a token"))?;
         if wire.v != TOKEN_VERSION {
-            return Err(invalid("its version is not known"));
+            return Err(invalid("unknown version"));
         }
         let is_name = |part: &str| !part.is_empty() && path_segment(part).is_ok();
         if !wire.start.split('/').all(is_name) || wire.start.contains('\0') {
-            return Err(invalid("it does not start at an object"));
+            return Err(invalid("it does not point to an object of this list"));
         }
         let Wire { rv, start, remaining, .. } = wire;
         Ok(Self { resource_version: rv, start, remaining })

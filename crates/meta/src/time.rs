@@ -104,9 +104,9 @@ impl MicroTimestamp {
     }
 }
 
-impl fmt::Display for MicroTimestamp {
-    /// Digit by digit: every record of the audit log has two of them.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl MicroTimestamp {
+    /// The time as text, digit by digit: every record of the audit log has two of them.
+    pub fn text(self) -> [u8; 27] {
         let time = jiff::tz::Offset::UTC.to_datetime(self.0);
         let mut text = *b"0000-00-00T00:00:00.000000Z";
         for (end, value) in [
@@ -120,7 +120,13 @@ impl fmt::Display for MicroTimestamp {
         ] {
             put_digits(&mut text[..end], value.unsigned_abs());
         }
-        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
+        text
+    }
+}
+
+impl fmt::Display for MicroTimestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(std::str::from_utf8(&self.text()).unwrap_or_default())
     }
 }
 

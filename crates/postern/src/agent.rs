@@ -24,8 +24,9 @@ pub(crate) struct Agent {
     #[arg(long, env = "POSTERN_AGENT_CA_FILE", value_name = "FILE")]
     ca_file: Option<PathBuf>,
 
-    /// Instead of --ca-file, the SHA-256 digest of the public key of the central server's certificate authority, as
-    /// kubeadm's --discovery-token-ca-cert-hash; the server has to send the authority's certificate
+    /// The SHA-256 digest of the public key of the central server's certificate authority, as in kubeadm's
+    /// --discovery-token-ca-cert-hash. It replaces --ca-file; the server must send the certificate of its
+    /// authority
     #[arg(long, env = "POSTERN_AGENT_CA_DIGEST", value_name = "sha256:HEX")]
     ca_digest: Option<String>,
 
@@ -37,12 +38,12 @@ pub(crate) struct Agent {
     #[arg(long, env = "POSTERN_AGENT_KEY_FILE", value_name = "FILE")]
     key_file: PathBuf,
 
-    /// The kubeconfig of the cluster, with its credential in it; the current context counts
+    /// The kubeconfig of the cluster, with an inline credential; the agent uses its current context
     #[arg(long, env = "POSTERN_AGENT_UPSTREAM", value_name = "KUBECONFIG")]
     upstream: PathBuf,
 
-    /// Virtual clusters may be on loopback and link-local addresses, as in development. Otherwise no request is sent
-    /// there: a user who writes a virtual cluster's Secret could reach what only this machine should
+    /// Allow virtual clusters at loopback and link-local addresses. For development only: a writer of a
+    /// virtual cluster's Secret can then reach services of this machine
     #[arg(long, env = "POSTERN_AGENT_ALLOW_LOCAL_UPSTREAMS")]
     allow_local_upstreams: bool,
 
@@ -65,11 +66,11 @@ pub(crate) struct Agent {
     )]
     listen: SocketAddr,
 
-    /// The address to serve metrics on, at /metrics, without TLS and to every client that reaches it [default: none]
+    /// The address for /metrics, without TLS and without a credential [default: none]
     #[arg(long, env = "POSTERN_AGENT_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
     metrics_listen: Option<SocketAddr>,
 
-    /// Where the agent keeps what it has heard last, and its certificate authority
+    /// The directory for the last configuration, the certificate authority and the audit queue
     #[arg(
         long,
         env = "POSTERN_AGENT_STATE_DIR",
@@ -83,8 +84,8 @@ pub(crate) struct Agent {
     #[arg(long, env = "POSTERN_AGENT_ADVERTISE", value_name = "HOST[:PORT]")]
     advertise: Option<String>,
 
-    /// The certificate authorities that clients verify the advertised host by, in PEM, where that is an ingress or a
-    /// load balancer that ends TLS [default: the agent's own]
+    /// The certificate authorities, in PEM, with which clients verify an ingress or a load balancer that
+    /// terminates TLS [default: the agent's own]
     #[arg(
         long,
         env = "POSTERN_AGENT_ADVERTISE_CA_FILE",
@@ -94,15 +95,15 @@ pub(crate) struct Agent {
     )]
     advertise_ca_file: Option<PathBuf>,
 
-    /// Clients verify the advertised host by the certificate authorities that their system trusts
+    /// Clients verify the advertised host with the certificate authorities of their system
     #[arg(long, env = "POSTERN_AGENT_ADVERTISE_SYSTEM_CA", requires = "advertise")]
     advertise_system_ca: bool,
 
-    /// How long the agent goes on when it hears nothing from the central server [default: 24h]
+    /// How long the agent serves requests without contact to the central server [default: 24h]
     #[arg(long, env = "POSTERN_AGENT_MAX_OFFLINE", value_name = "DURATION")]
     max_offline: Option<String>,
 
-    /// How long exec, attach, port-forward and the like go on, at most 8h [default: 8h]
+    /// The maximum duration of exec, attach, port-forward and other streams, at most 8h [default: 8h]
     #[arg(long, env = "POSTERN_AGENT_MAX_SESSION", value_name = "DURATION")]
     max_session: Option<String>,
 
@@ -110,7 +111,7 @@ pub(crate) struct Agent {
     #[arg(long, env = "POSTERN_AGENT_DRAIN_TIMEOUT", value_name = "DURATION")]
     drain_timeout: Option<String>,
 
-    /// Whether the audit records of exec and attach have the command: its words, up to 2 KiB of them
+    /// Whether audit records of exec and attach contain the command (at most 2 KiB)
     #[arg(
         long,
         env = "POSTERN_AGENT_AUDIT_EXEC_COMMANDS",
@@ -120,7 +121,7 @@ pub(crate) struct Agent {
     )]
     audit_exec_commands: bool,
 
-    /// The log filter: error, warn, info, debug, trace, or such for one module
+    /// The log filter: error, warn, info, debug or trace, also for one module
     #[arg(long, env = "POSTERN_AGENT_LOG", value_name = "FILTER", default_value = "info")]
     log: String,
 }
@@ -140,7 +141,7 @@ impl Agent {
         let max_session = of("max-session", &self.max_session, MAX_SESSION)?;
         anyhow::ensure!(
             max_session <= MAX_SESSION,
-            "--max-session can be at most 8h: the central server forgets then what it has revoked"
+            "--max-session must be at most 8h: the central server keeps revocations for 8h"
         );
         Ok(postern_agent::Settings {
             max_offline: of("max-offline", &self.max_offline, Duration::from_hours(24))?,

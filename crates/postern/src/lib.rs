@@ -34,23 +34,23 @@ struct Cli {
 enum Command {
     /// Run the server.
     ///
-    /// The first start creates everything that is needed under the data directory, and prints how
-    /// to log in. Every setting can also be an environment variable (shown next to it) or a line
-    /// of the YAML file that --config names; a flag wins over the environment, and that over the
-    /// file.
+    /// The first start creates the database, the keys and the administrator under the data directory, and
+    /// prints the path of the kubeconfig. Every setting can also be an environment variable (shown next to
+    /// it) or a line of the YAML file that --config names. A flag overrides the environment variable, which
+    /// overrides the file.
     Serve(Box<Serve>),
 
-    /// Run the agent of a connected cluster: it lets requests with endpoint tokens through to the cluster.
+    /// Run the agent of a connected cluster.
     ///
-    /// The agent follows the central server, and goes on while that is down. Every setting can also be an
-    /// environment variable (shown next to it).
+    /// The agent forwards requests with endpoint tokens to the cluster, also while the central server is
+    /// down. Every setting can also be an environment variable (shown next to it).
     Agent(Box<Agent>),
 
     /// Commands for the operator of the server, on its machine.
     #[command(subcommand)]
     Admin(operator::Admin),
 
-    /// Maintain the database: back it up and restore it, rotate its seal keys, check it.
+    /// Maintain the database: backup, restore, rotation of the at-rest keys, checks.
     #[command(subcommand)]
     Storage(operator::Storage),
 
@@ -94,7 +94,7 @@ fn agent(flags: Agent) -> anyhow::Result<()> {
 /// Runs a service to its end, with a log on the standard error.
 fn run_logged(log: &str, service: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(log).map_err(|error| {
-        anyhow::anyhow!("--log is not a filter such as info or postern_server=debug: {error}")
+        anyhow::anyhow!("invalid --log: use a filter such as info or postern_server=debug: {error}")
     })?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -120,9 +120,9 @@ async fn serve_until_signal(settings: Settings) -> anyhow::Result<()> {
     let records_on_stdout = settings.audit.log == AuditLog::Stdout;
     let (running, welcome) = open(settings, source).await?;
     if records_on_stdout {
-        greet(&welcome, &mut io::stderr().lock())?;
+        print_welcome(&welcome, &mut io::stderr().lock())?;
     } else {
-        greet(&welcome, &mut io::stdout().lock())?;
+        print_welcome(&welcome, &mut io::stdout().lock())?;
     }
     let (reload, reloads) = watch::channel(());
     let stop = async move {
@@ -155,14 +155,14 @@ const SIGXFSZ: i32 = 25;
 
 /// Prints the path of the administrator's kubeconfig: to the standard output, unless the audit log
 /// goes there.
-fn greet(welcome: &Welcome, out: &mut impl Write) -> io::Result<()> {
+fn print_welcome(welcome: &Welcome, out: &mut impl Write) -> io::Result<()> {
     tracing::info!("listening on https://{}", welcome.address);
     let path = match &welcome.kubeconfig {
         Ok(path) => path.display(),
         Err(problem) => {
             tracing::warn!(
-                "the administrator's kubeconfig cannot be used: {problem}; postern admin reset-key \
-                 makes a new key and writes it there"
+                "the administrator's kubeconfig cannot be used: {problem}; run postern admin \
+                 reset-key to create a new one"
             );
             return Ok(());
         }
@@ -180,4 +180,42 @@ fn greet(welcome: &Welcome, out: &mut impl Write) -> io::Result<()> {
         )?;
     }
     out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The flags in the tables of one section of the reference of settings.
+    fn flags_of_section<'a>(page: &'a str, heading: &str) -> BTreeSet<&'a str> {
+        let section = page.split("\n## ").find(|section| section.starts_with(heading)).unwrap();
+        let rows = section.lines().filter(|line| line.starts_with("| `--"));
+        let cells = rows.map(|row| row.split(" | ").next().unwrap_or_default());
+        let words = cells.flat_map(|cell| cell.split('`')).filter(|word| word.starts_with("--"));
+        words.map(|word| word.split(['[', '=']).next().unwrap_or(word)).collect()
+    }
+
+    #[test]
+    fn the_reference_lists_every_setting_and_no_other() {
+        let page = include_str!("../../../docs/reference/settings.md");
+        let cli = Cli::command();
+        for (command, heading) in [("serve", "Server"), ("agent", "Agent")] {
+            let command = cli.find_subcommand(command).unwrap();
+            let visible = command.get_arguments().filter(|argument| !argument.is_hide_set());
+            let flags: BTreeSet<String> =
+                visible.filter_map(|one| one.get_long()).map(|long| format!("--{long}")).collect();
+            let listed = flags_of_section(page, heading);
+            let listed: BTreeSet<String> = listed.into_iter().map(str::to_owned).collect();
+            // The first table of the page describes it.
+            let explained = BTreeSet::from(["--config".to_owned(), "--help".to_owned()]);
+            let missing: Vec<_> = flags.difference(&listed).collect();
+            let missing: Vec<_> =
+                missing.into_iter().filter(|one| !explained.contains(*one)).collect();
+            assert!(missing.is_empty(), "settings.md, {heading}: add {missing:?}");
+            let unknown: Vec<_> = listed.difference(&flags).collect();
+            assert!(unknown.is_empty(), "settings.md, {heading}: there is no {unknown:?}");
+        }
+    }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Directories {
     #[arg(long, env = "POSTERN_DATA_DIR", value_name = "DIR", default_value = "postern-data")]
     data_dir: PathBuf,
 
-    /// Where the seal keys are, if not in the data directory
+    /// The directory of the keyring (seal.keys), if it is not the data directory
     #[arg(long, env = "POSTERN_KEY_DIR", value_name = "DIR")]
     key_dir: Option<PathBuf>,
 }
@@ -44,18 +44,18 @@ impl Directories {
 pub(crate) enum Admin {
     /// Create a new access key for the user admin, and write the administrator's kubeconfig.
     ///
-    /// For when the first key is lost. It works through the socket in the data directory, so only the user that runs
-    /// the server (or root) can do it, and the server must be running.
+    /// Use it if the administrator's key is lost. The server must be running, and only its user or root can
+    /// run the command.
     ResetKey(Directories),
     /// Create a new key that signs endpoint tokens.
     ///
-    /// It is published at once, and signs when every agent has heard of it, after --max-offline. Tokens of
-    /// the old key stay valid until they expire.
+    /// The key is published at once, and signs after --max-offline, when every agent has it. Tokens of the
+    /// old key stay valid until they expire.
     RotateSigningKey(RotateSigningKey),
-    /// Drop a key that signed endpoint tokens: its tokens are refused from now on.
+    /// Reject all endpoint tokens of a signing key.
     ///
-    /// For a key that may have been stolen. The key that signs now is first replaced:
-    /// postern admin rotate-signing-key --force
+    /// Use it if the key may have been stolen. Replace the current signing key first: postern admin
+    /// rotate-signing-key --force
     DropSigningKey(DropSigningKey),
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct RotateSigningKey {
     #[command(flatten)]
     directories: Directories,
 
-    /// Sign with the new key at once. Agents that have not heard of it refuse its tokens until they do
+    /// Sign with the new key at once. An agent rejects its tokens until it has received the key
     #[arg(long)]
     force: bool,
 }
@@ -84,25 +84,24 @@ pub(crate) struct DropSigningKey {
 /// `postern storage …`
 #[derive(Subcommand)]
 pub(crate) enum Storage {
-    /// Create a new seal key, for everything that is written from now on.
+    /// Create a new at-rest key for all later writes.
     RotateKey(Directories),
-    /// Seal everything with the current seal key that is still sealed with an older one.
-    Reseal(Directories),
-    /// Open and decode everything that is stored, and print what is corrupt.
+    /// Rewrap: encrypt all values of older at-rest keys with the current key.
+    #[command(alias = "reseal")]
+    Rewrap(Directories),
+    /// Decrypt and decode every stored value, and print the corrupt ones.
     ///
-    /// The exit code is 1 when something is corrupt.
+    /// The exit code is 1 if a value is corrupt.
     Check(Directories),
-    /// Write everything that is stored to one file, sealed as it is in the database.
+    /// Write a backup of the database to one file, encrypted at rest.
     ///
-    /// A running server goes on serving meanwhile. The file contains the state at one moment, with a
-    /// checksum. It can be restored only with the seal keys, which are not in it: keep them in
-    /// another place.
+    /// A running server continues to serve. The file contains the state at one moment, with a checksum. A
+    /// restore needs the keyring (seal.keys), which is not in the file: keep it apart.
     Backup(Backup),
-    /// Make a new database from a backup.
+    /// Restore a backup into a new database.
     ///
-    /// It never overwrites a database. It needs the seal keys of the database that was backed up, in
-    /// the key directory. Clients of the lost database get 410 for every resourceVersion that it
-    /// may have handed out, and list again.
+    /// An existing database is never overwritten. The keyring of the backup must be in the key directory.
+    /// Clients of the lost database get 410 and list again.
     Restore(Restore),
 }
 
@@ -120,8 +119,8 @@ pub(crate) struct Backup {
     #[arg(long)]
     overwrite: bool,
 
-    /// Leave out values that are corrupt, and name them; the exit code is then 1. Without it, a
-    /// corrupt value is an error, and there is no backup
+    /// Omit corrupt values, and print their keys; the exit code is then 1. Without this flag, a corrupt value
+    /// is an error, and no backup is written
     #[arg(long)]
     skip_corrupt: bool,
 }
@@ -135,8 +134,8 @@ pub(crate) struct Restore {
     #[command(flatten)]
     directories: Directories,
 
-    /// A resourceVersion that clients have seen after the backup. Only needed if the clock was set
-    /// back since
+    /// The highest resourceVersion that any client saw. Needed if the clock moved back since the backup, or
+    /// if a newer backup was restored in between
     #[arg(long, value_name = "RESOURCE_VERSION", default_value_t = 0)]
     above: u64,
 }
@@ -159,7 +158,7 @@ impl Storage {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::RotateKey(directories) => run(&directories, AdminCommand::RotateKey),
-            Self::Reseal(directories) => run(&directories, AdminCommand::Reseal),
+            Self::Rewrap(directories) => run(&directories, AdminCommand::Reseal),
             Self::Check(directories) => run(&directories, AdminCommand::Check),
             Self::Backup(given) => given.run(),
             Self::Restore(given) => given.run(),
@@ -221,28 +220,28 @@ fn with_progress<T>(work: impl FnOnce(&mut (dyn FnMut(Progress) + Send)) -> T) -
 
 /// The progress of a long command: one line that is overwritten, on a terminal only.
 struct ProgressLine {
-    printed: bool,
+    has_printed: bool,
     last: Instant,
-    terminal: bool,
+    is_terminal: bool,
 }
 
 impl ProgressLine {
     fn new() -> Self {
-        Self { printed: false, last: Instant::now(), terminal: io::stderr().is_terminal() }
+        Self { has_printed: false, last: Instant::now(), is_terminal: io::stderr().is_terminal() }
     }
 
     fn update(&mut self, now: Progress) {
-        if !self.terminal || self.last.elapsed() < PROGRESS_INTERVAL {
+        if !self.is_terminal || self.last.elapsed() < PROGRESS_INTERVAL {
             return;
         }
         self.last = Instant::now();
-        self.printed = true;
+        self.has_printed = true;
         let all = now.seen.saturating_add(now.remaining);
         let _ = write!(io::stderr(), "\r{} of {all} values", now.seen);
     }
 
     fn finish(&self) {
-        if self.printed {
+        if self.has_printed {
             let _ = writeln!(io::stderr());
         }
     }
@@ -276,16 +275,16 @@ fn print_answer(answer: &CommandOutput, data_dir: &Path) -> anyhow::Result<ExitC
             let (count, data_dir) = (all.len(), data_dir.display());
             writeln!(data, "{current}")?;
             messages.push(format!(
-                "From now on everything is sealed with this key; {count} keys in all.\n\
-                 Older values stay readable with the other keys until they are resealed:\n  \
-                 postern storage reseal --data-dir {data_dir}"
+                "All later writes use this at-rest key; the keyring has {count} keys.\n\
+                 Rewrap older values with:\n  \
+                 postern storage rewrap --data-dir {data_dir}"
             ));
         }
         CommandOutput::Reseal { seen, rewritten, damaged, needed } => {
             corrupt = *damaged;
             writeln!(data, "{rewritten}")?;
             messages.push(format!(
-                "{rewritten} of {seen} values were sealed again with the current seal key."
+                "{rewritten} of {seen} values were rewrapped with the current at-rest key."
             ));
             if let Some(ids) = needed.as_ref().filter(|ids| ids.len() > 1) {
                 let ids = ids.join(" ");
@@ -293,7 +292,7 @@ fn print_answer(answer: &CommandOutput, data_dir: &Path) -> anyhow::Result<ExitC
             }
             if corrupt > 0 {
                 messages.push(format!(
-                    "{corrupt} are corrupt and were left as they are: see postern storage check"
+                    "{corrupt} values are corrupt and were not changed: run postern storage check"
                 ));
             }
         }
@@ -320,9 +319,7 @@ fn print_answer(answer: &CommandOutput, data_dir: &Path) -> anyhow::Result<ExitC
 
 fn about_signing_key(answer: &CommandOutput) -> String {
     let CommandOutput::RotateSigningKey { signs_from, was_announced, .. } = answer else {
-        return "Agents refuse its tokens as soon as they hear of it: within a second, when they reach \
-                this server."
-            .to_owned();
+        return "Connected agents reject its tokens within a second.".to_owned();
     };
     let known = if *was_announced { "It had been announced before. " } else { "" };
     format!("{known}This key signs from {signs_from} on.")
@@ -333,7 +330,7 @@ fn about_backup(content: &BackupContent, omitted: &[Damage]) -> Vec<String> {
     let mut messages = vec![
         format!("{values} values, {bytes} bytes, as of {created}. SHA-256: {checksum}"),
         format!(
-            "It can only be restored with these seal keys, which are not in it: {}",
+            "A restore needs these at-rest keys, which are not in the file: {}",
             seal_keys.join(" ")
         ),
     ];
@@ -352,14 +349,15 @@ fn about_restore(content: &BackupContent, clock_is_behind: bool) -> Vec<String> 
     )];
     if content.omitted > 0 {
         messages.push(format!(
-            "{} corrupt values had been left out of the backup, and are missing.",
+            "{} corrupt values were omitted from the backup, and are missing.",
             content.omitted
         ));
     }
     if clock_is_behind {
         messages.push(
-            "The clock is behind the time of the backup. If it is wrong, move the new database \
-             away, and restore again with --above and a resourceVersion that clients have seen."
+            "The clock is behind the time of the backup. If the clock is wrong, move the new \
+             database away, and restore again with --above and the highest resourceVersion that \
+             any client saw."
                 .to_owned(),
         );
     }

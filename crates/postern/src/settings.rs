@@ -21,18 +21,17 @@ const BUILD: Build =
 #[derive(Args, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Serve {
-    /// A YAML file with any of these settings, named as the flags are; unknown ones are refused
+    /// A YAML file with any of these settings, with the names of the flags; an unknown setting is an error
     #[arg(long, env = "POSTERN_CONFIG", value_name = "FILE")]
     #[serde(skip)]
     config: Option<PathBuf>,
 
-    /// Where the database, the keys and the administrator's kubeconfig are kept
-    /// [default: ./postern-data]
+    /// The directory of the database, the keys and the administrator's kubeconfig [default: ./postern-data]
     #[arg(long, env = "POSTERN_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
-    /// Where the seal keys and the TLS key are kept; better not next to the database that they
-    /// protect [default: keys in the data directory]
+    /// The directory of the keyring (seal.keys) and the TLS keys; keep it apart from the database [default:
+    /// keys in the data directory]
     #[arg(long, env = "POSTERN_KEY_DIR", value_name = "DIR")]
     key_dir: Option<PathBuf>,
 
@@ -46,7 +45,7 @@ pub(crate) struct Serve {
     #[serde(rename = "host")]
     hosts: Vec<String>,
 
-    /// A certificate with its chain, in PEM, instead of a self-signed one
+    /// The server certificate with its chain, in PEM [default: self-signed]
     #[arg(long, env = "POSTERN_TLS_CERT_FILE", value_name = "FILE")]
     tls_cert_file: Option<PathBuf>,
 
@@ -68,26 +67,26 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_DRAIN_TIMEOUT", value_name = "DURATION")]
     drain_timeout: Option<String>,
 
-    /// Requests that read, in flight at once; one owner of access keys has at most an eighth of them, and
-    /// more wait in a queue for each owner [default: 64]
+    /// Maximum read requests in flight. One owner of access keys has at most an eighth; further requests wait
+    /// in the owner's queue [default: 64]
     #[arg(long, env = "POSTERN_MAX_READS_IN_FLIGHT", value_name = "COUNT")]
     max_reads_in_flight: Option<usize>,
 
-    /// Requests that write, in flight at once; one owner has at most a quarter of them, three quarters while no other
+    /// Maximum write requests in flight. One owner has at most a quarter, or three quarters while no other
     /// owner sends requests [default: 64]
     #[arg(long, env = "POSTERN_MAX_WRITES_IN_FLIGHT", value_name = "COUNT")]
     max_writes_in_flight: Option<usize>,
 
-    /// Open watches of one owner of access keys [default: 1000]
+    /// Maximum open watches of one owner of access keys [default: 1000]
     #[arg(long, env = "POSTERN_MAX_WATCHES_PER_OWNER", value_name = "COUNT")]
     max_watches_per_owner: Option<usize>,
 
-    /// Access keys of one owner [default: 1000]
+    /// Maximum access keys of one owner [default: 1000]
     #[arg(long, env = "POSTERN_MAX_KEYS_PER_OWNER", value_name = "COUNT")]
     max_keys_per_owner: Option<usize>,
 
-    /// Bytes of objects that one owner of access keys writes in a minute; members of system:masters
-    /// are not held to it [default: 268435456]
+    /// Maximum bytes that one owner of access keys writes in a minute; no limit for members of system:masters
+    /// [default: 268435456]
     #[arg(long, env = "POSTERN_MAX_WRITE_BYTES_PER_OWNER", value_name = "BYTES")]
     max_write_bytes_per_owner: Option<usize>,
 
@@ -100,9 +99,8 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_EXPIRED_KEY_RETENTION", value_name = "DURATION")]
     expired_key_retention: Option<String>,
 
-    /// Clusters may be at any address, as in development. Otherwise no request is sent to loopback, link-local and
-    /// other special addresses, nor to this machine's own: a kubeconfig could lead to what only this machine
-    /// should reach
+    /// Allow clusters at every address, loopback and link-local included. For development only: a kubeconfig
+    /// can then reach services of this machine
     #[arg(
         long,
         env = "POSTERN_ALLOW_LOCAL_UPSTREAMS",
@@ -113,41 +111,40 @@ pub(crate) struct Serve {
     )]
     allow_local_upstreams: Option<bool>,
 
-    /// A network, or an address, in which clusters may be though it is special or this machine's own; may be
-    /// repeated. All services there can be reached by kubeconfigs
+    /// A network or address that clusters may have although it is refused by default; may be repeated.
+    /// Kubeconfigs can then reach every port there
     #[arg(long, env = "POSTERN_UPSTREAM_ALLOW", value_name = "CIDR", value_delimiter = ',')]
     upstream_allow: Vec<String>,
 
-    /// A network, or an address, in which no cluster may be, whatever --upstream-allow and
-    /// --allow-local-upstreams allow; may be repeated
+    /// A network or address that no cluster may have, in spite of --upstream-allow and
+    /// --allow-local-upstreams; may be repeated
     #[arg(long, env = "POSTERN_UPSTREAM_DENY", value_name = "CIDR", value_delimiter = ',')]
     upstream_deny: Vec<String>,
 
-    /// A group of callers that clusters are told of, besides those of the platform; may be repeated.
-    /// Never one that begins with system:
+    /// A group of callers that is forwarded to clusters, in addition to the groups of the platform; may be
+    /// repeated. It must not begin with system:
     #[arg(long, env = "POSTERN_FORWARD_GROUPS", value_name = "GROUP", value_delimiter = ',')]
     forward_groups: Vec<String>,
 
-    /// How long exec, attach, port-forward and other streams to clusters go on at most; watches end
-    /// with their access key [default: 8h]
+    /// The maximum duration of exec, attach, port-forward and other streams to clusters; watches end with
+    /// their access key [default: 8h]
     #[arg(long, env = "POSTERN_MAX_SESSION", value_name = "DURATION")]
     max_session: Option<String>,
-    /// The URL under which clients reach this server: it is the issuer of endpoint tokens. The same on
+    /// The URL under which clients reach this server, and the issuer of endpoint tokens. It is the same on
     /// every server of a store [default: https:// and the first --host]
     #[arg(long, env = "POSTERN_EXTERNAL_URL", value_name = "URL")]
     external_url: Option<String>,
 
-    /// The version that /version tells the platform's other clients, which compare it with their own: v0.0.0 lets every
-    /// version in; with another one, such as v3.4.8, major and minor at the root are its own too [default: Postern's]
+    /// The version in /version, which other clients of the platform compare with their own. v0.0.0 matches
+    /// every client; another one, such as v3.4.8, also sets major and minor at the root [default: Postern's]
     #[arg(long, env = "POSTERN_ADVERTISE_VERSION", value_name = "VERSION")]
     advertise_version: Option<String>,
 
-    /// The prefix of the namespaces of projects. It is chosen at the first start and stays as it is [default: p-]
+    /// The prefix of the namespaces of projects. It cannot change after the first start [default: p-]
     #[arg(long, env = "POSTERN_PROJECT_NAMESPACE_PREFIX", value_name = "PREFIX")]
     project_namespace_prefix: Option<String>,
 
-    /// The namespace where shared secrets are by default. It is chosen at the first start and stays as it is
-    /// [default: platform]
+    /// The default namespace of shared secrets. It cannot change after the first start [default: platform]
     #[arg(long, env = "POSTERN_DEFAULT_NAMESPACE", value_name = "NAMESPACE")]
     default_namespace: Option<String>,
 
@@ -159,8 +156,8 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_ENDPOINT_TOKEN_KEY_ROTATION", value_name = "DURATION")]
     endpoint_token_key_rotation: Option<String>,
 
-    /// How long an agent goes on without hearing from this server. A new key for endpoint tokens is
-    /// published so long before it signs [default: 24h]
+    /// How long an agent serves without contact to this server. A new signing key is published this long
+    /// before it signs [default: 24h]
     #[arg(long, env = "POSTERN_MAX_OFFLINE", value_name = "DURATION")]
     max_offline: Option<String>,
 
@@ -184,8 +181,8 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_AUDIT_LOG_MAXBACKUP", value_name = "COUNT")]
     audit_log_maxbackup: Option<usize>,
 
-    /// Answer a request for secrets or access keys only when its record is in the audit log's file.
-    /// Otherwise the record of a read follows within milliseconds
+    /// Send responses with secrets only after their audit record is in the file. By default, the record of a
+    /// read follows within milliseconds
     #[arg(
         long,
         env = "POSTERN_AUDIT_BEFORE_ANSWER",
@@ -196,8 +193,7 @@ pub(crate) struct Serve {
     )]
     audit_before_answer: Option<bool>,
 
-    /// Whether the audit records of exec and attach have the command: its words, up to 2 KiB of them
-    /// [default: true]
+    /// Whether audit records of exec and attach contain the command (at most 2 KiB) [default: true]
     #[arg(long, env = "POSTERN_AUDIT_EXEC_COMMANDS", value_name = "BOOL")]
     audit_exec_commands: Option<bool>,
 
@@ -205,7 +201,7 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_DB_CACHE_MIB", value_name = "MIB")]
     db_cache_mib: Option<usize>,
 
-    /// The log filter: error, warn, info, debug, trace, or such for one module [default: info]
+    /// The log filter: error, warn, info, debug or trace, also for one module [default: info]
     #[arg(long, env = "POSTERN_LOG", value_name = "FILTER")]
     log: Option<String>,
 }
@@ -232,7 +228,7 @@ impl Serve {
         let certificate = match (given.tls_cert_file, given.tls_key_file) {
             (Some(certificate), Some(key)) => Some(GivenCertificate { certificate, key }),
             (None, None) => None,
-            _ => anyhow::bail!("--tls-cert-file and --tls-key-file go together: give both or none"),
+            _ => anyhow::bail!("pass both --tls-cert-file and --tls-key-file, or neither"),
         };
         for host in &given.hosts {
             check_host(host)?;
@@ -315,11 +311,11 @@ impl Serve {
 
     fn gateway(&self) -> anyhow::Result<GatewaySettings> {
         for group in &self.forward_groups {
-            anyhow::ensure!(!group.is_empty(), "--forward-groups: a group has no name");
+            anyhow::ensure!(!group.is_empty(), "--forward-groups: a group must not be empty");
             anyhow::ensure!(
                 !group.starts_with("system:"),
-                "--forward-groups: {group:?} is a group that clusters have for themselves, which no \
-                 caller is forwarded with: leave it out"
+                "--forward-groups: groups that begin with system: are never forwarded: remove \
+                 {group:?}"
             );
         }
         let defaults = GatewaySettings::default();
@@ -471,7 +467,7 @@ fn check_host(host: &str) -> anyhow::Result<()> {
     let name = host.len() <= 253 && host.split('.').all(label);
     anyhow::ensure!(
         name || host.parse::<std::net::IpAddr>().is_ok(),
-        "--host {host:?} is no DNS name and no IP address (an IPv6 address goes without brackets)"
+        "--host: {host:?} is neither a DNS name nor an IP address (write IPv6 without brackets)"
     );
     Ok(())
 }

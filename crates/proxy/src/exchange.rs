@@ -59,7 +59,7 @@ impl Exchange {
         is_reused: bool,
     ) -> Result<Response<Incoming>, Failed> {
         let progress = request.body().progress();
-        progress.touch();
+        progress.restart();
         let gate = limits.continue_timeout.map(|at_most| hold_back(&mut request, at_most));
         let again = is_reused.then(|| repeatable(&request)).flatten();
         let Some(link) = &mut self.link else {

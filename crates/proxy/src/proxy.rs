@@ -19,7 +19,7 @@ use crate::dial::{Dial, TcpDial};
 use crate::error::{BoxError, ProxyError};
 use crate::exchange::{AnswerLimits, Exchange, Failed};
 use crate::forward::{Forward, Renewal};
-use crate::headers::{self, Asked, Framing};
+use crate::headers::{self, Framing, RequestFacts};
 use crate::request_body::RequestBody;
 use crate::session::Session;
 use crate::shared::{Counted, Limits, Shared};
@@ -37,7 +37,7 @@ pub struct Proxy {
 struct Answer {
     response: Response<Incoming>,
     exchange: Exchange,
-    asked: Asked,
+    facts: RequestFacts,
     /// The client's side of an upgrade.
     client: Option<OnUpgrade>,
 }
@@ -107,14 +107,14 @@ impl Proxy {
         let client = client_upgrade(&mut parts, &body)?;
         let uri = upstream.origin.uri(&path_and_query).map_err(|_| bad("its path is no URI"))?;
         let own = headers.keys().cloned().collect();
-        let (headers, asked) = headers::request(&parts, framing(&body), headers, &upstream.origin)?;
+        let (headers, facts) = headers::request(&parts, framing(&body), headers, &upstream.origin)?;
         let mut outgoing = Request::new(RequestBody::new(body, own));
         *outgoing.method_mut() = parts.method;
         *outgoing.uri_mut() = uri;
         *outgoing.headers_mut() = headers;
         let limits = AnswerLimits {
             answer_timeout,
-            continue_timeout: asked.expects_continue.then_some(self.shared.limits.continue_timeout),
+            continue_timeout: facts.expects_continue.then_some(self.shared.limits.continue_timeout),
         };
         let (response, exchange) = tokio::select! {
             biased;
@@ -122,7 +122,7 @@ impl Proxy {
             () = self.shared.ending.cancelled() => return Err(ProxyError::Draining),
             sent = self.send(upstream, outgoing, renewal, &limits, client.is_some()) => sent?,
         };
-        let answer = Answer { response, exchange, asked, client };
+        let answer = Answer { response, exchange, facts, client };
         self.passed_on(upstream, answer, &location_prefix, session)
     }
 
@@ -158,12 +158,12 @@ impl Proxy {
         location_prefix: &str,
         session: Session,
     ) -> Result<Response<ProxyBody>, ProxyError> {
-        let Answer { mut response, mut exchange, asked, client } = answer;
+        let Answer { mut response, mut exchange, facts, client } = answer;
         let switched = (response.status() == StatusCode::SWITCHING_PROTOCOLS)
             .then(|| hyper::upgrade::on(&mut response));
         let (parts, incoming) = response.into_parts();
         // From here on, an error closes the connection.
-        let headers = headers::response(&parts, &asked, &upstream.origin, location_prefix)?;
+        let headers = headers::response(&parts, &facts, &upstream.origin, location_prefix)?;
         let body = match (switched, client) {
             (Some(switched), Some(client)) => {
                 let counted = Counted::new(&self.shared, |shared| &shared.counters.sessions);

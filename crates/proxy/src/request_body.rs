@@ -94,7 +94,7 @@ impl Progress {
     }
 
     /// Begins anew, for a request that is sent only now.
-    pub(crate) fn touch(&self) {
+    pub(crate) fn restart(&self) {
         *self.last.lock() = Instant::now();
     }
 
@@ -118,7 +118,7 @@ impl Body for RequestBody {
         }
         let Some(inner) = &mut self.inner else { return Poll::Ready(None) };
         let frame = ready!(Pin::new(inner).poll_frame(cx));
-        self.progress.touch();
+        self.progress.restart();
         Poll::Ready(match frame {
             Some(Ok(frame)) => match frame.into_trailers() {
                 Err(data) => Some(Ok(data)),

@@ -28,7 +28,7 @@ pub enum SessionEnd {
 impl fmt::Display for SessionEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Revoked => "the session was ended: what allowed it does not hold any more",
+            Self::Revoked => "the session was ended: it is no longer allowed",
             Self::Deadline => "the session has reached its longest time",
             Self::Drain => "the session was ended: the server is shutting down",
         })

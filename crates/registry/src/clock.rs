@@ -73,8 +73,13 @@ impl Pool {
 }
 
 /// A random version 4 UUID.
-pub fn new_uid(source: &dyn Source) -> String {
+pub fn new_uuid(source: &dyn Source) -> uuid::Uuid {
     let mut bytes = [0; 16];
     source.fill(&mut bytes);
-    uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
+    uuid::Builder::from_random_bytes(bytes).into_uuid()
+}
+
+/// A random version 4 UUID as text.
+pub fn new_uid(source: &dyn Source) -> String {
+    new_uuid(source).to_string()
 }

@@ -209,7 +209,7 @@ fn check(policy: &Policy, bearer: &Identity, right: &Right) -> Result<(), ApiErr
 /// Whether this is the value of an access key.
 pub fn is_key(text: &str, digester: &Digester, principals: &PrincipalIndex) -> bool {
     let digest = || digester.digest(&BearerToken::of_key(&text.to_owned().into()));
-    text.len() >= MIN_KEY_CHARS && principals.knows(&digest())
+    text.len() >= MIN_KEY_CHARS && principals.has_key(&digest())
 }
 
 /// The 401 of a refusal, which says why.

@@ -38,7 +38,7 @@ pub(crate) struct Ages {
 
 /// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Aged {
+pub(crate) struct AgedHistory {
     /// The revision up to which history is old enough; 0 when none is.
     pub(crate) revision: u64,
     /// Whether the marks or the time must be stored. When nothing grows older, there is no need to.
@@ -48,7 +48,7 @@ pub(crate) struct Aged {
 impl Ages {
     /// Notes that it is `now` (since 1970), and which revision is the newest one. Returns the revision
     /// up to which history is at least as old as `keep`.
-    pub(crate) fn note(&mut self, now: Duration, keep: Duration, newest: u64) -> Aged {
+    pub(crate) fn note(&mut self, now: Duration, keep: Duration, newest: u64) -> AgedHistory {
         let before = self.clone();
         let (clock_ms, keep_ms) = (milliseconds(now), milliseconds(keep));
         let step_ms = keep_ms / u64::from(HISTORY_STEPS);
@@ -65,7 +65,7 @@ impl Ages {
         let revision = if old == 0 { 0 } else { self.marks.first().map_or(0, |m| m.revision) };
         let grows_older = self.marks.len() > usize::from(old > 0);
         let changed = before.marks != self.marks || (grows_older && before != *self);
-        Aged { revision: revision.min(newest), changed }
+        AgedHistory { revision: revision.min(newest), changed }
     }
 
     /// Adds a mark for a revision, unless there is one, or one that is nearly as new.

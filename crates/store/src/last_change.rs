@@ -36,13 +36,13 @@ impl NotedChanges {
 
 /// Notes the changes that a compaction goes over.
 #[derive(Debug)]
-pub(crate) struct Noting<'a> {
+pub(crate) struct ChangeCollector<'a> {
     prefixes: &'a [String],
     /// For each prefix, a packed position.
     last: Vec<u64>,
 }
 
-impl<'a> Noting<'a> {
+impl<'a> ChangeCollector<'a> {
     /// Begins at the revision that is compacted now, with what was noted there.
     pub(crate) fn new(prefixes: &'a [String], noted: &NotedChanges, compacted: u64) -> Self {
         let last = prefixes.iter().map(|prefix| noted.last_change(prefix, compacted)).collect();
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_note_for_another_compacted_revision_says_nothing() {
-        let noted = Noting::new(&prefixes(), &NotedChanges::default(), 0).finish(9);
+        let noted = ChangeCollector::new(&prefixes(), &NotedChanges::default(), 0).finish(9);
         assert_eq!(noted.last_change("/a/", 9), 0);
         assert_eq!(noted.last_change("/c/", 9), Position::end_of(9).packed());
         assert_eq!(noted.last_change("/a/", 10), Position::end_of(10).packed());
@@ -131,10 +131,10 @@ mod tests {
     #[test]
     fn a_change_without_a_key_counts_for_every_prefix() {
         let prefixes = prefixes();
-        let mut noting = Noting::new(&prefixes, &NotedChanges::default(), 0);
-        noting.see(None, 700);
-        noting.see(Some("/b/1"), 800);
-        let noted = noting.finish(4);
+        let mut collector = ChangeCollector::new(&prefixes, &NotedChanges::default(), 0);
+        collector.see(None, 700);
+        collector.see(Some("/b/1"), 800);
+        let noted = collector.finish(4);
         assert_eq!([700, 800].map(Some), [0, 1].map(|index| Some(noted.last[index].1)));
         let mut search = Search::new(&prefixes);
         assert!(search.see(Some("/a/1"), 2000).is_continue());

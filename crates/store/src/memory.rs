@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 use crate::age::Ages;
 use crate::check::{self, Overhead};
 use crate::cursor::{Cursor, EventsPage};
-use crate::last_change::{NotedChanges, Noting, Search};
+use crate::last_change::{ChangeCollector, NotedChanges, Search};
 use crate::published::{Published, closed, wait_for_revision_after};
 use crate::{
     Batch, Change, Condition, Entry, Error, Event, Events, Gate, ListRequest, Page, Position,
@@ -378,10 +378,10 @@ impl State {
         if revision <= self.compacted {
             return Ok(());
         }
-        let mut noting = Noting::new(prefixes, &self.noted, self.compacted);
+        let mut collector = ChangeCollector::new(prefixes, &self.noted, self.compacted);
         let mut removed = Vec::new();
         for (packed, record) in self.changes_after_compacted(revision) {
-            noting.see(Some(&record.key), *packed);
+            collector.see(Some(&record.key), *packed);
             removed.extend(record.previous);
             if record.value.is_none() {
                 removed.push(*packed);
@@ -390,7 +390,7 @@ impl State {
         for packed in removed {
             self.remove(packed);
         }
-        self.noted = noting.finish(revision);
+        self.noted = collector.finish(revision);
         self.compacted = revision;
         Ok(())
     }

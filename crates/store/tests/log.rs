@@ -93,7 +93,7 @@ impl Scene {
 fn assert_refused(opened: postern_store::Result<Redb>) {
     let error = opened.map(drop).unwrap_err();
     assert!(matches!(error, Error::Corrupt { .. }), "{error:?}");
-    assert!(error.to_string().contains("log of the database"), "{error}");
+    assert!(error.to_string().contains("write-ahead log"), "{error}");
 }
 
 /// The files of one database: at the beginning, later, and closed.

@@ -21,7 +21,7 @@ const PREFIXES: [&str; 5] = ["", "/a", "/a/", "/b", "/c"];
 
 #[derive(Clone, Debug)]
 enum Op {
-    Commit { conditions: Vec<(usize, Wish)>, changes: Vec<(usize, Deed)> },
+    Commit { conditions: Vec<(usize, Precondition)>, changes: Vec<(usize, Write)> },
     List { prefix: usize, limit: usize, after: Option<usize>, ago: Option<u64> },
     Watch { prefix: usize, start: usize },
     Compact { ago: u64 },
@@ -29,32 +29,31 @@ enum Op {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Wish {
+enum Precondition {
     Absent,
     AsItIs,
     Stale,
 }
 
 #[derive(Clone, Debug)]
-enum Deed {
+enum Write {
     Put(u8),
     Delete,
     Rewrite(u8),
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let wish =
-        prop_oneof![1 => Just(Wish::Absent), 4 => Just(Wish::AsItIs), 1 => Just(Wish::Stale)];
-    let deed = prop_oneof![
-        5 => any::<u8>().prop_map(Deed::Put),
-        2 => Just(Deed::Delete),
-        1 => any::<u8>().prop_map(Deed::Rewrite),
+    let precondition = prop_oneof![1 => Just(Precondition::Absent), 4 => Just(Precondition::AsItIs), 1 => Just(Precondition::Stale)];
+    let write = prop_oneof![
+        5 => any::<u8>().prop_map(Write::Put),
+        2 => Just(Write::Delete),
+        1 => any::<u8>().prop_map(Write::Rewrite),
     ];
     let name = 0..NAMES.len();
     prop_oneof![
         8 => (
-            proptest::collection::vec((name.clone(), wish), 0..2),
-            proptest::collection::vec((name.clone(), deed), 0..4),
+            proptest::collection::vec((name.clone(), precondition), 0..2),
+            proptest::collection::vec((name.clone(), write), 0..4),
         ).prop_map(|(conditions, changes)| Op::Commit { conditions, changes }),
         3 => (0..PREFIXES.len(), 0..4_usize, proptest::option::of(name), proptest::option::of(0..12_u64))
             .prop_map(|(prefix, limit, after, ago)| Op::List { prefix, limit, after, ago }),
@@ -98,22 +97,22 @@ impl Model {
         self.states.last().unwrap()
     }
 
-    fn txn(&self, conditions: &[(usize, Wish)], changes: &[(usize, Deed)]) -> Txn {
-        let condition = |(name, wish): &(usize, Wish)| {
+    fn txn(&self, conditions: &[(usize, Precondition)], changes: &[(usize, Write)]) -> Txn {
+        let condition = |(name, precondition): &(usize, Precondition)| {
             let position = self.now().get(NAMES[*name]).copied();
             let key: Arc<str> = NAMES[*name].into();
-            match (wish, position) {
-                (Wish::Absent, _) | (Wish::AsItIs, None) => Condition::Absent(key),
-                (Wish::AsItIs, Some(position)) => Condition::At(key, position),
-                (Wish::Stale, _) => Condition::At(key, Position::new(self.base + 1, 3)),
+            match (precondition, position) {
+                (Precondition::Absent, _) | (Precondition::AsItIs, None) => Condition::Absent(key),
+                (Precondition::AsItIs, Some(position)) => Condition::At(key, position),
+                (Precondition::Stale, _) => Condition::At(key, Position::new(self.base + 1, 3)),
             }
         };
-        let change = |(name, deed): &(usize, Deed)| {
+        let change = |(name, write): &(usize, Write)| {
             let key: Arc<str> = NAMES[*name].into();
-            match deed {
-                Deed::Put(value) => Change::Put { key, value: value_of(*value) },
-                Deed::Delete => Change::Delete { key },
-                Deed::Rewrite(value) => Change::Rewrite { key, value: value_of(*value) },
+            match write {
+                Write::Put(value) => Change::Put { key, value: value_of(*value) },
+                Write::Delete => Change::Delete { key },
+                Write::Rewrite(value) => Change::Rewrite { key, value: value_of(*value) },
             }
         };
         Txn {

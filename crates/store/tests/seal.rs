@@ -62,7 +62,7 @@ async fn a_database_that_was_never_sealed_is_refused() {
     let inner = memory();
     commit(inner.as_ref(), vec![put("/a", SECRET)]).await;
     let why = refusal(inner, keyring()).await;
-    assert!(why.contains("no mark of having been sealed"), "{why}");
+    assert!(why.contains("no encryption marker"), "{why}");
 }
 
 #[tokio::test]
@@ -195,7 +195,7 @@ async fn a_foreign_keyring_is_not_taken_into_use() {
 }
 
 #[tokio::test]
-async fn a_rotation_reseals_and_drops_the_old_key() {
+async fn a_rotation_rewraps_and_drops_the_old_key() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("keys/seal");
     let first = Keyring::create(&path).unwrap();
@@ -213,7 +213,7 @@ async fn a_rotation_reseals_and_drops_the_old_key() {
     assert_eq!(store.key_ids_in_use().await.unwrap(), both);
 
     let mut reports = Vec::new();
-    let done = store.reseal(|progress| reports.push(progress)).await.unwrap();
+    let done = store.rewrap(|progress| reports.push(progress)).await.unwrap();
     // With the marker.
     assert_eq!(done, Progress { seen: 42, rewritten: 41, corrupt: 0, remaining: 0 });
     assert!(reports.len() > 1 && reports.last() == Some(&done));
@@ -221,7 +221,7 @@ async fn a_rotation_reseals_and_drops_the_old_key() {
     assert_eq!(after[..40], before);
     let mut watch = store.watch("", Position::end_of(newest + 1)).await.unwrap();
     assert_eq!(watch.next().await.unwrap().events, []);
-    assert_eq!(store.reseal(|_| ()).await.unwrap().rewritten, 0);
+    assert_eq!(store.rewrap(|_| ()).await.unwrap().rewritten, 0);
 
     // History still needs the old key, and no longer when it is gone.
     assert_eq!(store.key_ids_in_use().await.unwrap(), both);
@@ -234,13 +234,13 @@ async fn a_rotation_reseals_and_drops_the_old_key() {
 }
 
 #[tokio::test]
-async fn resealing_leaves_corrupt_values_and_counts_them() {
+async fn rewrapping_leaves_corrupt_values_and_counts_them() {
     let store = sealed().await;
     commit(&store, vec![put("/a", "1"), put("/b", "1")]).await;
     commit(store.inner().as_ref(), vec![put("/a", "not sealed")]).await;
-    let ring = keyring();
-    assert!(store.use_keyring(ring).await.is_err());
-    let done = store.reseal(|_| ()).await.unwrap();
+    let other = keyring();
+    assert!(store.use_keyring(other).await.is_err());
+    let done = store.rewrap(|_| ()).await.unwrap();
     assert_eq!((done.corrupt, done.rewritten), (1, 0));
 }
 
@@ -318,7 +318,7 @@ impl Store for ChangedMeanwhile {
 }
 
 #[tokio::test]
-async fn resealing_skips_values_that_are_changed_meanwhile() {
+async fn rewrapping_skips_values_that_are_changed_meanwhile() {
     let first = keyring();
     let second = first.rotated().unwrap();
     let store = Sealed::open(memory(), first).await.unwrap();
@@ -337,7 +337,7 @@ async fn resealing_skips_values_that_are_changed_meanwhile() {
         with,
     };
     let store = Sealed::open(Arc::new(changed), second).await.unwrap();
-    let done = store.reseal(|_| ()).await.unwrap();
+    let done = store.rewrap(|_| ()).await.unwrap();
     assert_eq!(done.rewritten, 3, "two keys and the marker");
     assert_eq!(value(&store, "/b").await, "2");
     assert_eq!(value(&store, "/c").await, "1");

@@ -279,7 +279,10 @@ async fn what_a_space_does_not_reach_a_review_of_access_denies() {
     assert_eq!(ask("platform").await["allowed"], true);
     let denied = ask("default").await;
     assert_eq!(denied["allowed"], false);
-    assert!(denied["reason"].as_str().unwrap().contains("only its own namespace"), "{denied}");
+    assert!(
+        denied["reason"].as_str().unwrap().contains("only requests to its own namespace"),
+        "{denied}"
+    );
     let rules = format!("{space}/apis/authorization.k8s.io/v1/selfsubjectrulesreviews");
     let rules = async |namespace: &str| {
         let review = json!({ "spec": { "namespace": namespace } });
@@ -299,6 +302,6 @@ async fn what_a_space_does_not_reach_a_review_of_access_denies() {
     let allowed = can_i(&["get", "sharedsecrets", "-n", "platform"]).await;
     assert!(allowed.ok && allowed.out.starts_with("yes"), "{allowed:?}");
     let denied = can_i(&["get", "sharedsecrets", "-n", "default"]).await;
-    assert!(!denied.ok && denied.out.contains("only its own namespace"), "{denied:?}");
+    assert!(!denied.ok && denied.out.contains("only requests to its own namespace"), "{denied:?}");
     agent.stop().await;
 }

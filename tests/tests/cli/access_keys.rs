@@ -73,7 +73,7 @@ async fn rotating_the_own_key_says_what_to_do() {
         serde_json::from_str(&other.ok(&["whoami", "-o", "json"]).await).unwrap();
     let name = who["status"]["accessKey"].as_str().unwrap();
     let output = other.run(&["rotate", "accesskey", name]).await;
-    assert!(output.err.contains("logged in with"), "{}", output.err);
+    assert!(output.err.contains("belongs to the current login"), "{}", output.err);
     let new = output.text().trim_end().to_owned();
     assert!(other.fails(1, &["whoami"]).await.contains("not found"));
     let by_environment = other.clone().with("POSTERN_ACCESS_KEY", &new);
@@ -114,7 +114,7 @@ async fn a_successor_works_next_to_the_old_key_which_then_ends() {
     let output = admin.run(&named).await;
     assert!(output.err.contains("access key cj created"), "{}", output.err);
     let output = admin.run(&["rotate", "accesskey", "ci", "--overlap", "2d"]).await;
-    assert!(output.err.contains("ends by itself before that"), "{}", output.err);
+    assert!(output.err.contains("expires before that"), "{}", output.err);
     admin.ok(&["disable", "accesskey", "ci"]).await;
     let said = admin.fails(1, &named).await;
     assert!(said.contains("disabled") && said.contains("nothing was changed"), "{said}");

@@ -129,7 +129,7 @@ async fn without_a_direct_endpoint_a_context_leads_through_the_gateway() {
     assert_eq!(read(&kubeconfig)["current-context"], name.as_str());
     assert!(ada.ok(&["whoami"]).await.contains("ada"));
     let said = ada.fails(1, &[&connect[..], &["--name", &name[..name.len() - 15]]].concat()).await;
-    assert!(said.contains("for something else") && said.contains("--name"), "{said}");
+    assert!(said.contains("did not write") && said.contains("--name"), "{said}");
 
     // Printed, it stands alone.
     let before = std::fs::read_to_string(&kubeconfig).unwrap();
@@ -294,7 +294,7 @@ async fn kubectl_is_told_why_it_may_not_use_a_cluster() {
     let printed = printed.replace(&printed[start..end], key.trim());
     let file = scene.ada.file("eve.yaml", &printed);
     let raw = scene.kubectl(Path::new(&file), &["get", "--raw", "/version"]).await;
-    assert!(raw.err.contains("it takes the verb use on it"), "{raw:?}");
+    assert!(raw.err.contains("the verb use on it is required"), "{raw:?}");
 }
 
 /// A watch ends with its token, and the next request has a new one: no client sees a 401.

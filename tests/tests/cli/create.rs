@@ -113,7 +113,7 @@ async fn errors_name_the_document_and_the_others_are_created() {
         (3, "metadata.name"),
         (4, "spec.dispalyName"),
         (5, "YAML"),
-        (6, "spec occurs twice"),
+        (6, "duplicate field spec"),
         (7, "\"absent\" not found"),
     ] {
         let start = format!("error: {file}, document {document} (from line ");
@@ -154,7 +154,7 @@ async fn a_new_access_key_is_printed_or_not_created_at_all() {
     let file = admin.file("key.yaml", text);
     for format in [&[][..], &["-o", "name"]] {
         let said = admin.fails(2, &[&["create", "-f", &file], format].concat()).await;
-        assert!(said.contains("would be lost") && said.contains("-o json or -o yaml"), "{said}");
+        assert!(said.contains("the only copy") && said.contains("-o json or -o yaml"), "{said}");
         assert!(said.contains("document 2"), "{said}");
     }
     admin.fails(1, &["get", "user", "ada"]).await;
@@ -193,12 +193,12 @@ async fn files_that_make_no_sense_end_before_a_request() {
         (2, &["create", "-o", "name"], "--filename <FILE>"),
         (2, &["create", "-f", &one, "user", "ada"], "'user'"),
         (2, &["create", "-f", &one, "-o", "wide"], "possible values: json, yaml, name"),
-        (2, &["create", "-f", "-", "-f", "-"], "once only"),
-        (2, &["create", "-f", "-", "--access-key", "-"], "once only"),
+        (2, &["create", "-f", "-", "-f", "-"], "only once"),
+        (2, &["create", "-f", "-", "--access-key", "-"], "only once"),
         (1, &["create", "-f", "absent"], "cannot read absent"),
         (1, &["create", "-f", "."], "cannot read ."),
-        (1, &["create", "-f", &empty], "there is no object"),
-        (1, &["create", "-f", "-"], "there is no object"),
+        (1, &["create", "-f", &empty], "contain no object"),
+        (1, &["create", "-f", "-"], "contain no object"),
         (1, &["create", "-f", &one], "not logged in"),
     ] {
         let said = user.fails(code, arguments).await;

@@ -83,7 +83,7 @@ async fn nothing_is_written_before_the_key_is_known_to_work() {
     assert!(!user.kubeconfig().exists());
     let _ = user.file(".kube/config", OTHERS);
     let said = keyed.fails(1, &["login", &url, "--ca-file", &ca, "--context", "work"]).await;
-    assert!(said.contains("something else") && said.contains("--context"), "{said}");
+    assert!(said.contains("did not write") && said.contains("--context"), "{said}");
     assert_eq!(std::fs::read_to_string(user.kubeconfig()).unwrap(), OTHERS);
     for broken in ["- a\n", "users: 7\n", "a: {\n"] {
         let _ = user.file(".kube/config", broken);
@@ -159,7 +159,7 @@ async fn a_logout_deletes_the_key_that_was_made_for_the_login_and_no_other() {
     log_in("unreachable", "Login").await;
     server.stop().await;
     let output = user.run(&["logout"]).await;
-    assert!(output.code == 0 && output.err.contains("may stay valid"), "{}", output.err);
+    assert!(output.code == 0 && output.err.contains("may still be valid"), "{}", output.err);
     assert!(output.err.contains("logged out"), "{}", output.err);
 }
 
@@ -240,7 +240,7 @@ async fn a_missing_file_in_kubeconfig_is_named() {
     let both = user.clone().with("KUBECONFIG", &format!("{missing}:{}", file.display()));
     let output = both.run(&["whoami", "-o", "name"]).await;
     assert_eq!((output.code, output.text()), (0, "user.management.platform.sh/admin\n"));
-    let note = format!("note: KUBECONFIG names files that do not exist: {missing}\n");
+    let note = format!("note: ignored: files in KUBECONFIG that do not exist: {missing}\n");
     assert_eq!(output.err, note);
     let alone = user.clone().with("KUBECONFIG", &missing);
     for command in [&["whoami"][..], &["list", "users"], &["logout"]] {

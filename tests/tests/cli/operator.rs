@@ -45,13 +45,13 @@ async fn seal_keys_are_rotated_and_everything_stays_readable() {
     server.stop().await;
 }
 
-/// Rotates and reseals; works with a running server and without.
+/// Rotates and rewraps; works with a running server and without.
 async fn rotate(home: &Home) {
     let operator = operator(home);
     let key = operator.ok(&["storage", "rotate-key"]).await;
     assert!(!key.trim().is_empty());
-    let resealed = operator.ok(&["storage", "reseal"]).await;
-    assert!(resealed.trim().parse::<u64>().unwrap() > 0, "{resealed}");
+    let rewrapped = operator.ok(&["storage", "rewrap"]).await;
+    assert!(rewrapped.trim().parse::<u64>().unwrap() > 0, "{rewrapped}");
     assert_eq!(operator.ok(&["storage", "reseal"]).await.trim(), "0", "nothing is left");
     assert_eq!(operator.ok(&["storage", "check"]).await, "");
 }
@@ -61,7 +61,7 @@ async fn a_directory_without_a_database_is_an_error() {
     let nowhere = CliUser::new();
     let missing = nowhere.path().join("missing");
     let directory = missing.to_str().unwrap();
-    for command in ["rotate-key", "reseal", "check"] {
+    for command in ["rotate-key", "rewrap", "reseal", "check"] {
         let output = nowhere.fails(1, &["storage", command, "--data-dir", directory]).await;
         assert!(output.contains("missing"), "{output}");
     }

@@ -44,7 +44,7 @@ async fn a_project_is_created_with_members_who_come_and_go() {
     admin.ok(&["remove", "member", "web", "--team", "red"]).await;
     assert_eq!(members_of(&admin, "web").await, json!([ada]));
     let output = admin.run(&["remove", "member", "web", "--team", "ada"]).await;
-    assert!(output.code == 0 && output.err.contains("was no member"), "{}", output.err);
+    assert!(output.code == 0 && output.err.contains("is not a member"), "{}", output.err);
     let said = admin.fails(1, &["add", "member", "wbe", "--user", "bob"]).await;
     assert!(said.contains("not found") && said.contains("did you mean web?"), "{said}");
     let said = admin.fails(1, &["add", "member", "web", "--user", "nobody"]).await;

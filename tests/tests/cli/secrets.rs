@@ -89,7 +89,7 @@ async fn what_does_not_exist_is_an_error_with_similar_names() {
         (&["get", "secret", "web.token", "-o", "value"], "\"web\" not found"),
         (&["get", "secret", "database.password", "-n", "absent"], "not found"),
         (&["set", "secret", "x.y", "hush", "-n", "absent"], "absent"),
-        (&["delete", "secret", "database.password"], "secrets are deleted whole"),
+        (&["delete", "secret", "database.password"], "delete removes the whole secret"),
         (&["delete", "secret", "databas"], "did you mean database?"),
     ] {
         let said = admin.fails(1, arguments).await;
@@ -149,7 +149,7 @@ async fn a_name_ends_at_the_first_dot_where_there_is_such_a_secret() {
         assert_eq!(asked(&output.err), names, "{arguments:?}");
     }
     let output = admin.run(&["get", "secret", "a.b.c.value"]).await;
-    assert_eq!(output.err, "note: this is the key value of the secret a.b.c\n");
+    assert_eq!(output.err, "note: the argument names the key value of the secret a.b.c\n");
 }
 
 #[tokio::test]
@@ -160,7 +160,7 @@ async fn longer_names_are_tried_where_there_is_no_shorter_one() {
     assert_eq!(admin.ok(&["get", "secret", "db.main.password"]).await, "hunter2");
     let output = admin.run(&["get", "secret", "db.main"]).await;
     assert_eq!(output.text(), "KEY        BYTES\npassword   7\n", "{}", output.err);
-    assert_eq!(output.err, "note: this is the secret db.main\n");
+    assert_eq!(output.err, "note: the argument names the secret db.main\n");
     let yaml = admin.ok(&["get", "secret", "db.main", "-o", "yaml"]).await;
     assert!(yaml.contains("name: db.main\n"), "{yaml}");
     let all = admin.ok(&["get", "secret", "db.main", "--whole", "--all"]).await;
@@ -208,7 +208,7 @@ async fn no_second_secret_is_created_by_surprise() {
     assert_eq!((output.code, asked(&output.err)), (0, vec!["PATCH db".to_owned()]));
     let long = format!("a{}", ".b".repeat(20));
     let said = admin.fails(1, &["set", "secret", &long, "hush"]).await;
-    assert!(said.contains("too many ways") && said.contains("--key"), "{said}");
+    assert!(said.contains("is ambiguous") && said.contains("--key"), "{said}");
 }
 
 #[tokio::test]

@@ -43,7 +43,7 @@ async fn an_object_is_shared_and_taken_back_and_nothing_else_of_it_changes() {
 
     let output = admin.run(&["unshare", "secret", "db", "--user", "ada", "--team", "red"]).await;
     assert_eq!(output.code, 0, "{}", output.all_output());
-    assert!(output.err.contains("not shared with the user ada, the team red any more"));
+    assert!(output.err.contains("no longer shared with the user ada, the team red"));
     assert!(output.err.contains("still shared with all users"), "{}", output.err);
     admin.ok(&["unshare", "secret", "db", "--all-users"]).await;
     let output = admin.run(&["unshare", "secret", "db", "--user", "bob", "--user", "ada"]).await;

@@ -170,8 +170,10 @@ async fn what_the_secret_of_a_virtual_cluster_says_counts_within_seconds() {
     })
     .await;
     scene.member.admin.delete(&secret_path()).send().await.expect(200);
-    says("\\\"vc-inside\\\" in the namespace \\\"platform\\\" of the cluster, which is not there")
-        .await;
+    says(
+        "\\\"vc-inside\\\" in the namespace \\\"platform\\\" of the cluster, which does not exist",
+    )
+    .await;
     assert!(!scene.agent.logged().contains(scene.inside.admin.token()));
     scene.stop().await;
 }

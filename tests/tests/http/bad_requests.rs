@@ -220,7 +220,7 @@ async fn selectors_that_cannot_be_read() {
     let (_server, client) = with_one().await;
     let bad = |why: &str| format!("400 BadRequest\nunable to parse requirement: {why}");
     let part = bad("expected a comma, a value or the end of a list of values");
-    let (key, number) = (bad("expected a label's key"), bad("> and < compare with a whole number"));
+    let (key, number) = (bad("expected a label's key"), bad("> and < require a whole number"));
     let operator = bad("expected =, ==, !=, in, notin, > or < after the key");
     let name = bad(
         "key \"-a\": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
@@ -282,7 +282,7 @@ async fn continue_tokens_of_others() {
         (list("limit=1&continue=%2e%2e%2f"), no_base64),
         // {"v":"meta.k8s.io/v1","rv":1,"start":"../../secrets"}
         (list("limit=1&continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiIuLi8uLi9zZWNyZXRzIn0"),
-            "400 BadRequest\ncontinue key is not valid: it does not start at an object"),
+            "400 BadRequest\ncontinue key is not valid: it does not point to an object of this list"),
         (list(&format!("limit=1&continue={token}x")), "400 BadRequest\ncontinue key is not valid: it is not a token"),
         (list(&format!("limit=1&continue={token}&resourceVersion=1")),
             "400 BadRequest\nspecifying resource version is not allowed when using continue"),

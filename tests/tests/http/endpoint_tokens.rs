@@ -83,7 +83,7 @@ async fn kubectl_creates_a_token_that_another_library_verifies() {
         "{refused}"
     );
     let text = kubectl.ok(&["explain", "directclusterendpointtoken.spec.ttl"]).await;
-    assert!(text.contains("Time to live in seconds"), "{text}");
+    assert!(text.contains("Time-to-live in seconds"), "{text}");
 }
 
 #[tokio::test]

@@ -28,7 +28,7 @@ async fn two_namespaces_always_exist() {
     }
     assert_snapshot!(failure(&client.delete(&path("default")).send().await), @r#"
     403 Forbidden
-    namespaces "default" is forbidden: this namespace may not be deleted: if it is damaged, the next start makes it anew
+    namespaces "default" is forbidden: this namespace may not be deleted; if it is corrupt, the next start creates it again
     {"kind":"namespaces","name":"default"}
     "#);
 }

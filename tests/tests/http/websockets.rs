@@ -118,7 +118,7 @@ async fn a_credential_as_a_sub_protocol_is_neither_echoed_nor_recorded() {
         (format!("{of_ada}, {of_ada}, {HEADLAMP}"), "more than one"),
         (format!("{unknown}, {HEADLAMP}"), "access key not found"),
         (format!("{}, {HEADLAMP}", of_ada.replace("k8s.io.", "k8s.io.=")), "base64url"),
-        (HEADLAMP.to_owned(), "there is no credential"),
+        (HEADLAMP.to_owned(), "no credential: send"),
     ] {
         refused(&with(&offered).send().await, 401, words);
     }
@@ -126,7 +126,7 @@ async fn a_credential_as_a_sub_protocol_is_neither_echoed_nor_recorded() {
     refused(&both.send().await, 401, "another as a sub-protocol");
     let plain = ada.get(&of_secrets("")).without("authorization");
     let plain = plain.header("sec-websocket-protocol", &offered).send().await;
-    refused(&plain, 401, "there is no credential");
+    refused(&plain, 401, "no credential: send");
 
     server.stop().await;
     let audit = std::fs::read_to_string(home.audit_log()).unwrap();

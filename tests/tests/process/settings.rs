@@ -73,9 +73,9 @@ async fn durations_are_read_as_in_every_other_flag() {
     for flag in flags.into_iter().chain(["expired-key-retention"]).chain(of_tokens) {
         for (value, wanted) in [
             ("soon", "write a duration as 720h, 30m, 1h30m or 30d, or as plain seconds"),
-            ("-5m", "a duration is not negative"),
+            ("-5m", "a duration must not be negative"),
             ("367d", "it is too long: at most 366d"),
-            ("0d", "it must be above zero"),
+            ("0d", "the duration must be greater than zero"),
         ] {
             let setup = Setup::bare(&home).argument("serve").argument("--data-dir");
             let setup = setup.argument(home.data()).argument(format!("--{flag}={value}"));

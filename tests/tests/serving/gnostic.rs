@@ -260,6 +260,7 @@ fn schema(bytes: &[u8]) -> Value {
         22 => ("type", texts(field.bytes()).remove(0)),
         23 => ("items", schema(unwrapped(field.bytes(), 1))),
         25 => ("properties", map(field.bytes(), 1, schema)),
+        27 => ("readOnly", field.flag()),
         other => panic!("schema field {other}"),
     })
 }

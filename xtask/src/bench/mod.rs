@@ -4,16 +4,16 @@
 //! [`server`] starts and ends servers; [`report`] writes `docs/benchmarks.md`. Each group's
 //! results are stored under `target/bench`, so that one can be repeated without the others.
 
-mod groups;
-mod load;
+pub(crate) mod groups;
+pub(crate) mod load;
 mod machine;
 mod nginx;
 mod openbao;
-mod postern;
+pub(crate) mod postern;
 mod probe;
 mod report;
-mod server;
-mod stop;
+pub(crate) mod server;
+pub(crate) mod stop;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,7 +29,7 @@ pub(crate) struct Options {
     /// Fewer rounds, shorter runs, fewer objects: only a test that everything works
     #[arg(long)]
     quick: bool,
-    /// Only these groups, separated by commas: reads, writes, endurance, apply, lists, watch, memory, ready, scale,
+    /// Only these groups, separated by commas: reads, floor, writes, endurance, apply, lists, watch, memory, ready, scale,
     /// overload, fairness, access, gateway
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,

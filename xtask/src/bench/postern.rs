@@ -30,6 +30,17 @@ pub(crate) fn arguments(dir: &Path, address: &str) -> Vec<String> {
     ["serve", "--data-dir", &dir, "--listen", address, "--log", "warn"].map(str::to_owned).to_vec()
 }
 
+/// Starts a server as a process of `command`, and does not wait for it.
+pub(crate) fn spawn_postern(mut command: Command, dir: TempDir, more: &[String]) -> Result<Server> {
+    let kubeconfig = dir.path().join(KUBECONFIG);
+    let data = dir.path().join("data");
+    let child = spawn(command.args(arguments(&data, "127.0.0.1:0")).args(more), &dir)?;
+    let mut server = Server::new("postern", child, dir);
+    server.access = vec!["--kubeconfig".to_owned(), kubeconfig.to_string_lossy().into_owned()];
+    server.collection = String::from(COLLECTION);
+    Ok(server)
+}
+
 impl Bench {
     /// Starts a new server without any objects.
     pub(crate) fn start_postern(&self) -> Result<Server> {
@@ -57,14 +68,17 @@ impl Bench {
     }
 
     fn start_with(&self, dir: TempDir, more: &[String]) -> Result<Server> {
-        let data = dir.path().join("data");
-        let kubeconfig = data.join("admin.kubeconfig");
-        let address = format!("127.0.0.1:{}", super::server::free_port()?);
-        let child =
-            spawn(Command::new(&self.postern).args(arguments(&data, &address)).args(more), &dir)?;
-        let mut server = Server::new("postern", child, dir);
-        server.access = vec!["--kubeconfig".to_owned(), kubeconfig.to_string_lossy().into_owned()];
-        server.collection = String::from(COLLECTION);
+        self.start_postern_by(Command::new(&self.postern), dir, more)
+    }
+
+    /// Starts a server as a process of `command`, on a directory that may have been used before.
+    pub(crate) fn start_postern_by(
+        &self,
+        command: Command,
+        dir: TempDir,
+        more: &[String],
+    ) -> Result<Server> {
+        let mut server = spawn_postern(command, dir, more)?;
         self.wait_until_ok(&mut server, "/readyz", READY_TIMEOUT)?;
         Ok(server)
     }

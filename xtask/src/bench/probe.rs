@@ -1,9 +1,10 @@
-//! The bare fan-out server of the load program.
+//! The bare servers of the load program: one for watches, and one for GET.
 
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Result;
+use tempfile::TempDir;
 
 use super::Bench;
 use super::server::{Server, directory, spawn};
@@ -18,17 +19,35 @@ impl Bench {
         command
             .args(["fanout-probe", "--threads", "2", "--seconds", "3600", "--dir"])
             .arg(dir.path());
-        let child = spawn(&mut command, &dir)?;
-        let mut server = Server::new("probe", child, dir);
+        let mut server = self.start_announcing("probe", &mut command, dir)?;
+        server.collection = String::from("/events");
+        Ok(server)
+    }
+    /// Starts the bare server as a process of `command`, which runs the load program.
+    pub(crate) fn start_bare(&self, mut command: Command, dir: TempDir) -> Result<Server> {
+        command.args(["bare", "--seconds", "3600", "--dir"]).arg(dir.path());
+        let mut server = self.start_announcing("bare", &mut command, dir)?;
+        server.collection = String::from("/objects");
+        Ok(server)
+    }
+
+    /// Starts a server that writes its address into its directory once it listens.
+    fn start_announcing(
+        &self,
+        name: &'static str,
+        command: &mut Command,
+        dir: TempDir,
+    ) -> Result<Server> {
+        let child = spawn(command, &dir)?;
+        let mut server = Server::new(name, child, dir);
         let address = server.path("address");
-        self.stop.wait_for("the probe did not start", READY_TIMEOUT, || {
+        self.stop.wait_for(&format!("the server {name} did not start"), READY_TIMEOUT, || {
             server.check()?;
             Ok(address.exists())
         })?;
         let base = format!("https://{}", std::fs::read_to_string(&address)?);
         let ca = server.path("ca.pem").to_string_lossy().into_owned();
         server.access = ["--base", &base, "--ca", &ca].map(str::to_owned).to_vec();
-        server.collection = String::from("/events");
         Ok(server)
     }
 }

@@ -18,7 +18,7 @@ use postern_meta::status::ApiError;
 use postern_meta::time::MicroTimestamp;
 use uuid::Uuid;
 
-use self::queue::{Line, Lost};
+use self::queue::{Line, LossCounter};
 pub(crate) use self::queue::{MAX_BYTES, Queue};
 pub(crate) use self::record::Record;
 pub(crate) use self::send::send;
@@ -43,10 +43,10 @@ pub(crate) struct Audit {
     /// The first id. Those that follow it are of no other run.
     first_id: u128,
     next: AtomicU64,
-    /// Do records have the commands of exec and attach?
+    /// Whether records contain the commands of exec and attach.
     has_commands: bool,
     failures: Mutex<Failures>,
-    lost: Arc<Lost>,
+    lost: Arc<LossCounter>,
 }
 
 /// The failed authentications of one second.

@@ -88,18 +88,18 @@ pub(crate) struct Segment {
 
 /// How many records are missing.
 #[derive(Debug, Default)]
-pub(crate) struct Lost {
+pub(crate) struct LossCounter {
     /// Since the start.
     all: AtomicU64,
     /// Those of which no record tells yet.
-    untold: AtomicU64,
+    unreported: AtomicU64,
 }
 
-impl Lost {
+impl LossCounter {
     /// Counts records that are missing.
     pub(crate) fn note(&self, records: u64) {
         self.all.fetch_add(records, Ordering::Relaxed);
-        self.untold.fetch_add(records, Ordering::Relaxed);
+        self.unreported.fetch_add(records, Ordering::Relaxed);
     }
 
     /// How many are missing since the start.
@@ -109,12 +109,12 @@ impl Lost {
 
     /// Takes the number of missing records that the next record reports.
     pub(crate) fn take(&self) -> u64 {
-        self.untold.swap(0, Ordering::Relaxed)
+        self.unreported.swap(0, Ordering::Relaxed)
     }
 
     /// Takes back what a record would have told that is not written.
     fn give_back(&self, tells: u64) {
-        self.untold.fetch_add(tells, Ordering::Relaxed);
+        self.unreported.fetch_add(tells, Ordering::Relaxed);
     }
 }
 
@@ -145,7 +145,7 @@ struct Waiting {
     written: Option<oneshot::Sender<()>>,
     /// Its place among those of what changes nothing.
     _read: Option<OwnedSemaphorePermit>,
-    lost: Arc<Lost>,
+    lost: Arc<LossCounter>,
 }
 
 impl Waiting {
@@ -183,7 +183,7 @@ impl Queue {
     }
 
     /// Appends the record of what changes nothing. When there is no room, it is counted in `lost`.
-    pub(crate) fn append(&self, line: Line, lost: &Arc<Lost>) {
+    pub(crate) fn append(&self, line: Line, lost: &Arc<LossCounter>) {
         let room = self.shared.max_bytes / 4 * 3;
         let read = self.reads.clone().try_acquire_owned().ok();
         let has_place = read.is_some();
@@ -201,7 +201,7 @@ impl Queue {
     pub(crate) async fn append_first(
         &self,
         line: Line,
-        lost: &Arc<Lost>,
+        lost: &Arc<LossCounter>,
     ) -> Result<(), Unrecorded> {
         let (written, is_written) = oneshot::channel();
         self.send(Waiting { line, written: Some(written), _read: None, lost: lost.clone() })?;
@@ -253,15 +253,15 @@ impl Queue {
             let text = read_if_there(&path)?.unwrap_or_default();
             // A last line without an end was cut off.
             let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-            let mut damaged = usize::from(end < text.len());
+            let mut corrupt = usize::from(end < text.len());
             let lines = text[..end].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
             let events = lines.filter_map(|line| {
                 let event = decode_typed::<AuditEvent>(line);
-                damaged += usize::from(event.is_err());
+                corrupt += usize::from(event.is_err());
                 event.ok()
             });
             let events = events.collect();
-            Ok((events, damaged))
+            Ok((events, corrupt))
         })
         .await?
     }

@@ -45,9 +45,9 @@ pub(crate) async fn send(audit: Arc<Audit>, mut client: Client, cluster: String)
 /// Sends the oldest file. Returns whether there was one.
 async fn send_one(audit: &Audit, client: &mut Client, cluster: &str) -> anyhow::Result<bool> {
     let Some(segment) = audit.queue.oldest().await else { return Ok(false) };
-    let (items, damaged) = audit.queue.read(segment).await?;
-    if damaged > 0 {
-        tracing::warn!(damaged, "audit records were cut off, and are left out");
+    let (items, corrupt) = audit.queue.read(segment).await?;
+    if corrupt > 0 {
+        tracing::warn!(corrupt, "skipped corrupt audit records");
     }
     let refused = send_all(client, cluster, items).await?;
     if refused.is_empty() {
@@ -91,7 +91,7 @@ async fn send_all(
     Ok(refused)
 }
 
-/// Would the same records be refused again?
+/// Whether the server would reject the same records again.
 fn is_refused(error: &Error) -> bool {
     error.status().is_some_and(|status| [400, 413, 422].contains(&status.code))
 }

@@ -83,8 +83,8 @@ async fn a_connection_that_brings_no_valid_token_is_closed() {
     tokio::time::pause();
     tokio::time::advance(STRANGER_TIMEOUT).await;
     tokio::time::resume();
-    for stranger in [&mut idle, &mut refused] {
-        while stranger.ready().await.is_ok() {
+    for unauthenticated in [&mut idle, &mut refused] {
+        while unauthenticated.ready().await.is_ok() {
             tokio::task::yield_now().await;
         }
     }
@@ -93,16 +93,16 @@ async fn a_connection_that_brings_no_valid_token_is_closed() {
 }
 
 #[tokio::test]
-async fn strangers_go_first_when_all_connections_are_taken() {
+async fn unauthenticated_connections_are_closed_first_when_all_are_taken() {
     let scene = Scene::new().await;
     let listening = Listening::new(&scene).await;
     let mut known = listening.client().await;
     let request = || scene.request("GET", &format!("https://agent.test{PODS}"));
     assert_eq!(read(known.send_request(request()).await.unwrap()).await.0, 200);
     // One address may have four of the eight.
-    let mut strangers = Vec::new();
+    let mut unauthenticated = Vec::new();
     for _ in 0..12 {
-        strangers.push(listening.client().await);
+        unauthenticated.push(listening.client().await);
     }
     assert!(scene.agent.connections.open() <= 4);
     assert_eq!(read(known.send_request(request()).await.unwrap()).await.0, 200);

@@ -18,18 +18,18 @@ const WATCH: &str = "/kubernetes/cluster/api/v1/pods?watch=1";
 async fn a_request_under_way_gets_the_answer_of_a_new_one_when_its_right_ends() {
     let mut scene = Scene::new().await;
     let state = scene.agent.state.clone();
-    let revocations = vec![Revocation { uid: "uid-k".to_owned(), generation: 11 }];
+    let revocations = vec![Revocation { uid: "uid-k".to_owned(), revocation_revision: 11 }];
     let revoked = Spec { revocations, ..spec_with(&scene.key) };
     let unused = Spec { uses: Vec::new(), ..spec_with(&scene.key) };
     for (said, code, word) in [(revoked, 401, "Unauthorized"), (unused, 403, "cannot use")] {
         for path in [POD.to_owned(), WATCH.to_owned()] {
-            state.hear(spec_with(&scene.key), NOW);
+            state.apply_config(spec_with(&scene.key), NOW);
             scene.holds.send_replace(true);
             let mut client = scene.client().await;
             let request = scene.request("GET", &path);
             let end = async {
                 scene.arrived.recv().await.unwrap();
-                state.hear(said.clone(), NOW);
+                state.apply_config(said.clone(), NOW);
             };
             let (answer, ()) = tokio::join!(client.send_request(request), end);
             let (found, retry_after, body) = read(answer.unwrap()).await;
@@ -38,7 +38,7 @@ async fn a_request_under_way_gets_the_answer_of_a_new_one_when_its_right_ends() 
         }
     }
     scene.holds.send_replace(false);
-    state.hear(spec_with(&scene.key), NOW);
+    state.apply_config(spec_with(&scene.key), NOW);
     let mut client = scene.client().await;
     let answer = client.send_request(scene.request("GET", POD)).await.unwrap();
     assert_eq!(read(answer).await, (200, None, "{}".to_owned()));
@@ -95,8 +95,8 @@ async fn a_caller_with_too_many_requests_under_way_gets_429_and_others_are_serve
     };
     let ((first, second), ()) = tokio::join!(held, meanwhile);
     assert_eq!((read(first.unwrap()).await.0, read(second.unwrap()).await.0), (200, 200));
-    let under_way = scene.agent.flow.under_way();
-    assert_eq!((under_way.requests, under_way.long_requests), (0, 0));
+    let in_flight = scene.agent.flow.in_flight();
+    assert_eq!((in_flight.requests, in_flight.long_requests), (0, 0));
 }
 
 #[tokio::test]
@@ -275,7 +275,7 @@ async fn failed_authentications_do_not_fill_the_queue() {
 /// These need no token, and the central server rejects a list with a record whose verb is no word, or that
 /// has no path.
 #[tokio::test]
-async fn whatever_strangers_send_the_central_server_takes_its_record() {
+async fn the_central_server_accepts_the_record_of_any_unauthenticated_request() {
     let scene = Scene::new().await;
     let long = "G".repeat(200);
     for (method, target) in [
@@ -315,7 +315,7 @@ async fn a_change_that_was_sent_on_stays_allowed_in_its_record() {
     let unused = Spec { uses: Vec::new(), ..spec_with(&scene.key) };
     let end = async {
         scene.arrived.recv().await.unwrap();
-        state.hear(unused, NOW);
+        state.apply_config(unused, NOW);
     };
     let (answer, ()) = tokio::join!(change, end);
     assert_eq!(read(answer.unwrap()).await.0, 403);
@@ -338,7 +338,10 @@ async fn outlives_its_token(scene: &mut Scene, says: &Claims) -> bool {
         tokio::time::resume();
         // A new configuration makes each request look again.
         let groups = vec![says.jti.clone()];
-        scene.agent.state.hear(Spec { forward_groups: groups, ..spec_with(&scene.key) }, NOW);
+        scene
+            .agent
+            .state
+            .apply_config(Spec { forward_groups: groups, ..spec_with(&scene.key) }, NOW);
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
@@ -348,7 +351,7 @@ async fn outlives_its_token(scene: &mut Scene, says: &Claims) -> bool {
     read(answer.unwrap()).await.0 == 200
 }
 
-/// While nothing is heard, time alone ends a token: one that was seen before, too, and at an agent that starts again.
+/// Without contact to the central server, a token expires by time alone, also a cached one, and also after a restart.
 #[tokio::test]
 async fn a_token_expires_while_the_central_server_is_silent() {
     let scene = Scene::new().await;
@@ -361,9 +364,9 @@ async fn a_token_expires_while_the_central_server_is_silent() {
         let answer = client.send_request(request).await.unwrap();
         assert_eq!(read(answer).await.0, code, "after {after} s");
     }
-    // A restart keeps the configuration and the time at which it was heard.
+    // A restart keeps the configuration and the time of the last contact.
     let again = Scene::new().await;
-    again.agent.state.hear(spec_with(&scene.key), NOW);
+    again.agent.state.apply_config(spec_with(&scene.key), NOW);
     again.set_seconds(NOW + ends);
     let mut client = again.client().await;
     let answer = client.send_request(scene.request_of(&says, "GET", POD)).await.unwrap();
@@ -391,12 +394,12 @@ async fn what_the_gateway_has_opened_goes_on_after_its_token_and_nothing_else_wi
     "three".clone_into(&mut says.jti);
     let mut client = scene.client().await;
     let request = scene.request_of(&says, "GET", WATCH);
-    let revocations = vec![Revocation { uid: "uid-k".to_owned(), generation: 11 }];
+    let revocations = vec![Revocation { uid: "uid-k".to_owned(), revocation_revision: 11 }];
     let revoked = Spec { revocations, ..spec_with(&scene.key) };
     let state = scene.agent.state.clone();
     let end = async {
         scene.arrived.recv().await.unwrap();
-        state.hear(revoked, NOW);
+        state.apply_config(revoked, NOW);
     };
     let (answer, ()) = tokio::join!(client.send_request(request), end);
     assert_eq!(read(answer.unwrap()).await.0, 401);

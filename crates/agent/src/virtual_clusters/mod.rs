@@ -23,44 +23,44 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 pub(crate) use self::secret::Reader;
-use self::secret::{Unread, Way};
+use self::secret::{NoRoute, ResolvedRoute};
 pub use self::service::ClusterDomain;
 
-/// Virtual clusters whose Secrets are followed. With more, the one goes that was not in use for the longest time, if
-/// that is long enough: one caller who goes through many takes no other's place.
-const MAX_FOLLOWED: usize = 512;
-const SHORTEST_STAY: Duration = Duration::from_secs(10);
+/// The most virtual clusters whose Secrets are tracked. A further one replaces the one that was unused for the longest
+/// time, if that is at least [`MIN_TRACKED_TIME`]. So one caller with many targets does not evict those of others.
+const MAX_TRACKED: usize = 512;
+const MIN_TRACKED_TIME: Duration = Duration::from_secs(10);
 
 /// How long after a Secret was read it is not read again, and how much longer when nothing points to a change.
 const SHORTEST_READ_INTERVAL: Duration = Duration::from_secs(1);
 const LONGER_READ_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A virtual cluster that was not in use for this long is not followed any more.
+/// The time without requests after which a virtual cluster is no longer tracked.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// How long the first request waits until the way is known.
+/// How long the first request waits until the route is known.
 const FIRST_READ_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Seconds after which a client may try again, when the cluster may answer then.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
-/// Where a virtual cluster is in its cluster.
+/// The namespace and name of a virtual cluster in its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct VirtualClusterRef {
     /// The namespace.
     pub(crate) namespace: String,
     /// The name there.
     pub(crate) name: String,
 }
 
-impl Place {
+impl VirtualClusterRef {
     /// The name of the Secret with its kubeconfig.
     fn secret(&self) -> String {
         format!("vc-{}", self.name)
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for VirtualClusterRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
@@ -69,183 +69,196 @@ impl fmt::Display for Place {
 /// The virtual clusters that are in use.
 pub(crate) struct VirtualClusters {
     reader: Arc<Reader>,
-    followed: Mutex<HashMap<Place, Arc<Followed>>>,
+    tracked: Mutex<HashMap<VirtualClusterRef, Arc<Tracked>>>,
     tasks: Mutex<JoinSet<()>>,
 }
 
-/// A virtual cluster whose Secret is followed.
-struct Followed {
-    place: Place,
-    found: watch::Sender<Found>,
+/// A virtual cluster whose Secret is tracked.
+struct Tracked {
+    place: VirtualClusterRef,
+    found: watch::Sender<RouteState>,
     used_at: Mutex<Instant>,
-    /// Has the Secret read soon.
-    suspected: Arc<Notify>,
+    /// Wakes the task that reads the Secret.
+    refresh: Arc<Notify>,
 }
 
 /// The known route to a virtual cluster.
 #[derive(Clone, Debug)]
-enum Found {
+enum RouteState {
     /// The Secret was not read yet.
-    Unread,
-    Way(Arc<Way>),
+    Pending,
+    Known(Arc<ResolvedRoute>),
     /// There is none.
-    None(Unread),
+    Unavailable(NoRoute),
 }
 
-/// The way of one request. While it is there, the virtual cluster is followed.
+/// The route of one request. While it is there, the virtual cluster is tracked.
 #[derive(Clone)]
-pub(crate) struct Reached {
-    followed: Arc<Followed>,
-    way: Arc<Way>,
+pub(crate) struct VirtualClusterRoute {
+    tracked: Arc<Tracked>,
+    route: Arc<ResolvedRoute>,
 }
 
 impl VirtualClusters {
     /// The virtual clusters, none of which is in use.
     pub(crate) fn new(reader: Reader) -> Arc<Self> {
-        let (followed, tasks) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { reader: Arc::new(reader), followed, tasks })
+        let (tracked, tasks) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { reader: Arc::new(reader), tracked, tasks })
     }
 
-    /// How many are followed.
-    pub(crate) fn followed(&self) -> usize {
-        self.followed.lock().len()
+    /// The number of tracked virtual clusters.
+    pub(crate) fn tracked(&self) -> usize {
+        self.tracked.lock().len()
     }
 
-    /// The way to a virtual cluster.
+    /// The route to a virtual cluster.
     ///
     /// # Errors
-    /// 503 that says why there is none.
-    pub(crate) async fn reach(self: &Arc<Self>, place: &Place) -> Result<Reached, ApiError> {
-        let followed = self.follow(place).ok_or_else(|| {
-            let message = "the agent follows too many virtual clusters: try again in a moment";
+    /// 503 with the reason why there is none.
+    pub(crate) async fn route_to(
+        self: &Arc<Self>,
+        place: &VirtualClusterRef,
+    ) -> Result<VirtualClusterRoute, ApiError> {
+        let tracked = self.track(place).ok_or_else(|| {
+            let message = "the agent has reached its limit of virtual clusters: try again later";
             ApiError::unavailable(message, Some(RETRY_AFTER_SECONDS))
         })?;
-        let mut found = followed.found.subscribe();
-        let known = found.wait_for(|found| !matches!(found, Found::Unread));
+        let mut found = tracked.found.subscribe();
+        let known = found.wait_for(|found| !matches!(found, RouteState::Pending));
         let known = match timeout(FIRST_READ_TIMEOUT, known).await {
             Ok(Ok(known)) => known.clone(),
-            Ok(Err(_)) | Err(_) => Found::Unread,
+            Ok(Err(_)) | Err(_) => RouteState::Pending,
         };
         match known {
-            Found::Way(way) => Ok(Reached { followed, way }),
-            Found::None(why) => {
-                followed.suspected.notify_one();
-                Err(no_way(&why))
+            RouteState::Known(route) => Ok(VirtualClusterRoute { tracked, route }),
+            RouteState::Unavailable(why) => {
+                tracked.refresh.notify_one();
+                Err(no_route(&why))
             }
-            Found::Unread => Err(no_way(&Unread::silent("it took too long"))),
+            RouteState::Pending => Err(no_route(&NoRoute::silent("it took too long"))),
         }
     }
 
-    /// A virtual cluster, whose Secret is followed from now on; `None` when there are too many.
-    fn follow(self: &Arc<Self>, place: &Place) -> Option<Arc<Followed>> {
-        let mut all = self.followed.lock();
-        if let Some(followed) = all.get(place) {
-            *followed.used_at.lock() = Instant::now();
-            return Some(followed.clone());
+    /// Starts or continues to track a virtual cluster; `None` when there are too many.
+    fn track(self: &Arc<Self>, place: &VirtualClusterRef) -> Option<Arc<Tracked>> {
+        let mut all = self.tracked.lock();
+        if let Some(tracked) = all.get(place) {
+            *tracked.used_at.lock() = Instant::now();
+            return Some(tracked.clone());
         }
-        if all.len() >= MAX_FOLLOWED {
+        if all.len() >= MAX_TRACKED {
             let oldest = all.values().min_by_key(|one| *one.used_at.lock())?;
-            if oldest.used_at.lock().elapsed() < SHORTEST_STAY {
+            if oldest.used_at.lock().elapsed() < MIN_TRACKED_TIME {
                 return None;
             }
             let oldest = oldest.place.clone();
             all.remove(&oldest);
         }
-        let followed = Arc::new(Followed {
+        let tracked = Arc::new(Tracked {
             place: place.clone(),
-            found: watch::Sender::new(Found::Unread),
+            found: watch::Sender::new(RouteState::Pending),
             used_at: Mutex::new(Instant::now()),
-            suspected: Arc::default(),
+            refresh: Arc::default(),
         });
-        all.insert(place.clone(), followed.clone());
+        all.insert(place.clone(), tracked.clone());
         drop(all);
         let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(read_on(Arc::downgrade(&followed), Arc::downgrade(self), self.reader.clone()));
+        tasks.spawn(refresh_loop(
+            Arc::downgrade(&tracked),
+            Arc::downgrade(self),
+            self.reader.clone(),
+        ));
         drop(tasks);
-        Some(followed)
+        Some(tracked)
     }
 
-    /// Stops following a virtual cluster that was not used lately. `followed` is the only reference besides that
+    /// Stops tracking a virtual cluster that was not used lately. `tracked` is the only reference besides that
     /// in the map then.
-    fn forget_if_idle(&self, followed: &Arc<Followed>) {
-        let mut all = self.followed.lock();
-        let is_idle = followed.used_at.lock().elapsed() >= IDLE_TIMEOUT;
+    fn remove_if_idle(&self, tracked: &Arc<Tracked>) {
+        let mut all = self.tracked.lock();
+        let is_idle = tracked.used_at.lock().elapsed() >= IDLE_TIMEOUT;
         // In its place, there may be another one since.
-        let is_it = all.get(&followed.place).is_some_and(|one| Arc::ptr_eq(one, followed));
-        if is_it && is_idle && Arc::strong_count(followed) <= 2 {
-            all.remove(&followed.place);
+        let is_it = all.get(&tracked.place).is_some_and(|one| Arc::ptr_eq(one, tracked));
+        if is_it && is_idle && Arc::strong_count(tracked) <= 2 {
+            all.remove(&tracked.place);
         }
     }
 }
 
-/// Reads the Secret of a virtual cluster again and again, until it is followed no more.
-async fn read_on(followed: Weak<Followed>, all: Weak<VirtualClusters>, reader: Arc<Reader>) {
+/// Reads the Secret of a virtual cluster again and again while it is tracked.
+async fn refresh_loop(tracked: Weak<Tracked>, all: Weak<VirtualClusters>, reader: Arc<Reader>) {
     loop {
-        let turn = reader.turn().await;
-        let Some(one) = followed.upgrade() else { return };
+        let permit = reader.read_permit().await;
+        let Some(one) = tracked.upgrade() else { return };
         one.read(&reader).await;
-        drop(turn);
-        let suspected = one.suspected.clone();
+        drop(permit);
+        let refresh = one.refresh.clone();
         let Some(all) = all.upgrade() else { return };
-        all.forget_if_idle(&one);
+        all.remove_if_idle(&one);
         drop((one, all));
         sleep(SHORTEST_READ_INTERVAL).await;
         tokio::select! {
-            () = suspected.notified() => {}
+            () = refresh.notified() => {}
             () = sleep(LONGER_READ_INTERVAL) => {}
         }
     }
 }
 
-impl Followed {
-    /// Reads the Secret once. A cluster that does not answer takes no known way away.
+impl Tracked {
+    /// Reads the Secret once. A known route stays while the cluster does not answer.
     async fn read(&self, reader: &Reader) {
         let last = match &*self.found.borrow() {
-            Found::Way(way) => Some(way.clone()),
-            Found::Unread | Found::None(_) => None,
+            RouteState::Known(route) => Some(route.clone()),
+            RouteState::Pending | RouteState::Unavailable(_) => None,
         };
-        match reader.way(&self.place, last.as_deref()).await {
+        match reader.resolve(&self.place, last.as_deref()).await {
             Ok(None) => {}
-            Ok(Some(way)) => {
-                tracing::info!(at = %self.place, "the way to a virtual cluster is known");
-                self.found.send_replace(Found::Way(Arc::new(way)));
+            Ok(Some(route)) => {
+                tracing::info!(at = %self.place, "the route to a virtual cluster is known");
+                self.found.send_replace(RouteState::Known(Arc::new(route)));
             }
             Err(why) => {
-                let is_known = matches!(&*self.found.borrow(), Found::None(known) if known == &why);
+                let is_same = |found: &RouteState| match found {
+                    RouteState::Unavailable(known) => known == &why,
+                    RouteState::Pending | RouteState::Known(_) => false,
+                };
+                let is_known = is_same(&self.found.borrow());
                 if !is_known {
                     let at = &self.place;
-                    tracing::warn!(%at, "no way to a virtual cluster: {}", why.for_log());
+                    tracing::warn!(%at, "no route to a virtual cluster: {}", why.for_log());
                 }
                 if last.is_none() || !why.may_pass() {
-                    self.found.send_replace(Found::None(why));
+                    self.found.send_replace(RouteState::Unavailable(why));
                 }
             }
         }
     }
 }
 
-impl Reached {
+impl VirtualClusterRoute {
     /// The upstream of the requests.
     pub(crate) fn upstream(&self) -> &Upstream {
-        &self.way.upstream
+        &self.route.upstream
     }
 
-    /// Waits until there is another way, or none.
+    /// Waits until there is another route, or none.
     pub(crate) async fn changed(&self) {
-        let mut found = self.followed.found.subscribe();
-        let is_same =
-            |found: &Found| matches!(found, Found::Way(way) if Arc::ptr_eq(way, &self.way));
+        let mut found = self.tracked.found.subscribe();
+        let is_same = |found: &RouteState| match found {
+            RouteState::Known(route) => Arc::ptr_eq(route, &self.route),
+            RouteState::Pending | RouteState::Unavailable(_) => false,
+        };
         let _ = found.wait_for(|found| !is_same(found)).await;
     }
 
-    /// Has the Secret read soon: the virtual cluster does not take the credential, say.
-    pub(crate) fn suspect(&self) {
-        self.followed.suspected.notify_one();
+    /// Reads the Secret soon, for example because the virtual cluster rejected the credential.
+    pub(crate) fn refresh_soon(&self) {
+        self.tracked.refresh.notify_one();
     }
 
-    /// Has it read soon where an error may come from a kubeconfig that is out of date.
-    pub(crate) fn suspect_after(&self, error: &ProxyError) {
+    /// Reads the Secret soon if the error can come from an outdated kubeconfig.
+    pub(crate) fn note_failure(&self, error: &ProxyError) {
         let is_suspect = matches!(
             error,
             ProxyError::Unreachable { .. }
@@ -256,14 +269,14 @@ impl Reached {
                 | ProxyError::Lost { .. }
         );
         if is_suspect {
-            self.suspect();
+            self.refresh_soon();
         }
     }
 }
 
 /// The 503 of a virtual cluster that cannot be reached. It asks the client to try again only where the
 /// cluster may answer later. Otherwise an operator has to act first.
-fn no_way(why: &Unread) -> ApiError {
-    let message = format!("there is no way to the target: {why}");
+fn no_route(why: &NoRoute) -> ApiError {
+    let message = format!("no route to the target: {why}");
     ApiError::unavailable(message, why.may_pass().then_some(RETRY_AFTER_SECONDS))
 }

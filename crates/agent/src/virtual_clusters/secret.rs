@@ -16,7 +16,7 @@ use postern_proxy::{Forward, Proxy, Upstream};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-use super::Place;
+use super::VirtualClusterRef;
 use super::service::{Address, ClusterDomain, NotInNamespace};
 use crate::upstream;
 
@@ -42,24 +42,24 @@ pub(crate) struct Reader {
     reading: Semaphore,
 }
 
-/// The way to a virtual cluster.
+/// The route to a virtual cluster.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct ResolvedRoute {
     pub(super) upstream: Upstream,
     /// The kubeconfig that it was made from, as it is in the Secret.
     config: SecretText,
 }
 
-/// Why there is no way. `Display` is for callers: it has names, and nothing of what is in the Secret.
+/// Why there is no route. `Display` is for callers: it has names, and nothing of what is in the Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Unread {
+pub(super) enum NoRoute {
     /// The cluster gives no answer; why is for the log.
     Silent(String),
     /// The obstacle, and further details for the log.
     Because { why: String, detail: String },
 }
 
-impl Unread {
+impl NoRoute {
     pub(super) fn silent(why: impl Into<String>) -> Self {
         Self::Silent(why.into())
     }
@@ -82,7 +82,7 @@ impl Unread {
     }
 }
 
-impl fmt::Display for Unread {
+impl fmt::Display for NoRoute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Silent(_) => f.write_str(
@@ -106,40 +106,40 @@ impl Reader {
     }
 
     /// Waits until a Secret may be read. A waiting caller keeps no virtual cluster in use.
-    pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+    pub(super) async fn read_permit(&self) -> Option<SemaphorePermit<'_>> {
         self.reading.acquire().await.ok()
     }
 
-    /// The way to a virtual cluster; `None` when it is the last one. It takes a [turn](Reader::turn).
+    /// The route to a virtual cluster; `None` when it is the last one. It takes a [permit](Reader::read_permit).
     ///
     /// # Errors
     /// Why there is none.
-    pub(super) async fn way(
+    pub(super) async fn resolve(
         &self,
-        place: &Place,
-        last: Option<&Way>,
-    ) -> Result<Option<Way>, Unread> {
+        place: &VirtualClusterRef,
+        last: Option<&ResolvedRoute>,
+    ) -> Result<Option<ResolvedRoute>, NoRoute> {
         let read = timeout(READ_TIMEOUT, self.read(place)).await;
-        let config = read.map_err(|_| Unread::silent("it took too long"))??;
+        let config = read.map_err(|_| NoRoute::silent("it took too long"))??;
         if last.is_some_and(|last| last.config == config) {
             return Ok(None);
         }
         let (place, allow_local, domain) = (place.clone(), self.allow_local, self.domain.clone());
         // Certificates are read, and perhaps the system's from disk.
-        let made = tokio::task::spawn_blocking(move || made(config, &place, allow_local, &domain));
+        let made =
+            tokio::task::spawn_blocking(move || route_from(config, &place, allow_local, &domain));
         let made = made.await;
-        made.map_err(|_| Unread::silent("the kubeconfig could not be read"))?.map(Some)
+        made.map_err(|_| NoRoute::silent("the kubeconfig could not be read"))?.map(Some)
     }
 
     /// The kubeconfig in the Secret, as it is there.
-    async fn read(&self, place: &Place) -> Result<SecretText, Unread> {
+    async fn read(&self, place: &VirtualClusterRef) -> Result<SecretText, NoRoute> {
         let (namespace, name) = (&place.namespace, place.secret());
         let are_names = dns1123_label(namespace).is_ok() && dns1123_subdomain(&name).is_ok();
         let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}");
         let path = path.parse::<PathAndQuery>().ok().filter(|_| are_names);
-        let path =
-            path.ok_or_else(|| Unread::because("where it is, is not known by valid names"))?;
-        let silent = |why: String| Unread::Silent(why);
+        let path = path.ok_or_else(|| NoRoute::because("its namespace or name is invalid"))?;
+        let silent = |why: String| NoRoute::Silent(why);
         let request = Request::get(path.as_str())
             .header(ACCEPT, "application/json")
             .body(Empty::<Bytes>::new())
@@ -151,12 +151,12 @@ impl Reader {
         match answer.status() {
             StatusCode::OK => {}
             StatusCode::NOT_FOUND => {
-                return Err(Unread::because(format!(
-                    "its kubeconfig is to be in {of}, which is not there"
+                return Err(NoRoute::because(format!(
+                    "its kubeconfig must be in {of}, which does not exist"
                 )));
             }
             StatusCode::FORBIDDEN => {
-                return Err(Unread::because(format!(
+                return Err(NoRoute::because(format!(
                     "the agent may not read {of}: the user in the kubeconfig of --upstream needs the verb \
                      get on it"
                 )));
@@ -168,34 +168,34 @@ impl Reader {
         let spec: secret::Spec =
             decode_typed(&bytes).map_err(|_| silent("its answer is no Secret".to_owned()))?;
         let config = spec.data.get(KEY).cloned();
-        config.ok_or_else(|| Unread::because(format!("{of} has no key {KEY:?}")))
+        config.ok_or_else(|| NoRoute::because(format!("{of} has no key {KEY:?}")))
     }
 }
 
-/// Makes the way from the kubeconfig in a Secret. No error has a value of it but the server, for the log.
-fn made(
+/// Makes the route from the kubeconfig in a Secret. No error has a value of it but the server, for the log.
+fn route_from(
     config: SecretText,
-    place: &Place,
+    place: &VirtualClusterRef,
     allow_local: bool,
     domain: &ClusterDomain,
-) -> Result<Way, Unread> {
+) -> Result<ResolvedRoute, NoRoute> {
     let (name, namespace) = (place.secret(), &place.namespace);
     let of = format!("the kubeconfig in the Secret {name:?} in the namespace {namespace:?}");
-    let unusable = |why: String| Unread::because(format!("{of} cannot be used: {why}"));
+    let unusable = |why: String| NoRoute::because(format!("{of} cannot be used: {why}"));
     let data = [(KEY.to_owned(), config.clone())].into();
     let spec = secret::Spec { data, ..secret::Spec::default() };
     let kubeconfig = Kubeconfig::of_secret(&spec, KEY);
     let kubeconfig = kubeconfig.map_err(|error| unusable(error.to_string()))?;
     let address = Address::of(&kubeconfig, place, allow_local, domain);
     let Address { url, server_name, addresses } =
-        address.map_err(|NotInNamespace| Unread::Because {
+        address.map_err(|NotInNamespace| NoRoute::Because {
             why: format!("{of} names another server than a Service of this namespace"),
             detail: format!("its server is {}", kubeconfig.server),
         })?;
     let upstream = upstream::of(&kubeconfig, url, Some(server_name), addresses);
-    let upstream = upstream.map_err(|error| Unread::Because {
+    let upstream = upstream.map_err(|error| NoRoute::Because {
         why: format!("{of} cannot be used"),
         detail: error.to_string(),
     })?;
-    Ok(Way { upstream, config })
+    Ok(ResolvedRoute { upstream, config })
 }

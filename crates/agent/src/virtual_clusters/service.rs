@@ -10,7 +10,7 @@ use postern_kinds::kubeconfig::Kubeconfig;
 use postern_meta::names::{dns1123_label, dns1123_subdomain};
 use postern_proxy::UpstreamAddresses;
 
-use super::Place;
+use super::VirtualClusterRef;
 
 /// The port of a Service that a kubeconfig does not name.
 const HTTPS_PORT: u16 = 443;
@@ -66,7 +66,7 @@ impl Address {
     /// When the kubeconfig names no Service of this namespace.
     pub(super) fn of(
         kubeconfig: &Kubeconfig,
-        place: &Place,
+        place: &VirtualClusterRef,
         allow_local: bool,
         domain: &ClusterDomain,
     ) -> Result<Self, NotInNamespace> {
@@ -118,7 +118,7 @@ mod tests {
             token: None,
             client_certificate: None,
         };
-        let place = Place { namespace: "ns".to_owned(), name: "v".to_owned() };
+        let place = VirtualClusterRef { namespace: "ns".to_owned(), name: "v".to_owned() };
         let domain = "cluster.test".parse().unwrap();
         let address = Address::of(&kubeconfig, &place, allow_local, &domain)?;
         assert_eq!(address.addresses == UpstreamAddresses::any(), allow_local);

@@ -4,7 +4,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::StatusCode;
-use postern_kinds::agent_config::{Instance, PlaceInCluster, Spec, Use, UseSubject};
+use postern_kinds::agent_config::{ClusterLocation, Instance, Spec, Use, UseSubject};
 use serde_json::json;
 use tokio::time::{advance, pause, resume};
 
@@ -14,8 +14,8 @@ use crate::testing::{NOW, Scene, claims, read, spec_with};
 const AT: &str = "/kubernetes/project/p/virtualcluster/v/api/v1/pods";
 const SECRET: &str = "/api/v1/namespaces/ns/secrets/vc-v";
 
-fn place() -> Place {
-    Place { namespace: "ns".to_owned(), name: "v".to_owned() }
+fn place() -> VirtualClusterRef {
+    VirtualClusterRef { namespace: "ns".to_owned(), name: "v".to_owned() }
 }
 
 fn kubeconfig(server: &str) -> String {
@@ -41,13 +41,13 @@ async fn time_passes() {
     resume();
 }
 
-/// Waits until there is a way, or none, which is the case when `is_it` says so.
+/// Waits until there is a route, or none, which is the case when `is_it` says so.
 async fn until(
     scene: &Scene,
-    is_it: impl Fn(&Result<Reached, ApiError>) -> bool,
-) -> Result<Reached, ApiError> {
+    is_it: impl Fn(&Result<VirtualClusterRoute, ApiError>) -> bool,
+) -> Result<VirtualClusterRoute, ApiError> {
     loop {
-        let reached = scene.agent.virtual_clusters.reach(&place()).await;
+        let reached = scene.agent.virtual_clusters.route_to(&place()).await;
         if is_it(&reached) {
             return reached;
         }
@@ -57,7 +57,7 @@ async fn until(
     }
 }
 
-fn address(reached: &Result<Reached, ApiError>) -> Option<&str> {
+fn address(reached: &Result<VirtualClusterRoute, ApiError>) -> Option<&str> {
     reached.as_ref().ok().map(|reached| reached.upstream().address())
 }
 
@@ -66,15 +66,15 @@ async fn the_way_follows_the_secret() {
     let scene = Scene::new().await;
     let says = |answer: (StatusCode, String)| *scene.answer.lock() = answer;
     says((StatusCode::NOT_FOUND, "{}".to_owned()));
-    let none = scene.agent.virtual_clusters.reach(&place()).await.err().unwrap();
+    let none = scene.agent.virtual_clusters.route_to(&place()).await.err().unwrap();
     assert_eq!((none.code(), none.retry_after_seconds()), (503, None));
     let message = &none.status().message;
-    assert!(message.contains("\"vc-v\"") && message.contains("not there"), "{message}");
+    assert!(message.contains("\"vc-v\"") && message.contains("does not exist"), "{message}");
 
     says(secret(&kubeconfig("https://localhost:1")));
     let first = until(&scene, Result::is_ok).await;
     assert_eq!(address(&first), Some("localhost:1"));
-    // A cluster that does not answer well takes no way away that is known; a Secret that says the same, neither.
+    // A cluster that does not answer well takes no route away that is known; a Secret that says the same, neither.
     for answer in [
         (StatusCode::INTERNAL_SERVER_ERROR, String::new()),
         (StatusCode::OK, "no Secret".to_owned()),
@@ -96,7 +96,7 @@ async fn the_way_follows_the_secret() {
         (secret(&kubeconfig("https://x").replace("token", "tokenFile")), "tokenFile is refused"),
     ] {
         says(answer);
-        let has_words = |reached: &Result<Reached, ApiError>| {
+        let has_words = |reached: &Result<VirtualClusterRoute, ApiError>| {
             reached.as_ref().is_err_and(|error| error.status().message.contains(words))
         };
         let error = until(&scene, has_words).await.err().unwrap();
@@ -109,7 +109,7 @@ async fn a_virtual_cluster_is_followed_while_it_is_in_use_and_so_many_are() {
     let scene = Scene::new().await;
     *scene.answer.lock() = secret(&kubeconfig("https://localhost:1"));
     let all = &scene.agent.virtual_clusters;
-    let reached = all.reach(&place()).await.ok().unwrap();
+    let reached = all.route_to(&place()).await.ok().unwrap();
     let passes = async |time: Duration| {
         pause();
         advance(time).await;
@@ -120,16 +120,16 @@ async fn a_virtual_cluster_is_followed_while_it_is_in_use_and_so_many_are() {
         time_passes().await;
         tokio::task::yield_now().await;
     }
-    assert_eq!(all.followed(), 1, "a request goes on");
+    assert_eq!(all.tracked(), 1, "a request goes on");
     drop(reached);
-    while all.followed() > 0 {
+    while all.tracked() > 0 {
         time_passes().await;
         tokio::task::yield_now().await;
     }
-    for index in 0..=MAX_FOLLOWED {
-        drop(all.follow(&Place { name: format!("v{index}"), ..place() }));
+    for index in 0..=MAX_TRACKED {
+        drop(all.track(&VirtualClusterRef { name: format!("v{index}"), ..place() }));
     }
-    assert_eq!(all.followed(), MAX_FOLLOWED);
+    assert_eq!(all.tracked(), MAX_TRACKED);
 }
 
 /// The configuration in which ada may use the virtual cluster `v` of the project `p`.
@@ -143,7 +143,7 @@ fn spec_of(scene: &Scene) -> Spec {
         namespace: "p-p".to_owned(),
         name: "v".to_owned(),
         uid: "uid-v".to_owned(),
-        cluster_ref: PlaceInCluster { namespace, virtual_cluster },
+        cluster_ref: ClusterLocation { namespace, virtual_cluster },
     });
     spec.uses.push(Use {
         resource: "virtualclusterinstances".to_owned(),
@@ -157,7 +157,7 @@ fn spec_of(scene: &Scene) -> Spec {
 #[tokio::test]
 async fn who_may_not_use_a_virtual_cluster_has_no_secret_read_and_who_may_learns_what_is_missing() {
     let mut scene = Scene::new().await;
-    scene.agent.state.hear(spec_of(&scene), NOW);
+    scene.agent.state.apply_config(spec_of(&scene), NOW);
     let mut client = scene.client().await;
     let mut eve = claims();
     "eve".clone_into(&mut eve.sub);
@@ -170,14 +170,14 @@ async fn who_may_not_use_a_virtual_cluster_has_no_secret_read_and_who_may_learns
         let none = client.send_request(scene.request("GET", AT)).await.unwrap();
         let (code, retry_after, body) = read(none).await;
         assert_eq!((code, retry_after), (503, None), "{body}");
-        assert!(body.contains("vc-v") && body.contains("not there"), "{body}");
+        assert!(body.contains("vc-v") && body.contains("does not exist"), "{body}");
     }
     assert_eq!(scene.arrived.recv().await.as_deref(), Some(SECRET));
     assert!(scene.arrived.try_recv().is_err(), "a Secret is read once a second at most");
     // A virtual cluster whose place is not said is none.
     let mut nowhere = spec_of(&scene);
     nowhere.instances[0].cluster_ref.virtual_cluster.clear();
-    scene.agent.state.hear(nowhere, NOW);
+    scene.agent.state.apply_config(nowhere, NOW);
     let none = client.send_request(scene.request("GET", AT)).await.unwrap();
     assert_eq!(read(none).await.0, 503);
 }

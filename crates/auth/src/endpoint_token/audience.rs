@@ -2,7 +2,7 @@
 //! it at another (`docs/reference/endpoint-tokens.md#audiences`). The audience of a JWT is RFC 7519
 //! section 4.1.3.
 
-use crate::scope::{Instance, Reach, ScopeRules, reach};
+use crate::scope::{Instance, ReachableClusters, ScopeRules, reachable_clusters};
 
 /// The audience of a token that is for every cluster.
 pub const GENERAL_AUDIENCE: &str = "platform.sh/direct-cluster-endpoint";
@@ -36,9 +36,9 @@ pub fn audiences<'s>(
     instances: &[Instance<'_>],
 ) -> Result<Vec<String>, NoCluster> {
     let names: Vec<&str> = clusters.iter().map(|cluster| cluster.name).collect();
-    let reached = match reach(scopes, &names, instances) {
-        Reach::Every => return Ok(vec![GENERAL_AUDIENCE.to_owned()]),
-        Reach::Only(reached) => reached,
+    let reached = match reachable_clusters(scopes, &names, instances) {
+        ReachableClusters::Every => return Ok(vec![GENERAL_AUDIENCE.to_owned()]),
+        ReachableClusters::Only(reached) => reached,
     };
     let reached = clusters.iter().filter(|cluster| reached.contains(cluster.name));
     let audiences: Vec<String> = reached.map(|cluster| cluster_audience(cluster.uid)).collect();

@@ -70,13 +70,13 @@ impl Cache {
         self.new.get(token)
     }
 
-    /// Is there a token that was not used lately?
+    /// Whether a token is in the older half of the cache.
     pub(super) fn has_old(&self, token: &str) -> bool {
         self.old.contains_key(token)
     }
 
     /// A token that was not used lately; from now on it was.
-    pub(super) fn revive(&mut self, token: &str) -> Option<Arc<Verified>> {
+    pub(super) fn reuse_old(&mut self, token: &str) -> Option<Arc<Verified>> {
         let (text, found) = self.old.remove_entry(token)?;
         self.add(text, found.clone());
         Some(found)

@@ -41,9 +41,10 @@ pub struct Claims {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct PlatformClaims {
-    /// The revision of the store as of which all of this is so. It is the generation of the keys, of the
-    /// user and of the teams: what one of them gave before a later revocation counts no more.
-    pub generation: u64,
+    /// The store revision at which the claims were read. A later revocation of a key, the user or a team
+    /// revokes the token. The wire name is `generation`.
+    #[serde(rename = "generation")]
+    pub revocation_revision: u64,
     /// The key that asked for the token, and the keys that made it.
     pub keys: Vec<KeyClaim>,
     /// When the first of these keys ends, in seconds since 1970, as it was known when the token was issued:
@@ -128,8 +129,8 @@ pub struct Issuance {
     pub ttl_seconds: i64,
     /// Its id, which no other token has.
     pub token_id: String,
-    /// A revision of the store that the bearer's identity is at least as new as.
-    pub generation: u64,
+    /// The store revision at which the bearer's identity was read, or an older one.
+    pub revocation_revision: u64,
 }
 
 /// The entry in a list of revocations for all access keys of a user or team, by its uid. Tokens of a team's
@@ -185,7 +186,8 @@ impl Claims {
     /// The claims of a token that is issued for a bearer. It never outlives the key.
     pub fn of(bearer: &Bearer<'_>, issuance: Issuance) -> Self {
         let Bearer { key, identity, .. } = *bearer;
-        let Issuance { issuer, audiences, issued_at, ttl_seconds, token_id, generation } = issuance;
+        let Issuance { issuer, audiences, issued_at, ttl_seconds, token_id, revocation_revision } =
+            issuance;
         let end = issued_at.saturating_add(ttl_seconds);
         let own_key = KeyClaim { name: key.identity.access_key.clone(), uid: key.uid.clone() };
         let makers = key.ancestors.iter();
@@ -206,7 +208,7 @@ impl Claims {
             jti: token_id,
             groups: identity.groups.clone(),
             platform: PlatformClaims {
-                generation,
+                revocation_revision,
                 keys: std::iter::once(own_key).chain(makers).collect(),
                 keys_end: key.ends_at(),
                 gateway_session: false,

@@ -43,19 +43,25 @@ impl fmt::Display for TokenRefusal {
         f.write_str(match self {
             Self::TooLong => "the token is too long",
             Self::Malformed => "the token is not three parts in base64url",
-            Self::Header => "the header has other fields than alg, typ and kid, or one twice",
+            Self::Header => {
+                "the token header has an unknown or duplicate field: only alg, typ \
+                             and kid are allowed"
+            }
             Self::CriticalHeader => "the header has critical extensions",
-            Self::Nested => "the token contains another one",
+            Self::Nested => "the token contains a nested token",
             Self::Algorithm => "the algorithm is not ES256",
             Self::Type => "the type is not at+jwt",
             Self::UnknownKey => "no signing key has this kid",
             Self::Signature => "the signature is wrong",
-            Self::Claims => "what the token says cannot be understood",
+            Self::Claims => "the token payload is invalid",
             Self::Issuer => "the token is of another issuer",
             Self::Audience => "the token is for another audience",
             Self::Expired => "the token has expired",
-            Self::NotYetValid => "the token does not count yet",
-            Self::Revoked => "a key, user or team that the token depends on has changed since",
+            Self::NotYetValid => "the token is not valid yet",
+            Self::Revoked => {
+                "the token was revoked: its access key, user or team has changed; \
+                              request a new token"
+            }
         })
     }
 }

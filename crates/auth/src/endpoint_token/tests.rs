@@ -55,7 +55,7 @@ fn issuance() -> Issuance {
         issued_at: NOW,
         ttl_seconds: 600,
         token_id: "id-1".to_owned(),
-        generation: 70,
+        revocation_revision: 70,
     }
 }
 
@@ -510,8 +510,8 @@ fn a_token_depends_on_the_owners_of_the_keys_that_created_its_key_and_on_imperso
     for uid in ["k-maker", "u-maker", &impersonation_id("k-maker", &wanted), &of_keys] {
         let text = token(&signing, &claims_of(&asking));
         assert!(verifier.verify(&text, NOW).is_ok());
-        let generation = claims_of(&asking).platform.generation;
-        verifier.revoke(uid, generation + 1);
+        let revocation_revision = claims_of(&asking).platform.revocation_revision;
+        verifier.revoke(uid, revocation_revision + 1);
         assert_eq!(verifier.verify(&text, NOW).err(), Some(TokenRefusal::Revoked), "{uid}");
         verifier.set_revocations([]);
     }

@@ -105,13 +105,13 @@ impl Verifier {
         known.version += 1;
     }
 
-    /// Replaces all revocations: for a uid of a key, user or team, the revision since which it is as it is
-    /// now. Tokens of an older generation count no more.
+    /// Replaces all revocations. For the uid of a key, user or team, a token needs at least this
+    /// revocation revision.
     pub fn set_revocations(&self, revocations: impl IntoIterator<Item = (String, u64)>) {
         let mut all = HashMap::default();
-        for (uid, generation) in revocations {
-            let newest = all.entry(uid).or_insert(generation);
-            *newest = generation.max(*newest);
+        for (uid, revocation_revision) in revocations {
+            let newest = all.entry(uid).or_insert(revocation_revision);
+            *newest = revocation_revision.max(*newest);
         }
         let mut known = write(&self.known);
         known.revocations = all;
@@ -119,10 +119,10 @@ impl Verifier {
     }
 
     /// Adds one revocation: see [`Verifier::set_revocations`].
-    pub fn revoke(&self, uid: &str, generation: u64) {
+    pub fn revoke(&self, uid: &str, revocation_revision: u64) {
         let mut known = write(&self.known);
         let newest = known.revocations.entry(uid.to_owned()).or_default();
-        *newest = generation.max(*newest);
+        *newest = revocation_revision.max(*newest);
         known.version += 1;
     }
 
@@ -158,7 +158,7 @@ impl Verifier {
         // Only a token that was verified is worth the lock for a change.
         let is_old = cache.has_old(token);
         drop(cache);
-        is_old.then(|| write(&self.cache).revive(token)).flatten()
+        is_old.then(|| write(&self.cache).reuse_old(token)).flatten()
     }
 
     /// Verifies a token that was not seen before. All that is cheap comes before the signature, and
@@ -250,9 +250,9 @@ impl Verifier {
         if !known.keys.contains_key(&verified.key_id) {
             return Err(TokenRefusal::UnknownKey);
         }
-        let generation = claims.platform.generation;
+        let revocation_revision = claims.platform.revocation_revision;
         let is_older =
-            |uid: &str| known.revocations.get(uid).is_some_and(|from| generation < *from);
+            |uid: &str| known.revocations.get(uid).is_some_and(|from| revocation_revision < *from);
         let keys_are_older = |owner: &str| is_older(&keys_of(owner));
         if claims.depends_on().any(is_older) || claims.key_owners().any(keys_are_older) {
             return Err(TokenRefusal::Revoked);

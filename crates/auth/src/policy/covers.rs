@@ -9,10 +9,10 @@ use postern_kinds::rbac::PolicyRule;
 use super::Policy;
 use crate::attributes::{Attributes, Request};
 use crate::identity::{Identity, MASTERS_GROUP};
+use crate::implicit_rights;
 use crate::kind_scope::has_namespaces;
-use crate::own;
 use crate::rbac::rule::ResourceQuery;
-use crate::scope::Place;
+use crate::scope::Location;
 
 /// The combinations of verbs, groups, resources and names that all rules together may have: each is looked at. A rule
 /// that is held at once, by an identity that may do everything, is not counted.
@@ -135,7 +135,7 @@ impl Policy {
         if missing.is_empty() { Ok(()) } else { Err(NotCovered::Missing(missing)) }
     }
 
-    /// Does an identity without a scope hold everything, so that no rule need be taken apart?
+    /// Whether an identity without a scope holds everything, so that no rule needs to be checked by combination.
     fn holds_rule_at_once(&self, identity: &Identity, rule: &PolicyRule) -> bool {
         let all = Atom::Resource { verb: "*", group: "*", resource: "*", name: None };
         !identity.is_scoped()
@@ -158,7 +158,7 @@ impl Policy {
                 let name = name.unwrap_or_default();
                 let attributes =
                     Attributes::Resource { verb, group, resource, subresource, namespace, name };
-                let own = own::right(identity, &attributes);
+                let own = implicit_rights::right(identity, &attributes);
                 (own.is_some()
                     || (self.is_owners(identity, &attributes)
                         && (!namespace.is_empty()
@@ -184,18 +184,18 @@ impl Policy {
             return true;
         }
         let attributes = &request.attributes;
-        let place = match (attributes, Place::of(attributes)) {
-            (Attributes::Resource { group, resource, .. }, Place::Cluster)
+        let location = match (attributes, Location::of(attributes)) {
+            (Attributes::Resource { group, resource, .. }, Location::Cluster)
                 if has_namespaces(group, resource).is_none() =>
             {
-                Place::Everywhere
+                Location::Everywhere
             }
-            (_, place) => place,
+            (_, location) => location,
         };
         let holder = identity.scope_holder();
-        let is_open = own::is_open(identity, attributes);
+        let is_open = implicit_rights::is_open(identity, attributes);
         identity.scopes.iter().all(|scope| {
-            scope.allows_at(request, place, &holder, &self.projects)
+            scope.allows_at(request, location, &holder, &self.projects)
                 || (is_open && scope.reaches(request.target))
         })
     }

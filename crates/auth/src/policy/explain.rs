@@ -8,10 +8,10 @@ use super::Policy;
 use crate::attributes::{Attributes, Request, RequestTarget};
 use crate::explanation::{Explanation, MissingRule, PolicyName, RefusingScope, Source};
 use crate::identity::Identity;
-use crate::own::{self, OwnRight};
-use crate::rbac::place::{Held, Holdings};
+use crate::implicit_rights::{self, ImplicitRight};
+use crate::rbac::role_grants::{Grant, SubjectGrants};
 use crate::rbac::rule::{ResourceQuery, Rule};
-use crate::scope::Place;
+use crate::scope::Location;
 
 impl Policy {
     /// Explains the decision about something in the management API.
@@ -44,13 +44,13 @@ impl Policy {
     /// The source of a permission of an identity, its scopes aside. The permissions of every identity
     /// come first, since no scope takes those away.
     fn source(&self, identity: &Identity, attributes: &Attributes<'_>) -> Option<Source> {
-        if own::is_open(identity, attributes) {
+        if implicit_rights::is_open(identity, attributes) {
             return Some(Source::Everyone);
         }
-        match own::right(identity, attributes) {
-            Some(OwnRight::Master) => Some(Source::Masters),
-            Some(OwnRight::Everyone) => Some(Source::Everyone),
-            Some(OwnRight::Themselves) => Some(Source::Themselves),
+        match implicit_rights::right(identity, attributes) {
+            Some(ImplicitRight::Master) => Some(Source::Masters),
+            Some(ImplicitRight::Everyone) => Some(Source::Everyone),
+            Some(ImplicitRight::Themselves) => Some(Source::Themselves),
             None if self.is_owners(identity, attributes) => Some(Source::Owner),
             None => self.role_source(identity, attributes),
         }
@@ -58,15 +58,15 @@ impl Policy {
 
     /// The first of the roles that allow it, in the order of their bindings.
     fn role_source(&self, identity: &Identity, attributes: &Attributes<'_>) -> Option<Source> {
-        let holdings = self.index.of(identity).map(AsRef::as_ref);
-        let held =
-            holdings.flat_map(|holdings: &Holdings| holdings.in_place(attributes.role_namespace()));
-        let allowing = held.filter_map(|(namespace, held)| {
+        let grants = self.index.of(identity).map(AsRef::as_ref);
+        let grant =
+            grants.flat_map(|grants: &SubjectGrants| grants.grants_in(attributes.role_namespace()));
+        let allowing = grant.filter_map(|(namespace, grant)| {
             if namespace.is_some() && attributes.is_path() {
                 return None;
             }
-            let rule = held.role.rules().iter().position(|rule| allows(rule, attributes))?;
-            self.source_of(identity, namespace, held, rule)
+            let rule = grant.role.rules().iter().position(|rule| allows(rule, attributes))?;
+            self.source_of(identity, namespace, grant, rule)
         });
         allowing.min_by(|one, two| binding_of(one).cmp(&binding_of(two)))
     }
@@ -75,17 +75,17 @@ impl Policy {
         &self,
         identity: &Identity,
         namespace: Option<&str>,
-        held: &Held,
+        grant: &Grant,
         rule: usize,
     ) -> Option<Source> {
         let is_theirs = |subject: &BoundSubject| identity.is_subject(subject);
-        let mut bindings: Vec<&str> = held.bindings.keys().map(|name| &**name).collect();
+        let mut bindings: Vec<&str> = grant.bindings.keys().map(|name| &**name).collect();
         bindings.sort_unstable();
         bindings.into_iter().find_map(|binding| {
             let subject = self.index.subjects_of(namespace, binding).into_iter().find(is_theirs)?;
             let binding =
                 PolicyName { namespace: namespace.map(str::to_owned), name: binding.to_owned() };
-            Some(Source::Role { binding, role: held.role.key.to_name(), rule, subject })
+            Some(Source::Role { binding, role: grant.role.key.to_name(), rule, subject })
         })
     }
 }
@@ -97,7 +97,7 @@ fn binding_of(source: &Source) -> Option<&PolicyName> {
     }
 }
 
-/// Does a rule allow this, wherever its role is held?
+/// Whether a rule allows the request, wherever its role applies.
 pub(super) fn allows(rule: &Rule, attributes: &Attributes<'_>) -> bool {
     match *attributes {
         Attributes::Resource { verb, group, resource, subresource, name, .. } => {
@@ -155,9 +155,9 @@ fn missing_scope(request: &Request<'_>) -> Scope {
                 resources: vec![with_subresource(resource, subresource)],
                 resource_names: unless_empty(name),
             };
-            let namespaces = match Place::of(&request.attributes) {
-                Place::Everywhere => Vec::new(),
-                Place::Namespace(_) | Place::Cluster => vec![namespace.to_owned()],
+            let namespaces = match Location::of(&request.attributes) {
+                Location::Everywhere => Vec::new(),
+                Location::Namespace(_) | Location::Cluster => vec![namespace.to_owned()],
             };
             let verbs = vec![verb.to_owned()];
             ScopeRule { verbs, resources: vec![resources], namespaces, ..ScopeRule::default() }

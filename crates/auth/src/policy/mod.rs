@@ -13,7 +13,7 @@ use postern_kinds::{OwnedBy, RequiredRight, Right};
 
 use crate::attributes::{Attributes, Request, RequestTarget};
 use crate::identity::{AUTHENTICATED_GROUP, Identity, MASTERS_GROUP};
-use crate::own::{self, KEY_VERBS};
+use crate::implicit_rights::{self, KEY_VERBS};
 pub use crate::owners::OwnedObject;
 use crate::owners::Owners;
 use crate::projects::Projects;
@@ -160,7 +160,7 @@ impl Policy {
     /// Decides whether an identity may do something in the management API. The same question always has
     /// the same answer.
     pub fn decide(&self, identity: &Identity, attributes: &Attributes<'_>) -> Decision {
-        let allowed = own::is_open(identity, attributes)
+        let allowed = implicit_rights::is_open(identity, attributes)
             || (self.is_held(identity, attributes) && self.scopes_allow(identity, attributes));
         if allowed { Decision::Allow } else { Decision::Deny }
     }
@@ -175,9 +175,9 @@ impl Policy {
         }
     }
 
-    /// Does the identity have the right to this by a role or without one, its scopes aside?
+    /// Whether the identity has the permission, by a role or implicitly, without regard to its scopes.
     pub fn is_held(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
-        own::right(identity, attributes).is_some()
+        implicit_rights::right(identity, attributes).is_some()
             || self.is_owners(identity, attributes)
             || self.is_by_role(identity, attributes)
     }
@@ -200,7 +200,7 @@ impl Policy {
         self.owners.owner(group, resource, namespace, name).filter(|_| is_its)
     }
 
-    /// Does a role allow this?
+    /// Whether a role allows the request.
     fn is_by_role(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
         match *attributes {
             Attributes::Resource { verb, group, resource, subresource, name, .. } => {
@@ -209,7 +209,7 @@ impl Policy {
                 self.index.allows(identity, &query, attributes.role_namespace())
             }
             Attributes::Description { verb, path } | Attributes::Path { verb, path } => {
-                self.index.of(identity).any(|holdings| holdings.allow_path(verb, path))
+                self.index.of(identity).any(|grants| grants.allow_path(verb, path))
             }
         }
     }
@@ -236,7 +236,8 @@ impl Policy {
 
     fn scope_allows(&self, scope: &ScopeRules, identity: &Identity, request: &Request<'_>) -> bool {
         scope.allows(request, &identity.scope_holder(), &self.projects)
-            || (own::is_open(identity, &request.attributes) && scope.reaches(request.target))
+            || (implicit_rights::is_open(identity, &request.attributes)
+                && scope.reaches(request.target))
     }
 
     /// Is a requirement met: does the identity have any one of its rights, and by a role where that is
@@ -313,18 +314,15 @@ impl Policy {
             && self.index.is_same_for(&newer.index, identity, group, resource)
     }
 
-    /// Can the identity do anything to any object of a kind, by a role or without one, within its scopes?
+    /// Whether the identity may have any permission on any object of a kind, within its scopes.
     /// `false` is certain; `true` may be too much.
-    pub fn touches(&self, identity: &Identity, group: &str, resource: &str) -> bool {
+    pub fn may_have_permission(&self, identity: &Identity, group: &str, resource: &str) -> bool {
         let in_namespaces = crate::kind_scope::has_namespaces(group, resource) != Some(false)
             || (group, resource) == ("", "namespaces");
-        let held = own::concerns(identity, group, resource)
+        let held = implicit_rights::concerns(identity, group, resource)
             || self.owners.of(identity, group, resource).next().is_some()
-            || self
-                .index
-                .of(identity)
-                .any(|holdings| holdings.concern(group, resource, in_namespaces));
-        held && (own::is_open_kind(group, resource)
+            || self.index.of(identity).any(|grants| grants.concern(group, resource, in_namespaces));
+        held && (implicit_rights::is_open_kind(group, resource)
             || scopes_can_match(identity, None, group, resource))
     }
 
@@ -340,17 +338,17 @@ impl Policy {
     }
 }
 
-/// Can every scope of an identity allow this verb on some object of a kind; or any verb?
+/// Whether every scope of an identity can allow this verb (or any verb) on some object of a kind.
 fn scopes_can_match(identity: &Identity, verb: Option<&str>, group: &str, resource: &str) -> bool {
     let holder = identity.scope_holder();
     identity.scopes.iter().all(|scope| scope.can_match(verb, group, resource, &holder))
 }
 
-/// Does this concern the identity's own keys?
+/// Whether the request concerns the identity's own keys.
 fn is_about_own_keys(identity: &Identity, attributes: &Attributes<'_>) -> bool {
     let is_key_verb = |verb| KEY_VERBS.contains(&verb);
     matches!(attributes, Attributes::Resource { verb, .. } if is_key_verb(*verb))
-        && own::right(identity, attributes).is_some()
+        && implicit_rights::right(identity, attributes).is_some()
 }
 
 #[cfg(test)]

@@ -8,10 +8,10 @@ use postern_kinds::{MANAGEMENT_V1, Owner};
 use super::Policy;
 use crate::attributes::Attributes;
 use crate::identity::{Identity, MASTERS_GROUP};
+use crate::implicit_rights::{self, KEY_VERBS, OWN_VERBS};
 use crate::kind_scope::has_namespaces;
 use crate::object_set::ObjectSet;
-use crate::own::{self, KEY_VERBS, OWN_VERBS};
-use crate::rbac::place::{Given, OnKind};
+use crate::rbac::role_grants::{GrantedObjects, OnKind};
 
 /// The objects of a kind on which an identity holds a verb.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Readable {
         }
     }
 
-    /// Is there no object that it can have?
+    /// Whether no object can be in it.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::All => false,
@@ -66,9 +66,9 @@ pub enum DelegatedOwners {
     All,
     /// Some of them.
     Some {
-        /// All users?
+        /// Whether all users are included.
         all_users: bool,
-        /// All teams?
+        /// Whether all teams are included.
         all_teams: bool,
         /// Single users and teams. The permissions of an identity on itself count under its uid
         /// alone.
@@ -77,7 +77,7 @@ pub enum DelegatedOwners {
 }
 
 impl Policy {
-    /// Does an identity hold a verb on any user or team at all?
+    /// Whether an identity holds a verb on any user or team.
     pub fn has_right_on_any_owner(&self, identity: &Identity, verb: &str) -> bool {
         match self.delegated_owners(identity, verb) {
             DelegatedOwners::All => true,
@@ -97,7 +97,7 @@ impl Policy {
         resource: &str,
     ) -> Readable {
         let mut sets = vec![self.held(identity, verb, group, resource)];
-        if !own::is_open(identity, &on_kind(verb, group, resource)) {
+        if !implicit_rights::is_open(identity, &on_kind(verb, group, resource)) {
             let holder = identity.scope_holder();
             let of_scope = |scope: &crate::scope::ScopeRules| {
                 scope.objects(verb, group, resource, &holder, &self.projects)
@@ -135,10 +135,10 @@ impl Policy {
         let concerned = self.index.of(identity);
         let concerned =
             concerned.filter(|all| all.concern(group, resource, possible != Some(false)));
-        let given: Vec<_> = concerned.flat_map(|holdings| holdings.given(question)).collect();
+        let granted: Vec<_> = concerned.flat_map(|grants| grants.granted(question)).collect();
         let mut objects = Named::default();
-        for (namespace, given) in &given {
-            add_given(*namespace, given, &mut set, &mut objects);
+        for (namespace, granted) in &granted {
+            add_granted(*namespace, granted, &mut set, &mut objects);
         }
         for (namespace, names) in self.owners.of(identity, group, resource).flat_map(|of| of.iter())
         {
@@ -174,7 +174,9 @@ fn on_kind<'a>(verb: &'a str, group: &'a str, resource: &'a str) -> Attributes<'
 
 /// The objects on which an identity holds a verb without a role.
 fn own_objects(identity: &Identity, verb: &str, group: &str, resource: &str) -> ObjectSet {
-    if identity.is_in(MASTERS_GROUP) || own::is_open(identity, &on_kind(verb, group, resource)) {
+    if identity.is_in(MASTERS_GROUP)
+        || implicit_rights::is_open(identity, &on_kind(verb, group, resource))
+    {
         return ObjectSet::all();
     }
     let mut set = ObjectSet::default();
@@ -211,21 +213,21 @@ fn in_order(objects: Named<'_>) -> BTreeSet<(String, String)> {
 }
 
 /// Adds the objects on which roles give a verb, where they are held.
-fn add_given<'a>(
+fn add_granted<'a>(
     namespace: Option<&'a str>,
-    given: &'a Given,
+    granted: &'a GrantedObjects,
     set: &mut ObjectSet,
     objects: &mut Named<'a>,
 ) {
     let Some(namespace) = namespace else {
-        set.all |= given.every;
-        set.names.extend(given.names.iter().map(ToString::to_string));
+        set.all |= granted.every;
+        set.names.extend(granted.names.iter().map(ToString::to_string));
         return;
     };
-    if given.every {
+    if granted.every {
         set.namespaces.insert(namespace.to_owned());
     }
-    if !given.names.is_empty() {
-        objects.entry(namespace).or_default().extend(given.names.iter().map(|name| &**name));
+    if !granted.names.is_empty() {
+        objects.entry(namespace).or_default().extend(granted.names.iter().map(|name| &**name));
     }
 }

@@ -9,8 +9,8 @@ use postern_kinds::{GroupResource, MANAGEMENT_V1};
 use super::Policy;
 use super::covers::{Collected, combinations, each_atom};
 use crate::identity::{AUTHENTICATED_GROUP, Identity, MASTERS_GROUP};
+use crate::implicit_rights::{KEY_VERBS, OPEN, OWN_VERBS};
 use crate::kind_scope::has_namespaces;
-use crate::own::{KEY_VERBS, OPEN, OWN_VERBS};
 
 /// A rule with more combinations than this is left out under a scope.
 const MAX_COMBINATIONS: usize = 4096;
@@ -22,7 +22,7 @@ pub struct RulesOf {
     pub resource_rules: Vec<PolicyRule>,
     /// The rules about paths.
     pub non_resource_rules: Vec<PolicyRule>,
-    /// Is there more, which rules cannot tell?
+    /// Whether the identity has permissions that rules cannot express.
     pub incomplete: bool,
 }
 
@@ -73,9 +73,9 @@ impl Policy {
     /// The rules that an identity has in a namespace, within its scopes.
     pub fn rules_of(&self, identity: &Identity, namespace: &str) -> RulesOf {
         let mut rules: BTreeSet<PolicyRule> = BTreeSet::new();
-        for holdings in self.index.of(identity) {
-            for (of, held) in holdings.in_place(namespace) {
-                rules.extend(held.role.source.iter().flat_map(|rule| parts(rule, of.is_none())));
+        for grants in self.index.of(identity) {
+            for (of, grant) in grants.grants_in(namespace) {
+                rules.extend(grant.role.source.iter().flat_map(|rule| parts(rule, of.is_none())));
             }
         }
         rules.extend(own_rules(identity));

@@ -52,7 +52,7 @@ pub struct InstanceRef<'a> {
 
 /// A target, and what is known of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TargetPlace<'a> {
+pub struct ResolvedTarget<'a> {
     /// The target.
     pub target: RequestTarget<'a>,
     /// The instance behind it. For a target of a project it is that which the path names, whether it is
@@ -66,21 +66,21 @@ pub struct TargetPlace<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetRequest<'a> {
     /// Where it goes.
-    pub place: TargetPlace<'a>,
+    pub place: ResolvedTarget<'a>,
     /// The action that it asks for.
     pub attributes: Attributes<'a>,
-    /// Does it go on in another protocol?
+    /// Whether it upgrades to another protocol.
     pub is_upgrade: bool,
 }
 
 impl<'a> TargetRequest<'a> {
     /// A request at a target.
-    pub fn new(place: TargetPlace<'a>, request: &'a KubeRequest) -> Self {
+    pub fn new(place: ResolvedTarget<'a>, request: &'a KubeRequest) -> Self {
         Self { place, attributes: request.attributes(), is_upgrade: request.is_upgrade() }
     }
 
     /// The request that an access review asks about.
-    pub fn of_review(place: TargetPlace<'a>, attributes: Attributes<'a>) -> Self {
+    pub fn of_review(place: ResolvedTarget<'a>, attributes: Attributes<'a>) -> Self {
         Self { place, attributes, is_upgrade: false }
     }
 }
@@ -105,16 +105,15 @@ impl fmt::Display for TargetRefusal {
         match self {
             Self::SystemIdentity(name) => write!(
                 f,
-                "{name:?} is an identity that clusters have for themselves: no caller may act as it \
-                 through the gateway"
+                "the identity {name:?} begins with system:, which the gateway does not forward"
             ),
             Self::NotForwarded(what) => write!(
                 f,
-                "the impersonated identity has {what}, which is not sent to clusters: leave it out"
+                "the impersonated identity has {what}, which the gateway does not forward: omit it"
             ),
             Self::NotUsable(message) | Self::Scope(message) => f.write_str(message),
             Self::OutsideSpace => f.write_str(
-                "through a space only its own namespace can be reached, and reviews and discovery",
+                "a space allows only requests to its own namespace, reviews and discovery",
             ),
         }
     }
@@ -219,7 +218,7 @@ impl Policy {
 
     /// Does an identity hold `use` on the target, its scopes aside? Of an instance, it takes the instance's own
     /// `use` by every path: that on its cluster is for the cluster itself, and for places without an instance.
-    fn may_use(&self, identity: &Identity, place: &TargetPlace<'_>) -> bool {
+    fn may_use(&self, identity: &Identity, place: &ResolvedTarget<'_>) -> bool {
         let holds = |resource, namespace, name| {
             let group = MANAGEMENT_V1.group;
             let (verb, subresource) = ("use", "");
@@ -244,7 +243,7 @@ impl Policy {
     pub fn rules_at_target(
         &self,
         identity: &Identity,
-        place: &TargetPlace<'_>,
+        place: &ResolvedTarget<'_>,
         namespace: &str,
         rules: RulesOf,
     ) -> RulesOf {
@@ -289,11 +288,11 @@ impl Policy {
         RulesOf { resource_rules, non_resource_rules, incomplete }
     }
 
-    /// Does one combination of a rule get to the target?
+    /// Whether the target allows one combination of a rule.
     fn gets_there(
         &self,
         identity: &Identity,
-        place: &TargetPlace<'_>,
+        place: &ResolvedTarget<'_>,
         namespace: &str,
         atom: &Atom<'_>,
     ) -> bool {
@@ -355,7 +354,7 @@ fn with_verb<'a>(attributes: Attributes<'a>, verb: &'a str) -> Attributes<'a> {
 
 /// Does a request stay within its target? Only a space has a border: its namespace, a look at that
 /// Namespace, reviews, and what describes the API.
-fn is_within(place: &TargetPlace<'_>, attributes: &Attributes<'_>, is_upgrade: bool) -> bool {
+fn is_within(place: &ResolvedTarget<'_>, attributes: &Attributes<'_>, is_upgrade: bool) -> bool {
     if !matches!(place.target, RequestTarget::ProjectSpace { .. }) {
         return true;
     }
@@ -372,7 +371,7 @@ fn is_within(place: &TargetPlace<'_>, attributes: &Attributes<'_>, is_upgrade: b
     }
 }
 
-fn not_usable(identity: &Identity, place: &TargetPlace<'_>) -> TargetRefusal {
+fn not_usable(identity: &Identity, place: &ResolvedTarget<'_>) -> TargetRefusal {
     let what = match place.target {
         RequestTarget::Management => "the management API through the gateway".to_owned(),
         RequestTarget::Cluster { cluster } => format!("the cluster {cluster:?}"),
@@ -388,7 +387,7 @@ fn not_usable(identity: &Identity, place: &TargetPlace<'_>) -> TargetRefusal {
     };
     let user = &identity.name;
     TargetRefusal::NotUsable(format!(
-        "User {user:?} cannot use {what}: it takes the verb use on it"
+        "User {user:?} cannot use {what}: the verb use on it is required"
     ))
 }
 

@@ -11,7 +11,7 @@ use super::Policy;
 use super::who_can::WhoCan;
 use crate::attributes::Attributes;
 use crate::identity::{AUTHENTICATED_GROUP, Identity, MASTERS_GROUP};
-use crate::own;
+use crate::implicit_rights;
 use crate::rbac::rule::ResourceQuery;
 use crate::rbac::use_changes::{USE, UseChange};
 
@@ -31,7 +31,7 @@ impl Policy {
         let of_group = |name: &str| WhoCan::Subject(BoundSubject::Group(name.to_owned()));
         let mut all = vec![of_group(MASTERS_GROUP)];
         let groups = vec![AUTHENTICATED_GROUP.to_owned()];
-        if own::is_open(&Identity { groups, ..Identity::default() }, &attributes) {
+        if implicit_rights::is_open(&Identity { groups, ..Identity::default() }, &attributes) {
             all.push(of_group(AUTHENTICATED_GROUP));
         }
         let owner = self.owner_of(&attributes);

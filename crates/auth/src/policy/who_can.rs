@@ -8,7 +8,7 @@ use super::explain::allows;
 use crate::attributes::Attributes;
 use crate::explanation::{PolicyName, Source};
 use crate::identity::{AUTHENTICATED_GROUP, MASTERS_GROUP};
-use crate::own::{self, KEY_VERBS, OWN_VERBS};
+use crate::implicit_rights::{self, KEY_VERBS, OWN_VERBS};
 
 /// A subject that has a permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Policy {
             groups: vec![AUTHENTICATED_GROUP.to_owned()],
             ..Default::default()
         };
-        if own::is_open(&everyone, attributes) {
+        if implicit_rights::is_open(&everyone, attributes) {
             all.push(Grantee { who: group(AUTHENTICATED_GROUP), source: Source::Everyone });
         }
         let themselves = themselves(attributes).into_iter();

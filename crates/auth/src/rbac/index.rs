@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use postern_kinds::rbac::{BindingFacts, BoundSubject, PolicyRule};
 
-use super::place::Holdings;
 use super::role::{PolicyKey, Role};
 use super::role_finder::RoleFinder;
+use super::role_grants::SubjectGrants;
 use super::rule::ResourceQuery;
 use super::use_changes::UseChanges;
 use crate::identity::Identity;
@@ -32,10 +32,10 @@ pub(crate) struct Index {
     bindings: SharedMap<PolicyKey, Arc<BindingFacts>>,
     /// The bindings that name a role, whether it is there or not.
     bindings_of: SharedMap<PolicyKey, Naming>,
-    users: SharedMap<Arc<str>, Arc<Holdings>>,
-    groups: SharedMap<Arc<str>, Arc<Holdings>>,
+    users: SharedMap<Arc<str>, Arc<SubjectGrants>>,
+    groups: SharedMap<Arc<str>, Arc<SubjectGrants>>,
     /// By the uid of a user or team.
-    principals: SharedMap<Arc<str>, Arc<Holdings>>,
+    principals: SharedMap<Arc<str>, Arc<SubjectGrants>>,
     /// The objects that the last change affects.
     pub(crate) use_changes: UseChanges,
 }
@@ -133,16 +133,20 @@ impl Index {
 
     fn attach(&mut self, binding: &PolicyKey, facts: &BindingFacts, role: &Arc<Role>) {
         self.use_changes.note_role(binding.namespace.as_ref(), role);
-        self.each_holdings(facts, |holdings| holdings.add(role, binding));
+        self.change_grants_of_subjects(facts, |grants| grants.add(role, binding));
     }
 
     fn detach(&mut self, binding: &PolicyKey, facts: &BindingFacts, role: &Role) {
         self.use_changes.note_role(binding.namespace.as_ref(), role);
-        self.each_holdings(facts, |holdings| holdings.remove(role, binding));
+        self.change_grants_of_subjects(facts, |grants| grants.remove(role, binding));
     }
 
     /// Changes what each subject of a binding holds.
-    fn each_holdings(&mut self, facts: &BindingFacts, change: impl Fn(&mut Holdings)) {
+    fn change_grants_of_subjects(
+        &mut self,
+        facts: &BindingFacts,
+        change: impl Fn(&mut SubjectGrants),
+    ) {
         let subjects: BTreeSet<&BoundSubject> = facts.subjects.iter().collect();
         for subject in subjects {
             let (map, text) = match subject {
@@ -151,12 +155,12 @@ impl Index {
                 BoundSubject::Principal { uid, .. } if uid.is_empty() => continue,
                 BoundSubject::Principal { uid, .. } => (&mut self.principals, uid),
             };
-            let mut holdings = map.get(text.as_str()).cloned().unwrap_or_default();
-            change(Arc::make_mut(&mut holdings));
-            if holdings.is_empty() {
+            let mut grants = map.get(text.as_str()).cloned().unwrap_or_default();
+            change(Arc::make_mut(&mut grants));
+            if grants.is_empty() {
                 map.remove_mut(text.as_str());
             } else {
-                map.insert_mut(Arc::from(text.as_str()), holdings);
+                map.insert_mut(Arc::from(text.as_str()), grants);
             }
         }
     }
@@ -165,7 +169,7 @@ impl Index {
     pub(crate) fn of<'a>(
         &'a self,
         identity: &'a Identity,
-    ) -> impl Iterator<Item = &'a Arc<Holdings>> + 'a {
+    ) -> impl Iterator<Item = &'a Arc<SubjectGrants>> + 'a {
         let user = self.users.get(identity.name.as_str());
         let groups = identity.groups.iter().filter_map(|group| self.groups.get(group.as_str()));
         let uids = identity.principal_uids.iter();
@@ -173,14 +177,14 @@ impl Index {
         user.into_iter().chain(groups).chain(principals)
     }
 
-    /// Does a role allow an identity this?
+    /// Whether a role of an identity allows the request.
     pub(crate) fn allows(
         &self,
         identity: &Identity,
         query: &ResourceQuery<'_>,
         namespace: &str,
     ) -> bool {
-        let by_subject = || self.of(identity).any(|holdings| holdings.allow(query, namespace));
+        let by_subject = || self.of(identity).any(|grants| grants.allow(query, namespace));
         let by_role = || self.by_role(identity, query, namespace);
         debug_assert!(by_role().is_none_or(|allows| allows == by_subject()), "{query:?}");
         if identity.groups.len() + identity.principal_uids.len() <= FEW_SUBJECTS {
@@ -247,7 +251,7 @@ impl Index {
         facts.map(|facts| facts.subjects.clone()).unwrap_or_default()
     }
 
-    /// Is any subject of any binding like this?
+    /// Whether any subject of any binding satisfies a condition.
     pub(crate) fn has_subject(&self, is_it: impl Fn(&BoundSubject) -> bool) -> bool {
         self.bindings.values().any(|facts| facts.subjects.iter().any(&is_it))
     }
@@ -271,7 +275,7 @@ fn role_of(binding: &PolicyKey, facts: &BindingFacts) -> Option<PolicyKey> {
 }
 
 impl Index {
-    /// Does an identity hold the very same in another snapshot, as far as a kind is concerned?
+    /// Whether an identity has the same roles for a kind in another snapshot.
     pub(crate) fn is_same_for(
         &self,
         other: &Self,
@@ -279,8 +283,8 @@ impl Index {
         group: &str,
         resource: &str,
     ) -> bool {
-        let same = |one: Option<&Arc<Holdings>>, two: Option<&Arc<Holdings>>| {
-            let concerns = |holdings: &Arc<Holdings>| holdings.concern(group, resource, true);
+        let same = |one: Option<&Arc<SubjectGrants>>, two: Option<&Arc<SubjectGrants>>| {
+            let concerns = |grants: &Arc<SubjectGrants>| grants.concern(group, resource, true);
             match (one, two) {
                 (Some(one), Some(two)) if Arc::ptr_eq(one, two) => true,
                 (one, two) => !one.into_iter().chain(two).any(concerns),

@@ -2,13 +2,13 @@
 //! who holds which of them where ([`place`], [`index`]), and which can allow a request ([`role_finder`]).
 //!
 //! Everything here is part of a snapshot. A change makes the next snapshot, which shares all but the
-//! changed paths with the one before. The permissions that need no role are in [`crate::own`],
+//! changed paths with the one before. The permissions that need no role are in [`crate::implicit_rights`],
 //! scopes are in [`crate::scope`].
 
-pub(crate) mod cells;
 pub(crate) mod index;
-pub(crate) mod place;
 pub(crate) mod role;
 pub(crate) mod role_finder;
+pub(crate) mod role_grants;
 pub(crate) mod rule;
+pub(crate) mod rule_index;
 pub(crate) mod use_changes;

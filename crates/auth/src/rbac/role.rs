@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use postern_kinds::rbac::PolicyRule;
 
-use super::cells::{Cells, MAX_CELLS};
 use super::rule::{ResourceQuery, Rule};
+use super::rule_index::{MAX_COMBINATIONS, RuleIndex};
 use crate::explanation::PolicyName;
 
 /// A role of this many rules or fewer is searched rule by rule.
@@ -43,8 +43,8 @@ pub(crate) struct Role {
     pub(crate) source: Vec<PolicyRule>,
     rules: Vec<Rule>,
     /// The combined permissions of all rules; `None` for a role of few rules.
-    cells: Option<Cells>,
-    /// The rules that have no cells.
+    rule_index: Option<RuleIndex>,
+    /// The rules that are not in the index.
     wide: Vec<usize>,
     /// For each rule, one about the kinds that it concerns.
     kinds: Vec<Rule>,
@@ -55,12 +55,12 @@ impl Role {
     /// Compiles a role.
     pub(crate) fn of(key: PolicyKey, source: Vec<PolicyRule>) -> Self {
         let rules: Vec<Rule> = source.iter().map(Rule::of).collect();
-        let is_wide = |rule: &Rule| rule.combinations() > MAX_CELLS;
+        let is_wide = |rule: &Rule| rule.combinations() > MAX_COMBINATIONS;
         let wide: Vec<usize> = (0..rules.len()).filter(|&index| is_wide(&rules[index])).collect();
-        let mut cells = Cells::default();
+        let mut rule_index = RuleIndex::default();
         if rules.len() > FEW_RULES {
             for rule in &rules {
-                cells.add(rule);
+                rule_index.add(rule);
             }
         }
         let mut kinds: Vec<Rule> = rules.iter().map(Rule::of_kinds).collect();
@@ -71,7 +71,7 @@ impl Role {
         }
         Self {
             has_paths: rules.iter().any(|rule| !rule.paths.is_empty()),
-            cells: (rules.len() > FEW_RULES).then_some(cells),
+            rule_index: (rules.len() > FEW_RULES).then_some(rule_index),
             key,
             source,
             rules,
@@ -90,25 +90,25 @@ impl Role {
         &self.kinds
     }
 
-    /// Does it have rules that cells do not tell: paths, or rules with too many combinations?
+    /// Whether it has rules that are not in an index: those with paths, or with too many combinations.
     pub(crate) fn is_wide(&self) -> bool {
         self.has_paths || !self.wide.is_empty()
     }
 
-    /// Does a rule allow this?
+    /// Whether a rule allows the request.
     pub(crate) fn allows(&self, query: &ResourceQuery<'_>) -> bool {
-        match &self.cells {
-            Some(cells) => cells.allow(query) || self.wide_allows(query),
+        match &self.rule_index {
+            Some(rule_index) => rule_index.allow(query) || self.wide_allows(query),
             None => self.rules.iter().any(|rule| rule.allows(query)),
         }
     }
 
-    /// Does a rule that has no cells allow this?
+    /// Whether a rule that is not in the index allows the request.
     pub(crate) fn wide_allows(&self, query: &ResourceQuery<'_>) -> bool {
         self.wide.iter().any(|&index| self.rules[index].allows(query))
     }
 
-    /// Does a rule allow this method on a path?
+    /// Whether a rule allows this verb on a non-resource path.
     pub(crate) fn allows_path(&self, verb: &str, path: &str) -> bool {
         self.has_paths && self.rules.iter().any(|rule| rule.allows_path(verb, path))
     }

@@ -138,7 +138,7 @@ impl Rule {
         }
     }
 
-    /// Does it allow this on a resource?
+    /// Whether it allows a request for a resource.
     pub(crate) fn allows(&self, query: &ResourceQuery<'_>) -> bool {
         let named = match (&self.names, query.name) {
             (None, _) => true,
@@ -151,7 +151,7 @@ impl Rule {
             && self.resources.has(query.resource, query.subresource)
     }
 
-    /// Does it allow this method on a path?
+    /// Whether it allows a verb on a non-resource path.
     pub(crate) fn allows_path(&self, verb: &str, path: &str) -> bool {
         self.verbs.has(verb) && self.paths.iter().any(|one| path_matches(one, path))
     }

@@ -82,7 +82,7 @@ impl UseChanges {
     }
 }
 
-/// Can a rule give `use` on anything that can be used?
+/// Whether a rule can grant `use` on any kind that has it.
 fn gives_use(rule: &Rule) -> bool {
     rule.verbs.has(USE)
         && rule.groups.has(MANAGEMENT_V1.group)

@@ -65,7 +65,7 @@ fn is_contained(parent: &ScopeRules, child: &Scope, projects: &Projects) -> Resu
     Ok(())
 }
 
-/// Are all that an entry names, or all that there are, among these names?
+/// Whether these names contain all names of an entry, or every name.
 fn has(names: &Names, name: &str) -> bool {
     if name == ALL { names.all } else { names.has(name) }
 }
@@ -75,7 +75,7 @@ fn has_instance(parent: &ScopeRules, instances: &Instances, project: &str, name:
     listed || (project != ALL && !project.is_empty() && parent.projects.has(project))
 }
 
-/// Is a rule for namespaces of projects that the parent has, and for nothing else?
+/// Whether a rule covers only namespaces of projects that the parent has.
 fn is_in_projects(parent: &ScopeRules, rule: &Rule, projects: &Projects) -> bool {
     let of_parent = |namespace: &Arc<str>| {
         projects.of(namespace).is_some_and(|project| parent.projects.has(project))

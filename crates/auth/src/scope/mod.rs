@@ -15,14 +15,14 @@ use crate::object_set::ObjectSet;
 use crate::projects::Projects;
 
 mod contains;
-mod reach;
+mod reachable_clusters;
 mod rule;
 mod rules;
 mod set;
 
 pub use contains::contains;
-pub use reach::{Instance, Reach, reach};
-pub(crate) use rule::Place;
+pub use reachable_clusters::{Instance, ReachableClusters, reachable_clusters};
+pub(crate) use rule::Location;
 use rules::Rules;
 
 /// The verbs that read.
@@ -43,7 +43,7 @@ pub struct Holder<'a> {
 }
 
 impl Holder<'_> {
-    /// Is this their own team, or a team that they are in?
+    /// Whether this is the holder's own team, or a team that the holder is in.
     pub(crate) fn has_team(&self, name: &str) -> bool {
         self.team == Some(name) || self.teams.iter().any(|team| team == name)
     }
@@ -115,15 +115,15 @@ impl ScopeRules {
 
     /// Does it allow this request? What a key may do whatever its scope is not asked here.
     pub fn allows(&self, request: &Request<'_>, holder: &Holder<'_>, projects: &Projects) -> bool {
-        let place = Place::of(&request.attributes);
-        self.allows_at(request, place, holder, projects)
+        let location = Location::of(&request.attributes);
+        self.allows_at(request, location, holder, projects)
     }
 
     /// Does it allow this request in a place? The place of a question about rights can be everywhere.
     pub(crate) fn allows_at(
         &self,
         request: &Request<'_>,
-        place: Place<'_>,
+        location: Location<'_>,
         holder: &Holder<'_>,
         projects: &Projects,
     ) -> bool {
@@ -131,17 +131,17 @@ impl ScopeRules {
             RequestTarget::Management => self.entries_allow(&request.attributes, holder, projects),
             target => self.reaches_instance(target),
         };
-        by_entry || self.rules.allow(request, place)
+        by_entry || self.rules.allow(request, location)
     }
 
     /// Can requests to this target be allowed at all? If so, discovery of a cluster is open.
     pub(crate) fn reaches(&self, target: RequestTarget<'_>) -> bool {
         target == RequestTarget::Management
             || self.reaches_instance(target)
-            || self.rules.reach(target)
+            || self.rules.reach_target(target)
     }
 
-    /// Is the target a space or virtual cluster that an entry names, or of a project that one names?
+    /// Whether an entry names the target, a space or virtual cluster, or its project.
     fn reaches_instance(&self, target: RequestTarget<'_>) -> bool {
         let (project, name, instances) = match target {
             RequestTarget::ProjectSpace { project, space } => (project, space, &self.spaces),
@@ -153,7 +153,7 @@ impl ScopeRules {
         self.projects.has(project) || instances.get(project).is_some_and(|names| names.has(name))
     }
 
-    /// Does an entry that is no rule allow this in the management API?
+    /// Whether an entry other than a rule allows this in the management API.
     fn entries_allow(
         &self,
         attributes: &Attributes<'_>,
@@ -195,7 +195,7 @@ impl ScopeRules {
         }
     }
 
-    /// Does `allowPlatformCli` allow this on a resource of our own group?
+    /// Whether `allowPlatformCli` allows this on a resource of Postern's group.
     fn cli_allows(&self, attributes: &Attributes<'_>, holder: &Holder<'_>) -> bool {
         let Attributes::Resource { verb, resource, subresource, name, .. } = *attributes else {
             return false;

@@ -16,7 +16,7 @@ const VIRTUAL_CLUSTER: u8 = 1 << 2;
 
 /// Where a request acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place<'a> {
+pub(crate) enum Location<'a> {
     /// In one namespace.
     Namespace(&'a str),
     /// On a kind that has no namespaces.
@@ -25,7 +25,7 @@ pub(crate) enum Place<'a> {
     Everywhere,
 }
 
-impl<'a> Place<'a> {
+impl<'a> Location<'a> {
     /// The place of a request. A request without a namespace counts as one for all namespaces, unless
     /// that can be excluded.
     pub(crate) fn of(attributes: &Attributes<'a>) -> Self {
@@ -91,7 +91,7 @@ impl Pattern {
         }
     }
 
-    /// Does it match all that another one matches?
+    /// Whether it matches everything that another one matches.
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::All, _) => true,
@@ -140,7 +140,7 @@ impl Element {
         *self.group == *group && group != ALL && patterns()
     }
 
-    /// Does it match something about a kind, the object itself or a subresource?
+    /// Whether it matches a kind, or a subresource of it.
     pub(super) fn concerns(&self, group: &str, resource: &str) -> bool {
         let of_kind = |pattern: &Pattern| match pattern {
             Pattern::All | Pattern::Everywhere(_) => true,
@@ -150,7 +150,7 @@ impl Element {
         *self.group == *group && patterns.is_none_or(|all| all.iter().any(of_kind))
     }
 
-    /// Does it match all that another one matches?
+    /// Whether it matches everything that another one matches.
     fn covers(&self, other: &Self) -> bool {
         let patterns = match (&self.patterns, &other.patterns) {
             (None, _) => true,
@@ -186,7 +186,7 @@ fn names_cover(mine: Option<&TextSet>, other: Option<&TextSet>) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Path {
     text: Box<str>,
-    /// Is the last step `*`, and left out of the text?
+    /// Whether the path ends in `*`, which the text omits.
     is_prefix: bool,
 }
 
@@ -269,13 +269,13 @@ impl Rule {
         })
     }
 
-    /// Does it match this request, in this place?
-    pub(super) fn allows(&self, request: &Request<'_>, place: Place<'_>) -> bool {
+    /// Whether it matches a request at a location.
+    pub(super) fn allows(&self, request: &Request<'_>, location: Location<'_>) -> bool {
         let what = match request.attributes {
             Attributes::Resource { verb, group, resource, subresource, name, .. } => {
                 self.has_verb(verb)
                     && self.paths.is_none()
-                    && self.has_place(place)
+                    && self.has_location(location)
                     && self.elements.as_ref().is_none_or(|elements| {
                         elements.iter().any(|element| {
                             element.matches_kind(group, resource, subresource)
@@ -297,22 +297,21 @@ impl Rule {
         self.verbs.as_ref().is_none_or(|verbs| verbs.has(verb))
     }
 
-    fn has_place(&self, place: Place<'_>) -> bool {
-        self.namespaces.as_ref().is_none_or(|namespaces| match place {
-            Place::Namespace(namespace) => namespaces.has(namespace),
-            Place::Cluster => namespaces.has(""),
-            Place::Everywhere => false,
+    fn has_location(&self, location: Location<'_>) -> bool {
+        self.namespaces.as_ref().is_none_or(|namespaces| match location {
+            Location::Namespace(namespace) => namespaces.has(namespace),
+            Location::Cluster => namespaces.has(""),
+            Location::Everywhere => false,
         })
     }
 
-    /// Can it match requests to this target?
+    /// Whether it can match requests to a target.
     pub(super) fn reaches(&self, target: RequestTarget<'_>) -> bool {
         let any_or = |mine: &str, name: &str| mine.is_empty() || mine == name;
         let right_one = match target {
             RequestTarget::Cluster { cluster } => any_or(&self.cluster, cluster),
             RequestTarget::VirtualCluster { namespace, name, .. } => {
-                let is_it =
-                    |(one, place): &VirtualCluster| any_or(one, name) && any_or(place, namespace);
+                let is_it = |(one, of): &VirtualCluster| any_or(one, name) && any_or(of, namespace);
                 self.virtual_clusters.is_empty() || self.virtual_clusters.iter().any(is_it)
             }
             _ => true,
@@ -320,12 +319,12 @@ impl Rule {
         self.targets & bit(target) != 0 && right_one
     }
 
-    /// Can it match requests to resources?
+    /// Whether it can match requests for resources.
     pub(super) fn is_for_resources(&self) -> bool {
         self.paths.is_none()
     }
 
-    /// Does it match everything?
+    /// Whether it matches everything.
     pub(super) fn is_open(&self) -> bool {
         self.verbs.is_none()
             && self.elements.is_none()
@@ -334,7 +333,7 @@ impl Rule {
             && self.targets == ALL_TARGETS
     }
 
-    /// Is it for the management API alone?
+    /// Whether it is only for the management API.
     pub(super) fn is_for_management(&self) -> bool {
         self.targets == bit(RequestTarget::Management)
     }
@@ -352,7 +351,7 @@ impl Rule {
         let any_or = |mine: &str, one: &str| mine.is_empty() || mine == one;
         let clusters = &self.virtual_clusters;
         let cluster_covered = |(name, namespace): &VirtualCluster| {
-            clusters.iter().any(|(mine, place)| any_or(mine, name) && any_or(place, namespace))
+            clusters.iter().any(|(mine, of)| any_or(mine, name) && any_or(of, namespace))
         };
         let theirs = &other.virtual_clusters;
         other.targets & !self.targets == 0

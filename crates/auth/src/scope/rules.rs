@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 use postern_kinds::scope::ScopeRule;
 
-use super::rule::{Pattern, Place, Rule};
+use super::rule::{Location, Pattern, Rule};
 use crate::attributes::{Attributes, Request, RequestTarget};
 
 /// A part of a request by which rules are found. A rule is under the one that it shares with the fewest
@@ -20,14 +20,14 @@ enum Part {
 
 const PARTS: [Part; 4] = [Part::Name, Part::Namespace, Part::Resource, Part::Verb];
 
-type Places = HashMap<Box<str>, Vec<usize>, RandomState>;
+type RulesByText = HashMap<Box<str>, Vec<usize>, RandomState>;
 
 /// The rules of a scope.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     all: Vec<Rule>,
     /// By each part, in the order of [`PARTS`].
-    by_part: [Places; 4],
+    by_part: [RulesByText; 4],
     /// The rules that no part finds.
     others: Vec<usize>,
 }
@@ -43,7 +43,7 @@ impl Rules {
                 }
             }
         }
-        let mut by_part: [Places; 4] = Default::default();
+        let mut by_part: [RulesByText; 4] = Default::default();
         let mut others = Vec::new();
         for (index, rule) in rules.iter().enumerate() {
             let most = |texts: &[&str], part| texts.iter().map(|text| uses[&(part, *text)]).max();
@@ -67,21 +67,22 @@ impl Rules {
         &self.all
     }
 
-    /// Does a rule match this request, in this place?
-    pub(super) fn allow(&self, request: &Request<'_>, place: Place<'_>) -> bool {
-        let allows =
-            |indexes: &[usize]| indexes.iter().any(|&index| self.all[index].allows(request, place));
+    /// Whether a rule matches a request at a location.
+    pub(super) fn allow(&self, request: &Request<'_>, location: Location<'_>) -> bool {
+        let allows = |indexes: &[usize]| {
+            indexes.iter().any(|&index| self.all[index].allows(request, location))
+        };
         if self.all.is_empty() {
             return false;
         }
         let found = |part: Part, text: &str| {
-            let places = &self.by_part[part as usize];
-            !places.is_empty() && places.get(text).is_some_and(|indexes| allows(indexes))
+            let rules = &self.by_part[part as usize];
+            !rules.is_empty() && rules.get(text).is_some_and(|indexes| allows(indexes))
         };
         let by_part = match request.attributes {
             Attributes::Resource { verb, resource, name, .. } => {
                 let namespace =
-                    if let Place::Namespace(namespace) = place { namespace } else { "" };
+                    if let Location::Namespace(namespace) = location { namespace } else { "" };
                 found(Part::Name, name)
                     || found(Part::Namespace, namespace)
                     || found(Part::Resource, resource)
@@ -94,8 +95,8 @@ impl Rules {
         by_part || allows(&self.others)
     }
 
-    /// Can a rule match requests to this target?
-    pub(super) fn reach(&self, target: RequestTarget<'_>) -> bool {
+    /// Whether a rule can match requests to a target.
+    pub(super) fn reach_target(&self, target: RequestTarget<'_>) -> bool {
         self.all.iter().any(|rule| rule.reaches(target))
     }
 }

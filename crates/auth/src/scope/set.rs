@@ -130,7 +130,7 @@ pub(super) fn can_match(
         || scope.rules.all().iter().any(by_rule)
 }
 
-/// Can the namespaces of a rule be those of a kind?
+/// Whether the namespaces of a rule are possible for a kind.
 fn has_possible_place(rule: &Rule, has_namespaces: Option<bool>) -> bool {
     let Some(namespaces) = &rule.namespaces else { return true };
     match has_namespaces {

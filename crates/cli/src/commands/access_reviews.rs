@@ -44,7 +44,7 @@ struct Question {
     #[command(flatten)]
     namespace: NamespaceFlag,
 
-    /// In all namespaces
+    /// Ask about all namespaces
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
 }
@@ -58,7 +58,7 @@ impl Question {
         }
         let has_none = resource.is_none_or(|resource| resource.is_namespaced == Some(false));
         if has_none && self.namespace.namespace.is_some() {
-            process.print_note("what is asked about has no namespace; -n does not count");
+            process.print_note("the resource is cluster-scoped: -n has no effect");
         }
         let namespace =
             if self.all_namespaces { String::new() } else { session.namespace_or(&self.namespace) };
@@ -76,7 +76,7 @@ pub struct CanI {
     #[command(flatten)]
     question: Question,
 
-    /// Ask about this user, instead of yourself
+    /// Ask about this user
     #[arg(id = "as", long, value_name = "USER", value_parser = parse::identity)]
     user: Option<String>,
 
@@ -84,11 +84,11 @@ pub struct CanI {
     #[arg(long, value_name = "TEAM", value_parser = parse::name, conflicts_with = "as")]
     as_team: Option<String>,
 
-    /// Ask about this access key: its owner, in its scope
+    /// Ask about this access key, within its scope
     #[arg(long, value_name = "NAME", value_parser = parse::name, conflicts_with_all = ["as", "as_team"])]
     with_key: Option<String>,
 
-    /// Print why, too: what allows it, or what comes nearest and fails
+    /// Also print the rule that allows it, or the nearest rule that fails
     #[arg(long)]
     why: bool,
 
@@ -130,7 +130,7 @@ impl CanI {
             impersonation: ImpersonationFlags::default(),
         };
         let mut session = Session::open(&connection, process)?;
-        session.learn_namespace(Some(&self.question.namespace)).await?;
+        session.load_namespace(Some(&self.question.namespace)).await?;
         let attributes = self.question.attributes(&session, process);
         let AccessStatus { allowed: is_allowed, reason, evaluation_error, .. } =
             match self.review(attributes) {
@@ -143,7 +143,7 @@ impl CanI {
         }
         if !evaluation_error.is_empty() {
             let error = escape(&evaluation_error);
-            process.print_warning(&format!("the server could not decide all: {error}"));
+            process.print_warning(&format!("the server could not evaluate every rule: {error}"));
         }
         process.write_stdout(text.as_bytes())?;
         if is_allowed { Ok(()) } else { Err(CliError::reported()) }
@@ -171,7 +171,7 @@ impl WhoCan {
     /// Asks, and prints the answer.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let mut session = Session::open(&self.connection, process)?;
-        session.learn_namespace(Some(&self.question.namespace)).await?;
+        session.load_namespace(Some(&self.question.namespace)).await?;
         let spec = self.question.attributes(&session, process);
         let (answer, status) = ask::<ResourceAccessReview>(&mut session, spec).await?;
         if !status.complete {
@@ -179,11 +179,11 @@ impl WhoCan {
                 "" => "the server does not say why",
                 reason => reason,
             };
-            process.print_warning(&format!("there may be others who can: {}", escape(reason)));
+            process.print_warning(&format!("the list may be incomplete: {}", escape(reason)));
         }
         let subjects = status.subjects.as_slice();
         if subjects.is_empty() {
-            process.print_status("no subject is known that can");
+            process.print_status("no known subject has this permission");
         }
         let text = match self.output {
             Some(ObjectFormat::Json) => output::json(answer.into_value()),

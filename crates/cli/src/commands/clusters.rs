@@ -58,8 +58,8 @@ pub(crate) struct CreateCluster {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     display_name: String,
 
-    /// The Secret with a kubeconfig by which the cluster is reached, as NAMESPACE/NAME; without, it is
-    /// reached by its agent
+    /// The Secret with the kubeconfig of the cluster, as NAMESPACE/NAME [default: none, the cluster has an
+    /// agent]
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = secret)]
     kubeconfig_secret: Option<KubeconfigRef>,
 
@@ -101,8 +101,8 @@ impl CreateCluster {
         process.print_status(&format!("cluster {name} created"));
         let undone = |error: CliError| {
             error.hint(format!(
-                "the agent of the cluster is not set up: repair this, then `postern delete cluster {name}` \
-                 and create it again"
+                "the access key or binding of the agent could not be created: correct the cause, \
+                 run `postern delete cluster {name}`, and create the cluster again"
             ))
         };
         let bindings = Collection::of::<ClusterRoleBinding>(None);
@@ -110,10 +110,14 @@ impl CreateCluster {
         bound.map_err(|error| undone(session.explain(&error)))?;
         let (_, key) = access_keys::create(&mut session, &key(&cluster)?).await.map_err(undone)?;
         access_keys::print_key(&key.key, process)?;
-        process.print_note("the access key of its agent is shown this once; keep it in a file");
+        process.print_note(
+            "no later command can print the access key of the agent: store it in a \
+                            file",
+        );
         print_start(&session, name, process);
         process.print_note(&format!(
-            "no other user may use the cluster yet: `postern share cluster {name} --user USER` lets a user in"
+            "only administrators can use the cluster: run `postern share cluster {name} --user \
+             USER` to give access"
         ));
         Ok(())
     }
@@ -125,8 +129,8 @@ fn print_start(session: &Session, name: &str, process: &Process) {
     let (trust, about) = match session.client.authority() {
         Some(digest) => (
             format!("--ca-digest {digest}"),
-            "A server whose certificate is not its own may not send that of its authority: then --ca-file CA.pem takes \
-             the place of the digest.",
+            "If the server does not send the certificate of its authority, pass --ca-file CA.pem \
+             in place of the digest.",
         ),
         None => {
             ("--ca-file CA.pem".to_owned(), "CA.pem has the certificate authority of this server.")
@@ -139,8 +143,8 @@ fn print_start(session: &Session, name: &str, process: &Process) {
          role:\n\n{LEAST_ROLE}"
     ));
     process.print_note(&format!(
-        "only where the agent is to reach virtual clusters, this one too, in the namespace of each, with a \
-         RoleBinding:\n\n{VIRTUAL_CLUSTERS_ROLE}"
+        "for virtual clusters through the agent, also create this role and a RoleBinding in the \
+         namespace of each one:\n\n{VIRTUAL_CLUSTERS_ROLE}"
     ));
 }
 

@@ -30,7 +30,7 @@ const AGENT_CLUSTER_PATH: &str = "/kubernetes/cluster";
 /// Projects that are asked at most for the endpoint of a cluster.
 const PROJECTS_MAX: usize = 20;
 /// The server's words for a caller without the verb `use`.
-const TAKES_USE: &str = "takes the verb use";
+const REQUIRES_USE: &str = "the verb use";
 /// How often an agent is asked that may not have heard of a right yet, and at which interval. It asks the server
 /// twice a second.
 const AGENT_ATTEMPTS_MAX: usize = 25;
@@ -43,8 +43,8 @@ const PROJECT_PATH: &str = "/project";
 pub enum Connect {
     /// Write a context for a connected cluster.
     ///
-    /// It leads to the cluster's own endpoint, where it has one, and else through the gateway of the server.
-    /// First it is checked that you may use the cluster. Everything else in the kubeconfig stays.
+    /// The context uses the direct endpoint of the cluster, or else the gateway of the server. The command
+    /// first checks that you hold `use` on the cluster. It changes no other entry of the kubeconfig.
     #[command(
         name = kinds::name(&Cluster::INFO),
         visible_aliases = kinds::visible_aliases(&Cluster::INFO),
@@ -53,8 +53,8 @@ pub enum Connect {
     Cluster(ConnectCluster),
     /// Write a context for a virtual cluster of a project.
     ///
-    /// It leads to the endpoint of the cluster that it is on, where there is one and it has no kubeconfig of its
-    /// own, and else through the gateway of the server. First it is checked that you may use it.
+    /// The context uses the direct endpoint of its cluster if the virtual cluster has no kubeconfig of its
+    /// own, or else the gateway of the server. The command first checks that you hold `use` on it.
     #[command(
         name = kinds::name(&VirtualClusterInstance::INFO),
         visible_aliases = kinds::visible_aliases(&VirtualClusterInstance::INFO),
@@ -63,8 +63,8 @@ pub enum Connect {
     VirtualCluster(ConnectInProject),
     /// Write a context for a space of a project.
     ///
-    /// It leads to the endpoint of the cluster that it is on, where there is one, and else through the gateway of
-    /// the server. Its namespace is that of the space. First it is checked that you may use it.
+    /// The context uses the direct endpoint of its cluster, or else the gateway of the server. Its namespace
+    /// is that of the space. The command first checks that you hold `use` on it.
     #[command(
         name = kinds::name(&SpaceInstance::INFO),
         visible_aliases = kinds::visible_aliases(&SpaceInstance::INFO),
@@ -91,7 +91,7 @@ pub struct ConnectInProject {
     #[arg(value_parser = parse::name)]
     name: String,
 
-    /// The project that it is in
+    /// The project of the instance
     #[arg(long, value_name = "PROJECT", value_parser = parse::name)]
     project: String,
 
@@ -103,11 +103,11 @@ pub struct ConnectInProject {
 #[derive(Args, Debug)]
 #[expect(clippy::doc_markdown, reason = "this is the text of --help")]
 struct ConnectFlags {
-    /// Go through the gateway of the server, even where there is a direct endpoint
+    /// Use the gateway of the server, even if the cluster has a direct endpoint
     #[arg(long)]
     gateway: bool,
 
-    /// How long each token for the direct endpoint counts, as 10m or plain seconds [default: 1h]
+    /// The time-to-live of each endpoint token, such as 10m or seconds [default: 1h]
     #[arg(long, value_name = "DURATION", value_parser = parse::token_ttl, conflicts_with = "gateway")]
     ttl: Option<i64>,
 
@@ -116,12 +116,13 @@ struct ConnectFlags {
     #[arg(long = "name", value_name = "NAME", value_parser = context_name)]
     context_name: Option<String>,
 
-    /// Make it the current context
+    /// Whether the new context becomes the current context
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value = "true", num_args = 0..=1,
           require_equals = true, default_missing_value = "true")]
     set_current: bool,
 
-    /// Print a kubeconfig with this one context, and change no file. Through the gateway, the access key is in it
+    /// Print a kubeconfig with this context, and change no file. With the gateway, the output contains the
+    /// access key
     #[arg(long)]
     print: bool,
 
@@ -133,7 +134,7 @@ struct ConnectFlags {
     login: LoginFlags,
 }
 
-/// The login that it is made with.
+/// The login of the context.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Connection")]
 struct LoginFlags {
@@ -150,13 +151,13 @@ struct LoginFlags {
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse::timeout)]
     timeout: Duration,
 
-    /// Print requests on the standard error, but never what is in them
+    /// Print method, path and status code of each request on the standard error, never keys or values
     #[arg(long)]
     debug: bool,
 }
 
 fn context_name(text: &str) -> Result<String, String> {
-    if text.is_empty() { Err("a name is not empty".to_owned()) } else { Ok(text.to_owned()) }
+    if text.is_empty() { Err("the name must not be empty".to_owned()) } else { Ok(text.to_owned()) }
 }
 
 /// The target of a connection.
@@ -169,7 +170,7 @@ enum Target {
 
 /// The way to it.
 #[derive(Debug, Default)]
-struct Way {
+struct Route {
     /// The endpoint of the cluster: its host, and what it is verified with.
     direct: Option<Endpoint>,
     /// The namespace of requests that name none.
@@ -216,22 +217,23 @@ impl Connect {
             Session::of_context(&config, &login, acting, flags.login.timeout, process)?;
         note_environment(&login, process);
         let (_, who) = session.ask_self().await.map_err(|error| session.explain(&error))?;
-        let mut way = target.way(&mut session).await?;
+        let mut route = target.route(&mut session).await?;
         if flags.gateway {
-            way.direct = None;
+            route.direct = None;
         }
-        target.check(&mut session, &way, process).await?;
-        if let Some(unknown) = way.unknown.as_ref().filter(|_| !flags.gateway) {
+        target.check(&mut session, &route, process).await?;
+        if let Some(unknown) = route.unknown.as_ref().filter(|_| !flags.gateway) {
             process.print_note(&format!(
-                "you may not read the {unknown}, so it is not known whether there is a direct endpoint"
+                "no permission to read the {unknown}: the context uses the gateway, because the \
+                 direct endpoint is unknown"
             ));
         }
         let name = flags.context_name.clone();
         let name = name.unwrap_or_else(|| format!("{}_{}", login.name, target.suffix()));
         let is_scoped = who.access_key_scope.is_some();
         let connection = Connection {
-            cluster: target.cluster(&session, &login, &way),
-            credential: match way.direct {
+            cluster: target.cluster(&session, &login, &route),
+            credential: match route.direct {
                 Some(_) => {
                     let mut plugin = target.plugin(&config, &login, is_scoped, process);
                     plugin.arguments.extend(flags.ttl.map(|seconds| format!("--ttl={seconds}")));
@@ -239,12 +241,12 @@ impl Connect {
                 }
                 None => Credential::OfLogin,
             },
-            namespace: way.namespace.clone(),
+            namespace: route.namespace.clone(),
             login,
             name,
         };
         print(&flags, &connection, process)?;
-        target.say(&session, &way, process);
+        target.print_route(&session, &route, process);
         if flags.print {
             return Ok(());
         }
@@ -288,7 +290,7 @@ fn note_environment(login: &ResolvedContext<'_>, process: &Process) {
     let set: Vec<_> = set.into_iter().filter(|name| process.variable(name).is_some()).collect();
     if !set.is_empty() {
         process.print_note(&format!(
-            "{} is not used here: the context is made with the login {}",
+            "{} is ignored: the context uses the login {}",
             set.join(" and "),
             login.name
         ));
@@ -366,51 +368,55 @@ impl Target {
     }
 
     /// Finds the way to it. An object that the caller may not read shows no direct endpoint.
-    async fn way(&self, session: &mut Session) -> Result<Way, CliError> {
+    async fn route(&self, session: &mut Session) -> Result<Route, CliError> {
         if !matches!(self, Self::Cluster { .. }) {
-            session.learn_names().await?;
+            session.load_names().await?;
         }
         let namespace = self.namespace();
-        let mut way = Way::default();
+        let mut route = Route::default();
         let cluster = match self {
             Self::Cluster { name } => name.clone(),
             Self::VirtualCluster { name, .. } => {
                 let of = Collection::of::<VirtualClusterInstance>(Some(&namespace));
-                let Some(object) = read(session, of, name, &mut way).await? else { return Ok(way) };
+                let Some(object) = read(session, of, name, &mut route).await? else {
+                    return Ok(route);
+                };
                 let spec = decode_fields::<VirtualClusterInstance>(&object);
                 let spec = spec.map_err(|error| session.explain(&error))?.spec;
                 if spec.config.is_some() {
                     // It is reached by its own kubeconfig, which the agent of its cluster does not have.
-                    return Ok(way);
+                    return Ok(route);
                 }
                 spec.cluster_ref.unwrap_or_default().cluster
             }
             Self::Space { name, .. } => {
                 let of = Collection::of::<SpaceInstance>(Some(&namespace));
-                let Some(object) = read(session, of, name, &mut way).await? else { return Ok(way) };
+                let Some(object) = read(session, of, name, &mut route).await? else {
+                    return Ok(route);
+                };
                 let spec = decode_fields::<SpaceInstance>(&object);
                 let spec = spec.map_err(|error| session.explain(&error))?.spec;
                 let at = spec.cluster_ref.unwrap_or_default();
-                way.namespace = Some(at.namespace).filter(|namespace| !namespace.is_empty());
+                route.namespace = Some(at.namespace).filter(|namespace| !namespace.is_empty());
                 at.cluster
             }
         };
         if cluster.is_empty() {
-            return Ok(way);
+            return Ok(route);
         }
-        let object = read(session, Collection::of::<Cluster>(None), &cluster, &mut way).await?;
+        let object = read(session, Collection::of::<Cluster>(None), &cluster, &mut route).await?;
         if !matches!(self, Self::Cluster { .. }) {
             // It is about the cluster, and not about what is connected to.
-            way.unread = None;
+            route.unread = None;
         }
         let annotations = match object {
             Some(object) => Some(object.metadata.annotations),
             None => self.in_projects(session, &cluster).await?,
         };
-        let Some(annotations) = annotations else { return Ok(way) };
-        (way.unknown, way.unread) = (None, None);
-        way.direct = Endpoint::of(&annotations);
-        Ok(way)
+        let Some(annotations) = annotations else { return Ok(route) };
+        (route.unknown, route.unread) = (None, None);
+        route.direct = Endpoint::of(&annotations);
+        Ok(route)
     }
 
     /// The endpoint of the cluster as a project has it, for a caller who may not read the Cluster. `None` if no project
@@ -457,7 +463,7 @@ impl Target {
     async fn check(
         &self,
         session: &mut Session,
-        way: &Way,
+        route: &Route,
         process: &Process,
     ) -> Result<(), CliError> {
         let Err(error) = self.ask(session).await else { return Ok(()) };
@@ -472,17 +478,17 @@ impl Target {
         let nothing = "nothing was written";
         match status.code {
             404 if is_ours => {
-                Err(way.unread.clone().unwrap_or_else(|| session.explain(&error)).hint(nothing))
+                Err(route.unread.clone().unwrap_or_else(|| session.explain(&error)).hint(nothing))
             }
-            403 => Err(self.forbidden(message, way).hint(nothing)),
-            502 | 504 if way.direct.is_none() => {
+            403 => Err(self.forbidden(message, route).hint(nothing)),
+            502 | 504 if route.direct.is_none() => {
                 process.print_warning(&format!(
-                    "the server cannot speak to {} just now: {message}",
+                    "the server cannot reach {}: {message}",
                     self.described()
                 ));
                 Ok(())
             }
-            503 if way.direct.is_none() => {
+            503 if route.direct.is_none() => {
                 Err(CliError::new(format!("{}: {message}", self.described())).hint(nothing))
             }
             401 | 429 | 500 => Err(session.explain(&error).hint(nothing)),
@@ -507,19 +513,19 @@ impl Target {
     }
 
     /// The error for a caller without access. If the caller may neither use nor see the target, it may not exist.
-    fn forbidden(&self, message: String, way: &Way) -> CliError {
-        if !message.contains(TAKES_USE) {
+    fn forbidden(&self, message: String, route: &Route) -> CliError {
+        if !message.contains(REQUIRES_USE) {
             return CliError::new(message)
                 .hint("`postern whoami -o yaml` shows whose access key it is, and its scope");
         }
-        let error = way.unread.clone().unwrap_or_else(|| CliError::new(message));
+        let error = route.unread.clone().unwrap_or_else(|| CliError::new(message));
         let share = self.share_command();
-        error.hint(format!("its owner lets you in with `{share}`"))
+        error.hint(format!("ask the owner to run `{share}`"))
     }
 
     /// The `cluster` of the entry.
-    fn cluster(&self, session: &Session, login: &ResolvedContext<'_>, way: &Way) -> Value {
-        if let Some(endpoint) = &way.direct {
+    fn cluster(&self, session: &Session, login: &ResolvedContext<'_>, route: &Route) -> Value {
+        if let Some(endpoint) = &route.direct {
             return endpoint.cluster(&self.path_at_agent());
         }
         // It is the same server, which is verified in the same way.
@@ -555,9 +561,9 @@ impl Target {
     }
 
     /// Says which way it is.
-    fn say(&self, session: &Session, way: &Way, process: &Process) {
+    fn print_route(&self, session: &Session, route: &Route, process: &Process) {
         let what = self.described();
-        let Some(endpoint) = &way.direct else {
+        let Some(endpoint) = &route.direct else {
             let server = session.client.server().authority();
             process.print_status(&format!("{what} is reached through the gateway of {server}"));
             return;
@@ -566,19 +572,19 @@ impl Target {
         process.print_status(&format!("{what} is reached directly, at {host}"));
         if endpoint.is_insecure {
             process.print_warning(&format!(
-                "the certificate of {host} is not verified ({DIRECT_ENDPOINT}-insecure): an attacker \
-                 in between can read and change everything, and use your token"
+                "the certificate of {host} is not verified ({DIRECT_ENDPOINT}-insecure): an \
+                 attacker on the network can read and change all data, and use your token"
             ));
         }
     }
 }
 
-/// Is it an agent that says that the caller may not use what it serves? The server's own answer names the object.
+/// Whether an agent denied `use` to the caller. Responses of the server itself name the object.
 fn is_refused_by_agent(error: &Error) -> bool {
     let status = error.status().filter(|status| status.code == 403);
     status.is_some_and(|status| {
         let kind = status.details.as_ref().map_or("", |details| &details.kind);
-        kind.is_empty() && status.message.contains(TAKES_USE)
+        kind.is_empty() && status.message.contains(REQUIRES_USE)
     })
 }
 
@@ -588,15 +594,15 @@ async fn read(
     session: &mut Session,
     of: Collection<'_>,
     name: &str,
-    way: &mut Way,
+    route: &mut Route,
 ) -> Result<Option<Object>, CliError> {
     match session.client.get(of, name).await {
         Ok(object) => Ok(Some(object)),
         Err(error) if matches!(error.reason(), Some(Reason::Forbidden | Reason::NotFound)) => {
             if error.reason() == Some(Reason::NotFound) {
-                way.unread = Some(session.explain_named(of, name, &error).await);
+                route.unread = Some(session.explain_named(of, name, &error).await);
             }
-            way.unknown = Some(format!("{} {name}", kinds::name(of.info())));
+            route.unknown = Some(format!("{} {name}", kinds::name(of.info())));
             Ok(None)
         }
         Err(error) => Err(session.explain(&error)),

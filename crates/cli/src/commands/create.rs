@@ -39,10 +39,10 @@ pub struct Create {
 /// The objects that have a command of their own.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Special {
-    /// Create an access key, and print the key, alone, on the standard output.
+    /// Create an access key, and print only the key on the standard output.
     ///
-    /// The key is shown this once. Everything else goes to the standard error, so that
-    /// KEY=$(postern create accesskey ci) works.
+    /// No later command can print the key. Messages go to the standard error, so that KEY=$(postern create
+    /// accesskey ci) works.
     #[command(
         name = kinds::name(&OwnedAccessKey::INFO),
         visible_aliases = kinds::visible_aliases(&OwnedAccessKey::INFO),
@@ -52,15 +52,15 @@ pub(crate) enum Special {
     /// Create a user: a person who may hold access keys.
     #[command(alias = "users")]
     User(principals::CreateUser),
-    /// Create a team: users who hold rights together.
+    /// Create a team: users who share permissions.
     #[command(alias = "teams")]
     Team(principals::CreateTeam),
     /// Create a project: a namespace with members.
     #[command(alias = "projects")]
     Project(projects::CreateProject),
-    /// Create a connected cluster, and print the access key of its agent, alone, on the standard output.
+    /// Create a connected cluster, and print only the access key of its agent on the standard output.
     ///
-    /// The key is shown this once. How the agent is started, and which role it needs in its cluster, goes
+    /// No later command can print the key. The command that starts the agent, and its role in the cluster, go
     /// to the standard error.
     #[command(alias = "clusters")]
     Cluster(clusters::CreateCluster),
@@ -73,8 +73,8 @@ pub(crate) struct FromFiles {
     #[arg(short, long = "filename", value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
-    /// How to print what was created [default: not at all]. An access key is printed only by json
-    /// and yaml, and only this once
+    /// Output format of the created object [default: no output]. Only json and yaml print the value of a new
+    /// access key
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<ObjectFormat>,
 
@@ -103,7 +103,7 @@ impl FromFiles {
     async fn run(self, process: &Process) -> Result<(), CliError> {
         let manifests = self.read(process)?;
         let mut session = Session::open(&self.connection, process)?;
-        session.learn_namespace(Some(&self.namespace)).await.map_err(|error| {
+        session.load_namespace(Some(&self.namespace)).await.map_err(|error| {
             let left = manifests[1..].iter().flatten();
             let left: Vec<_> = left.map(|manifest| manifest.location.clone()).collect();
             error.not_tried(&left)
@@ -154,8 +154,8 @@ impl FromFiles {
         let stdin_count = self.files.iter().filter(|file| is_stdin(file)).count();
         let key_from_stdin = self.connection.target.credential.reads_key_from_stdin();
         if stdin_count + usize::from(key_from_stdin) > 1 {
-            let message = "the standard input can be read once only: as one file, or as the access \
-                           key";
+            let message = "the standard input can be used only once: for `-f -` or for \
+                           `--access-key -`";
             return Err(CliError::usage(message));
         }
         let mut manifests = Vec::new();
@@ -169,7 +169,7 @@ impl FromFiles {
             }
         }
         if manifests.is_empty() {
-            return Err(CliError::new("there is no object in what was given with -f"));
+            return Err(CliError::new("the files of -f contain no object"));
         }
         let whole = matches!(self.output, Some(ObjectFormat::Json | ObjectFormat::Yaml));
         let mut understood = manifests.iter().flatten();
@@ -187,10 +187,10 @@ fn is_stdin(file: &Path) -> bool {
 fn would_be_lost(manifest: &Manifest) -> CliError {
     let kind = manifest.info.kind;
     let message = format!(
-        "{}: the server shows the credential of a new {kind} once, and it would be lost",
+        "{}: the response contains the only copy of the credential of the new {kind}",
         manifest.location
     );
-    CliError::usage(message).hint("nothing was created: print it with -o json or -o yaml")
+    CliError::usage(message).hint("nothing was created: pass -o json or -o yaml")
 }
 
 /// A new object, as the server answered.
@@ -209,7 +209,8 @@ enum CreateError {
 
 impl CreateError {
     fn of_output(error: CliError) -> Self {
-        let hint = "the last object was created; if its answer had a credential, that is lost";
+        let hint = "the last object was created, but its response was not printed: a credential \
+                    in it is lost";
         Self::All(error.output_matters().hint(hint))
     }
 }

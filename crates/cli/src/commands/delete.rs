@@ -43,7 +43,7 @@ const CONSEQUENCES: [(&Info, &str); 4] = [
     (
         &Team::INFO,
         "The access keys of the team stop working at once, and are deleted. Its users lose the \
-         rights that they have through the team.",
+         permissions of the team.",
     ),
     (
         &OwnedAccessKey::INFO,
@@ -103,7 +103,8 @@ impl SpecialDelete {
 fn one_key(path: &str) -> Option<String> {
     let (secret, key) = path.split_once('.')?;
     Some(format!(
-        "secrets are deleted whole; to take the key {key} out of {secret}: kubectl patch \
+        "delete removes the whole secret; to remove only the key {key} of {secret}, run: kubectl \
+         patch \
          sharedsecret {secret} --type=merge -p '{{\"spec\":{{\"data\":{{\"{key}\":null}}}}}}'"
     ))
 }
@@ -122,7 +123,7 @@ impl OfKind<Delete> {
         hint: fn(&str) -> Option<String>,
     ) -> Result<(), CliError> {
         let mut session = Session::open(&self.args.connection, process)?;
-        session.learn_namespace(self.namespace_args.as_ref()).await?;
+        session.load_namespace(self.namespace_args.as_ref()).await?;
         let namespace = self.namespace_args.as_ref().map(|flag| session.namespace_or(flag));
         let of = Collection::new(self.info, namespace.as_deref());
         let mut failed = false;

@@ -43,7 +43,7 @@ impl OfKind<Get> {
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let Get { name, output: format, connection } = &self.args;
         let mut session = Session::open(connection, process)?;
-        session.learn_namespace(self.namespace_args.as_ref()).await?;
+        session.load_namespace(self.namespace_args.as_ref()).await?;
         let namespace = self.namespace_args.as_ref().map(|flag| session.namespace_or(flag));
         let of = Collection::new(self.info, namespace.as_deref());
         match session.client.get_as(of, name, output::representation(*format)).await {

@@ -31,7 +31,7 @@ pub struct ListNamespaces {
     #[command(flatten)]
     namespace: NamespaceFlag,
 
-    /// In all namespaces
+    /// List all namespaces
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
 }
@@ -57,7 +57,7 @@ impl OfKind<List> {
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let mut session = Session::open(&self.args.connection, process)?;
         let flags = self.namespace_args.as_ref().filter(|flags| !flags.all_namespaces);
-        session.learn_namespace(flags.map(|flags| &flags.namespace)).await?;
+        session.load_namespace(flags.map(|flags| &flags.namespace)).await?;
         let namespace = flags.map(|flags| session.namespace_or(&flags.namespace));
         let of = Collection::new(self.info, namespace.as_deref());
         let format = self.args.output;
@@ -67,7 +67,7 @@ impl OfKind<List> {
         if representation == Representation::Table
             && list["rows"].as_array().is_none_or(Vec::is_empty)
         {
-            process.print_status(&nothing(of));
+            process.print_status(&empty_list_message(of));
             return Ok(());
         }
         process.write_stdout(output::text(list, format, of).as_bytes())
@@ -75,7 +75,7 @@ impl OfKind<List> {
 }
 
 /// Says that a list is empty.
-fn nothing(of: Collection<'_>) -> String {
+fn empty_list_message(of: Collection<'_>) -> String {
     match of.namespace() {
         Some(namespace) => format!("no {} in the namespace {namespace}", of.info().plural),
         None => format!("no {}", of.info().plural),

@@ -69,7 +69,7 @@ impl Login {
         let server = self.server(process)?;
         let name = match &self.context {
             Some(name) if name.is_empty() => {
-                return Err(CliError::usage("--context: a name is not empty"));
+                return Err(CliError::usage("--context: the name must not be empty"));
             }
             Some(name) => name.clone(),
             None => context_name(&server),
@@ -108,7 +108,7 @@ impl Login {
         let url = match &self.url {
             Some(url) => url.as_str(),
             None => process.text("POSTERN_SERVER")?.ok_or_else(|| {
-                CliError::usage("log in where? Give the server's URL")
+                CliError::usage("no server URL is given: pass https://HOST:PORT")
                     .hint("postern login https://HOST:PORT --ca-file FILE")
             })?,
         };
@@ -138,7 +138,7 @@ impl Login {
             let mistyped = error.reason() == Some(Reason::Unauthorized)
                 && key.expose().starts_with(access_key::PREFIX)
                 && !access_key::is_well_formed(key.expose());
-            let wrong = "the key's checksum is wrong: it was mistyped, or not copied whole";
+            let wrong = "the checksum of the access key is invalid: copy the whole key again";
             session.explain(&error).hint_if(mistyped, wrong).hint("nothing was written")
         })
     }
@@ -170,7 +170,7 @@ impl Logout {
         if !written_by_login {
             let message = format!("the context {name:?} was not written by `postern login`");
             return Err(CliError::new(message)
-                .hint("it may hold the only copy of its key, so it is left alone")
+                .hint("it may contain the only copy of its key, so it was not removed")
                 .hint("`kubectl config delete-context` and `delete-user` remove it"));
         }
         delete_login_key(&config, &resolved, process).await?;
@@ -194,7 +194,7 @@ async fn delete_login_key(
 ) -> Result<(), CliError> {
     let unknown = |why: &str| {
         process.print_warning(&format!(
-            "the server could not be asked about the access key, which may stay valid: {why}"
+            "cannot delete the access key on the server, so it may still be valid: {why}"
         ));
     };
     let mut session = match Session::of_context(config, resolved, None, LOGOUT_TIMEOUT, process) {
@@ -254,7 +254,7 @@ fn ask_key(process: &Process) -> Result<SecretText, CliError> {
     if process.stdin_is_terminal() {
         return process.prompt_hidden("Access key");
     }
-    Err(CliError::usage("no access key was given")
+    Err(CliError::usage("no access key is given")
         .hint("--access-key - reads it from the standard input")
         .hint("POSTERN_ACCESS_KEY takes it from the environment"))
 }

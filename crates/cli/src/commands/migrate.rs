@@ -33,9 +33,8 @@ const ACTION: &str = "migratevirtualclusterinstance";
 pub enum Migrate {
     /// Move a virtual cluster to another project.
     ///
-    /// The workload stays where it is. Under which address the virtual cluster is reached, who has access
-    /// to it and which quota counts it, changes: that is printed first. Its owner and its access rules go
-    /// along.
+    /// The workload does not move. The address, the members with access, and the quota change; the command
+    /// prints these changes first. The owner and the access rules stay.
     #[command(
         name = kinds::name(&VirtualClusterInstance::INFO),
         visible_aliases = kinds::visible_aliases(&VirtualClusterInstance::INFO),
@@ -51,19 +50,19 @@ pub struct MigrateVirtualCluster {
     #[arg(value_parser = parse::name)]
     name: String,
 
-    /// The project that it is in
+    /// The project of the instance
     #[arg(long, value_name = "PROJECT", value_parser = parse::name)]
     from: String,
 
-    /// The project that gets it
+    /// The target project
     #[arg(long, value_name = "PROJECT", value_parser = parse::name)]
     to: String,
 
-    /// Print what would change, have the server check it, and change nothing
+    /// Check the move and print the changes, without moving
     #[arg(long)]
     dry_run: bool,
 
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long, conflicts_with = "dry_run")]
     yes: bool,
 
@@ -83,26 +82,25 @@ impl MigrateVirtualCluster {
     async fn run(self, process: &Process) -> Result<(), CliError> {
         let asks = !self.yes && !self.dry_run;
         if asks && !process.stdin_is_terminal() {
-            let text = "this asks before it moves anything, and there is no terminal to ask on";
+            let text = "the command asks for confirmation, and there is no terminal";
             return Err(CliError::usage(text)
                 .hint("--dry-run prints what would change")
-                .hint("--yes moves it without a question"));
+                .hint("--yes moves it without confirmation"));
         }
         if self.from == self.to {
             let message = format!("--from and --to name the same project: {}", self.to);
             return Err(CliError::usage(message));
         }
         let mut session = Session::open(&self.connection, process)?;
-        session.learn_names().await?;
+        session.load_names().await?;
         let plan = self.plan(&mut session).await?;
         // Obstacles are found before anything is printed, and before the question.
         self.ask_server(&mut session, true).await?;
         process.write_stdout(plan.as_bytes())?;
         let Self { name, from, to, .. } = &self;
         if self.dry_run {
-            process.print_status(
-                "the server has checked it: nothing is in the way, and nothing was changed",
-            );
+            process
+                .print_status("the server checked the move: it would succeed; nothing was changed");
             return Ok(());
         }
         if asks && !process.confirm(&format!("Move {name} from {from} to {to}?"))? {
@@ -177,7 +175,11 @@ impl MigrateVirtualCluster {
         let before = members(session, &self.from).await.map_err(|e| session.explain(&e))?;
         let after = members(session, &self.to).await.map_err(|e| session.explain(&e))?;
         let (Some(before), Some(after)) = (before, after) else {
-            let _ = writeln!(plan, "  access:    you may not know the members of both projects");
+            let _ = writeln!(
+                plan,
+                "  access:    unknown: no permission to read the members of \
+                                    both projects"
+            );
             return Ok(());
         };
         let list = |who: Vec<&String>| match who.len() {
@@ -195,7 +197,12 @@ impl MigrateVirtualCluster {
         let project = match session.client.get(Collection::of::<Project>(None), &self.to).await {
             Ok(project) => decode_fields::<Project>(&project),
             Err(error) if is_hidden(&error) => {
-                let _ = writeln!(plan, "  quota:     you may not know that of {}", self.to);
+                let _ = writeln!(
+                    plan,
+                    "  quota:     unknown: no permission to read the quota of \
+                                        {}",
+                    self.to
+                );
                 return Ok(());
             }
             Err(error) => return Err(session.explain(&error)),
@@ -210,7 +217,7 @@ impl MigrateVirtualCluster {
         let there = session.client.list(of, Representation::Metadata).await;
         let there = there.map_err(|error| session.explain(&error))?;
         let used = there["items"].as_array().map_or(0, Vec::len);
-        let _ = writeln!(plan, "  quota:     one more than the {used} in {}, of {limit}", self.to);
+        let _ = writeln!(plan, "  quota:     {used}+1 of {limit} in {}", self.to);
         Ok(())
     }
 }
@@ -224,7 +231,7 @@ fn cluster(spec: &virtual_cluster_instance::Spec) -> String {
 
 fn secret(spec: &virtual_cluster_instance::Spec) -> String {
     match &spec.config {
-        Some(config) => format!("{} with its kubeconfig goes along", escape(&config.secret_name)),
+        Some(config) => format!("{} with the kubeconfig moves too", escape(&config.secret_name)),
         None => "none".to_owned(),
     }
 }

@@ -38,26 +38,25 @@ use by_kind::ByKind;
 pub enum Command {
     /// Log in: check an access key and write it into the kubeconfig.
     ///
-    /// The key is checked against the server before anything is written. A context, a cluster and a
-    /// user named postern_HOST are written into the first file of KUBECONFIG, or ~/.kube/config, and
-    /// become the current context, for this command and for kubectl. All else in the file stays.
+    /// The key is checked against the server before anything is written. A context, a cluster and a user
+    /// named postern_HOST are written into the first file of KUBECONFIG, or ~/.kube/config, and become the
+    /// current context, for this command and for kubectl. The command changes no other entry of the file.
     Login(login::Login),
-    /// Log out: remove what `login` wrote into the kubeconfig.
+    /// Log out: remove the entries of `login` from the kubeconfig.
     ///
-    /// A key that was made for one login (of type Login) is deleted on the server. Any other access key stays valid for
-    /// all its holders; `postern delete accesskey` deletes it.
+    /// An access key of type Login is also deleted on the server. Any other access key stays valid for all
+    /// its holders; `postern delete accesskey` deletes it.
     Logout(login::Logout),
-    /// Print whose access key is used, or as whom it acts.
+    /// Print the identity of the access key, or the impersonated identity.
     Whoami(whoami::Whoami),
-    /// Say whether you, or another user, may do something: yes or no.
+    /// Check whether you, or another user, have a permission: yes or no.
     ///
-    /// The answer is the server's own decision, with the scope of the access key. The exit code is 0 for yes and 1 for
-    /// no. To ask about another user takes the right to create subjectaccessreviews.
+    /// The answer is the server's own decision, with the scope of the access key. The exit code is 0 for yes
+    /// and 1 for no. To ask about another user, you need `create` on subjectaccessreviews.
     CanI(Box<access_reviews::CanI>),
-    /// List who may do something, and through what.
+    /// List the users, teams and access keys that have a permission, and the rule that grants it.
     ///
-    /// Users, teams and access keys have a row each, and so have groups and *, which stands for all users,
-    /// with their size. The answer is the server's; where it is not complete, a note says so.
+    /// Groups, and * for all users, have one row with their size. If the list is incomplete, a note says so.
     WhoCan(Box<access_reviews::WhoCan>),
     /// Print one object.
     #[command(subcommand)]
@@ -70,9 +69,8 @@ pub enum Command {
     List(ByKind<list::List>),
     /// Create objects, from files or from arguments.
     ///
-    /// Files are YAML, also with several documents, or JSON. The kind and the apiVersion in a document
-    /// decide what is created. After an error the others are created all the same, and the exit code
-    /// is 1.
+    /// Files are YAML, also with several documents, or JSON. The kind and the apiVersion come from each
+    /// document. After an error, the command continues with the other documents, and exits with 1.
     Create(Box<create::Create>),
     /// Delete objects.
     #[command(subcommand)]
@@ -80,7 +78,7 @@ pub enum Command {
     /// Give users and teams access to an object.
     #[command(subcommand)]
     Share(ByKind<share::Share>),
-    /// Take the access to an object back.
+    /// Revoke access to an object.
     #[command(subcommand)]
     Unshare(ByKind<share::Unshare>),
     /// Add a member to a project.
@@ -107,8 +105,8 @@ pub enum Command {
     /// Print a token for connected clusters.
     ///
     /// The token is short-lived, and gives access to no more than the access key. As the command of a
-    /// credential plugin in a kubeconfig, it prints what kubectl expects, and keeps the token until it is to
-    /// be renewed.
+    /// credential plugin in a kubeconfig, it prints what kubectl expects, and caches the token until less
+    /// than a fifth of its lifetime is left.
     Token(Box<token::Token>),
     /// Print a completion script for a shell.
     Completion(docs::Completion),

@@ -46,7 +46,7 @@ pub(crate) struct CreateUser {
     common: Common,
 }
 
-/// Create a team: users who hold rights together.
+/// Create a team: users who share permissions.
 #[derive(Args, Debug)]
 pub(crate) struct CreateTeam {
     /// The users who are in the team, separated by commas

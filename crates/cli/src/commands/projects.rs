@@ -37,7 +37,7 @@ pub(crate) struct CreateProject {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     description: String,
 
-    /// A member, as user/NAME or team/NAME, with :ROLE where it is not user; may be repeated. ROLE is
+    /// A member, as user/NAME or team/NAME, with an optional :ROLE (default user); may be repeated. ROLE is
     /// admin, user, viewer or the name of a ClusterRole
     #[arg(long = "member", value_name = "MEMBER[:ROLE]", value_parser = member)]
     members: Vec<Member>,
@@ -55,7 +55,7 @@ pub(crate) struct CreateProject {
 pub enum Add {
     /// Add a user or a team to the members of a project.
     ///
-    /// Members have their role in the namespace of the project. Of a team, all of its users have it.
+    /// The role applies in the namespace of the project. A team's role applies to all its users.
     #[command(alias = "members")]
     Member(AddMember),
 }
@@ -137,7 +137,11 @@ fn member(text: &str) -> Result<Member, String> {
     let (kind, name) = match who.split_once('/') {
         Some(("user", name)) => ("User", name),
         Some(("team", name)) => ("Team", name),
-        _ => return Err("a member is user/NAME or team/NAME, with :ROLE or without".to_owned()),
+        _ => {
+            return Err("a member must be user/NAME or team/NAME, optionally followed by \
+                         :ROLE"
+                .to_owned());
+        }
     };
     let name = parse::name(name)?;
     Ok(Member { kind: kind.to_owned(), name, cluster_role: role?, ..Member::default() })
@@ -163,7 +167,7 @@ impl CreateProject {
     /// Creates.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let mut session = Session::open(&self.connection, process)?;
-        session.learn_names().await?;
+        session.load_names().await?;
         let metadata = ObjectMeta { name: self.name.clone(), ..ObjectMeta::default() };
         let spec = Spec {
             display_name: self.display_name,
@@ -207,7 +211,7 @@ impl Add {
         others.retain(|other| other != role);
         if !others.is_empty() {
             process.print_note(&format!(
-                "{who} has there, as before: {}",
+                "{who} keeps these roles in the project: {}",
                 output::escape(&others.join(", "))
             ));
         }
@@ -225,9 +229,12 @@ impl Remove {
         let was_there = edit_members(&mut session, &command.project, change).await?;
         let (who, project) = (describe(&member), &command.project);
         if was_there {
-            process.print_status(&format!("{who} is no member of the project {project} any more"));
+            process.print_status(&format!("{who} was removed from the project {project}"));
         } else {
-            process.print_note(&format!("{who} was no member of the project {project}"));
+            process.print_note(&format!(
+                "{who} is not a member of the project {project}; nothing \
+                                         was changed"
+            ));
         }
         Ok(())
     }
@@ -262,7 +269,7 @@ async fn edit_members(
     }
 }
 
-/// Is this entry about the same user or team?
+/// Whether an entry is about the same user or team.
 fn is_same(entry: &Value, member: &Member) -> bool {
     entry["kind"] == member.kind.as_str() && entry["name"] == member.name.as_str()
 }

@@ -126,21 +126,24 @@ impl GivenPath {
         mut ask: impl AsyncFnMut(&str) -> Result<(), Error>,
     ) -> Result<(), NotUnique> {
         let Some(others) = self.others() else {
-            let message = format!("{} can be read in too many ways", self.path.written());
+            let message = format!(
+                "{} is ambiguous: pass the name of the secret and --key KEY",
+                self.path.written()
+            );
             return Err(NotUnique::Name(self.refuse_create(CliError::new(message))));
         };
         for other in others {
             let SecretPath { name, key } = &other;
             let message = match ask(name).await {
                 Ok(()) => format!(
-                    "there is no secret {} that you may change, but there is {name}",
+                    "there is no secret {} that you can change; did you mean {name}?",
                     self.path.name
                 ),
                 Err(error) => match (error.reason(), key) {
                     // A path without a key cannot be what is to be set, though it may exist.
                     (Some(Reason::NotFound), _) | (Some(Reason::Forbidden), None) => continue,
                     (Some(Reason::Forbidden), Some(_)) => {
-                        format!("you may not know whether there is a secret {name}")
+                        format!("no permission to check whether the secret {name} exists")
                     }
                     _ => return Err(NotUnique::Request(error)),
                 },
@@ -199,12 +202,18 @@ mod tests {
     #[tokio::test]
     async fn the_shortest_name_comes_first_and_then_the_longest() {
         let all: Stored = &[("a", Ok("b.c")), ("a.b", Ok("c")), ("a.b.c", Ok("d"))];
-        assert_eq!(find(all, "a.b.c").await.unwrap(), "this is the key b.c of the secret a");
-        assert_eq!(find(&all[1..], "a.b.c").await.unwrap(), "this is the secret a.b.c");
-        assert_eq!(find(&all[1..2], "a.b.c").await.unwrap(), "this is the key c of the secret a.b");
+        assert_eq!(
+            find(all, "a.b.c").await.unwrap(),
+            "the argument names the key b.c of the secret a"
+        );
+        assert_eq!(find(&all[1..], "a.b.c").await.unwrap(), "the argument names the secret a.b.c");
+        assert_eq!(
+            find(&all[1..2], "a.b.c").await.unwrap(),
+            "the argument names the key c of the secret a.b"
+        );
         let other_key: Stored = &[("a", Ok("x")), ("a.b", Ok("c"))];
         let found = find(other_key, "a.b.c").await.unwrap();
-        assert_eq!(found, "this is the key c of the secret a.b");
+        assert_eq!(found, "the argument names the key c of the secret a.b");
     }
 
     #[tokio::test]
@@ -232,11 +241,11 @@ mod tests {
             }
         };
         assert_eq!(check(&[], "a.b.c").await, "");
-        assert!(check(&[("a.b.c", Ok("x"))], "a.b.c").await.ends_with("but there is a.b.c"));
-        assert!(check(&[("a.b", Ok("c"))], "a.b.c").await.ends_with("but there is a.b"));
+        assert!(check(&[("a.b.c", Ok("x"))], "a.b.c").await.ends_with("did you mean a.b.c?"));
+        assert!(check(&[("a.b", Ok("c"))], "a.b.c").await.ends_with("did you mean a.b?"));
         let hidden: Stored = &[("a.b", Err(Reason::Forbidden))];
         let message = check(hidden, "a.b.c").await;
-        assert_eq!(message, "you may not know whether there is a secret a.b");
+        assert_eq!(message, "no permission to check whether the secret a.b exists");
         assert_eq!(check(hidden, "a.b").await, "", "it has no key that could be set");
         let busy: Stored = &[("a.b", Err(Reason::TooManyRequests))];
         assert!(check(busy, "a.b").await.contains("TooManyRequests"));

@@ -41,9 +41,9 @@ pub enum Get {
     /// break follows; into a pipe or a file nothing is added. With NAME alone the keys are listed
     /// with their sizes, and without values unless --all is given.
     ///
-    /// NAME ends at the first dot. Where there is no such secret, or no such key in it, longer names
-    /// are tried: of a.b.c, these are the secret a.b.c, and the key c of a.b. --key and --whole take
-    /// the whole name as it is written.
+    /// NAME ends at the first dot. If this secret or its key does not exist, the command tries longer names.
+    /// For a.b.c, these are the secret a.b.c, and the key c of a.b. With --key or --whole, NAME is the whole
+    /// name.
     #[command(
         name = kinds::name(&SharedSecret::INFO),
         visible_aliases = kinds::visible_aliases(&SharedSecret::INFO),
@@ -57,12 +57,12 @@ pub enum Get {
 pub enum Set {
     /// Set one value of a secret, which is created if it does not exist; other keys stay.
     ///
-    /// Without VALUE and --from-file the value is read from the standard input, byte for byte; on
-    /// a terminal it is asked for and not shown. A VALUE on the command line is visible in the list
-    /// of processes and in the shell's history.
+    /// Without VALUE and --from-file the value is read from the standard input, byte for byte; on a terminal,
+    /// the command asks for it and does not display it. A VALUE on the command line is visible in the list of
+    /// processes and in the shell's history.
     ///
-    /// NAME ends at the first dot. Where there is no such secret, but one with a longer name that may
-    /// be meant, nothing is set: say with --key which it is.
+    /// NAME ends at the first dot. If only a secret with a longer name exists, the command sets nothing: pass
+    /// --key to name the secret.
     #[command(
         name = kinds::name(&SharedSecret::INFO),
         visible_aliases = kinds::visible_aliases(&SharedSecret::INFO),
@@ -82,7 +82,7 @@ pub struct GetSecret {
     #[arg(long, value_name = "KEY", value_parser = parse::data_key)]
     key: Option<String>,
 
-    /// Take what is given as the whole name of the secret, also with dots
+    /// Use the argument as the whole name of the secret, dots included
     #[arg(long, conflicts_with = "key")]
     whole: bool,
 
@@ -90,12 +90,12 @@ pub struct GetSecret {
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<SecretFormat>,
 
-    /// Print all values in the table, too
+    /// Also print the values in the table
     #[arg(long, conflicts_with = "output")]
     all: bool,
 
     #[command(flatten)]
-    place: PlaceFlags,
+    location: LocationFlags,
 
     #[command(flatten)]
     connection: ConnectionFlags,
@@ -125,7 +125,7 @@ pub struct SetSecret {
     output: Option<String>,
 
     #[command(flatten)]
-    place: PlaceFlags,
+    location: LocationFlags,
 
     #[command(flatten)]
     connection: ConnectionFlags,
@@ -133,26 +133,26 @@ pub struct SetSecret {
 
 /// Where a secret is: in a namespace, or in a project.
 #[derive(Args, Debug)]
-pub(super) struct PlaceFlags {
+pub(super) struct LocationFlags {
     #[command(flatten)]
     namespace: NamespaceFlag,
 
-    /// A secret of this project, and no shared secret
+    /// Use the project secrets of this project
     #[arg(long, value_name = "PROJECT", value_parser = parse::name, conflicts_with = "namespace")]
     project: Option<String>,
 }
 
-impl PlaceFlags {
-    /// Asks the server for the names of namespaces that [`PlaceFlags::place`] needs.
-    async fn learn(&self, session: &mut Session) -> Result<(), CliError> {
+impl LocationFlags {
+    /// Asks the server for the names of namespaces that [`LocationFlags::locate`] needs.
+    async fn load_names(&self, session: &mut Session) -> Result<(), CliError> {
         match &self.project {
-            Some(_) => session.learn_names().await,
-            None => session.learn_namespace(Some(&self.namespace)).await,
+            Some(_) => session.load_names().await,
+            None => session.load_namespace(Some(&self.namespace)).await,
         }
     }
 
     /// The kind of the secret, and its namespace.
-    fn place(&self, session: &Session) -> (&'static Info, String) {
+    fn locate(&self, session: &Session) -> (&'static Info, String) {
         match &self.project {
             Some(project) => (&ProjectSecret::INFO, namespace_of(project)),
             None => (&SharedSecret::INFO, session.namespace_or(&self.namespace)),
@@ -176,8 +176,8 @@ impl GetSecret {
         let given = GivenPath::new(&self.path, self.key.as_ref(), self.whole)?;
         self.check(&given.path)?;
         let mut session = Session::open(&self.connection, process)?;
-        self.place.learn(&mut session).await?;
-        let (info, namespace) = self.place.place(&session);
+        self.location.load_names(&mut session).await?;
+        let (info, namespace) = self.location.locate(&session);
         let of = Collection::new(info, Some(&namespace));
         let found = self.find(&mut session, of, &given, process).await?;
         self.print(found, process)
@@ -187,13 +187,16 @@ impl GetSecret {
     fn check(&self, path: &SecretPath) -> Result<(), CliError> {
         let written = path.written();
         if self.all && path.key.is_some() {
-            return Err(CliError::usage(format!("--all prints every key, and {written} is one"))
-                .hint("if it is the whole name of a secret, add --whole"));
+            return Err(CliError::usage(format!(
+                "--all prints every key, but {written} names one \
+                                                key"
+            ))
+            .hint("if it is the whole name of a secret, add --whole"));
         }
         if self.output == Some(SecretFormat::Value) && path.key.is_none() {
             let name =
                 if self.whole { format!("{written} --key KEY") } else { format!("{written}.KEY") };
-            return Err(CliError::usage("-o value prints one value: name its key")
+            return Err(CliError::usage("-o value prints one value: pass NAME.KEY")
                 .hint(format!("postern get secret {name}"))
                 .hint(format!("postern get secret {written} lists the keys")));
         }
@@ -260,8 +263,10 @@ async fn explain_missing(
         }
     };
     let explained = match unknown {
-        Some(name) => explained
-            .hint(format!("you may not know whether there is a secret {name}, which may be meant")),
+        Some(name) => explained.hint(format!(
+            "no permission to check whether the secret {name} exists, which may be \
+                           the one"
+        )),
         None => explained,
     };
     if is_open { given.with_flags_hint(explained) } else { explained }
@@ -305,7 +310,7 @@ fn print_value(path: &SecretPath, value: &SecretText, process: &Process) -> Resu
     if process.stdout_is_terminal() {
         if !is_plain_text(&bytes) {
             let message = format!(
-                "the value of {} is {} bytes that are not plain text and could disturb the terminal",
+                "the value of {} ({} bytes) is not plain text and is not printed on a terminal",
                 path.written(),
                 bytes.len()
             );
@@ -366,12 +371,12 @@ impl SetSecret {
         let given = GivenPath::new(&self.path, self.key.as_ref(), false)?;
         let SecretPath { name, key: Some(key) } = &given.path else {
             let name = &given.path.name;
-            return Err(CliError::usage(format!("name the key, too: {name}.KEY")));
+            return Err(CliError::usage(format!("no key is given: pass {name}.KEY")));
         };
         let mut session = Session::open(&self.connection, process)?;
-        self.place.learn(&mut session).await?;
+        self.location.load_names(&mut session).await?;
         let value = SecretText::from(STANDARD.encode(&self.value(&given.path, process)?));
-        let (info, namespace) = self.place.place(&session);
+        let (info, namespace) = self.location.locate(&session);
         let of = Collection::new(info, Some(&namespace));
         let made = write(&mut session, of, &given, key, &value).await?;
         let what = if made { "created with the key" } else { "has a new value for the key" };
@@ -404,7 +409,7 @@ impl SetSecret {
                 let break_at = bytes.iter().position(|byte| *byte == b'\n');
                 if break_at.is_some_and(|at| at + 1 == bytes.len()) {
                     process.print_note(
-                        "the value ends with a line break, which is kept; printf '%s' adds none",
+                        "the stored value ends with a line break; use printf '%s' to avoid it",
                     );
                 }
                 Ok(bytes)

@@ -60,8 +60,8 @@ pub struct Share {
     #[command(flatten)]
     with: SubjectFlags,
 
-    /// The verbs that they get, separated by commas; * is everything. You can give only what you may do yourself
-    /// [default: get,list,watch; of clusters, virtual clusters and spaces also use, which lets them in]
+    /// The verbs to grant, separated by commas; * is every verb. You can grant only verbs that you hold
+    /// [default: get,list,watch; for clusters, virtual clusters and spaces also use]
     #[arg(long, value_name = "VERBS", value_delimiter = ',', value_parser = parse::verb)]
     verbs: Vec<String>,
 
@@ -98,8 +98,9 @@ impl KindArgs for Share {
 
     fn consequence(_info: &Info) -> Option<&'static str> {
         Some(
-            "They are added to the object's access rules (spec.access), which every user who may \
-             read the object can see. Roles and bindings are made from them at once.",
+            "Adds the users and teams to the access rules of the object (spec.access). Every \
+             reader of the object can see these rules. The server creates Roles and bindings for \
+             them in the same transaction.",
         )
     }
 }
@@ -119,9 +120,9 @@ impl KindArgs for Unshare {
 
     fn consequence(_info: &Info) -> Option<&'static str> {
         Some(
-            "They are taken out of all access rules of the object (spec.access), also those of \
-             other users. Their open watches end. What they hold otherwise stays: as owners, by a \
-             role, or through a team or all users, with whom it is shared.",
+            "Removes the users and teams from all access rules of the object (spec.access), \
+             including rules that other users added. Their open watches end. Permissions from \
+             other sources stay: ownership, roles, teams, and rules for all users.",
         )
     }
 }
@@ -139,7 +140,7 @@ impl OfKind<Share> {
         let Share { name, with, verbs, connection } = &self.args;
         let verbs = if verbs.is_empty() { &default_verbs(self.info) } else { verbs };
         let mut session = Session::open(connection, process)?;
-        session.learn_namespace(self.namespace_args.as_ref()).await?;
+        session.load_namespace(self.namespace_args.as_ref()).await?;
         let namespace = self.namespace_args.as_ref().map(|flag| session.namespace_or(flag));
         let of = Collection::new(self.info, namespace.as_deref());
         let wanted = with.subjects();
@@ -165,7 +166,7 @@ impl OfKind<Unshare> {
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
         let Unshare { name, with, connection } = &self.args;
         let mut session = Session::open(connection, process)?;
-        session.learn_namespace(self.namespace_args.as_ref()).await?;
+        session.load_namespace(self.namespace_args.as_ref()).await?;
         let namespace = self.namespace_args.as_ref().map(|flag| session.namespace_or(flag));
         let of = Collection::new(self.info, namespace.as_deref());
         let wanted = with.subjects();
@@ -175,7 +176,7 @@ impl OfKind<Unshare> {
         let absent: Vec<_> = wanted.iter().filter(|one| !found.contains(one)).cloned().collect();
         if !found.is_empty() {
             let with = access_rules::list(&found);
-            process.print_status(&format!("{kind} {name} is not shared with {with} any more"));
+            process.print_status(&format!("{kind} {name} is no longer shared with {with}"));
         }
         if !absent.is_empty() {
             let with = access_rules::list(&absent);
@@ -225,7 +226,7 @@ fn left(object: &Object, subjects: &[Subject]) -> Vec<String> {
     let access = spec["access"].as_array().map_or(&[][..], Vec::as_slice);
     let is_user = |one: &Subject| matches!(one, Subject::User(_));
     if access_rules::is_open(access) && subjects.iter().any(is_user) {
-        notes.push("it is still shared with all users: --all-users takes that back".to_owned());
+        notes.push("it is still shared with all users: pass --all-users to revoke that".to_owned());
     }
     for subject in subjects {
         let owns = match subject {
@@ -234,7 +235,7 @@ fn left(object: &Object, subjects: &[Subject]) -> Vec<String> {
             Subject::AllUsers => false,
         };
         if owns {
-            notes.push(format!("{subject} owns it, and so may do everything with it"));
+            notes.push(format!("{subject} is the owner, and keeps every permission on it"));
         }
     }
     notes

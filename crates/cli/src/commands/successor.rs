@@ -52,7 +52,10 @@ pub(super) async fn rotate(
     };
     let spec = decode_fields::<OwnedAccessKey>(&old).map_err(|error| session.explain(&error))?.spec;
     if spec.disabled {
-        let message = format!("the access key {name} is disabled, and its successor would not be");
+        let message = format!(
+            "the access key {name} is disabled, but its successor would be \
+                               enabled"
+        );
         return Err(CliError::new(message)
             .hint(format!("nothing was changed; `postern enable accesskey {name}` enables it"))
             .hint("`postern create accesskey` makes a new key"));
@@ -65,18 +68,20 @@ pub(super) async fn rotate(
     let what = access_keys::describe(&spec);
     process
         .print_status(&format!("access key {new_name} created as the successor of {name},{what}"));
-    process.print_note("the key is shown this once; keep it safe");
+    process.print_note("no later command can print this key: store it now");
     if spec.identity.is_some() || spec.oidc_provider.is_some() || spec.oidc_login.is_some() {
-        process.print_note("it has no data of the single sign-on that the old key came from");
+        process.print_note("the successor has no single sign-on data of the old key");
     }
     let end = end_old(session, name, &successor, overlap).await.map_err(|mut error| {
-        error.message =
-            format!("{new_name} works, but {name} could not be made to end: {}", error.message);
+        error.message = format!(
+            "{new_name} was created, but the end of {name} could not be set: {}",
+            error.message
+        );
         error.hint(format!("`postern disable accesskey {name}` ends it at once"))
     })?;
     let when = match end {
         End::Ended => "had ended already".to_owned(),
-        End::ByItself => "ends by itself before that".to_owned(),
+        End::ByItself => "expires before that".to_owned(),
         End::ByTtl(_) => format!("ends in {}", display_duration(overlap)),
     };
     process.print_status(&format!("the old access key {name} {when}"));
@@ -86,7 +91,7 @@ pub(super) async fn rotate(
 async fn create(session: &mut Session, new: &Object) -> Result<Successor, CliError> {
     let (created, spec) = access_keys::create(session, new).await?;
     if spec.key.expose().is_empty() {
-        return Err(CliError::new("the server answered without the key"));
+        return Err(CliError::new("the response of the server has no access key"));
     }
     let created_unix_seconds = created_unix_seconds(&created);
     Ok(Successor { name: created.metadata.name, key: spec.key, created_unix_seconds })

@@ -47,11 +47,11 @@ enum TokenFormat {
 #[derive(Args, Debug)]
 #[expect(clippy::doc_markdown, reason = "this is the text of --help")]
 pub struct Token {
-    /// How long the token counts; it ends with the access key in any case [default: 1h]
+    /// The time-to-live of the token; it never outlives the access key [default: 1h]
     #[arg(long, value_name = "DURATION", value_parser = parse::token_ttl)]
     ttl: Option<i64>,
 
-    /// For this project alone, or for one thing in it
+    /// Only for this project, or for one instance in it
     #[arg(long, value_name = "PROJECT", value_parser = parse::name)]
     project: Option<String>,
 
@@ -68,8 +68,8 @@ pub struct Token {
     #[arg(long, value_name = "CLUSTER", value_parser = parse::name, conflicts_with = "project")]
     cluster: Option<String>,
 
-    /// Print an ExecCredential, as kubectl takes it from a credential plugin. The token is kept in the
-    /// cache of the user until less than a fifth of its life is left [default: when kubectl asks]
+    /// Print an ExecCredential, as kubectl takes it from a credential plugin. The token is cached until less
+    /// than a fifth of its lifetime is left [default: when kubectl asks]
     #[arg(long, conflicts_with = "output")]
     exec_credential: bool,
 
@@ -118,8 +118,14 @@ impl Token {
         if details.is_some_and(reaches_nothing) {
             let message = format!("{flag} {name}: {REACHES_NOTHING}");
             return CliError::new(message)
-                .hint("is there one of this name, is it on a cluster, and may you use it?")
-                .hint("what the scope of the access key leaves out counts, too: `postern whoami -o yaml`");
+                .hint(
+                    "check the name, that the instance is on a cluster, and that you hold `use` \
+                       on it",
+                )
+                .hint(
+                    "the scope of the access key also limits the token: `postern whoami -o \
+                       yaml` shows it",
+                );
         }
         session.explain_by_flags(error, &[("spec.ttl", "--ttl"), ("spec.scope", flag)])
     }
@@ -169,7 +175,7 @@ impl Token {
         };
         let token = CachedToken { given_to: caller, ..token };
         if let Some(Err(error)) = cache.map(|cache| cache.write(&token, now)) {
-            process.print_note(&format!("the token is not kept: {}", error.message));
+            process.print_note(&format!("the token is not cached: {}", error.message));
         }
         let credential = json!({
             "apiVersion": api_version,
@@ -183,7 +189,7 @@ impl Token {
     }
 }
 
-/// Is the server not there, or not able to answer?
+/// Whether the server is unreachable or unable to answer.
 fn is_away(error: &Error) -> bool {
     match error.status() {
         Some(status) => status.code >= 500 || status.code == 429,
@@ -229,8 +235,12 @@ fn issued_token(object: &Object) -> Result<CachedToken, CliError> {
 /// The version in which kubectl wants the credential.
 fn exec_version(exec_info: Option<&str>) -> Result<&'static str, CliError> {
     let Some(info) = exec_info else { return Ok(EXEC_VERSIONS[0]) };
-    let info: Value = decode_typed(info.as_bytes())
-        .map_err(|_| CliError::new(format!("{EXEC_INFO} is no ExecCredential in JSON")))?;
+    let info: Value = decode_typed(info.as_bytes()).map_err(|_| {
+        CliError::new(format!(
+            "{EXEC_INFO} does not contain an ExecCredential in \
+                                            JSON"
+        ))
+    })?;
     let wanted = info["apiVersion"].as_str().unwrap_or_default();
     EXEC_VERSIONS.iter().find(|known| **known == wanted).copied().ok_or_else(|| {
         let message = format!("{EXEC_INFO} asks for the version {}", output::escape(wanted));

@@ -10,7 +10,7 @@ use crate::output::{self, escape};
 use crate::process::Process;
 use crate::session::Session;
 
-/// Print whose access key is used, or as whom it acts.
+/// Print the identity of the access key, or the impersonated identity.
 #[derive(Args, Debug)]
 pub struct Whoami {
     /// How to print it [default: text]

@@ -20,7 +20,7 @@ const INSTALL_HINT: &str = "postern is the credential plugin of this context: pu
 pub(crate) struct Connection<'a> {
     /// The name of context and cluster, and of the user where the credential is not the login's.
     pub(crate) name: String,
-    /// The login that it is made with.
+    /// The login of the context.
     pub(crate) login: ResolvedContext<'a>,
     /// The `cluster` of the entry.
     pub(crate) cluster: Value,
@@ -57,8 +57,11 @@ pub(crate) fn connect(
     let Some(first) = files.paths.first() else { return Ok(()) };
     edit(first, |config| {
         if !is_free(config, connection) {
-            let message =
-                format!("{} has a {:?} for something else", first.display(), connection.name);
+            let message = format!(
+                "{} already has an entry {:?} that `postern` did not write",
+                first.display(),
+                connection.name
+            );
             return Err(
                 CliError::new(message).hint("nothing was written; choose another name with --name")
             );
@@ -258,7 +261,7 @@ users:
         let scene = Scene::new(BEFORE);
         for name in ["work", "h"] {
             let error = scene.connect(name, true, true).unwrap_err();
-            assert!(error.message.contains("something else"), "{error:?}");
+            assert!(error.message.contains("did not write"), "{error:?}");
         }
         assert_eq!(scene.config().current(), Some("h"));
     }

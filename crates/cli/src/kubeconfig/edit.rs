@@ -35,7 +35,11 @@ pub(crate) fn login(files: &Files, login: &Login<'_>) -> Result<(), CliError> {
     };
     edit(first, |config| {
         if !is_free(config, login) {
-            let message = format!("{} has a {:?} for something else", first.display(), login.name);
+            let message = format!(
+                "{} already has an entry {:?} that `postern` did not write",
+                first.display(),
+                login.name
+            );
             return Err(CliError::new(message)
                 .hint("nothing was written; choose another name with --context"));
         }
@@ -295,7 +299,7 @@ from-the-future: [1, 2.5, null]
         ] {
             let path = file(&home, "config", text);
             let error = login(&files(&[&path]), &entry_of(&key)).expect_err(text);
-            assert!(error.message.contains("something else"), "{error:?}");
+            assert!(error.message.contains("did not write"), "{error:?}");
             assert_eq!(**read_file(&path, 100).unwrap(), *text.as_bytes());
         }
         // The same name at another server.

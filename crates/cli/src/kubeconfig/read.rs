@@ -92,7 +92,7 @@ impl Kubeconfig {
                 .hint("correct the environment variable, or unset it to use ~/.kube/config")
                 .hint(LOGIN_HINT));
         }
-        process.print_note(&format!("KUBECONFIG names files that do not exist: {missing}"));
+        process.print_note(&format!("ignored: files in KUBECONFIG that do not exist: {missing}"));
         Ok(())
     }
 

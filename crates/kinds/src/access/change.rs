@@ -51,20 +51,22 @@ impl<'a> Grantee<'a> {
     fn right_to_bind(self, namespace: &str, ctx: &Context<'_>) -> RequiredRight {
         let Some(principal) = self.principal() else {
             let of_all = Right::cluster("bind", MANAGEMENT_V1.group, "users", "");
-            let hint = "access for all users (`*`) takes the verb bind on all users";
+            let hint = "access for all users (`*`) requires the verb bind on all users";
             return RequiredRight::from(of_all).because(hint.to_owned());
         };
         let by_bind = RequiredRight::from(principal.right("bind"));
         let whom = principal.described();
         let Some(project) = ctx.project_of_namespace else {
-            let hint =
-                format!("access for the {whom} takes the verb bind on that {}", principal.kind());
+            let hint = format!(
+                "access for the {whom} requires the verb bind on this {}",
+                principal.kind()
+            );
             return by_bind.because(hint);
         };
         let is_member = ctx.named.is_member(project, principal);
         let hint = format!(
-            "access for the {whom} takes the verb bind on that {}; admins of the project \"{project}\" \
-             need it only for those who are no members of the project",
+            "access for the {whom} requires the verb bind on this {}; admins of the project \
+             \"{project}\" need it only for users and teams that are not members",
             principal.kind()
         );
         let of_admins = Right::on_members("bind", project, namespace);
@@ -102,7 +104,7 @@ pub(crate) struct Change<'a> {
     old_owner: Option<&'a UserOrTeam>,
     /// For each rule, to whom it gives what they were not given before; not beyond the limits.
     added: Vec<Vec<Grantee<'a>>>,
-    /// For each rule, was it there before as it is?
+    /// For each rule, whether it is unchanged.
     is_kept: Vec<bool>,
 }
 

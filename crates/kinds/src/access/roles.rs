@@ -173,7 +173,7 @@ pub(crate) struct Binding {
     pub(crate) role: String,
     /// The [`BoundGrant::what`] of its grants.
     pub(crate) what: String,
-    /// Is it for all users?
+    /// Whether it is for all users.
     pub(crate) to_all: bool,
     /// The uids of those whom it is for, by their groups.
     pub(crate) bound: BTreeMap<String, String>,

@@ -51,25 +51,25 @@ pub enum Handler {
 /// Actions that the server handles. It matches on all of them, so none can be forgotten.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ServerAction {
-    /// Who is the caller?
+    /// The identity of the caller.
     WhoAmI,
     /// The access keys of the object, which is a user or a team.
     AccessKeysOfOwner,
-    /// May the caller do this?
+    /// Whether the caller has a permission.
     SelfSubjectAccessReview,
-    /// May a given user do this?
+    /// Whether a given user has a permission.
     SubjectAccessReview,
-    /// May a given user do this in the namespace?
+    /// Whether a given user has a permission in the namespace.
     LocalSubjectAccessReview,
-    /// What may the caller do in a namespace?
+    /// The permissions of the caller in a namespace.
     SelfSubjectRulesReview,
-    /// Who is the caller, in Kubernetes' words?
+    /// The identity of the caller, in Kubernetes' form.
     SelfSubjectReview,
-    /// Whose token is this?
+    /// The owner of a token.
     TokenReview,
     /// A token for connected clusters, for the caller.
     IssueEndpointToken,
-    /// Who can do this?
+    /// The subjects that hold a permission.
     ResourceAccessReview,
     /// The members of the object, which is a project.
     ProjectMembers,
@@ -77,7 +77,7 @@ pub enum ServerAction {
     ProjectClusters,
     /// Move a virtual cluster instance into the object, which is a project.
     MigrateVirtualClusterInstance,
-    /// What does the agent of the cluster decide from?
+    /// The configuration of the cluster's agent.
     AgentConfig,
     /// Write what the agent of the cluster has decided into the audit log.
     ReportAuditEvents,

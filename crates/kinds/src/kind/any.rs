@@ -109,7 +109,7 @@ pub trait AnyKind: Send + Sync {
     /// The prefix of the name that the server generates when the client gives none.
     fn name_prefix(&self) -> Option<&'static str>;
 
-    /// Do rights on the owner of an object count as rights on the object?
+    /// Whether permissions on the owner of an object apply to the object.
     fn is_delegated(&self) -> bool;
 
     /// The owner of an object, given its JSON; `None` where [`AnyKind::is_delegated`] is
@@ -126,7 +126,7 @@ pub trait AnyKind: Send + Sync {
     /// The right on the owner of an object that counts as the right to a verb on the object.
     fn delegated_right(&self, verb: Verb, owner: &Owner) -> Option<Right>;
 
-    /// Does authentication use its objects?
+    /// Whether authentication uses its objects.
     fn has_access_role(&self) -> bool;
 
     /// The change that an object is for authentication, given its JSON, or `None` for an
@@ -134,7 +134,7 @@ pub trait AnyKind: Send + Sync {
     /// access: its change has no facts.
     fn access_change(&self, json: Option<&[u8]>) -> Option<AccessChange>;
 
-    /// Do its objects decide who may do what: by what they say, or because they have owners?
+    /// Whether its objects affect authorization, by their content or by their owners.
     fn has_policy_part(&self) -> bool;
 
     /// The change that an object is for the policy, given its JSON, or `None` for an object that was removed. An object
@@ -147,7 +147,7 @@ pub trait AnyKind: Send + Sync {
     /// 400 if the object cannot be decoded as this kind.
     fn unique_keys(&self, object: &Object) -> Result<Vec<UniqueKey>, ApiError>;
 
-    /// Have its objects an owner and access rules?
+    /// Whether its objects have an owner and access rules.
     fn has_ownership(&self) -> bool;
 
     /// The owner and the access rules of an object; `None` for a kind without, and for an object
@@ -170,7 +170,7 @@ pub trait AnyKind: Send + Sync {
     /// none.
     fn partial_right(&self, verb: Verb, name: &str) -> Option<Right>;
 
-    /// Do the quotas of a project limit how many of its objects there are?
+    /// Whether the quotas of a project limit the number of its objects.
     fn is_counted_in_quotas(&self) -> bool;
 
     /// The name of the cluster that an object is on; `None` for an object on none, and for one
@@ -185,13 +185,13 @@ pub trait AnyKind: Send + Sync {
     /// the namespaces of projects alone.
     fn data_source(&self, metadata: &ObjectMeta) -> Option<DataSource>;
 
-    /// Are its objects reached through the gateway, so that their status has a phase?
+    /// Whether its objects are targets of the gateway, so that their status has a phase.
     fn has_phase(&self) -> bool;
 
-    /// Can its objects be reached by a kubeconfig?
+    /// Whether a kubeconfig can give the route to its objects.
     fn may_have_kubeconfig(&self) -> bool;
 
-    /// Have its objects dependents?
+    /// Whether its objects have dependents.
     fn has_dependents(&self) -> bool;
 
     /// Can a change of an object change its dependents? `false` is certain.
@@ -226,7 +226,7 @@ pub trait AnyKind: Send + Sync {
         principals: &dyn Principals,
     ) -> Result<Vec<Companion>, ApiError>;
 
-    /// Are there fields of the status that are observed, not stored?
+    /// Whether the status has fields that are observed, not stored.
     fn is_observed(&self) -> bool;
 
     /// The observed status fields for an object of a name and uid.
@@ -252,7 +252,7 @@ pub trait AnyKind: Send + Sync {
     /// 400 if the object cannot be decoded as this kind.
     fn begin_delete(&self, object: &mut Object) -> Result<(), ApiError>;
 
-    /// Does anything but `metadata.finalizers` block the deletion until a controller is done?
+    /// Whether anything but `metadata.finalizers` blocks the deletion until a controller is done.
     ///
     /// # Errors
     /// 400 if the object cannot be decoded as this kind.

@@ -29,7 +29,7 @@ impl DataSource {
         (self.kind.info().kind, &self.namespace, &self.name)
     }
 
-    /// Is it the same object?
+    /// Whether it is the same object.
     pub fn is_same(&self, other: &Self) -> bool {
         self.place() == other.place()
     }

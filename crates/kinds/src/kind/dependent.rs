@@ -27,7 +27,7 @@ pub struct Dependent {
     pub fields: Map<String, Value>,
     /// Whom it gives something, where it is a binding.
     pub grants: Vec<BoundGrant>,
-    /// Has it a reference to its owner, the object that it depends on?
+    /// Whether it has a reference to its owner, the object that it depends on.
     pub owned: bool,
 }
 

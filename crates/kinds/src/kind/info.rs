@@ -41,7 +41,7 @@ pub struct Info {
     pub verbs: &'static [Verb],
     /// Further endpoints: subresources, and the actions of a kind that is not stored.
     pub actions: &'static [Action],
-    /// Has our own command line commands for it?
+    /// Whether the command line has commands for it.
     pub on_command_line: bool,
     /// Do its objects have secrets? Then no audit record has a body with one, whatever the policy
     /// says.
@@ -51,7 +51,7 @@ pub struct Info {
     pub unconditional_update: bool,
     /// The fields that field selectors support besides name and namespace.
     pub selectable_fields: &'static [SelectableField],
-    /// Are its objects in the default namespace, where a client names no other?
+    /// Whether the default namespace of clients is the default for its objects.
     pub in_default_namespace: bool,
     /// One sentence for `kubectl explain`.
     pub description: &'static str,
@@ -103,7 +103,7 @@ impl Info {
         description: "",
     };
 
-    /// Has it the names and the description that every kind must give?
+    /// Whether it has the names and the description that every kind needs.
     pub(super) const fn is_complete(&self) -> bool {
         !(self.kind.is_empty()
             || self.plural.is_empty()
@@ -121,12 +121,12 @@ impl Info {
         GroupKind { group: self.version.group, kind: self.kind }
     }
 
-    /// Do its objects live in namespaces?
+    /// Whether its objects are namespaced.
     pub fn is_namespaced(&self) -> bool {
         self.scope == ResourceScope::Namespaced
     }
 
-    /// Is the verb served on objects of this kind?
+    /// Whether the verb is served on objects of this kind.
     pub fn serves(&self, verb: Verb) -> bool {
         self.verbs.contains(&verb)
     }

@@ -154,7 +154,7 @@ pub trait Kind: Sized + Send + Sync + 'static {
     /// The right that opens a write of an object to callers who may change a part of it alone.
     const PARTIAL_RIGHT: Option<PartialRight> = None;
 
-    /// Do the quotas of a project limit how many of its objects there are in the project's namespace?
+    /// Whether the quotas of a project limit the number of its objects in the project's namespace.
     const COUNTED_IN_QUOTAS: bool = false;
 
     /// The cluster that an object is on, for a kind whose objects a project allows on some clusters only;
@@ -259,7 +259,7 @@ pub trait Kind: Sized + Send + Sync + 'static {
     /// Sets the fields that say that deletion was requested.
     fn begin_delete(_fields: &mut Fields<Self::Spec, Self::Status>) {}
 
-    /// Does anything but `metadata.finalizers` block the deletion until a controller is done?
+    /// Whether anything but `metadata.finalizers` blocks the deletion until a controller is done.
     fn blocks_deletion(_spec: &Self::Spec) -> bool {
         false
     }

@@ -13,7 +13,7 @@ use super::Info;
 use crate::names::MANAGEMENT_V1;
 
 /// Why such a field is an error.
-const WHY: &str = "what grants or narrows access is never ignored";
+const WHY: &str = "fields that grant or narrow access are never ignored";
 
 /// The letters that a name must have for one typing error in it to be recognized, and for two.
 const MIN_LETTERS: [usize; 2] = [4, 9];
@@ -130,14 +130,15 @@ impl StrictFields {
                 found.push(null);
             }
         }
-        let detail = format!("must not be null: leave it out, or give it a value; {WHY}");
+        let detail = format!("must not be null: omit it or set a value; {WHY}");
         errors(found, |path| FieldError::invalid(path, BadValue::Omitted, detail.as_str()))
     }
 
     /// The fields that a merge patch must not remove by a null: without them, there is more access.
     pub fn nulls_in_patch(&self, patch: &Value) -> FieldErrors {
         let detail = format!(
-            "must not be null: give it a value, or take it away with a JSON Patch or by replacing the object; {WHY}"
+            "must not be null: set a value, or remove the field with a JSON Patch or a \
+             replacement of the object; {WHY}"
         );
         let found = self.narrowing_nulls(patch);
         errors(found, |path| FieldError::invalid(path, BadValue::Omitted, detail.as_str()))
@@ -166,7 +167,7 @@ impl StrictFields {
             // Only so many are known, and the next one could matter.
             if paths.len() >= MAX_STRICT_ERRORS && !self.is_none() && errors.is_empty() {
                 let last = paths.last().map_or("", String::as_str);
-                let detail = format!("too many {what} fields to tell them apart; {WHY}");
+                let detail = format!("too many {what} fields; {WHY}");
                 errors.push(FieldError::forbidden(last, detail));
             }
         }
@@ -256,7 +257,7 @@ fn joined(parent: &str, name: &str) -> String {
     if parent.is_empty() { name.to_owned() } else { format!("{parent}.{name}") }
 }
 
-/// Is a path below another?
+/// Whether a path is below another.
 fn is_below(path: &str, above: &str) -> bool {
     path.strip_prefix(above).is_some_and(|rest| rest.starts_with(['.', '[']))
 }
@@ -327,7 +328,7 @@ fn stems(word: &[char]) -> impl Iterator<Item = &[char]> {
     [Some(word), stem(&['s']), stem(&['e', 's'])].into_iter().flatten()
 }
 
-/// Can one word become another by so many changes: one letter more, less or another, or two neighbours exchanged?
+/// Whether one word is within an edit distance of another (insertions, deletions, substitutions, swaps of neighbours).
 fn is_within(one: &[char], other: &[char], changes: usize) -> bool {
     let (Some((a, one_rest)), Some((b, other_rest))) = (one.split_first(), other.split_first())
     else {

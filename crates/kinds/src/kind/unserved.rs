@@ -37,7 +37,7 @@ pub(super) fn take(fields: &[UnservedField], object: &mut Value) -> FieldErrors 
     errors
 }
 
-/// Does a value say nothing: the empty value of its type, or an object of such values?
+/// Whether a value is empty: the empty value of its type, or an object of such values.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,

@@ -24,7 +24,7 @@ impl Kind for LocalSubjectAccessReview {
         verbs: &[Verb::Create],
         actions: &[answered_by(
             ServerAction::LocalSubjectAccessReview,
-            "Returns whether a user may do something in the namespace.",
+            "Whether a user has a permission in the namespace.",
         )],
         on_command_line: false,
         confidential: false,

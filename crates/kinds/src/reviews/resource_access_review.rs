@@ -48,7 +48,7 @@ pub struct Status {
     /// All who can.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub subjects: Vec<AllowedSubject>,
-    /// Are these all who can?
+    /// Whether the list is complete.
     pub complete: bool,
     /// Why they may not be all.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -84,7 +84,7 @@ impl Kind for ResourceAccessReview {
         verbs: &[Verb::Create],
         actions: &[answered_by(
             ServerAction::ResourceAccessReview,
-            "Returns who can do something.",
+            "The subjects that hold a permission.",
         )],
         on_command_line: false,
         confidential: false,

@@ -37,7 +37,7 @@ impl Kind for SelfSubjectAccessReview {
         verbs: &[Verb::Create],
         actions: &[answered_by(
             ServerAction::SelfSubjectAccessReview,
-            "Returns whether the caller may do something.",
+            "Whether the caller has a permission.",
         )],
         on_command_line: false,
         confidential: false,

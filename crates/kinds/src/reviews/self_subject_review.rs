@@ -37,7 +37,7 @@ impl Kind for SelfSubjectReview {
         plural: "selfsubjectreviews",
         singular: "selfsubjectreview",
         verbs: &[Verb::Create],
-        actions: &[answered_by(ServerAction::SelfSubjectReview, "Returns who the caller is.")],
+        actions: &[answered_by(ServerAction::SelfSubjectReview, "The identity of the caller.")],
         on_command_line: false,
         confidential: false,
         description: "SelfSubjectReview asks who the caller is.",

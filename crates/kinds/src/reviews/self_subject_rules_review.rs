@@ -85,7 +85,7 @@ impl Kind for SelfSubjectRulesReview {
         verbs: &[Verb::Create],
         actions: &[answered_by(
             ServerAction::SelfSubjectRulesReview,
-            "Returns what the caller may do in a namespace.",
+            "The permissions of the caller in a namespace.",
         )],
         on_command_line: false,
         confidential: false,

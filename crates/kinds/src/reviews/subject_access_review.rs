@@ -23,7 +23,7 @@ impl Kind for SubjectAccessReview {
         verbs: &[Verb::Create],
         actions: &[answered_by(
             ServerAction::SubjectAccessReview,
-            "Returns whether a user may do something.",
+            "Whether a user has a permission.",
         )],
         on_command_line: false,
         confidential: false,

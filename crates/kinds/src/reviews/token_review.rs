@@ -1,4 +1,4 @@
-//! TokenReview (authentication.k8s.io/v1): whose token is this?
+//! TokenReview (authentication.k8s.io/v1): the owner of a token.
 
 use super::{AUTHENTICATION_V1, UserInfo, answered_by};
 use crate::prelude::*;
@@ -53,9 +53,9 @@ impl Kind for TokenReview {
         plural: "tokenreviews",
         singular: "tokenreview",
         verbs: &[Verb::Create],
-        actions: &[answered_by(ServerAction::TokenReview, "Returns whose token something is.")],
+        actions: &[answered_by(ServerAction::TokenReview, "The owner of a token.")],
         on_command_line: false,
-        description: "TokenReview asks whose token something is.",
+        description: "TokenReview asks for the owner of a token.",
         ..Info::DEFAULT
     };
 

@@ -157,7 +157,7 @@ impl Managers {
     /// Drops entries without fields, and merges the oldest updates if there are too many. If no entry
     /// has fields and `keeps_one`, the first one stays: an object without entries is not tracked, and
     /// its next apply would make one manager the owner of all that it has.
-    pub(super) fn tidy(&mut self, keeps_one: impl FnOnce() -> bool) {
+    pub(super) fn normalize(&mut self, keeps_one: impl FnOnce() -> bool) {
         if self.entries.iter().all(|entry| entry.fields.is_empty()) && keeps_one() {
             // The oldest one: a manager that owns nothing, either, does not take its place.
             self.entries.truncate(1);
@@ -214,7 +214,7 @@ impl Managers {
             Some(entry) => entry.fields.unite(own.fields),
             None => self.entries.push(own),
         }
-        self.tidy(keeps_one);
+        self.normalize(keeps_one);
     }
 
     /// Merges the oldest updates into one if there are too many. All entries are in one API

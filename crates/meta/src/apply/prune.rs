@@ -18,7 +18,7 @@ use crate::schema::Schema;
 /// Removes from `object` what is in `last` and neither in `owned` nor around anything in it.
 pub(super) fn prune(object: &mut Value, last: &FieldSet, owned: &FieldSet, schema: &Schema) {
     if let (Shape::Fields(of), Value::Object(fields)) = (shape(schema, schema.root()), object) {
-        Pruner { schema }.fields(fields, &of, (last, owned), Place::Root);
+        Pruner { schema }.fields(fields, &of, (last, owned), Level::Root);
     }
 }
 
@@ -28,7 +28,7 @@ struct Pruner<'a> {
 
 /// Where fields are.
 #[derive(Clone, Copy)]
-enum Place<'p> {
+enum Level<'p> {
     /// At the top of the object.
     Root,
     /// In an item of a list that these fields identify.
@@ -62,16 +62,16 @@ impl<'a> Pruner<'a> {
         fields: &mut Map<String, Value>,
         of: &Fields<'a>,
         (last, owned): (&FieldSet, &FieldSet),
-        place: Place<'_>,
+        level: Level<'_>,
     ) {
         for node in last.nodes() {
             let PathElement::Field(name) = &node.element else { continue };
-            if matches!(place, Place::Item(keys) if keys.contains(&name.as_str())) {
+            if matches!(level, Level::Item(keys) if keys.contains(&name.as_str())) {
                 continue;
             }
             let Some(value) = fields.get_mut(name) else { continue };
             let owners = Owners { last: node, now: owned.get(&node.element) };
-            if self.is_removed(value, owners, &of.field(name), matches!(place, Place::Root)) {
+            if self.is_removed(value, owners, &of.field(name), matches!(level, Level::Root)) {
                 fields.remove(name);
             }
         }
@@ -94,7 +94,7 @@ impl<'a> Pruner<'a> {
                     return true;
                 }
                 let was_empty = fields.is_empty();
-                self.fields(fields, &of, owners.below(), Place::Inside);
+                self.fields(fields, &of, owners.below(), Level::Inside);
                 (fields.is_empty() && !(is_struct && at_root), was_empty)
             }
             (Shape::Items(of), Value::Array(items)) => {
@@ -124,7 +124,7 @@ impl<'a> Pruner<'a> {
                 return false;
             }
             if let (Some(Shape::Fields(inside)), Value::Object(fields)) = (&at, item) {
-                self.fields(fields, inside, owners.below(), Place::Item(of.keys()));
+                self.fields(fields, inside, owners.below(), Level::Item(of.keys()));
             }
             true
         });
@@ -132,7 +132,7 @@ impl<'a> Pruner<'a> {
 }
 
 impl Owners<'_> {
-    /// Was it an entry of a map that the manager owned itself?
+    /// Whether it was an entry of a map that the manager owned.
     fn owned_entry(self, field: &Field<'_>) -> bool {
         !field.is_declared && self.last.is_member
     }

@@ -40,7 +40,7 @@ pub struct Apply<'a> {
 struct Outcome {
     merged: Value,
     managers: Managers,
-    /// Did it change anything but `managedFields`?
+    /// Whether it changed anything but `managedFields`.
     is_change: bool,
 }
 
@@ -125,7 +125,7 @@ fn attempt(
         _ => Some(apply.now),
     };
     managers.put(ManagedSet { fields: own, time, ..apply.identity() });
-    managers.tidy(|| true);
+    managers.normalize(|| true);
     Ok(Outcome { merged, managers, is_change })
 }
 
@@ -153,7 +153,7 @@ fn managers_of(live: Option<&Object>, apply: &Apply<'_>, kind: &TrackedKind<'_>)
         let fields = writable(changes(None, live, kind).added, &manager);
         let (operation, time) = (Operation::Update, Some(apply.now));
         managers.put(ManagedSet { manager, operation, time, fields });
-        managers.tidy(|| false);
+        managers.normalize(|| false);
     }
     managers
 }
@@ -258,7 +258,7 @@ pub fn track_apply(
     // Of several items with one key, one may have stayed.
     changed.removed.subtract(&changed.added);
     managers.subtract_from_others(manager, &changed.removed);
-    managers.tidy(|| has_fields(new, kind.schema));
+    managers.normalize(|| has_fields(new, kind.schema));
     if !is_change {
         // Admission made of what was applied what is there already: an apply that changes nothing.
         managers.keep_times(&Managers::decode_stored(live_entries));

@@ -141,7 +141,7 @@ impl Schema {
             "apiVersion",
             json!({
                 "type": "string",
-                "description": "Group and version in whose terms the object is written.",
+                "description": "Group and version of the schema of this object.",
             }),
         );
         schema.add_property(

@@ -83,7 +83,7 @@ pub(super) fn check_read(
         }
         if let Some(known) = all().find(|known| known.eq_ignore_ascii_case(name)) {
             return Err(ApiError::bad_request(format!(
-                "query parameter {} is not known: it is written {known}",
+                "unknown query parameter {}: did you mean {known}?",
                 cut(name, MAX_NAME_BYTES)
             )));
         }
@@ -112,14 +112,14 @@ pub(super) fn check_write(
     let hint = match (supported.as_slice(), others.as_slice()) {
         ([], []) => format!("{request} has {}", own().collect::<Vec<_>>().join(", ")),
         ([], others) => {
-            format!("the nearest is {}, which {request} does not have", others.join(" or "))
+            format!(
+                "the nearest known one is {}, which {request} does not support",
+                others.join(" or ")
+            )
         }
         (supported, _) => format!("did you mean {}?", supported.join(" or ")),
     };
-    Err(ApiError::bad_request(format!(
-        "query parameter {} is not known: {hint}",
-        display_name(name)
-    )))
+    Err(ApiError::bad_request(format!("unknown query parameter {}: {hint}", display_name(name))))
 }
 
 /// A warning for each parameter of a read that no request has, at most `MAX_WARNINGS`.
@@ -134,8 +134,7 @@ pub fn parameter_warnings(query: &Query) -> Vec<String> {
             [] => String::new(),
             near => format!(": did you mean {}?", near.join(" or ")),
         };
-        let warning =
-            format!("query parameter {} is not known and has no effect{hint}", display_name(name));
+        let warning = format!("unknown query parameter {} has no effect{hint}", display_name(name));
         if !warnings.contains(&warning) {
             warnings.push(warning);
         }
@@ -164,7 +163,7 @@ fn not_supported(name: &str, request: &str) -> ApiError {
 /// A name as messages have it.
 fn display_name(name: &str) -> String {
     if name.contains(KEY_PREFIX) {
-        return "(left out, since it may be an access key)".to_owned();
+        return "(not printed, because it may be an access key)".to_owned();
     }
     quote(cut(name, MAX_NAME_BYTES))
 }

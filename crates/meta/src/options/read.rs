@@ -92,7 +92,7 @@ impl ListOptions {
         check_write(query, "DeleteOptions of a collection", &[LIST, DELETE])?;
         let options = Self::decode(query, fields)?;
         if options.watch {
-            return Err(ApiError::bad_request("a deletion cannot be watched"));
+            return Err(ApiError::bad_request("watch is not supported for deletions"));
         }
         Ok(options)
     }

@@ -187,18 +187,16 @@ fn an_unknown_parameter_is_answered_with_the_nearest() {
         let is_of_writes = ["fieldManager", "fieldValidation"].contains(near);
         let want = if is_of_writes {
             format!(
-                "query parameter \"{name}\" is not known: the nearest is {near}, which \
-                 DeleteOptions of a collection does not have"
+                "unknown query parameter \"{name}\": the nearest known one is {near}, which \
+                 DeleteOptions of a collection does not support"
             )
         } else {
-            format!("query parameter \"{name}\" is not known: did you mean {near}?")
+            format!("unknown query parameter \"{name}\": did you mean {near}?")
         };
         assert_eq!(message, want);
         assert_eq!(
             parameter_warnings(&query),
-            [format!(
-                "query parameter \"{name}\" is not known and has no effect: did you mean {near}?"
-            )]
+            [format!("unknown query parameter \"{name}\" has no effect: did you mean {near}?")]
         );
     }
 }
@@ -211,10 +209,12 @@ fn a_parameter_that_is_near_to_none_is_answered_with_what_there_is() {
     };
     assert_eq!(
         message("dryRun=All&_=17"),
-        "query parameter \"_\" is not known: CreateOptions has dryRun, fieldManager, \
+        "unknown query parameter \"_\": CreateOptions has dryRun, fieldManager, \
          fieldValidation, pretty, timeout, includeObject, includeUninitialized"
     );
-    assert!(message("a%22%0a%E2%80%AE=x").starts_with(r#"query parameter "a\"\n\u202e" is"#));
+    assert!(
+        message("a%22%0a%E2%80%AE=x").starts_with(r#"unknown query parameter "a\"\n\u202e": "#)
+    );
     let long = message(&format!("{}=x", "dryRun".repeat(2000)));
     assert!(long.len() < 400, "{long}");
     assert!(!message("pst_AAAAAAAA_secret=").contains("secret"), "a key is not repeated");

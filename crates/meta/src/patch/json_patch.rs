@@ -66,8 +66,8 @@ pub(super) fn read(index: usize, operation: &Value) -> Result<PatchOperation, Ap
     let typed = PatchOperation::deserialize(operation).ok();
     typed.filter(|typed| has_value(typed, operation)).ok_or_else(|| {
         ApiError::bad_request(format!(
-            "operation {index} of the JSON Patch cannot be read: it needs op (add, remove, \
-             replace, move, copy or test), path, and with that value or from"
+            "invalid operation {index} of the JSON Patch: op (add, remove, replace, move, copy or \
+             test) and path are required, and value or from for some operations"
         ))
     })
 }

@@ -292,9 +292,7 @@ fn reorder(
         position_of.entry(identity(value, key)?).or_insert(position);
     }
     if merged.iter().any(|identity| !position_of.contains_key(identity)) {
-        return Err(bad(
-            "the order that a strategic merge patch gives leaves out one of its items",
-        ));
+        return Err(bad("$setElementOrder of a strategic merge patch omits an item"));
     }
     let mut ordered: Vec<Option<Value>> = vec![None; order.len()];
     let mut turns = Vec::with_capacity(live.len());
@@ -359,7 +357,7 @@ fn retain_keys(
     }
     let sets = |(name, value): (&String, &Value)| !is_directive(name) && !value.is_null();
     if patch.iter().any(|field| sets(field) && !retained.contains(field.0.as_str())) {
-        return Err(bad("$retainKeys leaves out a field that the strategic merge patch sets"));
+        return Err(bad("$retainKeys omits a field that the strategic merge patch sets"));
     }
     target.retain(|name, _| retained.contains(name.as_str()));
     Ok(())

@@ -10,18 +10,23 @@ use crate::path::Path;
 
 /// The kind of field that a search looks for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Looked {
+pub(super) enum SearchTarget {
     Unknown,
     Null,
 }
 
 /// See [`Schema::unknown_below`] and [`Schema::nulls_below`].
-pub(super) fn find(schema: &Schema, value: &Value, path: &str, looked: Looked) -> Vec<String> {
+pub(super) fn find(
+    schema: &Schema,
+    value: &Value,
+    path: &str,
+    target: SearchTarget,
+) -> Vec<String> {
     // Most objects have no such field, and the schema need not be asked then.
     if path.split('.').try_fold(value, |value, name| value.get(name)).is_none() {
         return Vec::new();
     }
-    let mut finder = Finder { schema, looked, path: Path::default(), found: Vec::new() };
+    let mut finder = Finder { schema, target, path: Path::default(), found: Vec::new() };
     let (mut value, mut at) = (value, schema.root());
     for name in path.split('.') {
         let Some(next) = value.get(name) else { return Vec::new() };
@@ -58,7 +63,7 @@ pub(super) fn misplaced(schema: &Schema, value: &Value, path: &str) -> Vec<Strin
 
 struct Finder<'a> {
     schema: &'a Schema,
-    looked: Looked,
+    target: SearchTarget,
     path: Path,
     found: Vec<String>,
 }
@@ -69,13 +74,13 @@ impl Finder<'_> {
         let schema = self.schema;
         let branches = branches(schema, at);
         match value {
-            Value::Null if self.looked == Looked::Null => self.record(),
+            Value::Null if self.target == SearchTarget::Null => self.record(),
             Value::Object(fields) => {
                 for (name, value) in fields {
                     self.path.push_field(name);
                     match field_of(&branches, name) {
                         Field::Known(at) => self.walk(value, at),
-                        Field::Unknown if self.looked == Looked::Unknown => self.record(),
+                        Field::Unknown if self.target == SearchTarget::Unknown => self.record(),
                         Field::Unknown | Field::Free => {}
                     }
                     self.path.pop();

@@ -101,7 +101,7 @@ impl Schema {
     /// pruned, an unknown one would widen it, so it is an error under every field validation. To
     /// be called before [`Schema::prune_unknown`].
     pub fn unknown_below(&self, value: &Value, path: &str) -> Vec<String> {
-        find::find(self, value, path, find::Looked::Unknown)
+        find::find(self, value, path, find::SearchTarget::Unknown)
     }
 
     /// The unknown fields of an object itself that have the name of a field below `path`, or that of `path` in other
@@ -114,7 +114,7 @@ impl Schema {
     /// [`Schema::unknown_below`] does for unknown fields. Where absence means no limit, a `null`
     /// is no way to ask for that.
     pub fn nulls_below(&self, value: &Value, path: &str) -> Vec<String> {
-        find::find(self, value, path, find::Looked::Null)
+        find::find(self, value, path, find::SearchTarget::Null)
     }
 
     /// Checks that `value` has the JSON types that the schema requires. `null`

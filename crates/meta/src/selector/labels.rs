@@ -118,7 +118,7 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
                 }
                 Token::Word(word)
             }
-            _ => return Err(unparsable("it has a character that no selector has")),
+            _ => return Err(unparsable("invalid character")),
         });
     }
     Ok(tokens)
@@ -210,7 +210,7 @@ impl Parser {
 
     fn number(&mut self) -> Result<i64, String> {
         let value = self.value()?;
-        value.parse().map_err(|_| unparsable("> and < compare with a whole number"))
+        value.parse().map_err(|_| unparsable("> and < require a whole number"))
     }
 }
 

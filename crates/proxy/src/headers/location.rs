@@ -21,11 +21,11 @@ pub(super) fn location(
     let path = match Reference::of(text, upstream) {
         Reference::Path(path) => path,
         // It must not leave the request's own path upwards.
-        Reference::Relative if !climbs(text) => return Some(value.clone()),
+        Reference::Relative if !has_parent_segment(text) => return Some(value.clone()),
         Reference::Relative | Reference::Elsewhere => return None,
     };
     // A client that is told to repeat a request elsewhere must stay at this upstream.
-    if climbs(path) || path.starts_with("//") {
+    if has_parent_segment(path) || path.starts_with("//") {
         return None;
     }
     let below = match path.strip_prefix(upstream.prefix.as_str()) {
@@ -82,7 +82,7 @@ fn is_upstream(authority: &str, upstream: &Origin) -> bool {
 }
 
 /// Whether a reference has a segment that means "one up", in any spelling.
-fn climbs(reference: &str) -> bool {
+fn has_parent_segment(reference: &str) -> bool {
     let end = reference.find(['?', '#']).unwrap_or(reference.len());
     let plain = reference[..end].to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/");
     plain.replace("%5c", "/").split('/').any(|segment| segment.split(';').next() == Some(".."))

@@ -10,7 +10,7 @@ mod websocket;
 
 use http::{HeaderMap, HeaderName};
 
-pub(crate) use request::{Asked, Framing, request, wanted_upgrade};
+pub(crate) use request::{Framing, RequestFacts, request, wanted_upgrade};
 pub(crate) use response::response;
 
 /// Headers that say who sends a request, or through whom it came: an upstream would believe them.

@@ -46,7 +46,7 @@ impl Upgrade {
 
 /// The properties of a request that the answer is checked against.
 #[derive(Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct RequestFacts {
     pub(crate) method: Method,
     pub(crate) upgrade: Option<Upgrade>,
     /// The WebSocket sub-protocols that the upstream is offered.
@@ -87,7 +87,7 @@ pub(crate) fn request(
     framing: Framing,
     own: HeaderMap,
     upstream: &Origin,
-) -> Result<(HeaderMap, Asked), ProxyError> {
+) -> Result<(HeaderMap, RequestFacts), ProxyError> {
     let headers = &parts.headers;
     let upgrade = wanted_upgrade(parts);
     let dropped = connection_names(headers, &own)?;
@@ -129,7 +129,7 @@ pub(crate) fn request(
     frame(&mut outgoing, &parts.method, framing);
     connect(&mut outgoing, headers, upgrade);
     let method = parts.method.clone();
-    Ok((outgoing, Asked { method, upgrade, sub_protocols, expects_continue }))
+    Ok((outgoing, RequestFacts { method, upgrade, sub_protocols, expects_continue }))
 }
 
 fn bad(reason: &str) -> ProxyError {

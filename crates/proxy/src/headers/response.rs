@@ -4,7 +4,7 @@ use http::header::{CONNECTION, CONTENT_LENGTH, LOCATION, TRAILER, TRANSFER_ENCOD
 use http::{HeaderMap, HeaderValue, Method, StatusCode, response};
 
 use super::location::location;
-use super::{Asked, announced_trailers, is_hop_by_hop, is_one_of, tokens, websocket};
+use super::{RequestFacts, announced_trailers, is_hop_by_hop, is_one_of, tokens, websocket};
 use crate::error::ProxyError;
 use crate::origin::Origin;
 
@@ -32,7 +32,7 @@ const NOT_PASSED: &[&str] = &[
 /// asked; [`ProxyError::Redirect`] if it leads to another place.
 pub(crate) fn response(
     parts: &response::Parts,
-    asked: &Asked,
+    facts: &RequestFacts,
     upstream: &Origin,
     prefix: &str,
 ) -> Result<HeaderMap, ProxyError> {
@@ -70,17 +70,17 @@ pub(crate) fn response(
         }
     }
     if parts.status == StatusCode::SWITCHING_PROTOCOLS {
-        switch(&mut passed, headers, asked).map_err(malformed)?;
+        switch(&mut passed, headers, facts).map_err(malformed)?;
         return Ok(passed);
     }
-    if asked.upgrade.is_some() {
+    if facts.upgrade.is_some() {
         // It stays one exchange: whatever the client sends next on this connection is no request.
         passed.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     if let Some(names) = announced_trailers(headers, &[]) {
         passed.insert(TRAILER, names);
     }
-    if (asked.method == Method::HEAD || parts.status == StatusCode::NOT_MODIFIED)
+    if (facts.method == Method::HEAD || parts.status == StatusCode::NOT_MODIFIED)
         && let Some(length) = length(headers)
     {
         passed.insert(CONTENT_LENGTH, length.into());
@@ -119,16 +119,20 @@ fn length(headers: &HeaderMap) -> Option<u64> {
 }
 
 /// Checks that the upstream switches to what it was asked for, and says so to the client.
-fn switch(passed: &mut HeaderMap, headers: &HeaderMap, asked: &Asked) -> Result<(), &'static str> {
-    let Some(upgrade) = asked.upgrade else {
-        return Err("it switches protocols, and was not asked to");
+fn switch(
+    passed: &mut HeaderMap,
+    headers: &HeaderMap,
+    facts: &RequestFacts,
+) -> Result<(), &'static str> {
+    let Some(upgrade) = facts.upgrade else {
+        return Err("it switches protocols, and was not facts to");
     };
     let mut names = tokens(headers, &UPGRADE);
     let is_asked = names.next().is_some_and(|name| upgrade.is_named(name));
     if !is_asked || names.next().is_some() {
-        return Err("it switches to another protocol than it was asked for");
+        return Err("it switches to another protocol than it was facts for");
     }
-    if !websocket::is_choice_offered(headers, &asked.sub_protocols) {
+    if !websocket::is_choice_offered(headers, &facts.sub_protocols) {
         return Err("it chose a WebSocket sub-protocol that was not offered");
     }
     passed.insert(CONNECTION, HeaderValue::from_static("Upgrade"));

@@ -12,7 +12,7 @@ use postern_auth::endpoint_token::{
 use postern_auth::identity::Identity;
 use postern_auth::policy::Policy;
 use postern_auth::policy::target::{ForwardedIdentity, TargetRefusal};
-use postern_auth::scope::{Instance, Reach, contains, reach};
+use postern_auth::scope::{Instance, ReachableClusters, contains, reachable_clusters};
 use postern_kinds::cluster::Cluster;
 use postern_kinds::direct_cluster_endpoint_token::{DirectClusterEndpointToken, Fields, Status};
 use postern_kinds::space_instance::SpaceInstance;
@@ -59,7 +59,7 @@ pub(super) async fn issue(
     } else {
         AsOf::noted(registry, permit.credential(), now, ttl_seconds).await?
     };
-    let AsOf { generation, current } = as_of;
+    let AsOf { revocation_revision, current } = as_of;
     let wanted = permit.credential().wanted();
     let bearer = Bearer { key: &current.key, identity: current.identity(), wanted, scope };
     let policy = registry.cache().policy();
@@ -72,7 +72,7 @@ pub(super) async fn issue(
             issued_at: now.unix_seconds(),
             ttl_seconds,
             token_id: new_uid(registry.source()),
-            generation,
+            revocation_revision,
         },
     );
     let token = signed(registry, now, &claims)?;
@@ -151,7 +151,7 @@ async fn audiences_of(
 ) -> Result<Vec<String>, ApiError> {
     let scopes = bearer.scopes();
     let scopes = || scopes.iter().map(|scope| &**scope);
-    if reach(scopes(), &[], &[]) == Reach::Every {
+    if reachable_clusters(scopes(), &[], &[]) == ReachableClusters::Every {
         return Ok(vec![GENERAL_AUDIENCE.to_owned()]);
     }
     let platform = Platform::visible_to(registry, policy, bearer.identity).await?;

@@ -4,9 +4,9 @@
 //! The action checks the requirements of a migration (`actions`). The transaction checks quotas and allowed
 //! clusters.
 
-use postern_kinds::follows::SYNCED_FOR;
 use postern_kinds::project_migrate_virtual_cluster_instance::MIGRATED_FROM;
 use postern_kinds::secret::Secret;
+use postern_kinds::secret_sync::SYNCED_FOR;
 use postern_kinds::write_only::WriteOnlyValues;
 use postern_kinds::{Verb, grants_of_stored};
 use postern_meta::object::{Object, OwnerReference};

@@ -4,7 +4,7 @@
 
 use postern_auth::policy::Policy;
 use postern_auth::writer::Writer;
-use postern_kinds::follows::SYNCED_FOR;
+use postern_kinds::secret_sync::SYNCED_FOR;
 use postern_kinds::{AnyKind, DataSource};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;

@@ -238,7 +238,7 @@ pub(super) fn refused(policy: &Policy, identity: &Identity, target: &ResourceTar
     };
     let may_get = may_get(policy, identity, target, name);
     let has_any = may_hold_by_owner(policy, identity, target)
-        || policy.touches(identity, info.version.group, info.plural);
+        || policy.may_have_permission(identity, info.version.group, info.plural);
     if may_get || !has_any {
         return forbidden(policy, identity, target, &attributes_of(target));
     }

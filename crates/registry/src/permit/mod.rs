@@ -347,7 +347,7 @@ fn forbidden(
 ) -> ApiError {
     let info = target.kind.info();
     let error = forbidden_plainly(identity, target, attributes);
-    if !policy.touches(identity, info.version.group, info.plural) {
+    if !policy.may_have_permission(identity, info.version.group, info.plural) {
         return error;
     }
     let explanation = policy.explain(identity, attributes);

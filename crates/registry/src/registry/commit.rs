@@ -20,7 +20,7 @@ use super::issued_tokens::encoded;
 use super::project_limits;
 use super::revocations::{Revoked, revoked};
 use super::side_records::{RecordsOf, SideRecords};
-use super::{EncodedObject, Registry, not_found};
+use super::{EncodedObject, ObjectIdentity, Registry, not_found};
 use crate::admit::{Admitted, AdmittedChange, Member, ObjectNames, Previous, Write};
 use crate::cache::{CachedObject, to_stored, to_stored_of, with_version};
 use crate::errors::from_store;
@@ -130,15 +130,20 @@ impl Registry {
         dry_run: bool,
     ) -> Result<EncodedObject, CommitError> {
         let bound = self.bound_changes(bound)?;
-        let unchanged = match &first.write {
-            Write::Nothing(previous) => Some(previous.clone()),
-            _ => None,
-        };
+        let (mut unchanged, mut created) = (None, None);
+        match &first.write {
+            Write::Nothing(previous) => unchanged = Some(previous.clone()),
+            Write::Create { object, .. } => {
+                let uid = object.metadata.uid.clone();
+                created = Some(ObjectIdentity { name: first.name.clone(), uid });
+            }
+            _ => {}
+        }
         if let Some(previous) = &unchanged
             && others.is_empty()
             && bound.is_empty()
         {
-            return Ok(EncodedObject { json: previous.json() });
+            return Ok(EncodedObject { json: previous.json(), created: None });
         }
         let mut staged = Vec::with_capacity(1 + others.len());
         for change in std::iter::once(first).chain(others) {
@@ -147,7 +152,7 @@ impl Registry {
         hand_over_unique_keys(&mut staged);
         let position = self.commit_staged(&staged, bound, unchanged.as_deref(), dry_run).await?;
         if let Some(previous) = unchanged {
-            return Ok(EncodedObject { json: previous.json() });
+            return Ok(EncodedObject { json: previous.json(), created: None });
         }
         let Some(first) = staged.first() else {
             return Err(ApiError::internal("nothing was written", "an empty write").into());
@@ -156,8 +161,10 @@ impl Registry {
         let version = if dry_run { first.previous } else { position };
         let json = with_version(self.head(first.kind), &first.result, version);
         match &first.side.issued {
-            Some(issued) => Ok(with_credential(first.kind, &json, issued)?),
-            None => Ok(EncodedObject { json }),
+            Some(issued) => {
+                Ok(EncodedObject { json: with_credential(first.kind, &json, issued)?, created })
+            }
+            None => Ok(EncodedObject { json, created }),
         }
     }
 
@@ -546,7 +553,7 @@ fn with_credential(
     kind: &'static dyn AnyKind,
     json: &[u8],
     key: &SecretText,
-) -> Result<EncodedObject, ApiError> {
+) -> Result<Bytes, ApiError> {
     let broken = |reason: String| ApiError::internal("the response could not be read back", reason);
     let mut value: Value = decode_typed(json).map_err(|error| broken(error.to_string()))?;
     let mut step = &mut value;
@@ -555,7 +562,7 @@ fn with_credential(
     }
     *step = Value::String(key.expose().to_owned());
     let object = Object::from_value(value).map_err(broken)?;
-    Ok(EncodedObject { json: Bytes::from(object.to_json_bytes()) })
+    Ok(Bytes::from(object.to_json_bytes()))
 }
 
 fn exists(kind: &'static dyn AnyKind, name: &str, found: &Arc<CachedObject>) -> ApiError {

@@ -28,7 +28,7 @@ const NOTE_ATTEMPTS: usize = 8;
 /// The identity of a caller, as a token is made from it.
 pub struct AsOf {
     /// The identity is at least as new as this.
-    pub generation: u64,
+    pub revocation_revision: u64,
     /// The caller's identity and key.
     pub current: CurrentIdentity,
 }
@@ -45,7 +45,7 @@ impl AsOf {
     ) -> Result<Self, ApiError> {
         registry.cache().wait_until_current().await?;
         // Before the identity is read: it is at least as new as this.
-        let generation = registry.cache().applied();
+        let revocation_revision = registry.cache().applied();
         let policy = registry.cache().policy();
         check_rights(credential, &policy)?;
         let principals = registry.cache().principals();
@@ -54,7 +54,7 @@ impl AsOf {
         let current = current.ok_or_else(|| {
             ApiError::internal("the server needs no token", "a token for the server")
         })?;
-        Ok(Self { generation, current })
+        Ok(Self { revocation_revision, current })
     }
 
     /// The same, once it is noted that the caller's keys get a token: from then on, a change of them
@@ -72,7 +72,7 @@ impl AsOf {
         for _ in 0..NOTE_ATTEMPTS {
             let as_of = Self::now(registry, credential, now).await?;
             let subjects = Subjects::of(credential, &as_of.current);
-            if registry.is_noted(&subjects, expires, as_of.generation) {
+            if registry.is_noted(&subjects, expires, as_of.revocation_revision) {
                 return Ok(as_of);
             }
             registry.note(&subjects, expires).await?;

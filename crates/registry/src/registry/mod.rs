@@ -66,6 +66,17 @@ pub struct Registry {
 #[derive(Clone)]
 pub struct EncodedObject {
     json: Bytes,
+    /// Name and uid of an object that has just been created.
+    created: Option<ObjectIdentity>,
+}
+
+/// Name and uid of an object.
+#[derive(Clone, Debug, Default)]
+pub struct ObjectIdentity {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
 }
 
 impl EncodedObject {
@@ -85,7 +96,14 @@ impl EncodedObject {
             let reason = "an action answered with another stored object";
             return Err(ApiError::internal("the response could not be made", reason));
         }
-        Ok(Self { json: Bytes::from(object.to_json_bytes()) })
+        let (name, uid) = (&object.metadata.name, &object.metadata.uid);
+        let created = ObjectIdentity { name: name.clone(), uid: uid.clone() };
+        Ok(Self { json: Bytes::from(object.to_json_bytes()), created: Some(created) })
+    }
+
+    /// Name and uid, if it has just been created.
+    pub fn created(&self) -> Option<&ObjectIdentity> {
+        self.created.as_ref()
     }
 
     /// Its JSON.

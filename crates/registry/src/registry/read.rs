@@ -253,7 +253,8 @@ impl Registry {
         let found = unless_corrupt(permit, found)?;
         let found = found.ok_or_else(|| not_found(kind, permit.name()))?;
         permit.check(&found)?;
-        Ok(EncodedObject { json: observed(self.cache(), permit, options.extended, found).json() })
+        let json = observed(self.cache(), permit, options.extended, found).json();
+        Ok(EncodedObject { json, created: None })
     }
 
     /// How many bytes the object has that a permit is for; 0 when there is none, and for a

@@ -50,6 +50,6 @@ impl Registry {
 
     /// The result of a write with the observed fields for this caller.
     pub(crate) fn observed(&self, permit: &Permit, object: EncodedObject) -> EncodedObject {
-        EncodedObject { json: observed_json(self.cache(), permit, object.json) }
+        EncodedObject { json: observed_json(self.cache(), permit, object.json), ..object }
     }
 }

@@ -296,7 +296,7 @@ impl Registry {
     ) -> Result<(), ApiError> {
         let digest = digest_of(self.digester(), key);
         let name = &object.metadata.name;
-        if self.cache().principals().knows(&digest) {
+        if self.cache().principals().has_key(&digest) {
             return Err(key_in_use(kind, name));
         }
         secrets.set_digest(digest);

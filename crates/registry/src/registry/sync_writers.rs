@@ -4,8 +4,8 @@
 
 use bytes::Bytes;
 use postern_auth::writer::{Logout, Writer};
-use postern_kinds::follows::SYNCED_FOR;
 use postern_kinds::owned_access_key::{Fields, LOGIN, OwnedAccessKey};
+use postern_kinds::secret_sync::SYNCED_FOR;
 use postern_kinds::{AnyKind, Owner};
 use postern_meta::decode::decode_typed;
 use postern_meta::object::{Object, ObjectMeta};

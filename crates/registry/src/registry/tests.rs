@@ -64,7 +64,8 @@ impl Source for Fixed {
 
 /// The threads for large work, with one owner.
 fn large_work() -> LargeWork {
-    Flow::new(Limits::default()).large_work("a")
+    let flow = Flow::new(Limits::default());
+    flow.large_work(flow.account("a"))
 }
 
 /// One server: a registry with its cache, over a store that others may use as well.

@@ -5,23 +5,10 @@ use bytes::Bytes;
 use postern_kinds::Verb;
 use postern_kinds::write_only::LAST_APPLIED;
 use postern_meta::status::ApiError;
-use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{EncodedObject, Registry, decoded, decoded_part};
+use super::{EncodedObject, Registry, decoded};
 use crate::permit::Permit;
-
-/// The part of an object that has its name.
-#[derive(Deserialize)]
-struct Named {
-    metadata: NamedMeta,
-}
-
-#[derive(Deserialize)]
-struct NamedMeta {
-    #[serde(default)]
-    name: String,
-}
 
 impl Registry {
     /// The result of a write as its writer may see it: without what only those see who may
@@ -40,7 +27,7 @@ impl Registry {
         }
         // A create names the object in its body, or not at all.
         let may_read = match permit.name() {
-            "" => self.may_read(permit, &decoded_part::<Named>(&object)?.metadata.name),
+            "" => object.created().is_some_and(|created| self.may_read(permit, &created.name)),
             name => self.may_read(permit, name),
         };
         if may_read {
@@ -53,7 +40,7 @@ impl Registry {
         written.metadata.annotations.remove(LAST_APPLIED);
         // They name the fields, keys of data among them.
         written.metadata.managed_fields.clear();
-        Ok(EncodedObject { json: Bytes::from(written.to_json_bytes()) })
+        Ok(EncodedObject { json: Bytes::from(written.to_json_bytes()), ..object })
     }
 
     /// Checks that a caller may get the object that they write, for what compares or copies it. `reason`

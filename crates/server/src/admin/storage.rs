@@ -81,7 +81,7 @@ async fn reseal(
     sealed: &Sealed,
     report: &mut (dyn FnMut(Progress) + Send),
 ) -> anyhow::Result<CommandOutput> {
-    let done = sealed.reseal(|at| report(Progress { seen: at.seen, remaining: at.remaining }));
+    let done = sealed.rewrap(|at| report(Progress { seen: at.seen, remaining: at.remaining }));
     let done = done.await?;
     let needed = match sealed.key_ids_in_use().await {
         Ok(ids) => Some(to_strings(ids)),

@@ -10,7 +10,8 @@ use postern_meta::time::MicroTimestamp;
 use postern_registry::clock::new_uid;
 
 use super::Audit;
-use super::event::{Event, ResponseStatus, UserInfo, line_of, user_json};
+use super::event::{Event, ResponseStatus, UserInfo, user_json};
+use super::line::line_of;
 use super::log::Unwritten;
 use super::policy::{Level, Stage};
 
@@ -71,8 +72,6 @@ impl Command {
             ..UserInfo::default()
         });
         line_of(&Event {
-            kind: "Event",
-            api_version: "audit.k8s.io/v1",
             level: Level::Metadata,
             audit_id: &self.id,
             stage,

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Method, Response, Uri};
+use http::{HeaderMap, HeaderValue, Method, Response};
 use parking_lot::Mutex;
 use postern_auth::attributes::Attributes;
 use postern_auth::exec_command::exec_command;
@@ -20,15 +20,16 @@ use postern_meta::status::{ApiError, Reason, Status};
 use postern_meta::time::MicroTimestamp;
 use postern_registry::credential::Credential;
 use postern_registry::permit::ResourceTarget;
-use serde::Deserialize;
+use postern_registry::registry::ObjectIdentity;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::event::{
-    ACCESS_KEY, Event, MAX_UNAUTHENTICATED_RECORD_BYTES, ObjectIdentity, ObjectRef, ResponseStatus,
-    UserInfo, bearer_json, clean, clean_value, line_of, recorded_uri, user_agent, user_json,
+    ACCESS_KEY, Event, MAX_UNAUTHENTICATED_RECORD_BYTES, ObjectRef, ResponseStatus, UserInfo,
+    bearer_json, clean, clean_value, recorded_uri, user_agent, user_json,
 };
 use super::failures::AuthenticationFailures;
+use super::line::line_of;
 use super::log::Unwritten;
 use super::policy::{AuditDecision, Level, RequestAttributes, Stage};
 use super::{Audit, UNANSWERED};
@@ -83,12 +84,7 @@ pub(crate) struct AuditContext {
     received: MicroTimestamp,
     id: HeaderValue,
     peer: IpAddr,
-    method: Method,
-    uri: Uri,
-    headers: Headers,
-    target: Option<ResourceTarget>,
-    /// The request to a target behind the gateway.
-    gateway: Option<Arc<GatewayRequest>>,
+    request: Parsed,
     credential: Option<Credential>,
     sender: Option<Arc<RawValue>>,
     rejected_key: Option<String>,
@@ -102,30 +98,8 @@ pub(crate) struct AuditContext {
 }
 
 /// The headers that are recorded, or needed for it.
-struct Headers {
-    agent: Option<HeaderValue>,
-    content_type: Option<HeaderValue>,
-    forwarded: Vec<IpAddr>,
-}
-
-impl Headers {
-    fn of(headers: &HeaderMap) -> Self {
-        let one = |name: HeaderName| headers.get(name).cloned();
-        Self {
-            agent: one(USER_AGENT),
-            content_type: one(CONTENT_TYPE),
-            forwarded: forwarded(headers),
-        }
-    }
-
-    /// Copies the values, so that the buffer in which they came in is freed while a stream lasts.
-    fn detach(&mut self) {
-        for value in [&mut self.agent, &mut self.content_type].into_iter().flatten() {
-            // The bytes of a header's value always are one.
-            *value = HeaderValue::from_bytes(value.as_bytes()).unwrap_or_else(|_| value.clone());
-        }
-    }
-}
+const RECORDED_HEADERS: [HeaderName; 3] =
+    [USER_AGENT, CONTENT_TYPE, HeaderName::from_static("x-forwarded-for")];
 
 /// The addresses in `X-Forwarded-For`. Each proxy appends what it knows, and what comes
 /// before that can be invented, so the last addresses are kept. `X-Real-Ip`, which upstream also
@@ -191,24 +165,12 @@ impl AuditContext {
         peer: IpAddr,
         id: &HeaderValue,
     ) -> Self {
-        let target = match parsed.target() {
-            Target::Resource(target) => Some(target.clone()),
-            Target::Document(_) | Target::Gateway(_) | Target::Nothing => None,
-        };
-        let gateway = match parsed.target() {
-            Target::Gateway(request) => Some(request.clone()),
-            _ => None,
-        };
         Self {
             received: audit.source.now_micro(),
             audit: audit.clone(),
             id: id.clone(),
             peer,
-            method: parsed.method().clone(),
-            uri: parsed.uri().clone(),
-            headers: Headers::of(parsed.headers()),
-            target,
-            gateway,
+            request: parsed.clone(),
             credential: None,
             sender: None,
             rejected_key: None,
@@ -223,10 +185,22 @@ impl AuditContext {
 
     /// Leaves the names in the path out of records: one of them is the value of an access key.
     pub(crate) fn hide_names(&mut self) {
-        self.uri = Uri::from_static("/(left-out)");
-        self.gateway = None;
-        if let Some(target) = &mut self.target {
-            (target.namespace, target.name) = (None, None);
+        self.request = self.request.without_names();
+    }
+
+    /// The requested object or collection.
+    fn target(&self) -> Option<&ResourceTarget> {
+        match self.request.target() {
+            Target::Resource(target) => Some(target),
+            Target::Document(_) | Target::Gateway(_) | Target::Nothing => None,
+        }
+    }
+
+    /// The request to a target behind the gateway.
+    fn gateway(&self) -> Option<&Arc<GatewayRequest>> {
+        match self.request.target() {
+            Target::Gateway(request) => Some(request),
+            _ => None,
         }
     }
 
@@ -306,9 +280,9 @@ impl AuditContext {
 
     /// Sets the object that the request created. The response may have another representation of
     /// it.
-    pub(crate) fn set_created(&mut self, json: &[u8]) {
+    pub(crate) fn set_created(&mut self, created: ObjectIdentity) {
         if self.decision.level != Level::None {
-            self.response.identity = identity_of(json);
+            self.response.identity = created;
         }
     }
 
@@ -316,7 +290,7 @@ impl AuditContext {
     pub(crate) fn finish_with_error(mut self: Box<Self>, error: &ApiError) {
         let status = error.status();
         self.response.code = status.code;
-        let about = self.target.as_ref().map(|target| target.kind.info());
+        let about = self.target().map(|target| target.kind.info());
         if let (Some(details), Some(info)) = (&status.details, about)
             && details.group == info.version.group
             && (details.kind == info.plural || details.kind == info.kind)
@@ -355,16 +329,15 @@ impl AuditContext {
         self.record(Stage::ResponseStarted);
         self.state = State::Streaming;
         // A watch lasts long, and would keep the buffer in which the request's head came in.
-        self.headers.detach();
-        self.uri = self.uri.to_string().parse().unwrap_or_default();
+        self.request = self.request.detached(&RECORDED_HEADERS);
         self.written_before_answer().await?;
         Ok(response.map(|body| body.owning(self)))
     }
 
     /// Waits until the newest record is in the file, where an answer has to.
     async fn written_before_answer(&self) -> Result<(), ApiError> {
-        let carries_secrets = self.target.as_ref().is_some_and(is_confidential)
-            || self.gateway.as_deref().is_some_and(has_secrets);
+        let carries_secrets = self.target().is_some_and(is_confidential)
+            || self.gateway().is_some_and(|request| has_secrets(request));
         let Some(line) = self.line.filter(|_| carries_secrets && self.audit.before_answer) else {
             return Ok(());
         };
@@ -409,10 +382,10 @@ impl AuditContext {
         let mut decision = self.audit.policy.load().decision(&RequestAttributes {
             bearer: self.credential.as_ref().map(Credential::bearer),
             verb: self.verb().as_ref(),
-            target: self.target.as_ref(),
-            path: self.uri.path(),
+            target: self.target(),
+            path: self.request.path(),
         });
-        if self.target.as_ref().is_none_or(is_confidential) {
+        if self.target().is_none_or(is_confidential) {
             decision.level = decision.level.min(Level::Metadata);
         }
         if self.is_change() && self.credential.is_some() { decision.of_change() } else { decision }
@@ -420,18 +393,18 @@ impl AuditContext {
 
     /// Whether the request may change something, here or behind the gateway.
     fn is_change(&self) -> bool {
-        self.target.as_ref().is_some_and(changes)
-            || self.gateway.as_ref().is_some_and(|request| request.kube.changes())
+        self.target().is_some_and(changes)
+            || self.gateway().is_some_and(|request| request.kube.changes())
     }
 
     fn verb(&self) -> Cow<'static, str> {
-        if let Some(target) = &self.target {
+        if let Some(target) = self.target() {
             return Cow::Borrowed(target.verb.as_str());
         }
-        if let Some(request) = &self.gateway {
+        if let Some(request) = self.gateway() {
             return Cow::Borrowed(request.kube.verb());
         }
-        match self.method {
+        match *self.request.method() {
             Method::GET => Cow::Borrowed("get"),
             ref method => Cow::Owned(method.as_str().to_ascii_lowercase()),
         }
@@ -457,16 +430,14 @@ impl AuditContext {
         let verb = self.verb();
         let bearer = self.credential.as_ref().map(Credential::bearer);
         let acting = self.credential.as_ref().filter(|credential| credential.is_acting());
-        let agent_text = self.headers.agent.as_ref().and_then(|value| value.to_str().ok());
+        let agent_text = self.request.header(USER_AGENT);
         let user = self.sender.clone();
         let user = user.unwrap_or_else(|| user_json(&UserInfo::default()).into());
         let mut event = Event {
-            kind: "Event",
-            api_version: "audit.k8s.io/v1",
             level: self.decision.level,
             audit_id: self.id.to_str().unwrap_or_default(),
             stage,
-            request_uri: recorded_uri(&self.uri, bearer.is_some()),
+            request_uri: recorded_uri(self.request.uri(), bearer.is_some()),
             verb: &verb,
             user: &user,
             impersonated_user: acting.map(|acting| UserInfo::of(acting.identity())),
@@ -489,9 +460,9 @@ impl AuditContext {
     }
 
     fn object_ref(&self) -> Option<ObjectRef<'_>> {
-        let target = self.target.as_ref();
+        let target = self.target();
         let target = target.map(|target| ObjectRef::of(target, &self.response.identity));
-        target.or_else(|| ObjectRef::at_target(&self.gateway.as_ref()?.kube))
+        target.or_else(|| ObjectRef::at_target(&self.gateway()?.kube))
     }
 
     /// The limit that a failed authentication counts against.
@@ -518,7 +489,7 @@ impl AuditContext {
         }
         if self.audit.exec_commands
             && self.credential.is_some()
-            && let Some(request) = &self.gateway
+            && let Some(request) = self.gateway()
             && let Some(command) = exec_command(&request.kube)
         {
             for (name, value) in command.annotations() {
@@ -548,7 +519,7 @@ impl AuditContext {
 
     /// The addresses from proxies and, as the last one, the address of the connection.
     fn source_ips(&self) -> Vec<IpAddr> {
-        let mut addresses = self.headers.forwarded.clone();
+        let mut addresses = forwarded(self.request.headers());
         addresses.push(self.peer);
         addresses.dedup();
         addresses
@@ -562,7 +533,7 @@ impl AuditContext {
     fn request_object(&self) -> Option<Value> {
         let fits = |body: &&Bytes| (1..=MAX_BODY_BYTES).contains(&body.len());
         let body = self.body.as_ref()?.get().filter(fits)?;
-        let content_type = self.headers.content_type.as_ref().and_then(|value| value.to_str().ok());
+        let content_type = self.request.header(CONTENT_TYPE);
         decode_sent(content_type, body).map(|value| self.for_record(value))
     }
 
@@ -607,23 +578,6 @@ fn drop_managed_fields(object: &mut Value) {
     }
 }
 
-/// The name and uid of an object.
-fn identity_of(json: &[u8]) -> ObjectIdentity {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Object {
-        metadata: Metadata,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Metadata {
-        name: String,
-        uid: String,
-    }
-    let Object { metadata } = decode::decode_typed(json).unwrap_or_default();
-    ObjectIdentity { name: metadata.name, uid: metadata.uid }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -651,13 +605,5 @@ mod tests {
         clean_value(&mut value);
         assert_eq!(value["spec"]["displayName"], "a");
         assert!(!value.to_string().contains(&key), "{value}");
-    }
-
-    #[test]
-    fn the_identity_of_an_object_is_in_its_metadata() {
-        let of = |json: &str| identity_of(json.as_bytes());
-        assert_eq!(of(r#"{"metadata":{"name":"a","uid":"u","x":1},"spec":{}}"#).name, "a");
-        assert_eq!(of("[]").name, "");
-        assert_eq!(of("").uid, "");
     }
 }

@@ -12,14 +12,12 @@ use postern_auth::kube_request::KubeRequest;
 use postern_meta::status::Status;
 use postern_meta::time::MicroTimestamp;
 use postern_registry::permit::ResourceTarget;
+use postern_registry::registry::ObjectIdentity;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::policy::{Level, Stage};
-
-/// Bytes that a record without bodies usually has.
-const USUAL_BYTES: usize = 1536;
 
 /// The key of the access key's name: among the extra fields of the user or, when authentication
 /// failed, among the annotations.
@@ -75,37 +73,23 @@ const MAX_KEYWORD_BYTES: usize = 24;
 /// anything, and are not recorded.
 const TEXT_PARAMETERS: &[&str] = &["continue", "fieldManager", "fieldSelector", "labelSelector"];
 
-/// A record.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
+/// A record, of the kind `Event` of `audit.k8s.io/v1`. Optional and empty fields are left out of the line.
 pub(super) struct Event<'a> {
-    pub(super) kind: &'static str,
-    pub(super) api_version: &'static str,
     pub(super) level: Level,
-    #[serde(rename = "auditID")]
     pub(super) audit_id: &'a str,
     pub(super) stage: Stage,
-    #[serde(rename = "requestURI")]
     pub(super) request_uri: Cow<'a, str>,
     pub(super) verb: &'a str,
     pub(super) user: &'a RawValue,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) impersonated_user: Option<UserInfo<'a>>,
-    #[serde(rename = "sourceIPs", skip_serializing_if = "Vec::is_empty")]
     pub(super) source_ips: Vec<IpAddr>,
-    #[serde(skip_serializing_if = "str::is_empty")]
     pub(super) user_agent: Cow<'a, str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) object_ref: Option<ObjectRef<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) response_status: Option<ResponseStatus<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) request_object: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) response_object: Option<Value>,
     pub(super) request_received_timestamp: MicroTimestamp,
     pub(super) stage_timestamp: MicroTimestamp,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) annotations: BTreeMap<&'static str, Cow<'a, str>>,
 }
 
@@ -175,21 +159,14 @@ pub(super) fn user_json(user: &UserInfo<'_>) -> Box<RawValue> {
 }
 
 /// The object or collection that a request is for.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct ObjectRef<'a> {
-    resource: Cow<'a, str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    namespace: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    uid: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    api_group: &'a str,
-    api_version: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subresource: Option<Cow<'a, str>>,
+    pub(super) resource: Cow<'a, str>,
+    pub(super) namespace: Option<Cow<'a, str>>,
+    pub(super) name: Option<Cow<'a, str>>,
+    pub(super) uid: &'a str,
+    pub(super) api_group: &'a str,
+    pub(super) api_version: &'a str,
+    pub(super) subresource: Option<Cow<'a, str>>,
 }
 
 /// The namespace that a request is for. For a Namespace, that is its own name, as upstream.
@@ -197,13 +174,6 @@ pub(super) fn namespace_of(target: &ResourceTarget) -> Option<&str> {
     let info = target.kind.info();
     let is_namespace = info.version.group.is_empty() && info.plural == "namespaces";
     if is_namespace { target.name.as_deref() } else { target.namespace.as_deref() }
-}
-
-/// Name and uid of the object that a request created, or was for without its name in the path.
-#[derive(Debug, Default)]
-pub(super) struct ObjectIdentity {
-    pub(super) name: String,
-    pub(super) uid: String,
 }
 
 impl<'a> ObjectRef<'a> {
@@ -245,25 +215,17 @@ impl<'a> ObjectRef<'a> {
 }
 
 /// The result of a request.
-#[derive(Serialize)]
 pub(super) struct ResponseStatus<'a> {
-    metadata: Empty,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    status: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    message: Cow<'a, str>,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    reason: &'a str,
-    code: u16,
+    pub(super) status: &'a str,
+    pub(super) message: Cow<'a, str>,
+    pub(super) reason: &'a str,
+    pub(super) code: u16,
 }
-
-#[derive(Serialize)]
-struct Empty {}
 
 impl<'a> ResponseStatus<'a> {
     /// The status of a response with this code.
     pub(super) fn of_code(code: u16) -> Self {
-        Self { metadata: Empty {}, status: "", message: Cow::Borrowed(""), reason: "", code }
+        Self { status: "", message: Cow::Borrowed(""), reason: "", code }
     }
 
     /// The status of a request that was rejected or failed.
@@ -360,17 +322,9 @@ fn may_be_recorded(pair: &str) -> bool {
         || (TEXT_PARAMETERS.contains(&name) && !may_have_access_key(value))
 }
 
-/// A record as its line in the log.
-pub(super) fn line_of(event: &Event<'_>) -> Vec<u8> {
-    let mut line = Vec::with_capacity(USUAL_BYTES);
-    // Writing to memory cannot fail.
-    let _ = serde_json::to_writer(&mut line, event);
-    line.push(b'\n');
-    line
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::line::line_of;
     use super::*;
 
     #[test]
@@ -423,8 +377,6 @@ mod tests {
             subresource: Some(Cow::Borrowed("migratevirtualclusterinstance")),
         };
         let mut event = Event {
-            kind: "Event",
-            api_version: "audit.k8s.io/v1",
             level: Level::RequestResponse,
             audit_id: "5f0c1f6e-2b0a-4a56-9c39-94e3a1f6a7b1",
             stage: Stage::ResponseComplete,

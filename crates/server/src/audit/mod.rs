@@ -14,6 +14,7 @@ mod context;
 mod event;
 mod failures;
 mod file;
+mod line;
 mod log;
 mod policy;
 mod reported;

@@ -29,6 +29,18 @@ pub(crate) enum Level {
     RequestResponse,
 }
 
+impl Level {
+    /// The level as it is written in policies and records.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "None",
+            Self::Metadata => "Metadata",
+            Self::Request => "Request",
+            Self::RequestResponse => "RequestResponse",
+        }
+    }
+}
+
 /// The stage of a request at which a record is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Stage {
@@ -40,6 +52,18 @@ pub(crate) enum Stage {
     ResponseComplete,
     /// There is no response because of a mistake in the server.
     Panic,
+}
+
+impl Stage {
+    /// The stage as it is written in policies and records.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::RequestReceived => "RequestReceived",
+            Self::ResponseStarted => "ResponseStarted",
+            Self::ResponseComplete => "ResponseComplete",
+            Self::Panic => "Panic",
+        }
+    }
 }
 
 /// How a request is recorded, by the rule that matches it.

@@ -90,7 +90,7 @@ pub(super) async fn authorization(
     } else {
         AsOf::now(registry, credential, now).await?
     };
-    let AsOf { generation, current } = as_of;
+    let AsOf { revocation_revision, current } = as_of;
     let bearer = Bearer {
         key: &current.key,
         identity: current.identity(),
@@ -103,7 +103,7 @@ pub(super) async fn authorization(
         issued_at: now.unix_seconds(),
         ttl_seconds: TOKEN_TTL_SECONDS,
         token_id: new_uid(registry.source()),
-        generation,
+        revocation_revision,
     };
     let keys = registry.cache().signing_keys();
     let unavailable =

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use postern_auth::gateway_path::GatewayTarget;
-use postern_auth::policy::target::{InstanceRef, TargetPlace};
+use postern_auth::policy::target::{InstanceRef, ResolvedTarget};
 use postern_kinds::cluster::Cluster;
 use postern_kinds::secret::Secret;
 use postern_kinds::space_instance::SpaceInstance;
@@ -84,9 +84,9 @@ struct ClusterRef {
 
 impl Found {
     /// The facts that access decisions need.
-    pub(crate) fn place(&self) -> TargetPlace<'_> {
+    pub(crate) fn place(&self) -> ResolvedTarget<'_> {
         let instance = self.instance.as_ref();
-        TargetPlace {
+        ResolvedTarget {
             target: self.target.request_target(),
             instance: instance.map(|(resource, namespace, name)| InstanceRef {
                 resource,

@@ -58,19 +58,18 @@ pub(crate) async fn send(
     permit: GatewayPermit,
     found: Found,
     body: RequestBody,
-    requester: Requester<'_>,
+    requester: Requester,
 ) -> Result<Response<Body>, ApiError> {
     if let Some(asked) = review::of(&permit, &found) {
-        let charge = context.bodies.open(requester);
+        let charge = context.bodies.open(&requester);
         return review::answer(context, permit, found, asked, body, charge).await;
     }
     let no_room = Arc::new(AtomicBool::new(false));
     let body = CountedBody {
         incoming: body.into_incoming(),
         charge: Box::new({
-            let (bodies, owner) = (context.bodies.clone(), requester.owner.to_owned());
-            let is_system = requester.is_system;
-            move || bodies.open(Requester { owner: &owner, is_system })
+            let bodies = context.bodies.clone();
+            move || bodies.open(&requester)
         }),
         no_room: no_room.clone(),
     };

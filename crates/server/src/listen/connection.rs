@@ -25,7 +25,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::sending::{Outgoing, Sending, Transfer};
 use crate::metrics::connections::Closed;
-use crate::pipeline::{self, Client, Hold, Reply, Server, charge_stream};
+use crate::pipeline::{self, Client, Reply, ResponseGuard, Server, charge_stream};
 use crate::wire::incoming::IncomingBody;
 
 /// The timeout of the TLS handshake.
@@ -103,10 +103,7 @@ impl Connection {
         open: OpenConnection,
     ) -> Result<(), BoxError> {
         let (flow, client) = (self.server.flow().clone(), self.client.clone());
-        let waits = {
-            let flow = flow.clone();
-            move || client.waits(&flow)
-        };
+        let waits = move || client.waits();
         let serving = async move {
             tokio::select! {
                 served = self.clone().served(stream, tls, open) => served,
@@ -165,15 +162,15 @@ impl Connection {
         let mut draining = self.server.draining();
         let switched = Mutex::new(None);
         let service = service_fn(|request| {
-            let (connection, lingers, switched) = (self.clone(), lingers.clone(), &switched);
+            let (connection, lingers, switched) = (&self, &lingers, &switched);
             async move {
-                let mut reply = connection.http1_reply(request, &lingers).await;
-                let transfer = Transfer::new(connection.outgoing);
+                let mut reply = connection.http1_reply(request, lingers).await;
+                let transfer = Transfer::new(connection.outgoing.clone());
                 let Some(socket) = reply.response.body_mut().take_socket() else {
                     return Ok::<_, Infallible>(sending(reply, transfer));
                 };
-                *switched.lock() = Some((socket, reply.hold));
-                Ok(reply.response.map(|body| Sending::without_hold(body, transfer)))
+                *switched.lock() = Some((socket, reply.guard));
+                Ok(reply.response.map(|body| Sending::unguarded(body, transfer)))
             }
         });
         let mut connection = pin!(
@@ -195,8 +192,8 @@ impl Connection {
             connection.as_mut().await?;
         }
         let switched = switched.lock().take();
-        if let Some((socket, hold)) = switched {
-            socket.serve(|bytes| hold.charge(bytes)).await;
+        if let Some((socket, guard)) = switched {
+            socket.serve(|bytes| guard.charge(bytes)).await;
         }
         Ok(())
     }
@@ -244,20 +241,21 @@ impl Connection {
         let request = request.map(IncomingBody::new);
         let stream = transfer.take_stream();
         let mut reply = pipeline::handle(&self.server, &self.client, request, stream).await;
-        if reply.hold.is_refused {
+        if reply.guard.is_refused {
             return Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
         }
         // One that began before the connection's first valid key counts for the owner of that from now on.
-        if reply.hold.is_authenticated() || transfer.is_strangers() && self.counts(&mut reply.hold)
+        if reply.guard.is_authenticated()
+            || transfer.is_strangers() && self.counts(&mut reply.guard)
         {
-            transfer.is_no_strangers();
+            transfer.release_anonymous_permits();
         }
         Ok(sending(reply, transfer))
     }
 
     /// Counts a stranger's stream for the owner of the connection, if it has one now.
-    fn counts(&self, hold: &mut Hold) -> bool {
-        self.client.is_authenticated() && hold.opens_stream(&self.client)
+    fn counts(&self, guard: &mut ResponseGuard) -> bool {
+        self.client.is_authenticated() && guard.opens_stream()
     }
 
     /// The transfer of a new stream; `None` when strangers, or the owner of the connection, have too many.
@@ -265,7 +263,7 @@ impl Connection {
     fn new_transfer(&self) -> Option<Arc<Transfer>> {
         let transfer = Transfer::new(self.outgoing.clone());
         if self.client.is_authenticated() {
-            transfer.set_stream(charge_stream(self.server.flow(), &self.client).ok()?);
+            transfer.set_stream(charge_stream(&self.client).ok()?);
         } else {
             transfer.keep(self.strangers.enter()?);
         }
@@ -312,8 +310,8 @@ impl StrangerStreams {
 }
 
 fn sending(reply: Reply, transfer: Arc<Transfer>) -> Response<Sending> {
-    let Reply { response, hold } = reply;
-    response.map(|body| Sending::new(body, hold, transfer))
+    let Reply { response, guard } = reply;
+    response.map(|body| Sending::new(body, guard, transfer))
 }
 
 /// Runs the streams of an HTTP/2 connection, each as a task of its own.
@@ -331,10 +329,10 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
             is_done: false,
             connection: self.0.clone(),
         };
-        let Connection { server, client, .. } = self.0.clone();
+        let client = self.0.client.clone();
         let stream = TRANSFER.scope(transfer, task);
         let flow = self.0.server.flow();
-        flow.begin_stream(move || client.waits(server.flow()), stream);
+        flow.begin_stream(move || client.waits(), stream);
     }
 }
 

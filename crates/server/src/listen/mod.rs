@@ -59,7 +59,7 @@ struct Accepting {
 
 impl Accepting {
     fn start(&mut self, connections: &mut JoinSet<()>, stream: TcpStream, address: IpAddr) {
-        let client = Arc::new(Client::new(address));
+        let client = Arc::new(Client::new(address, self.server.flow().clone()));
         let server = self.server.clone();
         let counts = &server.metrics().connections;
         let (open, evicted) = match self.table.admit(&client.peer) {

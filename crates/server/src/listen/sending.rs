@@ -18,7 +18,7 @@ use postern_meta::status::ApiError;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::pipeline::Hold;
+use crate::pipeline::ResponseGuard;
 use crate::wire::body::Body;
 use crate::wire::list::{CHUNK_BYTES, SMALL_BODY_BYTES};
 
@@ -50,7 +50,7 @@ pub(super) struct Transfer {
     progress: AtomicU64,
     producer: AtomicWaker,
     /// The request's seat and the response's charge, until the last chunk has been sent.
-    hold: OnceLock<Hold>,
+    guard: OnceLock<ResponseGuard>,
     /// The permits of an unauthenticated request, held until its response has gone.
     stranger: Mutex<Vec<OwnedSemaphorePermit>>,
     /// The charge of the stream, until the request has it.
@@ -64,7 +64,8 @@ pub(super) struct Sending {
     /// The charge for bytes that only this response has; `rest` is the part of them that is still
     /// to be sent.
     own: Option<Arc<Charge>>,
-    started: Instant,
+    /// When the first bytes were asked for.
+    started: Option<Instant>,
     transfer: Arc<Transfer>,
 }
 
@@ -129,7 +130,7 @@ impl Transfer {
             outstanding: AtomicUsize::new(0),
             progress: AtomicU64::new(0),
             producer: AtomicWaker::new(),
-            hold: OnceLock::new(),
+            guard: OnceLock::new(),
             stranger: Mutex::default(),
             stream: Mutex::default(),
         })
@@ -155,8 +156,8 @@ impl Transfer {
         !self.stranger.lock().is_empty()
     }
 
-    /// Gives back what a stranger's request holds: its sender is none any more.
-    pub(super) fn is_no_strangers(&self) {
+    /// Gives back what an unauthenticated request holds: its sender is authenticated now.
+    pub(super) fn release_anonymous_permits(&self) {
         self.stranger.lock().clear();
     }
 
@@ -180,8 +181,8 @@ impl Transfer {
     /// the seat is given back.
     pub(super) fn is_small(&self) -> bool {
         let is_small = self.outstanding.load(Ordering::Acquire) <= SMALL_BODY_BYTES;
-        if is_small && let Some(hold) = self.hold.get() {
-            hold.give_back_seat();
+        if is_small && let Some(guard) = self.guard.get() {
+            guard.release_slot();
         }
         is_small
     }
@@ -241,15 +242,15 @@ impl Drop for Chunk {
 }
 
 impl Sending {
-    pub(super) fn new(body: Body, hold: Hold, transfer: Arc<Transfer>) -> Self {
+    pub(super) fn new(body: Body, guard: ResponseGuard, transfer: Arc<Transfer>) -> Self {
         // It cannot be set already: a transfer is of one response.
-        let _ = transfer.hold.set(hold);
-        Self { body, rest: None, own: None, started: Instant::now(), transfer }
+        let _ = transfer.guard.set(guard);
+        Self { body, rest: None, own: None, started: None, transfer }
     }
 
-    /// A response without bytes, whose hold is elsewhere: the connection goes on in another protocol.
-    pub(super) fn without_hold(body: Body, transfer: Arc<Transfer>) -> Self {
-        Self { body, rest: None, own: None, started: Instant::now(), transfer }
+    /// A response without bytes, whose guard is elsewhere: the connection goes on in another protocol.
+    pub(super) fn unguarded(body: Body, transfer: Arc<Transfer>) -> Self {
+        Self { body, rest: None, own: None, started: None, transfer }
     }
 
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, GivenUp>>> {
@@ -294,7 +295,7 @@ impl Sending {
     }
 
     fn charge(&self, bytes: usize) -> Result<Arc<Charge>, GivenUp> {
-        let charge = self.transfer.hold.get().and_then(|hold| hold.charge(bytes));
+        let charge = self.transfer.guard.get().and_then(|guard| guard.charge(bytes));
         charge.map(Arc::new).ok_or(GivenUp::NoRoom)
     }
 }
@@ -313,10 +314,14 @@ impl http_body::Body for Sending {
                 return Poll::Pending;
             }
         }
-        if self.started.elapsed() > SEAT_TIMEOUT
-            && let Some(hold) = self.transfer.hold.get()
-        {
-            hold.give_back_seat();
+        let is_slow = if let Some(started) = self.started {
+            started.elapsed() > SEAT_TIMEOUT
+        } else {
+            self.started = Some(Instant::now());
+            false
+        };
+        if is_slow && let Some(guard) = self.transfer.guard.get() {
+            guard.release_slot();
         }
         self.poll_bytes(cx).map(|bytes| {
             let Some(bytes) = bytes else {

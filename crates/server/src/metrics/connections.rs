@@ -36,6 +36,7 @@ pub(crate) struct Connections {
 }
 
 /// The counts at one moment.
+#[derive(Default)]
 pub(crate) struct ConnectionCounts {
     pub(crate) open: usize,
     pub(crate) limit: usize,

@@ -17,6 +17,7 @@ use super::{BUCKETS_MICROSECONDS, CODES, Metrics, PATHS, SCOPES, Series, counted
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Values that are read from other parts of the server when a client requests the metrics.
+#[derive(Default)]
 pub(crate) struct Readings {
     /// The counts of flow control.
     pub(crate) flow: FlowCounts,
@@ -294,6 +295,8 @@ fn audited(text: &mut String, readings: &Readings) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -317,5 +320,25 @@ mod tests {
             "verb=\"LIST\",group=\"\",version=\"v1\",resource=\"namespaces\",subresource=\"\",\
              scope=\"cluster\""
         );
+    }
+
+    #[test]
+    fn the_reference_lists_every_metric_and_no_other() {
+        let page = include_str!("../../../../docs/reference/metrics.md");
+        let section = page.split("\n## ").find(|section| section.starts_with("Server")).unwrap();
+        let mut listed = BTreeMap::new();
+        for row in section.lines().filter(|line| line.starts_with("| `")) {
+            let cells: Vec<&str> = row.split(" | ").collect();
+            for name in cells[0].split('`').filter(|name| name.contains('_')) {
+                listed.insert(name, cells[1]);
+            }
+        }
+        let metrics = Metrics::new(postern_meta::time::Timestamp::from_unix_seconds(0));
+        let text = write(&metrics, &Readings::default());
+        let written = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+        let written: BTreeMap<&str, &str> =
+            written.filter(|(name, _)| !name.starts_with("process_")).collect();
+        assert!(listed.remove("process_*").is_some());
+        assert_eq!(listed, written);
     }
 }

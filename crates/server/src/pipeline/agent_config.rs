@@ -6,12 +6,11 @@ use postern_kinds::agent_config::{AgentConfig, Part};
 use postern_meta::accept::Offered;
 use postern_meta::options::{GetOptions, ListOptions};
 use postern_meta::status::ApiError;
-use postern_registry::permit::Permit;
 use postern_registry::permit::SELECTABLE_FIELDS;
 use postern_registry::registry::agent_configs::watch::AgentWatcher;
 
 use super::Server;
-use super::verbs::large_work;
+use super::verbs::VerbRequest;
 use crate::endpoints::tagged;
 use crate::stages::parse::Parsed;
 use crate::wire::body::Body;
@@ -24,19 +23,19 @@ use crate::wire::{respond, websocket};
 /// 404 when there is no such cluster; 400 for a part that there is not.
 pub(super) async fn serve(
     server: &Server,
-    parsed: &Parsed,
-    permit: &Permit,
+    request: &VerbRequest,
 ) -> Result<Response<Body>, ApiError> {
+    let VerbRequest { parsed, permit, account } = request;
     let negotiated = Negotiated::of(parsed, Offered::Object, server.source.now())?;
     let part = part_of(parsed)?;
     let registry = &server.registry;
     if permit.target().verb == Verb::Watch {
         let options = ListOptions::parse(parsed.query(), SELECTABLE_FIELDS)?;
         let handshake = websocket::handshake(parsed)?;
-        let watch_permit = server.flow.acquire_watch(&permit.credential().bearer().name)?;
+        let watch_permit = server.flow.acquire_watch(account)?;
         let ending = server.watches_end();
         let watcher = AgentWatcher::begin(registry, permit, part, &options, ending).await?;
-        let (meter, large) = (server.metrics.watch(permit.target()), large_work(server, permit));
+        let (meter, large) = (server.metrics.watch(permit.target()), request.large_work(server));
         return Ok(respond::watch(watcher, watch_permit, meter, negotiated, handshake, large));
     }
     // They have no effect; what they cannot be is refused all the same.

@@ -5,15 +5,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use postern_auth::identity::MASTERS_GROUP;
-use postern_flow::Requester;
 use postern_meta::status::ApiError;
 use postern_registry::credential::check_rights;
 use tokio::time::timeout;
 
-use super::{Hold, Outcome, Server};
-use crate::audit::AuditContext;
+use super::{Exchange, Outcome};
 use crate::gateway::{Found, SendContext, send};
 use crate::stages::authorize::authorize_gateway;
 use crate::stages::impersonate::Acting;
@@ -30,24 +26,21 @@ const SEAT_TIMEOUT: Duration = Duration::from_secs(5);
 /// # Errors
 /// 403 and 404 before anything is sent; 429; 502 to 504 of the target.
 pub(super) async fn serve(
-    server: &Arc<Server>,
+    exchange: &mut Exchange<'_>,
     acting: Acting,
     request: Arc<GatewayRequest>,
     body: RequestBody,
-    audit_context: &mut AuditContext,
-    hold: &mut Hold,
 ) -> Result<Outcome, ApiError> {
+    let Exchange { server, audit: audit_context, guard, .. } = exchange;
     if websocket::has_credential(acting.parsed().headers()) {
         // A browser sent it, from a page of any origin.
         let own_url = &server.registry.token_policy().issuer;
         websocket::check_origin(acting.parsed().headers(), own_url)
             .inspect_err(|error| audit_context.set_forbidden(error))?;
     }
-    let bearer = acting.credential().shared_bearer().clone();
-    let requester = Requester { owner: &bearer.name, is_system: bearer.is_in(MASTERS_GROUP) };
-    let seat = server.flow.acquire_proxied(requester).await?;
-    hold.seat = Mutex::new(Some(seat));
-    let under_way = server.flow.acquire_watch(requester.owner)?;
+    let requester = guard.requester();
+    guard.keep_slot(server.flow.acquire_proxied(&requester).await?);
+    let under_way = server.flow.acquire_watch(&requester.account)?;
     let (registry, gateway) = (&server.registry, &server.gateway);
     let cache = registry.cache();
     cache.wait_until_current().await?;
@@ -81,6 +74,6 @@ pub(super) async fn serve(
     if let Ok(answer) = timeout(SEAT_TIMEOUT, &mut answer).await {
         return answer.map(Outcome::from);
     }
-    hold.give_back_seat();
+    guard.release_slot();
     answer.await.map(Outcome::from)
 }

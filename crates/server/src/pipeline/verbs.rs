@@ -1,7 +1,10 @@
 //! The verbs of an authorised request: each reads the options and the body, carries the request
 //! out, and makes the response.
 
+use std::sync::Arc;
+
 use http::{Response, StatusCode, header};
+use postern_flow::OwnerAccount;
 use postern_flow::large::{LARGE_BYTES, LargeWork};
 use postern_kinds::action::{Action, Handler, ServerAction};
 use postern_kinds::audit_event_list::AuditEventList;
@@ -43,17 +46,32 @@ const PATCH_READS: &str = "test, copy and move in a JSON Patch need the right to
 /// Longest name of a field manager, as upstream.
 const MAX_MANAGER_BYTES: usize = 128;
 
-/// Carries out an authorised request.
+/// An authorized request for a resource.
+pub(super) struct VerbRequest {
+    pub(super) parsed: Parsed,
+    pub(super) permit: Permit,
+    /// The account of the owner of the key.
+    pub(super) account: Arc<OwnerAccount>,
+}
+
+impl VerbRequest {
+    /// The queue and the threads for work of the request that takes much processor time.
+    pub(super) fn large_work(&self, server: &Server) -> LargeWork {
+        server.flow.large_work(self.account.clone())
+    }
+}
+
+/// Carries out an authorized request.
 ///
 /// # Errors
 /// The error of the request, as the client gets it.
 pub(super) async fn serve(
     server: &Server,
-    parsed: &Parsed,
-    permit: &Permit,
+    request: &VerbRequest,
     body: ReceivedBody,
 ) -> Result<Outcome, ApiError> {
-    let mut outcome = serve_verb(server, parsed, permit, body).await?;
+    let VerbRequest { parsed, permit, .. } = request;
+    let mut outcome = serve_verb(server, request, body).await?;
     // Reads that agents poll have a parameter of their own.
     let is_polled = permit
         .target()
@@ -67,47 +85,43 @@ pub(super) async fn serve(
 
 async fn serve_verb(
     server: &Server,
-    parsed: &Parsed,
-    permit: &Permit,
+    request: &VerbRequest,
     body: ReceivedBody,
 ) -> Result<Outcome, ApiError> {
+    let VerbRequest { parsed, permit, .. } = request;
     if let Some(action) = permit.target().action {
         if matches!(action.handler, Handler::Server(ServerAction::AgentConfig)) {
-            return Box::pin(agent_config::serve(server, parsed, permit)).await.map(Outcome::from);
+            return Box::pin(agent_config::serve(server, request)).await.map(Outcome::from);
         }
-        return Box::pin(act(server, parsed, permit, action, body)).await;
+        return Box::pin(act(server, request, action, body)).await;
     }
     // The futures of writes are boxed. Otherwise the future of a read would have room for them, and
     // that room would be copied each time that the future is moved.
     match permit.target().verb {
-        Verb::Get => get(server, parsed, permit).await.map(Outcome::from),
-        Verb::List => list(server, parsed, permit).await,
-        Verb::Watch => watch(server, parsed, permit).await.map(Outcome::from),
+        Verb::Get => get(server, request).await.map(Outcome::from),
+        Verb::List => list(server, request).await,
+        Verb::Watch => watch(server, request).await.map(Outcome::from),
         Verb::Create => Box::pin(create(server, parsed, permit, body)).await,
         Verb::Update => Box::pin(replace(server, parsed, permit, Part::Main, body)).await,
         Verb::Patch => Box::pin(patch(server, parsed, permit, Part::Main, body)).await,
         Verb::Delete => Box::pin(delete(server, parsed, permit, body)).await.map(Outcome::from),
         Verb::DeleteCollection => {
-            Box::pin(delete_collection(server, parsed, permit, body)).await.map(Outcome::from)
+            Box::pin(delete_collection(server, request, body)).await.map(Outcome::from)
         }
     }
 }
 
-/// The place where the caller's large work is done.
-pub(super) fn large_work(server: &Server, permit: &Permit) -> LargeWork {
-    server.flow.large_work(&permit.credential().bearer().name)
-}
-
 /// Counts what a request may write, before it does: a client that leaves meanwhile has written it all
 /// the same. A patch writes the whole object again.
-pub(super) fn count_write(server: &Server, parsed: &Parsed, permit: &Permit, body: &[u8]) {
+pub(super) fn count_write(server: &Server, request: &VerbRequest, body: &[u8]) {
+    let VerbRequest { parsed, permit, account } = request;
     let patched = match permit.target().verb {
         Verb::Get | Verb::List | Verb::Watch => return,
         Verb::Patch => server.registry.stored_bytes(permit),
         Verb::Create | Verb::Update | Verb::Delete | Verb::DeleteCollection => 0,
     };
     if parsed.query().get("dryRun").is_none() {
-        server.flow.write_rate.count(&permit.credential().bearer().name, body.len() + patched);
+        server.flow.write_rate.count(account, body.len() + patched);
     }
 }
 
@@ -125,7 +139,8 @@ pub(super) fn answer_bytes(server: &Server, permit: &Permit, body: &[u8]) -> usi
 
 /// Whether a request takes much processor time: it sends a large body, or changes a large object.
 /// Reads find out for themselves.
-pub(super) fn is_large(server: &Server, parsed: &Parsed, permit: &Permit, body: &[u8]) -> bool {
+pub(super) fn is_large(server: &Server, request: &VerbRequest, body: &[u8]) -> bool {
+    let VerbRequest { parsed, permit, .. } = request;
     if matches!(permit.target().verb, Verb::Get | Verb::List | Verb::Watch) {
         return false;
     }
@@ -137,11 +152,8 @@ fn negotiated_object(server: &Server, parsed: &Parsed) -> Result<Negotiated, Api
     Negotiated::of(parsed, Offered::Object, server.source.now())
 }
 
-async fn get(
-    server: &Server,
-    parsed: &Parsed,
-    permit: &Permit,
-) -> Result<Response<Body>, ApiError> {
+async fn get(server: &Server, request: &VerbRequest) -> Result<Response<Body>, ApiError> {
+    let VerbRequest { parsed, permit, .. } = request;
     let negotiated = negotiated_object(server, parsed)?;
     let options = GetOptions::parse(parsed.query())?;
     let found = server.registry.get(permit, &options).await;
@@ -153,31 +165,32 @@ async fn get(
     }
     if object.json().len() > LARGE_BYTES && (negotiated.gzip || !negotiated.is_stored()) {
         let encode = move || respond::object(kind, StatusCode::OK, object, negotiated);
-        return Box::pin(large_work(server, permit).run(encode)).await?;
+        return Box::pin(request.large_work(server).run(encode)).await?;
     }
     respond::object(kind, StatusCode::OK, object, negotiated)
 }
 
-async fn list(server: &Server, parsed: &Parsed, permit: &Permit) -> Result<Outcome, ApiError> {
+async fn list(server: &Server, request: &VerbRequest) -> Result<Outcome, ApiError> {
+    let VerbRequest { parsed, permit, .. } = request;
     let negotiated = Negotiated::of(parsed, Offered::List, server.source.now())?;
     let options = ListOptions::parse(parsed.query(), &selectable_fields(permit.kind()))?;
     let mut page = server.registry.list(permit, &options).await?;
     let warnings = std::mem::take(&mut page.warnings);
-    let response = respond::list(permit.kind(), page, negotiated, large_work(server, permit))?;
+    let response = respond::list(permit.kind(), page, negotiated, request.large_work(server))?;
     Ok(Outcome { warnings, ..response.into() })
 }
 
 /// Serves a row of the kind's table of actions.
 async fn act(
     server: &Server,
-    parsed: &Parsed,
-    permit: &Permit,
+    request: &VerbRequest,
     action: &'static Action,
     body: ReceivedBody,
 ) -> Result<Outcome, ApiError> {
+    let VerbRequest { parsed, permit, .. } = request;
     if matches!(action.handler, Handler::Status) {
         return match action.verb {
-            Verb::Get => get(server, parsed, permit).await.map(Outcome::from),
+            Verb::Get => get(server, request).await.map(Outcome::from),
             Verb::Update => replace(server, parsed, permit, Part::Status, body).await,
             Verb::Patch => patch(server, parsed, permit, Part::Status, body).await,
             _ => Err(ApiError::resource_not_served()),
@@ -207,7 +220,7 @@ async fn act(
     }
     match actions::run(&server.registry, permit, action, sent, &list, &writing).await? {
         ActionOutput::List(kind, page) => {
-            let large = large_work(server, permit);
+            let large = request.large_work(server);
             respond::list(kind, page, negotiated, large).map(Outcome::from)
         }
         ActionOutput::Object(kind, object) => {
@@ -215,7 +228,7 @@ async fn act(
             let code = if is_post { StatusCode::CREATED } else { StatusCode::OK };
             // An object of another kind is not the one that the request names.
             let same = matches!(action.response, postern_kinds::action::Response::Same);
-            let created = (is_post && same).then(|| object.json().clone());
+            let created = object.created().filter(|_| is_post && same).cloned();
             let response = respond::object(kind, code, object, negotiated)?;
             Ok(Outcome { response, warnings, created })
         }
@@ -234,16 +247,13 @@ fn list_options(parsed: &Parsed, lists: bool) -> Result<ListOptions, ApiError> {
     ListOptions::parse(parsed.query(), SELECTABLE_FIELDS)
 }
 
-async fn watch(
-    server: &Server,
-    parsed: &Parsed,
-    permit: &Permit,
-) -> Result<Response<Body>, ApiError> {
+async fn watch(server: &Server, request: &VerbRequest) -> Result<Response<Body>, ApiError> {
+    let VerbRequest { parsed, permit, account } = request;
     let negotiated = Negotiated::of(parsed, Offered::Object, server.source.now())?;
     let options = ListOptions::parse(parsed.query(), &selectable_fields(permit.kind()))?;
     let handshake = websocket::handshake(parsed)?;
-    let watch_permit = server.flow.acquire_watch(&permit.credential().bearer().name)?;
-    let (ending, large) = (server.watches_end(), large_work(server, permit));
+    let watch_permit = server.flow.acquire_watch(account)?;
+    let (ending, large) = (server.watches_end(), request.large_work(server));
     let watcher = server.registry.watch(permit, &options, ending, large.clone()).await?;
     let meter = server.metrics.watch(permit.target());
     Ok(respond::watch(watcher, watch_permit, meter, negotiated, handshake, large))
@@ -288,7 +298,7 @@ async fn create(
     let (object, warnings) = sent_object(parsed, permit.kind(), &body, options.field_validation)?;
     let writing = writing(parsed, &options, Part::Main);
     let object = operations::create(&server.registry, permit, object, &writing).await?;
-    let created = Some(object.json().clone());
+    let created = object.created().cloned();
     let object = server.registry.for_writer(permit, object)?;
     let response = respond::object(permit.kind(), StatusCode::CREATED, object, negotiated)?;
     Ok(Outcome { response, warnings, created })
@@ -390,7 +400,7 @@ async fn apply(
         force: options.force,
     };
     let (object, is_new) = operations::apply(&server.registry, permit, &applied).await?;
-    let created = is_new.then(|| object.json().clone());
+    let created = object.created().cloned();
     let code = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     let object = server.registry.for_writer(permit, object)?;
     let response = respond::object(kind, code, object, negotiated)?;
@@ -430,13 +440,13 @@ fn delete_options(
 
 async fn delete_collection(
     server: &Server,
-    parsed: &Parsed,
-    permit: &Permit,
+    request: &VerbRequest,
     body: ReceivedBody,
 ) -> Result<Response<Body>, ApiError> {
+    let VerbRequest { parsed, permit, .. } = request;
     let negotiated = Negotiated::of(parsed, Offered::List, server.source.now())?;
     let which = ListOptions::parse_of_deletion(parsed.query(), &selectable_fields(permit.kind()))?;
     let options = delete_options(parsed, &body, DeletionOf::Collection)?;
     let deleted = operations::delete_collection(&server.registry, permit, &which, &options).await?;
-    respond::list(permit.kind(), deleted, negotiated, large_work(server, permit))
+    respond::list(permit.kind(), deleted, negotiated, request.large_work(server))
 }

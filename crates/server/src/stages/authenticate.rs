@@ -1,10 +1,13 @@
 //! From `Parsed` to `Authenticated`: who is asking?
 
-use http::header::AUTHORIZATION;
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use http::header::{AUTHORIZATION, UPGRADE};
+use http::{HeaderMap, HeaderValue};
+use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use postern_auth::attributes::Attributes;
 use postern_auth::bearer::{self, BearerToken};
-use postern_auth::digest::Digester;
+use postern_auth::digest::{Digest, Digester};
 use postern_auth::policy::Policy;
 use postern_auth::principal_index::PrincipalIndex;
 use postern_kinds::owned_access_key::MIN_KEY_CHARS;
@@ -14,7 +17,7 @@ use postern_registry::credential::{Credential, is_key, refused, unauthorized};
 use zeroize::Zeroizing;
 
 use super::websocket;
-use crate::stages::parse::{MAX_PATH_BYTES, MAX_PATH_SEGMENTS, Parsed, Target};
+use crate::stages::parse::{Parsed, Target};
 
 /// A request whose sender is known. Only [`authenticate`] makes one.
 pub(crate) struct Authenticated {
@@ -56,6 +59,24 @@ pub(crate) struct AuthenticationView<'a> {
     pub(crate) now: Timestamp,
 }
 
+/// The credential of a connection's last request, with its digest: the next request mostly has the same one. Only
+/// the digest of a credential is remembered, never whether it gives access. It cannot be printed.
+#[derive(Default)]
+pub(crate) struct LastCredential(Mutex<Option<(Zeroizing<Vec<u8>>, Digest)>>);
+
+impl LastCredential {
+    /// The digest of the credential in this header, if the last request had the same one.
+    fn digest_of(&self, header: &[u8]) -> Option<Digest> {
+        let last = self.0.lock();
+        let (known, digest) = last.as_ref()?;
+        verify_slices_are_equal(known, header).is_ok().then_some(*digest)
+    }
+
+    fn set(&self, header: &[u8], digest: Digest) {
+        *self.0.lock() = Some((Zeroizing::new(header.to_vec()), digest));
+    }
+}
+
 /// Looks up the key by its digest, and records that it was used.
 ///
 /// # Errors
@@ -63,24 +84,43 @@ pub(crate) struct AuthenticationView<'a> {
 pub(crate) fn authenticate(
     parsed: Parsed,
     view: &AuthenticationView<'_>,
+    last: &LastCredential,
 ) -> Result<Authenticated, Unauthenticated> {
     let AuthenticationView { digester, principals, policy, version, now } = *view;
-    let token = token_of(&parsed).map_err(|error| Unauthenticated { error, key: None })?;
-    let digest = digester.digest(&token);
+    let header = only_credential(parsed.headers());
+    let known = header.and_then(|header| last.digest_of(header));
+    let digest = if let Some(digest) = known {
+        digest
+    } else {
+        let token = token_of(&parsed).map_err(|error| Unauthenticated { error, key: None })?;
+        digester.digest(&token)
+    };
     let key = principals.identify(&digest, now.unix_seconds(), policy).map_err(|refusal| {
         let key = principals.key_of(&digest).map(str::to_owned);
         Unauthenticated { error: refused(refusal), key }
     })?;
+    if let Some(header) = header.filter(|_| known.is_none()) {
+        last.set(header, digest);
+    }
     key.activity.note(now.unix_seconds());
     let credential = Credential::of_key(key.identity.clone(), digest).known_at(version);
     Ok(Authenticated { parsed, credential })
+}
+
+/// The value of `Authorization`, where no other header can have a credential.
+fn only_credential(headers: &HeaderMap) -> Option<&[u8]> {
+    if headers.contains_key(UPGRADE) {
+        return None;
+    }
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    values.next().filter(|_| values.next().is_none()).map(HeaderValue::as_bytes)
 }
 
 /// The credential of a request: from `Authorization`, or, where a browser asks for a WebSocket and
 /// cannot set that, from the sub-protocols.
 fn token_of(parsed: &Parsed) -> Result<BearerToken, ApiError> {
     let headers = parsed.headers();
-    let mut of_header = headers.get_all(AUTHORIZATION).iter().map(http::HeaderValue::as_bytes);
+    let mut of_header = headers.get_all(AUTHORIZATION).iter().map(HeaderValue::as_bytes);
     let token = match websocket::credential(headers) {
         websocket::Credential::None => bearer::parse(of_header),
         websocket::Credential::Unusable(advice) => {
@@ -107,13 +147,14 @@ pub(crate) fn names_a_key(
     principals: &PrincipalIndex,
 ) -> bool {
     let path = parsed.path();
-    let mut segments = path.split('/');
-    if segments.any(|segment| is_encoded_key(segment, digester, principals)) {
+    let is_key = |segment| is_encoded_key(segment, digester, principals);
+    // Encoded, a key is no shorter.
+    if parsed.longest_segment_bytes() >= MIN_KEY_CHARS && path.split('/').any(is_key) {
         return true;
     }
     match parsed.target() {
         // The names in a path with a problem are written nowhere.
-        Target::Nothing => parsed.problem().is_none() && has_run(path, digester, principals),
+        Target::Nothing => parsed.problem().is_none() && has_run(parsed, digester, principals),
         Target::Resource(target) if target.action.is_some() => {
             ends_with_key(path, digester, principals)
         }
@@ -122,16 +163,11 @@ pub(crate) fn names_a_key(
             Attributes::Resource { subresource: "", .. } => {
                 ends_with_key(path, digester, principals)
             }
-            _ => has_run(path, digester, principals),
+            _ => has_run(parsed, digester, principals),
         },
         // Every segment has been read, and is what it should be.
         Target::Resource(_) | Target::Document(_) => false,
     }
-}
-
-/// Whether a path is so long that keys which go over several of its segments are not looked for.
-pub(crate) fn is_deep(path: &str) -> bool {
-    path.len() > MAX_PATH_BYTES || path.matches('/').count() > MAX_PATH_SEGMENTS
 }
 
 /// Whether the last two segments are a key, with or without the slash at the end.
@@ -142,10 +178,11 @@ fn ends_with_key(path: &str, digester: &Digester, principals: &PrincipalIndex) -
 }
 
 /// Whether segments that follow each other are a key.
-fn has_run(path: &str, digester: &Digester, principals: &PrincipalIndex) -> bool {
-    if is_deep(path) {
+fn has_run(parsed: &Parsed, digester: &Digester, principals: &PrincipalIndex) -> bool {
+    if parsed.is_deep() {
         return false;
     }
+    let path = parsed.path();
     let slashes: Vec<usize> = path.match_indices('/').map(|(at, _)| at).collect();
     let ends = || slashes.iter().copied().chain([path.len()]);
     let mut runs = slashes.iter().flat_map(|start| ends().map(move |end| (start + 1, end)));

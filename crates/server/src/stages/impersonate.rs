@@ -2,14 +2,12 @@
 //!
 //! The headers are Kubernetes': `Impersonate-User`, `-Group` (repeated), `-Uid`, `-Extra-<key>`.
 
-use std::sync::Arc;
-
 use http::HeaderValue;
 use percent_encoding::percent_decode_str;
+use postern_auth::policy::Policy;
 use postern_auth::principal_index::PrincipalIndex;
 use postern_kinds::{Impersonation, access_key, identity_name};
 use postern_meta::status::ApiError;
-use postern_registry::cache::PolicyAt;
 use postern_registry::credential::{Credential, USERS, check_rights};
 
 use crate::stages::authenticate::Authenticated;
@@ -50,7 +48,7 @@ impl Acting {
 pub(crate) fn impersonate(
     authenticated: Authenticated,
     principals: &PrincipalIndex,
-    policy: impl FnOnce() -> Arc<PolicyAt>,
+    policy: &Policy,
 ) -> Result<Acting, ApiError> {
     let (parsed, credential) = authenticated.into_parts();
     let asked = parsed.headers().keys().any(|name| name.as_str().starts_with(PREFIX));
@@ -65,7 +63,7 @@ pub(crate) fn impersonate(
     });
     let credential = credential.acting_as(wanted, impersonated.identity);
     // The rights come first: not every caller may know who is disabled.
-    check_rights(&credential, &policy())?;
+    check_rights(&credential, policy)?;
     disabled.map_or(Ok(Acting { parsed, credential }), Err)
 }
 

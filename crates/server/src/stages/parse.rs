@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::{HeaderMap, Method, Uri, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 use hyper::upgrade::OnUpgrade;
 use percent_encoding::percent_decode_str;
 use postern_auth::gateway_path::{self, GatewayTarget};
@@ -18,7 +18,6 @@ use postern_meta::selector::FieldSelector;
 use postern_meta::status::ApiError;
 use postern_registry::permit::{ResourceTarget, selectable_fields};
 
-use super::authenticate::is_deep;
 use super::websocket;
 
 /// The longest path that is accepted: a group, a namespace and a name fit in far less.
@@ -88,9 +87,41 @@ pub(crate) enum Target {
     Nothing,
 }
 
-/// A request that has been read, but whose sender is not known yet. Only [`Parsed::new`]
-/// makes one.
-pub(crate) struct Parsed {
+/// What later stages need to know of a path's text.
+#[derive(Clone, Copy)]
+struct PathShape {
+    slashes: usize,
+    bytes: usize,
+    longest_segment_bytes: usize,
+}
+
+impl PathShape {
+    fn of(path: &str) -> Self {
+        let (mut slashes, mut start, mut longest) = (0, 0, 0);
+        for (at, byte) in path.bytes().enumerate() {
+            if byte == b'/' {
+                longest = longest.max(at - start);
+                start = at + 1;
+                slashes += 1;
+            }
+        }
+        let longest_segment_bytes = longest.max(path.len() - start);
+        Self { slashes, bytes: path.len(), longest_segment_bytes }
+    }
+
+    /// Whether the path is longer than that of any object.
+    fn is_deep(self) -> bool {
+        self.bytes > MAX_PATH_BYTES || self.slashes > MAX_PATH_SEGMENTS
+    }
+}
+
+/// A request that has been read, but whose sender is not known yet. Only [`Parsed::new`] makes one. Clones share
+/// what was read.
+#[derive(Clone)]
+pub(crate) struct Parsed(Arc<Head>);
+
+/// The head of a request, and what it asks for.
+struct Head {
     method: Method,
     uri: Uri,
     query: Query,
@@ -98,7 +129,10 @@ pub(crate) struct Parsed {
     version: Version,
     /// The connection, once it goes on in another protocol.
     upgrade: Option<OnUpgrade>,
+    /// Does the client want to go on in a WebSocket?
+    is_websocket: bool,
     target: Target,
+    shape: PathShape,
     /// Why the request cannot be served, for every sender. Only authenticated callers are told: others get 401
     /// for every path that is not public.
     problem: Option<Box<ApiError>>,
@@ -107,107 +141,182 @@ pub(crate) struct Parsed {
 impl Parsed {
     /// Reads a request's head. An error in it is kept for the caller.
     pub(crate) fn new(parts: Parts) -> Self {
-        let (read, problem) = match read(&parts) {
+        let shape = PathShape::of(parts.uri.path());
+        let (read, problem) = match read(&parts, shape) {
             Ok(read) => (read, None),
             Err(problem) => ((Query::default(), Target::Nothing), Some(Box::new(problem))),
         };
         let (query, target) = read;
         let Parts { method, uri, headers, version, mut extensions, .. } = parts;
         let upgrade = extensions.remove::<OnUpgrade>();
-        Self { method, uri, query, headers, version, upgrade, target, problem }
+        let is_websocket = websocket::is_asked_for(&headers);
+        Self(Arc::new(Head {
+            method,
+            uri,
+            query,
+            headers,
+            version,
+            upgrade,
+            is_websocket,
+            target,
+            shape,
+            problem,
+        }))
+    }
+
+    /// The request with these headers alone, in memory of its own: the buffer in which the head came in is freed
+    /// while the copy lasts.
+    pub(crate) fn detached(&self, names: &[HeaderName]) -> Self {
+        let Head { method, uri, query, version, target, shape, .. } = &*self.0;
+        let mut headers = HeaderMap::new();
+        for name in names {
+            for value in self.0.headers.get_all(name) {
+                // The bytes of a header's value always are one.
+                if let Ok(copy) = HeaderValue::from_bytes(value.as_bytes()) {
+                    headers.append(name, copy);
+                }
+            }
+        }
+        Self(Arc::new(Head {
+            method: method.clone(),
+            uri: uri.to_string().parse().unwrap_or_default(),
+            query: query.clone(),
+            headers,
+            version: *version,
+            upgrade: None,
+            is_websocket: false,
+            target: target.clone(),
+            shape: *shape,
+            problem: None,
+        }))
+    }
+
+    /// The request without the names in its path, for records: one of them is the value of an access key.
+    pub(crate) fn without_names(&self) -> Self {
+        let Head { method, query, headers, version, target, shape, .. } = &*self.0;
+        let target = match target {
+            Target::Resource(target) => {
+                Target::Resource(ResourceTarget { namespace: None, name: None, ..target.clone() })
+            }
+            Target::Document(document) => Target::Document(*document),
+            Target::Gateway(_) | Target::Nothing => Target::Nothing,
+        };
+        Self(Arc::new(Head {
+            method: method.clone(),
+            uri: Uri::from_static("/(left-out)"),
+            query: query.clone(),
+            headers: headers.clone(),
+            version: *version,
+            upgrade: None,
+            is_websocket: false,
+            target,
+            shape: *shape,
+            problem: None,
+        }))
     }
 
     /// Why the request cannot be served, if it cannot: 400 for a path or query that cannot
     /// be read; 405 for a method that the resource does not have.
     pub(crate) fn problem(&self) -> Option<&ApiError> {
-        self.problem.as_deref()
+        self.0.problem.as_deref()
     }
 
     /// The HTTP method.
     pub(crate) fn method(&self) -> &Method {
-        &self.method
+        &self.0.method
     }
 
     /// The path as it was sent.
     pub(crate) fn path(&self) -> &str {
-        self.uri.path()
+        self.0.uri.path()
+    }
+
+    /// Whether the path is so long that keys which go over several of its segments are not looked for.
+    pub(crate) fn is_deep(&self) -> bool {
+        self.0.shape.is_deep()
+    }
+
+    /// The length of the longest segment of the path, in bytes.
+    pub(crate) fn longest_segment_bytes(&self) -> usize {
+        self.0.shape.longest_segment_bytes
     }
 
     /// The path without the base path: the same path has the same rules at both places.
     pub(crate) fn path_below_base(&self) -> &str {
-        let path = self.uri.path();
+        let path = self.0.uri.path();
         path.strip_prefix(BASE_PATH).filter(|rest| rest.starts_with('/')).unwrap_or(path)
     }
 
     /// Whether the client wants to go on in another protocol over the connection.
     pub(crate) fn is_upgrade(&self) -> bool {
-        self.headers.contains_key(http::header::UPGRADE)
+        self.0.headers.contains_key(http::header::UPGRADE)
     }
 
     /// Whether the client wants to go on in a WebSocket.
     pub(crate) fn is_websocket(&self) -> bool {
-        websocket::is_asked_for(&self.headers)
+        self.0.is_websocket
     }
 
     /// The connection, once it goes on in another protocol.
     pub(crate) fn upgrade(&self) -> Option<OnUpgrade> {
-        self.upgrade.clone()
+        self.0.upgrade.clone()
     }
 
     /// The version of HTTP.
     pub(crate) fn version(&self) -> Version {
-        self.version
+        self.0.version
     }
 
     /// The path and the query as they were sent, for the audit log.
     pub(crate) fn uri(&self) -> &Uri {
-        &self.uri
+        &self.0.uri
     }
 
     /// The query.
     pub(crate) fn query(&self) -> &Query {
-        &self.query
+        &self.0.query
     }
 
     /// The headers.
     pub(crate) fn headers(&self) -> &HeaderMap {
-        &self.headers
+        &self.0.headers
     }
 
     /// The head of the request as it came, to be sent on by the gateway.
-    pub(crate) fn into_head(self) -> Parts {
+    pub(crate) fn to_head(&self) -> Parts {
         let (mut parts, ()) = http::Request::new(()).into_parts();
-        (parts.method, parts.uri, parts.headers) = (self.method, self.uri, self.headers);
-        parts.version = self.version;
-        if let Some(upgrade) = self.upgrade {
-            parts.extensions.insert(upgrade);
+        let Head { method, uri, headers, version, upgrade, .. } = &*self.0;
+        (parts.method, parts.uri, parts.headers) = (method.clone(), uri.clone(), headers.clone());
+        parts.version = *version;
+        if let Some(upgrade) = upgrade {
+            parts.extensions.insert(upgrade.clone());
         }
         parts
     }
 
     /// The target of the path.
     pub(crate) fn target(&self) -> &Target {
-        &self.target
+        &self.0.target
     }
 
     /// All values of a header that are text.
-    pub(crate) fn header_values(&self, name: http::HeaderName) -> Vec<&str> {
-        self.headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect()
+    pub(crate) fn header_values(&self, name: HeaderName) -> Vec<&str> {
+        self.0.headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect()
     }
 
     /// The first value of a header, if it is text.
-    pub(crate) fn header(&self, name: http::HeaderName) -> Option<&str> {
-        self.headers.get(name).and_then(|value| value.to_str().ok())
+    pub(crate) fn header(&self, name: HeaderName) -> Option<&str> {
+        self.0.headers.get(name).and_then(|value| value.to_str().ok())
     }
 }
 
-fn read(parts: &Parts) -> Result<(Query, Target), ApiError> {
+fn read(parts: &Parts, shape: PathShape) -> Result<(Query, Target), ApiError> {
     check_host(parts)?;
     let raw = parts.uri.path();
     if let Some(path) = gateway_path::at_server(raw) {
         return gateway_request(parts, path?);
     }
-    if is_deep(raw) {
+    if shape.is_deep() {
         return Err(ApiError::bad_request("the path is longer than any object's"));
     }
     let query = Query::parse(parts.uri.query().unwrap_or_default())?;
@@ -243,8 +352,14 @@ fn is_metrics(path: &str) -> bool {
 fn segments(path: &str) -> Result<Vec<Cow<'_, str>>, ApiError> {
     // A trailing slash is tolerated, as upstream does; an empty segment inside is not.
     let path = path.strip_prefix('/').unwrap_or(path);
-    let path = path.strip_suffix('/').unwrap_or(path);
-    path.split('/').map(segment).collect()
+    let mut rest = path.strip_suffix('/').unwrap_or(path);
+    let mut segments = Vec::with_capacity(MAX_PATH_SEGMENTS);
+    while let Some(end) = rest.bytes().position(|byte| byte == b'/') {
+        segments.push(segment(&rest[..end])?);
+        rest = &rest[end + 1..];
+    }
+    segments.push(segment(rest)?);
+    Ok(segments)
 }
 
 /// The 400 for a path that contains the value of an access key. The value is repeated nowhere: not in a
@@ -257,6 +372,9 @@ pub(crate) fn names_a_key() -> ApiError {
 }
 
 fn segment(raw: &str) -> Result<Cow<'_, str>, ApiError> {
+    if is_plain(raw) {
+        return Ok(Cow::Borrowed(raw));
+    }
     let text = percent_decode_str(raw)
         .decode_utf8()
         .map_err(|_| ApiError::bad_request("the path is not UTF-8 after percent-decoding"))?;
@@ -275,6 +393,12 @@ fn segment(raw: &str) -> Result<Cow<'_, str>, ApiError> {
         ));
     }
     Ok(text)
+}
+
+/// Whether a segment has nothing to decode and nothing to refuse, as nearly all have.
+fn is_plain(raw: &str) -> bool {
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b':');
+    raw.bytes().all(is_of_name) && !matches!(raw, "" | "." | "..")
 }
 
 fn target_of(method: &Method, path: &[Cow<'_, str>], query: &Query) -> Result<Target, ApiError> {
@@ -448,7 +572,7 @@ mod tests {
     fn read(method: &str, path: &str) -> String {
         let request = http::Request::builder().method(method).uri(path).header("host", "h");
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        match super::read(&parts).map(|(_, target)| target) {
+        match super::read(&parts, PathShape::of(parts.uri.path())).map(|(_, target)| target) {
             Err(error) => error.code().to_string(),
             Ok(Target::Nothing) => "nothing".to_owned(),
             Ok(Target::Document(document)) => format!("{document:?}"),
@@ -568,7 +692,8 @@ mod tests {
                 request = request.header("host", *host);
             }
             let (parts, ()) = request.body(()).unwrap().into_parts();
-            super::read(&parts).map_or_else(|error| error.code(), |_| 200)
+            super::read(&parts, PathShape::of(parts.uri.path()))
+                .map_or_else(|error| error.code(), |_| 200)
         };
         assert_eq!(read(&["h"], http::Version::HTTP_11), 200);
         assert_eq!(read(&[], http::Version::HTTP_11), 400);

@@ -29,6 +29,9 @@ pub(crate) enum Credential {
 
 /// Whether a request asks for a WebSocket.
 pub(crate) fn is_asked_for(headers: &HeaderMap) -> bool {
+    if !headers.contains_key(UPGRADE) {
+        return false;
+    }
     let has = |name, wanted: &str| {
         listed(headers, name).any(|token: &str| token.eq_ignore_ascii_case(wanted))
     };

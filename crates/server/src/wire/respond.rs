@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
 use http::header::{
-    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER,
-    SEC_WEBSOCKET_VERSION, VARY, WARNING, X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue,
+    RETRY_AFTER, SEC_WEBSOCKET_VERSION, VARY, WARNING, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Response, StatusCode};
 use postern_auth::kube_request::KubeRequest;
@@ -230,6 +230,9 @@ pub(crate) fn error(error: &ApiError, format: Format, pretty: bool) -> Response<
     response
 }
 
+/// The header with the id of a request in the audit log.
+pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
 /// The response with what every response has: the audit id, caching rules, warnings. The
 /// response to a HEAD request loses its body.
 pub(crate) fn finish(
@@ -239,7 +242,7 @@ pub(crate) fn finish(
     head: bool,
 ) -> Response<Body> {
     let headers = response.headers_mut();
-    headers.insert("audit-id", audit_id.clone());
+    headers.insert(AUDIT_ID, audit_id.clone());
     let caching = HeaderValue::from_static("no-cache, private");
     headers.entry(CACHE_CONTROL).or_insert(caching);
     for warning in warning_headers(warnings) {

@@ -31,7 +31,7 @@ const MAGIC: [u8; 16] = *b"postern backup\r\n";
 const ENTRY: u8 = b'E';
 const TRAILER: u8 = b'T';
 const CHECKSUM_BYTES: usize = 32;
-/// The most seal keys in a backup: those of a full keyring.
+/// The most at-rest keys in a backup: those of a full keyring.
 const KEY_IDS: u16 = 256;
 
 /// The state of a backup that is being written: it turns entries into bytes.
@@ -190,7 +190,7 @@ impl<R: Read> Decoder<R> {
         let (entries, omitted) = (self.number()?, self.number()?);
         let count = u16::from_le_bytes(self.array()?);
         if count > KEY_IDS {
-            return Err(corrupt("it names more seal keys than a keyring has"));
+            return Err(corrupt("it names more at-rest keys than a keyring has"));
         }
         let mut key_ids = BTreeSet::new();
         for _ in 0..count {

@@ -29,7 +29,7 @@ pub struct Summary {
     pub entries: u64,
     /// The keys that were left out because their values were corrupt.
     pub omitted: u64,
-    /// The seal keys that its values need.
+    /// The at-rest keys that its values need.
     pub key_ids: BTreeSet<KeyId>,
     /// The length of the file.
     pub bytes: u64,
@@ -88,7 +88,7 @@ pub enum BackupError {
     #[error("the backup is corrupt, and nothing was restored: {0}")]
     CorruptBackup(String),
     /// The keyring does not hold keys that the backup needs.
-    #[error("the keyring does not hold these seal keys, which the backup needs: {}", joined(.0))]
+    #[error("the keyring does not have these at-rest keys, which the backup needs: {}", joined(.0))]
     MissingKeys(Vec<KeyId>),
     /// A restored store would have no room for further revisions.
     #[error(

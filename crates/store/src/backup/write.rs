@@ -88,8 +88,8 @@ pub async fn write(
         }
         entries += (page.entries.len() + page.corrupt.len()) as u64;
         // The keyring of now: values may have been sealed anew since the last page.
-        let ring = store.ring();
-        let ready = spawn_blocking(move || encode(encoder, &ring, page)).await;
+        let keyring = store.keyring();
+        let ready = spawn_blocking(move || encode(encoder, &keyring, page)).await;
         let ready = ready.map_err(|error| Error::Unavailable(error.to_string()))?;
         encoder = ready.encoder;
         let marker_is_corrupt = ready.corrupt.iter().any(|one| seal::is_marker(&one.key));
@@ -130,11 +130,11 @@ async fn read_page(
     })
 }
 
-fn encode(mut encoder: Encoder, ring: &Keyring, page: Page) -> EncodedPage {
+fn encode(mut encoder: Encoder, keyring: &Keyring, page: Page) -> EncodedPage {
     let mut corrupt = page.corrupt;
     let (mut intact, mut ids) = (Vec::with_capacity(page.entries.len()), Vec::new());
     for entry in page.entries {
-        match check(ring, &entry) {
+        match check(keyring, &entry) {
             Ok(id) => {
                 ids.push(id);
                 intact.push(entry);
@@ -150,6 +150,6 @@ fn encode(mut encoder: Encoder, ring: &Keyring, page: Page) -> EncodedPage {
 }
 
 /// The id of the key with which a value is sealed, if it opens.
-fn check(ring: &Keyring, entry: &Entry) -> Result<KeyId, String> {
-    seal::check_value(ring, &entry.key, &entry.value)
+fn check(keyring: &Keyring, entry: &Entry) -> Result<KeyId, String> {
+    seal::check_value(keyring, &entry.key, &entry.value)
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::layout::{self, Before, CHECK_BYTES, Corruption, PUT};
-use super::log::{Accepted, AcceptedTxn, Kind};
+use super::layout::{self, CHECK_BYTES, Corruption, PUT, PreviousVersion};
 use super::pending::{Pending, PendingRow, Rows};
 use super::read::{View, corrupt_key, engine_error};
 use super::tail::Recorded;
+use super::wal_group::{Accepted, AcceptedTxn, Kind};
 use crate::{Change, Condition, Entry, Error, Event, Position, Result, Txn};
 
 /// A group of transactions that is being accepted.
@@ -30,7 +30,7 @@ pub(super) struct Acceptance<'a> {
 
 /// The version of a key that a change replaces.
 struct Replaced {
-    before: Before,
+    before: PreviousVersion,
     /// Its value, which may be corrupt; `None` when there is none.
     value: Option<std::result::Result<Bytes, Corruption>>,
 }
@@ -113,7 +113,8 @@ impl<'a> Acceptance<'a> {
         for change in &txn.changes {
             let key = change.key();
             let replaced = self.replaced(key)?;
-            let exists = matches!(replaced.before, Before::Value(_) | Before::Corrupt);
+            let exists =
+                matches!(replaced.before, PreviousVersion::Value(_) | PreviousVersion::Corrupt);
             if !exists && !matches!(change, Change::Put { .. }) {
                 return Ok(Err(conflict(key, None)));
             }
@@ -150,25 +151,26 @@ impl<'a> Acceptance<'a> {
 
     fn replaced(&self, key: &str) -> Result<Replaced> {
         let of_pending = |row: &PendingRow| match &row.value {
-            Some(value) => {
-                Replaced { before: Before::Value(row.packed), value: Some(Ok(value.clone())) }
-            }
-            None => Replaced { before: Before::Tombstone(row.packed), value: None },
+            Some(value) => Replaced {
+                before: PreviousVersion::Value(row.packed),
+                value: Some(Ok(value.clone())),
+            },
+            None => Replaced { before: PreviousVersion::Tombstone(row.packed), value: None },
         };
         if let Some(replaced) = self.pending(key, of_pending) {
             return Ok(replaced);
         }
         let found = self.view.row(key)?;
         let Some(bytes) = &found else {
-            return Ok(Replaced { before: Before::Nothing, value: None });
+            return Ok(Replaced { before: PreviousVersion::Nothing, value: None });
         };
         Ok(match layout::decode_row(key.as_bytes(), bytes.value()) {
             Ok(row) if row.mark == PUT => {
                 let value = row.body.check().map(Bytes::copy_from_slice);
-                Replaced { before: Before::Value(row.packed), value: Some(value) }
+                Replaced { before: PreviousVersion::Value(row.packed), value: Some(value) }
             }
-            Ok(row) => Replaced { before: Before::Tombstone(row.packed), value: None },
-            Err(reason) => Replaced { before: Before::Corrupt, value: Some(Err(reason)) },
+            Ok(row) => Replaced { before: PreviousVersion::Tombstone(row.packed), value: None },
+            Err(reason) => Replaced { before: PreviousVersion::Corrupt, value: Some(Err(reason)) },
         })
     }
 
@@ -202,11 +204,11 @@ fn event(change: &Change, position: Position, replaced: Replaced) -> Event {
     };
     let mut previous = None;
     match (replaced.before, replaced.value) {
-        (Before::Value(packed), Some(Ok(value))) => {
+        (PreviousVersion::Value(packed), Some(Ok(value))) => {
             let position = Position::from_packed(packed);
             previous = Some(Entry { key: Arc::clone(key), value, position });
         }
-        (Before::Value(_), Some(Err(reason))) => {
+        (PreviousVersion::Value(_), Some(Err(reason))) => {
             tracing::warn!(%key, reason, "a replaced value is corrupt; its event is without it");
         }
         _ => {}

@@ -13,8 +13,8 @@ use tokio::sync::watch;
 
 use super::committer::{Job, Queue, reply};
 use super::layout::{LogState, Mark};
-use super::log::AcceptedTxn;
 use super::shared::Shared;
+use super::wal_group::AcceptedTxn;
 use super::write::{self, Durable, WriteError};
 use crate::published::closed;
 use crate::{Error, Result};

@@ -13,13 +13,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use super::accept::Acceptance;
 use super::applier::{self, Begin, Handle, Running, Work};
 use super::file::Opener;
-use super::log::{self, AcceptedTxn};
 use super::pending::Rows;
 use super::read::View;
-use super::ring::Ring;
 use super::shared::Shared;
 use super::start::{self, Start};
 use super::tail::Recorded;
+use super::wal::Wal;
+use super::wal_group::{self, AcceptedTxn};
 use super::write::{self, Task, WriteError};
 use crate::check::value_bytes;
 use crate::published::closed;
@@ -157,7 +157,7 @@ struct Retry {
 
 /// The committer's state while the database is open.
 struct Open {
-    log: Ring,
+    wal: Wal,
     applier: Running,
 }
 
@@ -194,7 +194,7 @@ impl Committer {
         queue: Arc<Queue>,
         jobs: Receiver<Job>,
         opener: Opener,
-        log: Ring,
+        wal: Wal,
         begin: &Begin,
     ) -> Result<Self> {
         let mut committer = Self {
@@ -207,16 +207,16 @@ impl Committer {
             fault_wait: Duration::ZERO,
             last_group: 0,
         };
-        committer.begin(log, begin)?;
+        committer.begin(wal, begin)?;
         Ok(committer)
     }
 
     /// Starts what writes to the database.
-    fn begin(&mut self, log: Ring, begin: &Begin) -> Result<()> {
+    fn begin(&mut self, wal: Wal, begin: &Begin) -> Result<()> {
         let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
         let applier = applier::spawn(shared, queue, begin)?;
         self.shared.set_applier(Some(applier.handle.clone()));
-        self.open = Some(Open { log, applier });
+        self.open = Some(Open { wal, applier });
         Ok(())
     }
 
@@ -294,7 +294,7 @@ impl Committer {
         if let Task::Recover { now } = task.task {
             self.recover(now);
         }
-        self.pass_on(task);
+        self.forward_to_applier(task);
     }
 
     /// Commits a group of transactions, and replies to their callers.
@@ -368,10 +368,10 @@ impl Committer {
             return Ok(results);
         }
         let not_attempted = |error| WriteError { error, commit_attempted: false };
-        let Open { log, applier } = self.open.as_mut().ok_or_else(closed).map_err(not_attempted)?;
-        if append(log, &applier.handle, &log::encode(&txns))? {
+        let Open { wal, applier } = self.open.as_mut().ok_or_else(closed).map_err(not_attempted)?;
+        if append(wal, &applier.handle, &wal_group::encode(&txns))? {
             self.shared.pending.lock().extend(revision, rows);
-            applier.handle.send(Work::Apply { txns, mark: log.next() });
+            applier.handle.send(Work::Apply { txns, mark: wal.next() });
         } else {
             let attempted = |error| WriteError { error, commit_attempted: true };
             let not_attempted = |error| WriteError { error, commit_attempted: false };
@@ -388,7 +388,7 @@ impl Committer {
     }
 
     /// Hands a task to the applier, which replies to its caller.
-    fn pass_on(&self, job: Job) {
+    fn forward_to_applier(&self, job: Job) {
         if let Some(Open { applier, .. }) = &self.open {
             applier.handle.send(Work::Perform(job));
         } else {
@@ -453,9 +453,9 @@ impl Committer {
                  the newest one found is {}",
                 begin.revision
             )),
-            Ok(Start { database, log, begin, .. }) => {
+            Ok(Start { database, wal, begin, .. }) => {
                 self.shared.replace(database, begin.revision);
-                match self.begin(log, &begin) {
+                match self.begin(wal, &begin) {
                     Ok(()) => {
                         self.opener.fault.clear();
                         self.retry = None;
@@ -489,20 +489,20 @@ impl Drop for Committer {
 }
 
 /// Adds a group to the log. Returns false when there is no room for it.
-fn append(log: &mut Ring, applier: &Handle, bytes: &[u8]) -> std::result::Result<bool, WriteError> {
+fn append(wal: &mut Wal, applier: &Handle, bytes: &[u8]) -> std::result::Result<bool, WriteError> {
     let not_attempted = |error| WriteError { error, commit_attempted: false };
     let attempted = |error| WriteError { error, commit_attempted: true };
-    if bytes.len() > log.group_bytes() {
+    if bytes.len() > wal.group_bytes() {
         return Ok(false);
     }
     if let Some(mark) = applier.take_released() {
-        log.release(mark);
+        wal.release(mark);
     }
-    if log.append(bytes).map_err(attempted)? {
+    if wal.append(bytes).map_err(attempted)? {
         return Ok(true);
     }
-    log.release(applier.wait_for_room().map_err(not_attempted)?);
-    log.append(bytes).map_err(attempted)
+    wal.release(applier.wait_for_room().map_err(not_attempted)?);
+    wal.append(bytes).map_err(attempted)
 }
 
 /// Sends the result of a job to its caller.

@@ -15,7 +15,7 @@ use rustix::fs::{FlockOperation, OFlags, flock, statvfs};
 
 use super::fault_mark::FaultMark;
 use super::read::engine_error;
-use super::ring;
+use super::wal;
 use super::write::prepare;
 use crate::{Error, Options, Result};
 
@@ -24,7 +24,7 @@ pub(super) struct Opener {
     /// Opens the database.
     pub(super) database: Box<dyn Fn() -> Result<Database> + Send>,
     /// Opens the file of the log, which is made if there is none.
-    pub(super) log: Box<dyn Fn() -> Result<ring::File> + Send>,
+    pub(super) log: Box<dyn Fn() -> Result<wal::File> + Send>,
     /// Renames a log that the database does not need, and that may be another's.
     pub(super) put_log_aside: Box<dyn Fn() + Send>,
     /// How many bytes of the disk are free; `None` when that is not known.
@@ -46,8 +46,8 @@ pub(super) fn opener<B: StorageBackend, L: StorageBackend>(
     let Options { cache_bytes, segment_revisions, log_bytes } = options;
     let database = database_opener(make, cache_bytes);
     let log = Box::new(move || {
-        let backend = make_log().map_err(|error| ring::unavailable(&error))?;
-        Ok(Box::new(backend) as ring::File)
+        let backend = make_log().map_err(|error| wal::unavailable(&error))?;
+        Ok(Box::new(backend) as wal::File)
     });
     let (free_bytes, fault) = (Box::new(|| None), FaultMark::default());
     let put_log_aside = Box::new(|| ());
@@ -82,10 +82,12 @@ fn put_aside(log: &Path) {
     match std::fs::rename(log, &aside) {
         Ok(()) => tracing::warn!(
             log = %aside.display(),
-            "the log that was next to the database is not its log, or is damaged; the database was closed and \
-             does not need it, so it is put aside"
+            "the write-ahead log is corrupt or belongs to another database; the database was closed and \
+             does not need it, so it was renamed"
         ),
-        Err(error) => tracing::warn!(log = %log.display(), %error, "a log could not be put aside"),
+        Err(error) => {
+            tracing::warn!(log = %log.display(), %error, "cannot rename the write-ahead log");
+        }
     }
 }
 

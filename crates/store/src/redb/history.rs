@@ -6,10 +6,10 @@ use std::ops::{ControlFlow, RangeInclusive};
 use ::redb::{ReadOnlyTable, ReadableTable, TableHandle};
 use bytes::Bytes;
 
-use super::layout::{self, Before, Corruption, PUT, Record, SEGMENTS, TOMBSTONE};
+use super::layout::{self, Corruption, PUT, PreviousVersion, Record, SEGMENTS, TOMBSTONE};
 use super::read::{Version, View, corrupt_database, corrupt_key, engine_error};
 use crate::cursor::{Cursor, EventsPage};
-use crate::last_change::{NotedChanges, Noting, Search};
+use crate::last_change::{ChangeCollector, NotedChanges, Search};
 use crate::{Batch, Entry, Event, Events, Position, Result};
 
 /// Changes that one read of history looks at before it returns what it has.
@@ -138,9 +138,11 @@ impl View {
             match before {
                 Err(reason) => return Ok(Some(Version::Corrupt { packed: by, reason })),
                 Ok(before) if before.packed() > newest => by = before.packed(),
-                Ok(Before::Value(packed)) => return Ok(Some(Version::Replaced { packed, by })),
-                Ok(Before::Nothing | Before::Tombstone(_)) => return Ok(None),
-                Ok(Before::Corrupt) => {
+                Ok(PreviousVersion::Value(packed)) => {
+                    return Ok(Some(Version::Replaced { packed, by }));
+                }
+                Ok(PreviousVersion::Nothing | PreviousVersion::Tombstone(_)) => return Ok(None),
+                Ok(PreviousVersion::Corrupt) => {
                     return Ok(Some(Version::Corrupt { packed: 0, reason: WAS_CORRUPT }));
                 }
             }
@@ -261,9 +263,9 @@ impl View {
     ) -> Result<std::result::Result<Option<Entry>, Corruption>> {
         let key = record.head.key;
         let previous = match record.head.before {
-            Before::Value(previous) => previous,
-            Before::Corrupt => return Ok(Err(WAS_CORRUPT)),
-            Before::Nothing | Before::Tombstone(_) => return Ok(Ok(None)),
+            PreviousVersion::Value(previous) => previous,
+            PreviousVersion::Corrupt => return Ok(Err(WAS_CORRUPT)),
+            PreviousVersion::Nothing | PreviousVersion::Tombstone(_) => return Ok(Ok(None)),
         };
         let value = match record.replaced {
             Some(body) => body.check().map(Bytes::copy_from_slice),
@@ -304,16 +306,16 @@ impl View {
         if target <= from {
             return Ok(None);
         }
-        let mut noting = Noting::new(prefixes, &self.noted()?, from);
+        let mut collector = ChangeCollector::new(prefixes, &self.noted()?, from);
         let (mut deleted, mut to) = (Vec::new(), target);
         let segments = self.segments()?;
         if let Some(next) = segments.get(segments.partition_point(|first| *first <= from + 1)) {
             to = to.min(next - 1);
         }
         if let Some(segment) = self.segment_of(to)? {
-            to = collect(&segment, from, to, &mut noting, &mut deleted)?;
+            to = collect(&segment, from, to, &mut collector, &mut deleted)?;
         }
-        Ok(Some(Forgetting { from, to, deleted, noted: noting.finish(to) }))
+        Ok(Some(Forgetting { from, to, deleted, noted: collector.finish(to) }))
     }
 }
 
@@ -323,7 +325,7 @@ fn collect(
     segment: &Segment,
     from: u64,
     to: u64,
-    noting: &mut Noting<'_>,
+    collector: &mut ChangeCollector<'_>,
     deleted: &mut Vec<(String, u64)>,
 ) -> Result<u64> {
     let (mut seen, mut current) = (0, from);
@@ -339,14 +341,14 @@ fn collect(
         (seen, current) = (seen + 1, revision);
         match layout::decode_record(packed, record.value()) {
             Ok(Record { head, .. }) => {
-                noting.see(Some(head.key), packed);
+                collector.see(Some(head.key), packed);
                 if head.mark == TOMBSTONE {
                     deleted.push((head.key.to_owned(), packed));
                 }
             }
             // If it was a deletion, its tombstone stays, and takes room. It has no other effect.
             Err(reason) => {
-                noting.see(None, packed);
+                collector.see(None, packed);
                 tracing::warn!(packed, reason, "compaction skipped a corrupt record");
             }
         }

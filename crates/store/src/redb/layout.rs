@@ -12,7 +12,7 @@
 //! should be, without being noticed at the start.
 
 use ::redb::TableDefinition;
-use aws_lc_rs::digest;
+use twox_hash::xxhash3_64::Hasher;
 
 /// All keys that exist, and those whose deletion is kept in history: key to row.
 pub(super) const LIVE: TableDefinition<&[u8], &[u8]> = TableDefinition::new("live");
@@ -62,7 +62,7 @@ const NOT_HERE: u32 = u32::MAX;
 pub(super) type Corruption = &'static str;
 
 const SHORT: Corruption = "the record is too short";
-/// Both heads of a row are the same, and not those of its key: it is the key that is damaged.
+/// Both heads of a row are the same, and not those of its key: it is the key that is corrupt.
 pub(super) const OTHER_KEY: Corruption = "the row is that of another key";
 
 /// The start of the names of the segments' tables.
@@ -123,7 +123,7 @@ impl LogState {
     const CLOSED: u64 = u64::MAX;
 
     fn encode(self) -> [u64; Self::NUMBERS] {
-        let [low, high] = halves(self.id);
+        let [low, high] = split_id(self.id);
         let Mark { group, offset, before } = self.mark;
         [low, high, group, offset, before, if self.is_closed { Self::CLOSED } else { 0 }]
     }
@@ -135,7 +135,7 @@ impl LogState {
     }
 }
 
-fn halves(id: u128) -> [u64; 2] {
+fn split_id(id: u128) -> [u64; 2] {
     let low = u64::try_from(id & u128::from(u64::MAX)).unwrap_or(0);
     [low, u64::try_from(id >> 64).unwrap_or(0)]
 }
@@ -228,7 +228,8 @@ pub(super) fn encode_row(key: &str, mark: u8, packed: u64, body: &[u8]) -> (Vec<
 }
 
 fn row_head(key: &[u8], mark: u8, packed: u64) -> ([u8; ROW_HEAD_BYTES], u64) {
-    let check = checksum_of(packed, &[&[mark], key]);
+    // The key is not in the row. Its hash is the seed, and covers the position.
+    let check = checksum(Hasher::oneshot_with_seed(packed, key), &[mark]);
     let mut head = [mark; ROW_HEAD_BYTES];
     let rest = packed.to_le_bytes().into_iter().chain(check);
     for (to, from) in head.iter_mut().skip(1).zip(rest) {
@@ -258,14 +259,14 @@ pub(super) struct Head<'a> {
     /// [`PUT`] or [`TOMBSTONE`].
     pub(super) mark: u8,
     /// The version that this one came after.
-    pub(super) before: Before,
+    pub(super) before: PreviousVersion,
     /// The key.
     pub(super) key: &'a str,
 }
 
 /// The version of a key before a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Before {
+pub(super) enum PreviousVersion {
     /// Nothing that is known.
     #[default]
     Nothing,
@@ -277,7 +278,7 @@ pub(super) enum Before {
     Corrupt,
 }
 
-impl Before {
+impl PreviousVersion {
     /// The bit that says that the position is a tombstone's. Packed positions do not have it.
     const TOMBSTONE: u64 = 1 << 63;
     /// In place of a position: the row was corrupt. No position packs to it, for revisions start at 1.
@@ -353,12 +354,12 @@ pub(super) fn encode_record(
 pub(super) fn decode_record(packed: u64, bytes: &[u8]) -> Result<Record<'_>, Corruption> {
     let (fixed, rest) = bytes.split_first_chunk::<RECORD_HEAD_BYTES>().ok_or(SHORT)?;
     let [mark, previous @ .., k0, k1, r0, r1, r2, r3] = *fixed;
-    let before = Before::decode(u64::from_le_bytes(previous));
+    let before = PreviousVersion::decode(u64::from_le_bytes(previous));
     let key_length = usize::from(u16::from_le_bytes([k0, k1]));
     let replaced_length = u32::from_le_bytes([r0, r1, r2, r3]);
     let (key, rest) = rest.split_at_checked(key_length).ok_or(SHORT)?;
     let (check, rest) = rest.split_first_chunk::<CHECK_BYTES>().ok_or(SHORT)?;
-    if checksum_of(packed, &[fixed, key]) != *check {
+    if checksum(packed, &bytes[..RECORD_HEAD_BYTES + key_length]) != *check {
         return Err("the record's checksum does not match");
     }
     let key = std::str::from_utf8(key).map_err(|_| "the key is not UTF-8")?;
@@ -441,30 +442,18 @@ pub(super) fn without_checksum(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 /// The checksum of bytes that are stored at a position. It covers the position, so that a record
-/// stored under another position is detected.
+/// stored under another position is detected. Values are authenticated by encryption at rest, so the hash need not
+/// be cryptographic (`docs/adr/0046-checksums-are-not-cryptographic.md`).
 pub(super) fn checksum(packed: u64, bytes: &[u8]) -> [u8; CHECK_BYTES] {
-    checksum_of(packed, &[bytes])
-}
-
-fn checksum_of(packed: u64, parts: &[&[u8]]) -> [u8; CHECK_BYTES] {
-    let mut context = digest::Context::new(&digest::SHA256);
-    context.update(&packed.to_le_bytes());
-    for part in parts {
-        context.update(part);
-    }
-    let digest = context.finish();
-    let mut out = [0; CHECK_BYTES];
-    for (to, from) in out.iter_mut().zip(digest.as_ref()) {
-        *to = *from;
-    }
-    out
+    Hasher::oneshot_with_seed(packed, bytes).to_le_bytes()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const HEAD: Head<'static> = Head { mark: PUT, before: Before::Value(258), key: "/a/b" };
+    const HEAD: Head<'static> =
+        Head { mark: PUT, before: PreviousVersion::Value(258), key: "/a/b" };
 
     fn record(replaced: Option<&[u8]>) -> Vec<u8> {
         let replaced = replaced.map(|value| encode_value(258, value));
@@ -483,7 +472,12 @@ mod tests {
         for replaced in [None, Some(b"before".as_slice())] {
             assert_eq!(read(515, &record(replaced)), Ok((replaced, b"value".as_slice())));
         }
-        let all = [Before::Nothing, Before::Value(258), Before::Tombstone(258), Before::Corrupt];
+        let all = [
+            PreviousVersion::Nothing,
+            PreviousVersion::Value(258),
+            PreviousVersion::Tombstone(258),
+            PreviousVersion::Corrupt,
+        ];
         for before in all {
             let bytes = encode_record(515, Head { before, ..HEAD }, None, b"").0;
             assert_eq!(decode_record(515, &bytes).unwrap().head.before, before);

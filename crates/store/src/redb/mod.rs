@@ -1,9 +1,9 @@
 //! The engine on one file, exclusive to one process.
 //!
 //! One thread decides, and makes all transactions that wait for it durable together: one sync for many
-//! callers, in a log next to the database. A second one writes them to the database. Here are the store itself, its
-//! opening and its closing. The parts are `committer` (the first thread), `accept` (what it decides), `log`
-//! and `ring` (the bytes of the log, and the file that they are in), `pending` (what the database does not
+//! callers, in the write-ahead log. A second one writes them to the database. Here are the store itself, its
+//! opening and its closing. The parts are `committer` (the first thread), `accept` (what it decides), `wal`
+//! and `wal_group` (the file of the write-ahead log, and the bytes of its groups), `pending` (what the database does not
 //! have), `applier` (the second thread), `write` (what it writes), `read`, `history`, `watch` and `tail`
 //! (what callers read), `layout` (the bytes in the database), `notes` (those
 //! of what is known of history), `start` (what happens before it is used), `verify` (the check of
@@ -46,17 +46,17 @@ mod fault_mark;
 mod file;
 mod history;
 mod layout;
-mod log;
 mod notes;
 mod pending;
 mod read;
 mod restore;
-mod ring;
 mod scan;
 mod shared;
 mod start;
 mod tail;
 mod verify;
+mod wal;
+mod wal_group;
 mod watch;
 mod write;
 
@@ -96,13 +96,13 @@ impl Redb {
     }
 
     fn start(opener: Opener) -> Result<Self> {
-        let Start { database, log, begin, splits } = start::open(&opener)?;
+        let Start { database, wal, begin, splits } = start::open(&opener)?;
         opener.fault.clear();
         let shared = Arc::new(Shared::new(database, begin.revision, splits));
         let (queue, jobs) = Queue::new();
         let queue = Arc::new(queue);
         let of_committer = (Arc::clone(&shared), Arc::clone(&queue));
-        let committer = Committer::new(of_committer.0, of_committer.1, jobs, opener, log, &begin)?;
+        let committer = Committer::new(of_committer.0, of_committer.1, jobs, opener, wal, &begin)?;
         let thread = std::thread::Builder::new()
             .name("store-commit".to_owned())
             .spawn(move || committer.run())

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::file::{self, NewFile};
-use super::shared::catch;
+use super::shared::catch_panic;
 use super::{start, write};
 use crate::check;
 use crate::{Entry, Options, RestoreTarget, Result};
@@ -42,13 +42,13 @@ impl RedbRestore {
     fn flush(&mut self) -> Result<()> {
         self.pending_bytes = 0;
         let entries = std::mem::take(&mut self.pending);
-        self.file.with(|database| catch(|| write::restore(database, &entries)))
+        self.file.with(|database| catch_panic(|| write::restore(database, &entries)))
     }
 
     /// Opens the file and verifies it, as at each start.
     fn verify(&self) -> Result<()> {
         let opener = file::opener_of(self.file.temporary(), Options::default());
-        catch(|| start::database(&opener).map(drop))
+        catch_panic(|| start::database(&opener).map(drop))
     }
 }
 
@@ -71,7 +71,7 @@ impl RestoreTarget for RedbRestore {
         self.positions.sort_unstable();
         check::restored_positions(&self.positions)?;
         let revision = self.revision;
-        self.file.with(|database| catch(|| write::finish_restore(database, revision)))?;
+        self.file.with(|database| catch_panic(|| write::finish_restore(database, revision)))?;
         self.file.close();
         self.verify()?;
         self.file.finish()

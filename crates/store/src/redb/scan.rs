@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use bytes::Bytes;
 
 use super::read::{View, corrupt_database, engine_error};
-use super::shared::catch;
+use super::shared::catch_panic;
 use crate::{Page, Position, Result};
 
 /// Rows of a range, and on one page of a scan.
@@ -72,7 +72,7 @@ impl<T> Queue<T> {
             if self.has_failed.load(Ordering::Relaxed) {
                 continue;
             }
-            let done = catch(|| work(item));
+            let done = catch_panic(|| work(item));
             if done.is_err() {
                 self.has_failed.store(true, Ordering::Relaxed);
                 outcome = done;
@@ -106,7 +106,7 @@ pub(super) fn with_workers<T: Send>(
     let queue = Queue { items: Mutex::new(receiver), has_failed: AtomicBool::new(false) };
     std::thread::scope(|scope| {
         let others: Vec<_> = (0..workers).map(|_| scope.spawn(|| queue.work(&work))).collect();
-        let produced = catch(|| {
+        let produced = catch_panic(|| {
             produce(&|item| {
                 // Sending fails only when all threads have ended.
                 sender.send(item).is_ok() && !queue.has_failed.load(Ordering::Relaxed)

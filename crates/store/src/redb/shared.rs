@@ -61,7 +61,7 @@ impl Shared {
     /// Runs a function on the open database.
     pub(super) fn with<T>(&self, run: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
         match &*self.database.read() {
-            DatabaseState::Open(database) => catch(|| run(database)),
+            DatabaseState::Open(database) => catch_panic(|| run(database)),
             DatabaseState::Failed(reason) => Err(Error::Unavailable(reason.clone())),
             DatabaseState::Closed => Err(closed()),
         }
@@ -150,7 +150,7 @@ impl Shared {
 
     fn close_with(&self, state: DatabaseState) {
         let before = std::mem::replace(&mut *self.database.write(), state);
-        let dropped = catch(|| {
+        let dropped = catch_panic(|| {
             drop(before);
             Ok(())
         });
@@ -166,7 +166,7 @@ impl Shared {
 /// have returned an error. There is no way to detect them beforehand. The panic leaves no state of
 /// ours half changed: shared state changes only after redb has returned. (A program that is built to
 /// abort on panics ends. That is safe as well: what was acknowledged is on the disk.)
-pub(super) fn catch<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(super) fn catch_panic<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
         Err(corrupt_database("the database file is corrupt: its engine failed a check of its own"))
     })

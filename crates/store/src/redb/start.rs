@@ -8,18 +8,18 @@ use bytes::Bytes;
 use super::applier::Begin;
 use super::file::Opener;
 use super::layout::{LogState, Mark, State};
-use super::log;
 use super::read::{View, is_in_use};
-use super::ring::Ring;
-use super::shared::catch;
-use super::verify::{Found, verify};
+use super::shared::catch_panic;
+use super::verify::{Verification, verify};
+use super::wal::Wal;
+use super::wal_group;
 use super::write::{self, Durable};
 use crate::{Error, Result};
 
 /// A database that has just been opened.
 pub(super) struct Start {
     pub(super) database: Database,
-    pub(super) log: Ring,
+    pub(super) wal: Wal,
     pub(super) begin: Begin,
     /// Where its keys can be split into ranges: see [`View::scan`].
     pub(super) splits: Vec<Bytes>,
@@ -38,21 +38,21 @@ pub(super) struct Verified {
 /// [`Error::Unavailable`] when one of the two files cannot be opened; [`Error::Corrupt`] when one of them is corrupt,
 /// or they do not belong together and the log is needed.
 pub(super) fn open(opener: &Opener) -> Result<Start> {
-    catch(|| {
+    catch_panic(|| {
         let Verified { database, state: before, splits } = database(opener)?;
-        let (log, revision) = if before.log.is_closed {
+        let (wal, revision) = if before.log.is_closed {
             (new_log(opener, &database, before.log)?, before.revision)
         } else {
             replay(opener, &database)?
         };
-        let log_state = LogState { mark: log.next(), ..View::open(&database)?.state.log };
+        let log_state = LogState { mark: wal.next(), ..View::open(&database)?.state.log };
         let begin = Begin {
             revision,
             log: log_state,
             is_undurable: revision != before.revision,
             segment_revisions: opener.segment_revisions,
         };
-        Ok(Start { database, log, begin, splits })
+        Ok(Start { database, wal, begin, splits })
     })
     .inspect_err(|error| {
         // Another process that has it open is no fault.
@@ -67,7 +67,7 @@ pub(super) fn database(opener: &Opener) -> Result<Verified> {
     let database = (opener.database)()?;
     write::prepare(&database)?;
     let view = View::open(&database)?;
-    let (Found { sum, splits }, state) = (verify(&view)?, view.state);
+    let (Verification { sum, splits }, state) = (verify(&view)?, view.state);
     drop(view);
     if let Some(sum) = sum {
         write::record_sum(&database, sum)?;
@@ -76,34 +76,39 @@ pub(super) fn database(opener: &Opener) -> Result<Verified> {
 }
 
 /// An empty log for a database that needs none: the one that it had, if that is there and has nothing more.
-fn new_log(opener: &Opener, database: &Database, known: LogState) -> Result<Ring> {
-    let more = |_: &[u8]| Err(super::read::corrupt_database("the log has more than the database"));
-    let same = match Ring::open((opener.log)()?, known.id, known.mark, more) {
-        Ok(log) => Some(log),
+fn new_log(opener: &Opener, database: &Database, known: LogState) -> Result<Wal> {
+    let more = |_: &[u8]| {
+        Err(super::read::corrupt_database("the write-ahead log has more than the database"))
+    };
+    let same = match Wal::open((opener.log)()?, known.id, known.mark, more) {
+        Ok(wal) => Some(wal),
         Err(Error::Corrupt { .. }) => None,
         Err(Error::Unavailable(reason)) => {
             // Nothing in it is needed: a disk that cannot read it must not keep the database from being served.
-            tracing::warn!(reason, "the log cannot be read, and is not needed: a new one is made");
+            tracing::warn!(
+                reason,
+                "the write-ahead log cannot be read and is not needed: creating a new one"
+            );
             None
         }
         Err(error) => return Err(error),
     };
     // A new one each time, so that two copies of a database that both go on do not have one log.
     let id = new_id()?;
-    let log = if let Some(mut log) = same {
-        log.rename(id)?;
-        log
+    let wal = if let Some(mut wal) = same {
+        wal.rename(id)?;
+        wal
     } else {
         (opener.put_log_aside)();
-        Ring::create((opener.log)()?, id, opener.log_bytes)?
+        Wal::create((opener.log)()?, id, opener.log_bytes)?
     };
     // While this snapshot lives, redb cannot free the pages of the state before. It would do so in a commit of its own
     // that is not durable, and as long as there is such a commit, each page that is read and has no room in the cache
     // costs a search through all parts of the write buffer: a fifth of a scan.
     let before = View::open(database)?;
-    write::note_log(database, LogState { id, mark: log.next(), is_closed: false })?;
+    write::note_log(database, LogState { id, mark: wal.next(), is_closed: false })?;
     drop(before);
-    Ok(log)
+    Ok(wal)
 }
 
 fn new_id() -> Result<u128> {
@@ -115,20 +120,20 @@ fn new_id() -> Result<u128> {
 }
 
 /// Lets the database have what only the log has. Returns the log, and the newest revision.
-fn replay(opener: &Opener, database: &Database) -> Result<(Ring, u64)> {
+fn replay(opener: &Opener, database: &Database) -> Result<(Wal, u64)> {
     let state = View::open(database)?.state;
     let (mut revision, mut txns) = (state.revision, Vec::new());
-    let log = Ring::open((opener.log)()?, state.log.id, state.log.mark, |bytes| {
-        let group = log::decode(bytes, revision + 1)?;
+    let wal = Wal::open((opener.log)()?, state.log.id, state.log.mark, |bytes| {
+        let group = wal_group::decode(bytes, revision + 1)?;
         revision += group.len() as u64;
         txns.extend(group);
         Ok(())
     })?;
     if !txns.is_empty() {
         // Not made durable here: a start must work on a disk that is full.
-        let mark: Mark = log.next();
+        let mark: Mark = wal.next();
         write::apply(database, opener.segment_revisions, &txns, mark, Durable::Later)?;
-        tracing::info!(revisions = txns.len(), "the database has what was only in its log");
+        tracing::info!(revisions = txns.len(), "replayed the write-ahead log into the database");
     }
-    Ok((log, revision))
+    Ok((wal, revision))
 }

@@ -18,7 +18,7 @@ const LOOKUPS: usize = 512;
 
 /// The result of the walk over all keys.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct Verification {
     /// The sum of all rows where it has to be recorded anew: when rows were replaced that did not say what they
     /// added to it.
     pub(super) sum: Option<u64>,
@@ -37,7 +37,7 @@ pub(super) struct Found {
 /// Only the first and the last key of each page are looked up. The path through the tree to both of
 /// them is the same, and so is the path to all keys between them: each step compares with one key,
 /// and two keys on different sides of it end on different pages.
-pub(super) fn verify(view: &View) -> Result<Found> {
+pub(super) fn verify(view: &View) -> Result<Verification> {
     if view.state.compacted > view.state.revision {
         return Err(inconsistent("it is compacted beyond its newest revision"));
     }
@@ -53,7 +53,7 @@ pub(super) fn verify(view: &View) -> Result<Found> {
     })
 }
 
-fn verify_keys(view: &View) -> Result<Found> {
+fn verify_keys(view: &View) -> Result<Verification> {
     let mut walk = Walk::default();
     let look_up = |edges: Vec<Bytes>| edges.iter().try_for_each(|key| check_key_found(view, key));
     with_workers(|send| walk.run(view, send), look_up)?;
@@ -67,7 +67,7 @@ fn verify_keys(view: &View) -> Result<Found> {
         (0, 1..) => Some(walk.sum),
         _ => None,
     };
-    Ok(Found { sum, splits: walk.splits })
+    Ok(Verification { sum, splits: walk.splits })
 }
 
 /// The walk over all rows in key order.
@@ -115,7 +115,7 @@ impl Walk {
             Ok(row) => row,
             // The key that it was written for would not be found.
             Err(layout::OTHER_KEY) if !is_lost(row) => {
-                return Err(inconsistent("a key is damaged"));
+                return Err(inconsistent("a key is corrupt"));
             }
             // It is still there; reading it reports the corruption.
             Err(reason) => {

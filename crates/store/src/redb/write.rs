@@ -8,12 +8,12 @@ use bytes::Bytes;
 
 use super::history::Forgetting;
 use super::layout::{
-    self, Before, Body, FORMAT, Head, LIVE, LogState, META, Mark, NOTES, PUT, SEGMENTS, STATE,
-    State, TOMBSTONE,
+    self, Body, FORMAT, Head, LIVE, LogState, META, Mark, NOTES, PUT, PreviousVersion, SEGMENTS,
+    STATE, State, TOMBSTONE,
 };
-use super::log::{Accepted, AcceptedTxn, Kind};
 use super::notes;
 use super::read::{corrupt_database, engine_error, state};
+use super::wal_group::{Accepted, AcceptedTxn, Kind};
 use crate::check;
 use crate::{Entry, Error, Options, Position, Result, Txn};
 
@@ -112,7 +112,10 @@ pub(super) fn probe(database: &Database) -> Result<()> {
 }
 
 /// Writes with the tables, durably.
-fn durably(database: &Database, write: impl FnOnce(&mut Tables<'_>) -> Result<()>) -> Result<()> {
+fn commit_durably(
+    database: &Database,
+    write: impl FnOnce(&mut Tables<'_>) -> Result<()>,
+) -> Result<()> {
     let transaction = begin(database)?;
     let mut tables = Tables::open(&transaction, Options::DEFAULT_SEGMENT_REVISIONS)?;
     write(&mut tables)?;
@@ -122,7 +125,7 @@ fn durably(database: &Database, write: impl FnOnce(&mut Tables<'_>) -> Result<()
 
 /// Adds entries to a database that is being restored.
 pub(super) fn restore(database: &Database, entries: &[Entry]) -> Result<()> {
-    durably(database, |tables| {
+    commit_durably(database, |tables| {
         for entry in entries {
             if tables.live.get(entry.key.as_bytes()).map_err(engine_error)?.is_some() {
                 return Err(check::restored_twice(entry));
@@ -137,7 +140,7 @@ pub(super) fn restore(database: &Database, entries: &[Entry]) -> Result<()> {
 
 /// Sets the newest revision of a database that was restored. Everything before it is compacted.
 pub(super) fn finish_restore(database: &Database, revision: u64) -> Result<()> {
-    durably(database, |tables| {
+    commit_durably(database, |tables| {
         tables.state.revision = revision;
         tables.state.compacted = revision.saturating_sub(1);
         // The restore itself, which has no changes, is a revision of history.
@@ -147,7 +150,7 @@ pub(super) fn finish_restore(database: &Database, revision: u64) -> Result<()> {
 
 /// Records what the rows of all keys add up to.
 pub(super) fn record_sum(database: &Database, live: u64) -> Result<()> {
-    durably(database, |tables| {
+    commit_durably(database, |tables| {
         (tables.state.live, tables.state.unsummed) = (live, 0);
         Ok(())
     })
@@ -182,7 +185,7 @@ pub(super) fn apply(
 
 /// Notes which log goes with the database, durably.
 pub(super) fn note_log(database: &Database, log: LogState) -> Result<()> {
-    durably(database, |tables| {
+    commit_durably(database, |tables| {
         tables.state.log = log;
         Ok(())
     })
@@ -229,7 +232,7 @@ fn perform_in(
 /// Begins a transaction that is durable when its commit returns. It commits in two phases, so that
 /// nothing is trusted that was half written, and saves which pages are free (quick repair). Without
 /// that, a start after a crash would read all pages to find out, and redb refuses a file in which one of them
-/// is damaged.
+/// is corrupt.
 fn begin(database: &Database) -> Result<WriteTransaction> {
     let mut transaction = database.begin_write().map_err(engine_error)?;
     transaction.set_durability(Durability::Immediate).map_err(engine_error)?;
@@ -255,7 +258,7 @@ pub(super) struct Tables<'t> {
 #[derive(Default)]
 struct Replaced {
     /// The key's newest version.
-    before: Before,
+    before: PreviousVersion,
     /// Its value with its checksum, neither of them checked.
     body: Bytes,
     /// The part of the key's row in the sum of its table; 0 for none.
@@ -300,13 +303,13 @@ impl<'t> Tables<'t> {
         let found = self.live.get(key.as_bytes()).map_err(engine_error)?;
         let Some(bytes) = found else { return Ok(Replaced::default()) };
         let Ok(row) = layout::decode_row(key.as_bytes(), bytes.value()) else {
-            return Ok(Replaced { before: Before::Corrupt, ..Replaced::default() });
+            return Ok(Replaced { before: PreviousVersion::Corrupt, ..Replaced::default() });
         };
         Ok(if row.mark == PUT {
             let body = Bytes::copy_from_slice(row.body.bytes());
-            Replaced { before: Before::Value(row.packed), body, sum: row.sum }
+            Replaced { before: PreviousVersion::Value(row.packed), body, sum: row.sum }
         } else {
-            let before = Before::Tombstone(row.packed);
+            let before = PreviousVersion::Tombstone(row.packed);
             Replaced { before, sum: row.sum, ..Replaced::default() }
         })
     }
@@ -336,7 +339,7 @@ impl<'t> Tables<'t> {
         replaced: &Replaced,
     ) -> Result<()> {
         self.put_row(key, mark, packed, body, replaced.sum)?;
-        self.state.unsummed += u64::from(replaced.before == Before::Corrupt);
+        self.state.unsummed += u64::from(replaced.before == PreviousVersion::Corrupt);
         let head = Head { mark, before: replaced.before, key };
         let value = self.is_in_older_segment(replaced.before).then_some(&*replaced.body);
         self.put_record(packed, head, value, body)
@@ -344,9 +347,9 @@ impl<'t> Tables<'t> {
 
     /// Whether a value that a change replaces has to be in its record. One that was set in the
     /// newest segment is there already.
-    pub(super) fn is_in_older_segment(&self, before: Before) -> bool {
+    pub(super) fn is_in_older_segment(&self, before: PreviousVersion) -> bool {
         let revision = Position::from_packed(before.packed()).revision();
-        matches!(before, Before::Value(_)) && revision < self.state.segment
+        matches!(before, PreviousVersion::Value(_)) && revision < self.state.segment
     }
 
     /// Writes a record at the end of history.
@@ -404,7 +407,7 @@ impl<'t> Tables<'t> {
 
     /// Replaces the value of a live version, also in history.
     fn rewrite(&mut self, key: &str, body: &[u8], replaced: &Replaced) -> Result<()> {
-        let Before::Value(packed) = replaced.before else {
+        let PreviousVersion::Value(packed) = replaced.before else {
             // It was intact when this was accepted. An acknowledged write must not fail for it.
             tracing::error!(%key, "the row of a rewritten value is corrupt, and stays so");
             return Ok(());

@@ -53,7 +53,7 @@ impl std::fmt::Display for OpenError {
         match self {
             Self::NotSealed => write!(f, "it is not a sealed value"),
             Self::UnknownKey(id) => {
-                write!(f, "it is sealed with key {id}, which the keyring does not hold")
+                write!(f, "it is encrypted with key {id}, which the keyring does not have")
             }
             Self::Forged(id) => {
                 write!(f, "it does not open with key {id}, with which it says it was sealed")

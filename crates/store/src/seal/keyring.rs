@@ -1,4 +1,4 @@
-//! The keys with which values are sealed, and the text format of a keyring. Reading and writing the
+//! The at-rest keys, and the text format of a keyring. Reading and writing the
 //! file is in `keyring_file`.
 
 use std::fmt;
@@ -102,13 +102,13 @@ pub enum KeyringError {
     #[error("the keyring is malformed: {0}")]
     Malformed(String),
     /// The keyring does not hold the key.
-    #[error("the keyring does not hold key {0}")]
+    #[error("the keyring does not have key {0}")]
     NoSuchKey(KeyId),
     /// The current key cannot be dropped.
     #[error("key {0} is the current one; rotate first")]
     Current(KeyId),
     /// The keyring is full.
-    #[error("the keyring holds {KEYS} keys already; drop old ones first")]
+    #[error("the keyring already has {KEYS} keys; drop old ones first")]
     Full,
     /// The system returned no random bytes, or the cryptographic library failed.
     #[error("the cryptographic library failed")]
@@ -161,7 +161,7 @@ impl Key {
     }
 }
 
-/// The seal keys. New values are sealed with the current one; each value is opened with the key with
+/// The at-rest keys. New values are encrypted with the current one; each value is opened with the key with
 /// which it was sealed.
 #[derive(Clone)]
 pub struct Keyring {
@@ -240,9 +240,9 @@ impl Keyring {
         // Allocated at its full length: growing it would leave copies of seeds in memory.
         let mut text = Zeroizing::new(String::with_capacity(1024 + 128 * (self.old.len() + 1)));
         text.push_str(
-            "# Postern's seal keys. This file and the database together give access to all data.\n\
+            "# Postern's at-rest keys. This file and the database together give access to all data.\n\
              # Without this file the data is lost. Keep a copy, but not together with the database's.\n\
-             # One line for each key: its id, its seed. New values are sealed with the current key.\n\
+             # One line for each key: its id, its seed. New values are encrypted with the current key.\n\
              version 1\n",
         );
         for key in self.keys() {
@@ -341,37 +341,37 @@ impl Parsed {
 mod tests {
     use super::*;
 
-    fn ring() -> Keyring {
+    fn keyring() -> Keyring {
         Keyring::generate().unwrap().rotated().unwrap().rotated().unwrap()
     }
 
     #[test]
     fn its_text_is_read_back() {
-        let ring = ring();
-        let read = Keyring::from_text(&ring.to_text()).unwrap();
-        assert_eq!(read.ids(), ring.ids());
-        assert_eq!(read.current(), ring.current());
-        for id in ring.ids() {
-            assert_eq!(read.find(id).unwrap().seed(), ring.find(id).unwrap().seed());
+        let keyring = keyring();
+        let read = Keyring::from_text(&keyring.to_text()).unwrap();
+        assert_eq!(read.ids(), keyring.ids());
+        assert_eq!(read.current(), keyring.current());
+        for id in keyring.ids() {
+            assert_eq!(read.find(id).unwrap().seed(), keyring.find(id).unwrap().seed());
         }
     }
 
     #[test]
     fn rotation_keeps_the_old_keys_and_the_current_one_stays() {
-        let ring = ring();
-        let [first, _, last] = ring.ids().try_into().unwrap();
-        assert_eq!(ring.current(), last);
-        assert!(matches!(ring.without(last), Err(KeyringError::Current(_))));
-        let fewer = ring.without(first).unwrap();
+        let keyring = keyring();
+        let [first, _, last] = keyring.ids().try_into().unwrap();
+        assert_eq!(keyring.current(), last);
+        assert!(matches!(keyring.without(last), Err(KeyringError::Current(_))));
+        let fewer = keyring.without(first).unwrap();
         assert!(!fewer.holds(first) && fewer.holds(last));
         assert!(matches!(fewer.without(first), Err(KeyringError::NoSuchKey(_))));
     }
 
     #[test]
     fn debug_prints_no_seed() {
-        let ring = ring();
-        let printed = format!("{ring:?}");
-        for key in ring.keys() {
+        let keyring = keyring();
+        let printed = format!("{keyring:?}");
+        for key in keyring.keys() {
             assert!(!printed.contains(&BASE64.encode(key.seed())));
             assert!(!printed.contains(&hex::encode(key.seed())));
         }
@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn a_text_that_is_not_fully_understood_is_refused() {
-        let text = ring().to_text().to_string();
+        let text = keyring().to_text().to_string();
         let key_line = text.lines().find(|line| line.starts_with("key ")).unwrap().to_owned();
         let current = text.lines().last().unwrap().to_owned();
         for (what, bad) in [

@@ -40,10 +40,10 @@ impl Keyring {
     pub fn create(path: impl AsRef<Path>) -> Result<Self, KeyringError> {
         let path = path.as_ref();
         let _lock = lock_directory(path)?;
-        let ring = Self::generate()?;
-        write_new(path, &ring)?;
+        let keyring = Self::generate()?;
+        write_new(path, &keyring)?;
         sync_directory(path)?;
-        Ok(ring)
+        Ok(keyring)
     }
 
     /// Adds a new key, which is the current one from now on, and keeps the old ones. The file is
@@ -58,7 +58,7 @@ impl Keyring {
     /// # Errors
     /// [`KeyringError::Current`] for the current key.
     pub fn drop_key(path: impl AsRef<Path>, id: KeyId) -> Result<Self, KeyringError> {
-        replace(path.as_ref(), |ring| ring.without(id))
+        replace(path.as_ref(), |keyring| keyring.without(id))
     }
 }
 
@@ -67,7 +67,7 @@ fn replace(
     change: impl FnOnce(&Keyring) -> Result<Keyring, KeyringError>,
 ) -> Result<Keyring, KeyringError> {
     let _lock = lock_directory(path)?;
-    let ring = change(&Keyring::load(path)?)?;
+    let keyring = change(&Keyring::load(path)?)?;
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let temporary = PathBuf::from(name);
@@ -78,20 +78,20 @@ fn replace(
         }
         _ => {}
     }
-    write_new(&temporary, &ring)?;
+    write_new(&temporary, &keyring)?;
     std::fs::rename(&temporary, path).map_err(io_error("replace", path))?;
     sync_directory(path)?;
-    Ok(ring)
+    Ok(keyring)
 }
 
-fn write_new(path: &Path, ring: &Keyring) -> Result<(), KeyringError> {
+fn write_new(path: &Path, keyring: &Keyring) -> Result<(), KeyringError> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(FILE_MODE);
     let mut file = options.open(path).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => KeyringError::Exists(path.display().to_string()),
         _ => io_error("create", path)(error),
     })?;
-    let written = file.write_all(ring.to_text().as_bytes()).and_then(|()| file.sync_all());
+    let written = file.write_all(keyring.to_text().as_bytes()).and_then(|()| file.sync_all());
     written.map_err(|error| {
         // An incomplete keyring must not stay under the name of a complete one. If removing it fails
         // too, it is refused when it is read.
@@ -165,10 +165,10 @@ mod tests {
     fn a_new_keyring_is_for_its_owner_only_and_is_never_overwritten() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("keys/seal");
-        let ring = Keyring::create(&path).unwrap();
+        let keyring = Keyring::create(&path).unwrap();
         assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
         assert!(matches!(Keyring::create(&path), Err(KeyringError::Exists(_))));
-        assert_eq!(Keyring::load(&path).unwrap().ids(), ring.ids());
+        assert_eq!(Keyring::load(&path).unwrap().ids(), keyring.ids());
     }
 
     #[test]

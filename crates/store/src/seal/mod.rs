@@ -1,4 +1,4 @@
-//! A store that encrypts the values of another store.
+//! Encryption at rest: a store that encrypts the values of another store.
 //!
 //! Values are sealed before the inner store gets them (`envelope`), with keys from a [`Keyring`],
 //! which is kept in a file of its own (`keyring_file`). *Not* hidden from readers of the
@@ -13,7 +13,7 @@
 mod envelope;
 mod keyring;
 mod keyring_file;
-mod reseal;
+mod rewrap;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use tokio::task::spawn_blocking;
 
 pub(crate) use self::keyring::KEY_ID_BYTES;
 pub use self::keyring::{KeyId, Keyring, KeyringError};
-pub use self::reseal::Progress;
+pub use self::rewrap::Progress;
 
 use crate::check::{self, Overhead};
 use crate::{
@@ -43,12 +43,12 @@ const MARKER_VALUE: &[u8] = b"this database is sealed";
 /// blocking work, so that a long list does not delay other tasks.
 const OPENED_INLINE: usize = 64;
 
-type Ring = Arc<RwLock<Arc<Keyring>>>;
+type SharedKeyring = Arc<RwLock<Arc<Keyring>>>;
 
 /// A [`Store`] whose values are encrypted in an inner store.
 pub struct Sealed {
     inner: Arc<dyn Store>,
-    ring: Ring,
+    keyring: SharedKeyring,
 }
 
 impl Sealed {
@@ -58,11 +58,11 @@ impl Sealed {
     /// [`Error::Unavailable`] when the store does not belong to this keyring: it is sealed with
     /// another key, or it holds data and no marker.
     pub async fn open(inner: Arc<dyn Store>, keyring: Keyring) -> Result<Self> {
-        let sealed = Self { inner, ring: Arc::new(RwLock::new(Arc::new(keyring))) };
+        let sealed = Self { inner, keyring: Arc::new(RwLock::new(Arc::new(keyring))) };
         if sealed.inner.get(MARKER).await?.value.is_none() {
             sealed.write_marker().await?;
         }
-        sealed.check_marker(&sealed.ring()).await?;
+        sealed.check_marker(&sealed.keyring()).await?;
         Ok(sealed)
     }
 
@@ -79,25 +79,25 @@ impl Sealed {
     /// then stays in use.
     pub async fn use_keyring(&self, keyring: Keyring) -> Result<()> {
         self.check_marker(&keyring).await?;
-        *self.ring.write() = Arc::new(keyring);
+        *self.keyring.write() = Arc::new(keyring);
         Ok(())
     }
 
     /// The keyring that is in use now.
-    pub(crate) fn ring(&self) -> Arc<Keyring> {
-        Arc::clone(&self.ring.read())
+    pub(crate) fn keyring(&self) -> Arc<Keyring> {
+        Arc::clone(&self.keyring.read())
     }
 
     async fn write_marker(&self) -> Result<()> {
         if self.inner.revision().await? != 0 {
             return Err(Error::Unavailable(
-                "the database holds data, but no mark of having been sealed; it is not encrypted \
-                 in place, and not served as if it were"
+                "the database has data, but no encryption marker: it is not encrypted at rest, and \
+                 cannot be encrypted in place"
                     .to_owned(),
             ));
         }
         let key = Arc::from(MARKER);
-        let value = seal(&self.ring(), MARKER, MARKER_VALUE)?;
+        let value = seal(&self.keyring(), MARKER, MARKER_VALUE)?;
         let txn = Txn {
             conditions: vec![Condition::Absent(Arc::clone(&key))],
             changes: vec![Change::Put { key, value }],
@@ -109,7 +109,7 @@ impl Sealed {
         }
     }
 
-    async fn check_marker(&self, ring: &Keyring) -> Result<()> {
+    async fn check_marker(&self, keyring: &Keyring) -> Result<()> {
         let wrong_keyring = |why: String| {
             Error::Unavailable(format!(
                 "the keyring does not belong to this database: {why}; start with the keyring that \
@@ -118,11 +118,11 @@ impl Sealed {
         };
         let marker = self.inner.get(MARKER).await?.value;
         let marker =
-            marker.ok_or_else(|| wrong_keyring("the database's mark is gone".to_owned()))?;
-        let value = envelope::open(|id| ring.find(id), MARKER, marker.value)
-            .map_err(|error| wrong_keyring(format!("of the database's mark, {error}")))?;
+            marker.ok_or_else(|| wrong_keyring("the encryption marker is missing".to_owned()))?;
+        let value = envelope::open(|id| keyring.find(id), MARKER, marker.value)
+            .map_err(|error| wrong_keyring(format!("encryption marker: {error}")))?;
         if value != MARKER_VALUE {
-            return Err(wrong_keyring("the database's mark says something else".to_owned()));
+            return Err(wrong_keyring("the encryption marker has another value".to_owned()));
         }
         Ok(())
     }
@@ -162,19 +162,19 @@ fn remove_last(page: &mut Page) {
     page.remaining += 1;
 }
 
-fn seal(ring: &Keyring, key: &str, value: &[u8]) -> Result<Bytes> {
-    envelope::seal(ring.current_key(), key, value)
+fn seal(keyring: &Keyring, key: &str, value: &[u8]) -> Result<Bytes> {
+    envelope::seal(keyring.current_key(), key, value)
         .map_err(|_| Error::Unavailable("the cryptographic library failed".to_owned()))
 }
 
-fn seal_change(ring: &Keyring, change: Change) -> Result<Change> {
+fn seal_change(keyring: &Keyring, change: Change) -> Result<Change> {
     Ok(match change {
         Change::Put { key, value } => {
-            let value = seal(ring, &key, &value)?;
+            let value = seal(keyring, &key, &value)?;
             Change::Put { key, value }
         }
         Change::Rewrite { key, value } => {
-            let value = seal(ring, &key, &value)?;
+            let value = seal(keyring, &key, &value)?;
             Change::Rewrite { key, value }
         }
         delete @ Change::Delete { .. } => delete,
@@ -183,8 +183,8 @@ fn seal_change(ring: &Keyring, change: Change) -> Result<Change> {
 
 /// Opens a sealed value, or returns why it does not open. Does not copy it when nothing else refers
 /// to the sealed bytes.
-fn open(ring: &Keyring, key: &str, sealed: Bytes) -> std::result::Result<Bytes, String> {
-    envelope::open(|id| ring.find(id), key, sealed).map_err(|error| error.to_string())
+fn open(keyring: &Keyring, key: &str, sealed: Bytes) -> std::result::Result<Bytes, String> {
+    envelope::open(|id| keyring.find(id), key, sealed).map_err(|error| error.to_string())
 }
 
 /// Whether a storage key is that of the marker.
@@ -194,27 +194,28 @@ pub(crate) fn is_marker(key: &str) -> bool {
 
 /// The id of the key with which a value is sealed, or why it does not open.
 pub(crate) fn check_value(
-    ring: &Keyring,
+    keyring: &Keyring,
     key: &str,
     sealed: &Bytes,
 ) -> std::result::Result<KeyId, String> {
-    open(ring, key, sealed.clone())?;
+    open(keyring, key, sealed.clone())?;
     envelope::key_id(sealed).ok_or_else(|| envelope::OpenError::NotSealed.to_string())
 }
 
-fn open_value(ring: &Keyring, key: &Arc<str>, value: Bytes) -> Result<Bytes> {
-    open(ring, key, value).map_err(|reason| Error::Corrupt { key: Some(Arc::clone(key)), reason })
+fn open_value(keyring: &Keyring, key: &Arc<str>, value: Bytes) -> Result<Bytes> {
+    open(keyring, key, value)
+        .map_err(|reason| Error::Corrupt { key: Some(Arc::clone(key)), reason })
 }
 
-fn open_entry(ring: &Keyring, entry: Entry) -> Result<Entry> {
-    let value = open_value(ring, &entry.key, entry.value)?;
+fn open_entry(keyring: &Keyring, entry: Entry) -> Result<Entry> {
+    let value = open_value(keyring, &entry.key, entry.value)?;
     Ok(Entry { value, ..entry })
 }
 
-fn open_page(ring: &Keyring, page: Page) -> Page {
+fn open_page(keyring: &Keyring, page: Page) -> Page {
     let mut opened = Page { entries: Vec::with_capacity(page.entries.len()), ..page };
     for Entry { key, value, position } in page.entries {
-        match open(ring, &key, value) {
+        match open(keyring, &key, value) {
             Ok(value) => opened.entries.push(Entry { key, value, position }),
             Err(reason) => opened.corrupt.push(CorruptEntry { key, position, reason }),
         }
@@ -223,21 +224,22 @@ fn open_page(ring: &Keyring, page: Page) -> Page {
     opened
 }
 
-fn open_batch(ring: &Keyring, mut batch: Batch) -> Result<Batch> {
+fn open_batch(keyring: &Keyring, mut batch: Batch) -> Result<Batch> {
     batch.events.retain(|event| &*event.key != MARKER);
     for event in &mut batch.events {
         if let Some(value) = &mut event.value {
-            *value = open_value(ring, &event.key, std::mem::take(value))?;
+            *value = open_value(keyring, &event.key, std::mem::take(value))?;
         }
-        event.previous = event.previous.take().and_then(|previous| open_previous(ring, previous));
+        event.previous =
+            event.previous.take().and_then(|previous| open_previous(keyring, previous));
     }
     Ok(batch)
 }
 
-fn open_events(ring: &Keyring, read: Events) -> Result<Events> {
+fn open_events(keyring: &Keyring, read: Events) -> Result<Events> {
     let open = |event: Event| {
-        let value = event.value.map(|value| open_value(ring, &event.key, value)).transpose()?;
-        let previous = event.previous.map(|previous| open_entry(ring, previous)).transpose()?;
+        let value = event.value.map(|value| open_value(keyring, &event.key, value)).transpose()?;
+        let previous = event.previous.map(|previous| open_entry(keyring, previous)).transpose()?;
         Ok(Event { value, previous, ..event })
     };
     let events = read.events.into_iter().filter(|event| &*event.key != MARKER);
@@ -245,8 +247,8 @@ fn open_events(ring: &Keyring, read: Events) -> Result<Events> {
 }
 
 /// The entry that a change replaced; `None` when it is corrupt, as the contract says.
-fn open_previous(ring: &Keyring, previous: Entry) -> Option<Entry> {
-    match open_entry(ring, previous) {
+fn open_previous(keyring: &Keyring, previous: Entry) -> Option<Entry> {
+    match open_entry(keyring, previous) {
         Ok(entry) => Some(entry),
         Err(error) => {
             tracing::warn!(%error, "a replaced value is corrupt; its event is without it");
@@ -267,7 +269,7 @@ fn check_not_reserved(txn: &Txn) -> Result<()> {
 
 impl std::fmt::Debug for Sealed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sealed").field("keyring", &self.ring()).finish_non_exhaustive()
+        f.debug_struct("Sealed").field("keyring", &self.keyring()).finish_non_exhaustive()
     }
 }
 
@@ -284,23 +286,23 @@ impl Store for Sealed {
     async fn get(&self, key: &str) -> Result<Snapshot<Option<Entry>>> {
         let found = self.inner.get(key).await?;
         let value = found.value.filter(|entry| &*entry.key != MARKER);
-        let value = value.map(|entry| open_entry(&self.ring(), entry)).transpose()?;
+        let value = value.map(|entry| open_entry(&self.keyring(), entry)).transpose()?;
         Ok(Snapshot { value, revision: found.revision })
     }
 
     async fn list(&self, request: ListRequest) -> Result<Page> {
         let page = self.list_inner(request).await?;
-        let ring = self.ring();
+        let keyring = self.keyring();
         if page.entries.len() <= OPENED_INLINE {
-            return Ok(open_page(&ring, page));
+            return Ok(open_page(&keyring, page));
         }
-        spawn_blocking(move || open_page(&ring, page))
+        spawn_blocking(move || open_page(&keyring, page))
             .await
             .map_err(|error| Error::Unavailable(error.to_string()))
     }
 
     async fn next_page(&self, prefix: &str, at: u64, mut after: Option<Arc<str>>) -> Result<Page> {
-        let ring = self.ring();
+        let keyring = self.keyring();
         loop {
             let mut page = self.inner.next_page(prefix, at, after).await?;
             after = page.last_key().cloned();
@@ -310,18 +312,18 @@ impl Store for Sealed {
                 // Only the marker was on it, so it is not the last page.
                 continue;
             }
-            return spawn_blocking(move || open_page(&ring, page))
+            return spawn_blocking(move || open_page(&keyring, page))
                 .await
                 .map_err(|error| Error::Unavailable(error.to_string()));
         }
     }
 
     async fn scan(&self, at: u64, visit: Visitor) -> Result<()> {
-        let ring = self.ring();
+        let keyring = self.keyring();
         let visit = move |mut page: Page| {
             page.entries.retain(|entry| &*entry.key != MARKER);
             page.corrupt.retain(|corrupt| &*corrupt.key != MARKER);
-            visit(open_page(&ring, page));
+            visit(open_page(&keyring, page));
         };
         self.inner.scan(at, Arc::new(visit)).await
     }
@@ -329,21 +331,21 @@ impl Store for Sealed {
     async fn commit(&self, txn: Txn) -> Result<u64> {
         check::txn(&txn, Overhead::None)?;
         check_not_reserved(&txn)?;
-        let ring = self.ring();
-        let changes = txn.changes.into_iter().map(|change| seal_change(&ring, change));
+        let keyring = self.keyring();
+        let changes = txn.changes.into_iter().map(|change| seal_change(&keyring, change));
         let changes = changes.collect::<Result<_>>()?;
         self.inner.commit(Txn { changes, ..txn }).await
     }
 
     async fn watch(&self, prefix: &str, after: Position) -> Result<Box<dyn Watch>> {
         let inner = self.inner.watch(prefix, after).await?;
-        Ok(Box::new(SealedWatch { inner, ring: Arc::clone(&self.ring) }))
+        Ok(Box::new(SealedWatch { inner, keyring: Arc::clone(&self.keyring) }))
     }
 
     async fn next_events(&self, prefix: &str, after: Position) -> Result<Events> {
         let read = self.inner.next_events(prefix, after).await?;
-        let ring = self.ring();
-        spawn_blocking(move || open_events(&ring, read))
+        let keyring = self.keyring();
+        spawn_blocking(move || open_events(&keyring, read))
             .await
             .map_err(|error| Error::Unavailable(error.to_string()))?
     }
@@ -379,14 +381,14 @@ impl Store for Sealed {
 
 struct SealedWatch {
     inner: Box<dyn Watch>,
-    ring: Ring,
+    keyring: SharedKeyring,
 }
 
 #[async_trait]
 impl Watch for SealedWatch {
     async fn next(&mut self) -> Result<Batch> {
         let batch = self.inner.next().await?;
-        let ring = Arc::clone(&self.ring.read());
-        open_batch(&ring, batch)
+        let keyring = Arc::clone(&self.keyring.read());
+        open_batch(&keyring, batch)
     }
 }

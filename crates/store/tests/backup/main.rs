@@ -364,7 +364,7 @@ async fn a_backup_goes_on_while_values_are_sealed_anew() {
             let mut file = vec![0; 10];
             reading.read_exact(&mut file).await.unwrap();
             store.use_keyring(rotated.clone()).await.unwrap();
-            store.reseal(|_| ()).await.unwrap();
+            store.rewrap(|_| ()).await.unwrap();
             reading.read_to_end(&mut file).await.unwrap();
             file
         };

@@ -20,16 +20,16 @@ const OURS: &str = "management.platform.sh";
 const ONE: &str = "one-binding";
 
 /// The user who may read the same objects by many bindings, directly and through teams.
-const MANY: &str = "many-bindings";
+pub(crate) const MANY: &str = "many-bindings";
 
 /// The teams that this user is in.
 const TEAMS: usize = 50;
 
 /// How many objects there are, how many of them a list has, and how many bindings give them.
-struct Size {
-    objects: u64,
-    visible: usize,
-    bindings: usize,
+pub(crate) struct Size {
+    pub(crate) objects: u64,
+    pub(crate) visible: usize,
+    pub(crate) bindings: usize,
 }
 
 /// Measures GET with a scoped key next to the administrator's, and filtered lists.
@@ -121,7 +121,7 @@ fn measure_lists(
 }
 
 /// Makes both users with what they hold, and files with their tokens for the load program.
-fn make_callers(bench: &Bench, postern: &Server, size: &Size) -> Result<()> {
+pub(crate) fn make_callers(bench: &Bench, postern: &Server, size: &Size) -> Result<()> {
     let mut objects: Vec<Value> = [ONE, MANY].map(|name| ours("User", name, &json!({}))).into();
     let team = |number| ours("Team", &format!("t{number}"), &json!({"users": [MANY]}));
     objects.extend((0..TEAMS).map(team));
@@ -156,7 +156,8 @@ fn make_callers(bench: &Bench, postern: &Server, size: &Size) -> Result<()> {
     Ok(())
 }
 
-fn tokens_file(postern: &Server, key: &str) -> PathBuf {
+/// The file with the token of a key: [`ONE`], [`MANY`], or `scoped`.
+pub(crate) fn tokens_file(postern: &Server, key: &str) -> PathBuf {
     postern.path(&format!("{key}.tokens"))
 }
 

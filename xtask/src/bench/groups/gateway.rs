@@ -1,11 +1,13 @@
 //! The cost of the way to a connected cluster: through the gateway, and through the cluster's
 //! agent, each next to nginx in front of the same cluster.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::figure;
 use crate::bench::Bench;
@@ -25,6 +27,10 @@ const SECRETS: &str = "/apis/management.platform.sh/v1/namespaces/platform/share
 
 /// The file with the credential of the user.
 const TOKENS: &str = "ada.token";
+
+/// Arguments of the central server.
+pub(crate) const CENTRAL: [&str; 3] =
+    ["--allow-local-upstreams", "--external-url", "https://postern.test"];
 
 /// The identity that the cluster sees, whichever server forwards it.
 const USER: &str = "ada";
@@ -167,24 +173,12 @@ impl Ways {
         let fill = ["load create", "--prefix", "base", "--body-bytes", BODY_BYTES];
         bench.once(&mut cluster, &[&fill[..], &["--count", OBJECTS]].concat())?;
         create(bench, &cluster, &may("sharedsecrets", &["get", "list", "watch", "create"]))?;
-        let central = ["--allow-local-upstreams", "--external-url", "https://postern.test"];
-        let central = bench.start_postern_with(&central.map(str::to_owned))?;
+        let central = bench.start_postern_with(&CENTRAL.map(str::to_owned))?;
         // The gateway goes by this kubeconfig, and not through the agent.
-        let kubeconfig = std::fs::read_to_string(cluster.path(KUBECONFIG))?;
-        let secret = json!({
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": "member", "namespace": "platform"},
-            "stringData": {"config": kubeconfig},
-        });
-        create(bench, &central, &[secret])?;
-        let of_cluster = ["create", "cluster", "member", "--kubeconfig-secret", "platform/member"];
-        let agent_key = bench.postern_cli(&central, &of_cluster)?;
-        bench.postern_cli(&central, &["create", "user", USER])?;
-        let key = bench.postern_cli(&central, &["create", "accesskey", "ada", "--user", USER])?;
-        std::fs::write(central.path(TOKENS), &key)?;
-        create(bench, &central, &may("clusters", &["use"]))?;
-        let agent = start_agent(bench, &central, &cluster, &agent_key, &key)?;
+        let upstream = cluster.path(KUBECONFIG);
+        let keys = connect(bench, &central, &upstream)?;
+        let program = (Command::new(&bench.postern), directory()?);
+        let agent = start_agent(bench, program, &central, &upstream, &keys)?;
         let gateway = as_gateway(bench, central)?;
         let nginx = start_nginx(bench, &cluster)?;
         let mut ways = Self { cluster, nginx, gateway, agent };
@@ -195,8 +189,34 @@ impl Ways {
     }
 }
 
+/// The keys of those who use a connected cluster.
+pub(crate) struct Keys {
+    /// The key of the cluster's agent.
+    pub(crate) agent: String,
+    /// The key of the user who may use the cluster.
+    pub(crate) user: String,
+}
+
+/// Connects the cluster `member` by its kubeconfig, and makes a user who may use it.
+pub(crate) fn connect(bench: &Bench, central: &Server, kubeconfig: &Path) -> Result<Keys> {
+    let secret = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "member", "namespace": "platform"},
+        "stringData": {"config": std::fs::read_to_string(kubeconfig)?},
+    });
+    create(bench, central, &[secret])?;
+    let of_cluster = ["create", "cluster", "member", "--kubeconfig-secret", "platform/member"];
+    let agent = bench.postern_cli(central, &of_cluster)?;
+    bench.postern_cli(central, &["create", "user", USER])?;
+    let user = bench.postern_cli(central, &["create", "accesskey", "ada", "--user", USER])?;
+    std::fs::write(central.path(TOKENS), &user)?;
+    create(bench, central, &may("clusters", &["use"]))?;
+    Ok(Keys { agent, user })
+}
+
 /// The central server as the gateway that the user goes through.
-fn as_gateway(bench: &Bench, mut central: Server) -> Result<Server> {
+pub(crate) fn as_gateway(bench: &Bench, mut central: Server) -> Result<Server> {
     central.name = "gateway";
     let (base, ca) = (central.address()?, central.path(CA).display().to_string());
     let token = central.path(TOKENS).display().to_string();
@@ -208,28 +228,26 @@ fn as_gateway(bench: &Bench, mut central: Server) -> Result<Server> {
     Ok(central)
 }
 
-/// Starts the agent of the cluster; its caller has a token for it.
-fn start_agent(
+/// Starts the agent of the cluster, as a process of the command in the directory. Its caller has a token for it.
+pub(crate) fn start_agent(
     bench: &Bench,
+    (mut command, dir): (Command, TempDir),
     central: &Server,
-    cluster: &Server,
-    agent_key: &str,
-    key: &str,
+    upstream: &Path,
+    keys: &Keys,
 ) -> Result<Server> {
-    let dir = directory()?;
     let at = |name: &str| dir.path().join(name);
-    std::fs::write(at("key"), agent_key)?;
+    std::fs::write(at("key"), &keys.agent)?;
     let (server, ca) = (central.address()?, central.path(CA));
     let port = free_port()?;
-    let mut command = Command::new(&bench.postern);
     command.args(["agent", "--cluster", "member", "--log", "warn", "--server", &server]);
     command.arg("--ca-file").arg(&ca).arg("--key-file").arg(at("key"));
-    command.arg("--upstream").arg(cluster.path(KUBECONFIG));
+    command.arg("--upstream").arg(upstream);
     command.arg("--listen").arg(format!("127.0.0.1:{port}")).arg("--state-dir").arg(at("state"));
     let child = spawn(&mut command, &dir)?;
     let mut agent = Server::new("agent", child, dir);
     let ca = ca.display().to_string();
-    let of_caller = ["--server", &server, "--ca-file", &ca, "--access-key", key];
+    let of_caller = ["--server", &server, "--ca-file", &ca, "--access-key", &keys.user];
     let token = [&["token", "--ttl", "10h"][..], &of_caller].concat();
     std::fs::write(agent.path(TOKENS), bench.postern_cli(central, &token)?)?;
     let (ca, tokens) = (agent.path("state/ca.pem"), agent.path(TOKENS));

@@ -1,9 +1,10 @@
 //! The groups of measurements. Each group starts the servers that it needs, and sets the targets.
 
-mod access;
+pub(crate) mod access;
 mod apply;
 mod fairness;
-mod gateway;
+mod floor;
+pub(crate) mod gateway;
 mod lists;
 mod memory;
 mod overload;
@@ -31,6 +32,7 @@ pub(crate) struct Group {
 /// All groups, in the order of the report.
 pub(crate) const ALL: &[Group] = &[
     Group { name: "reads", title: "GET by name", measure: requests::reads },
+    Group { name: "floor", title: "GET next to a bare server", measure: floor::measure },
     Group { name: "writes", title: "create and update", measure: requests::writes },
     Group { name: "endurance", title: "updates for a while", measure: requests::endurance },
     Group { name: "apply", title: "server-side apply", measure: apply::measure },

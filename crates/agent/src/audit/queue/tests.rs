@@ -29,7 +29,7 @@ async fn read_all(queue: &Queue) -> Vec<String> {
 #[tokio::test]
 async fn records_are_there_in_order_after_a_restart_without_what_was_cut_off() {
     let home = tempfile::tempdir().unwrap();
-    let lost = Arc::<Lost>::default();
+    let lost = Arc::<LossCounter>::default();
     let queue = open(&home, MAX_BYTES);
     queue.append(line("1"), &lost);
     queue.append_first(line("2"), &Arc::default()).await.unwrap();
@@ -54,7 +54,7 @@ async fn what_is_read_fills_three_quarters_and_changes_the_rest() {
     let home = tempfile::tempdir().unwrap();
     let one = line("1").text.len() as u64;
     let queue = open(&home, one * 8);
-    let lost = Arc::<Lost>::default();
+    let lost = Arc::<LossCounter>::default();
     for _ in 0..10 {
         queue.append(line("1"), &lost);
         // Each is in the file before the next one comes.
@@ -106,7 +106,7 @@ async fn what_is_set_aside_is_bounded_and_the_oldest_is_forgotten() {
 async fn files_have_no_more_records_than_are_sent_at_once() {
     let home = tempfile::tempdir().unwrap();
     let queue = open(&home, MAX_BYTES);
-    let lost = Arc::<Lost>::default();
+    let lost = Arc::<LossCounter>::default();
     for _ in 0..3 {
         for _ in 0..SEGMENT_RECORDS {
             let waiting =
@@ -131,7 +131,7 @@ async fn a_disk_that_takes_nothing_refuses_changes_and_counts_the_rest() {
     let dir = home.path().join("audit");
     fs::remove_dir(&dir).unwrap();
     assert_eq!(queue.append_first(line("1"), &Arc::default()).await, Err(Unrecorded));
-    let lost = Arc::<Lost>::default();
+    let lost = Arc::<LossCounter>::default();
     queue.append(line("2"), &lost);
     // It is behind the first record.
     assert_eq!(queue.append_first(line("3"), &Arc::default()).await, Err(Unrecorded));
@@ -146,11 +146,11 @@ async fn a_disk_that_takes_nothing_refuses_changes_and_counts_the_rest() {
 async fn what_a_record_would_have_told_is_told_by_the_next_one() {
     let home = tempfile::tempdir().unwrap();
     let full = open(&home, 1);
-    let lost = Arc::<Lost>::default();
+    let lost = Arc::<LossCounter>::default();
     lost.note(5);
-    let telling = |lost: &Lost| Line { tells: lost.take(), ..line("1") };
+    let telling = |lost: &LossCounter| Line { tells: lost.take(), ..line("1") };
     full.append(telling(&lost), &lost);
-    assert_eq!((lost.total(), lost.untold.load(Ordering::Relaxed)), (6, 6));
+    assert_eq!((lost.total(), lost.unreported.load(Ordering::Relaxed)), (6, 6));
     assert_eq!(full.append_first(telling(&lost), &lost).await, Err(Unrecorded));
     assert_eq!(lost.take(), 6, "nothing was changed, so no record is missing");
     lost.note(1);
@@ -173,7 +173,7 @@ async fn reads_leave_room_for_the_records_of_changes_that_wait_for_the_thread() 
     let home = tempfile::tempdir().unwrap();
     let (commands, received) = sync_channel(WAITING_RECORDS);
     let queue = Queue { commands, ..open(&home, MAX_BYTES) };
-    let lost = Arc::<Lost>::default();
+    let lost = Arc::<LossCounter>::default();
     for _ in 0..WAITING_RECORDS {
         queue.append(line("1"), &lost);
     }

@@ -1,4 +1,4 @@
-//! The requests that get to a target, and those that do not, rule by rule. `tests/naive/target.rs`
+//! The requests that get to a target, and those that do not, rule by rule. `tests/reference_model/target.rs`
 //! shows for random cases that the decisions equal those of the plain evaluator.
 
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use postern_kinds::scope::{Scope, ScopeResources, ScopeRule, ScopeSpace};
 use super::*;
 use crate::scope::ScopeRules;
 
-const SPACE: TargetPlace<'static> = TargetPlace {
+const SPACE: ResolvedTarget<'static> = ResolvedTarget {
     target: RequestTarget::ProjectSpace { project: "p", space: "s" },
     instance: Some(InstanceRef { resource: "spaceinstances", namespace: "p-p", name: "s" }),
     space_namespace: Some("own"),
 };
 
-const CLUSTER: TargetPlace<'static> = TargetPlace {
+const CLUSTER: ResolvedTarget<'static> = ResolvedTarget {
     target: RequestTarget::Cluster { cluster: "c" },
     instance: None,
     space_namespace: None,
 };
 
-const OF_PROJECT: TargetPlace<'static> = TargetPlace {
+const OF_PROJECT: ResolvedTarget<'static> = ResolvedTarget {
     target: RequestTarget::ProjectVirtualCluster { project: "p", virtual_cluster: "v" },
     instance: Some(InstanceRef {
         resource: "virtualclusterinstances",
@@ -32,7 +32,7 @@ const OF_PROJECT: TargetPlace<'static> = TargetPlace {
     space_namespace: None,
 };
 
-const BY_PLACE: TargetPlace<'static> = TargetPlace {
+const BY_PLACE: ResolvedTarget<'static> = ResolvedTarget {
     target: RequestTarget::VirtualCluster { cluster: "c", namespace: "ns", name: "v" },
     ..OF_PROJECT
 };
@@ -81,7 +81,7 @@ fn all_usable() -> Policy {
 }
 
 /// The refusal of `METHOD PATH`, `+` after it for an upgrade, in one letter; `.` for none.
-fn asked(policy: &Policy, identity: &Identity, place: TargetPlace<'_>, request: &str) -> char {
+fn asked(policy: &Policy, identity: &Identity, place: ResolvedTarget<'_>, request: &str) -> char {
     let (request, upgrade) = request.strip_suffix('+').map_or((request, false), |r| (r, true));
     let (method, path) = request.split_once(' ').unwrap();
     let mut http = HttpRequest::builder().method(method).uri(path);
@@ -120,12 +120,12 @@ fn use_is_needed_on_what_is_reached() {
     ] {
         assert_eq!(asked(&policy(usable), &ada(), place, get), want, "{usable:?} {place:?}");
     }
-    let nowhere = TargetPlace { instance: None, ..BY_PLACE };
+    let nowhere = ResolvedTarget { instance: None, ..BY_PLACE };
     assert_eq!(asked(&policy(&[("clusters", "c")]), &ada(), nowhere, get), '.');
     assert_eq!(asked(&policy(&[("virtualclusterinstances", "v")]), &ada(), nowhere, get), 'u');
     let master = Identity { groups: texts(&["system:masters", "system:authenticated"]), ..ada() };
     assert_eq!(asked(&Policy::default(), &master, CLUSTER, get), '.');
-    let here = TargetPlace { target: RequestTarget::Management, ..CLUSTER };
+    let here = ResolvedTarget { target: RequestTarget::Management, ..CLUSTER };
     assert_eq!(asked(&Policy::default(), &master, here, get), 'u');
 }
 
@@ -173,8 +173,8 @@ fn through_a_space_only_its_own_namespace_is_reached() {
     ] {
         assert_eq!(asked(&policy, &ada(), SPACE, request), want, "{request}");
     }
-    let unknown = TargetPlace { space_namespace: None, ..SPACE };
-    let nameless = TargetPlace { space_namespace: Some(""), ..SPACE };
+    let unknown = ResolvedTarget { space_namespace: None, ..SPACE };
+    let nameless = ResolvedTarget { space_namespace: Some(""), ..SPACE };
     for place in [unknown, nameless] {
         for request in ["GET /api/v1/namespaces/own/pods", "GET /api/v1/pods", "GET /version"] {
             assert_eq!(asked(&policy, &ada(), place, request), 'o', "{request}");

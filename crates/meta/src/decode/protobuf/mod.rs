@@ -42,7 +42,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Value, DecodeError> {
     let (r#type, raw) = reader.envelope(body)?;
     let text = |name: &str| r#type.get(name).and_then(Value::as_str).unwrap_or_default();
     let table = table_of(text("apiVersion"), text("kind"))
-        .ok_or_else(|| error("its kind is not read in this format: send JSON"))?;
+        .ok_or_else(|| error("this kind cannot be sent as protobuf: send JSON"))?;
     let mut object = reader.message(raw, table, 1)?;
     object.extend(r#type);
     Ok(Value::Object(object))
@@ -61,25 +61,25 @@ fn table_of(api_version: &str, kind: &str) -> Option<&'static [Field]> {
 /// Which rows of a table have been seen in one message. A field that is there twice would be
 /// one value for this reader and perhaps the other for the next one, and no client sends it.
 #[derive(Default)]
-struct Seen(u64);
+struct SeenFields(u64);
 
-impl Seen {
+impl SeenFields {
     fn note(&mut self, row: usize) -> Result<(), DecodeError> {
         let bit = 1 << row;
         if self.0 & bit != 0 {
-            return Err(twice());
+            return Err(duplicate_field());
         }
         self.0 |= bit;
         Ok(())
     }
 }
 
-fn twice() -> DecodeError {
+fn duplicate_field() -> DecodeError {
     error("a field occurs twice")
 }
 
 fn mistyped() -> DecodeError {
-    error("a field has another type than it should")
+    error("a field has the wrong type")
 }
 
 /// Reads one body within limits.
@@ -94,7 +94,7 @@ impl Reader {
         &mut self,
         mut rest: &'a [u8],
     ) -> Result<(Map<String, Value>, &'a [u8]), DecodeError> {
-        let (mut seen, mut r#type, mut raw) = (Seen::default(), Map::new(), &b""[..]);
+        let (mut seen, mut r#type, mut raw) = (SeenFields::default(), Map::new(), &b""[..]);
         while let Some((number, wire)) = next_field(&mut rest)? {
             self.count()?;
             match (number, wire) {
@@ -130,7 +130,7 @@ impl Reader {
         table: &'static [Field],
         depth: usize,
     ) -> Result<Map<String, Value>, DecodeError> {
-        let (mut fields, mut seen) = (Map::new(), Seen::default());
+        let (mut fields, mut seen) = (Map::new(), SeenFields::default());
         while let Some((number, wire)) = next_field(&mut rest)? {
             self.count()?;
             let known = table.iter().enumerate().find(|(_, (known, ..))| *known == number);
@@ -184,7 +184,7 @@ impl Reader {
         depth: usize,
     ) -> Result<(), DecodeError> {
         let Wire::Bytes(mut rest) = wire else { return Err(mistyped()) };
-        let (mut seen, mut key, mut value) = (Seen::default(), "", Wire::Bytes(b""));
+        let (mut seen, mut key, mut value) = (SeenFields::default(), "", Wire::Bytes(b""));
         while let Some((number, wire)) = next_field(&mut rest)? {
             match (number, wire) {
                 (1, Wire::Bytes(bytes)) => {
@@ -201,7 +201,7 @@ impl Reader {
         let value = self.value(of, value, depth)?;
         match map.insert(key.to_owned(), value) {
             None => Ok(()),
-            Some(_) => Err(twice()),
+            Some(_) => Err(duplicate_field()),
         }
     }
 
@@ -257,7 +257,7 @@ impl Reader {
 
     /// Reads the JSON that `FieldsV1` holds.
     fn json(&mut self, bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
-        let (mut rest, mut seen, mut value) = (bytes, Seen::default(), Value::Null);
+        let (mut rest, mut seen, mut value) = (bytes, SeenFields::default(), Value::Null);
         while let Some((number, wire)) = next_field(&mut rest)? {
             let (1, Wire::Bytes(bytes)) = (number, wire) else { return Err(mistyped()) };
             seen.note(1)?;
@@ -266,7 +266,7 @@ impl Reader {
                 let decoded = json::decode_part(bytes, max_depth, &mut self.nodes_left)
                     .map_err(|reason| error(&format!("its managed fields: {reason}")))?;
                 if !decoded.duplicates.is_empty() {
-                    return Err(twice());
+                    return Err(duplicate_field());
                 }
                 value = decoded.value;
             }

@@ -365,7 +365,7 @@ fn only_known_kinds_of_known_versions() {
         let got = decode(&body(&version.to_string(), kind, b""));
         assert_eq!(got.is_ok(), read, "{version} {kind}");
     }
-    assert!(error_of("Pod", b"").ends_with("its kind is not read in this format: send JSON"));
+    assert!(error_of("Pod", b"").ends_with("this kind cannot be sent as protobuf: send JSON"));
 }
 
 #[test]
@@ -404,11 +404,11 @@ fn what_occurs_twice_is_refused() {
 fn malformed_bodies() {
     let long = [&[0x08][..], &[0xff; 9], &[0x02]].concat();
     for (object, why) in [
-        (vec![0x08, 1], "another type"),
-        (field(1, &number(1, 1)), "another type"),
-        (field(1, &field(7, b"a")), "another type"),
-        (number(2, 1), "another type"),
-        (field(2, &[entry(b"a", b"b"), field(3, b"")].concat()), "another type"),
+        (vec![0x08, 1], "wrong type"),
+        (field(1, &number(1, 1)), "wrong type"),
+        (field(1, &field(7, b"a")), "wrong type"),
+        (number(2, 1), "wrong type"),
+        (field(2, &[entry(b"a", b"b"), field(3, b"")].concat()), "wrong type"),
         (field(1, &field(1, &[0xff])), "UTF-8"),
         (field(2, &entry(&[0xff], b"")), "UTF-8"),
         (long, "too long"),

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use postern_kinds::follows::{IS_MIRROR, MIRRORED, is_mirrored};
 use postern_kinds::project_secret::ProjectSecret;
 use postern_kinds::secret::Secret;
+use postern_kinds::secret_sync::{IS_MIRROR, MIRRORED, is_mirrored};
 use postern_kinds::{AnyKind, Verb};
 use postern_meta::object::{Object, ObjectMeta, OwnerReference};
 use postern_meta::options::DeleteOptions;

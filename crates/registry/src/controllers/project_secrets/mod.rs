@@ -17,9 +17,9 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use postern_flow::Flow;
 use postern_kinds::AnyKind;
-use postern_kinds::follows::{IS_MIRROR, MIRRORED, is_mirrored};
 use postern_kinds::project_secret::ProjectSecret;
 use postern_kinds::secret::Secret;
+use postern_kinds::secret_sync::{IS_MIRROR, MIRRORED, is_mirrored};
 use postern_kinds::shared_secret::SharedSecret;
 use postern_meta::event::WatchEventType;
 use postern_meta::object::{Object, ObjectMeta};
@@ -284,7 +284,7 @@ impl Follower {
             self.queue.extend(self.source_of.keys().cloned());
             return;
         }
-        let batch = Batch::new(&self.registry, &self.flow.copy_rate);
+        let batch = Batch::new(&self.registry, &self.flow);
         for (index, key) in self.source_of.keys().enumerate() {
             // Of those that are not known yet, the namespace may have become a project's.
             if self.takers.get(key).is_none_or(|taker| taker.has_changed(&batch)) {
@@ -308,7 +308,7 @@ impl Follower {
             return true;
         }
         let (registry, flow) = (self.registry.clone(), self.flow.clone());
-        let batch = Batch::new(&registry, &flow.copy_rate);
+        let batch = Batch::new(&registry, &flow);
         let with_owner = next.into_iter().map(|key| (self.owner_of(&key).cloned(), key));
         let with_owner: Vec<_> = with_owner.collect();
         let work = futures_util::stream::iter(with_owner).map(|(owner, key)| {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use postern_auth::identity::Identity;
 use postern_auth::writer::Writer;
-use postern_flow::write_rate::WriteRate;
-use postern_kinds::follows::{SYNCED, SYNCED_FOR, is_mirrored};
+use postern_flow::Flow;
+use postern_kinds::secret_sync::{SYNCED, SYNCED_FOR, is_mirrored};
 use postern_kinds::{AnyKind, Condition, DataSource, Verb};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
@@ -43,7 +43,7 @@ type Data = Map<String, Value>;
 /// Data that is the same for many secrets, and found out once.
 pub(super) struct Batch<'a> {
     pub(super) registry: &'a Registry,
-    copy_rate: &'a WriteRate,
+    flow: &'a Flow,
     /// For whom no more may be copied now.
     refused: Mutex<HashSet<Arc<str>>>,
     writers: Mutex<Writers>,
@@ -89,9 +89,9 @@ enum Outcome {
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(registry: &'a Registry, copy_rate: &'a WriteRate) -> Self {
+    pub(super) fn new(registry: &'a Registry, flow: &'a Flow) -> Self {
         let refused = Mutex::default();
-        Self { registry, copy_rate, refused, writers: Mutex::default(), sources: Mutex::default() }
+        Self { registry, flow, refused, writers: Mutex::default(), sources: Mutex::default() }
     }
 
     /// The identity of a writer now. Permissions may change while a batch is worked on.
@@ -152,12 +152,13 @@ impl<'a> Batch<'a> {
     /// Counts the data that is about to be copied, also that to the mirror. Returns whether it may be.
     fn counts_copy(&self, taker: &Taker, of: &ObjectMeta) -> bool {
         let Some(owner) = &taker.counted_for else { return true };
-        if self.copy_rate.check(owner).is_err() {
+        let account = self.flow.account(owner);
+        if self.flow.copy_rate.check(&account).is_err() {
             self.refused.lock().insert(owner.clone());
             return false;
         }
         let copies = 1 + usize::from(is_mirrored(of));
-        self.copy_rate.count(owner, copies * self.stored_bytes(&taker.source));
+        self.flow.copy_rate.count(&account, copies * self.stored_bytes(&taker.source));
         true
     }
 

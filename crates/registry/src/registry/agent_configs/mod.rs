@@ -45,7 +45,7 @@ pub struct Document {
 impl Document {
     /// The whole object, for a response to a caller who may read the configuration of the agent.
     pub fn encoded(&self) -> EncodedObject {
-        EncodedObject { json: self.object.json() }
+        EncodedObject { json: self.object.json(), created: None }
     }
 }
 
@@ -200,7 +200,7 @@ impl Registry {
         let mut revocations: Vec<Revocation> = cache
             .revocations()
             .into_iter()
-            .map(|(uid, generation)| Revocation { uid, generation })
+            .map(|(uid, revocation_revision)| Revocation { uid, revocation_revision })
             .collect();
         revocations.sort_by(|one, other| one.uid.cmp(&other.uid));
         let keys: Vec<PublicKey> =

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use postern_auth::policy::{Policy, UseChange, WhoCan};
 use postern_kinds::AnyKind;
-use postern_kinds::agent_config::{Instance, PlaceInCluster, Use, UseSubject};
+use postern_kinds::agent_config::{ClusterLocation, Instance, Use, UseSubject};
 use postern_kinds::rbac::BoundSubject;
 use postern_kinds::space_instance::SpaceInstance;
 use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
@@ -258,7 +258,7 @@ fn entry(policy: &Policy, kind: &dyn AnyKind, key: &str, read: &Read) -> Option<
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         uid: uid.clone(),
-        cluster_ref: PlaceInCluster {
+        cluster_ref: ClusterLocation {
             namespace: at.namespace.clone(),
             virtual_cluster: at.virtual_cluster.clone(),
         },

@@ -2,11 +2,11 @@
 
 use postern_auth::writer::Writer;
 use postern_flow::{Flow, Limits};
-use postern_kinds::follows::{SHARED_SECRET_NAME, SYNCED_FOR};
 use postern_kinds::namespace::Namespace;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::project_secret::ProjectSecret;
 use postern_kinds::rbac::PROJECT_LABEL;
+use postern_kinds::secret_sync::{SHARED_SECRET_NAME, SYNCED_FOR};
 use postern_kinds::user::User;
 use serde_json::{Value, json};
 
@@ -129,7 +129,7 @@ async fn copies_beyond_what_their_writer_may_have_written_wait_and_keep_nobody_f
     tokio::time::sleep(Duration::from_secs(1)).await;
     let at_once = count(&servers[0], "b25l");
     assert!(at_once > 0 && at_once * bytes <= BYTES_PER_MINUTE * 5 / 4, "{at_once}");
-    flow.write_rate.check("ada").unwrap();
+    flow.write_rate.check(&flow.account("ada")).unwrap();
     // New copies of an owner do not pass those that wait.
     set_source(&servers[0], "dHdv").await;
     tokio::time::sleep(Duration::from_secs(20)).await;

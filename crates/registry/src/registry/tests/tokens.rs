@@ -35,14 +35,14 @@ impl Fixture {
         let key = cache.principals().identify(digest, now.unix_seconds(), &cache.policy()).unwrap();
         self.registry.note(&subjects(&key.uid), expires).await.unwrap();
         cache.wait_until_current().await.unwrap();
-        let generation = cache.applied();
+        let revocation_revision = cache.applied();
         let issuance = Issuance {
             issuer: ISSUER.to_owned(),
             audiences: vec![GENERAL_AUDIENCE.to_owned()],
             issued_at: now.unix_seconds(),
             ttl_seconds: TTL_SECONDS,
             token_id: "id".to_owned(),
-            generation,
+            revocation_revision,
         };
         let bearer = Bearer { key: &key, identity: &key.identity, wanted: None, scope: None };
         let claims = Claims::of(&bearer, issuance);

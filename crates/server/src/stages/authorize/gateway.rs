@@ -6,7 +6,9 @@ use http::HeaderMap;
 use http::request::Parts;
 use postern_auth::attributes::RequestTarget;
 use postern_auth::policy::Policy;
-use postern_auth::policy::target::{ForwardedIdentity, TargetPlace, TargetRefusal, TargetRequest};
+use postern_auth::policy::target::{
+    ForwardedIdentity, ResolvedTarget, TargetRefusal, TargetRequest,
+};
 use postern_kinds::{MANAGEMENT_V1, space_instance, virtual_cluster_instance};
 use postern_meta::gvk::GroupResource;
 use postern_meta::status::ApiError;
@@ -42,7 +44,7 @@ impl GatewayPermit {
 
     /// The head of the request as it came, and the headers that say as whom it is sent on.
     pub(crate) fn into_head(self) -> (Parts, HeaderMap) {
-        (self.parsed.into_head(), self.identity)
+        (self.parsed.to_head(), self.identity)
     }
 }
 
@@ -55,7 +57,7 @@ pub(crate) fn authorize_gateway(
     acting: Acting,
     request: Arc<GatewayRequest>,
     policy: &Policy,
-    place: TargetPlace<'_>,
+    place: ResolvedTarget<'_>,
     is_there: bool,
     forward_groups: &[String],
 ) -> Result<GatewayPermit, ApiError> {
@@ -86,7 +88,7 @@ const UNPRINTABLE: &str = "the caller's name cannot be written in a header";
 pub(crate) fn check_request(
     policy: &Policy,
     credential: &Credential,
-    place: TargetPlace<'_>,
+    place: ResolvedTarget<'_>,
     request: &GatewayRequest,
 ) -> Result<(), ApiError> {
     let asked = TargetRequest::new(place, &request.kube);
@@ -95,13 +97,13 @@ pub(crate) fn check_request(
 }
 
 /// The 403 of a refusal.
-fn at_target(place: &TargetPlace<'_>, refusal: &TargetRefusal) -> ApiError {
+fn at_target(place: &ResolvedTarget<'_>, refusal: &TargetRefusal) -> ApiError {
     let (resource, name) = resource_of(place);
     ApiError::forbidden(resource, name, refusal.to_string())
 }
 
 /// The object at the central server that a target is.
-fn resource_of<'a>(place: &TargetPlace<'a>) -> (GroupResource, &'a str) {
+fn resource_of<'a>(place: &ResolvedTarget<'a>) -> (GroupResource, &'a str) {
     let (resource, name) = match place.target {
         RequestTarget::Management => ("", ""),
         RequestTarget::Cluster { cluster } => ("clusters", cluster),

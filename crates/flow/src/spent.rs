@@ -1,0 +1,42 @@
+//! `Spent`: bytes that an owner has written, and that come back over time.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The time in which all bytes of a rate come back.
+pub(crate) const MINUTE: Duration = Duration::from_mins(1);
+
+/// The bytes that an owner has written and not yet got back.
+#[derive(Default)]
+pub(crate) struct Spent {
+    pub(crate) bytes: u64,
+    /// When bytes were last given back; `None` while nothing is spent.
+    at: Option<Instant>,
+}
+
+impl Spent {
+    pub(crate) fn add(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.at.get_or_insert_with(Instant::now);
+    }
+
+    /// Whether all bytes have come back.
+    pub(crate) fn is_paid_back(&mut self, bytes_per_minute: u64) -> bool {
+        self.get_back(bytes_per_minute);
+        self.bytes == 0
+    }
+
+    /// Gives back the bytes of the time that has passed.
+    pub(crate) fn get_back(&mut self, bytes_per_minute: u64) {
+        let Some(at) = self.at else { return };
+        let now = Instant::now();
+        let elapsed = (now - at).min(MINUTE * 2).as_micros();
+        let back = elapsed * u128::from(bytes_per_minute) / MINUTE.as_micros();
+        // Not for less than a byte, or many small steps would give nothing back.
+        if back > 0 {
+            self.bytes = self.bytes.saturating_sub(u64::try_from(back).unwrap_or(u64::MAX));
+            self.at = (self.bytes > 0).then_some(now);
+        }
+    }
+}

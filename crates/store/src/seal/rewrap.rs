@@ -1,0 +1,175 @@
+//! Rewrapping after a rotation of the at-rest key: encrypts old values with the new key, and finds the keys
+//! that are still in use.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{KeyId, Keyring, Sealed, envelope, open, seal};
+use crate::{Change, Condition, Entry, Error, ListRequest, Page, Position, Result, Txn, limits};
+
+/// Bytes of values that one transaction rewrites. The last value of it may exceed them.
+const REWRITE_BYTES: usize = limits::TXN_BYTES / 4;
+/// Attempts to read what compaction can overtake.
+const HISTORY_ATTEMPTS: usize = 8;
+
+/// The progress of [`Sealed::rewrap`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Storage keys that were read, including the marker.
+    pub seen: u64,
+    /// Storage keys whose value this call encrypted with the current key.
+    pub rewritten: u64,
+    /// Storage keys whose value does not open. It was left as it is.
+    pub corrupt: u64,
+    /// Storage keys still to be read, as far as is known.
+    pub remaining: u64,
+}
+
+impl Sealed {
+    /// Encrypts every live value of an older key with the current key, and returns the final
+    /// progress. The changes are rewrites: positions stay, and watches get no events. Values that are
+    /// changed in the meantime are skipped, because a change encrypts them with the current key anyway.
+    ///
+    /// `report` is called after each page. The future can be dropped and the call repeated at any time.
+    /// Old history is not rewritten: compaction removes it.
+    pub async fn rewrap(&self, mut report: impl FnMut(Progress) + Send) -> Result<Progress> {
+        let keyring = self.keyring();
+        let mut progress = Progress::default();
+        let mut after = None;
+        let all = self.raw_count().await?;
+        loop {
+            let page = self.raw_page(after).await?;
+            after = page.last_key().cloned();
+            progress.seen += (page.entries.len() + page.corrupt.len()) as u64;
+            progress.corrupt += page.corrupt.len() as u64;
+            // As far as is known: others write meanwhile.
+            let remaining = all.saturating_sub(progress.seen);
+            progress.remaining = if after.is_some() { remaining } else { 0 };
+            self.rewrap_page(&keyring, page, &mut progress).await?;
+            report(progress);
+            if after.is_none() {
+                return Ok(progress);
+            }
+        }
+    }
+
+    /// The at-rest keys that are in use: by live values, and by the history that is kept. Any
+    /// other key can be dropped from the keyring, except the current one. The current key is among
+    /// them as soon as one value is sealed with it.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when history holds a corrupt record: compact it first.
+    pub async fn key_ids_in_use(&self) -> Result<BTreeSet<KeyId>> {
+        let mut attempt = 1;
+        loop {
+            match self.try_key_ids_in_use().await {
+                Err(Error::Compacted { .. }) if attempt < HISTORY_ATTEMPTS => attempt += 1,
+                result => return result,
+            }
+        }
+    }
+
+    /// Reads the live values first, and then history up to the revision of the last page. A value that
+    /// is replaced in between is found as the previous value of its replacement.
+    async fn try_key_ids_in_use(&self) -> Result<BTreeSet<KeyId>> {
+        let mut ids = BTreeSet::new();
+        let mut after = None;
+        let revision = loop {
+            let page = self.raw_page(after).await?;
+            after = page.last_key().cloned();
+            ids.extend(page.entries.iter().filter_map(|entry| envelope::key_id(&entry.value)));
+            if after.is_none() {
+                break page.revision;
+            }
+        };
+        let mut scanned = self.inner.compacted().await?;
+        let start = if scanned == 0 { Position::ZERO } else { Position::end_of(scanned) };
+        let mut watch = self.inner.watch("", start).await?;
+        while scanned < revision {
+            let batch = watch.next().await?;
+            scanned = batch.revision;
+            for event in batch.events {
+                ids.extend(event.value.as_deref().and_then(envelope::key_id));
+                ids.extend(event.previous.and_then(|entry| envelope::key_id(&entry.value)));
+            }
+        }
+        Ok(ids)
+    }
+
+    /// How many sealed values there are, including the marker.
+    async fn raw_count(&self) -> Result<u64> {
+        let page = self.inner.list(ListRequest { limit: 1, ..ListRequest::default() }).await?;
+        Ok((page.entries.len() + page.corrupt.len()) as u64 + page.remaining)
+    }
+
+    /// The next page of sealed values, including the marker, as they are now; a page without keys is
+    /// the last one. A list with a limit would read all that come after it, to count them.
+    async fn raw_page(&self, after: Option<Arc<str>>) -> Result<Page> {
+        let mut attempt = 1;
+        loop {
+            let at = self.inner.revision().await?;
+            match self.inner.next_page("", at, after.clone()).await {
+                Err(Error::Compacted { .. }) if attempt < HISTORY_ATTEMPTS => attempt += 1,
+                page => return page,
+            }
+        }
+    }
+
+    async fn rewrap_page(
+        &self,
+        keyring: &Keyring,
+        page: Page,
+        progress: &mut Progress,
+    ) -> Result<()> {
+        let mut txn = Txn::default();
+        let mut bytes = 0;
+        for entry in page.entries {
+            if envelope::key_id(&entry.value) == Some(keyring.current()) {
+                continue;
+            }
+            let value = match open(keyring, &entry.key, entry.value) {
+                Ok(value) => value,
+                Err(reason) => {
+                    tracing::warn!(key = %entry.key, reason, "a value cannot be rewrapped");
+                    progress.corrupt += 1;
+                    continue;
+                }
+            };
+            bytes += value.len();
+            let Entry { key, position, .. } = entry;
+            let value = seal(keyring, &key, &value)?;
+            txn.conditions.push(Condition::At(Arc::clone(&key), position));
+            txn.changes.push(Change::Rewrite { key, value });
+            if bytes >= REWRITE_BYTES || txn.changes.len() == limits::CHANGES_PER_TXN {
+                progress.rewritten += self.rewrite(std::mem::take(&mut txn)).await?;
+                bytes = 0;
+            }
+        }
+        progress.rewritten += self.rewrite(txn).await?;
+        Ok(())
+    }
+
+    /// Commits all rewrites of a transaction; or, when one of its keys was changed in the meantime, those
+    /// whose keys were not changed. Returns how many were committed.
+    async fn rewrite(&self, txn: Txn) -> Result<u64> {
+        if txn.changes.is_empty() {
+            return Ok(0);
+        }
+        let count = txn.changes.len() as u64;
+        match self.inner.commit(txn.clone()).await {
+            Ok(_) => return Ok(count),
+            Err(Error::Conflict { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let mut done = 0;
+        for (condition, change) in txn.conditions.into_iter().zip(txn.changes) {
+            let one = Txn { conditions: vec![condition], changes: vec![change] };
+            match self.inner.commit(one).await {
+                Ok(_) => done += 1,
+                Err(Error::Conflict { .. } | Error::Corrupt { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+}
