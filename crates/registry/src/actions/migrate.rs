@@ -63,7 +63,7 @@ pub(super) async fn migrate(
         let Some(migration) = read(registry, permit, &source, &surroundings)? else { continue };
         let admitted =
             admit::migrate(&registry.admission(), &deleting, migration, &writing.manager)?;
-        match registry.try_commit(admitted, writing.dry_run).await {
+        match Box::pin(registry.try_commit(admitted, writing.dry_run)).await {
             Ok(_) => return response(permit, &body),
             Err(CommitError::Api(error)) => return Err(error),
             Err(CommitError::Changed(position)) => {

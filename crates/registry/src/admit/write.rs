@@ -180,6 +180,11 @@ impl Admitted {
         self
     }
 
+    /// The change whose result is the response.
+    pub(crate) fn first(&self) -> &AdmittedChange {
+        &self.first
+    }
+
     /// Is the object that was asked for removed?
     pub(crate) fn removes(&self) -> bool {
         matches!(self.first.write, Write::Remove { .. } | Write::RemoveCorrupt { .. })

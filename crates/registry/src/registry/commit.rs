@@ -13,6 +13,7 @@ use postern_kinds::{AnyKind, Owner, SecretText, all};
 use postern_meta::decode::decode_typed;
 use postern_meta::object::{Object, OwnerReference};
 use postern_meta::status::ApiError;
+use postern_store::limits::VALUE_BYTES;
 use postern_store::{Change, Condition, Error, Position, Txn, limits};
 use serde_json::Value;
 
@@ -98,9 +99,8 @@ impl Registry {
         admitted: Admitted,
         dry_run: bool,
     ) -> Result<EncodedObject, ApiError> {
-        let (first, others, bound) = admitted.into_parts();
-        let (info, name) = (first.kind.info(), first.name.clone());
-        match Box::pin(self.write(first, others, bound, dry_run)).await {
+        let (info, name) = (admitted.first().kind.info(), admitted.first().name.clone());
+        match Box::pin(self.try_commit(admitted, dry_run)).await {
             Ok(object) => Ok(object),
             Err(CommitError::Api(error)) => Err(error),
             Err(CommitError::Changed(_)) => {
@@ -119,16 +119,6 @@ impl Registry {
         dry_run: bool,
     ) -> Result<EncodedObject, CommitError> {
         let (first, others, bound) = admitted.into_parts();
-        Box::pin(self.write(first, others, bound, dry_run)).await
-    }
-
-    async fn write(
-        &self,
-        first: AdmittedChange,
-        others: Vec<AdmittedChange>,
-        bound: Vec<ObjectNames>,
-        dry_run: bool,
-    ) -> Result<EncodedObject, CommitError> {
         let bound = self.bound_changes(bound)?;
         let (mut unchanged, mut created) = (None, None);
         match &first.write {
@@ -159,7 +149,7 @@ impl Registry {
         };
         // A dry run of a new object has no version; one of a change has the old one.
         let version = if dry_run { first.previous } else { position };
-        let json = with_version(self.head(first.kind), &first.result, version);
+        let json = with_version(self.cache().of(first.kind.info()).head(), &first.result, version);
         match &first.side.issued {
             Some(issued) => {
                 Ok(EncodedObject { json: with_credential(first.kind, &json, issued)?, created })
@@ -203,18 +193,17 @@ impl Registry {
                 let mut side =
                     self.side_records_of_new(of, &object, owner_uid, &write_only, dry_run)?;
                 side.changes.extend(self.move_sync_writer(kind, &mut object, None));
-                let (stored, json) = stored_within_limit(object, belongs_to.as_deref());
+                let (stored, json) = stored_within(VALUE_BYTES, object, belongs_to.as_deref());
                 (key, None, Some(stored), json, side)
             }
             Write::Replace { mut object, owner_uid, previous, write_only, secrets } => {
                 let Previous { cached, object: old } = previous;
-                let old_cluster = kind.on_cluster(&old);
-                let cluster = kind.on_cluster(&object);
-                new_cluster = cluster.filter(|new| old_cluster.as_ref() != Some(new));
+                let (was_on, is_on) = (kind.on_cluster(&old), kind.on_cluster(&object));
+                new_cluster = is_on.filter(|new| was_on.as_ref() != Some(new));
                 let mut side =
                     self.side_records_of_changed(of, &object, &old, &secrets, &write_only)?;
                 side.changes.extend(self.move_sync_writer(kind, &mut object, Some(&old)));
-                let (stored, json) = stored_within_limit(object, owner_uid.as_deref());
+                let (stored, json) = stored_within(VALUE_BYTES, object, owner_uid.as_deref());
                 before = Some(cached.json());
                 (cached.key().clone(), Some(cached.position()), Some(stored), json, side)
             }
@@ -230,7 +219,8 @@ impl Registry {
                 (key, Some(position), None, Bytes::new(), side)
             }
         };
-        gone.extend(self.revoked(kind, before.as_deref(), stored.as_ref().map(|_| &*result)));
+        let new = stored.as_ref().map(|_| &*result);
+        gone.extend(revoked(kind, before.as_deref(), new, &*self.cache().principals()));
         if side.replaces_credential
             && let Some(AccessChange::Key(Some(old))) = kind.access_change(before.as_deref())
         {
@@ -252,16 +242,6 @@ impl Registry {
             owner,
             members,
         }))
-    }
-
-    /// The subjects whose endpoint tokens a change revokes.
-    fn revoked(
-        &self,
-        kind: &'static dyn AnyKind,
-        old: Option<&[u8]>,
-        new: Option<&[u8]>,
-    ) -> Vec<Revoked> {
-        revoked(kind, old, new, &*self.cache().principals())
     }
 
     /// Commits all changes and returns the position of the first. A dry run only checks whether
@@ -455,19 +435,11 @@ impl Registry {
             }
         }
     }
-
-    fn head(&self, kind: &'static dyn AnyKind) -> &str {
-        self.cache().of(kind.info()).head()
-    }
 }
 
 /// An object as it is stored, and its JSON. One that is too long loses its `managedFields`, as upstream: a
 /// list of owners is no reason to refuse what they write.
-fn stored_within_limit(object: Object, owner_uid: Option<&str>) -> (Bytes, Bytes) {
-    within(object, owner_uid, limits::VALUE_BYTES)
-}
-
-fn within(object: Object, owner_uid: Option<&str>, max_bytes: usize) -> (Bytes, Bytes) {
+fn stored_within(max_bytes: usize, object: Object, owner_uid: Option<&str>) -> (Bytes, Bytes) {
     let whole = to_stored_of(object, owner_uid);
     if whole.0.len() <= max_bytes {
         return whole;
@@ -592,9 +564,9 @@ mod tests {
         let object = Object::from_value(value).unwrap();
         let owner = Some("uid-ada");
         let whole = to_stored_of(object.clone(), owner);
-        assert_eq!(within(object.clone(), owner, whole.0.len()), whole);
+        assert_eq!(stored_within(whole.0.len(), object.clone(), owner), whole);
         let mut without = object.clone();
         without.metadata.managed_fields.clear();
-        assert_eq!(within(object, owner, whole.0.len() - 1), to_stored_of(without, owner));
+        assert_eq!(stored_within(whole.0.len() - 1, object, owner), to_stored_of(without, owner));
     }
 }

@@ -37,7 +37,8 @@ impl Registry {
             let previous = previous.ok_or_else(|| not_found(permit.kind(), permit.name()))?;
             // Read after the object: the condition on the object would not detect an older record.
             let secrets = self.secret_record(of).await?;
-            match self.try_commit(admit(Previous::of(previous)?, secrets)?, dry_run).await {
+            let admitted = admit(Previous::of(previous)?, secrets)?;
+            match Box::pin(self.try_commit(admitted, dry_run)).await {
                 Ok(stored) => return Ok(self.observed(permit, stored)),
                 Err(CommitError::Api(error)) => return Err(error),
                 Err(CommitError::Changed(position)) => {
