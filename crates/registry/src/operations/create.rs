@@ -8,7 +8,7 @@
 //! | 2 | `admit::create` | checks the object, and makes it what is stored: metadata, the kind's own fields, field managers |
 //! | 3 | `AdmissionView::prepare` | asks the kind, which sees the caller and the users and teams |
 //! | 4 | `check_rights` in `admit` | checks the rights that the object's fields require |
-//! | 5 | [`Registry::commit`] | makes the response of what was stored |
+//! | 5 | `Registry::commit` | makes the response of what was stored |
 //! | 6 | `Registry::stage` | encodes the object |
 //! | 7 | `Registry::side_records_of_new` | makes the records that go with it |
 //! | 8 | `Registry::commit_staged` | hands the transaction to the store, and tries again if a namespace has changed |
