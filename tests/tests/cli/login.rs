@@ -201,7 +201,10 @@ async fn a_server_is_chosen_by_flags_the_environment_or_a_context() {
     let work = user.file("work", OTHERS);
     let both = user.with("KUBECONFIG", &format!("{work}:/absent:{}", file.display()));
     let said = both.fails(1, &["whoami"]).await;
-    assert!(said.contains("does not name a Postern server") && said.contains("--context postern"), "{said}");
+    assert!(
+        said.contains("does not name a Postern server") && said.contains("--context postern"),
+        "{said}"
+    );
     assert!(both.ok(&["whoami", "--context", "postern"]).await.contains("admin"));
 }
 
