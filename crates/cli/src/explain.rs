@@ -216,7 +216,7 @@ mod tests {
         let said = hints("User \"bob\" cannot list resource");
         assert!(said.contains("made as bob") && said.contains("omit --as"), "{said}");
         let said = hints("User \"ada\" cannot impersonate resource");
-        assert!(said.contains("takes a right") && said.contains("leave out --as"), "{said}");
+        assert!(said.contains("requires the verb") && said.contains("omit --as"), "{said}");
         assert!(!said.contains("whoami"), "it would be refused, too: {said}");
     }
 

@@ -350,7 +350,7 @@ mod tests {
             ("rules: [{verb: [get]}]", "unknown field spec.scope.rules[0].verb in"),
             ("rules: null", "spec.scope.rules is null"),
             ("projects: web", "spec.scope.projects: expected"),
-            ("rules: []\nrules: []", "occurs twice"),
+            ("rules: []\nrules: []", "duplicate field rules"),
             ("rules: [", "line"),
         ] {
             let what = parse(text.as_bytes()).expect_err(text);

@@ -2,7 +2,7 @@
 //!
 //! A seat is room for one request in flight. Reads and writes have seats of their own, and a request has its
 //! seat until its response has gone. If no seat is free, the request waits in the queue of its owner
-//! ([`fair_queue`]). If the queue is full, the request is rejected with 429 and `Retry-After`. This is as in
+//! (`fair_queue`). If the queue is full, the request is rejected with 429 and `Retry-After`. This is as in
 //! API Priority and Fairness of Kubernetes, but the flows are the owners of keys. A server knows them by name,
 //! so nothing has to be hashed. Health checks are not counted.
 //!
@@ -16,7 +16,7 @@
 //!   queue is long, a read goes to its end once more with its seat. The seats are then taken, and the others
 //!   wait where it is fair.
 //! - **Other threads for owners who have waited.** An owner who has waited for a seat sends more than their
-//!   share. While others send requests, those of this owner are carried out on separate threads ([`queued`]).
+//!   share. While others send requests, those of this owner are carried out on separate threads (`queued`).
 //!   All connections of this owner are served there as long as that goes on, so others do not queue for a
 //!   thread behind them.
 //! - **Requests to clusters** have seats of their own, until the head of the answer is there. The cluster

@@ -1,6 +1,6 @@
 //! The ClusterRoles that are always there, with their bindings. They are created at the first start.
 //! Every later start puts back what was taken from them, as kube-apiserver does. To change one
-//! permanently, set its annotation [`AUTOUPDATE`] to `false`.
+//! permanently, set its annotation `AUTOUPDATE` to `false`.
 
 use postern_kinds::cluster_role::ClusterRole;
 use postern_kinds::cluster_role_binding::ClusterRoleBinding;

@@ -162,7 +162,9 @@ async fn the_uid_of_the_owner_is_in_no_answer_and_a_copy_has_its_own_owner() {
         "metadata": { "name": "s1" }, "spec": { "displayName": "One" },
     });
     let apply = format!("{}?fieldManager=m&force=true", secret_path("s1"));
-    let applied = ada.patch(&apply, "apply-patch", &configuration).send().await.expect(200);
+    let applying = ada.request("PATCH", &apply);
+    let applying = applying.body("application/apply-patch+yaml", configuration.to_string());
+    let applied = applying.send().await.expect(200);
     for (what, answer) in [
         ("create", &made),
         ("watch", &event.object),

@@ -225,7 +225,11 @@ async fn who_may_not_read_a_cluster_finds_its_endpoint_by_a_project() {
     scene.admin.ok(&["share", "cluster", "member", "--user", "ada", "--verbs", "use"]).await;
     let connect = ["connect", "cluster", "member", "--print"];
     let output = scene.ada.run(&connect).await;
-    assert!(output.code == 0 && output.err.contains("may not read"), "{}", output.all_output());
+    assert!(
+        output.code == 0 && output.err.contains("no permission to read"),
+        "{}",
+        output.all_output()
+    );
     assert!(output.text().contains("/kubernetes/cluster/member"), "{}", output.text());
 
     // One project that does not list it for them, and one that does.
@@ -239,7 +243,7 @@ async fn who_may_not_read_a_cluster_finds_its_endpoint_by_a_project() {
     let space = ["connect", "space", "s", "--project", "p", "--print"];
     for command in [&connect[..], &space] {
         let output = scene.ada.run(command).await;
-        assert!(!output.err.contains("may not read"), "{}", output.all_output());
+        assert!(!output.err.contains("no permission to read"), "{}", output.all_output());
         assert!(output.text().contains(agent.address()), "{}", output.text());
     }
     let written = scene.ada.file("direct.yaml", scene.ada.ok(&connect).await);

@@ -142,7 +142,7 @@ async fn warnings_of_the_server_are_printed_once() {
     assert_eq!((output.code, output.text().lines().count()), (0, 2), "{}", output.all_output());
     let mut warnings = output.err.lines().filter(|line| line.starts_with("warning: "));
     let warning = warnings.next().unwrap_or_else(|| panic!("{}", output.err));
-    assert!(warning.contains("holds a copy of spec.data"), "{}", output.err);
+    assert!(warning.contains("contains a copy of spec.data"), "{}", output.err);
     assert_eq!(warnings.next(), None, "the same warning twice: {}", output.err);
 }
 

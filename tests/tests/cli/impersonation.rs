@@ -91,7 +91,7 @@ async fn with_as_a_request_has_the_rights_of_that_user_alone() {
         &["create", "user", "eve"],
     ] {
         let said = admin.fails(1, &[arguments, &["--as", "bob"]].concat()).await;
-        assert!(said.contains("forbidden") && said.contains("asked for as bob"), "{said}");
+        assert!(said.contains("forbidden") && said.contains("made as bob"), "{said}");
         assert!(said.contains("omit --as"), "{said}");
     }
     // The keys of others are not there for them.

@@ -188,7 +188,7 @@ async fn a_server_is_chosen_by_flags_the_environment_or_a_context() {
     let said = direct.fails(1, &["whoami", "--server", "https://127.0.0.1:1"]).await;
     assert!(said.contains("127.0.0.1:1"), "a flag wins over the environment: {said}");
     let said = user.fails(2, &["whoami", "--server", &url(&server)]).await;
-    assert!(said.contains("no access key"), "{said}");
+    assert!(said.contains("requires an access key"), "{said}");
 
     let file = server.home().kubeconfig();
     let by_flag = ["whoami", "--kubeconfig", file.to_str().unwrap(), "--context", "postern"];
@@ -201,7 +201,10 @@ async fn a_server_is_chosen_by_flags_the_environment_or_a_context() {
     let work = user.file("work", OTHERS);
     let both = user.with("KUBECONFIG", &format!("{work}:/absent:{}", file.display()));
     let said = both.fails(1, &["whoami"]).await;
-    assert!(said.contains("no Postern") && said.contains("--context postern"), "{said}");
+    assert!(
+        said.contains("does not name a Postern server") && said.contains("--context postern"),
+        "{said}"
+    );
     assert!(both.ok(&["whoami", "--context", "postern"]).await.contains("admin"));
 }
 
@@ -217,7 +220,7 @@ async fn a_key_on_the_command_line_brings_a_warning() {
         let warnings: Vec<_> =
             output.err.lines().filter(|line| line.starts_with("warning: ")).collect();
         assert_eq!(warnings.len(), 1, "{}", output.err);
-        for wanted in ["list of processes", "--access-key -", "POSTERN_ACCESS_KEY"] {
+        for wanted in ["process list", "--access-key -", "POSTERN_ACCESS_KEY"] {
             assert!(warnings[0].contains(wanted), "{}", output.err);
         }
         assert!(!output.all_output().contains(key), "{}", output.err);

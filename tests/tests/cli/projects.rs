@@ -39,7 +39,11 @@ async fn a_project_is_created_with_members_who_come_and_go() {
     let again = admin.run(&["add", "member", "web", "--user", "bob", "--role", "viewer"]).await;
     assert!(again.code == 0 && again.err.contains("was a member"), "{}", again.err);
     let more = admin.run(&["add", "member", "web", "--user", "bob"]).await;
-    assert!(more.err.contains("as before: platform-project-viewer"), "{}", more.err);
+    assert!(
+        more.err.contains("keeps these roles in the project: platform-project-viewer"),
+        "{}",
+        more.err
+    );
     admin.ok(&["remove", "member", "web", "--user", "bob"]).await;
     admin.ok(&["remove", "member", "web", "--team", "red"]).await;
     assert_eq!(members_of(&admin, "web").await, json!([ada]));

@@ -75,8 +75,8 @@ async fn a_scope_that_is_not_understood_makes_no_key() {
     let server = Server::start().await;
     let admin = admin(&server);
     for (text, wanted) in [
-        ("project: [{project: web}]\n", "spec.scope.project is no field"),
-        ("rules:\n- resourcenames: [db]\n", "resourcenames is no field"),
+        ("project: [{project: web}]\n", "unknown field spec.scope.project"),
+        ("rules:\n- resourcenames: [db]\n", "unknown field spec.scope.rules[0].resourcenames"),
         ("", "no mapping"),
     ] {
         let file = admin.file("scope.yaml", text);

@@ -192,7 +192,7 @@ async fn no_second_secret_is_created_by_surprise() {
     make(&server, "db.main", json!({ "password": "old" })).await;
     for path in ["db.main.password", "db.main"] {
         let said = admin.fails(1, &["set", "secret", path, "hush"]).await;
-        assert!(said.contains("but there is db.main") && !said.contains("hush"), "{said}");
+        assert!(said.contains("did you mean db.main?") && !said.contains("hush"), "{said}");
         assert!(said.contains("nothing was changed") && said.contains("--key"), "{said}");
     }
     let names = admin.ok(&["list", "secrets", "-o", "name"]).await;

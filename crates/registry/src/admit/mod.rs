@@ -2,7 +2,7 @@
 //!
 //! Metadata rules and the kind's own preparation and validation run here on every write, also on
 //! dry runs and on changes that another write brings with it. The registry commits nothing but what
-//! is [`Admitted`], and only this module makes one. Admission reads through an [`AdmissionView`].
+//! is `Admitted`, and only this module makes one. Admission reads through an `AdmissionView`.
 
 mod deletion;
 mod dependents;
@@ -51,7 +51,7 @@ use crate::secret_record::SecretRecord;
 pub struct Writing {
     /// The field manager, for `managedFields`.
     pub manager: String,
-    /// Is it an apply, whose object is what [`apply`] made, or any other write?
+    /// Is it an apply, whose object is what `apply` made, or any other write?
     pub operation: Operation,
     /// Which part of the object is written.
     pub part: Part,
