@@ -247,8 +247,8 @@ mod tests {
         assert!(condition.message.contains("users and groups"), "{}", condition.message);
         let refused = check(403, "{}").await;
         assert!(refused.problem().unwrap().contains("answers with 403"), "{refused:?}");
-        let nobody = Scene::without_cluster().await;
-        let silent = super::check(&nobody.readiness_check()).await;
+        let unreachable = Scene::without_cluster().await;
+        let silent = super::check(&unreachable.readiness_check()).await;
         assert_eq!(silent.problem().as_deref(), Some("the cluster does not answer"));
     }
 }

@@ -202,8 +202,8 @@ fn a_permit_for_the_keys_of_an_owner_covers_those_alone() {
         assert_eq!(keys.covers(&key), is_covered, "{key:?}");
         assert!(!keys.covers_key(key.key()), "a name says nothing of the owner");
     }
-    let nobody = Identity { name: "bob".to_owned(), ..Identity::default() };
-    let lost = keys.as_identified(Credential::of_server(nobody));
+    let without_roles = Identity { name: "bob".to_owned(), ..Identity::default() };
+    let lost = keys.as_identified(Credential::of_server(without_roles));
     assert_eq!(lost.err().map(|error| error.code()), Some(403), "the action decides again");
 }
 

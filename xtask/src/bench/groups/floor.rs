@@ -17,7 +17,7 @@ const OBJECTS: u64 = 1000;
 /// Connections of a run.
 const CONNECTIONS: [&str; 4] = ["1", "4", "8", "32"];
 
-/// Measures our GET, with and without the audit log, and the bare server's, in alternation.
+/// Measures a GET from Postern, with and without the audit log, and the bare server's, in alternation.
 pub(super) fn measure(bench: &Bench) -> Result<Section> {
     let mut postern = bench.start_postern()?;
     let mut unaudited = bench.start_postern_unaudited()?;
@@ -35,15 +35,15 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
         let get = [&get[..], &["--connections", connections]].concat();
         let (mut to_bare, mut unaudited_to_bare) = (Rounds::default(), Rounds::default());
         for _ in 0..bench.pick(5, 2) {
-            let ours = bench.measure(&mut postern, &get)?;
+            let audited = bench.measure(&mut postern, &get)?;
             let without_audit = bench.measure(&mut unaudited, &get)?;
-            let theirs = bench.measure(&mut bare, &get)?;
-            to_bare.add(&ours, &theirs, Measurement::cpu);
-            unaudited_to_bare.add(&without_audit, &theirs, Measurement::cpu);
+            let bare_get = bench.measure(&mut bare, &get)?;
+            to_bare.add(&audited, &bare_get, Measurement::cpu);
+            unaudited_to_bare.add(&without_audit, &bare_get, Measurement::cpu);
             let run = format!("GET over {connections} connections");
-            section.figures.push(figure(&run, "postern", &ours));
+            section.figures.push(figure(&run, "postern", &audited));
             section.figures.push(figure(&run, "postern, not audited", &without_audit));
-            section.figures.push(figure(&run, "bare", &theirs));
+            section.figures.push(figure(&run, "bare", &bare_get));
         }
         let what = format!("GET over {connections} connections, CPU to the bare server's");
         section.ratios.push(to_bare.ratio(&what, Wanted::AtMost(2.2)));
