@@ -13,14 +13,14 @@ use tokio::sync::oneshot;
 use super::recent_load::Recently;
 use super::spent::Spent;
 
-/// The owners after which those that hold nothing are forgotten for the first time.
+/// The number of accounts at which unused ones are removed for the first time.
 const FIRST_SWEEP: usize = 16;
 
 /// What one owner has now: slots, waiting requests, open watches, bytes, and recent writes.
 pub struct OwnerAccount {
     name: Arc<str>,
-    /// Whether a request of the owner has waited for its slot. Without it, the connections that happen to find a slot
-    /// at once would have them all.
+    /// When a request of the owner waited for its slot. All connections of the owner know it. Otherwise the
+    /// connections that find a slot at once would take all slots.
     pub(crate) waits: Recently,
     /// Open watches, and requests to clusters that are under way.
     pub(crate) watches: AtomicUsize,
@@ -126,7 +126,7 @@ impl Accounts {
             return known.clone();
         }
         if self.by_owner.len() >= self.sweep_at {
-            // An account that only this table has can be taken by no other thread meanwhile.
+            // Under the lock of this table, no other thread can take an account that only the table has.
             self.by_owner.retain(|_, account| {
                 let has_spent = |spent: &Mutex<Spent>| !spent.lock().is_paid_back(bytes_per_minute);
                 Arc::strong_count(account) > 1 || account.spent.iter().any(has_spent)

@@ -45,8 +45,8 @@ struct State {
     taken: usize,
     waiting: usize,
     tickets: u64,
-    /// Owners who wait and may have another seat: by the seats that they have, then by the ticket
-    /// of their first request.
+    /// The owners that wait and may have another seat: ordered by their seats, then by the ticket of their first
+    /// request.
     next: BTreeMap<(usize, u64), Arc<OwnerAccount>>,
 }
 
@@ -105,7 +105,8 @@ impl FairQueue {
         tokio::time::timeout(self.limits.wait, granted).await.ok()?.ok()
     }
 
-    /// A seat for work that had one before. It is never refused: as many wait here as large work has begun.
+    /// A seat for work that had one before. It is never refused, and the number of waiters is bounded by the large
+    /// work that has begun.
     pub(super) async fn acquire_again(
         self: &Arc<Self>,
         account: &Arc<OwnerAccount>,
@@ -181,7 +182,7 @@ impl FairQueue {
         Some((account, sender))
     }
 
-    /// Enters an owner into the order of those who are next, or takes them out, around a change.
+    /// Changes an owner's share, and puts the owner at its new position in the order of waiting owners.
     fn reorder<T>(
         &self,
         state: &mut State,

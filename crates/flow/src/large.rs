@@ -97,7 +97,7 @@ impl LargeWork {
     }
 
     /// Does work that may wait, for a commit for example. While it waits it has no thread and no seat, so a slow disk
-    /// does not hold up the large work of others. It goes on when no task waits for it any more.
+    /// does not hold up the large work of others. It continues after the task that asked for it has gone.
     ///
     /// # Errors
     /// As [`LargeWork::run`].
@@ -109,7 +109,7 @@ impl LargeWork {
         let (sender, done) = oneshot::channel();
         let large = self.clone();
         self.threads.spawn(async move {
-            // It may be that no task waits for it any more.
+            // The task that asked for the work may be gone.
             let _ = sender.send(large.drive(seat, Box::pin(work)).await);
         });
         done.await.map_err(|_| not_done("the server is shutting down"))?
@@ -141,7 +141,7 @@ impl LargeWork {
         }
     }
 
-    /// Does one step of the work on a thread for large work, and gives back the seat.
+    /// Does one step of the work on a thread for large work, and releases the seat.
     async fn on_thread<T: Send + 'static>(
         &self,
         seat: Seat,
@@ -151,7 +151,7 @@ impl LargeWork {
         let job = move || {
             let done = step();
             drop(seat);
-            // It may be that no task waits for it any more.
+            // The task that asked for the work may be gone.
             let _ = sender.send(done);
         };
         self.threads.jobs.send(Box::new(job)).map_err(|_| not_done("no thread is left"))?;

@@ -1,4 +1,4 @@
-//! `Requester`: whose seats and bytes a request takes, and what a request gets that finds none.
+//! `Requester`: the owner whose seats and bytes a request uses, and the answer if there is no room.
 
 use std::sync::Arc;
 

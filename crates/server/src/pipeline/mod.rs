@@ -178,7 +178,7 @@ async fn protected(
     })
 }
 
-/// What accompanies a request from its audit context on.
+/// The context of a request: the server, the client, the audit record and the guard of the response.
 struct Exchange<'a> {
     server: &'a Arc<Server>,
     client: &'a Client,

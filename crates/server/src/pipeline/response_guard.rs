@@ -1,4 +1,4 @@
-//! `ResponseGuard`: what a request has until its response has gone: a slot, room for bytes, and a stream.
+//! `ResponseGuard`: the slot, the bytes and the stream of a request, until its response has gone.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::wire::list::SMALL_BODY_BYTES;
 /// The memory of a request on a connection with many, until its response has gone, in bytes.
 const STREAM_BYTES: usize = 12 * 1024;
 
-/// What a request has until its response has gone. All of it is given back on drop.
+/// The slot, the bytes and the stream of a request, until its response has gone. All are released on drop.
 pub(crate) struct ResponseGuard {
     client: Arc<Client>,
     /// The sender, once a valid key is known.
@@ -88,7 +88,7 @@ impl ResponseGuard {
         self.slot = Mutex::new(Some(slot));
     }
 
-    /// Gives back the slot before the response has gone.
+    /// Releases the slot before the response has gone.
     pub(crate) fn release_slot(&self) {
         *self.slot.lock() = None;
     }

@@ -87,7 +87,7 @@ pub(crate) enum Target {
     Nothing,
 }
 
-/// What later stages need to know of a path's text.
+/// The lengths of a path and its segments.
 #[derive(Clone, Copy)]
 struct PathShape {
     slashes: usize,
