@@ -1,5 +1,6 @@
 //! One request to the agent: whose it is, whether it gets to the cluster, and its answer.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use postern_kinds::access_key;
 use postern_listen::{ConnectionTable, Peer};
 use postern_meta::status::{ApiError, Reason};
 use postern_proxy::{BoxError, Forward, Proxy, ProxyBody, ProxyError, Upstream};
+use postern_telemetry::{RequestIds, SpanKind, request_span, span};
 use tokio::sync::watch;
 
 use crate::active_config::ActiveConfig;
@@ -41,6 +43,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The header with the id of the request's records, which those of the cluster have, too.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// The header with the request's trace.
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// The state that requests are answered from.
 pub(crate) struct Agent {
@@ -70,8 +75,24 @@ impl Agent {
             _ => {}
         }
         let (head, body) = request.into_parts();
+        let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
         let record = Record::new(&self.audit, self.state.clock(), peer.address(), &head);
-        let mut response = match self.forwarded(peer, &record, head, body).await {
+        let mut ids = RequestIds::new(record.uuid(), header("x-request-id"), header("traceparent"));
+        let mut span = request_span("request", &mut ids);
+        record.set_trace(ids.trace());
+        let response = ids.scope(pin!(self.respond(peer, &record, head, body))).await;
+        span.set_status(response.status().as_u16());
+        response
+    }
+
+    async fn respond(
+        &self,
+        peer: &Peer,
+        record: &Arc<Record>,
+        head: Parts,
+        body: Incoming,
+    ) -> Response<Body> {
+        let mut response = match self.forwarded(peer, record, head, body).await {
             Ok((response, goes_on)) => {
                 record.answered(response.status().as_u16(), None, goes_on);
                 response
@@ -135,6 +156,10 @@ impl Agent {
         record.allowed(kube.changes()).await?;
         if let Ok(id) = record.id().parse() {
             allowed.headers.insert(AUDIT_ID, id);
+        }
+        let upstream_span = span("upstream", SpanKind::Client);
+        if let Some(traceparent) = upstream_span.traceparent().and_then(|text| text.parse().ok()) {
+            allowed.headers.insert(TRACEPARENT, traceparent);
         }
         let prefix = path.strip_suffix(at.rest).unwrap_or(&path).trim_end_matches('/').to_owned();
         head.headers.remove(AUTHORIZATION);

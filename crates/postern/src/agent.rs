@@ -10,7 +10,7 @@ use postern_agent::{AdvertisedCa, ClusterDomain, MAX_SESSION};
 use postern_server::{Source as _, System};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::settings::duration;
+use crate::settings::{LogFormat, Observation, duration};
 
 /// The settings of an agent.
 #[derive(Args)]
@@ -124,12 +124,26 @@ pub(crate) struct Agent {
     /// The log filter: error, warn, info, debug or trace, also for one module
     #[arg(long, env = "POSTERN_AGENT_LOG", value_name = "FILTER", default_value = "info")]
     log: String,
+
+    /// The format of the log: text, or json with one object a line
+    #[arg(long, env = "POSTERN_AGENT_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
+
+    /// The OTLP receiver to which traces are sent, over HTTP with protobuf, such as `http://127.0.0.1:4318`
+    /// [default: `OTEL_EXPORTER_OTLP_ENDPOINT`, or none]
+    #[arg(long, env = "POSTERN_AGENT_OTLP_ENDPOINT", value_name = "URL")]
+    otlp_endpoint: Option<String>,
 }
 
 impl Agent {
-    /// The log filter.
-    pub(crate) fn log(&self) -> &str {
-        &self.log
+    /// The log and the traces.
+    pub(crate) fn observation(&self) -> Observation {
+        Observation {
+            service: "postern-agent",
+            log: self.log.clone(),
+            log_format: self.log_format,
+            otlp_endpoint: self.otlp_endpoint.clone(),
+        }
     }
 
     /// The settings with the defaults filled in.

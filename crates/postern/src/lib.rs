@@ -5,10 +5,11 @@
 //! `postern_kinds::add` and then [`main`].
 
 mod agent;
+mod health;
 mod operator;
 mod settings;
 
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +18,9 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use postern_server::{AuditLog, Settings, Source, System, Welcome, open};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tracing_subscriber::EnvFilter;
 
 use crate::agent::Agent;
-use crate::settings::Serve;
+use crate::settings::{Observation, Serve};
 
 /// The management API of a multi-tenant Kubernetes platform.
 #[derive(Parser)]
@@ -54,6 +54,11 @@ enum Command {
     #[command(subcommand)]
     Storage(operator::Storage),
 
+    /// Check whether a server or an agent is ready.
+    ///
+    /// The exit code is 0 if it is ready. Otherwise it is 1, and the checks that fail are printed.
+    Health(health::Health),
+
     #[command(flatten)]
     Client(Box<postern_cli::Command>),
 }
@@ -70,6 +75,7 @@ pub fn main() -> ExitCode {
         Command::Agent(flags) => agent(*flags).map(|()| ExitCode::SUCCESS),
         Command::Admin(command) => command.run(),
         Command::Storage(command) => command.run(),
+        Command::Health(command) => command.run(),
         Command::Client(command) => return postern_cli::run(*command, Cli::command()),
     };
     match done {
@@ -83,27 +89,32 @@ pub fn main() -> ExitCode {
 
 fn serve(flags: Serve) -> anyhow::Result<()> {
     let complete = flags.complete()?;
-    run_logged(&complete.log, serve_until_signal(complete.settings))
+    run_observed(&complete.observation, serve_until_signal(complete.settings))
 }
 
 fn agent(flags: Agent) -> anyhow::Result<()> {
-    let log = flags.log().to_owned();
-    run_logged(&log, agent::run_until_signal(flags.settings()?))
+    let observation = flags.observation();
+    run_observed(&observation, agent::run_until_signal(flags.settings()?))
 }
 
-/// Runs a service to its end, with a log on the standard error.
-fn run_logged(log: &str, service: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(log).map_err(|error| {
+/// Runs a service to its end, with a log on the standard error, and with the export of its traces.
+fn run_observed(
+    observation: &Observation,
+    service: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<()> {
+    let Observation { service: name, log, log_format, otlp_endpoint } = observation;
+    postern_telemetry::start_log(log, (*log_format).into()).map_err(|error| {
         anyhow::anyhow!("invalid --log: use a filter such as info or postern_server=debug: {error}")
     })?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .init();
     log_panics();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let served = runtime.block_on(service);
+    let served = runtime.block_on(async {
+        let version = env!("CARGO_PKG_VERSION");
+        // It sends the last spans when the service has ended.
+        let _export = postern_telemetry::start_export(otlp_endpoint.as_deref(), name, version)
+            .map_err(|error| anyhow::anyhow!("--otlp-endpoint: {error}"))?;
+        service.await
+    });
     // Threads that still block then, on a disk or a pipe that has stalled, are not waited for.
     runtime.shutdown_timeout(END_TIMEOUT);
     served

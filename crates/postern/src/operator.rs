@@ -296,6 +296,7 @@ fn print_answer(answer: &CommandOutput, data_dir: &Path) -> anyhow::Result<ExitC
                 ));
             }
         }
+        CommandOutput::Health { failed } => writeln!(data, "{}", failed.join("\n"))?,
         CommandOutput::Check { seen, damaged, damaged_total } => {
             corrupt = *damaged_total;
             for one in damaged {

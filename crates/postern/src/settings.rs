@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use postern_server::{
     AuditLog, AuditSettings, Build, DataDir, GatewaySettings, GivenCertificate, GivenNames,
     KeyPolicy, Limits, Settings, TokenPolicy, UpstreamAddresses,
@@ -204,14 +204,55 @@ pub(crate) struct Serve {
     /// The log filter: error, warn, info, debug or trace, also for one module [default: info]
     #[arg(long, env = "POSTERN_LOG", value_name = "FILTER")]
     log: Option<String>,
+
+    /// The format of the log: text, or json with one object a line [default: text]
+    #[arg(long, env = "POSTERN_LOG_FORMAT", value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+
+    /// The OTLP receiver to which traces are sent, over HTTP with protobuf, such as `http://127.0.0.1:4318`
+    /// [default: `OTEL_EXPORTER_OTLP_ENDPOINT`, or none]
+    #[arg(long, env = "POSTERN_OTLP_ENDPOINT", value_name = "URL")]
+    otlp_endpoint: Option<String>,
 }
 
 /// Settings with all defaults filled in.
 pub(crate) struct Complete {
     /// The server's settings.
     pub(crate) settings: Settings,
+    /// The log and the traces.
+    pub(crate) observation: Observation,
+}
+
+/// The log and the traces of a service.
+pub(crate) struct Observation {
+    /// The name of the service in traces.
+    pub(crate) service: &'static str,
     /// The log filter.
     pub(crate) log: String,
+    /// The format of the log.
+    pub(crate) log_format: LogFormat,
+    /// The OTLP receiver.
+    pub(crate) otlp_endpoint: Option<String>,
+}
+
+/// The format of the log.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    /// Text for people
+    #[default]
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+impl From<LogFormat> for postern_telemetry::LogFormat {
+    fn from(format: LogFormat) -> Self {
+        match format {
+            LogFormat::Text => Self::Text,
+            LogFormat::Json => Self::Json,
+        }
+    }
 }
 
 impl Serve {
@@ -276,7 +317,13 @@ impl Serve {
             },
             advertised_version: given.advertise_version,
         };
-        Ok(Complete { settings, log: given.log.unwrap_or_else(|| "info".to_owned()) })
+        let observation = Observation {
+            service: "postern",
+            log: given.log.unwrap_or_else(|| "info".to_owned()),
+            log_format: given.log_format.unwrap_or_default(),
+            otlp_endpoint: given.otlp_endpoint,
+        };
+        Ok(Complete { settings, observation })
     }
 
     fn limits(&self) -> anyhow::Result<Limits> {
@@ -428,6 +475,8 @@ impl Serve {
             audit_exec_commands: self.audit_exec_commands.or(other.audit_exec_commands),
             db_cache_mib: self.db_cache_mib.or(other.db_cache_mib),
             log: self.log.or(other.log),
+            log_format: self.log_format.or(other.log_format),
+            otlp_endpoint: self.otlp_endpoint.or(other.otlp_endpoint),
         }
     }
 }

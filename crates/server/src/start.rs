@@ -299,6 +299,7 @@ impl Running {
             sealed: sealed.clone(),
             dir,
             access,
+            server: server.clone(),
             clock: source.clone(),
             busy: Mutex::default(),
             backup: Mutex::default(),

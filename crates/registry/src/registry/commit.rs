@@ -15,6 +15,7 @@ use postern_meta::object::{Object, OwnerReference};
 use postern_meta::status::ApiError;
 use postern_store::limits::VALUE_BYTES;
 use postern_store::{Change, Condition, Error, Position, Txn, limits};
+use postern_telemetry::{SpanKind, span};
 use serde_json::Value;
 
 use super::issued_tokens::encoded;
@@ -140,7 +141,9 @@ impl Registry {
             staged.extend(self.stage(change, dry_run).await?);
         }
         hand_over_unique_keys(&mut staged);
+        let commit_span = span("commit", SpanKind::Internal);
         let position = self.commit_staged(&staged, bound, unchanged.as_deref(), dry_run).await?;
+        drop(commit_span);
         if let Some(previous) = unchanged {
             return Ok(EncodedObject { json: previous.json(), created: None });
         }

@@ -57,6 +57,8 @@ pub enum AdminCommand {
         /// The key's id.
         kid: String,
     },
+    /// Reads whether the server is ready. It requires a running server, and is not recorded in the audit log.
+    Health,
     /// Makes a new seal key, for everything that is written from now on.
     RotateKey,
     /// Seals everything that is stored under an older seal key with the current one.
@@ -78,6 +80,7 @@ impl AdminCommand {
             Self::ResetKey => "reset-key",
             Self::RotateSigningKey { .. } => "rotate-signing-key",
             Self::DropSigningKey { .. } => "drop-signing-key",
+            Self::Health => "health",
             Self::RotateKey => "rotate-key",
             Self::Reseal => "reseal",
             Self::Check => "check",
@@ -87,7 +90,13 @@ impl AdminCommand {
 
     /// Does only a running server carry it out?
     fn needs_server(&self) -> bool {
-        matches!(self, Self::ResetKey | Self::RotateSigningKey { .. } | Self::DropSigningKey { .. })
+        matches!(
+            self,
+            Self::ResetKey
+                | Self::RotateSigningKey { .. }
+                | Self::DropSigningKey { .. }
+                | Self::Health
+        )
     }
 }
 
@@ -129,6 +138,11 @@ pub enum CommandOutput {
     DropSigningKey {
         /// The id of the key.
         kid: String,
+    },
+    /// Of [`AdminCommand::Health`].
+    Health {
+        /// The names of the checks of `/readyz` that fail.
+        failed: Vec<String>,
     },
     /// Of [`AdminCommand::RotateKey`].
     RotateKey {

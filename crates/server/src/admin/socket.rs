@@ -25,6 +25,8 @@ use super::{
 use crate::audit::Audit;
 use crate::audit::Command;
 use crate::data_dir::DataDir;
+use crate::endpoints::health;
+use crate::pipeline::Server;
 
 /// The longest request, in bytes.
 const MAX_REQUEST_BYTES: u64 = 4096;
@@ -56,6 +58,8 @@ pub(crate) struct Admin {
     pub(crate) dir: DataDir,
     /// The administrator's kubeconfig.
     pub(crate) access: Arc<Access>,
+    /// The server that responds to requests.
+    pub(crate) server: Arc<Server>,
     /// The clock.
     pub(crate) clock: Arc<dyn Source>,
     /// Held by the command that runs.
@@ -145,6 +149,11 @@ async fn serve_caller(admin: &Admin, mut stream: UnixStream) -> anyhow::Result<(
     let own = rustix::process::geteuid();
     anyhow::ensure!(uid == own.as_raw() || uid == 0, "user {uid} may not give commands");
     let reply = match request(&mut stream).await {
+        // A health check reads no object and changes nothing, and comes every few seconds.
+        Ok(AdminCommand::Health) => {
+            let failed = health::failed_checks(admin.server.condition());
+            Ok(CommandOutput::Health { failed: failed.into_iter().map(str::to_owned).collect() })
+        }
         Ok(command) => {
             tracing::info!(uid, ?command, "a command of the machine's administrator");
             recorded(admin, command, uid, &mut stream).await?

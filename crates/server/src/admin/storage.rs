@@ -52,7 +52,8 @@ pub(super) async fn run(
     match command {
         AdminCommand::ResetKey
         | AdminCommand::RotateSigningKey { .. }
-        | AdminCommand::DropSigningKey { .. } => {
+        | AdminCommand::DropSigningKey { .. }
+        | AdminCommand::Health => {
             anyhow::bail!("this command requires a running server")
         }
         AdminCommand::RotateKey => rotate_key(dir, sealed).await,

@@ -21,6 +21,7 @@ use postern_meta::time::MicroTimestamp;
 use postern_registry::credential::Credential;
 use postern_registry::permit::ResourceTarget;
 use postern_registry::registry::ObjectIdentity;
+use postern_telemetry::{TraceContext, current};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -40,6 +41,9 @@ use crate::wire::input::{RequestBody, decode_configuration};
 
 /// Bodies with more bytes are left out of records.
 const MAX_BODY_BYTES: usize = 128 * 1024;
+
+/// The annotation with the trace, in the form of the header `traceparent`.
+const TRACEPARENT: &str = "platform.sh/traceparent";
 
 /// Addresses from proxies that are recorded.
 const MAX_FORWARDED: usize = 8;
@@ -83,6 +87,7 @@ pub(crate) struct AuditContext {
     audit: Arc<Audit>,
     received: MicroTimestamp,
     id: HeaderValue,
+    trace: Option<TraceContext>,
     peer: IpAddr,
     request: Parsed,
     credential: Option<Credential>,
@@ -169,6 +174,7 @@ impl AuditContext {
             received: audit.source.now_micro(),
             audit: audit.clone(),
             id: id.clone(),
+            trace: current().and_then(|ids| ids.trace()),
             peer,
             request: parsed.clone(),
             credential: None,
@@ -495,6 +501,9 @@ impl AuditContext {
             for (name, value) in command.annotations() {
                 note(name, Cow::Owned(value));
             }
+        }
+        if let Some(trace) = &self.trace {
+            note(TRACEPARENT, Cow::Owned(trace.to_string()));
         }
         if self.response.truncated || self.request_is_too_large() {
             note("audit.k8s.io/truncated", Cow::Borrowed("true"));

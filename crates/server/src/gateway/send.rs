@@ -17,6 +17,7 @@ use postern_flow::{Requester, WatchPermit, too_many_requests};
 use postern_meta::status::{ApiError, Reason};
 use postern_proxy::{Forward, ProxyError, UNREACHABLE};
 use postern_registry::registry::Registry;
+use postern_telemetry::{SpanKind, span};
 use tokio::sync::watch;
 
 use super::place::{Found, Way};
@@ -119,6 +120,10 @@ where
         headers.insert(AUTHORIZATION, token);
     }
     headers.insert("audit-id", context.audit_id);
+    let mut upstream_span = span("upstream", SpanKind::Client);
+    if let Some(traceparent) = upstream_span.traceparent().and_then(|text| text.parse().ok()) {
+        headers.insert("traceparent", traceparent);
+    }
     let is_long = request.kube.is_long();
     let forward = Forward {
         headers,
@@ -142,6 +147,7 @@ where
         caller.check().await?;
     }
     let mut answer = answer.map_err(failed)?;
+    upstream_span.set_status(answer.status().as_u16());
     if refuses_credential(&mut answer, &caller) {
         // The caller's own credential is good: it was never sent there.
         return Err(bad_gateway(

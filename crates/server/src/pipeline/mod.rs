@@ -17,7 +17,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::poll_fn;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use postern_flow::budget::Charge;
 use postern_flow::too_many_requests;
 use postern_kinds::{BASE_PATH, Verb};
@@ -26,6 +26,7 @@ use postern_meta::status::{ApiError, Reason};
 use postern_registry::clock::new_uuid;
 use postern_registry::credential::{Credential, check_rights};
 use postern_registry::registry::ObjectIdentity;
+use postern_telemetry::{RequestIds, SpanKind, in_current_request, request_span, span};
 
 pub(crate) use self::client::Client;
 pub(crate) use self::response_guard::{ResponseGuard, charge_stream};
@@ -50,6 +51,10 @@ const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The timeout of a request that writes, as upstream.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(34);
+
+/// The headers with the client's ids of a request and of its trace.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// Seconds after which a client may try again that a server has rejected at its start or end.
 const RETRY_AFTER_SECONDS: u32 = 1;
@@ -76,13 +81,35 @@ impl From<Response<Body>> for Outcome {
 
 /// The response to a request. An error is a response, too. `stream` is what its stream takes, where that was
 /// counted before.
+///
+/// Its log lines carry the request's ids, and its steps are spans of the request's trace. The request's span ends
+/// with the head of the response.
 pub(crate) async fn handle(
     server: &Arc<Server>,
     client: &Arc<Client>,
     request: Request<IncomingBody>,
     stream: Option<Charge>,
 ) -> Reply {
-    let audit_id = audit_id(server, request.headers());
+    let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let sent_id = header(respond::AUDIT_ID).and_then(|text| uuid::Uuid::try_parse(text).ok());
+    let audit_id = sent_id.unwrap_or_else(|| new_uuid(&*server.source));
+    let mut ids = RequestIds::new(audit_id, header(REQUEST_ID), header(TRACEPARENT));
+    let mut span = request_span("request", &mut ids);
+    let audit_id = id_header(audit_id);
+    // Pinned here: moved into the scope, it would be copied.
+    let replied = pin!(reply(server, client, request, stream, &audit_id));
+    let reply = ids.scope(replied).await;
+    span.set_status(reply.response.status().as_u16());
+    reply
+}
+
+async fn reply(
+    server: &Arc<Server>,
+    client: &Arc<Client>,
+    request: Request<IncomingBody>,
+    stream: Option<Charge>,
+    audit_id: &HeaderValue,
+) -> Reply {
     let head = request.method() == Method::HEAD;
     let changes = !matches!(*request.method(), Method::GET | Method::HEAD);
     // The query is left out, since tokens end up in queries.
@@ -101,19 +128,18 @@ pub(crate) async fn handle(
             guard.has_clean_path = true;
             response.into()
         }
-        None => protected(server, client, request, &audit_id, &mut measured, &mut guard).await,
+        None => protected(server, client, request, audit_id, &mut measured, &mut guard).await,
     };
-    let mut response = respond::finish(outcome.response, &audit_id, &outcome.warnings, head);
+    let mut response = respond::finish(outcome.response, audit_id, &outcome.warnings, head);
     if !guard.takes(response.body(), changes) && !changes {
         // The answer to a change that was made is never replaced: its client would make it again.
         let refused = respond::error(&too_many_requests(), Format::Json, false);
-        response = respond::finish(refused, &audit_id, &[], head);
+        response = respond::finish(refused, audit_id, &[], head);
     }
     server.metrics.count(&measured, response.status());
     if let Some(request_line) = request_line {
-        let (code, id) = (response.status().as_u16(), audit_id.to_str());
         let line = if guard.has_clean_path { &*request_line } else { "(left out)" };
-        tracing::debug!(code, audit_id = id.unwrap_or_default(), "{line}");
+        tracing::debug!(code = response.status().as_u16(), "{line}");
     }
     if response.status() == StatusCode::TOO_MANY_REQUESTS && !guard.is_refused {
         // The request is gone by now, and its seat: what waits here is small.
@@ -123,11 +149,8 @@ pub(crate) async fn handle(
     Reply { response, guard }
 }
 
-/// The client's own audit id if it is a UUID, and otherwise a new one.
-fn audit_id(server: &Arc<Server>, headers: &http::HeaderMap) -> HeaderValue {
-    let sent = headers.get(respond::AUDIT_ID).and_then(|value| value.to_str().ok());
-    let id = sent.and_then(|text| uuid::Uuid::try_parse(text).ok());
-    let id = id.unwrap_or_else(|| new_uuid(&*server.source));
+/// The header with an audit id.
+fn id_header(id: uuid::Uuid) -> HeaderValue {
     HeaderValue::from_str(id.hyphenated().encode_lower(&mut uuid::Uuid::encode_buffer()))
         .unwrap_or_else(|_| HeaderValue::from_static(""))
 }
@@ -389,10 +412,12 @@ async fn act(
 ) -> Result<Outcome, ApiError> {
     let Exchange { server, audit, guard, .. } = exchange;
     let policy = server.registry.cache().policy();
+    let decision = span("decision", SpanKind::Internal);
     let authorized = authorize(acting, policy).and_then(|authorized| {
         check_origin(server, &authorized)?;
         Ok(authorized)
     });
+    drop(decision);
     let authorized = authorized.inspect_err(|error| audit.set_forbidden(error))?;
     audit.set_allowed();
     match authorized {
@@ -453,7 +478,7 @@ async fn served_as_large(
         check_again(&server, request.permit.credential()).await?;
         verbs::serve(&server, &request, body).await
     };
-    large.run_async(work).await?
+    Box::pin(large.run_async(in_current_request(work))).await?
 }
 
 /// Serves a request that has waited for its slot. It is boxed as well.
@@ -464,7 +489,7 @@ async fn served_as_queued(
 ) -> Result<Outcome, ApiError> {
     let served_by = server.clone();
     let work = async move { verbs::serve(&served_by, &request, body).await };
-    server.flow.run_queued(work).await?
+    Box::pin(server.flow.run_queued(in_current_request(work))).await?
 }
 
 fn document(server: &Arc<Server>, parsed: &Parsed) -> Result<Response<Body>, ApiError> {

@@ -124,7 +124,7 @@ impl Server {
     }
 
     /// The condition that the health endpoints report.
-    pub(super) fn condition(&self) -> Condition {
+    pub(crate) fn condition(&self) -> Condition {
         Condition {
             storage: self.store.health().is_ok(),
             audit: self.audit.works(),
