@@ -21,7 +21,7 @@ use postern_kinds::access_key;
 use postern_listen::{ConnectionTable, Peer};
 use postern_meta::status::{ApiError, Reason};
 use postern_proxy::{BoxError, Forward, Proxy, ProxyBody, ProxyError, Upstream};
-use postern_telemetry::{RequestIds, SpanKind, request_span, span};
+use postern_telemetry::{RequestIds, Span, SpanKind, request_span, span};
 use tokio::sync::watch;
 
 use crate::active_config::ActiveConfig;
@@ -43,9 +43,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The header with the id of the request's records, which those of the cluster have, too.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
-
-/// The header with the request's trace.
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// The state that requests are answered from.
 pub(crate) struct Agent {
@@ -158,9 +155,7 @@ impl Agent {
             allowed.headers.insert(AUDIT_ID, id);
         }
         let upstream_span = span("upstream", SpanKind::Client);
-        if let Some(traceparent) = upstream_span.traceparent().and_then(|text| text.parse().ok()) {
-            allowed.headers.insert(TRACEPARENT, traceparent);
-        }
+        allowed.headers.extend(traceparent(&upstream_span));
         let prefix = path.strip_suffix(at.rest).unwrap_or(&path).trim_end_matches('/').to_owned();
         head.headers.remove(AUTHORIZATION);
         let path_and_query = PathAndQuery::try_from(kube.path_and_query())
@@ -315,6 +310,11 @@ struct PendingForward {
     /// The configuration that decided.
     config: Arc<ActiveConfig>,
     forward: Forward,
+}
+
+/// The header with the trace that a request on the way to a cluster belongs to.
+fn traceparent(span: &Span) -> Option<(HeaderName, HeaderValue)> {
+    Some((HeaderName::from_static("traceparent"), span.traceparent()?.parse().ok()?))
 }
 
 /// The error of a request that was not answered. When it was ended by what the central server said

@@ -12,9 +12,11 @@ mod no_export;
 #[cfg(feature = "otel")]
 mod otlp;
 mod span;
+mod span_kind;
 mod trace_context;
 
 pub use self::ids::{RequestIds, current, in_current_request};
 pub use self::log::{LogFormat, start_log};
-pub use self::span::{Export, Span, SpanKind, request_span, span, start_export};
+pub use self::span::{Export, Span, request_span, span, start_export};
+pub use self::span_kind::SpanKind;
 pub use self::trace_context::TraceContext;

@@ -21,7 +21,7 @@ use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider, Span};
 use tokio::runtime::Handle;
 
 use crate::ids::{RequestIds, current};
-use crate::span::SpanKind;
+use crate::span_kind::SpanKind;
 use crate::trace_context::TraceContext;
 
 /// The longest time of one export, and of the last one at the end of the process.

@@ -6,15 +6,7 @@ use crate::no_export as export;
 use crate::otlp as export;
 
 use crate::ids::{RequestIds, current};
-
-/// What a span measures.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SpanKind {
-    /// A request that this process sends.
-    Client,
-    /// A step within this process.
-    Internal,
-}
+use crate::span_kind::SpanKind;
 
 /// A span. It ends when it is dropped.
 #[must_use = "the span ends when it is dropped"]

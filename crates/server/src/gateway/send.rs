@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::AUTHORIZATION;
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body::{Frame, SizeHint};
 use postern_auth::gateway_path::OF_WORKLOAD;
 use postern_flow::budget::{ByteBudget, Charge};
@@ -17,7 +17,7 @@ use postern_flow::{Requester, WatchPermit, too_many_requests};
 use postern_meta::status::{ApiError, Reason};
 use postern_proxy::{Forward, ProxyError, UNREACHABLE};
 use postern_registry::registry::Registry;
-use postern_telemetry::{SpanKind, span};
+use postern_telemetry::{Span, SpanKind, span};
 use tokio::sync::watch;
 
 use super::place::{Found, Way};
@@ -121,9 +121,7 @@ where
     }
     headers.insert("audit-id", context.audit_id);
     let mut upstream_span = span("upstream", SpanKind::Client);
-    if let Some(traceparent) = upstream_span.traceparent().and_then(|text| text.parse().ok()) {
-        headers.insert("traceparent", traceparent);
-    }
+    headers.extend(traceparent(&upstream_span));
     let is_long = request.kube.is_long();
     let forward = Forward {
         headers,
@@ -155,6 +153,11 @@ where
         ));
     }
     Ok(answer)
+}
+
+/// The header with the trace that a request on the way to a target belongs to.
+fn traceparent(span: &Span) -> Option<(HeaderName, HeaderValue)> {
+    Some((HeaderName::from_static("traceparent"), span.traceparent()?.parse().ok()?))
 }
 
 /// Is an answer a 401 to the credential that the gateway has sent, and not one of a workload behind the subresource
