@@ -16,7 +16,7 @@ const ONLY_WITH_ALL: [&str; 2] = ["every_client", "every_way"];
 /// every age, and every way to a cluster.
 pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
     std::env::set_current_dir(root).context("cannot go to the workspace's directory")?;
-    let mut steps = Steps::new(if quick { 7 } else { 11 + usize::from(all) });
+    let mut steps = Steps::new(if quick { 7 } else { 11 + 2 * usize::from(all) });
     let tools = steps.take("fetch what the tests need", || fetch_what_is_needed(root, all))?;
     steps.take("formatting", || shell::run(shell::cargo().args(["fmt", "--all", "--check"])))?;
     steps.take("lints", || {
@@ -40,6 +40,7 @@ pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
         steps.take("every client, and every way to a cluster", || {
             only_with_all(&tools, &binary, &mut counts)
         })?;
+        steps.take("export of traces", || export_of_traces(&mut counts))?;
     }
     if !quick {
         steps.take("documentation's examples", || doc_tests(&mut counts))?;
@@ -225,6 +226,16 @@ fn only_with_all(tools: &fetch::Tools, binary: &Path, counts: &mut Counts) -> Re
         command.args(["--", "--test-threads", "1"]);
     }
     shell::run_watching(&mut command, nextest, |line| counts.read(line))
+}
+
+/// Lints and tests the exporter of traces, which is in builds with the feature `otel` only.
+fn export_of_traces(counts: &mut Counts) -> Result<()> {
+    let otel = ["-p", "postern-telemetry", "--features", "otel"];
+    let mut lints = shell::cargo();
+    shell::run(lints.arg("clippy").args(otel).args(["--all-targets", "--", "-D", "warnings"]))?;
+    let mut tests = shell::cargo();
+    tests.arg("test").args(otel).args(["--lib", "--tests"]);
+    shell::run_watching(&mut tests, false, |line| counts.read(line))
 }
 
 fn doc_tests(counts: &mut Counts) -> Result<()> {
