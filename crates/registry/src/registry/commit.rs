@@ -1,8 +1,7 @@
-//! Turns admitted writes into transactions; nothing else does.
+//! Turns admitted writes into transactions. No other module does.
 //!
-//! A write is one change or several, each with its own event. The objects come first in the
-//! transaction, in their order, so that an object has the same index in the list and in the
-//! transaction; their side records follow.
+//! A write has one or more changes, each with its own event. In the transaction, the objects come first, in the order
+//! of the write. So an object has the same index in the list and in the transaction. The side records follow.
 
 use std::sync::Arc;
 
@@ -28,15 +27,15 @@ use crate::errors::from_store;
 use crate::secret_record::credential_field;
 use crate::storage_key;
 
-/// How often a create is tried again because its namespace has changed.
+/// Attempts at one commit while the namespace of a new object changes.
 const NAMESPACE_ATTEMPTS: usize = 8;
 
 /// Why a write was not stored.
 pub(crate) enum CommitError {
-    /// An object is no longer as it was read: its last change has this position, if it is still
-    /// there. The caller may read again and start again.
+    /// An object has changed since it was read. This is the position of its last change, if it still exists. The
+    /// caller may read again and start again.
     Changed(Position),
-    /// Trying again would not help.
+    /// An error that another attempt would repeat.
     Api(ApiError),
 }
 
@@ -46,36 +45,36 @@ impl From<ApiError> for CommitError {
     }
 }
 
-/// One change of an object, laid out for a transaction.
+/// One change of an object, prepared for a transaction.
 pub(super) struct StagedChange {
     pub(super) kind: &'static dyn AnyKind,
     pub(super) namespace: Option<String>,
     pub(super) name: String,
-    /// Its storage key.
+    /// The storage key.
     key: Arc<str>,
     /// The state that must be current; `None` for a new object.
     pub(super) previous: Option<Position>,
-    /// Is the object removed?
+    /// Whether the object is removed.
     pub(super) is_removal: bool,
-    /// The cluster that the object comes to be on, if it was on none or on another one.
+    /// The cluster of the object after the change, if it was on none or on another one.
     pub(super) new_cluster: Option<String>,
     /// The user or team that owns a new object by its access rules.
     pub(super) owned_by: Option<Owner>,
-    /// The bytes to store; `None` for the removal of the object.
+    /// The bytes to store; `None` if the object is removed.
     stored: Option<Bytes>,
-    /// The state for the response: the new one, or the last one of an object that is removed.
+    /// The state for the response: the new state, or the last state of a removed object.
     result: Bytes,
     side: SideRecords,
-    /// Those that give something else from now on: their endpoint tokens count no more.
+    /// The subjects whose permissions change: their endpoint tokens are revoked.
     revoked: Vec<Revoked>,
     /// The user or team that owns a new object, which must still exist under its uid.
     owner: Option<OwnerCondition>,
-    /// The users whom it adds to a team: they must stay as they are, since a later user of the name is another one.
+    /// The users that the change adds to a team. They must stay unchanged: a later user of the name is another user.
     members: Vec<Member>,
 }
 
 impl StagedChange {
-    /// Does it add to what the quotas of a project count?
+    /// Whether the change adds to the counts of a project's quotas.
     pub(super) fn is_counted(&self) -> bool {
         self.previous.is_none() && self.kind.is_counted_in_quotas()
     }
@@ -89,11 +88,10 @@ struct OwnerCondition {
 }
 
 impl Registry {
-    /// Stores what is admitted; a dry run only returns what the result would be.
+    /// Stores admitted changes. A dry run only returns the result.
     ///
     /// # Errors
-    /// 409 when an object has changed since it was read; callers that can start again use
-    /// [`Registry::try_commit`].
+    /// 409 if an object has changed since it was read. Callers that can start again use [`Registry::try_commit`].
     pub(crate) async fn commit(
         &self,
         admitted: Admitted,
@@ -109,7 +107,7 @@ impl Registry {
         }
     }
 
-    /// As [`Registry::commit`], but says when a caller may start again.
+    /// Commits as [`Registry::commit`], and reports when the caller may start again.
     ///
     /// # Errors
     /// See [`CommitError`].
@@ -147,7 +145,7 @@ impl Registry {
         let Some(first) = staged.first() else {
             return Err(ApiError::internal("nothing was written", "an empty write").into());
         };
-        // A dry run of a new object has no version; one of a change has the old one.
+        // A dry run of a create has no version; a dry run of a change has the old version.
         let version = if dry_run { first.previous } else { position };
         let json = with_version(self.cache().of(first.kind.info()).head(), &first.result, version);
         match &first.side.issued {
@@ -158,7 +156,7 @@ impl Registry {
         }
     }
 
-    /// The changes to the records of the users and teams that objects name.
+    /// The changes to the bound names: the records of the users and teams that objects name.
     fn bound_changes(&self, bound: Vec<ObjectNames>) -> Result<Vec<Change>, ApiError> {
         let mut changes = Vec::new();
         for ObjectNames { key, names } in bound {
@@ -172,7 +170,7 @@ impl Registry {
         Ok(changes)
     }
 
-    /// Prepares one change for the transaction; `None` for one that changes nothing.
+    /// Prepares one change for the transaction; `None` if it changes nothing.
     async fn stage(
         &self,
         change: AdmittedChange,
@@ -244,8 +242,8 @@ impl Registry {
         }))
     }
 
-    /// Commits all changes and returns the position of the first. A dry run only checks whether
-    /// that would be possible, and has no position.
+    /// Commits all changes. Returns the position of the first change. A dry run only checks whether the commit is
+    /// possible, and returns no position.
     async fn commit_staged(
         &self,
         staged: &[StagedChange],
@@ -279,7 +277,7 @@ impl Registry {
                     return Err(CommitError::Changed(found.unwrap_or(Position::ZERO)));
                 }
                 Err(Error::Conflict { key, .. }) if key.starts_with(storage_key::ISSUED_TOKENS) => {
-                    // A token was issued meanwhile: it has to be revoked, too.
+                    // A token was issued in the meantime: it must be revoked as well.
                     tokens_are_issued = true;
                     self.cache().wait_until_current().await?;
                 }
@@ -290,15 +288,15 @@ impl Registry {
             }
         }
         if tokens_are_issued {
-            let message = "tokens of this access key are being issued all the time: try again";
+            let message = "the access key keeps getting new endpoint tokens: try again";
             return Err(ApiError::unavailable(message, Some(1)).into());
         }
         let namespace = staged.iter().find_map(|one| one.namespace.as_deref()).unwrap_or_default();
         Err(ApiError::conflict_modified(Namespace.info().group_resource(), namespace).into())
     }
 
-    /// The conditions of the transaction: each object is as it was read, or does not exist
-    /// yet; each namespace in which an object is created exists and is not being deleted.
+    /// The conditions of the transaction. Each changed object is as it was read, and each new object does not exist
+    /// yet. Each namespace of a new object exists and is not terminating.
     async fn conditions(&self, staged: &[StagedChange]) -> Result<Vec<Condition>, CommitError> {
         let mut conditions = Vec::new();
         for one in staged {
@@ -329,8 +327,8 @@ impl Registry {
         Ok(conditions)
     }
 
-    /// Fails if an object has changed since it was read. The other writer may have created objects that belong
-    /// to this change as well, such as the roles of its access rules. That they exist is then no error of this
+    /// Fails if an object has changed since it was read. The other writer may also have created objects that belong
+    /// to this change, such as the roles of its access rules. In that case their existence is no error of this
     /// change.
     fn check_as_read(&self, staged: &[StagedChange]) -> Result<(), CommitError> {
         for one in staged {
@@ -344,10 +342,10 @@ impl Registry {
         Ok(())
     }
 
-    /// Succeeds if the transaction can be tried again as it is: a namespace has changed.
+    /// Succeeds if the transaction can be tried again unchanged, because only a namespace has changed.
     ///
     /// # Errors
-    /// The error that the conflict means for the caller.
+    /// The error of the conflict for the caller.
     async fn explain_conflict(
         &self,
         staged: &[StagedChange],
@@ -356,7 +354,7 @@ impl Registry {
     ) -> Result<(), CommitError> {
         for one in staged {
             if *one.key == *key {
-                // Whether a new name is taken by now, the next try says.
+                // The next attempt checks whether the name of a new object exists by now.
                 return match one.previous {
                     Some(_) => Err(CommitError::Changed(found.unwrap_or(Position::ZERO))),
                     None => Ok(()),
@@ -369,17 +367,17 @@ impl Registry {
             if one.previous.is_some() {
                 return Err(error.into());
             }
-            // A conflict on the name comes first: an object of that name has its side records, too.
+            // A conflict on the name comes first: an object of that name also has its side records.
             self.cache().wait_until_current().await?;
             let is_taken = self.cache().of(one.kind.info()).get(&one.key)?.is_some();
             return if is_taken { Ok(()) } else { Err(error.into()) };
         }
-        // Another side record was added or removed while the objects are as they were.
+        // Another side record was added or removed, and the objects did not change.
         let is_change = staged.iter().all(|one| one.previous.is_some());
         if is_change { Err(CommitError::Changed(Position::ZERO)) } else { Ok(()) }
     }
 
-    /// Checks for a dry run that the side records would have no conflict.
+    /// Checks for a dry run that the side records would not conflict.
     async fn check_absent(&self, staged: &[StagedChange]) -> Result<(), ApiError> {
         for one in staged {
             for condition in &one.side.conditions {
@@ -394,8 +392,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Checks that the namespace of a new object exists and is not being deleted. Returns the
-    /// condition that this stays so until the commit.
+    /// Checks that the namespace of a new object exists and is not terminating. Returns the condition that this holds
+    /// at the commit.
     fn namespace_is_open(
         &self,
         kind: &'static dyn AnyKind,
@@ -412,7 +410,8 @@ impl Registry {
         Ok(Condition::At(key, found.position()))
     }
 
-    /// The owner of a new object is the one that it was admitted for, until the commit.
+    /// Checks that the owner of a new object is the owner at admission. Returns the condition that this holds at the
+    /// commit.
     fn owner_is_there(
         &self,
         one: &StagedChange,
@@ -427,7 +426,7 @@ impl Registry {
             _ => {
                 let resource = one.kind.info().group_resource();
                 let text = format!(
-                    "its owner, {} \"{}\", has been deleted meanwhile",
+                    "its owner, {} \"{}\", was deleted during the request",
                     owner.kind.info().singular,
                     owner.name
                 );
@@ -437,8 +436,8 @@ impl Registry {
     }
 }
 
-/// An object as it is stored, and its JSON. One that is too long loses its `managedFields`, as upstream: a
-/// list of owners is no reason to refuse what they write.
+/// An object as it is stored, and its JSON. An object that is too long loses its `managedFields`, as upstream: they
+/// are no reason to reject the write.
 fn stored_within(max_bytes: usize, object: Object, owner_uid: Option<&str>) -> (Bytes, Bytes) {
     let whole = to_stored_of(object, owner_uid);
     if whole.0.len() <= max_bytes {
@@ -449,12 +448,12 @@ fn stored_within(max_bytes: usize, object: Object, owner_uid: Option<&str>) -> (
             object.metadata.managed_fields.clear();
             to_stored_of(object, owner_uid)
         }
-        // The store says what it refuses.
+        // The store rejects the object and reports the reason.
         _ => whole,
     }
 }
 
-/// Lets an object that is moved keep its unique keys: what goes in one namespace comes in another.
+/// Lets a moved object keep its unique keys: the object of the old namespace gives them to the object of the new one.
 fn hand_over_unique_keys(staged: &mut [StagedChange]) {
     for index in 0..staged.len() {
         let (before, [one, after @ ..]) = staged.split_at_mut(index) else { return };
@@ -472,7 +471,7 @@ fn hand_over_unique_keys(staged: &mut [StagedChange]) {
     }
 }
 
-/// Is the namespace made by the same transaction? That of a project is.
+/// Whether the transaction creates the namespace, as a new project does.
 fn makes_namespace(staged: &[StagedChange], namespace: &str) -> bool {
     staged.iter().any(|one| {
         one.previous.is_none()
@@ -481,8 +480,7 @@ fn makes_namespace(staged: &[StagedChange], namespace: &str) -> bool {
     })
 }
 
-/// The condition on the owner of a new object, by the uid that admission has put into its
-/// owner reference.
+/// The condition on the owner of a new object. Its uid is in the owner reference that admission has added.
 fn owner_condition(kind: &'static dyn AnyKind, object: &Object) -> Option<OwnerCondition> {
     let owner = kind.owner(&object.to_json_bytes())?;
     let (role, name) = match owner.principal()? {
@@ -497,8 +495,7 @@ fn owner_condition(kind: &'static dyn AnyKind, object: &Object) -> Option<OwnerC
     Some(OwnerCondition { kind, name: name.to_owned(), uid })
 }
 
-/// The changes of a transaction: the objects first, each at its index, then their side
-/// records.
+/// The changes of a transaction: the objects first, each at its index, then their side records.
 fn changes(staged: &[StagedChange], records: Vec<Change>) -> Result<Vec<Change>, ApiError> {
     let objects = staged.iter().map(|one| match &one.stored {
         Some(stored) => Change::Put { key: one.key.clone(), value: stored.clone() },
@@ -513,14 +510,14 @@ fn changes(staged: &[StagedChange], records: Vec<Change>) -> Result<Vec<Change>,
         (&one.name, one.kind.info().group_resource())
     });
     let text = format!(
-        "this takes {} changes, and one transaction can have {}",
+"the write needs {} changes, and one transaction can have at most {}",
         changes.len(),
         limits::CHANGES_PER_TXN
     );
     Err(ApiError::conflict(resource, name, text))
 }
 
-/// The one response that has the value of an access key.
+/// The response to a create that has the value of an access key. No other response has the value.
 fn with_credential(
     kind: &'static dyn AnyKind,
     json: &[u8],
@@ -540,7 +537,7 @@ fn with_credential(
 fn exists(kind: &'static dyn AnyKind, name: &str, found: &Arc<CachedObject>) -> ApiError {
     let resource = kind.info().group_resource();
     let deleting = found.decode().is_ok_and(|object| object.metadata.deletion_timestamp.is_some());
-    // Of an access key, a namesake of its owner is told no more than that the name is taken.
+    // An access key belongs to an owner. A caller of the same name learns only that the name is taken.
     if deleting && found.owner().is_none() {
         ApiError::already_exists_deleting(resource, name)
     } else {

@@ -1,15 +1,14 @@
-//! Quotas that were exceeded lately, until an event says so. The request that was refused does not wait for
-//! that.
+//! Recently exceeded quotas, until an event reports them. The rejected request does not wait for the event.
 
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Projects that are remembered at once.
+/// The largest number of projects that are remembered.
 const MAX_PROJECTS: usize = 1024;
 
-/// The last refusal of each project, by the project's name.
+/// The last rejection for each project, by the name of the project.
 #[derive(Default)]
 pub(crate) struct RefusedQuotas {
     last: Mutex<BTreeMap<String, String>>,
@@ -26,7 +25,7 @@ impl RefusedQuotas {
         }
     }
 
-    /// Waits for refusals. Returns them as projects and words.
+    /// Waits for rejections and takes them: the message for each project.
     pub(crate) async fn taken(&self) -> BTreeMap<String, String> {
         loop {
             self.added.notified().await;

@@ -1,9 +1,9 @@
-//! The objects that the caller of a watch may see, revision by revision.
+//! The objects that the caller of a watch may see, at each revision.
 //!
-//! An object comes and goes together with the permissions that its owner and its access rules give, in one
-//! transaction. So each event is judged by the permissions before it and after it. A watch goes on as long as
-//! permissions come with new objects and go with removed ones. If the permissions on an object that stays have
-//! changed, the caller's list is wrong, and the watch ends with 410 (`docs/reference/api.md#watches`).
+//! An object and the permissions from its owner and its access rules come and go in one transaction. So each event is
+//! checked with the permissions before it and after it. A watch continues while permissions only come with new
+//! objects and go with removed objects. If the permissions on an existing object change, the client's list is wrong.
+//! The watch then ends with 410 (`docs/reference/api.md#watches`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use crate::credential::Credential;
 use crate::credential::check_rights;
 use crate::permit::{Coverage, Permit};
 
-/// Names of objects that come or go at once. More of them are not looked at one by one.
+/// The largest number of differing names that are checked one by one.
 const MAX_NAMES: usize = 256;
 
 /// The permits of a watch.
 pub(super) struct Visibility {
-    /// From which revision on each decides, the oldest first. There is at least one.
+    /// The permits, each with the revision from which it decides, the oldest first. There is at least one.
     steps: VecDeque<(u64, Permit)>,
-    /// The prefix of the storage keys that the watch is for.
+    /// The prefix of the storage keys of the watch.
     prefix: String,
-    /// Does the caller see everything, whatever the policy is?
+    /// Whether the caller sees everything under every policy.
     is_master: bool,
 }
 
 impl Visibility {
-    /// The visibility that a permit gives its caller, from the beginning.
+    /// A visibility with one permit, which decides for all revisions.
     pub(super) fn new(permit: Permit, prefix: String) -> Self {
         let is_master = sees_all(&permit);
         Self { steps: VecDeque::from([(0, permit)]), prefix, is_master }
@@ -51,7 +51,7 @@ impl Visibility {
         self.at(u64::MAX)
     }
 
-    /// Forgets what decided before a revision.
+    /// Removes permits that decided only before a revision.
     pub(super) fn forget_before(&mut self, revision: u64) {
         while self.steps.get(1).is_some_and(|(from, _)| *from <= revision) {
             self.steps.pop_front();
@@ -64,10 +64,10 @@ impl Visibility {
         }
     }
 
-    /// Follows a change of the caller's own identity.
+    /// Applies a change of the caller's identity.
     ///
     /// # Errors
-    /// 410 when they may see other objects now.
+    /// 410 if the caller may see other objects now.
     pub(super) fn identify(&mut self, credential: Credential) -> Result<(), ApiError> {
         let newest = self.newest();
         let next = newest.as_identified(credential).map_err(|_| rights_changed())?;
@@ -79,11 +79,10 @@ impl Visibility {
         Ok(())
     }
 
-    /// Follows the changes of the policy.
+    /// Applies the changes of the policy.
     ///
     /// # Errors
-    /// 410 when the caller may see other objects now than those that come or go with these changes, or may not
-    /// act as whom they act as any more.
+    /// 410 if the permissions on existing objects have changed, or if the caller may no longer impersonate.
     pub(super) fn follow(&mut self, cache: &Cache) -> Result<(), ApiError> {
         let (newest, policy) = (self.newest(), cache.policy());
         check_rights(newest.credential(), &policy).map_err(|_| rights_changed())?;
@@ -101,7 +100,7 @@ impl Visibility {
         let resource = cache.of(newest.kind().info());
         for policy in policies {
             if policy.revision > resource.revision() {
-                // The objects of that revision come in a moment.
+                // The cache applies the objects of that revision next.
                 return Ok(());
             }
             self.step(resource, policy)?;
@@ -128,8 +127,7 @@ impl Visibility {
         Ok(())
     }
 
-    /// Do the differences only concern objects that are made or removed at this revision, or are not
-    /// there at all?
+    /// Whether all differences concern objects that are created or removed at this revision, or that do not exist.
     fn goes_with_objects(&self, resource: &ResourceCache, revision: u64, next: &Coverage) -> bool {
         let (Coverage::Some(before), Coverage::Some(now)) = (self.newest().coverage(), next) else {
             return false;
@@ -163,7 +161,7 @@ impl Visibility {
     }
 }
 
-/// Does the caller see everything by who they are, and not by a role?
+/// Whether the caller sees everything because of its identity, not because of a role.
 pub(super) fn sees_all(permit: &Permit) -> bool {
     let identity = permit.identity();
     permit.credential().is_server() || (identity.is_in(MASTERS_GROUP) && !identity.is_scoped())
@@ -171,5 +169,5 @@ pub(super) fn sees_all(permit: &Permit) -> bool {
 
 /// The 410 of a watch whose caller may see other objects now.
 pub(super) fn rights_changed() -> ApiError {
-    ApiError::expired("what the caller may see has changed: list again")
+    ApiError::expired("the permissions of the caller have changed: list again")
 }

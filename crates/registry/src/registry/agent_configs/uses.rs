@@ -1,8 +1,8 @@
-//! The instances of every cluster and the holders of `use` on them, kept in step with the store. Objects that a
+//! The instances of each cluster and the holders of `use` on them, kept up to date with the store. Objects that a
 //! change does not concern are not read again.
 //!
-//! A change only says which objects to read again. The entry of an object is made from its present state and
-//! the present policy. So the result is that of a computation of everything.
+//! A change only tells which objects to read again. The entry of an object is made from its present state and the
+//! present policy. So the result equals a full computation.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use serde::{Deserialize, Serialize};
 use crate::cache::{Cache, CachedObject, Next, PolicyAt, ResourceCache};
 use crate::storage_key;
 
-/// Objects that are looked at before others get their turn.
+/// The objects that are checked before other tasks get the thread.
 const OBJECTS_AT_ONCE: usize = 64;
 
-/// The kinds of instances that a cluster can have, in the order of configurations.
+/// The kinds of instances on a cluster, in the order of configurations.
 pub(super) const INSTANCES: [&dyn AnyKind; 2] = [&VirtualClusterInstance, &SpaceInstance];
 
-/// The one part of an instance that counts here.
+/// The part of an instance that a configuration depends on.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct InstanceSpec {
@@ -43,7 +43,7 @@ struct ClusterRef {
 /// An instance: the index of its kind, and its storage key.
 type ObjectKey = (usize, Arc<str>);
 
-/// The fields of an instance that count here.
+/// The fields of an instance that a configuration depends on.
 struct Read {
     uid: String,
     at: ClusterRef,
@@ -60,18 +60,18 @@ struct Entry {
 /// The instances of one cluster.
 #[derive(Default)]
 struct OfCluster {
-    /// It is another one after each change.
+    /// A number that differs after each change.
     version: u64,
     keys: BTreeSet<ObjectKey>,
 }
 
-/// Up to where changes have been followed.
+/// The changes that have been applied.
 struct AsOf {
     policy: Arc<PolicyAt>,
     cursors: [Position; INSTANCES.len()],
 }
 
-/// The instances of every cluster, and who holds `use` on them.
+/// The instances of each cluster, and the holders of `use` on them.
 #[derive(Default)]
 pub(super) struct Uses {
     as_of: Option<AsOf>,
@@ -79,10 +79,9 @@ pub(super) struct Uses {
     entries: BTreeMap<ObjectKey, Entry>,
     of_clusters: HashMap<String, OfCluster>,
     last_version: u64,
-    /// The objects to look at again. Each stays here until that is done, even if the task that does it is
-    /// dropped.
+    /// The objects to check again. An object stays here until its check is complete, even if the task is dropped.
     waiting: BTreeSet<ObjectKey>,
-    /// How often one was looked at.
+    /// How often an object was checked.
     #[cfg(test)]
     pub(super) looks: u64,
 }
@@ -94,7 +93,7 @@ pub(super) struct Lists {
 }
 
 impl Uses {
-    /// Follows all changes up to now.
+    /// Applies all changes up to now.
     pub(super) async fn follow(&mut self, cache: &Cache) {
         self.note_changes(cache);
         let Some(policy) = self.as_of.as_ref().map(|as_of| as_of.policy.clone()) else { return };
@@ -113,7 +112,7 @@ impl Uses {
         }
     }
 
-    /// Notes which objects are to be looked at, because of what has changed.
+    /// Notes the objects that changes concern.
     fn note_changes(&mut self, cache: &Cache) {
         let Some(AsOf { policy, mut cursors }) = self.as_of.take() else {
             return self.note_all(cache);
@@ -138,7 +137,7 @@ impl Uses {
                 }
             }
         }
-        // Read after the objects: what decides about them is at least as new.
+        // The policy is read after the objects, so it is at least as new.
         let newest = cache.policy();
         let Some(snapshots) = cache.policies_after(&policy) else { return self.note_all(cache) };
         for snapshot in snapshots.iter().filter(|one| one.revision <= newest.revision) {
@@ -154,10 +153,10 @@ impl Uses {
         self.read.clear();
         self.waiting.extend(self.entries.keys().cloned());
         let kinds = INSTANCES.map(|kind| cache.of(kind.info()));
-        // Read before the objects: what comes in between is looked at twice.
+        // The cursors are read before the objects: a change in between is checked twice.
         let cursors = kinds.map(|kind| Position::end_of(kind.revision()));
         for (index, kind) in kinds.into_iter().enumerate() {
-            // Corrupt objects are left out: no subject can reach them, and all others are as before.
+            // Corrupt objects are left out: no subject can reach them, and the other objects stay.
             let all = kind.list_intact(kind.prefix(), None, 0).objects.into_iter();
             self.waiting.extend(all.map(|object| (index, object.key().clone())));
         }
@@ -184,7 +183,7 @@ impl Uses {
         }
     }
 
-    /// Finds out what a configuration has of an object now.
+    /// Updates the entry of an object.
     fn look_at(&mut self, cache: &Cache, policy: &Policy, key: &ObjectKey) {
         let Some(kind) = INSTANCES.get(key.0).copied() else { return };
         if !self.read.contains_key(key) {
@@ -219,7 +218,8 @@ impl Uses {
         };
     }
 
-    /// The version of what is on a cluster: while it is the same, all of it is. 0 where nothing is.
+    /// The version of the instances on a cluster: if it is the same, they are the same. 0 for a cluster without
+    /// instances.
     pub(super) fn version(&self, cluster: &str) -> u64 {
         self.of_clusters.get(cluster).map_or(0, |of_cluster| of_cluster.version)
     }
@@ -243,7 +243,7 @@ fn read(object: &CachedObject) -> Option<Read> {
     Some(Read { uid: object.metadata.uid, at })
 }
 
-/// The entry of an instance; `None` for one that is on no cluster, or in no project.
+/// The entry of an instance; `None` if it is on no cluster or in no project.
 fn entry(policy: &Policy, kind: &dyn AnyKind, key: &str, read: &Read) -> Option<Entry> {
     let (namespace, name) = storage_key::name_of(key);
     let namespace = namespace?;
@@ -282,8 +282,8 @@ pub(super) fn holders(policy: &Policy, resource: &str, namespace: &str, name: &s
     }
 }
 
-/// The subject in a configuration. The permissions of users and teams on themselves are not `use` on anything
-/// here.
+/// The subject in a configuration. Permissions of users and teams on themselves are left out: they are not `use` on
+/// an instance.
 fn subject(who: WhoCan) -> Option<UseSubject> {
     match who {
         WhoCan::Subject(BoundSubject::User(user)) => {
