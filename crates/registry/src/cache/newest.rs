@@ -1,4 +1,4 @@
-//! The store's newest revision, asked for once for all requests that wait for it at that moment.
+//! The newest revision of the store. All requests that wait for it at one time share one query.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,18 +11,18 @@ use postern_store::{Result, Store};
 
 type Question = BoxFuture<'static, Result<u64>>;
 
-/// One question to the store, and all who wait for its answer.
+/// One query to the store, shared by all callers that wait for its result.
 #[derive(Clone)]
 struct Round {
-    /// Whether the store has been asked. A later caller may have seen a commit that the answer misses.
+    /// Whether the query has started. A later caller may have seen a commit that the result does not have.
     asked: Arc<AtomicBool>,
     answer: Shared<Question>,
 }
 
-/// Asks the store for its newest revision.
+/// Queries the store for its newest revision.
 ///
-/// A caller never gets the answer to a question that was asked before the caller came. The answer must contain
-/// every change that was acknowledged before. So callers that come during a question share the next one.
+/// The result must contain every change that was acknowledged before the call. So a caller never gets the result of a
+/// query that started before it called. Callers that come during a query share the next one.
 pub(super) struct NewestRevision {
     ask: Box<dyn Fn() -> Question + Send + Sync>,
     last: Mutex<Option<Round>>,
@@ -43,13 +43,13 @@ impl NewestRevision {
     /// A revision that is at least the newest at the time of the call.
     ///
     /// # Errors
-    /// The store's.
+    /// The errors of the store.
     pub(super) async fn get(&self) -> Result<u64> {
         let under_way = self.last.lock().as_ref().is_some_and(Round::is_under_way);
         let mut asked = None;
         if !under_way {
             let mut question = (self.ask)();
-            // An engine in this process answers at once, and there is nothing to share.
+            // An engine in this process answers at once, so there is nothing to share.
             if let Poll::Ready(revision) = poll_once(&mut question).await {
                 return revision;
             }
@@ -59,7 +59,7 @@ impl NewestRevision {
         round.answer.await
     }
 
-    /// The round to wait for. `asked` is a question that the caller has asked already.
+    /// The round to wait for. `asked` is a query that this caller has already started.
     fn round(&self, asked: Option<Question>) -> Round {
         let mut last = self.last.lock();
         let round = match (last.take().filter(Round::is_under_way), asked) {
@@ -77,17 +77,17 @@ impl Round {
         self.answer.peek().is_none()
     }
 
-    /// A question that the store has been asked, or is asked before another caller can come.
+    /// A query that has started, or starts before another caller can come.
     fn asked(question: Question) -> Self {
         Self { asked: Arc::new(AtomicBool::new(true)), answer: question.shared() }
     }
 
-    /// The question that is asked when the one before has been answered.
+    /// The query that starts when the previous one has ended.
     fn after(before: Self, question: Question) -> Self {
         let asked = Arc::new(AtomicBool::new(false));
         let now = asked.clone();
         let answer = async move {
-            // Its answer is for those who waited for it; here only its end counts.
+            // The result is for the callers that waited for it. Only the end counts here.
             let _ = before.answer.await;
             now.store(true, Ordering::Release);
             question.await
@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    /// A store that is asked over a network, which the test lets answer.
+    /// A store behind a network; the test decides when it answers.
     #[derive(Default)]
     struct Remote {
         newest: AtomicU64,
@@ -122,7 +122,7 @@ mod tests {
             let remote = remote.clone();
             Box::pin(async move {
                 remote.questions.fetch_add(1, Ordering::SeqCst);
-                // A commit after the question need not be in the answer.
+                // The result need not contain a commit after the start of the query.
                 let newest = remote.newest.load(Ordering::SeqCst);
                 if let Some(answers) = &remote.answers {
                     answers.acquire().await.unwrap().forget();

@@ -1,7 +1,7 @@
-//! The objects of one kind by their keys: in order, for lists, and by hash, for gets.
+//! The objects of one kind by their keys: in order for lists, and by hash for gets.
 //!
-//! With a million keys, a search by order compares about twenty of them, none of which is in the
-//! processor's cache. A search by hash finds the key at once.
+//! With a million keys, a search in order compares about twenty keys, none of which is in the processor's cache. A
+//! search by hash finds the key at once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
@@ -14,8 +14,8 @@ use postern_kinds::Owner;
 use super::object::CachedObject;
 use super::resource::Slot;
 
-/// How many hash tables there are. A table that grows is copied while all readers wait; with a
-/// million objects, a sixteenth of them takes less than a millisecond.
+/// The number of hash tables. A growing table is copied while all readers wait. With a million objects, a sixteenth
+/// of them takes less than a millisecond.
 const SHARDS: usize = 16;
 
 /// The objects of one kind.
@@ -39,14 +39,14 @@ impl Objects {
         }
     }
 
-    /// All objects of a kind, given in any order.
+    /// All objects of a kind, in any order.
     pub(super) fn of(mut all: Vec<(Arc<str>, Slot)>) -> Self {
         let mut objects = Self::new();
         for shard in &mut objects.shards {
             shard.reserve(all.len().div_ceil(SHARDS), |(hash, _)| *hash);
         }
-        // A tree that is made from sorted items is made at once, and without gaps. They come from pages that are in
-        // order, which this sort notices.
+        // A tree from sorted items is built at once and without gaps. The pages are already in order, so the sort is
+        // fast.
         all.sort_by(|one, other| one.0.cmp(&other.0));
         for (key, slot) in &all {
             objects.index(key, slot);
@@ -55,18 +55,18 @@ impl Objects {
         objects
     }
 
-    /// How many there are, corrupt ones included.
+    /// The number of values, including corrupt ones.
     pub(super) fn len(&self) -> usize {
         self.ordered.len()
     }
 
-    /// How many of them are corrupt.
+    /// The number of corrupt values.
     pub(super) fn corrupt(&self) -> usize {
         let intact: usize = self.shards.iter().map(HashTable::len).sum();
         self.ordered.len() - intact
     }
 
-    /// The object with a key, if it is there and intact.
+    /// The object under a key, if it exists and is intact.
     pub(super) fn intact(&self, key: &str) -> Option<&Arc<CachedObject>> {
         let hash = self.hasher.hash_one(key);
         let shard = &self.shards[shard_of(hash)];
@@ -98,8 +98,7 @@ impl Objects {
         range.take_while(move |(key, _)| key.starts_with(prefix))
     }
 
-    /// The intact objects of certain owners whose keys have a prefix and come after `after`,
-    /// in order.
+    /// The intact objects of these owners, in key order: those whose keys have a prefix and come after `after`.
     pub(super) fn owned(
         &self,
         prefix: &str,
@@ -116,19 +115,19 @@ impl Objects {
         objects
     }
 
-    /// How many intact objects an owner has.
+    /// The number of intact objects of an owner.
     pub(super) fn count_owned(&self, owner: &Owner) -> usize {
         self.by_owner.get(owner).map_or(0, BTreeMap::len)
     }
 
-    /// Sets what is stored under a key.
+    /// Sets the stored value under a key.
     pub(super) fn insert(&mut self, key: Arc<str>, slot: Slot) {
         self.remove_index(&key);
         self.index(&key, &slot);
         self.ordered.insert(key, slot);
     }
 
-    /// Removes what is stored under a key.
+    /// Removes the stored value under a key.
     pub(super) fn remove(&mut self, key: &str) {
         self.remove_index(key);
         self.ordered.remove(key);
@@ -162,7 +161,7 @@ impl Objects {
     }
 }
 
-/// The index of a hash's table. The tables use the other bits of the hash.
+/// The index of the table for a hash. The tables use the other bits of the hash.
 fn shard_of(hash: u64) -> usize {
     usize::try_from(hash >> 32).unwrap_or_default() % SHARDS
 }

@@ -16,7 +16,7 @@ pub(crate) struct RefusedQuotas {
 }
 
 impl RefusedQuotas {
-    /// Notes that a quota of a project was exceeded, in these words.
+    /// Notes that a quota of a project was exceeded. `words` is the message of the rejection.
     pub(super) fn note(&self, project: &str, words: &str) {
         let mut last = self.last.lock();
         if last.len() < MAX_PROJECTS || last.contains_key(project) {

@@ -472,7 +472,7 @@ impl Watcher {
         let reading = async move { cache.older_events(kind, after, until).await };
         self.large.run_async(reading).await?.map_err(|error| {
             if !matches!(error, Error::Compacted { .. }) {
-                tracing::warn!("a watch ends, because history cannot be read: {error}");
+                tracing::warn!("a watch ends because history cannot be read: {error}");
             }
             ApiError::expired(format!("too old resource version: {after} ({until})"))
         })

@@ -1,5 +1,5 @@
-//! The mirror of a secret of a project: a core Secret of its name with its data. A Secret of that name which is
-//! not the mirror stays as it is.
+//! The mirror of a ProjectSecret: a core Secret of the same name with its data. If a Secret of that name is not the
+//! mirror, it is not changed.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ use crate::permit::Permit;
 use crate::registry::Registry;
 use crate::storage_key;
 
-/// Keeps the mirror of a secret in step, or removes it when none is wanted any more.
+/// Updates the mirror of a secret, or removes it if the secret is no longer mirrored.
 pub(super) async fn keep(batch: &Batch<'_>, key: &str) -> Result<(), ApiError> {
     let registry = batch.registry;
     let Some(of) = current(registry, &ProjectSecret, key)? else { return Ok(()) };
@@ -52,7 +52,7 @@ pub(super) async fn keep(batch: &Batch<'_>, key: &str) -> Result<(), ApiError> {
     let condition = match refusal(written)? {
         Some((reason, message)) => (false, reason, message),
         None if is_anothers => {
-            let message = "that is not the mirror: it stays as it is";
+            let message = "that is not the mirror, so it was not changed";
             (false, "SecretExists", format!("there is a Secret \"{name}\" {message}"))
         }
         None => (true, "Mirrored", String::new()),
@@ -63,7 +63,7 @@ pub(super) async fn keep(batch: &Batch<'_>, key: &str) -> Result<(), ApiError> {
     say(registry, &of, Some(condition)).await
 }
 
-/// Is a Secret the mirror of this very object? One of an earlier object of the name is not.
+/// Whether a Secret is the mirror of this object. The mirror of an earlier object of the name is not.
 fn is_mirror_of(secret: &Object, of: &Object) -> bool {
     secret.metadata.labels.get(IS_MIRROR).is_some_and(|value| value == "true")
         && secret.metadata.owner_references.iter().any(|one| one.uid == of.metadata.uid)
@@ -124,7 +124,7 @@ async fn remove(registry: &Registry, mirror: &Object) -> Result<(), ApiError> {
     operations::delete(registry, &permit(mirror, Verb::Delete), &options).await.map(drop)
 }
 
-/// Says in the status whether the mirror is there; `None` where none is wanted.
+/// Sets the condition of the mirror; `None` removes it.
 async fn say(
     registry: &Registry,
     of: &Object,
