@@ -1,6 +1,5 @@
-//! The ClusterRoles that are always there, with their bindings. They are created at the first start.
-//! Every later start puts back what was taken from them, as kube-apiserver does. To change one
-//! permanently, set its annotation `AUTOUPDATE` to `false`.
+//! The default ClusterRoles with their bindings. The first start creates them. Every later start restores missing
+//! rules and subjects, as kube-apiserver does. To change one permanently, set its annotation `AUTOUPDATE` to `false`.
 
 use postern_kinds::cluster_role::ClusterRole;
 use postern_kinds::cluster_role_binding::ClusterRoleBinding;
@@ -16,13 +15,13 @@ use crate::operations;
 use crate::permit::Permit;
 use crate::registry::{Registry, decoded};
 
-/// The annotation that keeps a default role or binding as it is.
+/// The annotation that protects a default role or binding from updates.
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
-/// The label of what is made here, as in Kubernetes.
+/// The label of the objects that are created here, as in Kubernetes.
 const BOOTSTRAPPING: (&str, &str) = ("kubernetes.io/bootstrapping", "rbac-defaults");
 
-/// A ClusterRole, with the groups that it is bound to everywhere.
+/// A ClusterRole, with the groups that it is bound to in all namespaces.
 struct DefaultRole {
     name: &'static str,
     rules: Value,
@@ -122,14 +121,14 @@ fn project_roles() -> [DefaultRole; 3] {
     ]
 }
 
-/// The role of agents. The scope of an agent's key is its own cluster alone.
+/// The role of agents. The scope of an agent's key limits it to its own cluster.
 fn agent_role() -> DefaultRole {
     let ours = &["management.platform.sh"];
     DefaultRole {
         name: "platform-agent",
         rules: json!([
             rule(ours, &["clusters/agentconfig"], &["get", "watch"]),
-            // For its direct endpoint, an annotation.
+            // For its direct endpoint, which is an annotation.
             rule(ours, &["clusters"], &["get", "patch"]),
             // For its condition.
             rule(ours, &["clusters/status"], &["get", "patch"]),
@@ -139,8 +138,8 @@ fn agent_role() -> DefaultRole {
     }
 }
 
-/// Makes the default roles and bindings as far as they are not there, or corrupt, and adds what they lack. The
-/// log says which ones could not be made: they keep none of the others from it.
+/// Creates the default roles and bindings that are missing or corrupt, and adds missing rules and subjects. Failures
+/// are logged, and do not block the others.
 pub async fn put_back(registry: &Registry) {
     for DefaultRole { name, rules, groups } in default_roles() {
         let fields = Map::from_iter([("rules".to_owned(), rules)]);
@@ -160,8 +159,8 @@ pub async fn put_back(registry: &Registry) {
     }
 }
 
-/// Makes one object, or adds to its list `list` what is missing there. Of several servers that start
-/// at once, each may be the one that does it.
+/// Creates one object, or adds the missing items to its list `list`. If several servers start at once, any of them
+/// may do it.
 async fn ensure(
     registry: &Registry,
     kind: &'static dyn AnyKind,
@@ -171,7 +170,7 @@ async fn ensure(
 ) {
     if let Err(error) = try_ensure(registry, kind, name, fields, list).await {
         let (kind, inner) = (kind.info().kind, error.inner());
-        tracing::error!(kind, name, inner, "a default role could not be put back: {error}");
+        tracing::error!(kind, name, inner, "a default role could not be restored: {error}");
     }
 }
 
@@ -184,7 +183,7 @@ async fn try_ensure(
 ) -> Result<(), ApiError> {
     if operations::remove_corrupt(registry, kind, name).await? {
         let kind = kind.info().kind;
-        tracing::warn!(kind, name, "a default role was corrupt, and is made anew");
+        tracing::warn!(kind, name, "a corrupt default role was created again");
     }
     let reading = Permit::for_server(kind, Verb::Get, None, name);
     let done = match registry.get(&reading, &GetOptions::default()).await {
@@ -231,7 +230,7 @@ async fn add_missing(
         return Ok(());
     }
     let name = found.metadata.name.as_str();
-    tracing::warn!(kind = kind.info().kind, name, "a default role was changed, and is put back");
+    tracing::warn!(kind = kind.info().kind, name, "a changed default role was restored");
     let permit = Permit::for_server(kind, Verb::Update, None, name);
     let writing = Writing::by_server();
     let updated = operations::update(registry, &permit, &writing, |current| {

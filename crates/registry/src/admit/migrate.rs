@@ -1,8 +1,7 @@
-//! Admits the migration of an instance to another project (`docs/reference/projects.md#migration`). The
-//! instance leaves one namespace and enters another, with its Secret and its roles, in one transaction.
+//! Admits the migration of an instance to another project (`docs/reference/projects.md#migration`). In one
+//! transaction, the instance is removed from one namespace and created in another, with its Secret and its roles.
 //!
-//! The action checks the requirements of a migration (`actions`). The transaction checks quotas and allowed
-//! clusters.
+//! The action checks the requirements of a migration (`actions`). The transaction checks quotas and allowed clusters.
 
 use postern_kinds::project_migrate_virtual_cluster_instance::MIGRATED_FROM;
 use postern_kinds::secret::Secret;
@@ -27,7 +26,7 @@ pub(crate) struct Migration {
     pub(crate) source: Previous,
     /// The Secret with its kubeconfig, if it has one.
     pub(crate) secret: Option<MigratedSecret>,
-    /// The namespace of the project that gets it.
+    /// The namespace of the target project.
     pub(crate) namespace: String,
 }
 
@@ -35,14 +34,14 @@ pub(crate) struct Migration {
 pub(crate) struct MigratedSecret {
     /// As it was read.
     pub(crate) previous: Previous,
-    /// Does it stay for others who refer to it? They keep it, and the instance gets a copy.
+    /// Whether other objects refer to it. Then it stays, and the instance gets a copy.
     pub(crate) is_shared: bool,
 }
 
-/// Admits a migration. The permit is the caller's for the deletion of the instance.
+/// Admits a migration. The permit is the caller's permit to delete the instance.
 ///
 /// # Errors
-/// 409 when something blocks the removal of the instance or of its Secret.
+/// 409 if something blocks the removal of the instance or of its Secret.
 pub(crate) fn migrate(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -53,7 +52,7 @@ pub(crate) fn migrate(
     let Migration { source, secret, namespace } = migration;
     let old = source.object.clone();
     let name = old.metadata.name.as_str();
-    // The user or team that it belongs to, by uid.
+    // The uid of the user or team that owns the instance.
     let owner_uid = source.cached.owner_uid().map(str::to_owned);
     let target = Permit::for_server(kind, Verb::Create, Some(&namespace), name);
     let new = moved(view, &target, source.before(), &namespace, manager)?;
@@ -63,7 +62,7 @@ pub(crate) fn migrate(
     let created =
         Write::Create { object: new.clone(), owner_uid, write_only: WriteOnlyValues::default() };
     let mut all = removal.with(Admitted::one(&target, name, created));
-    // Whom the rules name is still who was meant when they were added.
+    // The bound names keep the users and teams that were meant when the rules were added.
     let recorded = view.bound_grants(kind, &old, &[]);
     let by_roles = || grants_of_stored(&roles, &new.metadata);
     let bound = if recorded.is_empty() { by_roles() } else { recorded };
@@ -78,8 +77,7 @@ pub(crate) fn migrate(
     }
 }
 
-/// The instance as it is in its new namespace: another object with the same name, labels,
-/// annotations, spec and status.
+/// The instance in its new namespace: another object with the same name, labels, annotations, spec and status.
 fn moved(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -94,13 +92,13 @@ fn moved(
     metadata.uid = new_uid(view.source);
     metadata.resource_version.clear();
     metadata.creation_timestamp = Some(view.now);
-    // The Secret moves along; one that is named with its namespace is in the new one.
+    // The Secret moves too. If the reference has a namespace, it gets the new one.
     if let Some(Value::String(of_secret)) = new.fields.get_mut("spec").and_then(|spec| {
         spec.get_mut("config").and_then(|config| config.get_mut("secretNamespace"))
     }) {
         namespace.clone_into(of_secret);
     }
-    // As a change of the one that was there: nothing in it is new that would be checked again.
+    // Prepared as a change of the old instance, so that unchanged fields are not checked again.
     let prepared = view.prepare(permit, &mut new, Some(before), false)?;
     let from = format!("{}/{}", old.metadata.namespace, old.metadata.name);
     new.metadata.annotations.insert(MIGRATED_FROM.to_owned(), from);
@@ -109,8 +107,8 @@ fn moved(
     Ok(new)
 }
 
-/// The roles and bindings of the instance, as if they were those of the new one: whom they name by
-/// uid is still who is meant.
+/// The roles and bindings of the instance, with the new instance as their owner. The subjects in them keep their
+/// uids.
 fn roles_of(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -129,14 +127,14 @@ fn roles_of(
     Ok(roles)
 }
 
-/// Names the new instance in references to the old one.
+/// Replaces the old instance by the new one in owner references.
 fn reown(references: &mut [OwnerReference], old: &Object, new: &Object) {
     for reference in references.iter_mut().filter(|one| one.uid == old.metadata.uid) {
         reference.uid.clone_from(&new.metadata.uid);
     }
 }
 
-/// Admits that the Secret with the kubeconfig goes along, or a copy of it.
+/// Admits the move of the Secret with the kubeconfig, or a copy of it.
 fn with_secret(
     view: &AdmissionView<'_>,
     all: Admitted,
@@ -149,7 +147,7 @@ fn with_secret(
     let name = object.metadata.name.clone();
     object.metadata.resource_version.clear();
     object.metadata.namespace.clone_from(&new.metadata.namespace);
-    // Its source would be another object in the new namespace, which no writer has asked for.
+    // In the new namespace, its source would be another object, which no writer has requested.
     object.metadata.annotations.remove(SYNCED_FOR);
     reown(&mut object.metadata.owner_references, old, new);
     let permit = Permit::for_server(&Secret, Verb::Create, Some(&new.metadata.namespace), &name);
@@ -168,5 +166,5 @@ fn check_removes(removal: &Admitted, permit: &Permit) -> Result<(), ApiError> {
         return Ok(());
     }
     let resource = permit.kind().info().group_resource();
-    Err(ApiError::conflict(resource, permit.name(), "its finalizers block its removal"))
+    Err(ApiError::conflict(resource, permit.name(), "finalizers block the removal of the object"))
 }

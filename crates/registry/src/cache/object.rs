@@ -226,7 +226,10 @@ impl CachedObject {
     /// 500 if the stored bytes are not an object. Their encryption was intact, so this is a bug.
     pub fn decode(&self) -> Result<Object, ApiError> {
         decode::decode_typed(&self.json()).map_err(|reason| {
-            ApiError::internal("a stored object cannot be decoded", format!("{}: {reason}", self.key))
+            ApiError::internal(
+                "a stored object cannot be decoded",
+                format!("{}: {reason}", self.key),
+            )
         })
     }
 

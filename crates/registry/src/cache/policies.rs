@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use postern_auth::policy::{NamedChange as BorrowedChange, Policy};
 use postern_kinds::rbac::PolicyChange;
 
-/// Changes of the policy that can be looked back over. A watch that is further behind ends, if its caller may see
-/// other things now. Each change has a part of the memory that no other snapshot has, however many make one together.
+/// The policy changes that are kept. If a watch is further behind and its caller may see other objects now, the watch
+/// ends. Each change has memory that no other snapshot shares, also if several changes make one snapshot.
 const KEPT_CHANGES: usize = 1024;
 
 /// A snapshot of the policy.

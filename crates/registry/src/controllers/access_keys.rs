@@ -39,16 +39,25 @@ pub async fn run(registry: Arc<Registry>) {
     loop {
         ticks.tick().await;
         if let Err(error) = registry.store_activity().await {
-            tracing::warn!(inner = error.inner(), "the last uses of access keys could not be stored");
+            tracing::warn!(
+                inner = error.inner(),
+                "the last uses of access keys could not be stored"
+            );
         }
         if let Err(error) = operations::remove_expired_keys(&registry).await {
             tracing::warn!(inner = error.inner(), "an expired access key could not be removed");
         }
         if let Err(error) = operations::remove_keys_without_owner(&registry).await {
-            tracing::warn!(inner = error.inner(), "an access key without an owner could not be removed");
+            tracing::warn!(
+                inner = error.inner(),
+                "an access key without an owner could not be removed"
+            );
         }
         if let Err(error) = operations::remove_keys_without_maker(&registry).await {
-            tracing::warn!(inner = error.inner(), "an access key without a maker could not be removed");
+            tracing::warn!(
+                inner = error.inner(),
+                "an access key without a maker could not be removed"
+            );
         }
         record_ends(&registry).await;
     }

@@ -47,7 +47,10 @@ pub async fn run(registry: Arc<Registry>) {
     let mut progress = registry.cache().subscribe();
     let mut repair = Repair::new(registry);
     while let Err(error) = repair.make_all().await {
-        tracing::warn!(inner = error.inner(), "the roles of access rules could not be generated: {error}");
+        tracing::warn!(
+            inner = error.inner(),
+            "the roles of access rules could not be generated: {error}"
+        );
         tokio::time::sleep(RETRY).await;
     }
     loop {
@@ -100,17 +103,16 @@ impl Repair {
                         // An object that cannot be written, such as one in a terminating namespace, must not block
                         // the others.
                         Err(error) if error.code() < 500 => {
-                            tracing::warn!(object = one.3, "the roles of the object could not be generated: {error}");
+                            tracing::warn!(
+                                object = one.3,
+                                "the roles of the object could not be generated: {error}"
+                            );
                         }
                         result => result?,
                     }
                 }
                 done += page.len();
-                tracing::info!(
-                    kind = info.kind,
-                    done,
-                    "generated the roles of access rules"
-                );
+                tracing::info!(kind = info.kind, done, "generated the roles of access rules");
             }
         }
         note_roles_of_all(registry.store()).await.map_err(from_store)
@@ -209,7 +211,11 @@ impl Repair {
             let before = self.positions(&roles);
             if let Err(error) = self.put_back(&one).await {
                 let inner = error.inner().unwrap_or_default();
-                tracing::warn!(object = one.3, inner, "generated roles could not be restored: {error}");
+                tracing::warn!(
+                    object = one.3,
+                    inner,
+                    "generated roles could not be restored: {error}"
+                );
                 failed.insert(one, roles);
                 continue;
             }

@@ -510,7 +510,7 @@ fn changes(staged: &[StagedChange], records: Vec<Change>) -> Result<Vec<Change>,
         (&one.name, one.kind.info().group_resource())
     });
     let text = format!(
-"the write needs {} changes, and one transaction can have at most {}",
+        "the write needs {} changes, and one transaction can have at most {}",
         changes.len(),
         limits::CHANGES_PER_TXN
     );

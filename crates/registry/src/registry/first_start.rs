@@ -66,7 +66,8 @@ pub async fn prepare(
         Err(Error::Conflict { key, .. }) => {
             tracing::info!(%key, "another server was the first on this store");
             let digester = stored_digester(store).await?;
-            let digester = digester.context("the store is only partly prepared: start the server again")?;
+            let digester =
+                digester.context("the store is only partly prepared: start the server again")?;
             format::check(store).await?;
             Ok(Prepared { digester, first: false })
         }

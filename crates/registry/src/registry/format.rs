@@ -22,13 +22,11 @@ pub(super) fn record() -> Change {
 /// The errors of the store; an error if the version is missing, or is not the version of this server.
 pub(crate) async fn check(store: &Arc<dyn Store>) -> anyhow::Result<()> {
     let found = store.get(storage_key::FORMAT).await?.value;
-    let found =
-        found.context("the format version of the database is missing: restore a backup")?;
+    let found = found.context("the format version of the database is missing: restore a backup")?;
     let text = std::str::from_utf8(&found.value).unwrap_or_default();
-    let version: u32 =
-        text.parse().with_context(|| {
-            format!("the format version of the database is not a number: {text:?}; restore a backup")
-        })?;
+    let version: u32 = text.parse().with_context(|| {
+        format!("the format version of the database is not a number: {text:?}; restore a backup")
+    })?;
     anyhow::ensure!(
         version == CURRENT,
         "the database has format {version}, and this server reads format {CURRENT}: run the version of Postern \

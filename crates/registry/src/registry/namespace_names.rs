@@ -29,14 +29,15 @@ pub async fn prepare(store: &Arc<dyn Store>, given: &GivenNames) -> anyhow::Resu
     let names = loop {
         let recorded = store.get(storage_key::NAMESPACE_NAMES).await?.value;
         let is_used = first_start::is_used(store).await?;
-        let known: Option<NamespaceNames> = match &recorded {
-            Some(entry) => {
-                Some(decode_typed(&entry.value).context("the stored names of namespaces cannot be decoded: restore a backup")?)
-            }
-            // The store is older than this choice.
-            None if is_used => Some(NamespaceNames::default()),
-            None => None,
-        };
+        let known: Option<NamespaceNames> =
+            match &recorded {
+                Some(entry) => Some(decode_typed(&entry.value).context(
+                    "the stored names of namespaces cannot be decoded: restore a backup",
+                )?),
+                // The store is older than this choice.
+                None if is_used => Some(NamespaceNames::default()),
+                None => None,
+            };
         if let (Some(known), true) = (known, is_used) {
             check_same(&known, given)?;
             break known;
@@ -65,7 +66,9 @@ pub async fn prepare(store: &Arc<dyn Store>, given: &GivenNames) -> anyhow::Resu
         }
     };
     set_namespace_names(&names).map_err(|now| {
-        anyhow::anyhow!("this process already serves another store, with the namespace names {now:?}")
+        anyhow::anyhow!(
+            "this process already serves another store, with the namespace names {now:?}"
+        )
     })
 }
 

@@ -255,7 +255,10 @@ impl Registry {
             let Revocation { conditions, changes } =
                 self.revocation(vec![Revoked::Impersonation { id }])?;
             match self.store().commit(Txn { conditions, changes }).await {
-                Ok(_) => tracing::info!(key, "an impersonation is no longer permitted: its tokens are revoked"),
+                Ok(_) => tracing::info!(
+                    key,
+                    "an impersonation is no longer permitted: its tokens are revoked"
+                ),
                 // Another server has revoked them, or one more token was issued. Its note is a change, which runs
                 // this again.
                 Err(Error::Conflict { .. }) => {}

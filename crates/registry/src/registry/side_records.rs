@@ -335,8 +335,7 @@ impl SideRecords {
         let (_, taken) = self.new_unique_keys.iter().find(|(known, _)| **known == *key)?;
         let UniqueKey { field, value, is_place } = taken;
         if *is_place {
-            let text =
-                format!("{field}: another object is at {value}: choose another location");
+            let text = format!("{field}: another object is at {value}: choose another location");
             return Some(ApiError::conflict(kind.info().group_resource(), name, text));
         }
         let mut errors = FieldErrors::default();

@@ -113,7 +113,9 @@ impl SigningKeys {
     /// Reads the stored value. An unreadable key is left out. Without any key, no token is issued.
     pub(crate) fn read(value: &[u8]) -> Self {
         let Ok(list) = decode_typed::<KeyList>(value) else {
-            tracing::error!("the signing keys of endpoint tokens cannot be decoded: run postern admin rotate-signing-key --force");
+            tracing::error!(
+                "the signing keys of endpoint tokens cannot be decoded: run postern admin rotate-signing-key --force"
+            );
             return Self::default();
         };
         let (mut records, mut keys) = (Vec::new(), Vec::new());

@@ -121,7 +121,7 @@ async fn a_damaged_object_in_the_project_is_named_to_who_moves_an_instance() {
     one.damage(&VirtualClusterInstance, Some("p-a"), "bad").await;
     let refused = super::migration::migrate(one, "a", "b", "v0").await.unwrap_err();
     assert_eq!(refused.code(), 409, "{refused}");
-    assert!(refused.status().message.contains("p-a/bad, which is damaged"), "{refused}");
+    assert!(refused.status().message.contains("p-a/bad, which is corrupt"), "{refused}");
     remove(one, &VirtualClusterInstance, Some("p-a"), "bad").await;
     // One outside of the project is no reason.
     super::migration::make(one, &Cluster, None, "d", json!({})).await.unwrap();
@@ -237,7 +237,7 @@ async fn pages_of_the_past_go_on_without_a_damaged_user() {
     let query = format!("resourceVersion={revision}&resourceVersionMatch=Exact");
     let all = permit(Verb::List, "unused").of_all();
     let failed = fixture.registry.list(&all, &options(&query)).await.err().unwrap();
-    assert!(failed.status().message.contains("is damaged"), "{failed}");
+    assert!(failed.status().message.contains("is corrupt"), "{failed}");
 }
 
 #[tokio::test]
