@@ -185,7 +185,7 @@ impl CurrentIdentity {
 ///
 /// # Errors
 /// 403 in the words of kube-apiserver; no error for a caller that does not impersonate.
-pub fn check_rights(credential: &Credential, policy: &Policy) -> Result<(), ApiError> {
+pub fn check_impersonation(credential: &Credential, policy: &Policy) -> Result<(), ApiError> {
     let Some(wanted) = credential.wanted() else { return Ok(()) };
     for right in impersonated::rights(wanted, credential.identity()) {
         check(policy, credential.bearer(), &right)?;

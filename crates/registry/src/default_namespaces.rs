@@ -14,7 +14,7 @@ use crate::permit::Permit;
 use crate::registry::Registry;
 
 /// Creates the permanent namespaces that are missing or corrupt. Failures are logged.
-pub async fn put_back(registry: &Registry) {
+pub async fn restore(registry: &Registry) {
     for name in permanent_namespaces() {
         if let Err(error) = ensure(registry, name).await {
             let inner = error.inner();

@@ -35,7 +35,7 @@ fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
 }
 
 fn default_roles() -> Vec<DefaultRole> {
-    let ours = &["management.platform.sh"][..];
+    let management = &["management.platform.sh"][..];
     let instances = &["virtualclusterinstances", "spaceinstances"][..];
     let authorization = &["authorization.k8s.io"][..];
     let mut all = vec![
@@ -50,9 +50,9 @@ fn default_roles() -> Vec<DefaultRole> {
         DefaultRole {
             name: "platform-user",
             rules: json!([
-                rule(ours, &["selves"], &["create", "get"]),
-                rule(ours, &["directclusterendpointtokens"], &["create"]),
-                rule(ours, &["selfsubjectaccessreviews"], &["create"]),
+                rule(management, &["selves"], &["create", "get"]),
+                rule(management, &["directclusterendpointtokens"], &["create"]),
+                rule(management, &["selfsubjectaccessreviews"], &["create"]),
                 rule(authorization, &["selfsubjectaccessreviews"], &["create"]),
                 rule(authorization, &["selfsubjectrulesreviews"], &["create"]),
                 rule(&["authentication.k8s.io"], &["selfsubjectreviews"], &["create"]),
@@ -62,13 +62,13 @@ fn default_roles() -> Vec<DefaultRole> {
         DefaultRole {
             name: "platform-viewer",
             rules: json!([
-                rule(ours, &["projects", "clusters", "users", "teams"], &READ),
+                rule(management, &["projects", "clusters", "users", "teams"], &READ),
                 rule(
-                    ours,
+                    management,
                     &["projects/members", "projects/clusters", "projects/templates"],
                     &["get"]
                 ),
-                rule(ours, instances, &READ),
+                rule(management, instances, &READ),
                 rule(&[""], &["namespaces", "events"], &READ),
                 rule(&["coordination.k8s.io"], &["leases"], &READ),
                 rule(&["apiextensions.k8s.io"], &["customresourcedefinitions"], &READ),
@@ -92,13 +92,13 @@ fn default_roles() -> Vec<DefaultRole> {
 
 /// The roles of members of projects.
 fn project_roles() -> [DefaultRole; 3] {
-    let ours = &["management.platform.sh"][..];
+    let management = &["management.platform.sh"][..];
     let instances = &["virtualclusterinstances", "spaceinstances"][..];
     [
         DefaultRole {
             name: "platform-project-admin",
             rules: json!([
-                rule(ours, &["*"], &["*"]),
+                rule(management, &["*"], &["*"]),
                 rule(&[""], &["secrets", "events"], &["*"]),
                 rule(&["coordination.k8s.io"], &["leases"], &["*"]),
                 rule(&[RBAC_GROUP], &["roles", "rolebindings"], &["*"]),
@@ -108,14 +108,14 @@ fn project_roles() -> [DefaultRole; 3] {
         DefaultRole {
             name: "platform-project-user",
             rules: json!([
-                rule(ours, instances, &["get", "list", "watch", "create", "use"]),
+                rule(management, instances, &["get", "list", "watch", "create", "use"]),
                 rule(&[""], &["events"], &READ),
             ]),
             groups: &[],
         },
         DefaultRole {
             name: "platform-project-viewer",
-            rules: json!([rule(ours, instances, &READ), rule(&[""], &["events"], &READ)]),
+            rules: json!([rule(management, instances, &READ), rule(&[""], &["events"], &READ)]),
             groups: &[],
         },
     ]
@@ -123,16 +123,16 @@ fn project_roles() -> [DefaultRole; 3] {
 
 /// The role of agents. The scope of an agent's key limits it to its own cluster.
 fn agent_role() -> DefaultRole {
-    let ours = &["management.platform.sh"];
+    let management = &["management.platform.sh"];
     DefaultRole {
         name: "platform-agent",
         rules: json!([
-            rule(ours, &["clusters/agentconfig"], &["get", "watch"]),
+            rule(management, &["clusters/agentconfig"], &["get", "watch"]),
             // For its direct endpoint, which is an annotation.
-            rule(ours, &["clusters"], &["get", "patch"]),
+            rule(management, &["clusters"], &["get", "patch"]),
             // For its condition.
-            rule(ours, &["clusters/status"], &["get", "patch"]),
-            rule(ours, &["clusters/auditevents"], &["create"]),
+            rule(management, &["clusters/status"], &["get", "patch"]),
+            rule(management, &["clusters/auditevents"], &["create"]),
         ]),
         groups: &[],
     }
@@ -140,7 +140,7 @@ fn agent_role() -> DefaultRole {
 
 /// Creates the default roles and bindings that are missing or corrupt, and adds missing rules and subjects. Failures
 /// are logged, and do not block the others.
-pub async fn put_back(registry: &Registry) {
+pub async fn restore(registry: &Registry) {
     for DefaultRole { name, rules, groups } in default_roles() {
         let fields = Map::from_iter([("rules".to_owned(), rules)]);
         ensure(registry, &ClusterRole, name, fields, "rules").await;

@@ -36,7 +36,7 @@ const NAME_CHARS: usize = 180;
 const HASH_BYTES: usize = 8;
 
 /// An event to record.
-pub(crate) struct Happening<'a> {
+pub(crate) struct NewEvent<'a> {
     /// The object that it is for.
     pub(crate) object: &'a Object,
     /// The reason, in one word.
@@ -47,7 +47,7 @@ pub(crate) struct Happening<'a> {
 
 /// Records a problem. Repetitions become one event with a count, which is written at most once a minute. Events are
 /// information for users: a failure to record one is no error.
-pub(crate) async fn warn(registry: &Registry, what: &Happening<'_>) {
+pub(crate) async fn warn(registry: &Registry, what: &NewEvent<'_>) {
     let name = name_of(what);
     let now = registry.source().now().unix_seconds();
     let Some(count) = registry.recent_events().note(&name, now) else { return };
@@ -59,7 +59,7 @@ pub(crate) async fn warn(registry: &Registry, what: &Happening<'_>) {
 }
 
 /// Records a problem that can happen only once: an existing event is not changed. Returns whether there was none.
-pub(crate) async fn warn_once(registry: &Registry, what: &Happening<'_>) -> bool {
+pub(crate) async fn warn_once(registry: &Registry, what: &NewEvent<'_>) -> bool {
     let name = name_of(what);
     let key = storage_key::object(Event.info(), Some(namespace_of(what)), &name);
     if !matches!(registry.cache().of(Event.info()).get(&key), Ok(None)) {
@@ -74,14 +74,14 @@ pub(crate) async fn warn_once(registry: &Registry, what: &Happening<'_>) -> bool
     }
 }
 
-fn report(what: &Happening<'_>, recorded: Result<(), ApiError>) {
+fn report(what: &NewEvent<'_>, recorded: Result<(), ApiError>) {
     if let Err(error) = recorded {
         let inner = error.inner().unwrap_or_default();
         tracing::debug!(reason = what.reason, inner, "an event could not be recorded: {error}");
     }
 }
 
-fn namespace_of<'a>(what: &'a Happening<'_>) -> &'a str {
+fn namespace_of<'a>(what: &'a NewEvent<'_>) -> &'a str {
     match what.object.metadata.namespace.as_str() {
         "" => DEFAULT_NAMESPACE,
         namespace => namespace,
@@ -91,7 +91,7 @@ fn namespace_of<'a>(what: &'a Happening<'_>) -> &'a str {
 /// Adds repetitions to the count of an event.
 async fn add(
     registry: &Registry,
-    what: &Happening<'_>,
+    what: &NewEvent<'_>,
     name: &str,
     count: i32,
 ) -> Result<(), ApiError> {
@@ -112,7 +112,7 @@ async fn add(
     update.await.map(drop)
 }
 
-async fn create(registry: &Registry, what: &Happening<'_>, name: &str) -> Result<(), ApiError> {
+async fn create(registry: &Registry, what: &NewEvent<'_>, name: &str) -> Result<(), ApiError> {
     let (metadata, now) = (&what.object.metadata, registry.source().now());
     let spec = Spec {
         involved_object: ObjectReference {
@@ -153,7 +153,7 @@ fn encoded(spec: &Spec) -> Map<String, Value> {
 }
 
 /// The name of an event. Events with the same object and reason have the same name.
-fn name_of(what: &Happening<'_>) -> String {
+fn name_of(what: &NewEvent<'_>) -> String {
     let metadata = &what.object.metadata;
     let of = [&what.object.kind[..], &metadata.uid, what.reason].join("/");
     let hash = digest(&SHA256, of.as_bytes());

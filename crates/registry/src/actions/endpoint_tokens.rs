@@ -29,11 +29,11 @@ use crate::cache::PolicyAt;
 use crate::clock::new_uid;
 use crate::permit::Permit;
 use crate::registry::deciding::ForDecision;
-use crate::registry::issued_tokens::AsOf;
+use crate::registry::issued_tokens::TokenIdentity;
 use crate::registry::{EncodedObject, Registry};
 
 /// The objects that are checked before other tasks get the thread.
-const OBJECTS_AT_ONCE: usize = 256;
+const OBJECTS_PER_STEP: usize = 256;
 
 /// Adds a token to the posted object.
 ///
@@ -54,12 +54,12 @@ pub(super) async fn issue(
     check_forwarded(registry, permit)?;
     let scope = fields.spec.scope.as_ref();
     let now = registry.source().now();
-    let as_of = if writing.dry_run {
-        AsOf::now(registry, permit.credential(), now).await?
+    let token_identity = if writing.dry_run {
+        TokenIdentity::now(registry, permit.credential(), now).await?
     } else {
-        AsOf::noted(registry, permit.credential(), now, ttl_seconds).await?
+        TokenIdentity::noted(registry, permit.credential(), now, ttl_seconds).await?
     };
-    let AsOf { revocation_revision, current } = as_of;
+    let TokenIdentity { revocation_revision, current } = token_identity;
     let wanted = permit.credential().wanted();
     let bearer = Bearer { key: &current.key, identity: current.identity(), wanted, scope };
     let policy = registry.cache().policy();
@@ -85,7 +85,7 @@ pub(super) async fn issue(
     object.metadata =
         ObjectMeta { name, labels, annotations, creation_timestamp, ..ObjectMeta::default() };
     object.fields = fields;
-    EncodedObject::made(permit, permit.kind(), &object)
+    EncodedObject::for_action(permit, permit.kind(), &object)
 }
 
 fn invalid(error: FieldError) -> ApiError {
@@ -154,10 +154,10 @@ async fn audiences_of(
     if reachable_clusters(scopes(), &[], &[]) == ReachableClusters::Every {
         return Ok(vec![GENERAL_AUDIENCE.to_owned()]);
     }
-    let platform = Platform::visible_to(registry, policy, bearer.identity).await?;
+    let known = KnownObjects::visible_to(registry, policy, bearer.identity).await?;
     let clusters: Vec<_> =
-        platform.clusters.iter().map(|(name, uid)| ConnectedCluster { name, uid }).collect();
-    let instances: Vec<_> = platform.instances.iter().map(InstanceOn::borrowed).collect();
+        known.clusters.iter().map(|(name, uid)| ConnectedCluster { name, uid }).collect();
+    let instances: Vec<_> = known.instances.iter().map(LocatedInstance::borrowed).collect();
     audiences(scopes(), &clusters, &instances).map_err(|_| {
         let detail = "the token would reach no connected cluster: name a cluster that you may use, or a \
                       project, a space or a virtual cluster on one; the scope of the access key also \
@@ -169,24 +169,24 @@ async fn audiences_of(
 /// The clusters and instances that the bearer of a token may know. The response must not tell whether others exist,
 /// and a token has no use at them.
 #[derive(Default)]
-struct Platform {
+struct KnownObjects {
     /// Names and uids.
     clusters: Vec<(String, String)>,
-    instances: Vec<InstanceOn>,
+    instances: Vec<LocatedInstance>,
 }
 
 /// An instance and its location.
-struct InstanceOn {
+struct LocatedInstance {
     project: String,
     name: String,
     is_space: bool,
-    place: ClusterRef,
+    location: ClusterRef,
 }
 
-impl InstanceOn {
+impl LocatedInstance {
     fn borrowed(&self) -> Instance<'_> {
-        let Self { project, name, place, .. } = self;
-        let ClusterRef { cluster, namespace, virtual_cluster } = place;
+        let Self { project, name, location, .. } = self;
+        let ClusterRef { cluster, namespace, virtual_cluster } = location;
         if self.is_space {
             Instance::Space { project, name, cluster }
         } else {
@@ -216,35 +216,35 @@ struct InstanceParts {
     spec: InstanceSpec,
 }
 
-impl Platform {
+impl KnownObjects {
     async fn visible_to(
         registry: &Registry,
         policy: &PolicyAt,
         identity: &Identity,
     ) -> Result<Self, ApiError> {
-        let mut platform = Self::default();
+        let mut known = Self::default();
         for (kind, is_space) in
             [(&VirtualClusterInstance as &dyn AnyKind, false), (&SpaceInstance, true)]
         {
             for (object, namespace, name) in visible(registry, policy, identity, kind).await {
                 let Some(project) = policy.projects().of(&namespace) else { continue };
                 let Ok(parts) = object.part::<InstanceParts>() else { continue };
-                let (project, place) = (project.to_owned(), parts.spec.cluster_ref);
-                platform.instances.push(InstanceOn { project, name, is_space, place });
+                let (project, location) = (project.to_owned(), parts.spec.cluster_ref);
+                known.instances.push(LocatedInstance { project, name, is_space, location });
             }
         }
         let on: HashSet<&str> =
-            platform.instances.iter().map(|one| one.place.cluster.as_str()).collect();
+            known.instances.iter().map(|one| one.location.cluster.as_str()).collect();
         // Corrupt clusters are left out: without them, a token only reaches less.
         for object in registry.all_to_decide(&Cluster, None).0 {
             let name = object.name();
             // A caller that may use an instance may know its cluster.
             if on.contains(name) || may_know(policy, identity, &Cluster, "", name) {
                 let uid = object.part::<Object>()?.metadata.uid;
-                platform.clusters.push((name.to_owned(), uid));
+                known.clusters.push((name.to_owned(), uid));
             }
         }
-        Ok(platform)
+        Ok(known)
     }
 }
 
@@ -258,7 +258,7 @@ async fn visible(
     let mut visible = Vec::new();
     let (all, _) = registry.all_to_decide(kind, None);
     for (index, object) in all.into_iter().enumerate() {
-        if index % OBJECTS_AT_ONCE == OBJECTS_AT_ONCE - 1 {
+        if index % OBJECTS_PER_STEP == OBJECTS_PER_STEP - 1 {
             tokio::task::yield_now().await;
         }
         let namespace = object.namespace().unwrap_or_default().to_owned();

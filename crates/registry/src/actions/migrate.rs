@@ -35,7 +35,7 @@ const ATTEMPTS: usize = 64;
 const MAX_NAMED: usize = 10;
 
 /// The objects that are searched before other tasks get the thread.
-const OBJECTS_PER_LOOK: usize = 512;
+const OBJECTS_PER_STEP: usize = 512;
 
 /// Moves the instance in the body into the project of the permit.
 ///
@@ -57,9 +57,9 @@ pub(super) async fn migrate(
         let permit = renewed.as_ref().unwrap_or(permit);
         check_in_project(registry, &body, &source)?;
         let deleting = check_rights(registry, permit, &source)?;
-        let surroundings = look_around(registry, &source).await?;
+        let related = collect_related(registry, &source).await?;
         // From here to the commit the task does not wait, so other writers have little time to be faster.
-        let Some(migration) = read(registry, permit, &source, &surroundings)? else { continue };
+        let Some(migration) = read(registry, permit, &source, &related)? else { continue };
         let admitted =
             admit::migrate(&registry.admission(), &deleting, migration, &writing.manager)?;
         match Box::pin(registry.try_commit(admitted, writing.dry_run)).await {
@@ -77,7 +77,7 @@ pub(super) async fn migrate(
 fn response(permit: &Permit, body: &Object) -> Result<EncodedObject, ApiError> {
     let metadata = ObjectMeta { name: body.metadata.name.clone(), ..ObjectMeta::default() };
     let object = Object { metadata, ..body.clone() };
-    EncodedObject::made(permit, &ProjectMigrateVirtualClusterInstance, &object)
+    EncodedObject::for_action(permit, &ProjectMigrateVirtualClusterInstance, &object)
 }
 
 fn invalid(body: &Object, errors: FieldErrors) -> ApiError {
@@ -126,14 +126,14 @@ fn check_rights(registry: &Registry, permit: &Permit, source: &Source) -> Result
     let (kind, namespace) = (&VirtualClusterInstance, namespace_of(project));
     let from = Some(source.namespace.as_str());
     let deleting = ResourceTarget::object(kind, Verb::Delete, from, &source.name);
-    let deleting = permit.decide_alike(deleting)?;
+    let deleting = permit.decide_uniformly(deleting)?;
     let creating = ResourceTarget::object(kind, Verb::Create, Some(&namespace), "");
-    permit.decide_alike(ResourceTarget { name: None, ..creating })?;
+    permit.decide_uniformly(ResourceTarget { name: None, ..creating })?;
     Ok(deleting)
 }
 
 /// The objects that depend on an instance or that it uses, as of a short time ago.
-struct Surroundings {
+struct RelatedObjects {
     /// The uid of the instance.
     uid: String,
     /// The name of the Secret with its kubeconfig; empty for none.
@@ -161,7 +161,7 @@ fn secret_name(instance: &Previous) -> String {
 }
 
 /// Collects the objects that concern the instance. The time grows with the objects in the project.
-async fn look_around(registry: &Registry, source: &Source) -> Result<Surroundings, ApiError> {
+async fn collect_related(registry: &Registry, source: &Source) -> Result<RelatedObjects, ApiError> {
     let instance = instance(registry, source)?;
     let (metadata, name) = (&instance.object.metadata, secret_name(&instance));
     let found = secret(registry, &source.namespace, &name)?;
@@ -169,7 +169,7 @@ async fn look_around(registry: &Registry, source: &Source) -> Result<Surrounding
         found.is_some() && is_shared(registry, &instance, &source.namespace, &name).await?;
     let moves = found.map(|found| found.object.metadata.uid);
     let dependents = dependents_of(registry, metadata, moves.as_deref()).await?;
-    Ok(Surroundings { uid: metadata.uid.clone(), secret: name, is_shared, dependents })
+    Ok(RelatedObjects { uid: metadata.uid.clone(), secret: name, is_shared, dependents })
 }
 
 /// Reads the objects to move; `None` if they have changed since they were collected.
@@ -177,7 +177,7 @@ fn read(
     registry: &Registry,
     permit: &Permit,
     source: &Source,
-    around: &Surroundings,
+    related: &RelatedObjects,
 ) -> Result<Option<Migration>, ApiError> {
     let info = VirtualClusterInstance.info();
     let instance = instance(registry, source)?;
@@ -191,16 +191,16 @@ fn read(
     if registry.read_to_decide(kind, Some(&namespace), &source.name)?.is_some() {
         return Err(ApiError::already_exists(info.group_resource(), &source.name));
     }
-    if instance.object.metadata.uid != around.uid || secret_name(&instance) != around.secret {
+    if instance.object.metadata.uid != related.uid || secret_name(&instance) != related.secret {
         return Ok(None);
     }
-    let secret = secret(registry, &source.namespace, &around.secret)?;
+    let secret = secret(registry, &source.namespace, &related.secret)?;
     if secret.is_some() {
-        check_secret_rights(permit, source, around, &namespace)?;
+        check_secret_rights(permit, source, related, &namespace)?;
     }
-    let is_shared = around.is_shared;
+    let is_shared = related.is_shared;
     let secret = secret.map(|previous| MigratedSecret { previous, is_shared });
-    check_blockers(&instance, secret.as_ref(), &around.dependents)?;
+    check_blockers(&instance, secret.as_ref(), &related.dependents)?;
     Ok(Some(Migration { source: instance, secret, namespace }))
 }
 
@@ -212,18 +212,18 @@ fn read(
 fn check_secret_rights(
     permit: &Permit,
     source: &Source,
-    around: &Surroundings,
+    related: &RelatedObjects,
     namespace: &str,
 ) -> Result<(), ApiError> {
     let from = |verb| {
-        ResourceTarget::object(&Secret, verb, Some(source.namespace.as_str()), &around.secret)
+        ResourceTarget::object(&Secret, verb, Some(source.namespace.as_str()), &related.secret)
     };
-    permit.decide_alike(from(Verb::Get))?;
-    if !around.is_shared {
-        permit.decide_alike(from(Verb::Delete))?;
+    permit.decide_uniformly(from(Verb::Get))?;
+    if !related.is_shared {
+        permit.decide_uniformly(from(Verb::Delete))?;
     }
     let create = ResourceTarget::object(&Secret, Verb::Create, Some(namespace), "");
-    permit.decide_alike(ResourceTarget { name: None, ..create }).map(drop)
+    permit.decide_uniformly(ResourceTarget { name: None, ..create }).map(drop)
 }
 
 /// Whether another object refers to a Secret as its kubeconfig. A corrupt object may do so. The Secret then stays,
@@ -260,7 +260,7 @@ async fn is_shared(
 async fn containing<'a>(objects: &'a [ForDecision], text: &str) -> Vec<&'a ForDecision> {
     let finder = memmem::Finder::new(text.as_bytes());
     let mut found = Vec::new();
-    for some in objects.chunks(OBJECTS_PER_LOOK) {
+    for some in objects.chunks(OBJECTS_PER_STEP) {
         found.extend(some.iter().filter(|object| object.has_text(&finder)));
         tokio::task::yield_now().await;
     }
@@ -303,8 +303,8 @@ fn blockers_of(what: &str, metadata: &ObjectMeta, moves: &str) -> Vec<String> {
     if metadata.is_terminating() {
         blockers.push(format!("{what} is being deleted"));
     }
-    let ours = [FOREGROUND_FINALIZER, ORPHAN_FINALIZER];
-    let others = metadata.finalizers.iter().filter(|one| !ours.contains(&one.as_str()));
+    let gc_finalizers = [FOREGROUND_FINALIZER, ORPHAN_FINALIZER];
+    let others = metadata.finalizers.iter().filter(|one| !gc_finalizers.contains(&one.as_str()));
     let others: Vec<&str> = others.map(String::as_str).collect();
     if !others.is_empty() {
         blockers.push(format!("{what} has the finalizers {}", others.join(", ")));

@@ -55,14 +55,14 @@ pub async fn run(
             Ok(ActionOutput::List(&OwnedAccessKey, keys))
         }
         Handler::Server(
-            review @ (ServerAction::SelfSubjectAccessReview
+            action @ (ServerAction::SelfSubjectAccessReview
             | ServerAction::SubjectAccessReview
             | ServerAction::LocalSubjectAccessReview
             | ServerAction::SelfSubjectRulesReview
             | ServerAction::SelfSubjectReview
             | ServerAction::TokenReview
             | ServerAction::ResourceAccessReview),
-        ) => Box::pin(reviews::answer(registry, permit, review, body)).await.map(same),
+        ) => Box::pin(reviews::review(registry, permit, action, body)).await.map(same),
         Handler::Server(ServerAction::ProjectMembers) => {
             let members = project_lists::members(registry, permit).await?;
             Ok(ActionOutput::Object(object::response_kind(permit, action), members))

@@ -28,7 +28,7 @@ pub(super) async fn act(
     match result {
         ActionResult::Respond(object) => {
             let kind = response_kind(permit, action);
-            Ok(ActionOutput::Object(kind, EncodedObject::made(permit, kind, &object)?))
+            Ok(ActionOutput::Object(kind, EncodedObject::for_action(permit, kind, &object)?))
         }
         ActionResult::Update(_) => {
             let changed = update(registry, permit, action, handle, &body, writing).await?;

@@ -215,5 +215,5 @@ fn encoded(
     let metadata = ObjectMeta { name: permit.name().to_owned(), ..ObjectMeta::default() };
     let (api_version, name) = (info.version.to_string(), info.kind.to_owned());
     let object = Object { api_version, kind: name, metadata, fields };
-    EncodedObject::made(permit, kind, &object)
+    EncodedObject::for_action(permit, kind, &object)
 }

@@ -45,7 +45,7 @@ const SCOPED_AUDIENCE: &str = "platform.sh/scoped";
 ///
 /// # Errors
 /// 400 and 422 for an invalid review.
-pub(super) async fn answer(
+pub(super) async fn review(
     registry: &Registry,
     permit: &Permit,
     action: ServerAction,
@@ -57,12 +57,12 @@ pub(super) async fn answer(
     let mut object = admit::review(&registry.admission(), permit, posted)?;
     registry.cache().wait_until_current().await?;
     let decider = Decider { registry, policy: registry.cache().policy() };
-    let me = permit.identity();
+    let caller = permit.identity();
     let status = match action {
         ServerAction::SelfSubjectAccessReview => {
             let spec: self_subject_access_review::Spec = field(&object, "spec").unwrap_or_default();
             let (resource, path) = (spec.resource_attributes, spec.non_resource_attributes);
-            encoded(decider.access(me, resource.as_ref(), path.as_ref()))
+            encoded(decider.access(caller, resource.as_ref(), path.as_ref()))
         }
         ServerAction::SubjectAccessReview | ServerAction::LocalSubjectAccessReview => {
             let spec: SubjectSpec = field(&object, "spec").unwrap_or_default();
@@ -70,10 +70,10 @@ pub(super) async fn answer(
         }
         ServerAction::SelfSubjectRulesReview => {
             let spec: self_subject_rules_review::Spec = field(&object, "spec").unwrap_or_default();
-            encoded(rules_of(&decider, me, &spec.namespace))
+            encoded(rules_of(&decider, caller, &spec.namespace))
         }
         ServerAction::SelfSubjectReview => {
-            encoded(self_subject_review::Status { user_info: user_info(me) })
+            encoded(self_subject_review::Status { user_info: user_info(caller) })
         }
         ServerAction::TokenReview => encoded(token_status(registry, &token.unwrap_or_default())),
         ServerAction::ResourceAccessReview => {
@@ -94,7 +94,7 @@ pub(super) async fn answer(
     };
     object.fields.insert("status".to_owned(), status);
     object.metadata.creation_timestamp = None;
-    EncodedObject::made(permit, permit.kind(), &object)
+    EncodedObject::for_action(permit, permit.kind(), &object)
 }
 
 fn field<T: DeserializeOwned>(object: &Object, name: &str) -> Option<T> {

@@ -64,7 +64,7 @@ async fn respond(
         },
         fields,
     };
-    EncodedObject::made(permit, &SelfKind, &object)
+    EncodedObject::for_action(permit, &SelfKind, &object)
 }
 
 /// The owner of another key, for callers that may read that key.

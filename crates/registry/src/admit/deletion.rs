@@ -56,7 +56,7 @@ pub(crate) fn delete_corrupt(
     if !permit.credential().is_server() {
         view.check_delete(permit, &metadata)?;
     }
-    check_nothing_is_left(view, permit)?;
+    check_is_empty(view, permit)?;
     let removal = Admitted::one(permit, permit.name(), Write::RemoveCorrupt { key, position });
     with_companions(view, removal, companions(view, permit.kind(), &metadata)?)
 }
@@ -67,7 +67,7 @@ pub(crate) fn delete_corrupt(
 ///
 /// # Errors
 /// 409 with the name of an object in it.
-fn check_nothing_is_left(view: &AdmissionView<'_>, permit: &Permit) -> Result<(), ApiError> {
+fn check_is_empty(view: &AdmissionView<'_>, permit: &Permit) -> Result<(), ApiError> {
     let (info, name) = (permit.kind().info(), permit.name());
     if info.kind != Namespace.info().kind || permanent_namespaces().contains(&name) {
         return Ok(());
@@ -146,8 +146,8 @@ fn propagate(metadata: &mut ObjectMeta, propagation: Option<Propagation>) {
         Some(Propagation::Orphan) => Some(ORPHAN_FINALIZER),
         Some(Propagation::Background) => None,
     };
-    let ours = [FOREGROUND_FINALIZER, ORPHAN_FINALIZER];
-    metadata.finalizers.retain(|one| !ours.contains(&one.as_str()));
+    let gc_finalizers = [FOREGROUND_FINALIZER, ORPHAN_FINALIZER];
+    metadata.finalizers.retain(|one| !gc_finalizers.contains(&one.as_str()));
     metadata.finalizers.extend(wanted.map(str::to_owned));
 }
 

@@ -66,13 +66,13 @@ pub(super) fn with_dependents(
     }
     for one in &wanted {
         let owner = new.filter(|_| one.owned).map(|new| reference_to(kind, new));
-        all = all.with(in_step(view, one, owner)?);
+        all = all.with(apply_dependent(view, one, owner)?);
     }
     Ok(all)
 }
 
 /// Admits the write that gives a dependent its wanted state.
-pub(super) fn in_step(
+pub(super) fn apply_dependent(
     view: &AdmissionView<'_>,
     wanted: &Dependent,
     owner: Option<OwnerReference>,

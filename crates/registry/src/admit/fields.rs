@@ -54,7 +54,7 @@ pub(crate) fn apply(
         check_managers(&made, live, &mut errors);
         check_narrowing(kind, &made, live, &mut errors);
     }
-    super::finish(kind, &made.metadata, errors)?;
+    super::check_errors(kind, &made.metadata, errors)?;
     Ok(made)
 }
 
@@ -156,13 +156,13 @@ pub(super) fn track_write(
 }
 
 /// The fields that a client has sent in a new object, where the server may add others.
-pub(super) struct Sent {
+pub(super) struct SentFields {
     /// The names of the fields in `spec`.
     spec: Vec<String>,
     owner_references: bool,
 }
 
-impl Sent {
+impl SentFields {
     /// The fields that an object has.
     pub(super) fn of(object: &Object) -> Self {
         let spec = object.fields.get("spec").and_then(Value::as_object);
@@ -179,12 +179,12 @@ impl Sent {
 pub(super) fn track_create(
     kind: &'static dyn AnyKind,
     object: &mut Object,
-    sent: &Sent,
+    sent: &SentFields,
     writing: &Writing,
     now: Timestamp,
 ) {
     let mut ignored = ignored(kind, writing.part);
-    let Sent { spec, owner_references } = Sent::of(object);
+    let SentFields { spec, owner_references } = SentFields::of(object);
     let mut added: Vec<[&str; 2]> = (spec.iter())
         .filter(|name| !sent.spec.contains(*name))
         .map(|name| ["spec", name.as_str()])

@@ -13,10 +13,10 @@ use postern_meta::options::Propagation;
 use postern_meta::status::ApiError;
 use serde_json::Value;
 
-use super::dependents::{in_step, reference_to};
+use super::dependents::{apply_dependent, reference_to};
 use super::view::AdmissionView;
 use super::write::{Admitted, Before, ObjectNames, Previous, Write};
-use super::{Part, Writing, create, delete, finish, track};
+use super::{Part, Writing, check_errors, create, delete, track};
 use crate::clock::new_uid;
 use crate::permit::Permit;
 
@@ -55,7 +55,7 @@ pub(crate) fn migrate(
     // The uid of the user or team that owns the instance.
     let owner_uid = source.cached.owner_uid().map(str::to_owned);
     let target = Permit::for_server(kind, Verb::Create, Some(&namespace), name);
-    let new = moved(view, &target, source.before(), &namespace, manager)?;
+    let new = moved_instance(view, &target, source.before(), &namespace, manager)?;
     let roles = roles_of(view, permit, &old, &new)?;
     let removal = delete(view, permit, source, 0, Some(Propagation::Background))?;
     check_removes(&removal, permit)?;
@@ -69,7 +69,7 @@ pub(crate) fn migrate(
     let dependents = view.dependents(&target, &new, &roles, &bound)?;
     all.bound.push(ObjectNames::of(kind, &new, &dependents));
     for wanted in dependents {
-        all = all.with(in_step(view, &wanted, Some(reference_to(kind, &new)))?);
+        all = all.with(apply_dependent(view, &wanted, Some(reference_to(kind, &new)))?);
     }
     match secret {
         Some(secret) => with_secret(view, all, secret, &old, &new),
@@ -78,7 +78,7 @@ pub(crate) fn migrate(
 }
 
 /// The instance in its new namespace: another object with the same name, labels, annotations, spec and status.
-fn moved(
+fn moved_instance(
     view: &AdmissionView<'_>,
     permit: &Permit,
     before: Before<'_>,
@@ -103,7 +103,7 @@ fn moved(
     let from = format!("{}/{}", old.metadata.namespace, old.metadata.name);
     new.metadata.annotations.insert(MIGRATED_FROM.to_owned(), from);
     track(kind, &mut new, Some(old), manager, Part::Main, view.now);
-    finish(kind, &new.metadata, prepared.verdict?)?;
+    check_errors(kind, &new.metadata, prepared.verdict?)?;
     Ok(new)
 }
 
@@ -120,7 +120,7 @@ fn roles_of(
         let found = view.read(role.kind, role.namespace.as_deref(), &role.name)?;
         roles.extend(found.map(|found| {
             let mut role = found.object;
-            reown(&mut role.metadata.owner_references, old, new);
+            replace_owner(&mut role.metadata.owner_references, old, new);
             role
         }));
     }
@@ -128,7 +128,7 @@ fn roles_of(
 }
 
 /// Replaces the old instance by the new one in owner references.
-fn reown(references: &mut [OwnerReference], old: &Object, new: &Object) {
+fn replace_owner(references: &mut [OwnerReference], old: &Object, new: &Object) {
     for reference in references.iter_mut().filter(|one| one.uid == old.metadata.uid) {
         reference.uid.clone_from(&new.metadata.uid);
     }
@@ -149,7 +149,7 @@ fn with_secret(
     object.metadata.namespace.clone_from(&new.metadata.namespace);
     // In the new namespace, its source would be another object, which no writer has requested.
     object.metadata.annotations.remove(SYNCED_FOR);
-    reown(&mut object.metadata.owner_references, old, new);
+    replace_owner(&mut object.metadata.owner_references, old, new);
     let permit = Permit::for_server(&Secret, Verb::Create, Some(&new.metadata.namespace), &name);
     let all = all.with(create(view, &permit, object, &Writing::by_server())?);
     if is_shared {

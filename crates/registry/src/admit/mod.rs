@@ -29,7 +29,7 @@ use serde_json::{Map, Value};
 use self::deletion::{companions, with_companions};
 pub(crate) use self::deletion::{delete, delete_corrupt, release};
 use self::dependents::{Transition, with_dependents};
-use self::fields::{Sent, track_create, track_write};
+use self::fields::{SentFields, track_create, track_write};
 pub(crate) use self::fields::{apply, track};
 use self::kubeconfig::check_kubeconfig;
 pub(crate) use self::members::Member;
@@ -78,7 +78,7 @@ pub(crate) fn review(
 ) -> Result<Object, ApiError> {
     set_namespace(&mut object.metadata, permit)?;
     let prepared = view.prepare(permit, &mut object, None, false)?;
-    finish(permit.kind(), &object.metadata, prepared.verdict?)?;
+    check_errors(permit.kind(), &object.metadata, prepared.verdict?)?;
     Ok(object)
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn create(
         object.fields.remove("status");
     }
     init_system_metadata(&mut object.metadata, permit, view)?;
-    let sent = Sent::of(&object);
+    let sent = SentFields::of(&object);
     let prepared = view.prepare(permit, &mut object, None, false)?;
     set_phase(view, kind, &mut object);
     permit.check_owned_by(prepared.owner.as_ref())?;
@@ -114,7 +114,7 @@ pub(crate) fn create(
     errors.extend(prepared.verdict?);
     write_only.validate(kind.write_only(), &mut errors);
     check_kubeconfig(view, kind, &object, None, &mut errors)?;
-    finish(kind, &object.metadata, errors)?;
+    check_errors(kind, &object.metadata, errors)?;
     let name = object.metadata.name.clone();
     let new = prepared.has_dependents.then(|| object.clone());
     // Objects may still refer to a removed object of this name. These references must not mean the new one.
@@ -184,7 +184,7 @@ fn check_size(kind: &'static dyn AnyKind, object: &Object) -> Result<(), ApiErro
     }
     let mut errors = FieldErrors::new();
     errors.push(FieldError::too_long("spec", max_bytes));
-    finish(kind, &object.metadata, errors)
+    check_errors(kind, &object.metadata, errors)
 }
 
 /// Whether the status of this kind can only be written through a subresource.
@@ -234,7 +234,7 @@ pub(crate) fn update(
     errors.extend(prepared.verdict?);
     write_only.validate(kind.write_only(), &mut errors);
     check_kubeconfig(view, kind, &object, Some(old), &mut errors)?;
-    finish(kind, &object.metadata, errors)?;
+    check_errors(kind, &object.metadata, errors)?;
     // A new value of a write-only field is also a change of the desired state.
     let new_secret = secrets.differs(kind, &write_only, view.digester);
     // A caller that may write but not read could guess a value and see that the write changed nothing.
@@ -243,18 +243,18 @@ pub(crate) fn update(
     if new_secret || is_blind || desired_state_differs(&object, old) {
         object.metadata.generation += 1;
     }
-    let written = Written { owner_uid: prepared.owner_uid, write_only, secrets };
+    let written = SideData { owner_uid: prepared.owner_uid, write_only, secrets };
     write_for(view, permit, object, previous, Some(written))
 }
 
 /// The data that a write stores in addition to the object.
-struct Written {
+struct SideData {
     owner_uid: Option<String>,
     write_only: WriteOnlyValues,
     secrets: SecretRecord,
 }
 
-impl Written {
+impl SideData {
     /// The unchanged owner, and no values of write-only fields.
     fn keeping(owner_uid: Option<&str>) -> Self {
         let owner_uid = owner_uid.map(str::to_owned);
@@ -269,7 +269,7 @@ fn write_for(
     permit: &Permit,
     object: Object,
     previous: Previous,
-    written: Option<Written>,
+    written: Option<SideData>,
 ) -> Result<Admitted, ApiError> {
     let kind = permit.kind();
     let due = object.metadata.deletion_timestamp.is_some_and(|due| due <= view.now);
@@ -289,12 +289,12 @@ fn write_for(
         let removal = Admitted::one(permit, permit.name(), Write::Remove { object, previous, by });
         with_companions(view, removal, companions)?
     } else {
-        let kept = || Written::keeping(previous.cached.owner_uid());
-        let Written { owner_uid, write_only, secrets } = written.unwrap_or_else(kept);
+        let kept = || SideData::keeping(previous.cached.owner_uid());
+        let SideData { owner_uid, write_only, secrets } = written.unwrap_or_else(kept);
         let members = members::added(view, kind, Some(&previous.object), &object)?;
         let is_same_owner = owner_uid.as_deref() == previous.cached.owner_uid();
-        let write = if is_same_owner && same(&object, &previous.object) {
-            Write::Nothing(previous.cached)
+        let write = if is_same_owner && is_unchanged(&object, &previous.object) {
+            Write::Unchanged(previous.cached)
         } else {
             Write::Replace { object, owner_uid, previous, write_only, secrets }
         };
@@ -305,7 +305,7 @@ fn write_for(
     with_dependents(view, permit, admitted, Transition { kind, old: Some(&old), new })
 }
 
-fn same(new: &Object, old: &Object) -> bool {
+fn is_unchanged(new: &Object, old: &Object) -> bool {
     new.metadata == old.metadata && new.fields == old.fields
 }
 
@@ -317,7 +317,7 @@ fn desired_state_differs(new: &Object, old: &Object) -> bool {
     !desired(new).eq(desired(old))
 }
 
-fn finish(
+fn check_errors(
     kind: &'static dyn AnyKind,
     metadata: &ObjectMeta,
     errors: FieldErrors,

@@ -12,13 +12,13 @@ use crate::cache::{Cache, PolicyAt};
 use crate::storage_key;
 
 /// Looks names up in the cache.
-pub(super) struct Named<'a> {
+pub(super) struct NameLookup<'a> {
     pub(super) cache: &'a Cache,
     pub(super) policy: &'a PolicyAt,
     pub(super) principals: &'a PrincipalIndex,
 }
 
-impl NamedIdentities for Named<'_> {
+impl NamedIdentities for NameLookup<'_> {
     fn names_user(&self, name: &str) -> bool {
         self.policy.names_user(name)
             || self.principals.has_keys_of(&Owner::Subject(name.to_owned()))
@@ -55,7 +55,7 @@ impl NamedIdentities for Named<'_> {
     }
 }
 
-impl Named<'_> {
+impl NameLookup<'_> {
     /// Whether an object names this user or team as its owner although the principal no longer exists. For each
     /// missing owner, one object is enough to tell the name.
     fn owns_an_object(&self, owner: Principal<'_>) -> bool {

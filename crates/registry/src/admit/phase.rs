@@ -44,7 +44,7 @@ pub(super) fn set_phase(view: &AdmissionView<'_>, kind: &'static dyn AnyKind, ob
     if !kind.has_phase() {
         return;
     }
-    let found = by_condition(object).unwrap_or_else(|| by_way(view, kind, object));
+    let found = by_condition(object).unwrap_or_else(|| by_connection(view, kind, object));
     let status = object.fields.entry("status").or_insert_with(|| Value::Object(Map::new()));
     let Some(status) = status.as_object_mut() else { return };
     let Phase { name: phase, reason, message } = found;
@@ -71,7 +71,7 @@ fn by_condition(object: &Object) -> Option<Phase> {
 }
 
 /// The phase from the connection of an object: its kubeconfig or the agent.
-fn by_way(view: &AdmissionView<'_>, kind: &'static dyn AnyKind, object: &Object) -> Phase {
+fn by_connection(view: &AdmissionView<'_>, kind: &'static dyn AnyKind, object: &Object) -> Phase {
     if let Some(config) = kind.kubeconfig(object) {
         return by_kubeconfig(view, &config, &object.metadata.namespace);
     }

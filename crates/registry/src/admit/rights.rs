@@ -11,7 +11,7 @@ use postern_meta::field::{BadValue, FieldError, FieldErrors};
 use postern_meta::object::{Object, ObjectMeta, OwnerReference};
 use postern_meta::status::ApiError;
 
-use super::finish;
+use super::check_errors;
 use super::view::AdmissionView;
 use super::write::Previous;
 use crate::permit::Permit;
@@ -91,7 +91,7 @@ fn check_granted(
             ("roleRef", right_to_bind(kind, of, &role.name), rules)
         }
     };
-    let given = Given { name: &metadata.name, path, namespace, rules };
+    let given = GrantedRules { name: &metadata.name, path, namespace, rules };
     check_holds(permit, &right.into(), given)
 }
 
@@ -109,7 +109,7 @@ fn check_granted_roles(
         let right = RequiredRight::from(right).or(there);
         let rules = rules_of(view, &ClusterRole, None, role)?;
         let (name, path) = (metadata.name.as_str(), "spec.members");
-        let given = Given { name, path, namespace: Some(namespace), rules };
+        let given = GrantedRules { name, path, namespace: Some(namespace), rules };
         check_holds(permit, &right, given)?;
     }
     Ok(())
@@ -137,7 +137,7 @@ fn rules_of(
 }
 
 /// The rules that a write grants to others.
-struct Given<'a> {
+struct GrantedRules<'a> {
     /// The name of the written object.
     name: &'a str,
     /// The field that grants them.
@@ -149,8 +149,12 @@ struct Given<'a> {
 }
 
 /// Checks that a caller may grant rules: by a permission to do so, or because it has all of them.
-fn check_holds(permit: &Permit, right: &RequiredRight, given: Given<'_>) -> Result<(), ApiError> {
-    let Given { name, path, namespace, rules } = given;
+fn check_holds(
+    permit: &Permit,
+    right: &RequiredRight,
+    given: GrantedRules<'_>,
+) -> Result<(), ApiError> {
+    let GrantedRules { name, path, namespace, rules } = given;
     if permit.has(right) {
         return Ok(());
     }
@@ -250,7 +254,7 @@ fn check_blocked_owners(
             errors.push(FieldError::forbidden(path, detail));
         }
     }
-    finish(permit.kind(), new, errors)
+    check_errors(permit.kind(), new, errors)
 }
 
 /// The permission to delete an owner, or the delegated permission on the principal that owns it.

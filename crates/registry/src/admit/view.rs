@@ -14,7 +14,7 @@ use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
 
-use super::named::Named;
+use super::named::NameLookup;
 use super::write::{Before, Previous};
 use crate::cache::{Cache, PolicyAt};
 use crate::clock::Source;
@@ -231,7 +231,7 @@ impl<'a> AdmissionView<'a> {
         run: impl FnOnce(Context<'_>) -> Result<T, ApiError>,
     ) -> Result<T, ApiError> {
         let (caller, policy) = (permit.caller(), &*self.policy);
-        let named = Named { cache: self.cache, policy, principals };
+        let named = NameLookup { cache: self.cache, policy, principals };
         let namespace = permit.target().namespace.as_deref();
         let project = namespace.and_then(|namespace| policy.projects().of(namespace));
         run(Context {

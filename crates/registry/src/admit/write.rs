@@ -115,7 +115,7 @@ pub(crate) enum Write {
         position: Position,
     },
     /// No write, because nothing changes.
-    Nothing(Arc<CachedObject>),
+    Unchanged(Arc<CachedObject>),
 }
 
 /// A write to one object, with the identity of the object.
@@ -175,7 +175,7 @@ impl Admitted {
     #[must_use]
     pub(crate) fn with(mut self, other: Self) -> Self {
         let changes = std::iter::once(other.first).chain(other.others);
-        self.others.extend(changes.filter(|one| !matches!(one.write, Write::Nothing(_))));
+        self.others.extend(changes.filter(|one| !matches!(one.write, Write::Unchanged(_))));
         self.bound.extend(other.bound);
         self
     }

@@ -11,7 +11,7 @@ use postern_kinds::BoundGrant;
 use postern_meta::decode;
 use serde::{Deserialize, Serialize};
 
-use super::tokens::TokenValue;
+use super::tokens::RecordValue;
 use crate::storage_key;
 
 /// The users and teams that an object names, as it is stored.
@@ -37,7 +37,7 @@ impl BoundState {
     }
 
     /// Applies a change.
-    pub(super) fn apply(&self, change: &TokenValue) {
+    pub(super) fn apply(&self, change: &RecordValue) {
         let value: Option<&Bytes> = change.value.as_ref();
         match value.and_then(|value| decode::decode_typed(value).ok()) {
             Some(names) => self.of.write().insert(change.key.clone(), Arc::new(names)),
@@ -46,7 +46,7 @@ impl BoundState {
     }
 
     /// Replaces all records.
-    pub(super) fn load(&self, values: &[TokenValue]) {
+    pub(super) fn load(&self, values: &[RecordValue]) {
         self.of.write().clear();
         for value in values {
             self.apply(value);

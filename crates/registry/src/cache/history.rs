@@ -10,7 +10,7 @@ use postern_kinds::AnyKind;
 use postern_meta::event::WatchEventType;
 use postern_store::{Entry, Error, Event, Position};
 
-use super::resource::{CacheEvent, ResourceCache, Slot};
+use super::resource::{CacheEntry, CacheEvent, ResourceCache};
 use super::{Cache, CachedObject};
 
 /// Events that were read from history.
@@ -39,15 +39,15 @@ impl Cache {
         let read = self.store.next_events(resource.prefix(), after).await?;
         // Later events need later permissions, which this cache may not have yet.
         let events = read.events.iter().take_while(|event| event.position <= until);
-        let events = events.map(|event| lay_out(resource, event).map(Arc::new));
+        let events = events.map(|event| to_cache_event(resource, event).map(Arc::new));
         let events = events.collect::<postern_store::Result<_>>()?;
         Ok(OlderEvents { events, through: read.through.min(until) })
     }
 }
 
-fn lay_out(resource: &ResourceCache, event: &Event) -> postern_store::Result<CacheEvent> {
+fn to_cache_event(resource: &ResourceCache, event: &Event) -> postern_store::Result<CacheEvent> {
     let object = |position, event_type, value: &[u8]| {
-        intact(resource.lay_out(&event.key, position, event_type, value), &event.key)
+        intact(resource.to_entry(&event.key, position, event_type, value), &event.key)
     };
     let previous = event
         .previous
@@ -67,10 +67,10 @@ fn lay_out(resource: &ResourceCache, event: &Event) -> postern_store::Result<Cac
     Ok(CacheEvent::new(event_type, now, previous))
 }
 
-fn intact(slot: Slot, key: &Arc<str>) -> postern_store::Result<Arc<CachedObject>> {
-    match slot {
-        Slot::Intact(object) => Ok(object),
-        Slot::Corrupt { reason, .. } => Err(corrupt(key, &reason)),
+fn intact(entry: CacheEntry, key: &Arc<str>) -> postern_store::Result<Arc<CachedObject>> {
+    match entry {
+        CacheEntry::Intact(object) => Ok(object),
+        CacheEntry::Corrupt { reason, .. } => Err(corrupt(key, &reason)),
     }
 }
 

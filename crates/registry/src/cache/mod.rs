@@ -40,8 +40,8 @@ pub use object::{CachedObject, event_line, stored_head, to_stored, with_version}
 pub(crate) use object::{split_stored, to_stored_of};
 use resource::Loaded;
 pub use resource::{
-    CacheEvent, Candidates, Counted, EVENT_WINDOW, Moment, Next, ObjectList, ResourceCache,
-    SelectableFields, Slot,
+    CacheEntry, CacheEvent, Candidates, ChangeAt, Counted, EVENT_WINDOW, Next, ObjectList,
+    ResourceCache, SelectableFields,
 };
 
 pub(crate) use self::bound::BoundNames;
@@ -52,7 +52,7 @@ pub(crate) use self::principals::ActivityRecord;
 use self::principals::{AccessChange, AccessState, AccessValue};
 use self::sync::SyncState;
 pub(crate) use self::tokens::{IssuedRecord, NotedImpersonation, RevocationRecord, Stored};
-use self::tokens::{TokenState, TokenValue};
+use self::tokens::{RecordValue, TokenState};
 use crate::errors::from_store;
 use crate::signing_keys::SigningKeys;
 
@@ -109,9 +109,9 @@ struct LoadedState {
     /// For each resource.
     objects: Vec<Vec<Loaded>>,
     access: Vec<AccessValue>,
-    tokens: Vec<TokenValue>,
-    sync: Vec<TokenValue>,
-    bound: Vec<TokenValue>,
+    tokens: Vec<RecordValue>,
+    sync: Vec<RecordValue>,
+    bound: Vec<RecordValue>,
     /// The keys of corrupt records that are not objects.
     corrupt_records: HashSet<Arc<str>>,
 }
@@ -121,9 +121,9 @@ impl LoadedState {
         Self { objects: (0..resources).map(|_| Vec::new()).collect(), ..Self::default() }
     }
 
-    fn object(&mut self, kind: usize, key: Arc<str>, slot: Slot) {
+    fn object(&mut self, kind: usize, key: Arc<str>, entry: CacheEntry) {
         if let Some(objects) = self.objects.get_mut(kind) {
-            objects.push(Loaded::new(key, slot));
+            objects.push(Loaded::new(key, entry));
         }
     }
 
@@ -150,7 +150,7 @@ const APPLIED_AT_ONCE: usize = 32;
 
 /// Whether the cache must load all data again: another server has compacted the missing history, or an event is
 /// corrupt.
-fn must_read_anew(error: &Error) -> bool {
+fn must_reload(error: &Error) -> bool {
     matches!(error, Error::Compacted { .. } | Error::Corrupt { .. })
 }
 
@@ -258,8 +258,8 @@ impl Cache {
         let loaded = Arc::new(Mutex::new(LoadedState::new(self.resources.len())));
         let (cache, into) = (self.clone(), loaded.clone());
         let visit = move |page| {
-            let laid_out = cache.lay_out(page);
-            into.lock().append(laid_out);
+            let read = cache.read_page(page);
+            into.lock().append(read);
         };
         self.store.scan(at, Arc::new(visit)).await?;
         // A watcher that is at the last change of its kind continues: unchanged kinds do not expire.
@@ -269,7 +269,7 @@ impl Cache {
         *self.corrupt_records.lock() = corrupt_records;
         // In parallel with the objects, which take as long.
         let cache = self.clone();
-        let access = spawn_blocking(move || cache.access.lay_out(access, at));
+        let access = spawn_blocking(move || cache.access.build_index(access, at));
         for ((resource, objects), last_change) in
             self.resources.iter().zip(objects).zip(last_changes)
         {
@@ -285,36 +285,36 @@ impl Cache {
     }
 
     /// A page of stored values, decoded.
-    fn lay_out(&self, page: Page) -> LoadedState {
+    fn read_page(&self, page: Page) -> LoadedState {
         let mut loaded = LoadedState::new(self.resources.len());
         for CorruptEntry { key, position, reason } in page.corrupt {
             tracing::error!(%key, "a stored value is corrupt: {reason}");
             // A corrupt user, team, key or digest gives no access, and takes no access from others.
             if let Some(kind) = self.index_of(&key) {
-                loaded.object(kind, key, Slot::Corrupt { position, reason: reason.into() });
+                loaded.object(kind, key, CacheEntry::Corrupt { position, reason: reason.into() });
             } else {
                 loaded.corrupt_records.insert(key);
             }
         }
         for Entry { key, value, position } in page.entries {
             let kind = self.index_of(&key);
-            let slot = kind
+            let entry = kind
                 .and_then(|kind| self.resources.get(kind))
-                .map(|resource| resource.lay_out(&key, position, WatchEventType::Added, &value));
+                .map(|resource| resource.to_entry(&key, position, WatchEventType::Added, &value));
             if TokenState::is_indexed(&key) {
                 let value = Some(value.clone());
-                loaded.tokens.push(TokenValue { key: key.clone(), value, position });
+                loaded.tokens.push(RecordValue { key: key.clone(), value, position });
             } else if SyncState::is_indexed(&key) {
                 let value = Some(value.clone());
-                loaded.sync.push(TokenValue { key: key.clone(), value, position });
+                loaded.sync.push(RecordValue { key: key.clone(), value, position });
             } else if BoundState::is_indexed(&key) {
                 let value = Some(value.clone());
-                loaded.bound.push(TokenValue { key: key.clone(), value, position });
+                loaded.bound.push(RecordValue { key: key.clone(), value, position });
             }
-            let object = || slot.as_ref().and_then(Slot::intact).cloned();
+            let object = || entry.as_ref().and_then(CacheEntry::intact).cloned();
             loaded.access.extend(self.access.read(&key, Some(&value), object));
-            if let (Some(kind), Some(slot)) = (kind, slot) {
-                loaded.object(kind, key, slot);
+            if let (Some(kind), Some(entry)) = (kind, entry) {
+                loaded.object(kind, key, entry);
             }
         }
         loaded
@@ -332,19 +332,19 @@ impl Cache {
             tracing::error!("the cache cannot follow the store: {error}");
             // A fault that repeats at once must not keep the processor busy.
             tokio::time::sleep(FOLLOW_RETRY).await;
-            watch = self.resume(must_read_anew(&error)).await;
+            watch = self.resume(must_reload(&error)).await;
             tracing::info!("the cache follows the store again");
         }
     }
 
     /// Tries to continue until that succeeds.
-    async fn resume(self: &Arc<Self>, mut anew: bool) -> Box<dyn Watch> {
+    async fn resume(self: &Arc<Self>, mut reload: bool) -> Box<dyn Watch> {
         loop {
-            let resumed = if anew { self.reload().await } else { self.watch().await };
+            let resumed = if reload { self.reload().await } else { self.watch().await };
             match resumed {
                 Ok(watch) => return watch,
                 Err(error) => {
-                    anew |= must_read_anew(&error);
+                    reload |= must_reload(&error);
                     tracing::warn!("the cache still cannot follow the store: {error}");
                 }
             }
@@ -408,13 +408,13 @@ impl Cache {
     fn apply_together(&self, batches: &[Batch], change: &AccessChange) {
         let events = || batches.iter().flat_map(|batch| &batch.events);
         for event in events().filter(|event| TokenState::is_indexed(&event.key)) {
-            self.tokens.apply(&TokenValue::of(event));
+            self.tokens.apply(&RecordValue::of(event));
         }
         for event in events() {
             if SyncState::is_indexed(&event.key) {
-                self.sync.apply(&TokenValue::of(event));
+                self.sync.apply(&RecordValue::of(event));
             } else if BoundState::is_indexed(&event.key) {
-                self.bound.apply(&TokenValue::of(event));
+                self.bound.apply(&RecordValue::of(event));
             }
         }
         let mut corrupt = self.corrupt_records.lock();
@@ -463,8 +463,8 @@ impl Cache {
     fn object_of(&self, event: &Event) -> Option<Arc<CachedObject>> {
         let (key, value) = (&event.key, event.value.as_ref()?);
         let resource = self.resources.get(self.index_of(key)?)?;
-        let slot = resource.lay_out(key, event.position, WatchEventType::Modified, value);
-        slot.intact().cloned()
+        let entry = resource.to_entry(key, event.position, WatchEventType::Modified, value);
+        entry.intact().cloned()
     }
 
     fn index_of(&self, key: &str) -> Option<usize> {
@@ -564,16 +564,16 @@ impl Cache {
     }
 
     /// The token records that are no longer needed: their keys and positions.
-    pub(crate) fn done_token_records(&self, now: Timestamp) -> Vec<(Arc<str>, Position)> {
-        self.tokens.done(now)
+    pub(crate) fn obsolete_token_records(&self, now: Timestamp) -> Vec<(Arc<str>, Position)> {
+        self.tokens.obsolete(now)
     }
 
     /// The owners with more than `most` revocation records of access keys, with the records.
-    pub(crate) fn crowded_revocations(
+    pub(crate) fn owners_over_limit(
         &self,
         most: usize,
     ) -> Vec<(String, Vec<Stored<RevocationRecord>>)> {
-        self.tokens.crowded(most)
+        self.tokens.owners_over_limit(most)
     }
 
     /// The revision at which all data was loaded. The server knows no identities from before.

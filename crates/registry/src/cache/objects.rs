@@ -12,7 +12,7 @@ use hashbrown::HashTable;
 use postern_kinds::Owner;
 
 use super::object::CachedObject;
-use super::resource::Slot;
+use super::resource::CacheEntry;
 
 /// The number of hash tables. A growing table is copied while all readers wait. With a million objects, a sixteenth
 /// of them takes less than a millisecond.
@@ -20,7 +20,7 @@ const SHARDS: usize = 16;
 
 /// The objects of one kind.
 pub(super) struct Objects {
-    ordered: BTreeMap<Arc<str>, Slot>,
+    ordered: BTreeMap<Arc<str>, CacheEntry>,
     hasher: RandomState,
     /// The intact objects, with the hashes of their keys.
     shards: [HashTable<(u64, Arc<CachedObject>)>; SHARDS],
@@ -40,7 +40,7 @@ impl Objects {
     }
 
     /// All objects of a kind, in any order.
-    pub(super) fn of(mut all: Vec<(Arc<str>, Slot)>) -> Self {
+    pub(super) fn of(mut all: Vec<(Arc<str>, CacheEntry)>) -> Self {
         let mut objects = Self::new();
         for shard in &mut objects.shards {
             shard.reserve(all.len().div_ceil(SHARDS), |(hash, _)| *hash);
@@ -48,8 +48,8 @@ impl Objects {
         // A tree from sorted items is built at once and without gaps. The pages are already in order, so the sort is
         // fast.
         all.sort_by(|one, other| one.0.cmp(&other.0));
-        for (key, slot) in &all {
-            objects.index(key, slot);
+        for (key, entry) in &all {
+            objects.index(key, entry);
         }
         objects.ordered = all.into_iter().collect();
         objects
@@ -75,12 +75,12 @@ impl Objects {
     }
 
     /// The stored value under a key.
-    pub(super) fn slot(&self, key: &str) -> Option<&Slot> {
+    pub(super) fn get(&self, key: &str) -> Option<&CacheEntry> {
         self.ordered.get(key)
     }
 
     /// The stored value under a key, with the key itself.
-    pub(super) fn entry(&self, key: &str) -> Option<(&Arc<str>, &Slot)> {
+    pub(super) fn get_key_value(&self, key: &str) -> Option<(&Arc<str>, &CacheEntry)> {
         self.ordered.get_key_value(key)
     }
 
@@ -89,7 +89,7 @@ impl Objects {
         &'a self,
         prefix: &'a str,
         after: Option<&str>,
-    ) -> impl Iterator<Item = (&'a Arc<str>, &'a Slot)> {
+    ) -> impl Iterator<Item = (&'a Arc<str>, &'a CacheEntry)> {
         let start = match after {
             Some(after) if after > prefix => Excluded(after),
             _ => Included(prefix),
@@ -121,10 +121,10 @@ impl Objects {
     }
 
     /// Sets the stored value under a key.
-    pub(super) fn insert(&mut self, key: Arc<str>, slot: Slot) {
+    pub(super) fn insert(&mut self, key: Arc<str>, entry: CacheEntry) {
         self.remove_index(&key);
-        self.index(&key, &slot);
-        self.ordered.insert(key, slot);
+        self.index(&key, &entry);
+        self.ordered.insert(key, entry);
     }
 
     /// Removes the stored value under a key.
@@ -133,8 +133,8 @@ impl Objects {
         self.ordered.remove(key);
     }
 
-    fn index(&mut self, key: &str, slot: &Slot) {
-        let Slot::Intact(object) = slot else { return };
+    fn index(&mut self, key: &str, entry: &CacheEntry) {
+        let CacheEntry::Intact(object) = entry else { return };
         let hash = self.hasher.hash_one(key);
         let shard = &mut self.shards[shard_of(hash)];
         shard.insert_unique(hash, (hash, object.clone()), |(hash, _)| *hash);
@@ -179,20 +179,20 @@ mod tests {
 
     use super::*;
 
-    fn slot(key: &str, revision: u64, is_intact: bool) -> Slot {
+    fn entry(key: &str, revision: u64, is_intact: bool) -> CacheEntry {
         let position = Position::new(revision, 0);
         let object =
             CachedObject::from_stored("{", key.into(), position, WatchEventType::Added, b"{}");
         match object.filter(|_| is_intact) {
-            Some(object) => Slot::Intact(Arc::new(object)),
-            None => Slot::Corrupt { position, reason: "a test".into() },
+            Some(object) => CacheEntry::Intact(Arc::new(object)),
+            None => CacheEntry::Corrupt { position, reason: "a test".into() },
         }
     }
 
-    fn position_of(slot: &Slot) -> Position {
-        match slot {
-            Slot::Intact(object) => object.position(),
-            Slot::Corrupt { position, .. } => *position,
+    fn position_of(entry: &CacheEntry) -> Position {
+        match entry {
+            CacheEntry::Intact(object) => object.position(),
+            CacheEntry::Corrupt { position, .. } => *position,
         }
     }
 
@@ -203,7 +203,7 @@ mod tests {
             let object =
                 CachedObject::from_stored("{", key.into(), position, WatchEventType::Added, b"{}");
             let owner = OwnedBy { owner: Owner::User(owner.into()), uid: "1".into() };
-            Slot::Intact(Arc::new(object.unwrap().owned_by(Some(owner))))
+            CacheEntry::Intact(Arc::new(object.unwrap().owned_by(Some(owner))))
         };
         let mut objects = Objects::of(vec![("/k/c".into(), owned("/k/c", "ada"))]);
         objects.insert("/k/a".into(), owned("/k/a", "ada"));
@@ -227,13 +227,13 @@ mod tests {
             loaded in prop::collection::btree_map("[a-c]{1,3}", any::<bool>(), 0..20),
             steps in prop::collection::vec(("[a-c]{1,3}", prop::option::of(any::<bool>())), 0..60),
         ) {
-            let all = loaded.iter().map(|(key, intact)| (key.as_str().into(), slot(key, 1, *intact)));
+            let all = loaded.iter().map(|(key, intact)| (key.as_str().into(), entry(key, 1, *intact)));
             let mut objects = Objects::of(all.collect());
             let mut model: BTreeMap<String, (u64, bool)> =
                 loaded.into_iter().map(|(key, intact)| (key, (1, intact))).collect();
             for (revision, (key, intact)) in (2..).zip(steps) {
                 if let Some(intact) = intact {
-                    objects.insert(key.as_str().into(), slot(&key, revision, intact));
+                    objects.insert(key.as_str().into(), entry(&key, revision, intact));
                     model.insert(key.clone(), (revision, intact));
                 } else {
                     objects.remove(&key);
@@ -242,7 +242,7 @@ mod tests {
                 let want = model.get(&key);
                 let intact = objects.intact(&key).map(|object| object.position());
                 prop_assert_eq!(intact, want.filter(|of| of.1).map(|of| Position::new(of.0, 0)));
-                let any = objects.slot(&key).map(position_of);
+                let any = objects.get(&key).map(position_of);
                 prop_assert_eq!(any, want.map(|of| Position::new(of.0, 0)));
                 prop_assert_eq!(objects.len(), model.len());
             }

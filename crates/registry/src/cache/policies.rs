@@ -109,7 +109,7 @@ impl Policies {
     }
 
     /// The snapshot of all stored objects at a revision: each object once.
-    pub(super) fn laid_out(stored: Vec<NamedChange>, revision: u64) -> Arc<PolicyAt> {
+    pub(super) fn snapshot_of(stored: Vec<NamedChange>, revision: u64) -> Arc<PolicyAt> {
         Arc::new(PolicyAt::first(revision, Policy::of(stored)))
     }
 
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(revisions(&first), None);
         assert_eq!(revisions(&before).map(|after| after.len()), Some(KEPT_CHANGES));
         let before = policies.current();
-        policies.load(Policies::laid_out(change().into(), 3000));
+        policies.load(Policies::snapshot_of(change().into(), 3000));
         assert_eq!(revisions(&before), None);
         assert_eq!(policies.current().revision, 3000);
         assert!(policies.at(2999).is_none());

@@ -73,11 +73,11 @@ struct PolicyKind {
 pub(super) struct AccessValue {
     /// The storage key.
     pub(super) key: Arc<str>,
-    says: Says,
+    content: Content,
 }
 
 /// The part of a stored value that concerns access.
-enum Says {
+enum Content {
     /// A change of the policy, which decides permissions.
     Policy(NamedChange),
     /// A value for authentication: a user, a team or an access key.
@@ -92,26 +92,26 @@ enum Says {
 impl AccessValue {
     /// The change of the policy, if it is one.
     fn policy_change(&self) -> Option<&NamedChange> {
-        match &self.says {
-            Says::Policy(change) => Some(change),
-            Says::Access { .. } => None,
+        match &self.content {
+            Content::Policy(change) => Some(change),
+            Content::Access { .. } => None,
         }
     }
 
     /// Whether it changes the policy only by the owner of an object that did not exist before. `new` has such objects
     /// of the transactions before it.
-    fn joins(&self, event: &Event, policy: &Policy, new: &mut HashSet<Arc<str>>) -> bool {
-        let Some((namespace, name, says @ PolicyChange::Owner(kind, _))) = self.policy_change()
+    fn can_join(&self, event: &Event, policy: &Policy, new: &mut HashSet<Arc<str>>) -> bool {
+        let Some((namespace, name, content @ PolicyChange::Owner(kind, _))) = self.policy_change()
         else {
             return false;
         };
-        let is_changed_to = |says| policy.is_changed_by(&(namespace.as_deref(), name, says));
+        let is_changed_to = |content| policy.is_changed_by(&(namespace.as_deref(), name, content));
         // An object that was corrupt is not new, and may have an owner.
         let has_owner = is_changed_to(PolicyChange::Owner(*kind, None));
         if event.previous.is_none() && event.value.is_some() && !has_owner {
             return new.insert(event.key.clone());
         }
-        !new.contains(&event.key) && !is_changed_to(says.clone())
+        !new.contains(&event.key) && !is_changed_to(content.clone())
     }
 }
 
@@ -205,7 +205,7 @@ impl AccessState {
             let read = |event| self.read_event(event, &object);
             let values: Vec<_> = batch.events.iter().filter_map(read).collect();
             let is_joined =
-                values.iter().all(|(event, value)| value.joins(event, &policy, &mut new));
+                values.iter().all(|(event, value)| value.can_join(event, &policy, &mut new));
             if change.batches > 0 && !is_joined {
                 break;
             }
@@ -276,15 +276,15 @@ impl AccessState {
     }
 
     /// Builds the index of all stored values. This takes a while with many objects.
-    pub(super) fn lay_out(&self, values: Vec<AccessValue>, revision: u64) -> LoadedAccess {
+    pub(super) fn build_index(&self, values: Vec<AccessValue>, revision: u64) -> LoadedAccess {
         let (mut changes, mut others) = (Vec::new(), Vec::new());
-        for AccessValue { key, says } in values {
-            match says {
-                Says::Policy(change) => changes.push(change),
-                says @ Says::Access { .. } => others.push(AccessValue { key, says }),
+        for AccessValue { key, content } in values {
+            match content {
+                Content::Policy(change) => changes.push(change),
+                content @ Content::Access { .. } => others.push(AccessValue { key, content }),
             }
         }
-        let policy = Policies::laid_out(changes, revision);
+        let policy = Policies::snapshot_of(changes, revision);
         // In key order, as from a list.
         others.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         let mut principals = PrincipalIndex::default();
@@ -323,14 +323,14 @@ impl AccessState {
         value: Option<&bytes::Bytes>,
         object: impl FnOnce() -> Option<Arc<CachedObject>>,
     ) -> Option<AccessValue> {
-        let says = if let Some(change) = self.policy_change(key, value.map(AsRef::as_ref)) {
-            Says::Policy(change)
+        let content = if let Some(change) = self.policy_change(key, value.map(AsRef::as_ref)) {
+            Content::Policy(change)
         } else if self.decides_access(key) || key.starts_with(storage_key::ACTIVITY) {
-            Says::Access { value: value.cloned(), object: object() }
+            Content::Access { value: value.cloned(), object: object() }
         } else {
             return None;
         };
-        Some(AccessValue { key: key.clone(), says })
+        Some(AccessValue { key: key.clone(), content })
     }
 
     /// The change of the policy by a value. A corrupt value gives no permissions.
@@ -355,7 +355,7 @@ impl AccessState {
 
     /// Applies one value, or its removal. A corrupt value gives no access.
     fn apply_one(&self, principals: &mut PrincipalIndex, value: &AccessValue) {
-        let Says::Access { value: bytes, object } = &value.says else { return };
+        let Content::Access { value: bytes, object } = &value.content else { return };
         let bytes = bytes.as_deref();
         if let Some(digest) = value.key.strip_prefix(storage_key::DIGESTS) {
             if let Some(digest) = Digest::from_hex(digest) {

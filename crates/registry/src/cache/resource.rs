@@ -112,7 +112,7 @@ impl CacheEvent {
 
 /// The stored value under a key.
 #[derive(Clone, Debug)]
-pub enum Slot {
+pub enum CacheEntry {
     /// An object.
     Intact(Arc<CachedObject>),
     /// Bytes that differ from the written bytes.
@@ -124,7 +124,7 @@ pub enum Slot {
     },
 }
 
-impl Slot {
+impl CacheEntry {
     /// The object, if it is intact.
     pub(super) fn intact(&self) -> Option<&Arc<CachedObject>> {
         match self {
@@ -137,15 +137,15 @@ impl Slot {
 /// An object that is read while the cache loads.
 pub(super) struct Loaded {
     key: Arc<str>,
-    slot: Slot,
+    entry: CacheEntry,
     is_deleting: bool,
 }
 
 impl Loaded {
     /// The value under a key.
-    pub(super) fn new(key: Arc<str>, slot: Slot) -> Self {
-        let is_deleting = is_deleting(&slot);
-        Self { key, slot, is_deleting }
+    pub(super) fn new(key: Arc<str>, entry: CacheEntry) -> Self {
+        let is_deleting = is_deleting(&entry);
+        Self { key, entry, is_deleting }
     }
 }
 
@@ -173,13 +173,13 @@ pub struct Counted {
 
 /// The change of an object at a revision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Moment {
+pub enum ChangeAt {
     /// It was created.
     Created,
     /// It was removed.
     Removed,
     /// It existed before and after.
-    There,
+    Present,
     /// It did not exist before or after.
     Absent,
     /// Unknown: the events of that revision are gone, or have not been applied yet.
@@ -273,17 +273,17 @@ impl ResourceCache {
         if let Some(object) = state.objects.intact(key) {
             return Ok(Some(object.clone()));
         }
-        match state.objects.slot(key) {
+        match state.objects.get(key) {
             None => Ok(None),
-            Some(Slot::Intact(object)) => Ok(Some(object.clone())),
-            Some(Slot::Corrupt { reason, .. }) => Err(corrupt(key, reason)),
+            Some(CacheEntry::Intact(object)) => Ok(Some(object.clone())),
+            Some(CacheEntry::Corrupt { reason, .. }) => Err(corrupt(key, reason)),
         }
     }
 
     /// The position of the last change of a corrupt object; `None` for an intact one.
     pub(crate) fn corrupt_at(&self, key: &str) -> Option<Position> {
-        match self.state.read().objects.slot(key) {
-            Some(Slot::Corrupt { position, .. }) => Some(*position),
+        match self.state.read().objects.get(key) {
+            Some(CacheEntry::Corrupt { position, .. }) => Some(*position),
             _ => None,
         }
     }
@@ -315,14 +315,14 @@ impl ResourceCache {
     ) -> ObjectList {
         let state = self.state.read();
         let (mut objects, mut left_out, mut remaining) = (Vec::new(), Vec::new(), 0);
-        for (key, slot) in state.objects.range(prefix, after) {
+        for (key, entry) in state.objects.range(prefix, after) {
             if limit > 0 && objects.len() == limit {
                 remaining += 1;
                 continue;
             }
-            match slot {
-                Slot::Intact(object) => objects.push(object.clone()),
-                Slot::Corrupt { .. } => left_out.push(key.clone()),
+            match entry {
+                CacheEntry::Intact(object) => objects.push(object.clone()),
+                CacheEntry::Corrupt { .. } => left_out.push(key.clone()),
             }
         }
         ObjectList { objects, remaining, revision: state.revision, left_out }
@@ -330,8 +330,8 @@ impl ResourceCache {
 
     fn corrupt_entry(&self, key: &str) -> ApiError {
         let state = self.state.read();
-        match state.objects.entry(key) {
-            Some((key, Slot::Corrupt { reason, .. })) => corrupt(key, reason),
+        match state.objects.get_key_value(key) {
+            Some((key, CacheEntry::Corrupt { reason, .. })) => corrupt(key, reason),
             // The object was just repaired: the next list has it.
             _ => corrupt(key, "it cannot be decoded"),
         }
@@ -339,7 +339,7 @@ impl ResourceCache {
 
     /// The candidates under a key prefix, after the key `after`; `None` if a list of all objects is cheaper. Corrupt
     /// objects are left out and named.
-    pub(crate) fn few(
+    pub(crate) fn list_candidates(
         &self,
         prefix: &str,
         after: Option<&str>,
@@ -350,21 +350,21 @@ impl ResourceCache {
         let mut left_out = Vec::new();
         if let Some(named) = candidates.named {
             let (namespaces, keys) = self.ranges(named, state.objects.len())?;
-            let mut add = |key: &Arc<str>, slot: &Slot| match slot {
-                Slot::Intact(object) => objects.push(object.clone()),
-                Slot::Corrupt { .. } => left_out.push(key.clone()),
+            let mut add = |key: &Arc<str>, entry: &CacheEntry| match entry {
+                CacheEntry::Intact(object) => objects.push(object.clone()),
+                CacheEntry::Corrupt { .. } => left_out.push(key.clone()),
             };
             for range in namespaces {
                 let under = if range.starts_with(prefix) { &range } else { prefix };
                 if under.starts_with(range.as_str()) {
-                    state.objects.range(under, after).for_each(|(key, slot)| add(key, slot));
+                    state.objects.range(under, after).for_each(|(key, entry)| add(key, entry));
                 }
             }
             for key in keys {
                 let is_in =
                     key.starts_with(prefix) && after.is_none_or(|after| key.as_str() > after);
-                if let Some((key, slot)) = state.objects.entry(&key).filter(|_| is_in) {
-                    add(key, slot);
+                if let Some((key, entry)) = state.objects.get_key_value(&key).filter(|_| is_in) {
+                    add(key, entry);
                 }
             }
         }
@@ -400,10 +400,11 @@ impl ResourceCache {
     /// At most `limit` intact objects after a key. For callers that read all objects in small pages.
     pub(crate) fn page(&self, after: Option<&str>, limit: usize) -> Vec<Arc<CachedObject>> {
         let state = self.state.read();
-        let intact = state.objects.range(&self.prefix, after).filter_map(|(_, slot)| match slot {
-            Slot::Intact(object) => Some(object.clone()),
-            Slot::Corrupt { .. } => None,
-        });
+        let intact =
+            state.objects.range(&self.prefix, after).filter_map(|(_, entry)| match entry {
+                CacheEntry::Intact(object) => Some(object.clone()),
+                CacheEntry::Corrupt { .. } => None,
+            });
         intact.take(limit).collect()
     }
 
@@ -414,25 +415,25 @@ impl ResourceCache {
     }
 
     /// The change of an object at a revision that has been applied.
-    pub(crate) fn moment(&self, key: &str, revision: u64) -> Moment {
+    pub(crate) fn change_at(&self, key: &str, revision: u64) -> ChangeAt {
         let state = self.state.read();
         if revision > state.revision || Position::end_of(revision.saturating_sub(1)) < state.oldest
         {
-            return Moment::Unknown;
+            return ChangeAt::Unknown;
         }
         let from = state.events.partition_point(|event| event.position().revision() < revision);
         let mut events = state.events.range(from..);
         let first = events.find(|event| **event.object.key() == *key);
         let Some(event) = first else {
-            let is_there = state.objects.slot(key).is_some();
-            return if is_there { Moment::There } else { Moment::Absent };
+            let is_there = state.objects.get(key).is_some();
+            return if is_there { ChangeAt::Present } else { ChangeAt::Absent };
         };
         let is_then = event.position().revision() == revision;
         match event.event_type {
-            WatchEventType::Added if is_then => Moment::Created,
-            WatchEventType::Added => Moment::Absent,
-            WatchEventType::Deleted if is_then => Moment::Removed,
-            _ => Moment::There,
+            WatchEventType::Added if is_then => ChangeAt::Created,
+            WatchEventType::Added => ChangeAt::Absent,
+            WatchEventType::Deleted if is_then => ChangeAt::Removed,
+            _ => ChangeAt::Present,
         }
     }
 
@@ -460,7 +461,7 @@ impl ResourceCache {
     pub(super) fn load(&self, objects: Vec<Loaded>, revision: u64, last_change: Position) {
         let deleting = objects.iter().filter(|object| object.is_deleting);
         let deleting = deleting.map(|object| object.key.clone()).collect();
-        let objects = objects.into_iter().map(|object| (object.key, object.slot)).collect();
+        let objects = objects.into_iter().map(|object| (object.key, object.entry)).collect();
         let objects = Objects::of(objects);
         let mut state = self.state.write();
         state.deleting = deleting;
@@ -480,22 +481,22 @@ impl ResourceCache {
     }
 
     /// Decodes the stored value of a key for the cache.
-    pub(crate) fn lay_out(
+    pub(crate) fn to_entry(
         &self,
         key: &Arc<str>,
         position: Position,
         event_type: WatchEventType,
         stored: &[u8],
-    ) -> Slot {
+    ) -> CacheEntry {
         let owner = self.kind.owned_by(split_stored(stored).0);
         CachedObject::from_stored(&self.head, key.clone(), position, event_type, stored)
             .map(|object| object.owned_by(owner))
             .map_or_else(
-                || Slot::Corrupt {
+                || CacheEntry::Corrupt {
                     position,
                     reason: "its first bytes are not those of its kind".into(),
                 },
-                |object| Slot::Intact(Arc::new(object)),
+                |object| CacheEntry::Intact(Arc::new(object)),
             )
     }
 
@@ -516,26 +517,26 @@ impl ResourceCache {
 
     fn apply_one(&self, state: &mut State, event: &Event) {
         let previous = state.objects.intact(&event.key).cloned();
-        if previous.is_none() && state.objects.slot(&event.key).is_some() {
+        if previous.is_none() && state.objects.get(&event.key).is_some() {
             // The object was corrupt. Watchers may know an earlier state, and no event can tell them its end.
             expire_watchers(state, event.position);
         }
-        let (event_type, slot) = if let Some(value) = &event.value {
+        let (event_type, entry) = if let Some(value) = &event.value {
             let event_type = match previous {
                 Some(_) => WatchEventType::Modified,
                 None => WatchEventType::Added,
             };
-            let slot = self.lay_out(&event.key, event.position, event_type, value);
-            set(state, event.key.clone(), slot.clone());
-            (event_type, slot)
+            let entry = self.to_entry(&event.key, event.position, event_type, value);
+            set(state, event.key.clone(), entry.clone());
+            (event_type, entry)
         } else {
             state.objects.remove(&event.key);
             state.deleting.remove(&event.key);
             let Some(last) = &previous else { return };
             let gone = last.restated(event.position, WatchEventType::Deleted);
-            (WatchEventType::Deleted, Slot::Intact(Arc::new(gone)))
+            (WatchEventType::Deleted, CacheEntry::Intact(Arc::new(gone)))
         };
-        if let Slot::Intact(object) = slot {
+        if let CacheEntry::Intact(object) = entry {
             push_event(state, event_type, object, previous);
         }
     }
@@ -551,17 +552,17 @@ impl ResourceCache {
     }
 }
 
-fn is_deleting(slot: &Slot) -> bool {
-    matches!(slot, Slot::Intact(object) if object.is_deleting())
+fn is_deleting(entry: &CacheEntry) -> bool {
+    matches!(entry, CacheEntry::Intact(object) if object.is_deleting())
 }
 
-fn set(state: &mut State, key: Arc<str>, slot: Slot) {
-    if is_deleting(&slot) {
+fn set(state: &mut State, key: Arc<str>, entry: CacheEntry) {
+    if is_deleting(&entry) {
         state.deleting.insert(key.clone());
     } else {
         state.deleting.remove(&key);
     }
-    state.objects.insert(key, slot);
+    state.objects.insert(key, entry);
 }
 
 fn push_event(

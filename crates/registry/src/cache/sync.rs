@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 use postern_auth::writer::{Logout, Writer};
 use postern_meta::decode;
 
-use super::tokens::TokenValue;
+use super::tokens::RecordValue;
 use crate::storage_key;
 
 /// The stored records of secret sync.
@@ -49,7 +49,7 @@ impl SyncState {
     }
 
     /// Applies a change.
-    pub(super) fn apply(&self, change: &TokenValue) {
+    pub(super) fn apply(&self, change: &RecordValue) {
         if let Some(id) = change.key.strip_prefix(storage_key::SYNC_WRITERS) {
             let value = change.value.as_ref();
             let writer = value.and_then(|value| decode::decode_typed(value).ok());
@@ -66,7 +66,7 @@ impl SyncState {
     }
 
     /// Replaces all records.
-    pub(super) fn load(&self, values: &[TokenValue]) {
+    pub(super) fn load(&self, values: &[RecordValue]) {
         *self.writers.write() = Writers::default();
         self.logged_out.write().clear();
         for value in values {

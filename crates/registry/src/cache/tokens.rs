@@ -59,14 +59,14 @@ pub(crate) struct NotedImpersonation {
 pub(crate) type Stored<T> = (Arc<str>, Position, T);
 
 /// A stored value about tokens.
-pub(super) struct TokenValue {
+pub(super) struct RecordValue {
     pub(super) key: Arc<str>,
     /// `None` for a removed value.
     pub(super) value: Option<Bytes>,
     pub(super) position: Position,
 }
 
-impl TokenValue {
+impl RecordValue {
     pub(super) fn of(event: &Event) -> Self {
         let Event { key, value, position, .. } = event;
         Self { key: key.clone(), value: value.clone(), position: *position }
@@ -116,7 +116,7 @@ impl Revocations {
         }
     }
 
-    fn apply(&mut self, change: &TokenValue) {
+    fn apply(&mut self, change: &RecordValue) {
         self.remove(&change.key);
         let record = change.value.as_ref().and_then(|value| decode::decode_typed(value).ok());
         let Some::<RevocationRecord>(record) = record else { return };
@@ -132,7 +132,7 @@ impl Revocations {
 
     /// Whether a record is no longer needed: its tokens have expired, or a newer record revokes them all and is kept
     /// as long.
-    fn is_done(&self, position: Position, record: &RevocationRecord, now: Timestamp) -> bool {
+    fn is_obsolete(&self, position: Position, record: &RevocationRecord, now: Timestamp) -> bool {
         let is_covered = |uid: &String| {
             let newest = self.of_uid.get(uid).and_then(BTreeMap::last_key_value);
             newest.is_some_and(|(revision, drop_after)| {
@@ -153,7 +153,7 @@ impl TokenState {
     }
 
     /// Applies a change.
-    pub(super) fn apply(&self, change: &TokenValue) {
+    pub(super) fn apply(&self, change: &RecordValue) {
         if &*change.key == storage_key::SIGNING_KEYS {
             let keys = change.value.as_deref().map(SigningKeys::read).unwrap_or_default();
             self.keys.store(Arc::new(keys));
@@ -176,7 +176,7 @@ impl TokenState {
     }
 
     /// Replaces all records.
-    pub(super) fn load(&self, values: &[TokenValue]) {
+    pub(super) fn load(&self, values: &[RecordValue]) {
         *self.revocations.write() = Revocations::default();
         self.issued.write().clear();
         self.impersonations.write().clear();
@@ -222,29 +222,33 @@ impl TokenState {
     }
 
     /// The records that are no longer needed: their keys and positions.
-    pub(super) fn done(&self, now: Timestamp) -> Vec<(Arc<str>, Position)> {
+    pub(super) fn obsolete(&self, now: Timestamp) -> Vec<(Arc<str>, Position)> {
         let revocations = self.revocations.read();
         let records = revocations.records.iter();
-        let done =
-            records.filter(|(_, (position, record))| revocations.is_done(*position, record, now));
+        let done = records
+            .filter(|(_, (position, record))| revocations.is_obsolete(*position, record, now));
         let mut done: Vec<_> = done.map(|(key, (position, _))| (key.clone(), *position)).collect();
         let issued = self.issued.read();
         // This note also says that no other tokens are unknown.
         let is_kept = |key: &str| key == storage_key::UNKNOWN_ISSUED_TOKENS;
-        let over = issued.iter().filter(|(key, (_, record))| record.until <= now && !is_kept(key));
-        done.extend(over.map(|(key, (position, _))| (key.clone(), *position)));
+        let expired =
+            issued.iter().filter(|(key, (_, record))| record.until <= now && !is_kept(key));
+        done.extend(expired.map(|(key, (position, _))| (key.clone(), *position)));
         done
     }
 
     /// The owners with more than `most` records of access keys, with the records.
-    pub(super) fn crowded(&self, most: usize) -> Vec<(String, Vec<Stored<RevocationRecord>>)> {
+    pub(super) fn owners_over_limit(
+        &self,
+        most: usize,
+    ) -> Vec<(String, Vec<Stored<RevocationRecord>>)> {
         let revocations = self.revocations.read();
         let record_of = |key: &Arc<str>| {
             let (position, record) = revocations.records.get(key)?;
             Some((key.clone(), *position, record.clone()))
         };
-        let crowded = revocations.of_owner.iter().filter(|(_, keys)| keys.len() > most);
-        crowded
+        let owners = revocations.of_owner.iter().filter(|(_, keys)| keys.len() > most);
+        owners
             .map(|(owner, keys)| (owner.clone(), keys.iter().filter_map(record_of).collect()))
             .collect()
     }
@@ -266,7 +270,7 @@ mod tests {
         let apply = |key: &str, revision, value: Option<Vec<u8>>| {
             let key = [storage_key::REVOCATIONS, key].concat().into();
             let position = Position::new(revision, 1);
-            state.apply(&TokenValue { key, value: value.map(Bytes::from), position });
+            state.apply(&RecordValue { key, value: value.map(Bytes::from), position });
         };
         let revocations = || {
             let mut all = state.revocations();
@@ -277,11 +281,11 @@ mod tests {
         apply("a", 5, Some(record(&["u1", "u2"], 100)));
         apply("b", 9, Some(record(&["u1"], 50)));
         assert_eq!(revocations(), [of("u1", 9), of("u2", 5)]);
-        let old = state.done(Timestamp::from_unix_seconds(50));
+        let old = state.obsolete(Timestamp::from_unix_seconds(50));
         assert_eq!(old, [("/revocations/b".into(), Position::new(9, 1))]);
         // A newer record replaces the records that it covers, unless they are kept longer.
         let done = || {
-            let mut done = state.done(Timestamp::from_unix_seconds(49));
+            let mut done = state.obsolete(Timestamp::from_unix_seconds(49));
             done.sort();
             done.into_iter().map(|(key, _)| key.to_string()).collect::<Vec<_>>()
         };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use postern_kinds::AnyKind as _;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 
-use crate::events::{self, Happening};
+use crate::events::{self, NewEvent};
 use crate::operations;
 use crate::registry::Registry;
 use crate::storage_key;
@@ -19,14 +19,14 @@ const INTERVAL: Duration = Duration::from_mins(1);
 /// The time before the expiry at which the owner of a key is warned, and the shortest lifetime of keys that get a
 /// warning: a warning right after the create has no use.
 const WARNING_SECONDS: i64 = 24 * 3600;
-const LONG_LIFE_SECONDS: i64 = 2 * WARNING_SECONDS;
+const MIN_WARNED_LIFE_SECONDS: i64 = 2 * WARNING_SECONDS;
 
 /// The reason of the event for a key that expires soon.
 const EXPIRES_SOON: &str = "KeyExpiresSoon";
 
 /// The time after an expiry or a warning is due in which its event is recorded: the lifetime of events. Later it
 /// would be recorded again.
-const TOLD_FOR_SECONDS: i64 = 3600;
+const EVENT_LIFE_SECONDS: i64 = 3600;
 
 /// The maximum of events for keys in one interval, for each reason. The others follow in the next interval. So
 /// expiring keys cannot fill the store.
@@ -59,7 +59,7 @@ pub async fn run(registry: Arc<Registry>) {
                 "an access key without a maker could not be removed"
             );
         }
-        record_ends(&registry).await;
+        record_expiries(&registry).await;
     }
 }
 
@@ -72,7 +72,7 @@ pub async fn finish(registry: &Registry) {
 
 /// Records the keys that have expired, and those that expire within a day. Each is recorded once, also with several
 /// servers and after restarts.
-pub(crate) async fn record_ends(registry: &Registry) {
+pub(crate) async fn record_expiries(registry: &Registry) {
     let now = registry.source().now().unix_seconds();
     record(registry, now, "KeyExpired", "the access key has expired: create a new one").await;
     let soon = "the access key expires within 24 hours: replace it or extend its lifetime";
@@ -82,17 +82,17 @@ pub(crate) async fn record_ends(registry: &Registry) {
 /// Records an event for each key that expires before `until`.
 async fn record(registry: &Registry, until: i64, reason: &'static str, message: &str) {
     let mut left = MAX_EVENTS;
-    for name in keys_that_end(registry, until - TOLD_FOR_SECONDS, until) {
+    for name in keys_that_expire(registry, until - EVENT_LIFE_SECONDS, until) {
         // There may be many keys, and most have their event already.
         tokio::task::consume_budget().await;
         let stored = storage_key::object(OwnedAccessKey.info(), None, &name);
         let key = registry.cache().of(OwnedAccessKey.info()).get(&stored).ok().flatten();
         let Some(key) = key.and_then(|key| key.decode().ok()) else { continue };
         let ttl = key.fields.get("spec").and_then(|spec| spec.get("ttl")?.as_i64());
-        if reason == EXPIRES_SOON && ttl.is_none_or(|ttl| ttl < LONG_LIFE_SECONDS) {
+        if reason == EXPIRES_SOON && ttl.is_none_or(|ttl| ttl < MIN_WARNED_LIFE_SECONDS) {
             continue;
         }
-        if events::warn_once(registry, &Happening { object: &key, reason, message }).await {
+        if events::warn_once(registry, &NewEvent { object: &key, reason, message }).await {
             left -= 1;
             if left == 0 {
                 return;
@@ -102,7 +102,7 @@ async fn record(registry: &Registry, until: i64, reason: &'static str, message: 
 }
 
 /// The names of the keys that expire at or after `from` and before `until`, in seconds since 1970.
-fn keys_that_end(registry: &Registry, from: i64, until: i64) -> Vec<String> {
+fn keys_that_expire(registry: &Registry, from: i64, until: i64) -> Vec<String> {
     let principals = registry.cache().principals();
     let names = principals.ended_before(until);
     names.filter(|name| !principals.has_ended_before(name, from)).map(str::to_owned).collect()

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use tokio::time::MissedTickBehavior;
 
 use crate::cache::CachedObject;
-use crate::events::{self, Happening};
+use crate::events::{self, NewEvent};
 use crate::operations;
 use crate::permit::Permit;
 use crate::registry::Registry;
@@ -49,14 +49,14 @@ pub async fn run(registry: Arc<Registry>) {
 /// Records rejections by quotas; runs until it is dropped.
 pub async fn run_quotas(registry: Arc<Registry>) {
     loop {
-        for (project, message) in registry.refused_quotas().taken().await {
+        for (project, message) in registry.refused_quotas().take().await {
             let key = storage_key::object(Project.info(), None, &project);
             let found = registry.cache().of(Project.info()).get(&key);
             let Ok(Some(Ok(object))) = found.map(|found| found.map(|found| found.decode())) else {
                 continue;
             };
             let (object, message) = (&object, &*message);
-            events::warn(&registry, &Happening { object, reason: "ExceededQuota", message }).await;
+            events::warn(&registry, &NewEvent { object, reason: "ExceededQuota", message }).await;
         }
     }
 }

@@ -84,7 +84,7 @@ async fn finalize(registry: &Registry, namespace: &Object) -> Result<(), ApiErro
         }
     }
     if !corrupt.is_empty() {
-        return tell_corrupt(registry, namespace, &corrupt).await;
+        return report_corrupt(registry, namespace, &corrupt).await;
     }
     if remaining > 0 {
         // The removals reach the cache soon, and wake this controller again.
@@ -107,7 +107,7 @@ async fn finalize(registry: &Registry, namespace: &Object) -> Result<(), ApiErro
 }
 
 /// Sets the condition of a namespace that waits for corrupt objects, once for each set of objects.
-async fn tell_corrupt(
+async fn report_corrupt(
     registry: &Registry,
     namespace: &Object,
     corrupt: &[Arc<str>],

@@ -34,7 +34,7 @@ const RETRY: Duration = Duration::from_secs(5);
 const WRITES_PER_STEP: usize = 16;
 
 /// An object with a phase: the index of its kind in [`KINDS`], and its storage key.
-type Reached = (usize, Arc<str>);
+type PhasedObject = (usize, Arc<str>);
 
 /// A source of the phase of an object, in addition to the object itself.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,13 +48,13 @@ enum Source {
 /// The objects with a phase, by the sources that they depend on.
 #[derive(Default)]
 struct Index {
-    by_source: BTreeMap<Source, BTreeSet<Reached>>,
-    sources: HashMap<Reached, Vec<Source>>,
+    by_source: BTreeMap<Source, BTreeSet<PhasedObject>>,
+    sources: HashMap<PhasedObject, Vec<Source>>,
 }
 
 impl Index {
     /// Sets the sources that an object depends on. A removed object has none.
-    fn set(&mut self, reached: &Reached, sources: Vec<Source>) {
+    fn set(&mut self, reached: &PhasedObject, sources: Vec<Source>) {
         for old in self.sources.remove(reached).unwrap_or_default() {
             if let Some(of) = self.by_source.get_mut(&old) {
                 of.remove(reached);
@@ -71,7 +71,7 @@ impl Index {
         }
     }
 
-    fn of(&self, source: &Source) -> impl Iterator<Item = Reached> {
+    fn of(&self, source: &Source) -> impl Iterator<Item = PhasedObject> {
         self.by_source.get(source).into_iter().flatten().cloned()
     }
 }
@@ -83,7 +83,7 @@ pub async fn run(registry: Arc<Registry>) {
     loop {
         progress.mark_unchanged();
         phases.catch_up();
-        if phases.write_again().await {
+        if phases.rewrite_concerned().await {
             tokio::time::sleep(RETRY).await;
             continue;
         }
@@ -100,7 +100,7 @@ struct Phases {
     cursors: [Position; 4],
     index: Index,
     /// The objects to write again.
-    concerned: BTreeSet<Reached>,
+    concerned: BTreeSet<PhasedObject>,
 }
 
 impl Phases {
@@ -189,7 +189,7 @@ impl Phases {
     }
 
     /// Writes the noted objects again. Returns whether anything failed; that is tried again.
-    async fn write_again(&mut self) -> bool {
+    async fn rewrite_concerned(&mut self) -> bool {
         let mut failed = BTreeSet::new();
         for (done, one) in std::mem::take(&mut self.concerned).into_iter().enumerate() {
             if done % WRITES_PER_STEP == WRITES_PER_STEP - 1 {
@@ -209,7 +209,7 @@ impl Phases {
     ///
     /// # Errors
     /// The errors of the store. An object that is gone or no longer valid is skipped.
-    async fn write(&self, (kind, key): &Reached) -> Result<(), ApiError> {
+    async fn write(&self, (kind, key): &PhasedObject) -> Result<(), ApiError> {
         let (namespace, name) = storage_key::name_of(key);
         let permit = Permit::for_server(KINDS[*kind], Verb::Update, namespace, name);
         let writing = Writing::by_server();

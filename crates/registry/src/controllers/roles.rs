@@ -24,7 +24,7 @@ use serde_json::Value;
 use crate::admit::Writing;
 use crate::cache::{CachedObject, Next, ResourceCache};
 use crate::errors::from_store;
-use crate::events::{self, Happening};
+use crate::events::{self, NewEvent};
 use crate::operations;
 use crate::permit::Permit;
 use crate::registry::Registry;
@@ -40,13 +40,13 @@ const RETRY: Duration = Duration::from_secs(5);
 const ROLES_PER_READ: usize = 256;
 
 /// An object whose generated roles may have been changed: its API version, kind, namespace and name.
-type Concerned = (String, String, Option<String>, String);
+type SourceId = (String, String, Option<String>, String);
 
 /// Runs until it is dropped.
 pub async fn run(registry: Arc<Registry>) {
     let mut progress = registry.cache().subscribe();
     let mut repair = Repair::new(registry);
-    while let Err(error) = repair.make_all().await {
+    while let Err(error) = repair.generate_all().await {
         tracing::warn!(
             inner = error.inner(),
             "the roles of access rules could not be generated: {error}"
@@ -69,7 +69,7 @@ struct Repair {
     /// The cursor in the events of each of [`KINDS`].
     cursors: [Position; 4],
     /// The storage keys of the changed roles and bindings, each with the index of its kind in [`KINDS`].
-    concerned: BTreeMap<Concerned, BTreeSet<(usize, Arc<str>)>>,
+    concerned: BTreeMap<SourceId, BTreeSet<(usize, Arc<str>)>>,
     /// Whether a ClusterRole has changed.
     cluster_roles_changed: bool,
 }
@@ -83,7 +83,7 @@ impl Repair {
 
     /// Generates the roles of all objects again after a kind has got a new subresource, because roles for `*` list
     /// it.
-    async fn make_all(&self) -> Result<(), ApiError> {
+    async fn generate_all(&self) -> Result<(), ApiError> {
         let registry = &self.registry;
         if has_roles_of_all(registry.store()).await.map_err(from_store)? {
             return Ok(());
@@ -99,7 +99,7 @@ impl Repair {
                     let version = info.version.to_string();
                     let namespace = namespace.map(str::to_owned);
                     let one = (version, info.kind.to_owned(), namespace, name.to_owned());
-                    match self.put_back(&one).await {
+                    match self.restore(&one).await {
                         // An object that cannot be written, such as one in a terminating namespace, must not block
                         // the others.
                         Err(error) if error.code() < 500 => {
@@ -155,7 +155,7 @@ impl Repair {
     /// Notes the object that a role or binding is generated from, if there is one, and if both were not written
     /// together.
     fn note(&mut self, index: usize, object: &CachedObject) {
-        let Some(one) = self.maker_of(object.key()) else { return };
+        let Some(one) = self.source_of(object.key()) else { return };
         if self.has_other_revision(&one, object.position().revision()) {
             self.concerned.entry(one).or_default().insert((index, object.key().clone()));
         }
@@ -163,7 +163,7 @@ impl Repair {
 
     /// The object that a role or binding is generated from. Its name is enough, because only the server uses such
     /// names. A hand edit can remove labels and owner references.
-    fn maker_of(&self, key: &str) -> Option<Concerned> {
+    fn source_of(&self, key: &str) -> Option<SourceId> {
         let (namespace, name) = storage_key::name_of(key);
         let (kind, namespace, name): (&dyn AnyKind, _, _) = match made_for(name)? {
             MadeFor::AccessRules { plural, name } => {
@@ -189,11 +189,7 @@ impl Repair {
     }
 
     /// Whether an object exists and was last written at another revision.
-    fn has_other_revision(
-        &self,
-        (api_version, kind, namespace, name): &Concerned,
-        at: u64,
-    ) -> bool {
+    fn has_other_revision(&self, (api_version, kind, namespace, name): &SourceId, at: u64) -> bool {
         let Some(kind) = of_reference(api_version, kind) else { return false };
         let namespace = namespace.as_deref().filter(|_| kind.info().is_namespaced());
         let key = storage_key::object(kind.info(), namespace, name);
@@ -209,7 +205,7 @@ impl Repair {
         let mut failed = BTreeMap::new();
         while let Some((one, roles)) = self.concerned.pop_first() {
             let before = self.positions(&roles);
-            if let Err(error) = self.put_back(&one).await {
+            if let Err(error) = self.restore(&one).await {
                 let inner = error.inner().unwrap_or_default();
                 tracing::warn!(
                     object = one.3,
@@ -220,11 +216,11 @@ impl Repair {
                 continue;
             }
             let _ = self.registry.cache().wait_until_current().await;
-            let was_put_back = |((_, key), (then, now)): (&(usize, Arc<str>), (&_, &_))| {
+            let was_restored = |((_, key), (then, now)): (&(usize, Arc<str>), (&_, &_))| {
                 (then != now).then(|| key.clone())
             };
             let after = self.positions(&roles);
-            let mut changed = roles.iter().zip(before.iter().zip(&after)).filter_map(was_put_back);
+            let mut changed = roles.iter().zip(before.iter().zip(&after)).filter_map(was_restored);
             if let Some(role) = changed.next() {
                 self.record(&one, &role).await;
             }
@@ -250,7 +246,7 @@ impl Repair {
     }
 
     /// Records an event for an object, after one of its roles was restored.
-    async fn record(&self, (api_version, kind, namespace, name): &Concerned, role: &str) {
+    async fn record(&self, (api_version, kind, namespace, name): &SourceId, role: &str) {
         let Some(kind) = of_reference(api_version, kind) else { return };
         let namespace = namespace.as_deref().filter(|_| kind.info().is_namespaced());
         let key = storage_key::object(kind.info(), namespace, name);
@@ -260,14 +256,14 @@ impl Repair {
         };
         let role = storage_key::display_name(role);
         let message = format!("{role} is generated from this object; a manual edit was reverted");
-        let what = Happening { object: &object, reason: "RolePutBack", message: &message };
+        let what = NewEvent { object: &object, reason: "RolePutBack", message: &message };
         events::warn(&self.registry, &what).await;
     }
 
     /// Writes an object unchanged, so that its roles are generated.
-    async fn put_back(
+    async fn restore(
         &self,
-        (api_version, kind, namespace, name): &Concerned,
+        (api_version, kind, namespace, name): &SourceId,
     ) -> Result<(), ApiError> {
         let Some(kind) = of_reference(api_version, kind) else { return Ok(()) };
         let namespace = namespace.as_deref().filter(|_| kind.info().is_namespaced());

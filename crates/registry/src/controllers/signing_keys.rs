@@ -11,19 +11,19 @@ use crate::signing_keys;
 const INTERVAL: Duration = Duration::from_mins(1);
 
 /// The interval of the clean-up of token records. An owner can add only few records in this time.
-const TIDY_INTERVAL: Duration = Duration::from_secs(1);
+const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs until it is dropped.
 pub async fn run(registry: Arc<Registry>) {
-    tokio::join!(rotate(&registry), tidy(&registry));
+    tokio::join!(rotate(&registry), clean_up(&registry));
 }
 
-async fn tidy(registry: &Registry) {
-    let mut ticks = tokio::time::interval(TIDY_INTERVAL);
+async fn clean_up(registry: &Registry) {
+    let mut ticks = tokio::time::interval(CLEAN_UP_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if let Err(error) = registry.tidy_token_records().await {
+        if let Err(error) = registry.clean_up_token_records().await {
             tracing::warn!(inner = error.inner(), "old token records could not be removed");
         }
     }

@@ -36,7 +36,7 @@ pub async fn create(
     writing: &Writing,
 ) -> Result<EncodedObject, ApiError> {
     let counts = permit.kind().is_delegated() && !writing.dry_run;
-    let _counting = if counts { Some(registry.counting().await) } else { None };
+    let _quota_lock = if counts { Some(registry.quota_lock().await) } else { None };
     // The previous request may have created the user or team that the object names.
     registry.cache().wait_until_current().await?;
     let is_named = !object.metadata.name.is_empty();

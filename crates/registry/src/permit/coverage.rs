@@ -11,7 +11,7 @@ use postern_kinds::action::{Action, ActionRight};
 use postern_kinds::{AnyKind, Info, MANAGEMENT_V1, OwnedBy, Owner, Verb, default_namespace};
 use postern_meta::status::ApiError;
 
-use super::{forbidden, forbidden_plainly};
+use super::{forbidden, forbidden_without_hint};
 use crate::cache::CachedObject;
 use crate::permit::ResourceTarget;
 use crate::storage_key;
@@ -79,7 +79,7 @@ impl Coverage {
         if allowed && is_in_scope(policy, identity, target) {
             return Ok(Self::All);
         }
-        if may_change_a_part(policy, identity, target) {
+        if may_write_part(policy, identity, target) {
             return Ok(Self::All);
         }
         if target.action.is_none() && may_hold_by_owner(policy, identity, target) {
@@ -173,12 +173,12 @@ impl Coverage {
 fn is_in_scope(policy: &Policy, identity: &Identity, target: &ResourceTarget) -> bool {
     let stands_for = |action: &Action| matches!(action.right, ActionRight::OnObject(_));
     !target.action.is_some_and(stands_for)
-        || policy.scopes_allow(identity, &own_attributes_of(target))
+        || policy.scopes_allow(identity, &request_attributes_of(target))
 }
 
 /// Whether the caller may get the object and write a part of it. Admission checks the full permission if more
 /// changes.
-fn may_change_a_part(policy: &Policy, identity: &Identity, target: &ResourceTarget) -> bool {
+fn may_write_part(policy: &Policy, identity: &Identity, target: &ResourceTarget) -> bool {
     let (None, Some(name)) = (target.action, target.name.as_deref()) else { return false };
     let Some(right) = target.kind.partial_right(target.verb, name) else { return false };
     let read = ResourceTarget { verb: Verb::Get, ..target.clone() };
@@ -232,7 +232,7 @@ pub fn is_filtered(info: &Info) -> bool {
 pub(super) fn refused(policy: &Policy, identity: &Identity, target: &ResourceTarget) -> ApiError {
     let info = target.kind.info();
     if target.verb == Verb::Create {
-        return refused_alike(policy, identity, target);
+        return refused_uniformly(policy, identity, target);
     }
     let Some(name) = target.name.as_deref().filter(|_| filters(target.kind)) else {
         return forbidden(policy, identity, target, &attributes_of(target));
@@ -270,7 +270,7 @@ fn may_get(policy: &Policy, identity: &Identity, target: &ResourceTarget, name: 
 
 /// The rejection of an action that creates something: 403 for every name, whether the object exists or not. Only
 /// callers that may get the object get the missing permission, because roles come with objects.
-pub(super) fn refused_alike(
+pub(super) fn refused_uniformly(
     policy: &Policy,
     identity: &Identity,
     target: &ResourceTarget,
@@ -280,12 +280,12 @@ pub(super) fn refused_alike(
     if name.is_none_or(|name| may_get(policy, identity, target, name)) {
         forbidden(policy, identity, target, &attributes)
     } else {
-        forbidden_plainly(identity, target, &attributes)
+        forbidden_without_hint(identity, target, &attributes)
     }
 }
 
 /// The attributes of a request without a translation of its action.
-fn own_attributes_of(target: &ResourceTarget) -> Attributes<'_> {
+fn request_attributes_of(target: &ResourceTarget) -> Attributes<'_> {
     let info = target.kind.info();
     Attributes::Resource {
         verb: target.action.map_or(target.verb, |action| action.verb).as_str(),

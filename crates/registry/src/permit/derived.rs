@@ -10,7 +10,7 @@ use postern_kinds::principal::AccessChange;
 use postern_kinds::{OwnedBy, Owner, Verb};
 use postern_meta::status::ApiError;
 
-use super::coverage::{KeysOf, attributes_of, refused_alike};
+use super::coverage::{KeysOf, attributes_of, refused_uniformly};
 use super::{Coverage, Permit, ResourceTarget};
 use crate::cache::CachedObject;
 use crate::storage_key;
@@ -38,9 +38,9 @@ impl Permit {
     ///
     /// # Errors
     /// 403 with the missing permission. It is the same for every name, whether the object exists or not.
-    pub(crate) fn decide_alike(&self, target: ResourceTarget) -> Result<Self, ApiError> {
+    pub(crate) fn decide_uniformly(&self, target: ResourceTarget) -> Result<Self, ApiError> {
         if self.policy.decide(self.identity(), &attributes_of(&target)) != Decision::Allow {
-            return Err(refused_alike(&self.policy, self.identity(), &target));
+            return Err(refused_uniformly(&self.policy, self.identity(), &target));
         }
         Ok(Self { target, coverage: Coverage::All, ..self.clone() })
     }

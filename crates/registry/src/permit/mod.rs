@@ -23,7 +23,7 @@ pub use self::coverage::{Coverage, is_filtered, with_namespace_to_try};
 use self::coverage::{attributes_of, holds_by_owner, refused};
 pub use self::target::{ResourceTarget, SELECTABLE_FIELDS, selectable_fields};
 use crate::cache::{Cache, CachedObject, PolicyAt};
-use crate::credential::{Credential, check_rights};
+use crate::credential::{Credential, check_impersonation};
 use crate::storage_key;
 
 /// The reasons of the causes of a 403: the rule of a role, or the entry of a scope, that would allow the request.
@@ -77,7 +77,7 @@ impl Permit {
 
     /// The permit with the revision of the store when the request came. Reads for the request are at least as new.
     #[must_use]
-    pub fn asked_at(mut self, revision: Option<u64>) -> Self {
+    pub fn received_at(mut self, revision: Option<u64>) -> Self {
         self.as_of = revision;
         self
     }
@@ -171,7 +171,7 @@ impl Permit {
     /// # Errors
     /// The errors of [`Permit::decide`].
     pub(crate) fn under(&self, policy: Arc<PolicyAt>) -> Result<Self, ApiError> {
-        check_rights(&self.credential, &policy)?;
+        check_impersonation(&self.credential, &policy)?;
         let coverage = self.coverage.under(&policy, self.identity(), &self.target)?;
         Ok(Self { policy, coverage, ..self.clone() })
     }
@@ -309,11 +309,12 @@ pub(crate) fn would_allow(
     object: impl FnOnce() -> Option<Arc<CachedObject>>,
 ) -> bool {
     let Ok(coverage) = Coverage::of(policy, identity, target) else { return false };
-    let asks_of_one = matches!(target.verb, Verb::Get | Verb::Update | Verb::Patch | Verb::Delete);
+    let is_for_one_object =
+        matches!(target.verb, Verb::Get | Verb::Update | Verb::Patch | Verb::Delete);
     match &coverage {
         Coverage::All => true,
         // A list is open to every caller, and contains the objects that the caller may get.
-        Coverage::Some(_) if !asks_of_one && target.verb != Verb::Create => true,
+        Coverage::Some(_) if !is_for_one_object && target.verb != Verb::Create => true,
         Coverage::Some(_) if target.verb == Verb::Create => {
             let on_owner = target.kind.verb_on_owner(target.verb);
             on_owner.is_some_and(|verb| policy.has_right_on_any_owner(identity, verb))
@@ -325,7 +326,7 @@ pub(crate) fn would_allow(
 }
 
 /// A 403 without the missing permission.
-fn forbidden_plainly(
+fn forbidden_without_hint(
     identity: &Identity,
     target: &ResourceTarget,
     attributes: &Attributes<'_>,
@@ -344,7 +345,7 @@ fn forbidden(
     attributes: &Attributes<'_>,
 ) -> ApiError {
     let info = target.kind.info();
-    let error = forbidden_plainly(identity, target, attributes);
+    let error = forbidden_without_hint(identity, target, attributes);
     if !policy.may_have_permission(identity, info.version.group, info.plural) {
         return error;
     }

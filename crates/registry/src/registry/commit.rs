@@ -120,7 +120,7 @@ impl Registry {
         let bound = self.bound_changes(bound)?;
         let (mut unchanged, mut created) = (None, None);
         match &first.write {
-            Write::Nothing(previous) => unchanged = Some(previous.clone()),
+            Write::Unchanged(previous) => unchanged = Some(previous.clone()),
             Write::Create { object, .. } => {
                 let uid = object.metadata.uid.clone();
                 created = Some(ObjectIdentity { name: first.name.clone(), uid });
@@ -181,7 +181,7 @@ impl Registry {
         let (mut owner, mut owned_by, mut new_cluster, mut before) = (None, None, None, None);
         let mut gone = Vec::new();
         let (key, previous, stored, result, side) = match write {
-            Write::Nothing(_) => return Ok(None),
+            Write::Unchanged(_) => return Ok(None),
             Write::Create { mut object, owner_uid: belongs_to, write_only } => {
                 let key = storage_key::object(kind.info(), namespace.as_deref(), &name);
                 owner = owner_condition(kind, &object);
@@ -191,7 +191,7 @@ impl Registry {
                 let mut side =
                     self.side_records_of_new(of, &object, owner_uid, &write_only, dry_run)?;
                 side.changes.extend(self.move_sync_writer(kind, &mut object, None));
-                let (stored, json) = stored_within(VALUE_BYTES, object, belongs_to.as_deref());
+                let (stored, json) = encode_within(VALUE_BYTES, object, belongs_to.as_deref());
                 (key, None, Some(stored), json, side)
             }
             Write::Replace { mut object, owner_uid, previous, write_only, secrets } => {
@@ -201,7 +201,7 @@ impl Registry {
                 let mut side =
                     self.side_records_of_changed(of, &object, &old, &secrets, &write_only)?;
                 side.changes.extend(self.move_sync_writer(kind, &mut object, Some(&old)));
-                let (stored, json) = stored_within(VALUE_BYTES, object, owner_uid.as_deref());
+                let (stored, json) = encode_within(VALUE_BYTES, object, owner_uid.as_deref());
                 before = Some(cached.json());
                 (cached.key().clone(), Some(cached.position()), Some(stored), json, side)
             }
@@ -306,22 +306,22 @@ impl Registry {
                 self.cache().wait_until_current().await?;
                 if let Some(found) = self.cache().of(one.kind.info()).get(&one.key)? {
                     self.check_as_read(staged)?;
-                    return Err(exists(one.kind, &one.name, &found).into());
+                    return Err(already_exists(one.kind, &one.name, &found).into());
                 }
                 conditions.push(Condition::Absent(one.key.clone()));
             }
         }
         for one in staged {
             if let Some(owner) = &one.owner {
-                conditions.push(self.owner_is_there(one, owner)?);
+                conditions.push(self.check_owner(one, owner)?);
             }
             conditions.extend(one.side.conditions.iter().cloned());
             let members = one.members.iter().cloned();
             conditions.extend(members.map(|(key, position)| Condition::At(key, position)));
             if let (None, Some(namespace)) = (one.previous, &one.namespace)
-                && !makes_namespace(staged, namespace)
+                && !creates_namespace(staged, namespace)
             {
-                conditions.push(self.namespace_is_open(one.kind, &one.name, namespace)?);
+                conditions.push(self.check_namespace(one.kind, &one.name, namespace)?);
             }
         }
         Ok(conditions)
@@ -394,7 +394,7 @@ impl Registry {
 
     /// Checks that the namespace of a new object exists and is not terminating. Returns the condition that this holds
     /// at the commit.
-    fn namespace_is_open(
+    fn check_namespace(
         &self,
         kind: &'static dyn AnyKind,
         name: &str,
@@ -412,7 +412,7 @@ impl Registry {
 
     /// Checks that the owner of a new object is the owner at admission. Returns the condition that this holds at the
     /// commit.
-    fn owner_is_there(
+    fn check_owner(
         &self,
         one: &StagedChange,
         owner: &OwnerCondition,
@@ -438,7 +438,7 @@ impl Registry {
 
 /// An object as it is stored, and its JSON. An object that is too long loses its `managedFields`, as upstream: they
 /// are no reason to reject the write.
-fn stored_within(max_bytes: usize, object: Object, owner_uid: Option<&str>) -> (Bytes, Bytes) {
+fn encode_within(max_bytes: usize, object: Object, owner_uid: Option<&str>) -> (Bytes, Bytes) {
     let whole = to_stored_of(object, owner_uid);
     if whole.0.len() <= max_bytes {
         return whole;
@@ -472,7 +472,7 @@ fn hand_over_unique_keys(staged: &mut [StagedChange]) {
 }
 
 /// Whether the transaction creates the namespace, as a new project does.
-fn makes_namespace(staged: &[StagedChange], namespace: &str) -> bool {
+fn creates_namespace(staged: &[StagedChange], namespace: &str) -> bool {
     staged.iter().any(|one| {
         one.previous.is_none()
             && one.name == namespace
@@ -534,7 +534,7 @@ fn with_credential(
     Ok(Bytes::from(object.to_json_bytes()))
 }
 
-fn exists(kind: &'static dyn AnyKind, name: &str, found: &Arc<CachedObject>) -> ApiError {
+fn already_exists(kind: &'static dyn AnyKind, name: &str, found: &Arc<CachedObject>) -> ApiError {
     let resource = kind.info().group_resource();
     let deleting = found.decode().is_ok_and(|object| object.metadata.deletion_timestamp.is_some());
     // An access key belongs to an owner. A caller of the same name learns only that the name is taken.
@@ -561,9 +561,9 @@ mod tests {
         let object = Object::from_value(value).unwrap();
         let owner = Some("uid-ada");
         let whole = to_stored_of(object.clone(), owner);
-        assert_eq!(stored_within(whole.0.len(), object.clone(), owner), whole);
+        assert_eq!(encode_within(whole.0.len(), object.clone(), owner), whole);
         let mut without = object.clone();
         without.metadata.managed_fields.clear();
-        assert_eq!(stored_within(whole.0.len() - 1, object, owner), to_stored_of(without, owner));
+        assert_eq!(encode_within(whole.0.len() - 1, object, owner), to_stored_of(without, owner));
     }
 }

@@ -1,8 +1,8 @@
 //! Issued-token notes: the time until which endpoint tokens of an access key, and the streams that they open, can be
 //! valid. One more note is for all access keys together.
 //!
-//! A note is stored before a token is issued. So a change of a key without a note has nothing to revoke, and a
-//! revocation record is kept as long as tokens that it concerns can be valid.
+//! A note is stored before a token is issued. So a change of a key without a note has nothing to revoke. A revocation
+//! record is kept as long as the tokens that it concerns can be valid.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::Registry;
 use crate::cache::{IssuedRecord, NotedImpersonation};
-use crate::credential::check_rights;
+use crate::credential::check_impersonation;
 use crate::credential::{Credential, CurrentIdentity};
 use crate::errors::from_store;
 use crate::storage_key;
@@ -28,14 +28,14 @@ const AHEAD_SECONDS: i64 = 3600;
 const NOTE_ATTEMPTS: usize = 8;
 
 /// The caller's identity for a token, with the revision at which it was known.
-pub struct AsOf {
+pub struct TokenIdentity {
     /// The identity is at least as new as this revision.
     pub revocation_revision: u64,
     /// The caller's identity and key.
     pub current: CurrentIdentity,
 }
 
-impl AsOf {
+impl TokenIdentity {
     /// The caller's present identity. The request was authenticated some time before.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl AsOf {
         // The revision is read before the identity, so the identity is at least as new.
         let revocation_revision = registry.cache().applied();
         let policy = registry.cache().policy();
-        check_rights(credential, &policy)?;
+        check_impersonation(credential, &policy)?;
         let principals = registry.cache().principals();
         credential.check(&principals, &policy, now)?;
         let current = credential.current(&principals, &policy, now)?;
@@ -63,7 +63,7 @@ impl AsOf {
     /// revokes the token.
     ///
     /// # Errors
-    /// The errors of [`AsOf::now`]; 503 if the key keeps changing.
+    /// The errors of [`TokenIdentity::now`]; 503 if the key keeps changing.
     pub async fn noted(
         registry: &Registry,
         credential: &Credential,

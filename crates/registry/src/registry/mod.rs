@@ -58,7 +58,7 @@ pub struct Registry {
     recent_events: RecentEvents,
     refused_quotas: RefusedQuotas,
     /// Held while a create counts the objects of an owner and adds one.
-    counting: tokio::sync::Mutex<()>,
+    quota_lock: tokio::sync::Mutex<()>,
 }
 
 /// An object as a response has it: encoded, with its resourceVersion. Only functions of the registry that take a
@@ -84,7 +84,11 @@ impl EncodedObject {
     ///
     /// # Errors
     /// 500 for any other object, which is a bug.
-    pub fn made(permit: &Permit, kind: &dyn AnyKind, object: &Object) -> Result<Self, ApiError> {
+    pub fn for_action(
+        permit: &Permit,
+        kind: &dyn AnyKind,
+        object: &Object,
+    ) -> Result<Self, ApiError> {
         let (info, target) = (kind.info(), permit.target());
         let is_of_target = info.group_kind() == target.kind.info().group_kind()
             && Some(object.metadata.name.as_str()) == target.name.as_deref()
@@ -143,7 +147,7 @@ impl Registry {
             agent_configs: AgentConfigs::default(),
             recent_events: RecentEvents::default(),
             refused_quotas: RefusedQuotas::default(),
-            counting: tokio::sync::Mutex::default(),
+            quota_lock: tokio::sync::Mutex::default(),
         }
     }
 
@@ -179,8 +183,8 @@ impl Registry {
 
     /// Waits until no other request of this server counts and adds objects of owners. Several servers on one store do
     /// not exclude each other: each can add one object more than the quota.
-    pub(crate) async fn counting(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.counting.lock().await
+    pub(crate) async fn quota_lock(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.quota_lock.lock().await
     }
 
     /// The view of the present state that admission reads.

@@ -15,10 +15,10 @@ use postern_meta::status::ApiError;
 use postern_store::{Error, ListRequest, Page, Position};
 
 use super::observe::{Observer, observed};
-use super::visibility::{rights_changed, sees_all};
+use super::visibility::{permissions_changed, sees_all};
 use super::{EncodedObject, Registry, key_of, not_found, unless_corrupt};
 use crate::cache::{
-    CachedObject, Candidates, ObjectList, ResourceCache, SelectableFields, Slot, split_stored,
+    CacheEntry, CachedObject, Candidates, ObjectList, ResourceCache, SelectableFields, split_stored,
 };
 use crate::errors::from_store;
 use crate::permit::{Coverage, Permit};
@@ -31,7 +31,7 @@ const POLICY_ATTEMPTS: usize = 8;
 pub(super) const BYTES_BETWEEN_PAUSES: usize = 128 * 1024;
 
 /// The cost of a check whether an object is selected, in bytes to decode.
-const BYTES_PER_LOOK: usize = 128;
+const BYTES_PER_CHECK: usize = 128;
 
 /// A page of a list before it is encoded.
 pub struct ObjectPage {
@@ -94,11 +94,11 @@ pub(crate) struct Selection {
     selectable: &'static [SelectableField],
     /// Whether the selectors name a selectable field.
     reads_objects: bool,
-    everything: bool,
+    selects_all: bool,
     /// The permit, if it does not cover all objects and must be checked for each one.
     permit: Option<Permit>,
     /// The permit of the past revision, which must cover an object as well.
-    then: Option<Permit>,
+    past_permit: Option<Permit>,
 }
 
 impl Selection {
@@ -120,7 +120,7 @@ impl Selection {
         let reads_objects = selectable.iter().any(|field| fields.names(field.label));
         let name = target.name.clone();
         let permit = Some(permit.clone()).filter(|permit| !permit.covers_all());
-        let everything =
+        let selects_all =
             name.is_none() && labels.is_everything() && fields.is_everything() && permit.is_none();
         Self {
             collection,
@@ -130,9 +130,9 @@ impl Selection {
             fields,
             selectable,
             reads_objects,
-            everything,
+            selects_all,
             permit,
-            then: None,
+            past_permit: None,
         }
     }
 
@@ -143,7 +143,7 @@ impl Selection {
 
     /// Whether the permit covers a key, by its name alone. For corrupt objects.
     fn covers_key(&self, key: &str) -> bool {
-        let permits = [&self.permit, &self.then].into_iter().flatten();
+        let permits = [&self.permit, &self.past_permit].into_iter().flatten();
         permits.into_iter().all(|permit| permit.covers_key(key))
     }
 
@@ -162,7 +162,7 @@ impl Selection {
         if !object.key().starts_with(&self.prefix) {
             return false;
         }
-        if self.everything {
+        if self.selects_all {
             return true;
         }
         let (namespace, name) = storage_key::split(&self.collection, object.key());
@@ -180,18 +180,18 @@ impl Selection {
     }
 
     /// The cost of a check of an object, in bytes.
-    pub(super) fn bytes_per_look(&self, object: &CachedObject) -> usize {
-        if self.reads_objects { object.json().len().max(BYTES_PER_LOOK) } else { BYTES_PER_LOOK }
+    pub(super) fn bytes_per_check(&self, object: &CachedObject) -> usize {
+        if self.reads_objects { object.json().len().max(BYTES_PER_CHECK) } else { BYTES_PER_CHECK }
     }
 
     /// The same selection with another permit of the same caller.
     pub(super) fn under(&self, permit: &Permit) -> Self {
         let permit = Some(permit.clone()).filter(|permit| !permit.covers_all());
-        let everything = self.name.is_none()
+        let selects_all = self.name.is_none()
             && self.labels.is_everything()
             && self.fields.is_everything()
             && permit.is_none();
-        Self { everything, permit, ..self.clone() }
+        Self { selects_all, permit, ..self.clone() }
     }
 
     /// The objects that the permit can cover, if it names them or their owners.
@@ -208,7 +208,7 @@ impl Selection {
     }
 
     fn is_covered(&self, object: &CachedObject) -> bool {
-        let permits = self.permit.iter().chain(&self.then);
+        let permits = self.permit.iter().chain(&self.past_permit);
         permits.into_iter().all(|permit| permit.covers(object))
     }
 }
@@ -291,7 +291,7 @@ impl Registry {
         let selection = Selection::new(permit, options);
         let resource = self.cache().of(permit.kind().info());
         let token = options.continue_token.as_deref().map(ContinueToken::decode).transpose()?;
-        let at = at_of(options, token.as_ref());
+        let at = requested_revision(options, token.as_ref());
         self.wait_for(at, permit.oldest_revision()).await?;
         let after = token.as_ref().map(|token| format!("{}{}", selection.prefix, token.start));
         let after = after.as_deref();
@@ -385,8 +385,8 @@ impl Registry {
     /// that the caller could list then. This holds for every kind, even if the caller may list everything now.
     ///
     /// # Errors
-    /// 410 if the server does not know the past permissions any more, if the caller could see nothing then, and if
-    /// the namespace of the permit was another one then.
+    /// 410 if the past permissions are unknown, or the caller could see nothing then. 410 also if the namespace of the
+    /// permit was another one then.
     pub(super) async fn permit_at(
         &self,
         permit: &Permit,
@@ -402,15 +402,15 @@ impl Registry {
             return Ok(permit.clone());
         }
         if since > revision {
-            return Err(rights_changed());
+            return Err(permissions_changed());
         }
-        let then = self.cache().policy_at(revision).ok_or_else(rights_changed)?;
-        let permit = permit.under(then).map_err(|_| rights_changed())?;
+        let then = self.cache().policy_at(revision).ok_or_else(permissions_changed)?;
+        let permit = permit.under(then).map_err(|_| permissions_changed())?;
         let namespace = permit.target().namespace.as_deref();
         if let Some(namespace) = namespace
             && !self.is_same_namespace(namespace, revision).await?
         {
-            return Err(rights_changed());
+            return Err(permissions_changed());
         }
         Ok(permit)
     }
@@ -481,11 +481,14 @@ impl Registry {
             None => expired,
         })?;
         let after = token.map(|token| format!("{}{}", selection.prefix, token.start));
-        let selection =
-            Selection { then: Some(then).filter(|then| !then.covers_all()), ..selection.clone() };
+        let selection = Selection {
+            past_permit: Some(then).filter(|then| !then.covers_all()),
+            ..selection.clone()
+        };
         let resource = self.cache().of(permit.kind().info());
         let left = token.and_then(|token| usize::try_from(token.remaining?).ok());
-        let past = self.past(resource, &selection, (after.as_deref(), left), limit, revision).await;
+        let past =
+            self.read_past(resource, &selection, (after.as_deref(), left), limit, revision).await;
         let mut past = past.map_err(|error| past_error(error, token))?;
         // If the permit is for one namespace, `permit_at` has checked that it is the same one.
         if permit.target().namespace.is_none() && !sees_all(permit) {
@@ -497,7 +500,7 @@ impl Registry {
     /// Reads a list at a past revision from the store: the objects after a key, and the number of remaining objects
     /// if it is known. The store counts all objects for it. Corrupt objects are left out and named, as in a list of
     /// the present state.
-    async fn past(
+    async fn read_past(
         &self,
         resource: &ResourceCache,
         selection: &Selection,
@@ -508,7 +511,7 @@ impl Registry {
         let mut after = after.map(Arc::from);
         let (objects, left_out) = (Vec::new(), Vec::new());
         let mut list = ObjectList { objects, remaining: 0, revision, left_out };
-        let counts = limit > 0 && selection.everything && left.is_none();
+        let counts = limit > 0 && selection.selects_all && left.is_none();
         loop {
             let page = if counts {
                 // A corrupt object counts for the limit of the store's page, but not for the client's page.
@@ -520,14 +523,14 @@ impl Registry {
             };
             let remaining = usize::try_from(page.remaining).unwrap_or(usize::MAX);
             after = page.last_key().cloned();
-            lay_out(resource, selection, page, &mut list)?;
+            add_page(resource, selection, page, &mut list)?;
             if counts && (list.objects.len() >= limit || remaining == 0 || after.is_none()) {
                 list.remaining = remaining;
                 return Ok(list);
             }
             let has_more = limit > 0 && list.objects.len() > limit;
             if !counts && (after.is_none() || has_more) {
-                cut(&mut list, has_more.then_some(limit), left.unwrap_or_default());
+                truncate_page(&mut list, has_more.then_some(limit), left.unwrap_or_default());
                 return Ok(list);
             }
         }
@@ -538,7 +541,7 @@ impl Registry {
 ///
 /// # Errors
 /// [`Error::Corrupt`] for a corrupt object, if a list of the present state would also fail: see [`selected`].
-fn lay_out(
+fn add_page(
     resource: &ResourceCache,
     selection: &Selection,
     page: Page,
@@ -561,10 +564,10 @@ fn lay_out(
     }
     for entry in page.entries {
         let added = WatchEventType::Added;
-        match resource.lay_out(&entry.key, entry.position, added, &entry.value) {
-            Slot::Intact(object) if selection.matches(&object) => list.objects.push(object),
-            Slot::Corrupt { reason, .. } => leave_out(entry.key, (*reason).to_owned())?,
-            Slot::Intact(_) => {}
+        match resource.to_entry(&entry.key, entry.position, added, &entry.value) {
+            CacheEntry::Intact(object) if selection.matches(&object) => list.objects.push(object),
+            CacheEntry::Corrupt { reason, .. } => leave_out(entry.key, (*reason).to_owned())?,
+            CacheEntry::Intact(_) => {}
         }
     }
     Ok(())
@@ -572,7 +575,7 @@ fn lay_out(
 
 /// Cuts a past list after a page, and sets the number of remaining objects. `left` is the number before this page. If
 /// the number of selected objects is unknown, the list only says that there are more.
-fn cut(list: &mut ObjectList, limit: Option<usize>, left: usize) {
+fn truncate_page(list: &mut ObjectList, limit: Option<usize>, left: usize) {
     let Some(limit) = limit else { return };
     list.objects.truncate(limit);
     if let Some(last) = list.objects.last() {
@@ -592,12 +595,13 @@ pub(super) async fn selected(
     after: Option<&str>,
     limit: usize,
 ) -> Result<ObjectList, ApiError> {
-    if selection.everything {
+    if selection.selects_all {
         return resource.list(&selection.prefix, after, limit);
     }
-    let few = selection.candidates();
-    let few = few.and_then(|candidates| resource.few(&selection.prefix, after, &candidates));
-    let mut list = match few {
+    let candidates = selection.candidates();
+    let candidates = candidates
+        .and_then(|candidates| resource.list_candidates(&selection.prefix, after, &candidates));
+    let mut list = match candidates {
         Some(list) => list,
         // An object that the caller may not get does not exist for the caller, corrupt or not.
         None if selection.permit.is_some() => resource.list_intact(&selection.prefix, after, 0),
@@ -607,7 +611,7 @@ pub(super) async fn selected(
     let mut steps = Pace::new();
     let mut objects: Vec<Arc<CachedObject>> = Vec::new();
     for object in std::mem::take(&mut list.objects) {
-        steps.step(selection.bytes_per_look(&object)).await;
+        steps.step(selection.bytes_per_check(&object)).await;
         if !selection.matches(&object) {
             continue;
         }
@@ -644,7 +648,7 @@ impl Pace {
     }
 }
 
-fn at_of(options: &ListOptions, token: Option<&ContinueToken>) -> ListRevision {
+fn requested_revision(options: &ListOptions, token: Option<&ContinueToken>) -> ListRevision {
     if let Some(token) = token {
         // A token that came with a 410 has version 0: it continues at the newest revision.
         return match token.resource_version {
@@ -676,7 +680,7 @@ fn page_of(list: ObjectList, selection: &Selection) -> ObjectPage {
     let version = Position::end_of(list.revision);
     let more = list.remaining > 0;
     // The number of following objects is known only if nothing is filtered out.
-    let remaining = (more && selection.everything).then_some(list.remaining);
+    let remaining = (more && selection.selects_all).then_some(list.remaining);
     let continue_token = list.objects.last().filter(|_| more).map(|last| {
         let start = last.key().strip_prefix(&*selection.prefix).unwrap_or_default().to_owned();
         let remaining = remaining.and_then(|remaining| u64::try_from(remaining).ok());

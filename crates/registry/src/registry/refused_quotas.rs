@@ -26,7 +26,7 @@ impl RefusedQuotas {
     }
 
     /// Waits for rejections and takes them: the message for each project.
-    pub(crate) async fn taken(&self) -> BTreeMap<String, String> {
+    pub(crate) async fn take(&self) -> BTreeMap<String, String> {
         loop {
             self.added.notified().await;
             let last = std::mem::take(&mut *self.last.lock());

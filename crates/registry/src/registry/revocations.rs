@@ -24,14 +24,14 @@ use crate::errors::from_store;
 use crate::storage_key;
 
 /// The access keys that are checked before other tasks get the thread.
-const KEYS_PER_LOOK: usize = 512;
+const KEYS_PER_STEP: usize = 512;
 
 /// The maximum number of uids in one revocation record.
 const MAX_UIDS: usize = 8192;
 
 /// The maximum number of revocation records for the access keys of one owner. Agents get all records. If an owner has
 /// more, one record replaces them, which revokes the tokens of all keys of the owner.
-const MAX_OF_ONE_OWNER: usize = 512;
+const MAX_RECORDS_PER_OWNER: usize = 512;
 
 /// A subject whose older endpoint tokens are revoked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,14 +81,14 @@ pub(super) fn revoked(
             vec![Revoked::key(old)]
         }
         (AccessChange::Team(old), AccessChange::Team(new)) => {
-            of_team(old, new, principals).into_iter().map(principal).collect()
+            changed_uids_of_team(old, new, principals).into_iter().map(principal).collect()
         }
         _ => Vec::new(),
     }
 }
 
 /// The uids that a change of a team concerns. The tokens of all members have the uid of the team.
-fn of_team(
+fn changed_uids_of_team(
     old: Option<TeamFacts>,
     new: Option<TeamFacts>,
     principals: &dyn Principals,
@@ -147,9 +147,10 @@ impl Registry {
         let has_members = matches!(owner, Owner::Team(_));
         let keys = self.cache().of(OwnedAccessKey.info());
         let candidates = Candidates { named: None, owners: vec![owner] };
-        let theirs = keys.few(keys.prefix(), None, &candidates).map(|list| list.objects);
-        let theirs = theirs.unwrap_or_default();
-        let uids = theirs.iter().filter_map(|key| key.owner().map(|owner| owner.uid.clone()));
+        let owned_keys =
+            keys.list_candidates(keys.prefix(), None, &candidates).map(|list| list.objects);
+        let owned_keys = owned_keys.unwrap_or_default();
+        let uids = owned_keys.iter().filter_map(|key| key.owner().map(|owner| owner.uid.clone()));
         let uids: BTreeSet<String> = uids.filter(|uid| !uid.is_empty()).collect();
         if uids.is_empty() {
             return Ok(self.noted_keys(!has_members).await);
@@ -166,7 +167,7 @@ impl Registry {
         let mut uids: BTreeSet<String> = uids.map(str::to_owned).collect();
         let keys = self.cache().of(OwnedAccessKey.info());
         let intact = keys.list_intact(keys.prefix(), None, 0).objects;
-        for some in intact.chunks(KEYS_PER_LOOK).filter(|_| only_corrupt) {
+        for some in intact.chunks(KEYS_PER_STEP).filter(|_| only_corrupt) {
             for key in some {
                 if let Ok(Identified { metadata }) = decode_typed(&key.json()) {
                     uids.remove(&metadata.uid);
@@ -272,14 +273,14 @@ impl Registry {
     ///
     /// # Errors
     /// The errors of the store.
-    pub(crate) async fn tidy_token_records(&self) -> Result<(), ApiError> {
-        let done = self.cache().done_token_records(self.source().now());
-        for batch in done.chunks(limits::CHANGES_PER_TXN) {
+    pub(crate) async fn clean_up_token_records(&self) -> Result<(), ApiError> {
+        let obsolete = self.cache().obsolete_token_records(self.source().now());
+        for batch in obsolete.chunks(limits::CHANGES_PER_TXN) {
             self.replace_records(batch.iter(), None).await?;
         }
-        for (owner, records) in self.cache().crowded_revocations(MAX_OF_ONE_OWNER) {
+        for (owner, records) in self.cache().owners_over_limit(MAX_RECORDS_PER_OWNER) {
             for some in records.chunks(limits::CHANGES_PER_TXN - 1) {
-                self.fold(&owner, some).await?;
+                self.merge_records(&owner, some).await?;
             }
         }
         Ok(())
@@ -287,7 +288,7 @@ impl Registry {
 
     /// Replaces revocation records of an owner's access keys by one record for all of its keys. The new record
     /// revokes at least the same tokens. Tokens of a team's members stay valid.
-    async fn fold(
+    async fn merge_records(
         &self,
         owner: &str,
         records: &[Stored<RevocationRecord>],

@@ -90,8 +90,8 @@ impl SideRecords {
             self.new_unique_keys.push((key.clone(), added.clone()));
             self.put(key, &of.holder())?;
         }
-        for given_up in old_keys.iter().filter(|one| !is_in(&new_keys, one)) {
-            let key = storage_key::unique_key(kind.info(), &given_up.value);
+        for released in old_keys.iter().filter(|one| !is_in(&new_keys, one)) {
+            let key = storage_key::unique_key(kind.info(), &released.value);
             self.changes.push(Change::Delete { key });
         }
         Ok(())
@@ -169,7 +169,7 @@ impl Registry {
         if let Some(field) = credential_field(of.kind) {
             let given = written.get(field.path).cloned();
             let key = given.unwrap_or_else(|| new_access_key(self.source()));
-            self.take_key(of.kind, object, &mut secrets, &key, &mut side)?;
+            self.set_key(of.kind, object, &mut secrets, &key, &mut side)?;
             // A dry run issues no key: every key in a response must work.
             side.issued = Some(key).filter(|_| !dry_run);
         }
@@ -203,7 +203,7 @@ impl Registry {
         if let Some(key) = credential_field(of.kind).and_then(|field| written.get(field.path))
             && old != Some(digest_of(self.digester(), key))
         {
-            self.take_key(of.kind, object, &mut secrets, key, &mut side)?;
+            self.set_key(of.kind, object, &mut secrets, key, &mut side)?;
             side.changes.extend(old.map(|old| Change::Delete { key: storage_key::digest(old) }));
             side.replaces_credential = true;
         }
@@ -229,7 +229,7 @@ impl Registry {
         }
         match previous {
             Some(previous) => side.unique_keys(of, None, Some(previous))?,
-            None => self.give_up_unique_keys(of, &mut side).await?,
+            None => self.release_unique_keys(of, &mut side).await?,
         }
         let names = storage_key::bound_names(of.kind.info(), of.namespace, of.name);
         side.changes
@@ -256,7 +256,7 @@ impl Registry {
     }
 
     /// Removes the unique keys of a corrupt object. The records name the object that has them.
-    async fn give_up_unique_keys(
+    async fn release_unique_keys(
         &self,
         of: RecordsOf<'_>,
         side: &mut SideRecords,
@@ -284,7 +284,7 @@ impl Registry {
     }
 
     /// Sets a new value of an access key: its digest, and the digest record.
-    fn take_key(
+    fn set_key(
         &self,
         kind: &'static dyn AnyKind,
         object: &Object,

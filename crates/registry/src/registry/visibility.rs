@@ -12,9 +12,9 @@ use postern_auth::identity::MASTERS_GROUP;
 use postern_auth::policy::Readable;
 use postern_meta::status::ApiError;
 
-use crate::cache::{Cache, Moment, PolicyAt, ResourceCache};
+use crate::cache::{Cache, ChangeAt, PolicyAt, ResourceCache};
 use crate::credential::Credential;
-use crate::credential::check_rights;
+use crate::credential::check_impersonation;
 use crate::permit::{Coverage, Permit};
 
 /// The largest number of differing names that are checked one by one.
@@ -68,11 +68,11 @@ impl Visibility {
     ///
     /// # Errors
     /// 410 if the caller may see other objects now.
-    pub(super) fn identify(&mut self, credential: Credential) -> Result<(), ApiError> {
+    pub(super) fn change_identity(&mut self, credential: Credential) -> Result<(), ApiError> {
         let newest = self.newest();
-        let next = newest.as_identified(credential).map_err(|_| rights_changed())?;
+        let next = newest.as_identified(credential).map_err(|_| permissions_changed())?;
         if next.coverage() != newest.coverage() {
-            return Err(rights_changed());
+            return Err(permissions_changed());
         }
         self.is_master = sees_all(&next);
         self.replace_newest(next);
@@ -83,16 +83,16 @@ impl Visibility {
     ///
     /// # Errors
     /// 410 if the permissions on existing objects have changed, or if the caller may no longer impersonate.
-    pub(super) fn follow(&mut self, cache: &Cache) -> Result<(), ApiError> {
+    pub(super) fn apply_policy_changes(&mut self, cache: &Cache) -> Result<(), ApiError> {
         let (newest, policy) = (self.newest(), cache.policy());
-        check_rights(newest.credential(), &policy).map_err(|_| rights_changed())?;
+        check_impersonation(newest.credential(), &policy).map_err(|_| permissions_changed())?;
         if self.is_master || Arc::ptr_eq(newest.policy(), &policy) {
             return Ok(());
         }
         let Some(policies) = cache.policies_after(newest.policy()) else {
-            let next = newest.under(cache.policy()).map_err(|_| rights_changed())?;
+            let next = newest.under(cache.policy()).map_err(|_| permissions_changed())?;
             if next.coverage() != newest.coverage() {
-                return Err(rights_changed());
+                return Err(permissions_changed());
             }
             self.replace_newest(next);
             return Ok(());
@@ -115,20 +115,25 @@ impl Visibility {
             return Ok(());
         }
         let revision = policy.revision;
-        let next = newest.under(policy).map_err(|_| rights_changed())?;
+        let next = newest.under(policy).map_err(|_| permissions_changed())?;
         if next.coverage() == newest.coverage() {
             self.replace_newest(next);
             return Ok(());
         }
-        if !self.goes_with_objects(resource, revision, next.coverage()) {
-            return Err(rights_changed());
+        if !self.changes_with_objects(resource, revision, next.coverage()) {
+            return Err(permissions_changed());
         }
         self.steps.push_back((revision, next));
         Ok(())
     }
 
     /// Whether all differences concern objects that are created or removed at this revision, or that do not exist.
-    fn goes_with_objects(&self, resource: &ResourceCache, revision: u64, next: &Coverage) -> bool {
+    fn changes_with_objects(
+        &self,
+        resource: &ResourceCache,
+        revision: u64,
+        next: &Coverage,
+    ) -> bool {
         let (Coverage::Some(before), Coverage::Some(now)) = (self.newest().coverage(), next) else {
             return false;
         };
@@ -151,11 +156,11 @@ impl Visibility {
             && first.into_iter().all(|(namespace, name)| {
                 let key = resource.key_of(namespace, name);
                 let is_added = new.contains(&(namespace.clone(), name.clone()));
-                match resource.moment(&key, revision) {
-                    Moment::Absent => true,
-                    Moment::Created => is_added,
-                    Moment::Removed => !is_added,
-                    Moment::There | Moment::Unknown => false,
+                match resource.change_at(&key, revision) {
+                    ChangeAt::Absent => true,
+                    ChangeAt::Created => is_added,
+                    ChangeAt::Removed => !is_added,
+                    ChangeAt::Present | ChangeAt::Unknown => false,
                 }
             })
     }
@@ -168,6 +173,6 @@ pub(super) fn sees_all(permit: &Permit) -> bool {
 }
 
 /// The 410 of a watch whose caller may see other objects now.
-pub(super) fn rights_changed() -> ApiError {
+pub(super) fn permissions_changed() -> ApiError {
     ApiError::expired("the permissions of the caller have changed: list again")
 }

@@ -22,7 +22,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::Registry;
 use super::observe::observed;
 use super::read::{BYTES_BETWEEN_PAUSES, Selection};
-use super::visibility::{Visibility, rights_changed};
+use super::visibility::{Visibility, permissions_changed};
 use crate::cache::{Cache, CacheEvent, CachedObject, Next, OlderEvents};
 use crate::clock::Source;
 use crate::permit::Permit;
@@ -101,7 +101,7 @@ pub struct Watcher {
     /// Wakes the watcher at the next of these times. The timer is reused: a new timer for each event of each watcher
     /// would take the runtime's lock on all timers.
     timer: Pin<Box<Sleep>>,
-    over: bool,
+    has_ended: bool,
     subscription: watch::Receiver<u64>,
     /// The time within which watches end, once the server shuts down.
     ending: watch::Receiver<Option<Duration>>,
@@ -163,13 +163,13 @@ impl WatchAccess {
         let impersonator_changed =
             credential.is_acting() && current.key.identity != *credential.shared_bearer();
         if current.is_disabled() || impersonator_changed {
-            return Err(rights_changed());
+            return Err(permissions_changed());
         }
         if current.identity() != credential.identity() {
             let credential = credential.renewed(&current);
-            self.visible.identify(credential)?;
+            self.visible.change_identity(credential)?;
         }
-        self.visible.follow(cache)?;
+        self.visible.apply_policy_changes(cache)?;
         self.ends_at = current.key.ends_at();
         self.next_check = self.ends_at.map(|end| {
             let wait = Duration::from_secs(u64::try_from(end.saturating_sub(now)).unwrap_or(0));
@@ -227,7 +227,7 @@ impl Registry {
             last_sent: now,
             ends,
             timer: Box::pin(sleep_until(ends)),
-            over: false,
+            has_ended: false,
             subscription,
             ending,
             end_share: u32::try_from(random_below(self.source(), 1000)).ok(),
@@ -298,7 +298,7 @@ impl Watcher {
     }
 
     async fn next_deliveries(&mut self) -> Option<Vec<Delivery>> {
-        if self.over {
+        if self.has_ended {
             return None;
         }
         if let Err(error) = self.expired.take().map_or_else(|| self.access.check(&self.cache), Err)
@@ -316,7 +316,7 @@ impl Watcher {
             self.subscription.mark_unchanged();
             match self.cache.of(self.kind.info()).events_after(self.cursor) {
                 Next::Events(events) => {
-                    if let Some(next) = self.pass(&events, None) {
+                    if let Some(next) = self.process(&events, None) {
                         return next;
                     }
                     // Events of other watchers would otherwise be passed without a pause.
@@ -324,7 +324,7 @@ impl Watcher {
                 }
                 Next::Expired(oldest) => {
                     let next = match self.read_history(oldest).await {
-                        Ok(older) => self.pass(&older.events, Some(older.through)),
+                        Ok(older) => self.process(&older.events, Some(older.through)),
                         Err(error) => return Some(self.fail(error)),
                     };
                     if let Some(next) = next {
@@ -348,7 +348,7 @@ impl Watcher {
     /// Processes events. `through` is the position up to which they were read from the store. Returns the deliveries,
     /// if there are any.
     #[expect(clippy::option_option, reason = "nothing to return; or the end; or deliveries")]
-    fn pass(
+    fn process(
         &mut self,
         events: &[Arc<CacheEvent>],
         through: Option<Position>,
@@ -358,7 +358,7 @@ impl Watcher {
             return Some(due);
         }
         // The permissions are at least as new as these events.
-        if let Err(error) = self.access.visible.follow(&self.cache) {
+        if let Err(error) = self.access.visible.apply_policy_changes(&self.cache) {
             return Some(Some(self.fail(error)));
         }
         let deliveries = self.take(events, through.is_none());
@@ -374,18 +374,18 @@ impl Watcher {
     #[expect(clippy::option_option, reason = "nothing is due; or the end; or a bookmark")]
     fn due(&mut self) -> Option<Option<Vec<Delivery>>> {
         let now = Instant::now();
-        self.look_at_shutdown(now);
-        self.over = now >= self.ends;
+        self.note_shutdown(now);
+        self.has_ended = now >= self.ends;
         if self.bookmarks && now >= self.next_bookmark().min(self.ends) {
             self.next_bookmark = now + BOOKMARK_INTERVAL;
             let bookmark = Delivery::Bookmark { position: self.cursor, initial_end: false };
             return Some(Some(vec![bookmark]));
         }
-        self.over.then_some(None)
+        self.has_ended.then_some(None)
     }
 
     /// Sets the end of the watch once the server shuts down.
-    fn look_at_shutdown(&mut self, now: Instant) {
+    fn note_shutdown(&mut self, now: Instant) {
         let Some(within) = *self.ending.borrow() else { return };
         let Some(share) = self.end_share.take() else { return };
         self.ends = self.ends.min(now + within / 1000 * share);
@@ -409,12 +409,12 @@ impl Watcher {
 
     /// Takes the next of these events, which other watchers may share. It reads the others again later.
     fn take(&mut self, events: &[Arc<CacheEvent>], are_shared: bool) -> Vec<Delivery> {
-        let (mut taken, mut bytes, mut looked_at) = (Vec::new(), 0, 0);
+        let (mut taken, mut bytes, mut checked) = (Vec::new(), 0, 0);
         for event in events {
-            if bytes >= BYTES_PER_READ || looked_at >= BYTES_BETWEEN_PAUSES {
+            if bytes >= BYTES_PER_READ || checked >= BYTES_BETWEEN_PAUSES {
                 break;
             }
-            looked_at += self.selection.bytes_per_look(&event.object);
+            checked += self.selection.bytes_per_check(&event.object);
             self.cursor = event.position();
             if let Some(delivery) = self.selected(event, are_shared) {
                 bytes += event.object.json().len();
@@ -479,7 +479,7 @@ impl Watcher {
     }
 
     fn fail(&mut self, error: ApiError) -> Vec<Delivery> {
-        self.over = true;
+        self.has_ended = true;
         vec![Delivery::Failed(error)]
     }
 

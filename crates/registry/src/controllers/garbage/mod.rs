@@ -235,7 +235,7 @@ mod tests {
             "apiVersion": owner.api_version, "kind": owner.kind, "name": "owner",
             "uid": owner.metadata.uid,
         }]);
-        fixture.damage(&SharedSecret, Some("platform"), "owner").await;
+        fixture.corrupt(&SharedSecret, Some("platform"), "owner").await;
         make(&registry, "dependent", reference).await;
         registry.cache().wait_until_current().await.unwrap();
         collector.catch_up().await;

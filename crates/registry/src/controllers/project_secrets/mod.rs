@@ -6,8 +6,8 @@
 //! a copy, the others find it done. Each copy is decided on the object in the transaction, with the permissions at
 //! that time.
 
+mod copy;
 mod mirror;
-mod taking;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use postern_store::Position;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use self::taking::{Batch, Taker};
+use self::copy::{Batch, SyncTarget};
 use crate::cache::{CachedObject, Next, ResourceCache};
 use crate::registry::Registry;
 use crate::storage_key;
@@ -39,7 +39,7 @@ const KINDS: [&dyn AnyKind; 3] = [&SharedSecret, &ProjectSecret, &Secret];
 const BATCH_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The shortest time between two checks of all synced secrets after permissions have changed.
-const RIGHTS_INTERVAL: Duration = Duration::from_millis(500);
+const PERMISSIONS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The longest time between a failure and the next attempt.
 const RETRY: Duration = Duration::from_secs(2);
@@ -60,30 +60,30 @@ const LABELS: &[u8] = b"\"platform.sh/";
 /// cause as many writes as there are secrets with its data.
 pub async fn run(registry: Arc<Registry>, flow: Arc<Flow>) {
     let mut progress = registry.cache().subscribe();
-    let mut rights = registry.cache().subscribe_to_access();
+    let mut permissions = registry.cache().subscribe_to_access();
     let mut follower = Follower::new(registry, flow);
-    let mut next_rights = Instant::now();
+    let mut next_permissions_check = Instant::now();
     loop {
         progress.mark_unchanged();
         follower.catch_up().await;
-        if rights.has_changed().unwrap_or(false) && Instant::now() >= next_rights {
-            rights.mark_unchanged();
-            next_rights = Instant::now() + RIGHTS_INTERVAL;
-            follower.look_at_rights().await;
+        if permissions.has_changed().unwrap_or(false) && Instant::now() >= next_permissions_check {
+            permissions.mark_unchanged();
+            next_permissions_check = Instant::now() + PERMISSIONS_INTERVAL;
+            follower.check_permissions().await;
         }
         follower.enqueue_ended();
         let has_more = follower.work().await;
         let wait = if has_more { RETRY } else { follower.until_next_end() };
-        let rights_wait = async {
-            if !rights.has_changed().unwrap_or(false) && rights.changed().await.is_err() {
+        let permissions_wait = async {
+            if !permissions.has_changed().unwrap_or(false) && permissions.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
-            rights.mark_changed();
-            tokio::time::sleep_until(next_rights).await;
+            permissions.mark_changed();
+            tokio::time::sleep_until(next_permissions_check).await;
         };
         tokio::select! {
             changed = progress.changed() => if changed.is_err() { return },
-            () = rights_wait => {}
+            () = permissions_wait => {}
             () = tokio::time::sleep(wait) => {}
         }
         tokio::time::sleep(BATCH_INTERVAL).await;
@@ -97,9 +97,9 @@ struct Follower {
     /// The cursor in the events of each of [`KINDS`]; `None` if the kind must be read again.
     cursors: [Option<Position>; 3],
     source_of: HashMap<Arc<str>, Arc<str>>,
-    takers_of: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
+    targets_of: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// The permission on which the last copy to each secret depends.
-    takers: HashMap<Arc<str>, Taker>,
+    targets: HashMap<Arc<str>, SyncTarget>,
     /// The expiries of the writers' keys, in seconds since 1970.
     ends: BTreeSet<(i64, Arc<str>)>,
     /// The secrets of projects that are, or must be, mirrored.
@@ -136,8 +136,8 @@ impl Follower {
             flow,
             cursors: [None; 3],
             source_of: HashMap::new(),
-            takers_of: HashMap::new(),
-            takers: HashMap::new(),
+            targets_of: HashMap::new(),
+            targets: HashMap::new(),
             ends: BTreeSet::new(),
             mirrored: BTreeSet::new(),
             queue: BTreeSet::new(),
@@ -193,7 +193,7 @@ impl Follower {
     /// Indexes a present or a removed object, and enqueues the secrets that it concerns.
     fn note(&mut self, kind: &'static dyn AnyKind, object: &CachedObject, is_gone: bool) {
         let key = object.key();
-        self.queue.extend(self.takers_of.get(key).into_iter().flatten().cloned());
+        self.queue.extend(self.targets_of.get(key).into_iter().flatten().cloned());
         if kind.info().kind == Secret.info().kind {
             // An edited mirror, or a Secret that no longer prevents one.
             let (namespace, name) = storage_key::name_of(key);
@@ -207,7 +207,7 @@ impl Follower {
         }
         let has_labels = memchr::memmem::find(&object.json(), LABELS).is_some();
         let source = (has_labels && !is_gone).then(|| source_key(kind, object)).flatten();
-        let is_taking = source.is_some() || self.source_of.contains_key(key);
+        let is_synced = source.is_some() || self.source_of.contains_key(key);
         self.set_source(key, source);
         let mirrors = kind.info().kind == ProjectSecret.info().kind && !is_gone && {
             let labels = object.labels().clone();
@@ -219,7 +219,7 @@ impl Follower {
         } else {
             self.mirrored.remove(key);
         }
-        if !is_gone && (is_taking || mirrors) {
+        if !is_gone && (is_synced || mirrors) {
             self.queue.insert(key.clone());
         }
     }
@@ -230,30 +230,30 @@ impl Follower {
             None => self.source_of.remove(key),
         };
         if let Some(before) = before
-            && let Some(takers) = self.takers_of.get_mut(&before)
+            && let Some(targets) = self.targets_of.get_mut(&before)
         {
-            takers.remove(key);
-            if takers.is_empty() {
-                self.takers_of.remove(&before);
+            targets.remove(key);
+            if targets.is_empty() {
+                self.targets_of.remove(&before);
             }
         }
         if let Some(source) = source {
-            self.takers_of.entry(source).or_default().insert(key.clone());
+            self.targets_of.entry(source).or_default().insert(key.clone());
         } else {
-            self.set_taker(key, None);
+            self.set_target(key, None);
         }
     }
 
-    fn set_taker(&mut self, key: &Arc<str>, taker: Option<Taker>) {
-        let end = |taker: &Taker| taker.ends_at.map(|end| (end, key.clone()));
-        if let Some(before) = self.takers.get(key).and_then(end) {
+    fn set_target(&mut self, key: &Arc<str>, target: Option<SyncTarget>) {
+        let end = |target: &SyncTarget| target.ends_at.map(|end| (end, key.clone()));
+        if let Some(before) = self.targets.get(key).and_then(end) {
             self.ends.remove(&before);
         }
         let now = self.registry.source().now().unix_seconds();
-        self.ends.extend(taker.as_ref().and_then(end).filter(|(end, _)| *end >= now));
-        match taker {
-            Some(taker) => drop(self.takers.insert(key.clone(), taker)),
-            None => drop(self.takers.remove(key)),
+        self.ends.extend(target.as_ref().and_then(end).filter(|(end, _)| *end >= now));
+        match target {
+            Some(target) => drop(self.targets.insert(key.clone(), target)),
+            None => drop(self.targets.remove(key)),
         }
     }
 
@@ -278,7 +278,7 @@ impl Follower {
 
     /// Enqueues the secrets whose writers have got or lost the permission to read the source. Permissions change
     /// often, mostly those of other callers.
-    async fn look_at_rights(&mut self) {
+    async fn check_permissions(&mut self) {
         if self.registry.cache().wait_until_current().await.is_err() {
             self.queue.extend(self.source_of.keys().cloned());
             return;
@@ -286,7 +286,7 @@ impl Follower {
         let batch = Batch::new(&self.registry, &self.flow);
         for (index, key) in self.source_of.keys().enumerate() {
             // If the secret is not known yet, its namespace may have become the namespace of a project.
-            if self.takers.get(key).is_none_or(|taker| taker.has_changed(&batch)) {
+            if self.targets.get(key).is_none_or(|target| target.has_changed(&batch)) {
                 self.queue.insert(key.clone());
             }
             if index % OBJECTS_PER_READ == OBJECTS_PER_READ - 1 {
@@ -317,7 +317,7 @@ impl Follower {
                 if let Some(owner) = owner.filter(|owner| batch.is_refused(owner)) {
                     return (key, Ok(Done::Waits(owner)));
                 }
-                let done = one(batch, &key).await;
+                let done = process(batch, &key).await;
                 (key, done)
             }
         });
@@ -335,11 +335,11 @@ impl Follower {
         match done {
             Done::Nothing => {}
             Done::Waits(owner) => self.wait_for(owner, key),
-            Done::Taken(taker) => {
-                if let Some(owner) = taker.counted_for.clone().filter(|_| taker.is_waiting) {
+            Done::Synced(target) => {
+                if let Some(owner) = target.counted_for.clone().filter(|_| target.is_waiting) {
                     self.wait_for(owner, key.clone());
                 }
-                self.set_taker(&key, Some(taker));
+                self.set_target(&key, Some(target));
             }
         }
     }
@@ -361,7 +361,7 @@ impl Follower {
 
     /// The owner that the copies of a secret count for, if it is known.
     fn owner_of(&self, key: &Arc<str>) -> Option<&Arc<str>> {
-        self.takers.get(key)?.counted_for.as_ref()
+        self.targets.get(key)?.counted_for.as_ref()
     }
 
     /// The keys to process: first those that have waited long enough. New keys of a waiting owner go to the end of
@@ -393,7 +393,7 @@ enum Done {
     /// It has no source.
     Nothing,
     /// It has the source data, or waits for it.
-    Taken(Taker),
+    Synced(SyncTarget),
     /// It waits with the other secrets of the owner that the copies count for.
     Waits(Arc<str>),
 }
@@ -416,18 +416,18 @@ fn is_removal(event_type: WatchEventType) -> bool {
 }
 
 /// Processes one object.
-async fn one(batch: &Batch<'_>, key: &Arc<str>) -> Result<Done, ApiError> {
+async fn process(batch: &Batch<'_>, key: &Arc<str>) -> Result<Done, ApiError> {
     let is_of = |kind: &&&dyn AnyKind| key.starts_with(&storage_key::collection(kind.info()));
     let Some(kind) = KINDS.iter().find(is_of).copied() else { return Ok(Done::Nothing) };
-    let taker = taking::take(batch, kind, key).await?;
-    if taker.as_ref().is_some_and(|taker| taker.is_waiting) {
-        return Ok(taker.map_or(Done::Nothing, Done::Taken));
+    let target = copy::copy_data(batch, kind, key).await?;
+    if target.as_ref().is_some_and(|target| target.is_waiting) {
+        return Ok(target.map_or(Done::Nothing, Done::Synced));
     }
     if kind.info().kind == ProjectSecret.info().kind {
         mirror::keep(batch, key).await?;
     }
     tokio::task::yield_now().await;
-    Ok(taker.map_or(Done::Nothing, Done::Taken))
+    Ok(target.map_or(Done::Nothing, Done::Synced))
 }
 
 /// The present object; `None` if it does not exist or is terminating.

@@ -54,11 +54,11 @@ impl Document {
 #[derive(PartialEq, Eq)]
 struct Sources {
     cluster: ClusterId,
-    what: What,
+    content: Content,
 }
 
 #[derive(PartialEq, Eq)]
-enum What {
+enum Content {
     Tokens {
         version: u64,
     },
@@ -71,7 +71,7 @@ enum What {
     Whole([String; 2]),
 }
 
-impl What {
+impl Content {
     fn part(&self) -> Option<Part> {
         match self {
             Self::Tokens { .. } => Some(Part::Tokens),
@@ -103,14 +103,14 @@ impl AgentConfigs {
 
     /// Blocks the documents of instances until the result is dropped.
     #[cfg(test)]
-    pub(crate) async fn hold_places(&self) -> impl Sized + '_ {
+    pub(crate) async fn block_places(&self) -> impl Sized + '_ {
         self.uses.lock().await
     }
 
     /// How often an instance was checked.
     #[cfg(test)]
-    pub(crate) async fn looks(&self) -> u64 {
-        self.uses.lock().await.looks
+    pub(crate) async fn checks(&self) -> u64 {
+        self.uses.lock().await.checks
     }
 
     /// Keeps a document of a cluster.
@@ -120,7 +120,7 @@ impl AgentConfigs {
             all.clear();
         }
         let kept = all.entry(cluster.to_owned()).or_default();
-        let place = match document.of.what.part() {
+        let place = match document.of.content.part() {
             Some(Part::Tokens) => &mut kept.tokens,
             Some(Part::Places) => &mut kept.places,
             None => &mut kept.whole,
@@ -150,7 +150,7 @@ impl Registry {
                 let tokens = self.tokens_of(&cluster);
                 let hashes = [&tokens, &places].map(|part| part.hash.clone());
                 let fields = || [tokens.fields.as_str(), &places.fields].join(",");
-                let of = Sources { cluster, what: What::Whole(hashes) };
+                let of = Sources { cluster, content: Content::Whole(hashes) };
                 Ok(self.document(name, |kept| kept.whole, of, fields))
             }
         }
@@ -160,22 +160,22 @@ impl Registry {
         // The version is read first, so the content is at least as new.
         let version = self.cache().tokens_version();
         let fields = || self.tokens_fields(&cluster.uid);
-        let of = Sources { cluster: cluster.clone(), what: What::Tokens { version } };
+        let of = Sources { cluster: cluster.clone(), content: Content::Tokens { version } };
         self.document(&cluster.name, |kept| kept.tokens, of, fields)
     }
 
     async fn places_of(&self, cluster: ClusterId) -> Arc<Document> {
         let name = cluster.name.clone();
         let mut uses = self.agent_configs().uses.lock().await;
-        uses.follow(self.cache()).await;
+        uses.apply_changes(self.cache()).await;
         let on_cluster = json(&holders(&self.cache().policy(), Cluster.info().plural, "", &name));
-        let what = What::Places { version: uses.version(&name), holders: on_cluster.clone() };
+        let content = Content::Places { version: uses.version(&name), holders: on_cluster.clone() };
         let fields = || {
             let Lists { instances, uses } = uses.lists(&name);
             let separator = if uses.is_empty() { "" } else { "," };
             format!(r#""instances":[{instances}],"use":[{on_cluster}{separator}{uses}]"#)
         };
-        self.document(&name, |kept| kept.places, Sources { cluster, what }, fields)
+        self.document(&name, |kept| kept.places, Sources { cluster, content }, fields)
     }
 
     /// The kept document, if it was made from the same data; otherwise a new document with these fields.
@@ -190,7 +190,7 @@ impl Registry {
         if let Some(kept) = kept.filter(|kept| kept.of == of) {
             return kept;
         }
-        let document = Arc::new(made(self.cache(), of, fields()));
+        let document = Arc::new(new_document(self.cache(), of, fields()));
         self.agent_configs().keep(cluster, &document);
         document
     }
@@ -228,9 +228,9 @@ fn public_key(key: &Jwk) -> PublicKey {
     PublicKey::deserialize(value).unwrap_or_default()
 }
 
-fn made(cache: &Cache, of: Sources, fields: String) -> Document {
+fn new_document(cache: &Cache, of: Sources, fields: String) -> Document {
     let (info, name) = (AgentConfig.info(), of.cluster.name.as_str());
-    let part = of.what.part().map(|part| format!(r#","part":"{}""#, part.as_str()));
+    let part = of.content.part().map(|part| format!(r#","part":"{}""#, part.as_str()));
     let (cluster, part) = (json(&of.cluster), part.unwrap_or_default());
     let head = stored_head(info);
     let stored = format!(
@@ -239,8 +239,8 @@ fn made(cache: &Cache, of: Sources, fields: String) -> Document {
     );
     let position = Position::end_of(cache.applied());
     let (key, modified) = (storage_key::object(info, None, name), WatchEventType::Modified);
-    let laid_out = CachedObject::from_stored(&head, key, position, modified, stored.as_bytes());
-    let Some(object) = laid_out else { unreachable!("it begins with the head") };
+    let cached = CachedObject::from_stored(&head, key, position, modified, stored.as_bytes());
+    let Some(object) = cached else { unreachable!("it begins with the head") };
     let hash = hex::encode(digest(&SHA256, &stored.as_bytes()[head.len()..]));
     Document { of, fields, object: Arc::new(object), hash }
 }

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until};
 use super::uses::INSTANCES;
 use crate::permit::Permit;
 use crate::registry::Registry;
-use crate::registry::visibility::rights_changed;
+use crate::registry::visibility::permissions_changed;
 use crate::registry::watch::Deliveries;
 use crate::registry::watch::{Delivery, random_below};
 
@@ -29,8 +29,8 @@ use crate::registry::watch::{Delivery, random_below};
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// The shortest time between two checks for changes. The first check has no delay.
-const PAUSE_OF_TOKENS: Duration = Duration::from_millis(50);
-const PAUSE_OF_PLACES: Duration = Duration::from_millis(300);
+const TOKENS_PAUSE: Duration = Duration::from_millis(50);
+const PLACES_PAUSE: Duration = Duration::from_millis(300);
 
 /// The bytes of a sent document for which the next pause is one second longer. So a user that keeps changing one of
 /// many instances does not keep the agents busy with all of them.
@@ -42,8 +42,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// The shortest time until the next check, after a document of this size was sent; 0 if none was sent.
 fn pause_after(part: Option<Part>, sent_bytes: usize) -> Duration {
     let least = match part {
-        Some(Part::Tokens) => return PAUSE_OF_TOKENS,
-        Some(Part::Places) | None => PAUSE_OF_PLACES,
+        Some(Part::Tokens) => return TOKENS_PAUSE,
+        Some(Part::Places) | None => PLACES_PAUSE,
     };
     let sent_bytes = u64::try_from(sent_bytes).unwrap_or(u64::MAX);
     let more = Duration::from_millis(sent_bytes.saturating_mul(1000) / BYTES_PER_SECOND);
@@ -59,9 +59,9 @@ pub struct AgentWatcher {
     sent: Option<String>,
     bookmarks: bool,
     next_bookmark: Instant,
-    next_look: Instant,
+    next_check: Instant,
     ends: Instant,
-    over: bool,
+    has_ended: bool,
     /// The expiry of the key as far as it is known, in seconds since 1970.
     key_ends_at: Option<i64>,
     /// The sources of changes to the document.
@@ -103,9 +103,9 @@ impl AgentWatcher {
             sent: None,
             bookmarks: options.allow_bookmarks,
             next_bookmark: now + HEARTBEAT,
-            next_look: now,
+            next_check: now,
             ends: now + registry.timeout_of(options),
-            over: false,
+            has_ended: false,
             key_ends_at: None,
             changes,
             ending,
@@ -125,7 +125,7 @@ impl AgentWatcher {
             let impersonator_changed =
                 credential.is_acting() && current.key.identity != *credential.shared_bearer();
             if current.is_disabled() || impersonator_changed {
-                return Err(rights_changed());
+                return Err(permissions_changed());
             }
             self.key_ends_at = current.key.ends_at();
         }
@@ -136,16 +136,16 @@ impl AgentWatcher {
                 Ok(())
             }
             Err(error) if error.reason() == Reason::Unauthorized => Err(error),
-            Err(_) => Err(rights_changed()),
+            Err(_) => Err(permissions_changed()),
         }
     }
 
     /// The document, if it differs from the last sent one.
-    async fn look(&mut self) -> Result<Option<Delivery>, ApiError> {
+    async fn changed_document(&mut self) -> Result<Option<Delivery>, ApiError> {
         let document = self.registry.agent_config(self.permit.name(), self.part).await?;
         let is_same = self.sent.as_ref() == Some(&document.hash);
         let sent_bytes = if is_same { 0 } else { document.object.bytes() };
-        self.next_look = Instant::now() + pause_after(self.part, sent_bytes);
+        self.next_check = Instant::now() + pause_after(self.part, sent_bytes);
         if is_same {
             return Ok(None);
         }
@@ -160,7 +160,7 @@ impl AgentWatcher {
             return Ok(None);
         }
         self.registry.cache().wait_until_current().await?;
-        if let Some(changed) = self.look().await? {
+        if let Some(changed) = self.changed_document().await? {
             return Ok(Some(changed));
         }
         let position = Position::end_of(self.registry.cache().applied());
@@ -172,11 +172,11 @@ impl AgentWatcher {
             // Marked as seen before the check: a later change wakes this task.
             self.changes.iter_mut().for_each(watch::Receiver::mark_unchanged);
             self.check()?;
-            self.look_at_shutdown();
+            self.note_shutdown();
             if Instant::now() >= self.ends {
                 return Ok(None);
             }
-            if let Some(changed) = self.look().await? {
+            if let Some(changed) = self.changed_document().await? {
                 return Ok(Some(changed));
             }
             if let Some(bookmark) = self.bookmark().await? {
@@ -187,7 +187,7 @@ impl AgentWatcher {
     }
 
     /// Sets the end of the watch once the server shuts down.
-    fn look_at_shutdown(&mut self) {
+    fn note_shutdown(&mut self) {
         let Some(within) = *self.ending.borrow() else { return };
         let Some(share) = self.end_share.take() else { return };
         self.ends = self.ends.min(Instant::now() + within / 1000 * share);
@@ -209,7 +209,7 @@ impl AgentWatcher {
             () = sleep_until(wake_at) => {}
             _ = self.ending.wait_for(Option::is_some), if self.end_share.is_some() => return,
         }
-        sleep_until(self.next_look.min(self.ends)).await;
+        sleep_until(self.next_check.min(self.ends)).await;
     }
 }
 
@@ -223,7 +223,7 @@ impl Deliveries for AgentWatcher {
     }
 
     async fn next(&mut self) -> Option<Vec<Delivery>> {
-        if self.over {
+        if self.has_ended {
             return None;
         }
         let next = self.next_delivery().await;
@@ -231,11 +231,11 @@ impl Deliveries for AgentWatcher {
         match next {
             Ok(Some(delivery)) => Some(vec![delivery]),
             Ok(None) => {
-                self.over = true;
+                self.has_ended = true;
                 None
             }
             Err(error) => {
-                self.over = true;
+                self.has_ended = true;
                 Some(vec![Delivery::Failed(error)])
             }
         }
@@ -252,6 +252,6 @@ mod tests {
         assert_eq!([0, 1000, 2 << 20, 4 << 20].map(of_places), [300, 300, 800, 1300]);
         assert_eq!([of_places(1 << 30), of_places(usize::MAX)], [5000, 5000]);
         assert_eq!(pause_after(None, 4 << 20), pause_after(Some(Part::Places), 4 << 20));
-        assert_eq!(pause_after(Some(Part::Tokens), usize::MAX), PAUSE_OF_TOKENS);
+        assert_eq!(pause_after(Some(Part::Tokens), usize::MAX), TOKENS_PAUSE);
     }
 }

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 
 use super::{current, data_of};
 use crate::admit::{Part, Writing, data_source};
-use crate::events::{self, Happening};
+use crate::events::{self, NewEvent};
 use crate::operations;
 use crate::permit::Permit;
 use crate::registry::Registry;
@@ -51,7 +51,7 @@ pub(super) struct Batch<'a> {
 }
 
 /// The source of a secret, and the writer whose permission it depends on.
-pub(super) struct Taker {
+pub(super) struct SyncTarget {
     writer: Option<String>,
     source: DataSource,
     may_read: bool,
@@ -63,11 +63,12 @@ pub(super) struct Taker {
     pub(super) is_waiting: bool,
 }
 
-impl Taker {
+impl SyncTarget {
     fn of(batch: &Batch<'_>, object: &Object, source: DataSource) -> Self {
         let writer = object.metadata.annotations.get(SYNCED_FOR).cloned();
         let identity = writer.as_deref().and_then(|writer| batch.identity(writer));
-        let may_read = identity.as_ref().is_some_and(|identity| batch.holds(identity, &source));
+        let may_read =
+            identity.as_ref().is_some_and(|identity| batch.has_permission(identity, &source));
         let counted_for = identity.map(|identity| Arc::from(identity.name.as_str()));
         let ends_at = writer.as_deref().and_then(|writer| batch.end_of_key(writer));
         Self { writer, source, may_read, ends_at, counted_for, is_waiting: false }
@@ -83,7 +84,7 @@ impl Taker {
 
 /// The result for a secret.
 enum Outcome {
-    Taken(Arc<Data>),
+    Data(Arc<Data>),
     Failed { reason: &'static str, message: String },
 }
 
@@ -149,15 +150,15 @@ impl<'a> Batch<'a> {
     }
 
     /// Counts the bytes of a copy, including the copy to the mirror. Returns whether the rate limit permits it.
-    fn counts_copy(&self, taker: &Taker, of: &ObjectMeta) -> bool {
-        let Some(owner) = &taker.counted_for else { return true };
+    fn counts_copy(&self, target: &SyncTarget, of: &ObjectMeta) -> bool {
+        let Some(owner) = &target.counted_for else { return true };
         let account = self.flow.account(owner);
         if self.flow.copy_rate.check(&account).is_err() {
             self.refused.lock().insert(owner.clone());
             return false;
         }
         let copies = 1 + usize::from(is_mirrored(of));
-        self.flow.copy_rate.count(&account, copies * self.stored_bytes(&taker.source));
+        self.flow.copy_rate.count(&account, copies * self.stored_bytes(&target.source));
         true
     }
 
@@ -172,10 +173,10 @@ impl<'a> Batch<'a> {
     /// Whether a writer may read a source now.
     fn may_read(&self, writer: Option<&str>, source: &DataSource) -> bool {
         let identity = writer.and_then(|writer| self.identity(writer));
-        identity.is_some_and(|identity| self.holds(&identity, source))
+        identity.is_some_and(|identity| self.has_permission(&identity, source))
     }
 
-    fn holds(&self, identity: &Identity, source: &DataSource) -> bool {
+    fn has_permission(&self, identity: &Identity, source: &DataSource) -> bool {
         self.registry.cache().policy().satisfies(identity, &source.right().into())
     }
 
@@ -195,11 +196,11 @@ impl<'a> Batch<'a> {
         let Some(identity) = writer.and_then(|writer| self.identity(writer)) else {
             return Ok(not_authorized("the writer of the labels is no longer known, and"));
         };
-        if !self.holds(&identity, source) {
+        if !self.has_permission(&identity, source) {
             return Ok(not_authorized(&identity.name));
         }
         Ok(match self.data(source)? {
-            Some(data) => Outcome::Taken(data),
+            Some(data) => Outcome::Data(data),
             None => Outcome::Failed {
                 reason: "SourceNotFound",
                 message: format!("the {what} does not exist; the last copy stays"),
@@ -210,25 +211,26 @@ impl<'a> Batch<'a> {
 
 /// Copies the source data to a secret, if it has a source, and reports the result in its status. Returns the
 /// permission that it depends on, as of before the data was read.
-pub(super) async fn take(
+pub(super) async fn copy_data(
     batch: &Batch<'_>,
     kind: &'static dyn AnyKind,
     key: &str,
-) -> Result<Option<Taker>, ApiError> {
+) -> Result<Option<SyncTarget>, ApiError> {
     let registry = batch.registry;
     let Some(object) = current(registry, kind, key)? else { return Ok(None) };
     let source = data_source(&registry.cache().policy(), kind, &object.metadata);
     if source.is_none() && condition_of(&object, SYNCED).is_none() {
         return Ok(None);
     }
-    let mut taker = source.map(|source| Taker::of(batch, &object, source));
-    let (wanted, mut failure) = decided(batch, kind, &object)?;
+    let mut target = source.map(|source| SyncTarget::of(batch, &object, source));
+    let (wanted, mut failure) = wanted_state(batch, kind, &object)?;
     // Most often there is no change: permissions change for other callers.
     if wanted.fields != object.fields {
         if data_of(&wanted) != data_of(&object)
-            && let Some(taker) = taker.take_if(|taker| !batch.counts_copy(taker, &object.metadata))
+            && let Some(target) =
+                target.take_if(|target| !batch.counts_copy(target, &object.metadata))
         {
-            return Ok(Some(Taker { is_waiting: true, ..taker }));
+            return Ok(Some(SyncTarget { is_waiting: true, ..target }));
         }
         let metadata = &object.metadata;
         let permit =
@@ -236,17 +238,17 @@ pub(super) async fn take(
         let writing = writing();
         // Decided on the object in the transaction, which may have been written in the meantime.
         let update = operations::update(registry, &permit, &writing, |now| {
-            decided(batch, kind, now).map(|(object, _)| object)
+            wanted_state(batch, kind, now).map(|(object, _)| object)
         });
         if let Some(refused) = refusal(update.await)? {
-            say(registry, kind, &object, &refused).await?;
+            report(registry, kind, &object, &refused).await?;
             failure = Some(refused);
         }
     }
     if let Some((reason, message)) = failure {
-        events::warn(registry, &Happening { object: &object, reason, message: &message }).await;
+        events::warn(registry, &NewEvent { object: &object, reason, message: &message }).await;
     }
-    Ok(taker)
+    Ok(target)
 }
 
 /// The reason why a secret does not have the data of its source: in one word, and as a message.
@@ -265,7 +267,7 @@ pub(super) fn refusal<T>(written: Result<T, ApiError>) -> Result<Option<Failure>
 }
 
 /// Reports in the status why the data of a secret was not changed, if its kind has a status.
-async fn say(
+async fn report(
     registry: &Registry,
     kind: &'static dyn AnyKind,
     of: &Object,
@@ -290,7 +292,7 @@ async fn say(
 }
 
 /// A secret as it must be now, and the failure, if any.
-fn decided(
+fn wanted_state(
     batch: &Batch<'_>,
     kind: &'static dyn AnyKind,
     now: &Object,
@@ -303,7 +305,7 @@ fn decided(
         return Ok((object, None));
     };
     let (condition, failure) = match batch.outcome(&object, &source)? {
-        Outcome::Taken(data) => {
+        Outcome::Data(data) => {
             if data_of(&object) != *data {
                 set_data(kind, &mut object, Data::clone(&data));
             }
@@ -369,13 +371,13 @@ pub(super) fn set_condition(
     kind: &dyn AnyKind,
     object: &mut Object,
     of: &str,
-    (is_so, reason, message): (bool, &str, String),
+    (is_true, reason, message): (bool, &str, String),
 ) {
     if kind.layout() == postern_kinds::Layout::TopLevel {
         return;
     }
     let mut conditions = conditions_of(object);
-    let (status, reason) = (if is_so { "True" } else { "False" }, reason.to_owned());
+    let (status, reason) = (if is_true { "True" } else { "False" }, reason.to_owned());
     let now = Some(registry.source().now());
     match conditions.iter_mut().find(|one| one.r#type == of) {
         Some(one) if one.status == status && one.reason == reason && one.message == message => {
