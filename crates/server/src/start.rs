@@ -169,8 +169,8 @@ pub async fn open(
     let watch = cache.load().await.context("cannot read what is stored")?;
     let mut background = JoinSet::new();
     spawn_supervised(&mut background, &registry, &server, watch, settings.history);
-    default_namespaces::put_back(&registry).await;
-    default_roles::put_back(&registry).await;
+    default_namespaces::restore(&registry).await;
+    default_roles::restore(&registry).await;
     server.set_loaded();
     if tls.is_new_authority && !first {
         tracing::warn!(

@@ -72,7 +72,7 @@ async fn a_certificate_authority_is_never_replaced() {
 #[tokio::test]
 async fn a_kubeconfig_that_cannot_be_used_is_said_to_be_so() {
     let home = started_once().await;
-    for (content, wanted) in [(&b""[..], "is empty"), (b"\xff", "not text"), (b"[", "is damaged")] {
+    for (content, wanted) in [(&b""[..], "is empty"), (b"\xff", "not text"), (b"[", "is corrupt")] {
         std::fs::write(home.kubeconfig(), content).unwrap();
         let (logged, printed) = (home.logged().len(), home.printed().len());
         let mut server = Setup::on(&home).start_unready();

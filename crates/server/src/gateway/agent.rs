@@ -14,7 +14,7 @@ use postern_kinds::cluster::DIRECT_ENDPOINT;
 use postern_meta::status::ApiError;
 use postern_proxy::{Renewal, UpstreamAddresses, UpstreamConfig};
 use postern_registry::clock::new_uid;
-use postern_registry::registry::issued_tokens::AsOf;
+use postern_registry::registry::issued_tokens::TokenIdentity;
 
 use super::place::Way;
 use super::session::Caller;
@@ -86,11 +86,11 @@ pub(super) async fn authorization(
     let Caller { registry, credential, request, .. } = caller;
     let (now, is_long) = (registry.source().now(), request.kube.is_long());
     let as_of = if is_long {
-        AsOf::noted(registry, credential, now, TOKEN_TTL_SECONDS).await?
+        TokenIdentity::noted(registry, credential, now, TOKEN_TTL_SECONDS).await?
     } else {
-        AsOf::now(registry, credential, now).await?
+        TokenIdentity::now(registry, credential, now).await?
     };
-    let AsOf { revocation_revision, current } = as_of;
+    let TokenIdentity { revocation_revision, current } = as_of;
     let bearer = Bearer {
         key: &current.key,
         identity: current.identity(),

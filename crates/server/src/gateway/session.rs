@@ -7,7 +7,7 @@ use std::time::Duration;
 use postern_meta::status::ApiError;
 use postern_proxy::Session;
 use postern_registry::credential::Credential;
-use postern_registry::credential::check_rights;
+use postern_registry::credential::check_impersonation;
 use postern_registry::registry::Registry;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -97,7 +97,7 @@ impl Caller {
     /// Decides as for a new request: may the caller act as whom they act as, and does it get to the target?
     fn decide(&self, credential: &Credential, found: &Found) -> Result<(), ApiError> {
         let policy = self.registry.cache().policy();
-        check_rights(credential, &policy)?;
+        check_impersonation(credential, &policy)?;
         check_request(&policy, credential, found.place(), &self.request)
     }
 

@@ -59,7 +59,7 @@ pub(super) async fn report(
         metadata: ObjectMeta::default(),
         fields: Map::from_iter([("items".to_owned(), serde_json::json!([]))]),
     };
-    EncodedObject::made(permit, &AuditEventList, &object)
+    EncodedObject::for_action(permit, &AuditEventList, &object)
 }
 
 fn invalid(error: FieldError) -> ApiError {

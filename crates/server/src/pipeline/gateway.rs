@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postern_meta::status::ApiError;
-use postern_registry::credential::check_rights;
+use postern_registry::credential::check_impersonation;
 use tokio::time::timeout;
 
 use super::{Exchange, Outcome};
@@ -47,7 +47,7 @@ pub(super) async fn serve(
     acting.credential().check(&cache.principals(), &cache.policy(), server.source.now())?;
     let found = Found::find(registry, &request.target).await?;
     let (policy, groups) = (cache.policy(), gateway.forward_groups());
-    check_rights(acting.credential(), &policy)
+    check_impersonation(acting.credential(), &policy)
         .inspect_err(|error| audit_context.set_forbidden(error))?;
     let permit = authorize_gateway(
         acting,

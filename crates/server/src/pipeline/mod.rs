@@ -24,7 +24,7 @@ use postern_kinds::{BASE_PATH, Verb};
 use postern_meta::decode::Format;
 use postern_meta::status::{ApiError, Reason};
 use postern_registry::clock::new_uuid;
-use postern_registry::credential::{Credential, check_rights};
+use postern_registry::credential::{Credential, check_impersonation};
 use postern_registry::registry::ObjectIdentity;
 use postern_telemetry::{RequestIds, SpanKind, in_current_request, request_span, span};
 
@@ -386,13 +386,13 @@ async fn within_time(
 /// caller could otherwise act until the deadline with a key that has stopped working.
 ///
 /// # Errors
-/// See [`Credential::check`] and [`check_rights`].
+/// See [`Credential::check`] and [`check_impersonation`].
 async fn check_again(server: &Server, credential: &Credential) -> Result<(), ApiError> {
     let cache = server.registry.cache();
     let _ = cache.wait_until_current().await;
     let policy = cache.policy();
     credential.check(&cache.principals(), &policy, server.source.now())?;
-    check_rights(credential, &policy)
+    check_impersonation(credential, &policy)
 }
 
 /// When and where an authorized request is carried out.
@@ -423,7 +423,7 @@ async fn act(
     match authorized {
         Authorized::Resource(parsed, permit) => {
             check_websocket(&parsed, permit.target().verb == Verb::Watch)?;
-            let permit = permit.asked_at(scheduling.as_of);
+            let permit = permit.received_at(scheduling.as_of);
             guard.reserve(verbs::answer_bytes(server, &permit, &body))?;
             let request = VerbRequest { parsed, permit, account: guard.requester().account };
             verbs::count_write(server, &request, &body);

@@ -8,7 +8,7 @@ use postern_auth::policy::Policy;
 use postern_auth::principal_index::PrincipalIndex;
 use postern_kinds::{Impersonation, access_key, identity_name};
 use postern_meta::status::ApiError;
-use postern_registry::credential::{Credential, USERS, check_rights};
+use postern_registry::credential::{Credential, USERS, check_impersonation};
 
 use crate::stages::authenticate::Authenticated;
 use crate::stages::parse::Parsed;
@@ -63,7 +63,7 @@ pub(crate) fn impersonate(
     });
     let credential = credential.acting_as(wanted, impersonated.identity);
     // The rights come first: not every caller may know who is disabled.
-    check_rights(&credential, policy)?;
+    check_impersonation(&credential, policy)?;
     disabled.map_or(Ok(Acting { parsed, credential }), Err)
 }
 
