@@ -1,5 +1,5 @@
-//! Serves a request to a target behind the gateway. The request has a seat until the head of the target's response
-//! is there. Its body is not buffered, and it is sent on if it is authorised.
+//! Serves a request to a target behind the gateway. The request has a slot until the head of the target's response
+//! arrives. An authorized request is forwarded, and its body is not buffered.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,14 +17,16 @@ use crate::stages::parse::GatewayRequest;
 use crate::stages::websocket;
 use crate::wire::input::RequestBody;
 
-/// A target that takes longer than this for the head of its answer keeps no seat from others: its requests are
-/// then counted with the watches alone.
+/// The time after which a request releases its slot, even if the head of the response has not arrived. The request
+/// then only counts as a watch.
 const SEAT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Serves a request to a target.
+/// Serves a request to a target behind the gateway.
 ///
 /// # Errors
-/// 403 and 404 before anything is sent; 429; 502 to 504 of the target.
+/// - 403 and 404 before anything is sent
+/// - 429 when no slot is free, or when the owner has too many watches
+/// - 502 to 504 when the target does not respond
 pub(super) async fn serve(
     exchange: &mut Exchange<'_>,
     acting: Acting,
@@ -33,7 +35,7 @@ pub(super) async fn serve(
 ) -> Result<Outcome, ApiError> {
     let Exchange { server, audit: audit_context, guard, .. } = exchange;
     if websocket::has_credential(acting.parsed().headers()) {
-        // A browser sent it, from a page of any origin.
+        // A browser sent the request, perhaps from a page of another origin.
         let own_url = &server.registry.token_policy().issuer;
         websocket::check_origin(acting.parsed().headers(), own_url)
             .inspect_err(|error| audit_context.set_forbidden(error))?;
