@@ -1,29 +1,29 @@
-//! `/livez`, `/readyz`, `/healthz`: plain text, as from kube-apiserver.
+//! `/livez`, `/readyz`, `/healthz`: plain text in kube-apiserver's format.
 
 use http::{Response, StatusCode};
 
 use crate::wire::body::Body;
 use crate::wire::respond;
 
-/// The present condition of the server.
+/// The current condition of the server.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "one for each check, which is passed or not")]
 pub(crate) struct Condition {
-    /// Storage works.
+    /// Whether storage works.
     pub(crate) storage: bool,
-    /// The audit log can be written.
+    /// Whether the audit log can be written.
     pub(crate) audit: bool,
-    /// The cache has what the store has.
+    /// Whether the cache is current with the store.
     pub(crate) cache: bool,
-    /// A shutdown has started.
+    /// Whether a shutdown has started.
     pub(crate) draining: bool,
 }
 
 /// A named check and whether it passes.
 type Check = (&'static str, bool);
 
-/// The response to a health path, or `None` for another path. Every request passes here, so
-/// the condition is read for health paths only.
+/// The response to a health path; `None` for other paths. Every request passes here, so the condition is read only
+/// for health paths.
 pub(crate) fn response(
     path: &str,
     query: &str,
@@ -40,7 +40,7 @@ pub(crate) fn response(
     let Condition { storage, audit, cache, draining } = condition();
     let mut checks: Vec<Check> = vec![("ping", true), ("storage", storage)];
     if endpoint == "readyz" {
-        // A restart would repair none of these: such a server is alive, but not ready.
+        // A restart would repair none of these. So such a server is alive, but not ready.
         checks.push(("audit", audit));
         checks.push(("cache", cache));
         checks.push(("shutdown", !draining));

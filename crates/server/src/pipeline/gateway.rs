@@ -10,7 +10,7 @@ use postern_registry::credential::check_rights;
 use tokio::time::timeout;
 
 use super::{Exchange, Outcome};
-use crate::gateway::{Found, SendContext, send};
+use crate::gateway::{SendContext, TargetState, send};
 use crate::stages::authorize::authorize_gateway;
 use crate::stages::impersonate::Acting;
 use crate::stages::parse::GatewayRequest;
@@ -19,7 +19,7 @@ use crate::wire::input::RequestBody;
 
 /// The time after which a request releases its slot, even if the head of the response has not arrived. The request
 /// then only counts as a watch.
-const SEAT_TIMEOUT: Duration = Duration::from_secs(5);
+const SLOT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves a request to a target behind the gateway.
 ///
@@ -47,7 +47,7 @@ pub(super) async fn serve(
     let cache = registry.cache();
     cache.wait_until_current().await?;
     acting.credential().check(&cache.principals(), &cache.policy(), server.source.now())?;
-    let found = Found::find(registry, &request.target).await?;
+    let target = TargetState::find(registry, &request.target).await?;
     let (policy, groups) = (cache.policy(), gateway.forward_groups());
     check_rights(acting.credential(), &policy)
         .inspect_err(|error| audit_context.set_forbidden(error))?;
@@ -55,8 +55,8 @@ pub(super) async fn serve(
         acting,
         request.clone(),
         &policy,
-        found.place(),
-        found.is_there(),
+        target.resolved(),
+        target.exists(),
         groups,
     );
     let permit = permit.inspect_err(|error| audit_context.set_forbidden(error))?;
@@ -72,8 +72,8 @@ pub(super) async fn serve(
         under_way,
         audit_id: audit_context.id().clone(),
     };
-    let mut answer = pin!(send(context, permit, found, body, requester));
-    if let Ok(answer) = timeout(SEAT_TIMEOUT, &mut answer).await {
+    let mut answer = pin!(send(context, permit, target, body, requester));
+    if let Ok(answer) = timeout(SLOT_TIMEOUT, &mut answer).await {
         return answer.map(Outcome::from);
     }
     guard.release_slot();
