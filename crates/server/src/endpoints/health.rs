@@ -1,21 +1,21 @@
-//! `/livez`, `/readyz`, `/healthz`: plain text, as from kube-apiserver.
+//! `/livez`, `/readyz`, `/healthz`: plain text in kube-apiserver's format.
 
 use http::{Response, StatusCode};
 
 use crate::wire::body::Body;
 use crate::wire::respond;
 
-/// The present condition of the server.
+/// The current condition of the server.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "one for each check, which is passed or not")]
 pub(crate) struct Condition {
-    /// Storage works.
+    /// Whether storage works.
     pub(crate) storage: bool,
-    /// The audit log can be written.
+    /// Whether the audit log can be written.
     pub(crate) audit: bool,
-    /// The cache has what the store has.
+    /// Whether the cache is current with the store.
     pub(crate) cache: bool,
-    /// A shutdown has started.
+    /// Whether a shutdown has started.
     pub(crate) draining: bool,
 }
 
@@ -40,8 +40,8 @@ pub(crate) fn failed_checks(condition: Condition) -> Vec<&'static str> {
     checks.filter(|(_, passed)| !passed).map(|(name, _)| name).collect()
 }
 
-/// The response to a health path, or `None` for another path. Every request passes here, so
-/// the condition is read for health paths only.
+/// The response to a health path; `None` for other paths. Every request passes here, so the condition is read only
+/// for health paths.
 pub(crate) fn response(
     path: &str,
     query: &str,
@@ -57,7 +57,7 @@ pub(crate) fn response(
     }
     let mut checks = readiness_checks(condition()).to_vec();
     if endpoint != "readyz" {
-        // A restart would repair none of the others: such a server is alive, but not ready.
+        // A restart would repair none of the others. So such a server is alive, but not ready.
         checks.truncate(2);
     }
     match single {

@@ -1,7 +1,7 @@
-//! The pipeline: a request passes the stages in their order, is carried out, and gets its response.
+//! The pipeline: runs the stages of a request in order, serves the request, and returns the response.
 //!
-//! The few paths that need no credential (health, version, public keys) are served before the first stage. What
-//! each verb does is in [`verbs`]; what every request works with is the [`Server`].
+//! A few paths need no credential (health, version, public keys). They are served before the first stage.
+//! [`verbs`] serves each verb. [`Server`] has the parts that all requests use.
 
 mod agent_config;
 mod audit_events;
@@ -46,26 +46,26 @@ use crate::wire::incoming::IncomingBody;
 use crate::wire::input::{ReceivedBody, RequestBody};
 use crate::wire::respond;
 
-/// The timeout of a request that reads, as upstream. Watches have a timeout of their own.
+/// The timeout of a read, as in kube-apiserver. Watches have a separate timeout.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The timeout of a request that writes, as upstream.
+/// The timeout of a write, as in kube-apiserver.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(34);
 
 /// The headers with the client's ids of a request and of its trace.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// Seconds after which a client may try again that a server has rejected at its start or end.
+/// The seconds after which a client may retry a request that was rejected at the server's start or shutdown.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
-/// A response, and what its request has until it has gone.
+/// A response, and the guard that its request keeps until the response is sent.
 pub(crate) struct Reply {
     pub(crate) response: Response<Body>,
     pub(crate) guard: ResponseGuard,
 }
 
-/// The response to a request, and what is added to it later.
+/// The response to a request, with the warnings and the audit data that are added to it later.
 struct Outcome {
     response: Response<Body>,
     warnings: Vec<String>,
@@ -79,8 +79,8 @@ impl From<Response<Body>> for Outcome {
     }
 }
 
-/// The response to a request. An error is a response, too. `stream` is what its stream takes, where that was
-/// counted before.
+/// Serves a request. An error is also a response. `stream` is the charge for the request's stream, if it is counted
+/// already.
 ///
 /// Its log lines carry the request's ids, and its steps are spans of the request's trace. The request's span ends
 /// with the head of the response.
@@ -112,7 +112,7 @@ async fn reply(
 ) -> Reply {
     let head = request.method() == Method::HEAD;
     let changes = !matches!(*request.method(), Method::GET | Method::HEAD);
-    // The query is left out, since tokens end up in queries.
+    // The query is omitted, since clients put tokens in queries.
     let request_line = tracing::enabled!(tracing::Level::DEBUG).then(|| {
         audit::clean(&format!("{} {}", request.method(), request.uri().path())).into_owned()
     });
@@ -132,7 +132,7 @@ async fn reply(
     };
     let mut response = respond::finish(outcome.response, audit_id, &outcome.warnings, head);
     if !guard.takes(response.body(), changes) && !changes {
-        // The answer to a change that was made is never replaced: its client would make it again.
+        // The response to a committed change is never replaced: the client would repeat the change.
         let refused = respond::error(&too_many_requests(), Format::Json, false);
         response = respond::finish(refused, audit_id, &[], head);
     }
@@ -142,7 +142,7 @@ async fn reply(
         tracing::debug!(code = response.status().as_u16(), "{line}");
     }
     if response.status() == StatusCode::TOO_MANY_REQUESTS && !guard.is_refused {
-        // The request is gone by now, and its seat: what waits here is small.
+        // The request is no longer in memory. Its slot is released before the delay.
         guard.release_slot();
         server.flow.delay_rejection().await;
     }
@@ -155,8 +155,8 @@ fn id_header(id: uuid::Uuid) -> HeaderValue {
         .unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-/// The response to a path that needs no credential, at the root or under the base path;
-/// `None` for all other paths.
+/// The response to a path that needs no credential, at the root or under the base path; `None` for all other
+/// paths.
 fn public(
     server: &Server,
     request: &Request<IncomingBody>,
@@ -238,14 +238,14 @@ async fn audited(
     }
 }
 
-/// Checks that requests are served now. No request is decided before the whole policy is loaded.
+/// Checks that the server serves requests. It decides no request before the whole policy is loaded.
 ///
 /// # Errors
-/// 503 while the server starts, and when it ends.
+/// 503 while the server starts, and during its shutdown.
 fn check_phase(server: &Server) -> Result<(), ApiError> {
     let unavailable = |message| Err(ApiError::unavailable(message, Some(RETRY_AFTER_SECONDS)));
     if !server.is_loaded() {
-        return unavailable("the server is starting, and has not loaded what is stored yet");
+        return unavailable("the server is starting: the stored objects are not loaded yet");
     }
     if server.is_draining() {
         return unavailable("the server is shutting down");
@@ -253,7 +253,7 @@ fn check_phase(server: &Server) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Serves a request whose sender has to be known first.
+/// Authenticates and impersonates, and then serves the request.
 async fn identified(
     exchange: &mut Exchange<'_>,
     parsed: Parsed,
@@ -264,7 +264,8 @@ async fn identified(
     within_time(exchange, acting, as_of, body).await
 }
 
-/// Who sent the request, and as whom they act. Nothing here waits: one view of the keys and of the policy decides.
+/// The authenticated caller, and the impersonated user. Nothing here waits: one version of the keys and of the policy
+/// decides.
 fn acting(
     exchange: &mut Exchange<'_>,
     parsed: Parsed,
@@ -272,7 +273,7 @@ fn acting(
 ) -> Result<(Acting, RequestBody), ApiError> {
     let Exchange { server, client, audit, guard } = exchange;
     let (digester, cache) = (server.registry.digester(), server.registry.cache());
-    // The version comes first: what it counts is in the others then.
+    // The version is read first: the others are then at least as new as it says.
     let version = cache.access_version();
     let (principals, policy) = (cache.principals(), cache.policy());
     let misplaced = names_a_key(&parsed, digester, &principals);
@@ -315,21 +316,21 @@ fn acting(
     Ok((acting?, body))
 }
 
-/// Waits until the cache knows the keys that other servers have made, enabled or disabled: what a
-/// completed request did is so for the next one. When the store does not respond, what the cache has
-/// decides: no caller is locked out for that. Returns the revision that the store had, if it responds.
+/// Waits until the cache has all committed changes to keys, including those of other servers. So a completed request
+/// takes effect for the next one. If the store does not respond, the cached keys decide, and no caller is locked
+/// out. Returns the store's revision, if the store responds.
 async fn wait_for_principals(server: &Server, client: &Client) -> Option<u64> {
     let mut current = pin!(server.registry.cache().current());
     if let Poll::Ready(current) = poll_fn(|cx| Poll::Ready(current.as_mut().poll(cx))).await {
         return current.ok();
     }
-    // Few strangers ask at a time; the others wait for them, and are bounded as streams and connections.
+    // Few unauthenticated requests wait for the store at a time. The limits of streams and connections bound the others.
     let _asking =
         if client.is_authenticated() { None } else { server.flow.strangers.acquire().await.ok() };
     current.await.ok()
 }
 
-/// Serves a request within its time: the body comes in, then there is a slot, then it is done.
+/// Serves a request within its timeout: reads the body, acquires a slot, and runs the request.
 async fn within_time(
     exchange: &mut Exchange<'_>,
     acting: Acting,
@@ -370,7 +371,7 @@ async fn within_time(
         act(exchange, acting, Scheduling { as_of, is_low_priority }, body).await
     };
     let mut work = pin!(work);
-    // Most reads are served at once, from memory. They need no timer.
+    // Most reads are served at once from memory. They need no timer.
     if let Poll::Ready(outcome) = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await {
         return outcome;
     }
@@ -382,8 +383,8 @@ async fn within_time(
     })
 }
 
-/// Checks once more that the caller is who they were, and may act as whom they act as. A body or a seat may have taken a while: a
-/// caller could otherwise act until the deadline with a key that has stopped working.
+/// Checks again that the key is valid, and that the caller may impersonate the user. The body or the slot may have
+/// taken seconds. Without this check, a caller could act until the timeout with a key that was revoked.
 ///
 /// # Errors
 /// See [`Credential::check`] and [`check_impersonation`].
@@ -395,12 +396,12 @@ async fn check_again(server: &Server, credential: &Credential) -> Result<(), Api
     check_impersonation(credential, &policy)
 }
 
-/// When and where an authorized request is carried out.
+/// The store's revision and the threads for an authorized request.
 #[derive(Clone, Copy)]
 struct Scheduling {
-    /// The store's revision when it was sent.
+    /// The store's revision when the request arrived.
     as_of: Option<u64>,
-    /// Whether it has waited for its slot, next to requests of others.
+    /// Whether the request waited for its slot while other owners sent requests.
     is_low_priority: bool,
 }
 
@@ -442,7 +443,7 @@ async fn act(
     }
 }
 
-/// Checks that a WebSocket is asked for by no page but this server's.
+/// Checks the origin of a WebSocket: a browser may open one only from this server's pages.
 ///
 /// # Errors
 /// 403 for a page of another origin.
@@ -454,20 +455,21 @@ fn check_origin(server: &Server, authorized: &Authorized) -> Result<(), ApiError
     websocket::check_origin(parsed.headers(), &server.registry.token_policy().issuer)
 }
 
-/// Checks that a WebSocket is asked for only where there is one. An upgrade to anything else is ignored, as
-/// HTTP has it.
+/// Checks that a WebSocket is requested only for a watch. An upgrade to another protocol is ignored, as HTTP
+/// requires.
 ///
 /// # Errors
-/// 400: an answer that is none would only puzzle the client.
+/// 400, because a plain response would not tell the client why there is no WebSocket.
 fn check_websocket(parsed: &Parsed, is_watch: bool) -> Result<(), ApiError> {
     if is_watch || !parsed.is_websocket() {
         return Ok(());
     }
-    let message = "only a watch can be a WebSocket: ask for a collection, with watch=true";
+    let message = "only a watch can use a WebSocket: request a collection with watch=true";
     Err(ApiError::bad_request(message))
 }
 
-/// Serves a request where large work is done. It is boxed: other requests need no room for it.
+/// Serves a request on the threads for large work. The caller boxes the future, so that other requests need no room
+/// for it.
 async fn served_as_large(
     server: &Arc<Server>,
     request: VerbRequest,
@@ -481,7 +483,7 @@ async fn served_as_large(
     Box::pin(large.run_async(in_current_request(work))).await?
 }
 
-/// Serves a request that has waited for its slot. It is boxed as well.
+/// Serves a request that has waited for its slot, on the low-priority threads. The caller boxes the future as well.
 async fn served_as_queued(
     server: &Arc<Server>,
     request: VerbRequest,
@@ -506,6 +508,6 @@ fn document(server: &Arc<Server>, parsed: &Parsed) -> Result<Response<Body>, Api
 }
 
 fn method_not_allowed(method: &Method) -> ApiError {
-    let message = format!("{method} is not supported on this path: it is read with GET");
+    let message = format!("{method} is not supported on this path: use GET");
     ApiError::new(405, Reason::MethodNotAllowed, message)
 }
