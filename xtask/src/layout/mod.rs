@@ -2,8 +2,8 @@
 //!
 //! [`edges`] checks which crates depend on which, [`circles`] the modules inside each crate,
 //! [`unused`] dependencies that nothing uses, [`source`] the files, and [`words`] their words.
-//! [`conformance`] checks the tests that the list of what clients expect names. Each finding says
-//! where it is and what to do about it.
+//! [`conformance`] checks the tests that the list of what clients expect names, and [`pages`] some
+//! pages of the reference. Each finding says where it is and what to do about it.
 
 mod circles;
 mod conformance;
@@ -11,6 +11,7 @@ mod edges;
 mod files;
 mod lengths;
 mod modules;
+mod pages;
 mod prose;
 mod references;
 mod source;
@@ -53,6 +54,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     findings.extend(unused::check(root, &metadata, &crates)?);
     findings.extend(words::check(root)?);
     findings.extend(conformance::check(root)?);
+    findings.extend(pages::check(root, &crates)?);
     findings.sort();
     for finding in &findings {
         println!("{finding}");
