@@ -1,7 +1,7 @@
 //! Bytes that clients make wait: counted as a whole and for each owner of keys.
 //!
-//! One owner may have a part of what all others leave free, not a fixed number: the more bytes wait, the fewer
-//! one more owner may add, and there is always something left for the next. Switches share their buffers between
+//! One owner may have a part of what all others leave free, not a fixed number. The more bytes wait, the fewer
+//! one more owner may add. So there is always something left for the next. Switches share their buffers between
 //! ports in the same way, by dynamic thresholds.
 
 use std::sync::Arc;

@@ -103,9 +103,9 @@ fn info_of(
     Ok(MemberInfo { display_name, username, ..alone })
 }
 
-/// The clusters that the project may use, of those that the caller may know of: that they may get or use, that
-/// the project names, and that an instance of the project is on which they may get. Others are not there for them. The
-/// scope of the key was asked about the project.
+/// The clusters that the project may use, of those that the caller may know of. The caller may know of a cluster that
+/// they may get or use, that the project names, or that has an instance of the project which they may get. Others are
+/// not there for them. The scope of the key was asked about the project.
 ///
 /// # Errors
 /// 404.

@@ -25,8 +25,8 @@ const STATUS: &[&str] = &["status"];
 /// state, and then has the `managedFields` that it has here.
 ///
 /// # Errors
-/// 409 with the fields that others own, if it is not forced; 422 for the uid of another object, for one
-/// manager too many, and when it takes away what narrows a right; where there is no object, 400 without
+/// 409 with the fields that others own, if it is not forced. 422 for the uid of another object, for one
+/// manager too many, and when it takes away what narrows a right. Where there is no object, 400 without
 /// a name, and 409 for a uid or a version.
 pub(crate) fn apply(
     view: &AdmissionView<'_>,

@@ -1,5 +1,5 @@
-//! The phase in the status of what is reached through the gateway: it is kept from the condition `Ready` of the object,
-//! if there is one, and otherwise from the way to it: is there a kubeconfig that can be used, or an agent?
+//! The phase in the status of what is reached through the gateway. It follows from the condition `Ready` of the object,
+//! if there is one. Otherwise it follows from the way to it: is there a kubeconfig that can be used, or an agent?
 //!
 //! Every write of the object sets it. When a Cluster or a Secret changes, a controller writes the objects again that are
 //! reached by it.

@@ -54,7 +54,7 @@ impl Default for KeyPolicy {
 /// All that admission reads: what is cached, and what is read once for each attempt at a write: the time, the policy
 /// and the caller's key.
 ///
-/// The lock of the users, teams and keys is held while a hook runs, and not for the whole of admission: a change of
+/// The lock of the users, teams and keys is held while a hook runs, and not for the whole of admission. A change of
 /// them waits for the lock, and stops all other readers while it waits. Field tracking of a large object takes long.
 pub(crate) struct AdmissionView<'a> {
     pub(super) cache: &'a Cache,

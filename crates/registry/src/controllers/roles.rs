@@ -1,5 +1,5 @@
-//! Keeps roles and bindings as they have to be: those that follow from another object, such as its
-//! access rules, are put back after a hand edit; aggregated ClusterRoles get the rules of those that
+//! Keeps roles and bindings as they have to be. Those that follow from another object, such as its
+//! access rules, are put back after a hand edit. Aggregated ClusterRoles get the rules of those that
 //! they select.
 //!
 //! The write of an object changes its own roles in its own transaction; this only repairs.

@@ -73,9 +73,9 @@ impl AgentRoute {
     }
 }
 
-/// The value of `Authorization` for a request through an agent. Of one that goes on (a watch, exec), the agent
-/// keeps what the token has opened until it is ended here, by the session of the request; that the key has such
-/// a token is noted, so that a change of the key ends it there, too. With any other token, nothing goes on.
+/// The value of `Authorization` for a request through an agent. If the request goes on (a watch, exec), the agent
+/// keeps what the token has opened until the session of the request ends it here. It is noted that the key has such
+/// a token, so that a change of the key ends it there, too. With any other token, nothing goes on.
 ///
 /// # Errors
 /// 401 and 409 when the caller is not who they were; 503 when no token can be made.

@@ -1,9 +1,9 @@
 //! The gateway: requests to connected clusters, virtual clusters and spaces are sent on to them
 //! (`docs/reference/clusters.md#gateway`).
 //!
-//! Whether a request gets there is decided in `auth`, by `stages::authorize`; here it is found out where
-//! a target is ([`place`]), by which credential it is reached ([`upstreams`], [`agent`]), how long a request may go on
-//! ([`session`]), and what access reviews answer ([`review`]). Sending is `postern_proxy`'s.
+//! Whether a request gets there is decided in `auth`, by `stages::authorize`. Here are the location of a target
+//! ([`place`]), the credential by which it is reached ([`upstreams`], [`agent`]), the end of a request
+//! ([`session`]), and the answers to access reviews ([`review`]). Sending is `postern_proxy`'s.
 
 mod agent;
 mod place;

@@ -1,7 +1,7 @@
 //! Metrics, with the names that kube-apiserver uses, so that its dashboards work.
 //!
-//! They are written by hand and not with a library: everything that can be counted is known when
-//! the server starts, so a request costs an index and a few atomic additions, with no lock, no hash
+//! They are written by hand and not with a library. Everything that can be counted is known when
+//! the server starts. So a request costs an index and a few atomic additions, with no lock, no hash
 //! and no allocation. Requests for unknown kinds and paths are counted together, so that no client
 //! can add series by asking for things. No label contains a name, a user or a key.
 //!

@@ -18,8 +18,8 @@ use super::Server;
 /// has written before are not written again, so that an agent may repeat what was not acknowledged.
 ///
 /// # Errors
-/// 403 for every caller but the agent of this cluster; 404 without the cluster; 422 for what is no record of an agent;
-/// 429 while another report of this cluster is being written, or when it has reported too much; 503 when the audit
+/// 403 for every caller but the agent of this cluster; 404 without the cluster; 422 for what is no record of an agent.
+/// 429 while another report of this cluster is being written, or when it has reported too much. 503 when the audit
 /// log cannot be written.
 pub(super) async fn report(
     server: &Server,

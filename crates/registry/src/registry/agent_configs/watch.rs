@@ -32,8 +32,8 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 const PAUSE_OF_TOKENS: Duration = Duration::from_millis(50);
 const PAUSE_OF_PLACES: Duration = Duration::from_millis(300);
 
-/// Bytes of a document that was sent, for each second that the pause after it is longer: who may change one instance of
-/// many, again and again, must not keep agents busy with all of them.
+/// Bytes of a document that was sent, for each second that the pause after it is longer. A caller who may change one
+/// instance of many, again and again, must not keep agents busy with all of them.
 const BYTES_PER_SECOND: u64 = 4 * 1024 * 1024;
 
 /// The longest pause.
