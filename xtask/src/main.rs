@@ -50,10 +50,10 @@ enum Task {
         /// Leaves out the slow tests (crashes, restarts), the documentation and the licences.
         #[arg(long)]
         quick: bool,
-        /// Also runs the clients of every age (kubectl of three releases between the oldest and the newest, the
-        /// oldest helm, the client for Node.js, schemathesis, informers that follow 100,000 changes), and every
-        /// way to a cluster: through nginx, with kubectls of other ages, and to a real kube-apiserver, which is
-        /// built from Debian's source the first time. That takes a quarter of an hour.
+        /// Also runs the clients of every age: kubectl of three releases between the oldest and the newest, the
+        /// oldest helm, the client for Node.js, schemathesis, informers that follow 100,000 changes. Also runs
+        /// every way to a cluster: through nginx, with kubectls of other ages, and to a real kube-apiserver. The
+        /// first run builds kube-apiserver from Debian's source, which takes a quarter of an hour.
         #[arg(long, conflicts_with = "quick")]
         all: bool,
         /// Only attacks the server, in full and with a release build, and checks the figures that must

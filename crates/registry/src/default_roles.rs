@@ -252,3 +252,69 @@ fn missing(found: &Object, wanted: &Map<String, Value>, list: &str) -> Vec<Value
     let there = of(&found.fields);
     of(wanted).into_iter().filter(|one| !there.contains(one)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = include_str!("../../../docs/reference/access-rules.md");
+
+    /// The rows of the table of the page that has this head.
+    fn rows(head: &str) -> Vec<&'static str> {
+        let lines = PAGE.lines().skip_while(|line| *line != head).skip(2);
+        lines.take_while(|line| line.starts_with('|')).collect()
+    }
+
+    /// The texts between backticks.
+    fn code_spans(cell: &str) -> Vec<&str> {
+        cell.split('`').skip(1).step_by(2).collect()
+    }
+
+    fn in_code_spans(list: &Value) -> String {
+        let items = list.as_array().unwrap().iter().map(|item| match item.as_str().unwrap() {
+            "" => "core".to_owned(),
+            text => format!("`{text}`"),
+        });
+        items.collect::<Vec<_>>().join(", ")
+    }
+
+    /// A row of the table of rules.
+    fn row(role: &str, rule: &Value) -> String {
+        let fields = rule.as_object().unwrap();
+        let cell = |field: &str| fields.get(field).map(in_code_spans).unwrap_or_default();
+        let cells = ["apiGroups", "resources", "nonResourceURLs", "verbs"].map(cell);
+        let known = cells.iter().filter(|cell| !cell.is_empty()).count();
+        assert_eq!(known, fields.len(), "the table has no column for a field of {rule}");
+        let [groups, resources, paths, verbs] = cells;
+        let row = format!("| `{role}` | {groups} | {resources}{paths} | {verbs} |");
+        row.replace("|  |", "| |")
+    }
+
+    #[test]
+    fn the_reference_lists_the_default_roles_and_their_groups() {
+        let listed = rows("| ClusterRole | grants | bound to |").into_iter().map(|row| {
+            let (name, cells) = row.trim_start_matches("| `").split_once("` | ").unwrap();
+            (name.to_owned(), code_spans(cells.split(" | ").nth(1).unwrap()))
+        });
+        let made = default_roles();
+        let made = made.iter().map(|role| (role.name.to_owned(), role.groups.to_vec()));
+        let sorted = |mut roles: Vec<(String, Vec<&'static str>)>| {
+            roles.sort_unstable();
+            roles
+        };
+        assert_eq!(sorted(listed.collect()), sorted(made.collect()));
+    }
+
+    #[test]
+    fn the_reference_lists_the_rules_of_the_default_roles() {
+        let expected: Vec<_> = default_roles()
+            .iter()
+            .flat_map(|role| {
+                let rules = role.rules.as_array().unwrap().iter();
+                rules.map(|rule| row(role.name, rule)).collect::<Vec<_>>()
+            })
+            .collect();
+        let listed = rows("| ClusterRole | API groups | resources or paths | verbs |");
+        assert_eq!(listed, expected, "these are the rows:\n{}", expected.join("\n"));
+    }
+}

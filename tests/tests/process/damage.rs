@@ -1,5 +1,5 @@
-//! Files that are damaged, lost, or those of another server: each is noticed at the start, with a
-//! message that says which and what to do, and nothing is made in the place of what is lost.
+//! Files that are damaged, lost, or those of another server. Each is noticed at the start, with a
+//! message that says which and what to do. Nothing is made in the place of what is lost.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
