@@ -121,7 +121,7 @@ pub(crate) struct Agent {
     )]
     audit_exec_commands: bool,
 
-    /// The log filter: error, warn, info, debug or trace, also for one module, as in postern_agent=debug
+    /// The log filter: error, warn, info, debug or trace, also for one module, as in `postern_agent=debug`
     #[arg(long, env = "POSTERN_AGENT_LOG", value_name = "FILTER", default_value = "info")]
     log: String,
 

@@ -198,7 +198,7 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_DB_CACHE_MIB", value_name = "MIB")]
     db_cache_mib: Option<usize>,
 
-    /// The log filter: error, warn, info, debug or trace, also for one module, as in postern_server=debug
+    /// The log filter: error, warn, info, debug or trace, also for one module, as in `postern_server=debug`
     /// [default: info]
     #[arg(long, env = "POSTERN_LOG", value_name = "FILTER")]
     log: Option<String>,

@@ -279,7 +279,7 @@ mod tests {
     }
 
     /// A row of the table of rules.
-    fn row(role: &str, rule: &Value) -> String {
+    fn table_row(role: &str, rule: &Value) -> String {
         let fields = rule.as_object().unwrap();
         let cell = |field: &str| fields.get(field).map(in_code_spans).unwrap_or_default();
         let cells = ["apiGroups", "resources", "nonResourceURLs", "verbs"].map(cell);
@@ -311,7 +311,7 @@ mod tests {
             .iter()
             .flat_map(|role| {
                 let rules = role.rules.as_array().unwrap().iter();
-                rules.map(|rule| row(role.name, rule)).collect::<Vec<_>>()
+                rules.map(|rule| table_row(role.name, rule)).collect::<Vec<_>>()
             })
             .collect();
         let listed = rows("| ClusterRole | API groups | resources or paths | verbs |");

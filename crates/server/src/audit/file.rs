@@ -170,7 +170,7 @@ impl LogFile {
                 path.display()
             ),
             Err(error) => {
-                tracing::debug!("cannot determine the free disk space for the audit log: {error}")
+                tracing::debug!("cannot determine the free disk space for the audit log: {error}");
             }
         }
     }

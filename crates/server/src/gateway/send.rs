@@ -97,13 +97,12 @@ where
 {
     let upstream = context.gateway.upstreams.of(context.registry, &target).await?;
     let request = permit.request().clone();
-    let caller = Caller {
+    let caller = Arc::new(Caller {
         registry: context.registry.clone(),
         credential: permit.credential().clone(),
         request: request.clone(),
         target,
-    };
-    let caller = Arc::new(caller);
+    });
     let token = match caller.target.route() {
         Route::Agent(route) => Some(agent::authorization(&caller, route).await?),
         Route::Kubeconfig(_) | Route::None(_) => None,

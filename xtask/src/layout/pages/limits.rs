@@ -177,7 +177,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "an unauthenticated connection",
         limit: "{seconds} s",
-        numbers: &[(CONNECTION, "STRANGER_TIMEOUT")],
+        numbers: &[(CONNECTION, "UNAUTHENTICATED_TIMEOUT")],
     },
     Row {
         name: "TLS handshake",
@@ -189,14 +189,14 @@ const ROWS: &[Row] = &[
         limit: "{count}; unauthenticated {count}, of which {count} are served at once",
         numbers: &[
             (CONNECTION, "MAX_STREAMS"),
-            (CONNECTION, "MAX_STRANGER_STREAMS"),
+            (CONNECTION, "MAX_UNAUTHENTICATED_STREAMS"),
             ("crates/server/src/pipeline/client.rs", "MAX_UNAUTHENTICATED_STREAMS"),
         ],
     },
     Row {
         name: "unauthenticated streams in total",
         limit: "{count}, plus the first {count} of each connection",
-        numbers: &[(CONNECTION, "MAX_ALL_STRANGER_STREAMS"), (CONNECTION, "FREE_STRANGER_STREAMS")],
+        numbers: &[(CONNECTION, "MAX_ALL_UNAUTHENTICATED_STREAMS"), (CONNECTION, "FREE_UNAUTHENTICATED_STREAMS")],
     },
     Row {
         name: "requests of one caller",
