@@ -80,10 +80,7 @@ which hostAliases resolves to 127.0.0.1 in the pod.
 
 {{/* The settings file. */}}
 {{- define "postern.settings" -}}
-{{- $listen := .Values.listenAddress -}}
-{{- if contains ":" $listen }}{{ $listen = printf "[%s]" $listen }}{{ end -}}
 {{- $settings := dict
-    "listen" (printf "%s:8443" $listen)
     "host" (include "postern.hosts" . | fromJsonArray)
     "external-url" (include "postern.externalUrl" .) -}}
 {{- if .Values.tls.secretName -}}
