@@ -13,6 +13,7 @@ mod attacks;
 mod bench;
 mod clients;
 mod cluster;
+mod deb;
 mod fetch;
 mod instructions;
 mod layout;
@@ -20,6 +21,7 @@ mod playground;
 mod shell;
 mod suite;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -66,6 +68,12 @@ enum Task {
     Playground(playground::Options),
     /// Measures the server and its peers and writes docs/benchmarks.md.
     Bench(bench::Options),
+    /// Makes the Debian package from a release build.
+    Deb {
+        /// A binary that is built already [default: a release build]
+        #[arg(long, value_name = "FILE")]
+        binary: Option<PathBuf>,
+    },
     /// Counts the instructions of fixed scenarios under valgrind, and compares them with benches/instructions.md.
     Instructions(instructions::Options),
 }
@@ -91,6 +99,13 @@ fn run(task: &Task) -> Result<()> {
         Task::Test { quick, all, .. } => suite::run(&root, *quick, *all),
         Task::Playground(options) => playground::run(&root, options),
         Task::Bench(options) => bench::run(&root, options),
+        Task::Deb { binary } => {
+            let binary = match binary {
+                Some(binary) => binary.clone(),
+                None => suite::build_server(&root, suite::Profile::Release)?,
+            };
+            deb::make(&root, &binary).map(|package| println!("{}", package.display()))
+        }
         Task::Instructions(options) => instructions::run(&root, options),
     }
 }

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cluster, fetch, instructions, layout, shell};
+use crate::{cluster, deb, fetch, instructions, layout, shell};
 
 /// The test programs that run only when they are named: with `--all`. They need programs that are not fetched
 /// for the other tests.
-const ONLY_WITH_ALL: [&str; 2] = ["every_client", "every_way"];
+const ONLY_WITH_ALL: [&str; 3] = ["every_artefact", "every_client", "every_way"];
 
 /// Fetches what is needed and runs every check; stops at the first that fails. With `all` also the clients of
 /// every age, and every way to a cluster.
@@ -37,8 +37,9 @@ pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
     let form = if all { "full" } else { "short" };
     steps.take("tests", || tests(&tools, &binary, quick, form, &mut counts))?;
     if all {
-        steps.take("every client, and every way to a cluster", || {
-            only_with_all(&tools, &binary, &mut counts)
+        let package = steps.take("make the Debian package", || deb::make(root, &binary))?;
+        steps.take("every artefact, every client, and every way to a cluster", || {
+            only_with_all(&tools, &binary, &package, &mut counts)
         })?;
         steps.take("export of traces", || export_of_traces(&mut counts))?;
     }
@@ -213,8 +214,14 @@ fn only_with_all_words() -> impl Iterator<Item = &'static str> {
 }
 
 /// Runs the test programs that are not among those that run by default.
-fn only_with_all(tools: &fetch::Tools, binary: &Path, counts: &mut Counts) -> Result<()> {
+fn only_with_all(
+    tools: &fetch::Tools,
+    binary: &Path,
+    package: &Path,
+    counts: &mut Counts,
+) -> Result<()> {
     let mut command = cargo_with(tools, binary);
+    command.env("POSTERN_TEST_DEB", package);
     let nextest = has_nextest();
     if nextest {
         command.args(["nextest", "run", "--color", "never"]);

@@ -38,9 +38,20 @@ pub(crate) struct Agent {
     #[arg(long, env = "POSTERN_AGENT_KEY_FILE", value_name = "FILE")]
     key_file: PathBuf,
 
-    /// The kubeconfig of the cluster, with an inline credential; the agent uses its current context
+    /// The kubeconfig of the cluster, with an inline credential; the agent uses its current context. In a pod, it can
+    /// be the directory of a ServiceAccount, with the files token and ca.crt. They are read once, so the token must
+    /// not expire
     #[arg(long, env = "POSTERN_AGENT_UPSTREAM", value_name = "KUBECONFIG")]
     upstream: PathBuf,
+
+    /// The URL of the cluster, if --upstream is the directory of a ServiceAccount
+    #[arg(
+        long,
+        env = "POSTERN_AGENT_UPSTREAM_SERVER",
+        value_name = "URL",
+        default_value = "https://kubernetes.default.svc"
+    )]
+    upstream_server: String,
 
     /// Allow virtual clusters at loopback and link-local addresses. For development only: a writer of a
     /// virtual cluster's Secret can then reach services of this machine
@@ -167,6 +178,7 @@ impl Agent {
             cluster: self.cluster,
             key_file: self.key_file,
             upstream: self.upstream,
+            upstream_server: self.upstream_server,
             allow_local_upstreams: self.allow_local_upstreams,
             cluster_domain: self.cluster_domain,
             listen: self.listen,

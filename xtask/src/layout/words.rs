@@ -58,6 +58,9 @@ const HEALTH: Except = Except::Path("crates/server/src/endpoints/health.rs");
 /// "Claims" is the name that RFC 7519 has for what a token says.
 const TOKENS: Except = Except::FilesAbout("JWT");
 
+/// A `PersistentVolumeClaim` is Kubernetes' name for a request of a volume.
+const VOLUMES: Except = Except::FilesAbout("PersistentVolumeClaim");
+
 const RETIRED: &[Entry] = &[
     Entry {
         words: &["beside"],
@@ -76,7 +79,7 @@ const RETIRED: &[Entry] = &[
         words: &["claim", "claims"],
         scope: Scope::Anywhere,
         say: "`unique key`, or \"says\"",
-        except: &[TOKENS],
+        except: &[TOKENS, VOLUMES],
     },
     Entry {
         words: &["lots", "crowd", "crowds", "squeeze", "squeezes", "squeezed", "squeezing"],
