@@ -20,7 +20,25 @@ pub(crate) struct Condition {
 }
 
 /// A named check and whether it passes.
-type Check = (&'static str, bool);
+pub(crate) type Check = (&'static str, bool);
+
+/// How many of the checks a server has to pass that is alive.
+const LIVENESS_CHECKS: usize = 2;
+
+impl Condition {
+    /// The checks of `/readyz`. The first ones are also those of `/livez`.
+    pub(crate) fn readiness(self) -> [Check; 5] {
+        let Self { storage, audit, cache, draining } = self;
+        [
+            ("ping", true),
+            ("storage", storage),
+            // A restart would repair none of these: such a server is alive, but not ready.
+            ("audit", audit),
+            ("cache", cache),
+            ("shutdown", !draining),
+        ]
+    }
+}
 
 /// The response to a health path, or `None` for another path. Every request passes here, so
 /// the condition is read for health paths only.
@@ -37,16 +55,10 @@ pub(crate) fn response(
     if !matches!(endpoint, "readyz" | "livez" | "healthz") {
         return None;
     }
-    let Condition { storage, audit, cache, draining } = condition();
-    let mut checks: Vec<Check> = vec![("ping", true), ("storage", storage)];
-    if endpoint == "readyz" {
-        // A restart would repair none of these: such a server is alive, but not ready.
-        checks.push(("audit", audit));
-        checks.push(("cache", cache));
-        checks.push(("shutdown", !draining));
-    }
+    let checks = condition().readiness();
+    let checks = if endpoint == "readyz" { &checks[..] } else { &checks[..LIVENESS_CHECKS] };
     match single {
-        None => Some(all(endpoint, &checks, query)),
+        None => Some(all(endpoint, checks, query)),
         Some(name) => {
             let passed = checks.iter().find(|(known, _)| *known == name)?.1;
             Some(report(endpoint, &[], &[], passed))

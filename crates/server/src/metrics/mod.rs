@@ -5,10 +5,13 @@
 //! and no allocation. Requests for unknown kinds and paths are counted together, so that no client
 //! can add series by asking for things. No label contains a name, a user or a key.
 //!
-//! `text.rs` has the text format; `process.rs` asks the system about this process.
+//! `text.rs` has the text format; `state.rs` has what the server depends on; `process.rs` asks the system about this
+//! process.
 
+mod agents;
 pub(crate) mod connections;
 mod process;
+mod state;
 mod text;
 
 use std::sync::Arc;
@@ -20,9 +23,11 @@ use postern_meta::time::Timestamp;
 use postern_registry::permit::ResourceTarget;
 use tokio::time::Instant;
 
+use self::agents::{AgentMeter, Agents};
 use self::connections::Connections;
 use crate::stages::parse::{Document, Parsed, Target};
 
+pub(crate) use state::StateReadings;
 pub(crate) use text::{CONTENT_TYPE, Readings, write};
 
 /// Upper bounds of the histogram of durations, in microseconds: kube-apiserver's.
@@ -198,6 +203,7 @@ pub(crate) struct Metrics {
     started: Timestamp,
     /// The counts of connections.
     pub(crate) connections: Connections,
+    agents: Arc<Agents>,
 }
 
 impl Metrics {
@@ -213,6 +219,7 @@ impl Metrics {
             watches: std::iter::repeat_with(watches).take(all().len()).collect(),
             started,
             connections: Connections::default(),
+            agents: Arc::default(),
         }
     }
 
@@ -231,10 +238,23 @@ impl Metrics {
 
     /// Counts a watch as open for as long as the meter lives.
     pub(crate) fn watch(self: &Arc<Self>, target: &ResourceTarget) -> WatchMeter {
+        self.meter(target, None)
+    }
+
+    /// Counts a watch of the agent of a cluster, as [`Metrics::watch`] does, and the agent as connected.
+    pub(crate) fn watch_of_agent(
+        self: &Arc<Self>,
+        target: &ResourceTarget,
+        cluster: &str,
+    ) -> WatchMeter {
+        self.meter(target, Some(self.agents.connect(cluster)))
+    }
+
+    fn meter(self: &Arc<Self>, target: &ResourceTarget, agent: Option<AgentMeter>) -> WatchMeter {
         let kind = kind_index(target.kind.info()).unwrap_or_default();
-        let meter = WatchMeter { metrics: self.clone(), kind, scope: scope_index(target) };
-        self.watches[kind].open[meter.scope].fetch_add(1, Ordering::Relaxed);
-        meter
+        let scope = scope_index(target);
+        self.watches[kind].open[scope].fetch_add(1, Ordering::Relaxed);
+        WatchMeter { metrics: self.clone(), kind, scope, _agent: agent }
     }
 }
 
@@ -243,6 +263,7 @@ pub(crate) struct WatchMeter {
     metrics: Arc<Metrics>,
     kind: usize,
     scope: usize,
+    _agent: Option<AgentMeter>,
 }
 
 impl WatchMeter {
