@@ -174,7 +174,9 @@ pub async fn run(
     });
     let (mut tasks, mut storing) = start_sync_tasks(&agent, &client_settings, dir)?;
     if let Some(address) = settings.metrics_listen {
-        tasks.spawn(scrape::serve(agent.clone(), bind("--metrics-listen", address)?));
+        let listener = bind("--metrics-listen", address)?;
+        tracing::info!("metrics on http://{}/metrics", listener.local_addr()?);
+        tasks.spawn(scrape::serve(agent.clone(), listener));
     }
     tasks.spawn(renew(certificate.clone(), agent.state.clone()));
     if let Some(endpoint) = endpoint {
