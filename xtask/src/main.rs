@@ -1,6 +1,6 @@
 //! The project's own tasks, run as `cargo xtask <task>`: the layout check, the fetching of what
-//! the tests need, the one command that passes them all, the playground, the benchmarks, instruction counts, and
-//! the artefacts of a release.
+//! the tests need, the one command that passes them all, the playground, the benchmarks, and instruction counts.
+//! It also builds the artefacts of a release.
 //!
 //! It has nothing that the product needs at run time. Only the tests and the developers of the project run it.
 #![expect(

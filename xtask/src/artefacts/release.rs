@@ -19,8 +19,6 @@ const RELEASED_FEATURES: &[&str] = &["otel"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Release {
     pub(crate) version: String,
-    /// What the program does, in one sentence.
-    pub(crate) description: String,
     /// The licence of the program, as an SPDX expression.
     pub(crate) licence: String,
     /// The address of the repository, or nothing.
@@ -57,7 +55,6 @@ impl Release {
         let epoch = epoch.parse().with_context(|| format!("{epoch} is no number of seconds"))?;
         Ok(Self {
             version: package.version.to_string(),
-            description: package.description.clone().unwrap_or_default(),
             licence: package.license.clone().context("the package has no licence")?,
             repository: package.repository.clone().filter(|address| !address.is_empty()),
             target: host()?,
@@ -106,7 +103,6 @@ fn host_in(version: &str) -> Option<&str> {
 pub(crate) fn example() -> Release {
     Release {
         version: "0.2.0".to_owned(),
-        description: "The program".to_owned(),
         licence: "Apache-2.0".to_owned(),
         repository: None,
         target: "x86_64-unknown-linux-gnu".to_owned(),

@@ -10,6 +10,9 @@ use super::{USER, VOLUME};
 use crate::artefacts::archive::{self, Entry};
 use crate::artefacts::release::{PACKAGE, Release};
 
+/// What the image is for, as `deploy/Containerfile` says it.
+const DESCRIPTION: &str = "The management API of a multi-tenant Kubernetes platform";
+
 const CONFIG_TYPE: &str = "application/vnd.oci.image.config.v1+json";
 const INDEX_TYPE: &str = "application/vnd.oci.image.index.v1+json";
 const LAYER_TYPE: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
@@ -211,7 +214,7 @@ fn config(release: &Release, architecture: &'static str, diff_id: String) -> Con
 fn labels(release: &Release) -> Labels {
     let mut labels = Labels::from([
         ("org.opencontainers.image.title", PACKAGE.to_owned()),
-        ("org.opencontainers.image.description", release.description.clone()),
+        ("org.opencontainers.image.description", DESCRIPTION.to_owned()),
         ("org.opencontainers.image.version", release.version.clone()),
         ("org.opencontainers.image.revision", release.commit.clone()),
         ("org.opencontainers.image.created", release.date.clone()),
@@ -324,7 +327,7 @@ mod tests {
         let labels = execution["Labels"].as_object().unwrap();
         for (label, expected) in [
             ("title", "postern"),
-            ("description", "The program"),
+            ("description", DESCRIPTION),
             ("version", "0.2.0"),
             ("revision", "0123abcd"),
             ("created", "1970-01-01T00:00:09Z"),

@@ -3,7 +3,7 @@
 //! Each file is in the image where it is here, so that the loader finds it without a cache. The licence of each
 //! package goes with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,6 +12,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::artefacts::archive::{self, Entry};
 use crate::shell;
+
+/// The directory of the texts that many licences refer to.
+const COMMON_LICENCES: &str = "/usr/share/common-licenses/";
 
 /// A Debian package of which the image has files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,10 +126,18 @@ impl SystemFiles {
             let entry = if file.is_executed { Entry::program } else { Entry::file };
             entries.push(entry(path, bytes));
         }
+        let mut common = BTreeSet::new();
         for name in self.packages.keys() {
             let path = PathBuf::from(format!("/usr/share/doc/{name}/copyright"));
             let text = std::fs::read(&path)
                 .with_context(|| format!("the licence of {name} is not in {}", path.display()))?;
+            common.extend(common_licences(&String::from_utf8_lossy(&text)));
+            entries.push(Entry::file(inside(&path), text));
+        }
+        for name in common {
+            let path = Path::new(COMMON_LICENCES).join(&name);
+            let text = std::fs::read(&path)
+                .with_context(|| format!("there is no licence {}", path.display()))?;
             entries.push(Entry::file(inside(&path), text));
         }
         Ok(entries)
@@ -151,6 +162,16 @@ impl SystemFiles {
         }
         note
     }
+}
+
+/// The names of the common licences that a text refers to.
+fn common_licences(text: &str) -> BTreeSet<String> {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || "-.".contains(letter);
+    let names = text.split(COMMON_LICENCES).skip(1).map(|rest| {
+        let end = rest.find(|letter| !is_part(letter)).unwrap_or(rest.len());
+        rest[..end].trim_end_matches('.').to_owned()
+    });
+    names.filter(|name| !name.is_empty()).collect()
 }
 
 /// The path of an entry for a path of this machine.
@@ -207,6 +228,15 @@ mod tests {
         ] {
             assert_eq!(owner_in(line).as_deref(), expected, "{line}");
         }
+    }
+
+    #[test]
+    fn licences_that_a_text_refers_to_are_found() {
+        let text = "see `/usr/share/common-licenses/LGPL-2.1'. Or in\n\
+            /usr/share/common-licenses/GPL-3. And /usr/share/common-licenses/LGPL-2.1, in\n\
+            /usr/share/common-licenses/.";
+        assert_eq!(Vec::from_iter(common_licences(text)), ["GPL-3", "LGPL-2.1"]);
+        assert!(common_licences("none").is_empty());
     }
 
     #[test]
