@@ -15,6 +15,7 @@ mod attacks;
 mod bench;
 mod clients;
 mod cluster;
+mod deb;
 mod dist;
 mod fetch;
 mod image;
@@ -24,6 +25,7 @@ mod playground;
 mod shell;
 mod suite;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -54,10 +56,10 @@ enum Task {
         /// Leaves out the slow tests (crashes, restarts), the documentation and the licences.
         #[arg(long)]
         quick: bool,
-        /// Also runs the clients of every age (kubectl of three releases between the oldest and the newest, the
-        /// oldest helm, the client for Node.js, schemathesis, informers that follow 100,000 changes), and every
-        /// way to a cluster: through nginx, with kubectls of other ages, and to a real kube-apiserver, which is
-        /// built from Debian's source the first time. That takes a quarter of an hour.
+        /// Also runs the clients of every age: kubectl of three releases between the oldest and the newest, the
+        /// oldest helm, the client for Node.js, schemathesis, informers that follow 100,000 changes. Also runs
+        /// every way to a cluster: through nginx, with kubectls of other ages, and to a real kube-apiserver. The
+        /// first run builds kube-apiserver from Debian's source, which takes a quarter of an hour.
         #[arg(long, conflicts_with = "quick")]
         all: bool,
         /// Only attacks the server, in full and with a release build, and checks the figures that must
@@ -70,6 +72,12 @@ enum Task {
     Playground(playground::Options),
     /// Measures the server and its peers and writes docs/benchmarks.md.
     Bench(bench::Options),
+    /// Makes the Debian package from a release build.
+    Deb {
+        /// A binary that is built already [default: a release build]
+        #[arg(long, value_name = "FILE")]
+        binary: Option<PathBuf>,
+    },
     /// Counts the instructions of fixed scenarios under valgrind, and compares them with benches/instructions.md.
     Instructions(instructions::Options),
     /// Builds the archive of a release, target/dist/postern-VERSION-TARGET.tar.gz, and SHA256SUMS: the program, manual
@@ -100,6 +108,13 @@ fn run(task: &Task) -> Result<()> {
         Task::Test { quick, all, .. } => suite::run(&root, *quick, *all),
         Task::Playground(options) => playground::run(&root, options),
         Task::Bench(options) => bench::run(&root, options),
+        Task::Deb { binary } => {
+            let binary = match binary {
+                Some(binary) => binary.clone(),
+                None => suite::build_server(&root, suite::Profile::Release)?,
+            };
+            deb::make(&root, &binary).map(|package| println!("{}", package.display()))
+        }
         Task::Instructions(options) => instructions::run(&root, options),
         Task::Dist(options) => dist::run(&root, options),
         Task::Image(options) => image::run(&root, options),

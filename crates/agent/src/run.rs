@@ -92,8 +92,10 @@ pub struct Settings {
     pub cluster: String,
     /// The agent's own access key.
     pub key_file: PathBuf,
-    /// The kubeconfig of the cluster.
+    /// The kubeconfig of the cluster, or the directory of a ServiceAccount.
     pub upstream: PathBuf,
+    /// The URL of the cluster, if `upstream` is a directory.
+    pub upstream_server: String,
     /// May virtual clusters be on loopback and link-local addresses? For development.
     pub allow_local_upstreams: bool,
     /// The domain of the cluster's Services.
@@ -132,7 +134,8 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let dir = StateDir::open(&settings.state_dir).context("--state-dir")?;
     let client_settings = client_settings(&settings)?;
-    let upstream = upstream::of_file(&settings.upstream).context("--upstream")?;
+    let upstream =
+        upstream::of_path(&settings.upstream, &settings.upstream_server).context("--upstream")?;
     let max_offline = i64::try_from(settings.max_offline.as_secs()).unwrap_or(i64::MAX);
     let state = Arc::new(State::new(clock, max_offline));
     if let Some(stored) = dir.load_config(&settings.cluster) {
