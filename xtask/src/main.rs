@@ -1,5 +1,6 @@
 //! The project's own tasks, run as `cargo xtask <task>`: the layout check, the fetching of what
 //! the tests need, the one command that passes them all, the playground, the benchmarks, and instruction counts.
+//! It also builds the artefacts of a release.
 //!
 //! It has nothing that the product needs at run time. Only the tests and the developers of the project run it.
 #![expect(
@@ -9,12 +10,15 @@
     reason = "a developer's command line: it reads source files and prints what it finds"
 )]
 
+mod artefacts;
 mod attacks;
 mod bench;
 mod clients;
 mod cluster;
 mod deb;
+mod dist;
 mod fetch;
+mod image;
 mod instructions;
 mod layout;
 mod playground;
@@ -76,6 +80,11 @@ enum Task {
     },
     /// Counts the instructions of fixed scenarios under valgrind, and compares them with benches/instructions.md.
     Instructions(instructions::Options),
+    /// Builds the archive of a release, target/dist/postern-VERSION-TARGET.tar.gz, and SHA256SUMS: the program, manual
+    /// pages, completions, units, licences, and a software bill of materials. Two builds of one commit are equal.
+    Dist(dist::Options),
+    /// Builds an OCI image as an archive, target/dist/postern-VERSION-oci.tar, without a builder or a daemon.
+    Image(dist::Options),
 }
 
 fn main() -> ExitCode {
@@ -107,5 +116,7 @@ fn run(task: &Task) -> Result<()> {
             deb::make(&root, &binary).map(|package| println!("{}", package.display()))
         }
         Task::Instructions(options) => instructions::run(&root, options),
+        Task::Dist(options) => dist::run(&root, options),
+        Task::Image(options) => image::run(&root, options),
     }
 }
