@@ -196,7 +196,10 @@ const ROWS: &[Row] = &[
     Row {
         name: "unauthenticated streams in total",
         limit: "{count}, plus the first {count} of each connection",
-        numbers: &[(CONNECTION, "MAX_ALL_UNAUTHENTICATED_STREAMS"), (CONNECTION, "FREE_UNAUTHENTICATED_STREAMS")],
+        numbers: &[
+            (CONNECTION, "MAX_ALL_UNAUTHENTICATED_STREAMS"),
+            (CONNECTION, "FREE_UNAUTHENTICATED_STREAMS"),
+        ],
     },
     Row {
         name: "requests of one caller",
