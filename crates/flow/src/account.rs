@@ -4,8 +4,9 @@
 //! is authenticated. Later requests read no map.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -58,6 +59,31 @@ impl OwnerAccount {
     pub fn waits(&self) -> bool {
         self.waits.get()
     }
+
+    /// What the owner has now in the queues of these numbers.
+    pub(crate) fn load(&self, queues: Range<usize>) -> OwnerLoad {
+        let watches = self.watches.load(Ordering::Relaxed);
+        let none = OwnerLoad { in_flight: 0, waiting: 0, watches };
+        self.shares[queues].iter().fold(none, |load, share| {
+            let share = share.lock();
+            OwnerLoad {
+                in_flight: load.in_flight + share.taken,
+                waiting: load.waiting + share.waiting.len(),
+                ..load
+            }
+        })
+    }
+}
+
+/// What one owner has now. It does not say which owner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OwnerLoad {
+    /// Requests that have a seat.
+    pub in_flight: usize,
+    /// Requests that wait for one.
+    pub waiting: usize,
+    /// Open watches, and requests to clusters that are under way.
+    pub watches: usize,
 }
 
 /// The number of queues in which an owner's requests can wait.
@@ -136,6 +162,11 @@ impl Accounts {
         let account = OwnerAccount::new(owner);
         self.by_owner.insert(account.name.clone(), account.clone());
         account
+    }
+
+    /// What the owners have now in the queues of these numbers, in no order.
+    pub(crate) fn loads(&self, queues: &Range<usize>) -> Vec<OwnerLoad> {
+        self.by_owner.values().map(|account| account.load(queues.clone())).collect()
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -38,6 +39,10 @@ pub(super) struct FairQueue {
     index: usize,
     contention: Arc<Contention>,
     state: Mutex<State>,
+    /// Requests that had to wait, since the start.
+    queued: AtomicU64,
+    /// Requests that got no seat, since the start.
+    rejected: AtomicU64,
 }
 
 #[derive(Default)]
@@ -62,7 +67,14 @@ struct Waiting<'a> {
 
 impl FairQueue {
     pub(super) fn new(limits: QueueLimits, index: usize, contention: Arc<Contention>) -> Arc<Self> {
-        Arc::new(Self { limits, index, contention, state: Mutex::default() })
+        Arc::new(Self {
+            limits,
+            index,
+            contention,
+            state: Mutex::default(),
+            queued: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+        })
     }
 
     /// The most slots of one owner now. It can change at any time. An owner who waits because of it has slots, and
@@ -76,6 +88,11 @@ impl FairQueue {
     pub(super) fn counts(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.taken, state.waiting)
+    }
+
+    /// How many requests had to wait, and how many were rejected, since the start.
+    pub(super) fn totals(&self) -> (u64, u64) {
+        (self.queued.load(Ordering::Relaxed), self.rejected.load(Ordering::Relaxed))
     }
 
     /// A slot, if one is free and the owner may have another.
@@ -97,12 +114,22 @@ impl FairQueue {
     /// A slot, as soon as it is this request's turn. `None` when the owner's queue is full, or when the wait takes
     /// too long.
     pub(super) async fn acquire(self: &Arc<Self>, account: &Arc<OwnerAccount>) -> Option<Seat> {
-        let (granted, ticket) = match self.take_or_enter(account)? {
-            Ok(seat) => return Some(seat),
-            Err(waiting) => waiting,
+        let (granted, ticket) = match self.take_or_enter(account) {
+            Some(Ok(seat)) => return Some(seat),
+            Some(Err(waiting)) => waiting,
+            None => return self.reject(),
         };
+        self.queued.fetch_add(1, Ordering::Relaxed);
         let _waiting = Waiting { queue: self, account, ticket };
-        tokio::time::timeout(self.limits.wait, granted).await.ok()?.ok()
+        match tokio::time::timeout(self.limits.wait, granted).await {
+            Ok(Ok(seat)) => Some(seat),
+            Ok(Err(_)) | Err(_) => self.reject(),
+        }
+    }
+
+    fn reject(&self) -> Option<Seat> {
+        self.rejected.fetch_add(1, Ordering::Relaxed);
+        None
     }
 
     /// A slot for work that had one before. It is never rejected. The number of these waiters is bounded by the
@@ -358,6 +385,7 @@ mod tests {
             assert!(request.await.is_none(), "no request waits for ever");
         }
         assert_eq!(queue.counts(), (1, 0));
+        assert_eq!(queue.totals(), (9, 11), "two found a full queue, and nine waited too long");
         drop(seat);
         assert_eq!(queue.counts(), (0, 0));
     }

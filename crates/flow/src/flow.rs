@@ -1,5 +1,7 @@
 //! `Flow`: the state of flow control, and the slots, bytes and watches that requests take from it.
 
+use std::cmp::Reverse;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,7 +13,7 @@ use tokio::runtime::{Handle, RuntimeMetrics};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::account::{Accounts, OwnerAccount, Seat as InFlightPermit};
+use super::account::{Accounts, OwnerAccount, OwnerLoad, Seat as InFlightPermit};
 use super::budget::{ByteBudget, ByteLimits, BytesOf};
 use super::fair_queue::{FairQueue, QueueLimits};
 use super::large::{LargeThreads, LargeWork};
@@ -48,6 +50,12 @@ const MOST_WAITING: usize = 10_000;
 
 /// The reserved slots for `system:masters`, of each class.
 const SYSTEM_SEATS: usize = 16;
+
+/// The queues in which a request waits for a slot of its own: those of each class, and their system slots.
+const REQUEST_QUEUES: Range<usize> = 0..6;
+
+/// How many owners the metrics show.
+const BUSIEST: usize = 5;
 
 /// The slots for requests that need much processor time. Every machine can run two of them and still answer others.
 const LARGE_SEATS: usize = 2;
@@ -161,6 +169,24 @@ pub struct FlowCounts {
     pub body_bytes: usize,
     /// Bytes of responses.
     pub response_bytes: usize,
+}
+
+/// The requests of one class since the start.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct QueueTotals {
+    /// Those that had to wait for a slot.
+    pub queued: u64,
+    /// Those that got none: the queue was full, or the wait too long.
+    pub rejected: u64,
+}
+
+/// The owners with most requests or watches now.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct BusiestOwners {
+    /// Those with most requests, in flight and waiting together, the busiest first.
+    pub by_requests: Vec<OwnerLoad>,
+    /// The numbers of open watches of those with most, the largest first.
+    pub by_watches: Vec<usize>,
 }
 
 /// One of the open watches of an owner, or one of the owner's requests to a cluster. It is released on drop.
@@ -365,6 +391,30 @@ impl Flow {
         }
     }
 
+    /// The requests that had to wait, and those that were rejected: reads, writes and requests to clusters.
+    pub fn totals(&self) -> [QueueTotals; 3] {
+        [Class::Reads, Class::Writes, Class::Proxied].map(|class| {
+            let (queued, rejected) = self.seats[class as usize].totals();
+            QueueTotals { queued, rejected }
+        })
+    }
+
+    /// The owners with most requests, and those with most watches. Metrics show them without their names.
+    pub fn busiest(&self) -> BusiestOwners {
+        let mut by_requests = self.accounts.lock().loads(&REQUEST_QUEUES);
+        let mut by_watches: Vec<usize> = by_requests.iter().map(|load| load.watches).collect();
+        by_requests.sort_unstable_by_key(|load| Reverse(load.in_flight + load.waiting));
+        by_watches.sort_unstable_by_key(|watches| Reverse(*watches));
+        by_requests.truncate(BUSIEST);
+        by_watches.truncate(BUSIEST);
+        BusiestOwners { by_requests, by_watches }
+    }
+
+    /// The most watches that one owner may have open.
+    pub fn watches_per_owner(&self) -> usize {
+        self.limits.watches_per_owner
+    }
+
     /// A permit for one more open watch of an owner, or for one more of the owner's requests to a cluster.
     ///
     /// # Errors
@@ -395,6 +445,8 @@ impl Drop for WatchPermit {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     fn flow(seats: usize) -> Flow {
@@ -433,6 +485,30 @@ mod tests {
         assert!(flow.acquire_watch(&other).is_ok());
         drop(watch);
         assert!(flow.acquire_watch(&k).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_busiest_owners_are_those_with_most_requests_and_watches() {
+        let flow = flow(8);
+        let by = |owner: &str| Requester { account: flow.account(owner), is_system: false };
+        let (busy, calm, watching) = (by("busy"), by("calm"), by("watching"));
+        let _watch = flow.acquire_watch(&watching.account).unwrap();
+        let _own = flow.acquire(None, &calm).await.unwrap();
+        let _seat = flow.acquire(None, &busy).await.unwrap();
+        let mut waiting = flow.acquire(None, &busy).boxed();
+        assert!((&mut waiting).now_or_never().is_none());
+        let found = flow.busiest();
+        assert_eq!(
+            found.by_requests[0],
+            OwnerLoad { in_flight: 1, waiting: 1, watches: 0 },
+            "one owner has one of eight seats"
+        );
+        assert_eq!(found.by_requests[1].in_flight, 1);
+        assert_eq!((found.by_requests.len(), found.by_watches), (3, vec![1, 0, 0]));
+        assert_eq!(flow.totals()[0], QueueTotals { queued: 1, rejected: 0 });
+        assert!(waiting.await.is_err());
+        assert_eq!(flow.totals()[0], QueueTotals { queued: 1, rejected: 1 });
+        assert_eq!(flow.totals()[1], QueueTotals::default());
     }
 
     #[tokio::test(start_paused = true)]

@@ -279,14 +279,14 @@ mod tests {
     }
 
     /// A row of the table of rules.
-    fn table_row(role: &str, rule: &Value) -> String {
+    fn table_row(name: &str, rule: &Value) -> String {
         let fields = rule.as_object().unwrap();
         let cell = |field: &str| fields.get(field).map(in_code_spans).unwrap_or_default();
         let cells = ["apiGroups", "resources", "nonResourceURLs", "verbs"].map(cell);
         let known = cells.iter().filter(|cell| !cell.is_empty()).count();
         assert_eq!(known, fields.len(), "the table has no column for a field of {rule}");
         let [groups, resources, paths, verbs] = cells;
-        let row = format!("| `{role}` | {groups} | {resources}{paths} | {verbs} |");
+        let row = format!("| `{name}` | {groups} | {resources}{paths} | {verbs} |");
         row.replace("|  |", "| |")
     }
 

@@ -34,7 +34,7 @@ use crate::audit::{self, Audit, AuditSettings};
 use crate::data_dir::{DataDir, read_if_there, write_private};
 use crate::endpoints::version::{self, Build};
 use crate::gateway::GatewaySettings;
-use crate::pipeline::Server;
+use crate::pipeline::{Server, Storage};
 use crate::supervise::{on_own_thread, supervise};
 use crate::tls::{self, GivenCertificate};
 use crate::{database, listen};
@@ -158,7 +158,8 @@ pub async fn open(
         source.clone(),
         audit.clone(),
         limits,
-        sealed.clone(),
+        Storage { sealed: sealed.clone(), keyring: dir.keyring_file() },
+        tls.served,
         settings.gateway.clone(),
     ));
     let acceptor = TlsAcceptor::from(tls.config);

@@ -66,6 +66,21 @@ pub(crate) struct Tls {
     pub(crate) is_new_authority: bool,
     /// Renews the certificate while the server runs.
     pub(crate) renewer: Renewer,
+    /// The certificate that clients get, for the metrics.
+    pub(crate) served: ServedCertificate,
+}
+
+/// The certificate that clients get now.
+#[derive(Clone)]
+pub(crate) struct ServedCertificate(Arc<CurrentCertificate>);
+
+impl ServedCertificate {
+    /// When it expires, in seconds since 1970; `None` when it cannot be parsed.
+    pub(crate) fn expires_at(&self) -> Option<i64> {
+        let key = self.0.0.load();
+        let (_, parsed) = x509_parser::parse_x509_certificate(key.cert.first()?).ok()?;
+        Some(parsed.validity().not_after.timestamp())
+    }
 }
 
 /// The certificate for the next handshake.
@@ -131,9 +146,10 @@ pub(crate) fn prepare(
         .with_no_client_auth()
         .with_cert_resolver(current.clone());
     config.alpn_protocols = PROTOCOLS.iter().map(|protocol| protocol.to_vec()).collect();
+    let served = ServedCertificate(current.clone());
     let renewer = Renewer { current, origin };
     let Material { trust, is_new_authority, .. } = material;
-    Ok(Tls { config: Arc::new(config), trust, is_new_authority, renewer })
+    Ok(Tls { config: Arc::new(config), trust, is_new_authority, renewer, served })
 }
 
 impl Renewer {

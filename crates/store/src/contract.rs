@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::figures::Figures;
 use crate::types::{Batch, Entry, Events, ListRequest, Page, Position, Result, Snapshot, Txn};
 
 /// The function that [`Store::scan`] calls with each page, possibly from several threads at once.
@@ -250,6 +251,11 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// [`Error::Unavailable`]: crate::Error::Unavailable
     fn health(&self) -> Result<()>;
+
+    /// What the engine knows about itself, for metrics. It does not wait for the committer.
+    fn figures(&self) -> Figures {
+        Figures::default()
+    }
 
     /// Checks whether the store takes writes. After a fault, tries to recover now, without waiting for
     /// the next attempt that the engine makes by itself.

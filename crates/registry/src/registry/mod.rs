@@ -7,6 +7,7 @@
 
 pub(crate) mod activity;
 pub mod agent_configs;
+pub mod cluster_counts;
 pub(crate) mod commit;
 pub mod deciding;
 pub mod first_start;

@@ -20,23 +20,29 @@ pub(crate) struct Condition {
 }
 
 /// A named check and whether it passes.
-type Check = (&'static str, bool);
+pub(crate) type Check = (&'static str, bool);
 
-/// The checks of `/readyz`; the first two are those of `/livez`.
-fn readiness_checks(condition: Condition) -> [Check; 5] {
-    let Condition { storage, audit, cache, draining } = condition;
-    [
-        ("ping", true),
-        ("storage", storage),
-        ("audit", audit),
-        ("cache", cache),
-        ("shutdown", !draining),
-    ]
+/// How many of the checks a server has to pass that is alive.
+const LIVENESS_CHECKS: usize = 2;
+
+impl Condition {
+    /// The checks of `/readyz`. The first ones are also those of `/livez`.
+    pub(crate) fn readiness(self) -> [Check; 5] {
+        let Self { storage, audit, cache, draining } = self;
+        [
+            ("ping", true),
+            ("storage", storage),
+            // A restart would repair none of these: such a server is alive, but not ready.
+            ("audit", audit),
+            ("cache", cache),
+            ("shutdown", !draining),
+        ]
+    }
 }
 
 /// The names of the checks of `/readyz` that fail.
 pub(crate) fn failed_checks(condition: Condition) -> Vec<&'static str> {
-    let checks = readiness_checks(condition).into_iter();
+    let checks = condition.readiness().into_iter();
     checks.filter(|(_, passed)| !passed).map(|(name, _)| name).collect()
 }
 
@@ -55,13 +61,10 @@ pub(crate) fn response(
     if !matches!(endpoint, "readyz" | "livez" | "healthz") {
         return None;
     }
-    let mut checks = readiness_checks(condition()).to_vec();
-    if endpoint != "readyz" {
-        // A restart would repair none of the others. So such a server is alive, but not ready.
-        checks.truncate(2);
-    }
+    let checks = condition().readiness();
+    let checks = if endpoint == "readyz" { &checks[..] } else { &checks[..LIVENESS_CHECKS] };
     match single {
-        None => Some(all(endpoint, &checks, query)),
+        None => Some(all(endpoint, checks, query)),
         Some(name) => {
             let passed = checks.iter().find(|(known, _)| *known == name)?.1;
             Some(report(endpoint, &[], &[], passed))

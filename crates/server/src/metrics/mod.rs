@@ -4,10 +4,13 @@
 //! few atomic additions, with no lock, no hash and no allocation. Requests for unknown kinds and paths
 //! share one series, so that no client can add series. No label contains a name, a user or a key.
 //!
-//! `text.rs` writes the text format. `process.rs` reads the figures of this process from the system.
+//! `text.rs` writes the text format. `state.rs` has the state of what the server depends on. `process.rs` reads the
+//! figures of this process from the system.
 
+mod agents;
 pub(crate) mod connections;
 mod process;
+mod state;
 mod text;
 
 use std::sync::Arc;
@@ -19,9 +22,11 @@ use postern_meta::time::Timestamp;
 use postern_registry::permit::ResourceTarget;
 use tokio::time::Instant;
 
+use self::agents::{AgentMeter, Agents};
 use self::connections::Connections;
 use crate::stages::parse::{Document, Parsed, Target};
 
+pub(crate) use state::StateReadings;
 pub(crate) use text::{CONTENT_TYPE, Readings, write};
 
 /// The upper bounds of the histogram of durations, in microseconds. They are those of kube-apiserver.
@@ -196,6 +201,7 @@ pub(crate) struct Metrics {
     started: Timestamp,
     /// The counters of connections.
     pub(crate) connections: Connections,
+    agents: Arc<Agents>,
 }
 
 impl Metrics {
@@ -211,6 +217,7 @@ impl Metrics {
             watches: std::iter::repeat_with(watches).take(all().len()).collect(),
             started,
             connections: Connections::default(),
+            agents: Arc::default(),
         }
     }
 
@@ -229,10 +236,23 @@ impl Metrics {
 
     /// Counts a watch as open for as long as the meter lives.
     pub(crate) fn watch(self: &Arc<Self>, target: &ResourceTarget) -> WatchMeter {
+        self.meter(target, None)
+    }
+
+    /// Counts a watch of the agent of a cluster, as [`Metrics::watch`] does, and the agent as connected.
+    pub(crate) fn watch_of_agent(
+        self: &Arc<Self>,
+        target: &ResourceTarget,
+        cluster: &str,
+    ) -> WatchMeter {
+        self.meter(target, Some(self.agents.connect(cluster)))
+    }
+
+    fn meter(self: &Arc<Self>, target: &ResourceTarget, agent: Option<AgentMeter>) -> WatchMeter {
         let kind = kind_index(target.kind.info()).unwrap_or_default();
-        let meter = WatchMeter { metrics: self.clone(), kind, scope: scope_index(target) };
-        self.watches[kind].open[meter.scope].fetch_add(1, Ordering::Relaxed);
-        meter
+        let scope = scope_index(target);
+        self.watches[kind].open[scope].fetch_add(1, Ordering::Relaxed);
+        WatchMeter { metrics: self.clone(), kind, scope, _agent: agent }
     }
 }
 
@@ -241,6 +261,7 @@ pub(crate) struct WatchMeter {
     metrics: Arc<Metrics>,
     kind: usize,
     scope: usize,
+    _agent: Option<AgentMeter>,
 }
 
 impl WatchMeter {

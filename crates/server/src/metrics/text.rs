@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use postern_kinds::{Info, Verb, all};
 use postern_proxy::{Counts, Failure};
 
-use postern_flow::FlowCounts;
+use postern_flow::{BusiestOwners, FlowCounts, QueueTotals};
 use postern_registry::cache::Counted;
 
 use super::connections::ConnectionCounts;
+use super::state::{self, StateReadings};
 use super::{BUCKETS_MICROSECONDS, CODES, Metrics, PATHS, SCOPES, Series, counted, process};
 
 /// The format's media type.
@@ -21,6 +22,14 @@ pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 pub(crate) struct Readings {
     /// The counts of flow control.
     pub(crate) flow: FlowCounts,
+    /// The requests that waited or were rejected: reads, writes and requests to clusters.
+    pub(crate) queues: [QueueTotals; 3],
+    /// The owners with most requests and watches.
+    pub(crate) owners: BusiestOwners,
+    /// The most watches that one owner may have open.
+    pub(crate) watches_per_owner: usize,
+    /// The state of what the server depends on.
+    pub(crate) state: StateReadings,
     /// The counts of connections.
     pub(crate) connections: ConnectionCounts,
     /// The number of stored objects of each kind, and of corrupt ones among them.
@@ -47,11 +56,13 @@ pub(crate) fn write(metrics: &Metrics, readings: &Readings) -> String {
     requests(&mut text, metrics);
     durations(&mut text, metrics);
     in_flight(&mut text, readings);
+    owners(&mut text, readings);
     connections(&mut text, &readings.connections);
     watches(&mut text, metrics);
     stored(&mut text, readings);
     audited(&mut text, readings);
     gateway(&mut text, &readings.gateway);
+    state::write(&mut text, &readings.state, metrics.agents.connected());
     let name = "postern_background_task_restarts_total";
     head(&mut text, name, "counter", "Background tasks that failed and were started again.");
     for (task, count) in &readings.restarts {
@@ -160,7 +171,7 @@ fn histogram(text: &mut String, name: &str, index: usize, series: &Series) {
 }
 
 /// Microseconds as seconds, without zeros at the end.
-fn seconds(microseconds: u64) -> String {
+pub(super) fn seconds(microseconds: u64) -> String {
     let text = format!("{}.{:06}", microseconds / 1_000_000, microseconds % 1_000_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
@@ -183,6 +194,39 @@ fn in_flight(text: &mut String, readings: &Readings) {
     let name = "postern_response_bytes_waiting";
     head(text, name, "gauge", "Bytes of responses that clients have not read yet.");
     let _ = writeln!(text, "{name} {response_bytes}");
+}
+
+/// The classes of requests, in the order in which flow control has them.
+const CLASSES: [&str; 3] = ["readOnly", "mutating", "proxied"];
+
+/// The owners are numbered by their rank: a name would be one of a user, and any number of series.
+fn owners(text: &mut String, readings: &Readings) {
+    let name = "postern_requests_queued_total";
+    head(text, name, "counter", "Requests that had to wait for a seat.");
+    for (class, totals) in CLASSES.iter().zip(readings.queues) {
+        let _ = writeln!(text, "{name}{{request_kind=\"{class}\"}} {}", totals.queued);
+    }
+    let name = "postern_requests_rejected_total";
+    let help = "Requests that got no seat: the queue of the owner was full, or the wait too long.";
+    head(text, name, "counter", help);
+    for (class, totals) in CLASSES.iter().zip(readings.queues) {
+        let _ = writeln!(text, "{name}{{request_kind=\"{class}\"}} {}", totals.rejected);
+    }
+    let name = "postern_owner_requests";
+    head(text, name, "gauge", "Requests of the owners that have most, by rank: 1 has most.");
+    for (rank, load) in (1..).zip(&readings.owners.by_requests) {
+        for (state, count) in [("in_flight", load.in_flight), ("waiting", load.waiting)] {
+            let _ = writeln!(text, "{name}{{rank=\"{rank}\",state=\"{state}\"}} {count}");
+        }
+    }
+    let name = "postern_owner_watches";
+    head(text, name, "gauge", "Open watches of the owners that have most, by rank: 1 has most.");
+    for (rank, watches) in (1..).zip(&readings.owners.by_watches) {
+        let _ = writeln!(text, "{name}{{rank=\"{rank}\"}} {watches}");
+    }
+    let name = "postern_owner_watches_limit";
+    head(text, name, "gauge", "Watches that one owner may have open.");
+    let _ = writeln!(text, "{name} {}", readings.watches_per_owner);
 }
 
 fn connections(text: &mut String, counts: &ConnectionCounts) {

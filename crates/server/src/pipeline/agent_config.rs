@@ -35,7 +35,8 @@ pub(super) async fn serve(
         let watch_permit = server.flow.acquire_watch(account)?;
         let ending = server.watches_end();
         let watcher = AgentWatcher::begin(registry, permit, part, &options, ending).await?;
-        let (meter, large) = (server.metrics.watch(permit.target()), request.large_work(server));
+        let meter = server.metrics.watch_of_agent(permit.target(), permit.name());
+        let large = request.large_work(server);
         return Ok(respond::watch(watcher, watch_permit, meter, negotiated, handshake, large));
     }
     // The options have no effect. Invalid ones are rejected all the same.

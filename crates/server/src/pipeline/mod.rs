@@ -30,7 +30,7 @@ use postern_telemetry::{RequestIds, SpanKind, in_current_request, request_span, 
 
 pub(crate) use self::client::Client;
 pub(crate) use self::response_guard::{ResponseGuard, charge_stream};
-pub(crate) use self::server::Server;
+pub(crate) use self::server::{Server, Storage};
 use self::verbs::VerbRequest;
 use crate::audit::{self, AuditContext};
 use crate::endpoints::{documents, health, jwks, version};

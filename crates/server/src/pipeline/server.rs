@@ -1,5 +1,6 @@
 //! `Server`: the parts of the server that all requests use.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -7,14 +8,16 @@ use std::time::Duration;
 use postern_flow::{Flow, Limits};
 use postern_registry::clock::Source;
 use postern_registry::registry::Registry;
-use postern_store::Store;
+use postern_store::Store as _;
+use postern_store::seal::{Keyring, Sealed};
 use tokio::sync::watch;
 
 use crate::audit::Audit;
 use crate::endpoints::health::Condition;
 use crate::gateway::{Gateway, GatewaySettings};
-use crate::metrics::{Metrics, Readings};
+use crate::metrics::{Metrics, Readings, StateReadings};
 use crate::supervise::Restarts;
+use crate::tls::ServedCertificate;
 
 /// The longest time over which a shutdown spreads the ends of watches, so that clients do not reconnect all at once. A
 /// short drain uses half of its time.
@@ -33,18 +36,28 @@ pub(crate) struct Server {
     draining: watch::Sender<bool>,
     /// The time within which all watches end; `None` before the shutdown.
     watches_end: watch::Sender<Option<Duration>>,
-    store: Arc<dyn Store>,
+    storage: Storage,
+    certificate: ServedCertificate,
     restarts: Arc<Restarts>,
 }
 
+/// The store, and the file with its keys.
+pub(crate) struct Storage {
+    /// The store, which is asked for its health.
+    pub(crate) sealed: Arc<Sealed>,
+    /// The path of the keyring.
+    pub(crate) keyring: PathBuf,
+}
+
 impl Server {
-    /// A server of these parts, whose cache is not loaded yet. `store` is used only for its health.
+    /// A server of these parts, whose cache is not loaded yet.
     pub(crate) fn new(
         registry: Arc<Registry>,
         source: Arc<dyn Source>,
         audit: Arc<Audit>,
         limits: Limits,
-        store: Arc<dyn Store>,
+        storage: Storage,
+        certificate: ServedCertificate,
         gateway: GatewaySettings,
     ) -> Self {
         let metrics = Arc::new(Metrics::new(source.now()));
@@ -59,7 +72,8 @@ impl Server {
             unready: AtomicBool::new(false),
             draining: watch::Sender::new(false),
             watches_end: watch::Sender::new(None),
-            store,
+            storage,
+            certificate,
             restarts: Arc::default(),
         }
     }
@@ -125,10 +139,24 @@ impl Server {
     /// The condition for the health endpoints.
     pub(crate) fn condition(&self) -> Condition {
         Condition {
-            storage: self.store.health().is_ok(),
+            storage: self.storage.sealed.health().is_ok(),
             audit: self.audit.works(),
             cache: self.is_loaded() && self.registry.cache().keeps_up(),
             draining: self.unready.load(Ordering::Acquire),
+        }
+    }
+
+    /// The state that the metrics report.
+    fn state(&self) -> StateReadings {
+        let Storage { sealed, keyring } = &self.storage;
+        let file = Keyring::load(keyring);
+        StateReadings {
+            checks: self.condition().readiness().to_vec(),
+            store: sealed.figures(),
+            is_keyring_readable: file.is_ok_and(|file| sealed.is_current_key_in(&file)),
+            keyring_keys: sealed.key_count(),
+            certificate_expires_at: self.certificate.expires_at(),
+            clusters: self.registry.cluster_counts(),
         }
     }
 
@@ -139,6 +167,10 @@ impl Server {
         let audit = self.audit.counts();
         Readings {
             flow: self.flow.counts(),
+            queues: self.flow.totals(),
+            owners: self.flow.busiest(),
+            watches_per_owner: self.flow.watches_per_owner(),
+            state: self.state(),
             connections: self.metrics.connections.counts(),
             objects: objects
                 .map(|one| (one.kind().info(), one.count()))

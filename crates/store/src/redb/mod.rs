@@ -26,9 +26,9 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
 
-use self::committer::{Committer, Queue};
-use self::file::Opener;
+use self::committer::{Committer, Queue, RESERVE_BYTES};
 pub use self::file::log_path;
+use self::file::{Opener, Space};
 use self::history::Forgetting;
 use self::read::View;
 pub(crate) use self::read::is_in_use;
@@ -40,8 +40,8 @@ use self::write::Task;
 use crate::check::{self, Overhead};
 use crate::cursor::Cursor;
 use crate::{
-    Entry, Error, Events, Gate, ListRequest, Options, Page, Position, Result, Snapshot, Store, Txn,
-    Visitor, Watch,
+    Entry, Error, Events, Figures, Gate, ListRequest, Options, Page, Position, Result, Snapshot,
+    Store, Txn, Visitor, Watch,
 };
 
 mod accept;
@@ -74,6 +74,7 @@ mod write;
 pub struct Redb {
     shared: Arc<Shared>,
     queue: Arc<Queue>,
+    space: Space,
     committer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -106,13 +107,14 @@ impl Redb {
         let shared = Arc::new(Shared::new(database, begin.revision, splits));
         let (queue, jobs) = Queue::new();
         let queue = Arc::new(queue);
+        let space = opener.space.clone();
         let of_committer = (Arc::clone(&shared), Arc::clone(&queue));
         let committer = Committer::new(of_committer.0, of_committer.1, jobs, opener, wal, &begin)?;
         let thread = std::thread::Builder::new()
             .name("store-commit".to_owned())
             .spawn(move || committer.run())
             .map_err(|error| Error::Unavailable(format!("cannot start the committer: {error}")))?;
-        Ok(Self { shared, queue, committer: Mutex::new(Some(thread)) })
+        Ok(Self { shared, queue, space, committer: Mutex::new(Some(thread)) })
     }
 
     /// Runs a function on a snapshot. When that fails, the committer checks the database: only it may
@@ -303,6 +305,19 @@ impl Store for Redb {
 
     fn health(&self) -> Result<()> {
         self.read(|_| Ok(()))
+    }
+
+    fn figures(&self) -> Figures {
+        let free_bytes = (self.space.free)();
+        Figures {
+            free_bytes,
+            // Without a number of free bytes, no write fails for it.
+            reserve_bytes: free_bytes.map(|_| RESERVE_BYTES),
+            size_bytes: (self.space.used)(),
+            applied_revision: self.shared.applied_revision(),
+            commits: self.shared.commits.times(),
+            failed_commits: self.shared.commits.failed(),
+        }
     }
 
     async fn recover(&self) -> Result<()> {
