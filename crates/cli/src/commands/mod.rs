@@ -1,5 +1,5 @@
-//! The commands. Verbs for all kinds have a file each (`get.rs`, `list.rs`, `create.rs`,
-//! `delete.rs`, with `by_kind.rs` for what they share); the others are for one thing.
+//! The commands. Verbs for all kinds have a file each (`get/`, `list.rs`, `create.rs`, `delete.rs` and others); what
+//! some of them share is in `by_kind.rs`. The others are for one thing.
 
 mod access_keys;
 mod access_reviews;
@@ -16,6 +16,7 @@ mod migrate;
 mod principals;
 mod projects;
 mod secret_names;
+mod secret_watch;
 mod secrets;
 mod share;
 mod successor;
@@ -58,9 +59,17 @@ pub enum Command {
     ///
     /// Groups, and * for all users, have one row with their size. If the list is incomplete, a note says so.
     WhoCan(Box<access_reviews::WhoCan>),
-    /// Print one object.
-    #[command(subcommand)]
-    Get(ByKind<get::Get>),
+    /// Print objects: all of a kind, or those that are named.
+    ///
+    /// Kinds are named as in kubectl: users, user, users.management.platform.sh, or a short name. A table has
+    /// no secret values. -o json, yaml, jsonpath and custom-columns print whole objects, values included.
+    ///
+    /// `get secret NAME.KEY` prints one value, decoded, byte for byte. On a terminal a line break follows; into
+    /// a pipe or a file nothing is added. `get secret NAME` lists the keys with their sizes, and without values
+    /// unless --all is given. NAME ends at the first dot. If this secret or its key does not exist, the command
+    /// tries longer names. For a.b.c, these are the secret a.b.c, and the key c of a.b. With --key or --whole,
+    /// NAME is the whole name.
+    Get(Box<get::Get>),
     /// Set one value.
     #[command(subcommand)]
     Set(secrets::Set),
@@ -138,8 +147,7 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Whoami(command) => command.run(process).await,
         Command::CanI(command) => command.run(process).await,
         Command::WhoCan(command) => command.run(process).await,
-        Command::Get(ByKind::Special(secrets::Get::Secret(command))) => command.run(process).await,
-        Command::Get(ByKind::Generic(command)) => command.run(process).await,
+        Command::Get(command) => command.run(process).await,
         Command::Set(secrets::Set::Secret(command)) => command.run(process).await,
         Command::List(ByKind::Special(none)) => match none {},
         Command::List(ByKind::Generic(command)) => command.run(process).await,
