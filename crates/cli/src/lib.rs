@@ -8,6 +8,7 @@ mod access_rules;
 mod changes;
 mod commands;
 mod duration;
+mod editor;
 mod error;
 mod explain;
 mod flags;

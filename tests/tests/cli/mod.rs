@@ -2,6 +2,7 @@
 
 mod access_keys;
 mod access_reviews;
+mod apply;
 mod connect;
 mod create;
 mod get;
@@ -10,13 +11,16 @@ mod kinds;
 mod login;
 mod operator;
 mod projects;
+mod prompts;
 mod running;
 mod scopes;
 mod secrets;
 mod sharing;
+mod terminal;
 mod tokens;
 mod tour;
 mod usage;
+mod waiting;
 
 use postern_tests::Server;
 use postern_tests::cli::CliUser;

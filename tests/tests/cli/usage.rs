@@ -150,6 +150,10 @@ async fn help_completions_and_manual_pages() {
         ("logout", "of type Login"),
         ("create", "several documents"),
         ("get", "NAME ends at the first dot"),
+        ("apply", "server-side apply"),
+        ("diff", "2 after an error"),
+        ("edit", "the file is kept"),
+        ("wait", "as soon as the condition holds"),
         ("can-i", "1 for no"),
         ("who-can", "incomplete"),
     ] {
@@ -182,7 +186,7 @@ async fn the_completions_are_shell_scripts_with_all_commands() {
     for shell in ["bash", "zsh", "fish"] {
         let script = user.ok(&["completion", shell]).await;
         for word in
-            ["custom-columns="]
+            ["describe", "edit", "apply", "diff", "wait", "custom-columns="]
         {
             assert!(script.contains(word), "{shell}: {word}");
         }

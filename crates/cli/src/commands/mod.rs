@@ -3,12 +3,16 @@
 
 mod access_keys;
 mod access_reviews;
+mod apply;
 mod by_kind;
 mod clusters;
 mod connect;
 mod create;
 mod delete;
+mod describe;
+mod diff;
 mod docs;
+mod edit;
 mod get;
 mod list;
 mod login;
@@ -21,6 +25,7 @@ mod secrets;
 mod share;
 mod successor;
 mod token;
+mod wait;
 mod whoami;
 
 use clap::Subcommand;
@@ -70,6 +75,14 @@ pub enum Command {
     /// tries longer names. For a.b.c, these are the secret a.b.c, and the key c of a.b. With --key or --whole,
     /// NAME is the whole name.
     Get(Box<get::Get>),
+    /// Describe objects for people, with their events. Of secret values, only the sizes are printed.
+    Describe(describe::Describe),
+    /// Edit objects in the editor of KUBE_EDITOR or EDITOR.
+    ///
+    /// If the server does not accept the object, the editor is opened again with the reason. If it is saved
+    /// without a change then, the command fails, and the file is kept. If another writer changed the object
+    /// meanwhile, nothing is written, and the file is kept, too.
+    Edit(edit::Edit),
     /// Set one value.
     #[command(subcommand)]
     Set(secrets::Set),
@@ -81,6 +94,21 @@ pub enum Command {
     /// Files are YAML, also with several documents, or JSON. The kind and the apiVersion come from each
     /// document. After an error, the command continues with the other documents, and exits with 1.
     Create(Box<create::Create>),
+    /// Apply objects from files: create them, or change the fields that the files have.
+    ///
+    /// This is server-side apply, with the field manager `postern`. After an error, the command continues with
+    /// the other objects, and exits with 1.
+    Apply(Box<apply::Apply>),
+    /// Print what `apply` would change, as a unified diff.
+    ///
+    /// The server says what each object would be, and stores nothing. Values of secrets are not printed. The
+    /// exit code is 0 without differences, 1 with some, and 2 after an error.
+    Diff(Box<diff::Diff>),
+    /// Wait until objects have a condition or a value, exist, or are deleted.
+    ///
+    /// The command watches the objects, and ends as soon as the condition holds. It exits with 1 if the time is
+    /// over, if there is no such object, or if it is deleted meanwhile.
+    Wait(Box<wait::Wait>),
     /// Delete objects.
     #[command(subcommand)]
     Delete(ByKind<delete::Delete>),
@@ -148,6 +176,11 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::CanI(command) => command.run(process).await,
         Command::WhoCan(command) => command.run(process).await,
         Command::Get(command) => command.run(process).await,
+        Command::Describe(command) => command.run(process).await,
+        Command::Edit(command) => command.run(process).await,
+        Command::Apply(command) => command.run(process).await,
+        Command::Diff(command) => command.run(process).await,
+        Command::Wait(command) => command.run(process).await,
         Command::Set(secrets::Set::Secret(command)) => command.run(process).await,
         Command::List(ByKind::Special(none)) => match none {},
         Command::List(ByKind::Generic(command)) => command.run(process).await,
