@@ -14,6 +14,7 @@ mod projects;
 mod prompts;
 mod running;
 mod scopes;
+mod secret_run;
 mod secrets;
 mod sharing;
 mod terminal;

@@ -154,6 +154,7 @@ async fn help_completions_and_manual_pages() {
         ("diff", "2 after an error"),
         ("edit", "the file is kept"),
         ("wait", "as soon as the condition holds"),
+        ("run", "POSTERN_ACCESS_KEY is not passed on"),
         ("can-i", "1 for no"),
         ("who-can", "incomplete"),
     ] {
@@ -186,7 +187,7 @@ async fn the_completions_are_shell_scripts_with_all_commands() {
     for shell in ["bash", "zsh", "fish"] {
         let script = user.ok(&["completion", shell]).await;
         for word in
-            ["describe", "edit", "apply", "diff", "wait", "custom-columns="]
+            ["describe", "edit", "apply", "diff", "wait", "run", "custom-columns=", "on-change"]
         {
             assert!(script.contains(word), "{shell}: {word}");
         }

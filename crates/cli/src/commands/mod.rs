@@ -19,6 +19,7 @@ mod login;
 mod migrate;
 mod principals;
 mod projects;
+mod run;
 mod secret_names;
 mod secret_watch;
 mod secrets;
@@ -109,6 +110,12 @@ pub enum Command {
     /// The command watches the objects, and ends as soon as the condition holds. It exits with 1 if the time is
     /// over, if there is no such object, or if it is deleted meanwhile.
     Wait(Box<wait::Wait>),
+    /// Run a command with the values of secrets in its environment, and nowhere else.
+    ///
+    /// Each key becomes a variable of the same name. The exit code is that of the command. With
+    /// --on-change=restart the command gets SIGTERM when a value changes, and starts again with the new values.
+    /// The variable POSTERN_ACCESS_KEY is not passed on.
+    Run(Box<run::Run>),
     /// Delete objects.
     #[command(subcommand)]
     Delete(ByKind<delete::Delete>),
@@ -181,6 +188,7 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Apply(command) => command.run(process).await,
         Command::Diff(command) => command.run(process).await,
         Command::Wait(command) => command.run(process).await,
+        Command::Run(command) => command.run(process).await,
         Command::Set(secrets::Set::Secret(command)) => command.run(process).await,
         Command::List(ByKind::Special(none)) => match none {},
         Command::List(ByKind::Generic(command)) => command.run(process).await,
