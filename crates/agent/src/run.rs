@@ -92,8 +92,10 @@ pub struct Settings {
     pub cluster: String,
     /// The agent's own access key.
     pub key_file: PathBuf,
-    /// The kubeconfig of the cluster.
+    /// The kubeconfig of the cluster, or the directory of a ServiceAccount.
     pub upstream: PathBuf,
+    /// The URL of the cluster, if `upstream` is a directory.
+    pub upstream_server: String,
     /// May virtual clusters be on loopback and link-local addresses? For development.
     pub allow_local_upstreams: bool,
     /// The domain of the cluster's Services.
@@ -132,16 +134,16 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let dir = StateDir::open(&settings.state_dir).context("--state-dir")?;
     let client_settings = client_settings(&settings)?;
-    let upstream = upstream::of_file(&settings.upstream).context("--upstream")?;
+    let upstream = upstream::of_path(&settings.upstream, &settings.upstream_server);
+    let upstream = upstream.context("--upstream")?;
     let max_offline = i64::try_from(settings.max_offline.as_secs()).unwrap_or(i64::MAX);
     let state = Arc::new(State::new(clock, max_offline));
     if let Some(stored) = dir.load_config(&settings.cluster) {
         // A time that has not come yet would keep the agent going for longer than --max-offline.
-        let at = stored.at.min(state.now());
-        state.apply_config(stored.spec, at);
+        state.apply_config(stored.spec, stored.at.min(state.now()));
     }
     let endpoint = settings.advertise.as_deref().map(Endpoint::parse).transpose();
-    let endpoint = endpoint.map_err(|what| anyhow::anyhow!("--advertise: {what}"))?;
+    let endpoint = endpoint.map_err(anyhow::Error::msg).context("--advertise")?;
     let hosts = hosts(settings.listen, endpoint.as_ref());
     let certificate = Certificate::prepare(&dir, hosts, state.now())?;
     let listener = bind("--listen", settings.listen)?;
@@ -170,10 +172,10 @@ pub async fn run(
         draining: watch::Sender::new(false),
     });
     let (mut tasks, mut storing) = start_sync_tasks(&agent, &client_settings, dir)?;
-    if let Some(address) = settings.metrics_listen {
-        tasks.spawn(scrape::serve(agent.clone(), bind("--metrics-listen", address)?));
-    }
     tasks.spawn(renew(certificate.clone(), agent.state.clone()));
+    if let Some(address) = settings.metrics_listen {
+        tasks.spawn(scrape::serve(agent.clone(), metrics_listener(address)?));
+    }
     if let Some(endpoint) = endpoint {
         let client = Client::new(client_settings)?;
         let host = endpoint.with_port(address.port());
@@ -188,10 +190,16 @@ pub async fn run(
     agent.draining.send_replace(true);
     let (_, ()) = tokio::join!(serving.join_next(), agent.proxy.drain(settings.drain_timeout));
     tasks.shutdown().await;
-    // No configuration arrives any more.
     let _ = timeout(STORE_TIMEOUT, storing.join_next()).await;
     agent.audit.queue.written().await;
     Ok(())
+}
+
+/// The listener for the metrics.
+fn metrics_listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let listener = bind("--metrics-listen", address)?;
+    tracing::info!("metrics on http://{}/metrics", listener.local_addr()?);
+    Ok(listener)
 }
 
 /// A listener on an address that a flag says.

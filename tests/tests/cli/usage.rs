@@ -162,7 +162,6 @@ async fn help_completions_and_manual_pages() {
         let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(help.contains(wanted), "the whole text: {help}");
     }
-    assert!(user.ok(&["--version"]).await.starts_with("postern "));
     for (shell, wanted) in [("bash", "complete -F"), ("zsh", "#compdef"), ("fish", "complete -c")] {
         let script = user.ok(&["completion", shell]).await;
         assert!(script.contains(wanted) && script.contains("accesskey"), "{shell}");
@@ -179,6 +178,11 @@ async fn help_completions_and_manual_pages() {
     let file = user.file("file", "");
     let said = user.fails(1, &["man", "--out", &file]).await;
     assert!(said.contains("cannot write"), "{said}");
+}
+
+#[tokio::test]
+async fn the_version_is_printed() {
+    assert!(CliUser::new().ok(&["--version"]).await.starts_with("postern "));
 }
 
 #[tokio::test]
