@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use super::owner_requests::{Counted, OwnerRequests, Ranking, RequestCount};
 use super::recent_load::Recently;
 use super::spent::Spent;
 
@@ -22,6 +23,8 @@ pub struct OwnerAccount {
     /// When a request of the owner waited for its slot. All connections of the owner know it. Otherwise the
     /// connections that find a slot at once would take all slots.
     pub(crate) waits: Recently,
+    /// The requests since the account was created.
+    pub(crate) requests: RequestCount,
     /// Open watches, and requests to clusters that are under way.
     pub(crate) watches: AtomicUsize,
     /// Bytes that are counted, for each [`ByteBudget`](super::budget::ByteBudget).
@@ -37,6 +40,7 @@ impl OwnerAccount {
         Arc::new(Self {
             name: Arc::from(name),
             waits: Recently::default(),
+            requests: RequestCount::default(),
             watches: AtomicUsize::new(0),
             bytes: Default::default(),
             spent: Default::default(),
@@ -117,6 +121,7 @@ pub(crate) struct Accounts {
     by_owner: HashMap<Arc<str>, Arc<OwnerAccount>>,
     /// The number of accounts at which those that hold nothing are removed.
     sweep_at: usize,
+    ranking: Ranking,
 }
 
 impl Accounts {
@@ -136,6 +141,15 @@ impl Accounts {
         let account = OwnerAccount::new(owner);
         self.by_owner.insert(account.name.clone(), account.clone());
         account
+    }
+
+    /// The owners with most requests lately.
+    pub(crate) fn most_requests(&mut self) -> Vec<OwnerRequests> {
+        self.ranking.rank(self.by_owner.values().map(|account| Counted {
+            owner: &account.name,
+            count: &account.requests,
+            watches: account.watches.load(Ordering::Relaxed),
+        }))
     }
 }
 

@@ -29,6 +29,7 @@ pub mod budget;
 mod fair_queue;
 mod flow;
 pub mod large;
+mod owner_requests;
 mod priority;
 mod queued;
 mod recent_load;
@@ -38,4 +39,5 @@ pub mod write_rate;
 
 pub use self::account::{OwnerAccount, Seat as InFlightPermit};
 pub use self::flow::{Flow, FlowCounts, Limits, WatchPermit};
+pub use self::owner_requests::OwnerRequests;
 pub use self::requester::{Requester, too_many_requests};

@@ -5,9 +5,11 @@
 //! and no allocation. Requests for unknown kinds and paths are counted together, so that no client
 //! can add series by asking for things. No label contains a name, a user or a key.
 //!
+//! `owners.rs` is a page of its own: its labels are names of owners, so it needs a permission of its own.
 //! `text.rs` has the text format; `process.rs` asks the system about this process.
 
 pub(crate) mod connections;
+mod owners;
 mod process;
 mod text;
 
@@ -23,6 +25,7 @@ use tokio::time::Instant;
 use self::connections::Connections;
 use crate::stages::parse::{Document, Parsed, Target};
 
+pub(crate) use owners::write as write_owners;
 pub(crate) use text::{CONTENT_TYPE, Readings, write};
 
 /// Upper bounds of the histogram of durations, in microseconds: kube-apiserver's.
@@ -93,7 +96,7 @@ impl SeriesIndex {
             Document::Groups | Document::Group(_) | Document::Resources(_) => "/apis",
             Document::OpenApiV2 => "/openapi/v2",
             Document::OpenApiIndex | Document::OpenApi(_) => "/openapi/v3",
-            Document::Metrics => "/metrics",
+            Document::Metrics | Document::OwnerMetrics => "/metrics",
         })
     }
 }
