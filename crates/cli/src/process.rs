@@ -1,11 +1,12 @@
 //! The process' environment variables, its three standard streams, the time, and random bytes. No other file
-//! of the command line asks the system for them.
+//! of the command line asks the system for them, except that `commands/top/terminal.rs` reads keys.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead as _, IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use postern_kinds::SecretText;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
@@ -60,6 +61,11 @@ impl Process {
     /// Whether the standard output is a terminal.
     pub(crate) fn stdout_is_terminal(&self) -> bool {
         self.stdout_is_terminal
+    }
+
+    /// Whether a picture can be drawn on the standard output, and replaced by the next one.
+    pub(crate) fn can_draw(&self) -> bool {
+        self.stdout_is_terminal && self.variable("TERM").is_none_or(|term| term != "dumb")
     }
 
     /// Writes data to the standard output.
@@ -153,6 +159,11 @@ impl Process {
         #[expect(clippy::disallowed_methods, reason = "this is the clock that is passed on")]
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         now.ok().and_then(|since| i64::try_from(since.as_secs()).ok()).unwrap_or(0)
+    }
+
+    /// A moment, to measure how long something takes.
+    pub(crate) fn instant(&self) -> Instant {
+        Instant::now()
     }
 
     /// The id of the process that has called this one; 0 when that is not known.

@@ -13,6 +13,7 @@ mod scopes;
 mod secrets;
 mod sharing;
 mod tokens;
+mod top;
 mod tour;
 mod usage;
 
