@@ -1,5 +1,5 @@
 //! The process' environment variables, its three standard streams, the time, and random bytes. No other file
-//! of the command line asks the system for them.
+//! of the command line asks the system for them, except that `commands/top/terminal.rs` reads keys.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -7,6 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufRead as _, IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use postern_kinds::SecretText;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
@@ -78,6 +79,11 @@ impl Process {
     /// Whether the standard output is a terminal.
     pub(crate) fn stdout_is_terminal(&self) -> bool {
         self.stdout_is_terminal
+    }
+
+    /// Whether a picture can be drawn on the standard output, and replaced by the next one.
+    pub(crate) fn can_draw(&self) -> bool {
+        self.stdout_is_terminal && self.variable("TERM").is_none_or(|term| term != "dumb")
     }
 
     /// Writes data to the standard output.
@@ -208,6 +214,11 @@ impl Process {
         #[expect(clippy::disallowed_methods, reason = "this is the clock that is passed on")]
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         now.ok().and_then(|since| i64::try_from(since.as_secs()).ok()).unwrap_or(0)
+    }
+
+    /// A moment, to measure how long something takes.
+    pub(crate) fn instant(&self) -> Instant {
+        Instant::now()
     }
 
     /// The id of the process that has called this one; 0 when that is not known.

@@ -282,6 +282,23 @@ impl Client {
         self.send(ApiRequest::of_gateway(path)).await
     }
 
+    /// Reads a document that is text and no object, such as `/metrics`. `path` begins behind the base path.
+    ///
+    /// # Errors
+    /// As for every request.
+    pub async fn get_text(&mut self, path: &str) -> Result<String, Error> {
+        let (code, body) = self.exchange(&ApiRequest::new(Method::GET, path.to_owned())).await?;
+        if !code.is_success() {
+            // The server's reason, as for every request.
+            decode_response(code, &body)?;
+        }
+        let not_text = |_| Error::Unexpected {
+            code: code.as_u16(),
+            what: "the answer is not text".to_owned(),
+        };
+        String::from_utf8(body.into()).map_err(not_text)
+    }
+
     /// Has the server carry out an action on an object, or only check whether it would. Unknown fields are
     /// errors.
     pub async fn act(
@@ -469,11 +486,17 @@ impl Client {
         self.send(request.accept(representation.accept_list())).await
     }
 
-    /// Sends within the deadline.
+    /// Sends within the deadline, and decodes the answer.
     async fn send(&mut self, request: ApiRequest) -> Result<Value, Error> {
+        let (code, body) = self.exchange(&request).await?;
+        decode_response(code, &body)
+    }
+
+    /// Sends within the deadline.
+    async fn exchange(&mut self, request: &ApiRequest) -> Result<(StatusCode, Bytes), Error> {
         let after = self.settings.request_timeout;
         let address = self.settings.server.authority();
-        let answered = tokio::time::timeout(after, self.attempts(&request)).await;
+        let answered = tokio::time::timeout(after, self.attempts(request)).await;
         if answered.is_err() {
             // The answer may still arrive there, and must not be taken for the next request's.
             self.sender = None;
@@ -481,7 +504,7 @@ impl Client {
         answered.map_err(|_| Error::Timeout { address, after })?
     }
 
-    async fn attempts(&mut self, request: &ApiRequest) -> Result<Value, Error> {
+    async fn attempts(&mut self, request: &ApiRequest) -> Result<(StatusCode, Bytes), Error> {
         for attempt in 1.. {
             let response = self.attempt(request).await?;
             let code = response.status();
@@ -499,7 +522,7 @@ impl Client {
                 .filter(|_| request.method.is_idempotent() && attempt < ATTEMPTS_MAX);
             let (code, body) = self.read(response).await?;
             match wait {
-                None => return decode_response(code, &body),
+                None => return Ok((code, body)),
                 Some(wait) => {
                     tracing::debug!(seconds = wait.as_secs(), "the server asks to wait");
                     tokio::time::sleep(wait).await;

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use super::owner_requests::{Counted, OwnerRequests, Ranking, RequestCount};
 use super::recent_load::Recently;
 use super::spent::Spent;
 
@@ -23,6 +24,8 @@ pub struct OwnerAccount {
     /// When a request of the owner last waited for a slot. All connections of the owner share it. Otherwise
     /// connections that find a slot at once would stay on the normal threads.
     pub(crate) waits: Recently,
+    /// The requests since the account was created.
+    pub(crate) requests: RequestCount,
     /// Open watches, and requests to clusters in progress.
     pub(crate) watches: AtomicUsize,
     /// The bytes in use, for each [`ByteBudget`](super::budget::ByteBudget).
@@ -38,6 +41,7 @@ impl OwnerAccount {
         Arc::new(Self {
             name: Arc::from(name),
             waits: Recently::default(),
+            requests: RequestCount::default(),
             watches: AtomicUsize::new(0),
             bytes: Default::default(),
             spent: Default::default(),
@@ -143,6 +147,7 @@ pub(crate) struct Accounts {
     by_owner: HashMap<Arc<str>, Arc<OwnerAccount>>,
     /// The number of accounts at which the next sweep removes unused ones.
     sweep_at: usize,
+    ranking: Ranking,
 }
 
 impl Accounts {
@@ -167,6 +172,15 @@ impl Accounts {
     /// What the owners have now in the queues of these numbers, in no order.
     pub(crate) fn loads(&self, queues: &Range<usize>) -> Vec<OwnerLoad> {
         self.by_owner.values().map(|account| account.load(queues.clone())).collect()
+    }
+
+    /// The owners with most requests lately.
+    pub(crate) fn most_requests(&mut self) -> Vec<OwnerRequests> {
+        self.ranking.rank(self.by_owner.values().map(|account| Counted {
+            owner: &account.name,
+            count: &account.requests,
+            watches: account.watches.load(Ordering::Relaxed),
+        }))
     }
 }
 

@@ -17,6 +17,7 @@ use super::account::{Accounts, OwnerAccount, OwnerLoad, Slot};
 use super::budget::{ByteBudget, ByteLimits, BytesOf};
 use super::fair_queue::{FairQueue, QueueLimits};
 use super::large::{LargeThreads, LargeWork};
+use super::owner_requests::OwnerRequests;
 use super::queued::QueuedThreads;
 use super::recent_load::Contention;
 use super::requester::{RETRY_AFTER_SECONDS, Requester, too_many_requests};
@@ -285,6 +286,7 @@ impl Flow {
     }
 
     async fn slot(&self, class: Class, requester: &Requester) -> Option<Slot> {
+        requester.account.requests.add();
         // The address of the account identifies the owner.
         self.contention.note(Arc::as_ptr(&requester.account) as u64);
         let slots = &self.slots[class as usize];
@@ -313,6 +315,11 @@ impl Flow {
     /// The account of an owner of access keys. Keep it for as long as the connection lasts.
     pub fn account(&self, owner: &str) -> Arc<OwnerAccount> {
         self.accounts.lock().of(owner, self.write_rate.bytes_per_minute())
+    }
+
+    /// The owners with most requests lately, the busiest first. Their number is bounded.
+    pub fn owners_with_most_requests(&self) -> Vec<OwnerRequests> {
+        self.accounts.lock().most_requests()
     }
 
     /// The requester of unauthenticated clients.
@@ -478,6 +485,24 @@ mod tests {
         assert_eq!((flow.counts().proxied, flow.counts().reads), ((1, 0), (0, 0)));
         drop(to_cluster);
         assert_eq!(flow.counts(), FlowCounts::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_are_counted_by_owner_also_when_they_are_rejected() {
+        let flow = flow(1);
+        let by = |owner: &str| Requester { account: flow.account(owner), is_system: false };
+        let (a, b) = (by("a"), by("b"));
+        let _seat = flow.acquire(None, &b).await.unwrap();
+        assert!(flow.acquire(None, &a).await.is_err());
+        flow.acquire_proxied(&a).await.unwrap();
+        let _watch = flow.acquire_watch(&a.account).unwrap();
+        let counted = flow.owners_with_most_requests();
+        let of = |owner: &str, requests, watches| OwnerRequests {
+            owner: Arc::from(owner),
+            requests,
+            watches,
+        };
+        assert_eq!(counted, [of("a", 2, 1), of("b", 1, 0)]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -21,6 +21,7 @@ mod secrets;
 mod sharing;
 mod terminal;
 mod tokens;
+mod top;
 mod tour;
 mod usage;
 mod waiting;

@@ -26,6 +26,7 @@ mod secrets;
 mod share;
 mod successor;
 mod token;
+mod top;
 mod wait;
 mod whoami;
 
@@ -152,6 +153,12 @@ pub enum Command {
     /// credential plugin in a kubeconfig, it prints what kubectl expects, and caches the token until less
     /// than a fifth of its lifetime is left.
     Token(Box<token::Token>),
+    /// Show what the server does now: requests, latencies, owners, watches, the store, clusters.
+    ///
+    /// In a terminal, the figures are drawn again every two seconds, until q or Ctrl-C. Rates and latencies are
+    /// those between two readings of the metrics. You need `get` on the path /metrics, and on /metrics/owners for
+    /// the names of owners: members of system:masters have both.
+    Top(Box<top::Top>),
     /// Print a completion script for a shell.
     Completion(docs::Completion),
     /// Print the manual page, or write them all.
@@ -208,6 +215,7 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Enable(OfAccessKey::AccessKey(command)) => command.run(process).await,
         Command::Rotate(OfAccessKey::AccessKey(command)) => command.run(process).await,
         Command::Token(command) => command.run(process).await,
+        Command::Top(command) => command.run(process).await,
         // They need no server and are done already.
         Command::Completion(_) | Command::Man(_) => Ok(()),
     }

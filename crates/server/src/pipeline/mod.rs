@@ -505,8 +505,9 @@ fn document(server: &Arc<Server>, parsed: &Parsed) -> Result<Response<Body>, Api
         return Err(method_not_allowed(parsed.method()));
     }
     let now = server.source.now();
-    documents::response(parsed, *document, now, || {
-        metrics::write(&server.metrics, &server.readings())
+    documents::response(parsed, *document, now, || match document {
+        Document::OwnerMetrics => metrics::write_owners(&server.flow.owners_with_most_requests()),
+        _ => metrics::write(&server.metrics, &server.readings()),
     })
 }
 
