@@ -4,6 +4,7 @@
 
 mod cli;
 mod clients;
+mod deploy;
 mod kube_rs;
 mod kubectl;
 mod platform_clients;

@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cluster, fetch, instructions, layout, shell};
+use crate::{cluster, deb, fetch, instructions, layout, shell};
 
 /// The test programs that run only when they are named: with `--all`. They need programs that are not fetched
 /// for the other tests.
-const ONLY_WITH_ALL: [&str; 2] = ["every_client", "every_way"];
+const ONLY_WITH_ALL: [&str; 3] = ["every_artefact", "every_client", "every_way"];
 
 /// Fetches what is needed and runs every check; stops at the first that fails. With `all` also the clients of
 /// every age, and every way to a cluster.
 pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
     std::env::set_current_dir(root).context("cannot go to the workspace's directory")?;
-    let mut steps = Steps::new(if quick { 7 } else { 11 + usize::from(all) });
+    let mut steps = Steps::new(if quick { 7 } else { 11 + 2 * usize::from(all) });
     let tools = steps.take("fetch what the tests need", || fetch_what_is_needed(root, all))?;
     steps.take("formatting", || shell::run(shell::cargo().args(["fmt", "--all", "--check"])))?;
     steps.take("lints", || {
@@ -37,9 +37,11 @@ pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
     let form = if all { "full" } else { "short" };
     steps.take("tests", || tests(&tools, &binary, quick, form, &mut counts))?;
     if all {
-        steps.take("every client, and every way to a cluster", || {
-            only_with_all(&tools, &binary, &mut counts)
+        let package = steps.take("make the Debian package", || deb::make(root, &binary))?;
+        steps.take("every artefact, every client, and every way to a cluster", || {
+            only_with_all(&tools, &binary, &package, &mut counts)
         })?;
+        steps.take("export of traces", || export_of_traces(&mut counts))?;
     }
     if !quick {
         steps.take("documentation's examples", || doc_tests(&mut counts))?;
@@ -213,8 +215,14 @@ fn only_with_all_words() -> impl Iterator<Item = &'static str> {
 }
 
 /// Runs the test programs that are not among those that run by default.
-fn only_with_all(tools: &fetch::Tools, binary: &Path, counts: &mut Counts) -> Result<()> {
+fn only_with_all(
+    tools: &fetch::Tools,
+    binary: &Path,
+    package: &Path,
+    counts: &mut Counts,
+) -> Result<()> {
     let mut command = cargo_with(tools, binary);
+    command.env("POSTERN_TEST_DEB", package);
     let nextest = has_nextest();
     if nextest {
         command.args(["nextest", "run", "--color", "never"]);
@@ -226,6 +234,16 @@ fn only_with_all(tools: &fetch::Tools, binary: &Path, counts: &mut Counts) -> Re
         command.args(["--", "--test-threads", "1"]);
     }
     shell::run_watching(&mut command, nextest, |line| counts.read(line))
+}
+
+/// Lints and tests the exporter of traces, which is in builds with the feature `otel` only.
+fn export_of_traces(counts: &mut Counts) -> Result<()> {
+    let otel = ["-p", "postern-telemetry", "--features", "otel"];
+    let mut lints = shell::cargo();
+    shell::run(lints.arg("clippy").args(otel).args(["--all-targets", "--", "-D", "warnings"]))?;
+    let mut tests = shell::cargo();
+    tests.arg("test").args(otel).args(["--lib", "--tests"]);
+    shell::run_watching(&mut tests, false, |line| counts.read(line))
 }
 
 fn doc_tests(counts: &mut Counts) -> Result<()> {

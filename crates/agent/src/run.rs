@@ -92,8 +92,10 @@ pub struct Settings {
     pub cluster: String,
     /// The agent's own access key.
     pub key_file: PathBuf,
-    /// The kubeconfig of the cluster.
+    /// The kubeconfig of the cluster, or the directory of a ServiceAccount.
     pub upstream: PathBuf,
+    /// The URL of the cluster, if `upstream` is a directory.
+    pub upstream_server: String,
     /// May virtual clusters be on loopback and link-local addresses? For development.
     pub allow_local_upstreams: bool,
     /// The domain of the cluster's Services.
@@ -132,7 +134,8 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let dir = StateDir::open(&settings.state_dir).context("--state-dir")?;
     let client_settings = client_settings(&settings)?;
-    let upstream = upstream::of_file(&settings.upstream).context("--upstream")?;
+    let upstream =
+        upstream::of_path(&settings.upstream, &settings.upstream_server).context("--upstream")?;
     let max_offline = i64::try_from(settings.max_offline.as_secs()).unwrap_or(i64::MAX);
     let state = Arc::new(State::new(clock, max_offline));
     if let Some(stored) = dir.load_config(&settings.cluster) {
@@ -171,9 +174,7 @@ pub async fn run(
     });
     let (mut tasks, mut storing) = start_sync_tasks(&agent, &client_settings, dir)?;
     if let Some(address) = settings.metrics_listen {
-        let listener = bind("--metrics-listen", address)?;
-        tracing::info!("metrics on http://{}/metrics", listener.local_addr()?);
-        tasks.spawn(scrape::serve(agent.clone(), listener));
+        tasks.spawn(scrape::serve(agent.clone(), metrics_listener(address)?));
     }
     tasks.spawn(renew(certificate.clone(), agent.state.clone()));
     if let Some(endpoint) = endpoint {
@@ -194,6 +195,13 @@ pub async fn run(
     let _ = timeout(STORE_TIMEOUT, storing.join_next()).await;
     agent.audit.queue.written().await;
     Ok(())
+}
+
+/// The listener for the metrics.
+fn metrics_listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let listener = bind("--metrics-listen", address)?;
+    tracing::info!("metrics on http://{}/metrics", listener.local_addr()?);
+    Ok(listener)
 }
 
 /// A listener on an address that a flag says.

@@ -1,10 +1,11 @@
-//! How the agent reaches its own cluster: by the current context of a kubeconfig that the operator names; and what
-//! else is reached by a kubeconfig.
+//! How the agent reaches its own cluster: by the current context of a kubeconfig that the operator names, or as the
+//! ServiceAccount of its pod; and what else is reached by a kubeconfig.
 
 use std::path::Path;
 
 use anyhow::Context as _;
 use http::Uri;
+use postern_kinds::SecretText;
 use postern_kinds::kubeconfig::Kubeconfig;
 use postern_proxy::{
     ClientCertificate, SecretBytes, Upstream, UpstreamAddresses, UpstreamConfig, UpstreamError,
@@ -12,11 +13,48 @@ use postern_proxy::{
 
 use crate::state_dir::read_given;
 
+/// The file with the token in the directory of a ServiceAccount, and the one with the certificate authorities.
+const TOKEN_FILE: &str = "token";
+const CA_FILE: &str = "ca.crt";
+
+/// The cluster of a kubeconfig, or of the directory of a ServiceAccount. Such a directory has no address: that is
+/// `server`.
+///
+/// # Errors
+/// When a file cannot be read, or has what is not served. No error has a value of it.
+pub(crate) fn of_path(path: &Path, server: &str) -> anyhow::Result<Upstream> {
+    let upstream = if path.is_dir() { of_service_account(path, server) } else { of_file(path) };
+    upstream.context("--upstream")
+}
+
+/// The cluster at a URL, as a ServiceAccount. The token is read once, so it must stay valid as long as the agent runs.
+fn of_service_account(directory: &Path, server: &str) -> anyhow::Result<Upstream> {
+    let read = |name: &str| {
+        let path = directory.join(name);
+        let text = String::from_utf8(read_given(&path)?).ok();
+        let text = text.filter(|text| !text.trim().is_empty());
+        text.with_context(|| format!("{} is empty, or is no text", path.display()))
+    };
+    let token = SecretText::from(read(TOKEN_FILE)?);
+    let kubeconfig = Kubeconfig {
+        server: server.to_owned(),
+        tls_server_name: None,
+        ca_pem: Some(read(CA_FILE)?),
+        is_insecure: false,
+        token: Some(SecretText::from(token.expose().trim().to_owned())),
+        client_certificate: None,
+    };
+    let url = server.parse().ok().with_context(|| format!("{server:?} is no URL"))?;
+    let upstream = of(&kubeconfig, url, None, UpstreamAddresses::any());
+    upstream
+        .with_context(|| format!("the ServiceAccount in {} cannot be used", directory.display()))
+}
+
 /// The cluster of a kubeconfig.
 ///
 /// # Errors
 /// When the file cannot be read, or has what is not served. No error has a value of it.
-pub(crate) fn of_file(path: &Path) -> anyhow::Result<Upstream> {
+fn of_file(path: &Path) -> anyhow::Result<Upstream> {
     let text = read_given(path)?;
     of_text(&text).with_context(|| format!("the kubeconfig {} cannot be used", path.display()))
 }
@@ -64,4 +102,37 @@ fn bearer(token: &str) -> SecretBytes {
     value.extend_from_slice(SCHEME.as_bytes());
     value.extend_from_slice(token.as_bytes());
     SecretBytes::new(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An authority that is valid as a certificate.
+    fn authority() -> String {
+        let key = rcgen::KeyPair::generate().unwrap();
+        rcgen::CertificateParams::default().self_signed(&key).unwrap().pem()
+    }
+
+    #[test]
+    fn a_directory_of_a_service_account_needs_a_token_and_authorities() {
+        let home = tempfile::tempdir().unwrap();
+        let of = || {
+            let upstream = of_path(home.path(), "https://kubernetes.default.svc");
+            upstream.map_err(|error| format!("{error:#}"))
+        };
+        let write = |name: &str, text: &str| std::fs::write(home.path().join(name), text).unwrap();
+        write(CA_FILE, &authority());
+        assert!(of().unwrap_err().contains("token does not exist"));
+        write(TOKEN_FILE, " \n");
+        assert!(of().unwrap_err().contains("token is empty"));
+        write(TOKEN_FILE, "the-token\n");
+        assert_eq!(of().unwrap().address(), "kubernetes.default.svc:443");
+        write(TOKEN_FILE, "the\ntoken");
+        let refused = of().unwrap_err();
+        assert!(refused.contains("cannot be used") && !refused.contains("the\ntoken"), "{refused}");
+        write(TOKEN_FILE, "the-token");
+        write(CA_FILE, "no certificate");
+        assert!(of().unwrap_err().contains("cannot be used"));
+    }
 }

@@ -1,21 +1,21 @@
-//! `/livez`, `/readyz`, `/healthz`: plain text, as from kube-apiserver.
+//! `/livez`, `/readyz`, `/healthz`: plain text in kube-apiserver's format.
 
 use http::{Response, StatusCode};
 
 use crate::wire::body::Body;
 use crate::wire::respond;
 
-/// The present condition of the server.
+/// The current condition of the server.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "one for each check, which is passed or not")]
 pub(crate) struct Condition {
-    /// Storage works.
+    /// Whether storage works.
     pub(crate) storage: bool,
-    /// The audit log can be written.
+    /// Whether the audit log can be written.
     pub(crate) audit: bool,
-    /// The cache has what the store has.
+    /// Whether the cache is current with the store.
     pub(crate) cache: bool,
-    /// A shutdown has started.
+    /// Whether a shutdown has started.
     pub(crate) draining: bool,
 }
 
@@ -40,8 +40,14 @@ impl Condition {
     }
 }
 
-/// The response to a health path, or `None` for another path. Every request passes here, so
-/// the condition is read for health paths only.
+/// The names of the checks of `/readyz` that fail.
+pub(crate) fn failed_checks(condition: Condition) -> Vec<&'static str> {
+    let checks = condition.readiness().into_iter();
+    checks.filter(|(_, passed)| !passed).map(|(name, _)| name).collect()
+}
+
+/// The response to a health path; `None` for other paths. Every request passes here, so the condition is read only
+/// for health paths.
 pub(crate) fn response(
     path: &str,
     query: &str,
@@ -116,6 +122,15 @@ mod tests {
         let code = response.status().as_u16();
         let Body::Whole(Some(bytes)) = response.into_body() else { return None };
         Some((code, String::from_utf8(bytes.to_vec()).unwrap()))
+    }
+
+    #[test]
+    fn the_checks_that_fail_are_named() {
+        let of = |storage, draining| {
+            failed_checks(Condition { storage, audit: true, cache: true, draining })
+        };
+        assert!(of(true, false).is_empty());
+        assert_eq!(of(false, true), ["storage", "shutdown"]);
     }
 
     #[test]

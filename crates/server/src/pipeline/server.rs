@@ -1,4 +1,4 @@
-//! The parts of the server that every request works with, and that outlive a request.
+//! `Server`: the parts of the server that all requests use.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::metrics::{Metrics, Readings, StateReadings};
 use crate::supervise::Restarts;
 use crate::tls::ServedCertificate;
 
-/// At a shutdown, watches end within this time, so that their clients do not come back all at once. It is
-/// less where a drain has little time.
+/// The longest time over which a shutdown spreads the ends of watches, so that clients do not reconnect all at once. A
+/// short drain uses half of its time.
 const LONGEST_SPREAD: Duration = Duration::from_secs(2);
 
-/// The parts of the server that every request works with.
+/// The parts of the server that all requests use.
 pub(crate) struct Server {
     pub(super) registry: Arc<Registry>,
     pub(super) source: Arc<dyn Source>,
@@ -34,7 +34,7 @@ pub(crate) struct Server {
     pub(super) gateway: Gateway,
     unready: AtomicBool,
     draining: watch::Sender<bool>,
-    /// Within which time watches end, once the server is being shut down.
+    /// The time within which all watches end; `None` before the shutdown.
     watches_end: watch::Sender<Option<Duration>>,
     storage: Storage,
     certificate: ServedCertificate,
@@ -78,12 +78,12 @@ impl Server {
         }
     }
 
-    /// Flow control, which limits what goes on at once.
+    /// Flow control: slots, byte budgets and rates.
     pub(crate) fn flow(&self) -> &Arc<Flow> {
         &self.flow
     }
 
-    /// The counts for the metrics.
+    /// The counters of the metrics.
     pub(crate) fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
@@ -93,8 +93,7 @@ impl Server {
         self.draining.subscribe()
     }
 
-    /// A subscription to the time within which watches are to end, once the server is being shut
-    /// down.
+    /// A subscription to the time within which watches must end. It is set at the shutdown.
     pub(crate) fn watches_end(&self) -> watch::Receiver<Option<Duration>> {
         self.watches_end.subscribe()
     }
@@ -104,41 +103,41 @@ impl Server {
         *self.draining.borrow()
     }
 
-    /// Says that the cache has been loaded: from now on, requests are served.
+    /// Sets that the cache is loaded. From then on, requests are served.
     pub(crate) fn set_loaded(&self) {
         self.loaded.store(true, Ordering::Release);
     }
 
-    /// Whether everything that decides has been loaded.
+    /// Whether the cache is loaded, with all keys and the whole policy.
     pub(super) fn is_loaded(&self) -> bool {
         self.loaded.load(Ordering::Acquire)
     }
 
-    /// Starts a shutdown: readiness fails, so that load balancers choose another server, but all
-    /// requests are still served.
+    /// Starts a shutdown. Readiness fails, so that load balancers choose another server. All requests are still
+    /// served.
     pub(crate) fn fail_readiness(&self) {
         self.unready.store(true, Ordering::Release);
     }
 
-    /// Continues a shutdown: watches end, one after the other, and new requests are rejected. Requests that are
-    /// under way have `grace` to end.
+    /// Continues a shutdown. Watches end one after the other, and new requests are rejected. Requests in progress have
+    /// `grace` to end.
     pub(crate) fn drain(&self, grace: Duration) {
         self.watches_end.send_replace(Some(LONGEST_SPREAD.min(grace / 2)));
         self.draining.send_replace(true);
     }
 
-    /// Ends what goes to clusters: what is under way has `grace` to end.
+    /// Ends the requests to clusters. They have `grace` to complete.
     pub(crate) async fn end_gateway(&self, grace: Duration) {
         self.gateway.proxy().drain(grace).await;
     }
 
-    /// How often background tasks were started again.
+    /// The restarts of background tasks.
     pub(crate) fn restarts(&self) -> &Arc<Restarts> {
         &self.restarts
     }
 
-    /// The condition that the health endpoints report.
-    pub(super) fn condition(&self) -> Condition {
+    /// The condition for the health endpoints.
+    pub(crate) fn condition(&self) -> Condition {
         Condition {
             storage: self.storage.sealed.health().is_ok(),
             audit: self.audit.works(),
@@ -161,7 +160,7 @@ impl Server {
         }
     }
 
-    /// The values that the metrics report in addition to their own counts.
+    /// The values of other parts of the server for the metrics.
     pub(super) fn readings(&self) -> Readings {
         let cache = self.registry.cache();
         let objects = cache.resources().iter();

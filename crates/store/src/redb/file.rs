@@ -208,8 +208,8 @@ fn lock_directory(path: &Path) -> Result<File> {
 
 /// A database that is being created.
 ///
-/// It is created under another name, and renamed when it is complete: a power failure while redb
-/// writes a new file would leave a file that redb does not recognise later, and a restore that is
+/// It is created under another name, and renamed when it is complete. Otherwise a power failure while redb
+/// writes a new file would leave a file that redb does not recognise later. A restore that is
 /// interrupted would leave a part of the data. Dropping it removes it.
 pub(super) struct NewFile {
     path: PathBuf,

@@ -2,13 +2,18 @@
 //!
 //! One thread decides, and makes all transactions that wait for it durable together: one sync for many
 //! callers, in the write-ahead log. A second one writes them to the database. Here are the store itself, its
-//! opening and its closing. The parts are `committer` (the first thread), `accept` (what it decides), `wal`
-//! and `wal_group` (the file of the write-ahead log, and the bytes of its groups), `pending` (what the database does not
-//! have), `applier` (the second thread), `write` (what it writes), `read`, `history`, `watch` and `tail`
-//! (what callers read), `layout` (the bytes in the database), `notes` (those
-//! of what is known of history), `start` (what happens before it is used), `verify` (the check of
-//! all that is stored), `scan` (the parallel walk), `file` (creation and opening), `fault_mark` (whether the
-//! disk has failed), `restore` (creation from entries) and `shared` (the state that all of them share).
+//! opening and its closing. The parts are:
+//!
+//! - `committer`: the first thread, and `accept`: what it decides,
+//! - `wal`: the file of the write-ahead log, and `wal_group`: the bytes of its groups,
+//! - `pending`: what the database does not have yet,
+//! - `applier`: the second thread, and `write`: what it writes,
+//! - `read`, `history`, `watch` and `tail`: what callers read,
+//! - `layout`: the bytes in the database, and `notes`: the bytes of what is known of history,
+//! - `file`: creation and opening, `start`: what happens before it is used, and `restore`: creation from entries,
+//! - `verify`: the check of all that is stored, and `scan`: the parallel walk,
+//! - `fault_mark`: whether the disk has failed,
+//! - `shared`: the state that all of them share.
 
 use std::io;
 use std::path::Path;

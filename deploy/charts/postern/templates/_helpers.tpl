@@ -1,0 +1,135 @@
+{{/* The name of the chart, or the one that replaces it. */}}
+{{- define "postern.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* The name of the objects. It has at most 52 characters, because the name of a pod's revision label is longer. */}}
+{{- define "postern.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := include "postern.name" . -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The labels that never change: the selector of a StatefulSet is immutable. */}}
+{{- define "postern.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "postern.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "postern.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 }}
+{{ include "postern.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/component: server
+{{- end -}}
+
+{{/* A digest wins over a tag. */}}
+{{- define "postern.image" -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "postern.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "postern.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The URL under which clients reach the server: also the issuer of endpoint tokens. */}}
+{{- define "postern.externalUrl" -}}
+{{- if .Values.externalUrl -}}
+{{- .Values.externalUrl -}}
+{{- else -}}
+{{- $host := printf "%s.%s.svc" (include "postern.fullname" .) .Release.Namespace -}}
+{{- with .Values.hosts }}{{ $host = first . }}{{ end -}}
+{{- if contains ":" $host }}{{ $host = printf "[%s]" $host }}{{ end -}}
+{{- $public := or .Values.ingress.enabled .Values.tlsRoute.enabled -}}
+{{- $port := .Values.service.port | int -}}
+{{- if or $public (eq $port 443) -}}
+https://{{ $host }}
+{{- else -}}
+https://{{ $host }}:{{ $port }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+The names of the server. The first one is in the administrator's kubeconfig, which commands in the pod use. It is
+127.0.0.1 while the certificate is self-signed. A given certificate rarely covers that: then it is the first of hosts,
+which hostAliases resolves to 127.0.0.1 in the pod.
+*/}}
+{{- define "postern.hosts" -}}
+{{- $service := printf "%s.%s" (include "postern.fullname" .) .Release.Namespace -}}
+{{- $own := list (printf "%s.svc" $service) (printf "%s.svc.%s" $service .Values.clusterDomain) -}}
+{{- $first := ternary (list) (list "127.0.0.1") (ne .Values.tls.secretName "") -}}
+{{- concat $first .Values.hosts $own | uniq | toJson -}}
+{{- end -}}
+
+{{/* The settings file. */}}
+{{- define "postern.settings" -}}
+{{- $settings := dict
+    "host" (include "postern.hosts" . | fromJsonArray)
+    "external-url" (include "postern.externalUrl" .) -}}
+{{- if .Values.tls.secretName -}}
+{{- $_ := set $settings "tls-cert-file" "/etc/postern/tls/tls.crt" -}}
+{{- $_ := set $settings "tls-key-file" "/etc/postern/tls/tls.key" -}}
+{{- end -}}
+{{- if .Values.auditPolicy -}}
+{{- $_ := set $settings "audit-policy-file" "/etc/postern/settings/audit-policy.yaml" -}}
+{{- end -}}
+{{- toYaml (merge $settings .Values.settings) -}}
+{{- end -}}
+
+{{/* One entry of volumeClaimTemplates. */}}
+{{- define "postern.claim" -}}
+- metadata:
+    name: {{ .name }}
+    labels:
+      {{- include "postern.selectorLabels" .root | nindent 6 }}
+    {{- with .claim.annotations }}
+    annotations:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+  spec:
+    accessModes: [ReadWriteOnce]
+    {{- with .claim.storageClassName }}
+    storageClassName: {{ . | quote }}
+    {{- end }}
+    resources:
+      requests:
+        storage: {{ .claim.size | quote }}
+{{- end -}}
+
+{{/* kube-apiserver 1.20 has the older version alone. */}}
+{{- define "postern.policyVersion" -}}
+{{- if .Capabilities.APIVersions.Has "policy/v1" }}policy/v1{{ else }}policy/v1beta1{{ end -}}
+{{- end -}}
+
+{{/* Values that contradict each other end the rendering with a message. */}}
+{{- define "postern.check" -}}
+{{- if and (or .Values.ingress.enabled .Values.tlsRoute.enabled) (not .Values.hosts) -}}
+{{- fail "hosts is empty: ingress and tlsRoute forward by the name in the TLS handshake, so name at least one host" -}}
+{{- end -}}
+{{- if and .Values.tlsRoute.enabled (not .Values.tlsRoute.parentRefs) -}}
+{{- fail "tlsRoute.parentRefs is empty: name the Gateway with a listener of protocol TLS and mode Passthrough" -}}
+{{- end -}}
+{{- if and .Values.ingress.enabled (not .Values.ingress.controller) (not .Values.ingress.annotations) -}}
+{{- fail "ingress needs TLS passthrough: set ingress.controller to nginx or haproxy, or ingress.annotations to those of your controller" -}}
+{{- end -}}
+{{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.serviceMonitor.tokenSecret.name) -}}
+{{- fail "metrics.serviceMonitor.tokenSecret.name is empty: /metrics needs an access key of a member of system:masters" -}}
+{{- end -}}
+{{- end -}}

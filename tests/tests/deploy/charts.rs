@@ -1,0 +1,217 @@
+//! The charts: they are well-formed, they render the same objects as before, and they say which value is wrong.
+
+use postern_tests::kubectl::repository;
+use serde_json::Value;
+
+use super::helm::{self, CHARTS, case, cases, chart, objects, run, template};
+use super::pod_security;
+
+/// How the golden files are written again.
+const UPDATE: &str = "POSTERN_UPDATE_CHARTS=1 cargo nextest run --workspace --test tools deploy::\nand review the changes";
+
+/// The version of the workspace.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Whether files are written, and not compared.
+pub(crate) fn is_update() -> bool {
+    std::env::var_os("POSTERN_UPDATE_CHARTS").is_some()
+}
+
+/// Compares a text with a file, or writes the file.
+pub(crate) fn compare(path: &std::path::Path, text: &str) {
+    if is_update() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+        return;
+    }
+    let known = std::fs::read_to_string(path).unwrap_or_default();
+    let differs = known.lines().zip(text.lines()).find(|(known, new)| known != new);
+    assert!(
+        known == text,
+        "{} is not what is rendered now (first difference: {differs:?}). To write it again, run\n{UPDATE}",
+        path.display()
+    );
+}
+
+#[test]
+fn a_chart_has_the_version_of_the_workspace() {
+    for name in CHARTS {
+        let path = chart(name).join("Chart.yaml");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines = text.lines().map(|line| match line.split_once(": ") {
+            Some((key @ ("version" | "appVersion"), _)) => format!("{key}: {VERSION}\n"),
+            _ => format!("{line}\n"),
+        });
+        compare(&path, &lines.collect::<String>());
+    }
+}
+
+#[test]
+fn every_chart_passes_the_strict_lint_with_all_values() {
+    for name in CHARTS {
+        for values in cases(name) {
+            let (chart, file) = (chart(name), case(name, &values));
+            let [chart, file] = [&chart, &file].map(|path| path.to_str().unwrap());
+            let linted = run(&["lint", "--strict", chart, "--values", file]);
+            let linted = linted.unwrap_or_else(|error| panic!("{name} with {values}: {error}"));
+            assert!(!linted.contains("[WARNING]"), "{name} with {values}: {linted}");
+        }
+    }
+}
+
+/// A version of the chart is in each label. The golden files have a word in its place, so that a release does not
+/// change them all.
+#[test]
+fn the_rendered_objects_are_those_of_the_golden_files() {
+    for name in CHARTS {
+        for values in cases(name) {
+            let rendered = template(name, &case(name, &values)).unwrap();
+            let rendered = rendered.replace(VERSION, "VERSION");
+            let golden = helm::own_directory().join("golden").join(name);
+            compare(&golden.join(format!("{values}.yaml")), &rendered);
+        }
+    }
+}
+
+#[test]
+fn every_rendered_pod_satisfies_the_restricted_standard() {
+    for name in CHARTS {
+        for values in cases(name) {
+            let objects = objects(&template(name, &case(name, &values)).unwrap());
+            let pods: Vec<_> = objects.iter().filter_map(pod_security::pod_of).collect();
+            assert_eq!(pods.len(), 1, "{name} with {values} has one kind of pod");
+            let findings = pod_security::violations(pods[0]);
+            assert!(findings.is_empty(), "{name} with {values}: {findings:?}");
+        }
+    }
+}
+
+/// A chart, and the groups of alerts that it carries: those of the server, or those of the agent.
+const ALERTS: [(&str, &[&str]); 2] = [
+    ("postern", &["postern-server", "postern-store", "postern-clusters"]),
+    ("postern-agent", &["postern-agent"]),
+];
+
+#[test]
+fn the_alerts_of_the_charts_are_those_of_the_file_for_prometheus() {
+    let all = std::fs::read_to_string(repository().join("deploy/alerts/postern.yaml")).unwrap();
+    let groups: Vec<&str> = all.split("\n  - name: ").skip(1).collect();
+    let name = |group: &str| group.lines().next().unwrap().to_owned();
+    let mut carried = 0;
+    for (chart_name, wanted) in ALERTS {
+        let own = groups.iter().filter(|group| wanted.contains(&name(group).as_str()));
+        let own: Vec<_> = own.map(|group| format!("  - name: {}\n", group.trim_end())).collect();
+        carried += own.len();
+        let path = chart(chart_name).join("files/alerts.yaml");
+        compare(&path, &format!("groups:\n{}", own.join("\n")));
+    }
+    assert_eq!(carried, groups.len(), "each group of alerts is in one chart");
+}
+
+/// Each object is in the namespace of the release, unless its kind has none or it belongs to a virtual cluster.
+/// Otherwise helm would write to `default` in some of its commands.
+#[test]
+fn every_object_names_its_namespace_and_its_release() {
+    for name in CHARTS {
+        for values in cases(name) {
+            for object in objects(&template(name, &case(name, &values)).unwrap()) {
+                let metadata = &object["metadata"];
+                let kind = object["kind"].as_str().unwrap();
+                let wanted = match kind {
+                    "ClusterRole" | "ClusterRoleBinding" => Value::Null,
+                    "Role" | "RoleBinding" => metadata["namespace"].clone(),
+                    _ => "platform".into(),
+                };
+                assert_eq!(metadata["namespace"], wanted, "{name} with {values}: {metadata}");
+                let release = &metadata["labels"]["app.kubernetes.io/instance"];
+                assert_eq!(release, "main", "{name} with {values}: {metadata}");
+            }
+        }
+    }
+}
+
+/// A chart, values that cannot be used, and the message.
+const WRONG: &[(&str, &str, &str)] = &[
+    (
+        "postern",
+        "settings.histroy=5m",
+        "at '/settings': additional properties 'histroy' not allowed",
+    ),
+    ("postern", "settings.history=soon", "at '/settings/history': 'soon' does not match pattern"),
+    (
+        "postern",
+        "settings.data-dir=/x",
+        "at '/settings': additional properties 'data-dir' not allowed",
+    ),
+    ("postern", "service.port=0", "at '/service/port': minimum: got 0, want 1"),
+    ("postern", "service.type=ExternalName", "at '/service/type': value must be one of"),
+    ("postern", "persistence.data.size=large", "at '/persistence/data/size'"),
+    ("postern", "runAsUser=0", "at '/runAsUser': minimum: got 0, want 1"),
+    ("postern", "replicas=2", "additional properties 'replicas' not allowed"),
+    ("postern", "externalUrl=http://a", "at '/externalUrl'"),
+    ("postern", "ingress.enabled=true", "hosts is empty"),
+    ("postern", "tlsRoute.enabled=true,hosts={a}", "tlsRoute.parentRefs is empty"),
+    ("postern", "ingress.enabled=true,hosts={a}", "ingress needs TLS passthrough"),
+    (
+        "postern",
+        "metrics.serviceMonitor.enabled=true",
+        "metrics.serviceMonitor.tokenSecret.name is empty",
+    ),
+    ("postern-agent", "cluster=", "cluster is empty"),
+    ("postern-agent", "server.url=", "server.url is empty"),
+    ("postern-agent", "server.caDigest=", "set exactly one of server.caDigest"),
+    ("postern-agent", "server.caSecret.name=x", "set exactly one of server.caDigest"),
+    ("postern-agent", "server.caDigest=sha256:ab", "at '/server/caDigest'"),
+    ("postern-agent", "key.existingSecret.name=", "set exactly one of key.existingSecret.name"),
+    ("postern-agent", "key.value=x", "set exactly one of key.existingSecret.name"),
+    ("postern-agent", "advertise.host=,advertise.ca=system", "advertise.host is empty"),
+    ("postern-agent", "advertise.ca=secret", "advertise.caSecret.name is empty"),
+    ("postern-agent", "settings.key-file=/x", "additional properties 'key-file' not allowed"),
+    ("postern-agent", "metrics.serviceMonitor.enabled=true", "metrics.enabled is false"),
+    ("postern-agent", "virtualClusters[0].name=x", "missing property 'namespace'"),
+];
+
+#[test]
+fn a_wrong_value_is_refused_with_a_message_that_names_it() {
+    for (name, wrong, message) in WRONG {
+        let chart = chart(name);
+        let values = case(name, if *name == "postern" { "defaults" } else { "service-account" });
+        let [chart, values] = [&chart, &values].map(|path| path.to_str().unwrap());
+        let words = ["template", "main", chart, "--values", values];
+        run(&words).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let refused = run(&[&words[..], &["--set", wrong]].concat()).unwrap_err();
+        assert!(refused.contains(message), "{name} --set {wrong}: {refused}");
+    }
+}
+
+/// An upgrade must not touch these, or the pod gets another `PersistentVolumeClaim` without its data, or the cluster
+/// refuses the change.
+#[test]
+fn the_data_the_keys_and_the_selectors_are_the_same_for_every_change_that_an_upgrade_allows() {
+    let of = |values: &str| {
+        let objects = objects(&template("postern", &case("postern", values)).unwrap());
+        let set = objects.into_iter().find(|one| one["kind"] == "StatefulSet").unwrap();
+        let claims = set["spec"]["volumeClaimTemplates"].as_array().unwrap();
+        let claims: Vec<_> = claims.iter().map(|one| one["metadata"]["name"].clone()).collect();
+        let container = &set["spec"]["template"]["spec"]["containers"][0];
+        let variables = container["env"].as_array().unwrap().iter();
+        let directories: Vec<_> = variables
+            .filter(|one| one["name"].as_str().unwrap().ends_with("_DIR"))
+            .map(|one| one["value"].clone())
+            .collect();
+        let mounts = container["volumeMounts"].as_array().unwrap().iter();
+        let mounts: Vec<_> = mounts.map(|one| one["mountPath"].clone()).take(2).collect();
+        (
+            claims,
+            directories,
+            mounts,
+            set["spec"]["selector"].clone(),
+            set["spec"]["serviceName"].clone(),
+        )
+    };
+    assert_eq!(of("defaults"), of("ingress-nginx"));
+    let (claims, directories, mounts, ..) = of("defaults");
+    assert_eq!(claims, ["data", "keys"]);
+    assert_eq!(directories, ["/var/lib/postern/data", "/var/lib/postern-keys/keys"]);
+    assert_eq!(mounts, ["/var/lib/postern", "/var/lib/postern-keys"]);
+}

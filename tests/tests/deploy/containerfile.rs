@@ -1,0 +1,43 @@
+//! The Containerfile. No test builds it: it needs a builder. `cargo xtask image` makes the image that tests run.
+
+use postern_tests::kubectl::repository;
+
+/// The instructions of the last stage, with continued lines joined.
+fn last_stage() -> Vec<String> {
+    let text = std::fs::read_to_string(repository().join("deploy/Containerfile")).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n");
+    let lines = lines.replace("\\\n", " ");
+    let lines: Vec<_> = lines.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    let last = lines.iter().rposition(|line| line.starts_with("FROM ")).unwrap();
+    lines[last..].to_vec()
+}
+
+#[test]
+fn the_image_has_nothing_but_the_program_and_runs_without_root() {
+    let stage = last_stage();
+    assert_eq!(stage[0], "FROM scratch");
+    let of = |name: &str| {
+        let found = stage.iter().filter_map(|line| line.strip_prefix(&format!("{name} ")));
+        found.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(of("RUN"), [""; 0], "there is no shell in it");
+    let user = &of("USER")[0];
+    let ids: Vec<u32> = user.split(':').map(|id| id.parse().expect("an id is a number")).collect();
+    assert!(ids.len() == 2 && !ids.contains(&0), "{user}");
+    assert_eq!(of("ENTRYPOINT"), [r#"["/usr/bin/postern"]"#]);
+    assert_eq!(of("CMD"), [r#"["serve"]"#]);
+    assert!(of("HEALTHCHECK")[0].ends_with(r#"CMD ["/usr/bin/postern", "health"]"#));
+    for label in ["title", "description", "licenses", "version", "revision", "source"] {
+        let label = format!("org.opencontainers.image.{label}=");
+        assert!(of("LABEL")[0].contains(&label), "{label}");
+    }
+    // The chart runs the image as the same user, on a volume at the same place.
+    let values = repository().join("deploy/charts/postern/values.yaml");
+    let values: serde_json::Value =
+        serde_saphyr::from_str(&std::fs::read_to_string(values).unwrap()).unwrap();
+    assert_eq!(
+        ids,
+        [&values["runAsUser"], &values["runAsGroup"]].map(|id| u32::try_from(id.as_u64().unwrap()).unwrap())
+    );
+    assert_eq!(of("VOLUME"), [r#"["/var/lib/postern"]"#]);
+}

@@ -1,0 +1,162 @@
+//! The table of values in the README of each chart, made from `values.yaml` and `values.schema.json`.
+
+use std::collections::BTreeSet;
+
+use postern_tests::kubectl::repository;
+use serde_json::Value;
+
+use super::charts::compare;
+use super::helm::{CHARTS, chart};
+
+/// The lines around the table.
+const BEGIN: &str = "<!-- The table is made from values.yaml and values.schema.json. -->\n";
+const END: &str = "<!-- The end of the table. -->\n";
+
+/// Settings that a chart sets by itself, from other values.
+const SET_BY_SERVER_CHART: &[&str] = &[
+    "listen",
+    "host",
+    "external-url",
+    "tls-cert-file",
+    "tls-key-file",
+    "data-dir",
+    "key-dir",
+    "audit-policy-file",
+];
+const SET_BY_AGENT_CHART: &[&str] = &[
+    "server",
+    "ca-file",
+    "ca-digest",
+    "cluster",
+    "key-file",
+    "upstream",
+    "upstream-server",
+    "listen",
+    "metrics-listen",
+    "state-dir",
+    "advertise",
+    "advertise-ca-file",
+    "advertise-system-ca",
+];
+
+fn read(chart_name: &str, file: &str) -> String {
+    std::fs::read_to_string(chart(chart_name).join(file)).unwrap()
+}
+
+fn schema(chart_name: &str) -> Value {
+    serde_json::from_str(&read(chart_name, "values.schema.json")).unwrap()
+}
+
+fn values(chart_name: &str) -> Value {
+    serde_saphyr::from_str(&read(chart_name, "values.yaml")).unwrap()
+}
+
+/// A value that can be set.
+struct Row {
+    path: String,
+    schema: Value,
+    default: Value,
+}
+
+/// The values below a path. An object whose fields have no descriptions is one value.
+fn rows(path: &str, schema: &Value, default: &Value) -> Vec<Row> {
+    let properties = schema["properties"].as_object().filter(|properties| {
+        properties.values().any(|one| !one["description"].is_null() || !one["properties"].is_null())
+    });
+    let Some(properties) = properties else {
+        let (path, schema) = (path.to_owned(), schema.clone());
+        return vec![Row { path, schema, default: default.clone() }];
+    };
+    let below =
+        |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+    // `global` is what helm passes to every chart.
+    let known = properties.iter().filter(|(name, _)| *name != "global");
+    known.flat_map(|(name, schema)| rows(&below(name), schema, &default[name])).collect()
+}
+
+impl Row {
+    fn line(&self) -> String {
+        let kind = self.schema["type"].as_str().unwrap_or("any");
+        let allowed = self.schema["enum"].as_array().into_iter().flatten();
+        let allowed: Vec<_> = allowed
+            .filter(|one| *one != "")
+            .map(|one| format!("`{}`", one.as_str().unwrap()))
+            .collect();
+        let kind = if allowed.is_empty() { kind.to_owned() } else { allowed.join(", ") };
+        let default = match &self.default {
+            Value::String(text) if text.is_empty() => String::new(),
+            Value::String(text) => format!("`{text}`"),
+            other => format!("`{other}`"),
+        };
+        let meaning = self.schema["description"].as_str().unwrap();
+        format!("| `{}` | {kind} | {default} | {meaning} |\n", self.path)
+    }
+}
+
+#[test]
+fn the_readme_of_a_chart_has_the_table_of_its_values() {
+    for name in CHARTS {
+        let path = chart(name).join("README.md");
+        let page = std::fs::read_to_string(&path).unwrap();
+        let (before, rest) = page.split_once(BEGIN).expect("the README has a place for the table");
+        let (_, after) = rest.split_once(END).expect("the table has an end");
+        let lines: String = rows("", &schema(name), &values(name)).iter().map(Row::line).collect();
+        let table = format!("\n| value | type | default | meaning |\n|---|---|---|---|\n{lines}\n");
+        compare(&path, &format!("{before}{BEGIN}{table}{END}{after}"));
+    }
+}
+
+#[test]
+fn every_value_has_a_default_and_a_description() {
+    for name in CHARTS {
+        for Row { path, schema, default } in rows("", &schema(name), &values(name)) {
+            assert!(!default.is_null(), "{name}: {path} is not in values.yaml");
+            let meaning = schema["description"].as_str().unwrap_or_default();
+            assert!(meaning.len() > 5 && !meaning.ends_with('.'), "{name}: {path}: {meaning:?}");
+        }
+    }
+}
+
+/// A misspelled value is refused, so the schema must be closed wherever it names fields.
+#[test]
+fn the_schema_allows_no_unknown_value() {
+    fn check(path: &str, schema: &Value) {
+        let Some(properties) = schema["properties"].as_object() else { return };
+        assert_eq!(schema["additionalProperties"], false, "{path} allows unknown values");
+        for (name, schema) in properties {
+            check(&format!("{path}.{name}"), schema);
+        }
+    }
+    for name in CHARTS {
+        check(name, &schema(name));
+    }
+}
+
+/// The flags in the tables of one section of the reference of settings.
+pub(crate) fn flags(section: &str) -> BTreeSet<String> {
+    let page = std::fs::read_to_string(repository().join("docs/reference/settings.md")).unwrap();
+    let section = page.split("\n## ").find(|one| one.starts_with(section)).unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| `--"));
+    let cells = rows.map(|row| row.split(" | ").next().unwrap());
+    let words = cells.flat_map(|cell| cell.split('`')).filter_map(|word| word.strip_prefix("--"));
+    words.map(|word| word.split('[').next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn every_setting_is_a_value_of_the_chart() {
+    for (name, section, own) in
+        [("postern", "Server", SET_BY_SERVER_CHART), ("postern-agent", "Agent", SET_BY_AGENT_CHART)]
+    {
+        let schema = schema(name);
+        let of_chart = schema["properties"]["settings"]["properties"].as_object().unwrap().keys();
+        let of_chart: BTreeSet<String> = of_chart.cloned().collect();
+        let own: BTreeSet<String> = own.iter().map(|one| (*one).to_owned()).collect();
+        let flags = flags(section);
+        assert!(own.is_subset(&flags), "{name}: {own:?} are flags");
+        let expected: BTreeSet<String> = flags.difference(&own).cloned().collect();
+        assert_eq!(
+            of_chart, expected,
+            "{name}: add the setting to `settings` in values.schema.json, or name it as set by the chart"
+        );
+    }
+}
