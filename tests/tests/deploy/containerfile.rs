@@ -37,7 +37,8 @@ fn the_image_has_nothing_but_the_program_and_runs_without_root() {
         serde_saphyr::from_str(&std::fs::read_to_string(values).unwrap()).unwrap();
     assert_eq!(
         ids,
-        [&values["runAsUser"], &values["runAsGroup"]].map(|id| u32::try_from(id.as_u64().unwrap()).unwrap())
+        [&values["runAsUser"], &values["runAsGroup"]]
+            .map(|id| u32::try_from(id.as_u64().unwrap()).unwrap())
     );
     assert_eq!(of("VOLUME"), [r#"["/var/lib/postern"]"#]);
 }

@@ -182,8 +182,8 @@ async fn an_agent_that_is_disconnected_is_seen() {
     let agent = start_agent_with(&central, &member, &home, &["--metrics-listen=127.0.0.1:0"]).await;
     agent.ready().await;
     let admin = central.admin();
-    let connected = |metrics: &Metrics| metrics.value("postern_agents_connected");
-    let before = until("the agent to connect", &admin, |metrics| connected(metrics) == 1.0).await;
+    let connected = |metrics: &Metrics| metrics.count("postern_agents_connected");
+    let before = until("the agent to connect", &admin, |metrics| connected(metrics) == 1).await;
     let by_agent = before.sum("postern_clusters", &["connection=\"agent\""]);
     assert_eq!(by_agent, Some(1.0));
     let server = central.server.as_ref().unwrap().kubeconfig();
@@ -193,7 +193,7 @@ async fn an_agent_that_is_disconnected_is_seen() {
     }
 
     central.relay.disconnect();
-    until("the agent to be missed", &admin, |metrics| connected(metrics) == 0.0).await;
+    until("the agent to be missed", &admin, |metrics| connected(metrics) == 0).await;
     wait::until("the agent to notice it", async || {
         let age = Metrics::of_agent(&agent).await.value("postern_agent_feed_age_seconds");
         (age >= 2.0).then_some(())
@@ -203,7 +203,7 @@ async fn an_agent_that_is_disconnected_is_seen() {
         prometheus.until_firing("PosternAgentDisconnected").await;
     }
     central.reconnect();
-    until("the agent to come back", &admin, |metrics| connected(metrics) == 1.0).await;
+    until("the agent to come back", &admin, |metrics| connected(metrics) == 1).await;
     if let Some(prometheus) = &prometheus {
         prometheus.until_quiet("PosternAgentDisconnected").await;
     }
@@ -217,21 +217,21 @@ async fn a_missing_keyring_is_seen() {
     let admin = server.client();
     let prometheus = Prometheus::start(&home, server.kubeconfig(), None).await;
     let readable = "postern_keyring_readable";
-    assert_eq!(Metrics::of(&admin).await.value(readable), 1.0);
-    assert_eq!(Metrics::of(&admin).await.value("postern_keyring_keys"), 1.0);
+    assert_eq!(Metrics::of(&admin).await.count(readable), 1);
+    assert_eq!(Metrics::of(&admin).await.count("postern_keyring_keys"), 1);
     let (keyring, aside) = (home.data().join("keys/seal.keys"), home.path().join("seal.keys"));
 
     std::fs::rename(&keyring, &aside).unwrap();
-    assert_eq!(Metrics::of(&admin).await.value(readable), 0.0);
+    assert_eq!(Metrics::of(&admin).await.count(readable), 0);
     assert_eq!(try_write(&admin, "with-the-keys-in-memory").await, 201);
     if let Some(prometheus) = &prometheus {
         prometheus.until_firing("PosternKeyringUnreadable").await;
     }
     std::fs::copy(&aside, &keyring).unwrap();
     std::fs::set_permissions(&keyring, std::fs::Permissions::from_mode(0o644)).unwrap();
-    assert_eq!(Metrics::of(&admin).await.value(readable), 0.0, "others can read it");
+    assert_eq!(Metrics::of(&admin).await.count(readable), 0, "others can read it");
     std::fs::set_permissions(&keyring, std::fs::Permissions::from_mode(0o600)).unwrap();
-    assert_eq!(Metrics::of(&admin).await.value(readable), 1.0);
+    assert_eq!(Metrics::of(&admin).await.count(readable), 1);
 
     // Without it, the next start ends at once.
     std::fs::remove_file(&keyring).unwrap();

@@ -20,16 +20,26 @@ impl Metrics {
         Self(plain_get(&agent.metrics_address(), "/metrics").await)
     }
 
-    /// The sum of all samples of a metric that have these labels; `None` when there is none.
-    pub(crate) fn sum(&self, name: &str, labels: &[&str]) -> Option<f64> {
-        let samples = self.0.lines().filter_map(|line| {
+    /// The samples of a metric that have these labels.
+    fn samples(&self, name: &str, labels: &[&str]) -> impl Iterator<Item = &str> {
+        self.0.lines().filter_map(move |line| {
             let (series, value) = line.rsplit_once(' ')?;
             let rest = series.strip_prefix(name)?;
             let is_it = rest.is_empty() || rest.starts_with('{');
-            let has_all = labels.iter().all(|label| rest.contains(label));
-            (is_it && has_all).then(|| value.parse::<f64>().unwrap())
-        });
+            (is_it && labels.iter().all(|label| rest.contains(label))).then_some(value)
+        })
+    }
+
+    /// The sum of all samples of a metric that have these labels; `None` when there is none.
+    pub(crate) fn sum(&self, name: &str, labels: &[&str]) -> Option<f64> {
+        let samples = self.samples(name, labels).map(|value| value.parse::<f64>().unwrap());
         samples.fold(None, |sum, value| Some(sum.unwrap_or_default() + value))
+    }
+
+    /// The value of a metric that has no labels and is a whole number. Panics when there is none.
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        let value = self.samples(name, &[]).next();
+        value.unwrap_or_else(|| panic!("no {name}: {}", self.0)).parse().unwrap()
     }
 
     /// The value of a metric that has no labels. Panics when there is none.
