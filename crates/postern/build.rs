@@ -1,8 +1,7 @@
-//! Tells the program from which commit it is built: `/version` shows it. Where there is no git, or
-//! these files are not in a repository, nothing is known, unless `POSTERN_COMMIT` and
-//! `POSTERN_COMMIT_DATE` (RFC 3339, UTC) say it.
+//! Sets the commit of the build, which `/version` shows. Without git or a repository, set `POSTERN_COMMIT` and
+//! `POSTERN_COMMIT_DATE` (RFC 3339, UTC). Otherwise the commit is unknown.
 //!
-//! It runs again only when HEAD moves.
+//! The script runs again only when HEAD moves.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,16 +16,16 @@ fn main() {
     }
 }
 
-/// The commit and its date; empty texts where they are not known.
+/// The commit and its date; empty if they are unknown.
 fn from_git() -> [String; 2] {
-    // A repository around an unpacked archive is another one.
+    // An unpacked archive can be inside an unrelated repository.
     if git(&["ls-files", "--error-unmatch", "Cargo.toml"]).is_none() {
         return Default::default();
     }
-    // The log of HEAD changes with each commit and each checkout; HEAD itself only with the branch.
+    // The log of HEAD changes with each commit and each checkout. HEAD itself changes only with the branch.
     for name in ["logs/HEAD", "HEAD"] {
         let path = git(&["rev-parse", "--git-path", name]).unwrap_or_default();
-        // A path that does not exist would make each build run this again.
+        // A missing path would make each build run this script again.
         if Path::new(&path).is_file() {
             println!("cargo:rerun-if-changed={path}");
         }

@@ -16,6 +16,7 @@ pub struct AgentSetup {
     /// By what it trusts the central server.
     trust: Vec<OsString>,
     arguments: Vec<OsString>,
+    program: Option<PathBuf>,
 }
 
 impl AgentSetup {
@@ -39,6 +40,7 @@ impl AgentSetup {
             cluster: cluster.to_owned(),
             trust: vec!["--ca-file".into(), authority.into()],
             arguments: Vec::new(),
+            program: None,
         };
         setup
             .argument(format!("--server=https://{}", central.authority_of_server()))
@@ -51,6 +53,13 @@ impl AgentSetup {
             .argument(directory.join("state"))
             .argument("--listen=127.0.0.1:0")
             .argument("--drain-timeout=1s")
+    }
+
+    /// Another program in the place of the binary under test.
+    #[must_use]
+    pub fn program(mut self, program: PathBuf) -> Self {
+        self.program = Some(program);
+        self
     }
 
     /// One more argument.
@@ -88,7 +97,7 @@ impl AgentSetup {
     pub async fn launch(self) -> Agent {
         let directory = self.directory();
         let log = directory.join("agent.log");
-        let child = Command::new(binary::path())
+        let child = Command::new(self.program.as_deref().unwrap_or_else(|| binary::path()))
             .arg("agent")
             .args(self.trust)
             .args(self.arguments)

@@ -1,5 +1,6 @@
 //! The project's own tasks, run as `cargo xtask <task>`: the layout check, the fetching of what
 //! the tests need, the one command that passes them all, the playground, the benchmarks, and instruction counts.
+//! It also builds the artefacts of a release.
 //!
 //! It has nothing that the product needs at run time. Only the tests and the developers of the project run it.
 #![expect(
@@ -9,12 +10,15 @@
     reason = "a developer's command line: it reads source files and prints what it finds"
 )]
 
+mod artefacts;
 mod attacks;
 mod bench;
 mod clients;
 mod cluster;
 mod deb;
+mod dist;
 mod fetch;
+mod image;
 mod instructions;
 mod layout;
 mod playground;
@@ -52,10 +56,10 @@ enum Task {
         /// Leaves out the slow tests (crashes, restarts), the documentation and the licences.
         #[arg(long)]
         quick: bool,
-        /// Also runs the clients of every age (kubectl of three releases between the oldest and the newest, the
-        /// oldest helm, the client for Node.js, schemathesis, informers that follow 100,000 changes), and every
-        /// way to a cluster: through nginx, with kubectls of other ages, and to a real kube-apiserver, which is
-        /// built from Debian's source the first time. That takes a quarter of an hour.
+        /// Also runs the clients of every age: kubectl of three releases between the oldest and the newest, the
+        /// oldest helm, the client for Node.js, schemathesis, informers that follow 100,000 changes. Also runs
+        /// every way to a cluster: through nginx, with kubectls of other ages, and to a real kube-apiserver. The
+        /// first run builds kube-apiserver from Debian's source, which takes a quarter of an hour.
         #[arg(long, conflicts_with = "quick")]
         all: bool,
         /// Only attacks the server, in full and with a release build, and checks the figures that must
@@ -76,6 +80,11 @@ enum Task {
     },
     /// Counts the instructions of fixed scenarios under valgrind, and compares them with benches/instructions.md.
     Instructions(instructions::Options),
+    /// Builds the archive of a release, target/dist/postern-VERSION-TARGET.tar.gz, and SHA256SUMS: the program, manual
+    /// pages, completions, units, licences, and a software bill of materials. Two builds of one commit are equal.
+    Dist(dist::Options),
+    /// Builds an OCI image as an archive, target/dist/postern-VERSION-oci.tar, without a builder or a daemon.
+    Image(dist::Options),
 }
 
 fn main() -> ExitCode {
@@ -107,5 +116,7 @@ fn run(task: &Task) -> Result<()> {
             deb::make(&root, &binary).map(|package| println!("{}", package.display()))
         }
         Task::Instructions(options) => instructions::run(&root, options),
+        Task::Dist(options) => dist::run(&root, options),
+        Task::Image(options) => image::run(&root, options),
     }
 }

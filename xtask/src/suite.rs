@@ -41,6 +41,7 @@ pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
         steps.take("every artefact, every client, and every way to a cluster", || {
             only_with_all(&tools, &binary, &package, &mut counts)
         })?;
+        steps.take("export of traces", || export_of_traces(&mut counts))?;
     }
     if !quick {
         steps.take("documentation's examples", || doc_tests(&mut counts))?;
@@ -232,6 +233,16 @@ fn only_with_all(
         command.args(["--", "--test-threads", "1"]);
     }
     shell::run_watching(&mut command, nextest, |line| counts.read(line))
+}
+
+/// Lints and tests the exporter of traces, which is in builds with the feature `otel` only.
+fn export_of_traces(counts: &mut Counts) -> Result<()> {
+    let otel = ["-p", "postern-telemetry", "--features", "otel"];
+    let mut lints = shell::cargo();
+    shell::run(lints.arg("clippy").args(otel).args(["--all-targets", "--", "-D", "warnings"]))?;
+    let mut tests = shell::cargo();
+    tests.arg("test").args(otel).args(["--lib", "--tests"]);
+    shell::run_watching(&mut tests, false, |line| counts.read(line))
 }
 
 fn doc_tests(counts: &mut Counts) -> Result<()> {

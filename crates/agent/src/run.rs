@@ -174,7 +174,7 @@ pub async fn run(
     });
     let (mut tasks, mut storing) = start_sync_tasks(&agent, &client_settings, dir)?;
     if let Some(address) = settings.metrics_listen {
-        tasks.spawn(scrape::serve(agent.clone(), bind("--metrics-listen", address)?));
+        tasks.spawn(scrape::serve(agent.clone(), metrics_listener(address)?));
     }
     tasks.spawn(renew(certificate.clone(), agent.state.clone()));
     if let Some(endpoint) = endpoint {
@@ -195,6 +195,13 @@ pub async fn run(
     let _ = timeout(STORE_TIMEOUT, storing.join_next()).await;
     agent.audit.queue.written().await;
     Ok(())
+}
+
+/// The listener for the metrics.
+fn metrics_listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let listener = bind("--metrics-listen", address)?;
+    tracing::info!("metrics on http://{}/metrics", listener.local_addr()?);
+    Ok(listener)
 }
 
 /// A listener on an address that a flag says.

@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use postern_proxy::Failure;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -59,6 +60,10 @@ fn text(agent: &Agent) -> String {
     metric("postern_agent_sessions", "gauge", help, &one(size(counts.sessions)));
     let help = "Connections to the cluster that are open.";
     metric("postern_agent_upstream_connections", "gauge", help, &one(size(counts.connections)));
+    let failures = Failure::ALL
+        .map(|failure| (format!("{{reason=\"{}\"}}", failure.name()), counts.failures_of(failure)));
+    let help = "Requests to the cluster that failed on the way, by the reason.";
+    metric("postern_agent_upstream_failures_total", "counter", help, &failures);
     let help = "Virtual clusters in use, whose Secrets the agent reads.";
     let tracked = size(agent.virtual_clusters.tracked());
     metric("postern_agent_virtual_clusters", "gauge", help, &one(tracked));
@@ -121,6 +126,8 @@ fn answer(agent: &Agent, request: &Request<Incoming>) -> Response<Full<Bytes>> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use http_body_util::BodyExt as _;
 
     use super::*;
@@ -167,5 +174,16 @@ mod tests {
             assert!(text.lines().any(|one| one == line), "{line}: {text}");
         }
         assert!(text.contains("postern_agent_audit_queue_bytes "), "{text}");
+        assert!(text.contains("postern_agent_upstream_failures_total{reason=\"unreachable\"} 0\n"));
+
+        // The reference lists every metric and no other.
+        let page = include_str!("../../../docs/reference/metrics.md");
+        let section = page.split("\n## ").find(|section| section.starts_with("Agent")).unwrap();
+        let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+        let listed: BTreeMap<_, _> =
+            rows.filter_map(|(name, row)| Some((name, row.split_once(" | ")?.0))).collect();
+        let written: BTreeMap<_, _> =
+            text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();
+        assert_eq!(listed, written);
     }
 }

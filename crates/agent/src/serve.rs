@@ -1,5 +1,6 @@
 //! One request to the agent: whose it is, whether it gets to the cluster, and its answer.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use postern_kinds::access_key;
 use postern_listen::{ConnectionTable, Peer};
 use postern_meta::status::{ApiError, Reason};
 use postern_proxy::{BoxError, Forward, Proxy, ProxyBody, ProxyError, Upstream};
+use postern_telemetry::{RequestIds, Span, SpanKind, request_span, span};
 use tokio::sync::watch;
 
 use crate::active_config::ActiveConfig;
@@ -70,8 +72,24 @@ impl Agent {
             _ => {}
         }
         let (head, body) = request.into_parts();
+        let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
         let record = Record::new(&self.audit, self.state.clock(), peer.address(), &head);
-        let mut response = match self.forwarded(peer, &record, head, body).await {
+        let mut ids = RequestIds::new(record.uuid(), header("x-request-id"), header("traceparent"));
+        let mut span = request_span("request", &mut ids);
+        record.set_trace(ids.trace());
+        let response = ids.scope(pin!(self.respond(peer, &record, head, body))).await;
+        span.set_status(response.status().as_u16());
+        response
+    }
+
+    async fn respond(
+        &self,
+        peer: &Peer,
+        record: &Arc<Record>,
+        head: Parts,
+        body: Incoming,
+    ) -> Response<Body> {
+        let mut response = match self.forwarded(peer, record, head, body).await {
             Ok((response, goes_on)) => {
                 record.answered(response.status().as_u16(), None, goes_on);
                 response
@@ -136,6 +154,8 @@ impl Agent {
         if let Ok(id) = record.id().parse() {
             allowed.headers.insert(AUDIT_ID, id);
         }
+        let upstream_span = span("upstream", SpanKind::Client);
+        allowed.headers.extend(traceparent(&upstream_span));
         let prefix = path.strip_suffix(at.rest).unwrap_or(&path).trim_end_matches('/').to_owned();
         head.headers.remove(AUTHORIZATION);
         let path_and_query = PathAndQuery::try_from(kube.path_and_query())
@@ -290,6 +310,11 @@ struct PendingForward {
     /// The configuration that decided.
     config: Arc<ActiveConfig>,
     forward: Forward,
+}
+
+/// The header with the trace that a request on the way to a cluster belongs to.
+fn traceparent(span: &Span) -> Option<(HeaderName, HeaderValue)> {
+    Some((HeaderName::from_static("traceparent"), span.traceparent()?.parse().ok()?))
 }
 
 /// The error of a request that was not answered. When it was ended by what the central server said

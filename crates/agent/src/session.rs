@@ -38,8 +38,8 @@ pub(crate) struct Caller {
 
 /// The session of a request: it ends when its token would not be let through any more, or when
 /// its target gets another route, a watch also when the agent drains. A bidirectional stream may go on after the
-/// token's end, until the end of the access key or `max_session`, and what the gateway has opened until the gateway
-/// ends it, or `max_session`; every other long request ends with the token.
+/// token's end, until the end of the access key or `max_session`. A stream that the gateway has opened may go on until
+/// the gateway ends it, or `max_session`. Every other long request ends with the token.
 pub(crate) fn of(
     caller: Arc<Caller>,
     draining: watch::Receiver<bool>,

@@ -270,8 +270,8 @@ impl PrincipalIndex {
         self.identity(name, key).map(Arc::new)
     }
 
-    /// The names of the keys that a key ends with, its own maker first, each with the record of it in the key
-    /// that it created; `None` when one of them is gone, or there are more than [`MAX_ANCESTORS`].
+    /// The names of the keys that a key ends with, its own maker first. Each has the record of it in the key
+    /// that it created. `None` when one of them is gone, or there are more than [`MAX_ANCESTORS`].
     fn makers<'a>(&'a self, key: &'a KeyFacts) -> Option<Vec<(&'a str, &'a Maker)>> {
         let mut makers = Vec::new();
         let mut next = key.maker.as_deref();

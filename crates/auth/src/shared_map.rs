@@ -6,8 +6,8 @@ use std::ops::{Deref, DerefMut};
 use foldhash::fast::RandomState;
 use rpds::HashTrieMapSync;
 
-/// The branches of a node. A change copies every node on its path, and touches all that branch off it: so
-/// with few branches a change costs less, and more nearly the same in a large map as in a small one.
+/// The branches of a node. A change copies every node on its path, and touches all that branch off it. So
+/// with few branches a change costs less, and nearly the same in a large map as in a small one.
 const BRANCHES: u8 = 16;
 
 /// A map that shares structure with its next version.

@@ -1,11 +1,12 @@
-//! `OwnerAccount`: what flow control knows of one owner of access keys.
+//! `OwnerAccount`: the flow control state of one owner of access keys.
 //!
-//! All requests and connections of an owner have the same account. It is looked up by name once, when a connection is
-//! authenticated; after that, no map is asked.
+//! All requests and connections of an owner share one account. The server looks it up by name once, when a connection
+//! is authenticated. Later requests read no map.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -13,22 +14,22 @@ use tokio::sync::oneshot;
 use super::recent_load::Recently;
 use super::spent::Spent;
 
-/// The number of accounts at which unused ones are removed for the first time.
+/// The number of accounts at which the first sweep removes unused ones.
 const FIRST_SWEEP: usize = 16;
 
-/// What one owner has now: slots, waiting requests, open watches, bytes, and recent writes.
+/// The current use of one owner: slots, waiting requests, open watches, bytes, and recent writes.
 pub struct OwnerAccount {
     name: Arc<str>,
-    /// When a request of the owner waited for its slot. All connections of the owner know it. Otherwise the
-    /// connections that find a slot at once would take all slots.
+    /// When a request of the owner last waited for a slot. All connections of the owner share it. Otherwise
+    /// connections that find a slot at once would stay on the normal threads.
     pub(crate) waits: Recently,
-    /// Open watches, and requests to clusters that are under way.
+    /// Open watches, and requests to clusters in progress.
     pub(crate) watches: AtomicUsize,
-    /// Bytes that are counted, for each [`ByteBudget`](super::budget::ByteBudget).
+    /// The bytes in use, for each [`ByteBudget`](super::budget::ByteBudget).
     pub(crate) bytes: [AtomicUsize; 2],
-    /// Bytes that were written, for each [`WriteRate`](super::write_rate::WriteRate).
+    /// The bytes written recently, for each [`WriteRate`](super::write_rate::WriteRate).
     pub(crate) spent: [Mutex<Spent>; 2],
-    /// The slots and the waiting requests, for each queue. Locked inside the queue's own lock.
+    /// The slots and the waiting requests, for each queue. Take the queue's lock before this one.
     pub(crate) shares: [Mutex<Share>; QUEUES],
 }
 
@@ -49,21 +50,46 @@ impl OwnerAccount {
         &self.name
     }
 
-    /// Notes that a request of the owner had to wait for its slot.
+    /// Records that a request of the owner waited for its slot.
     pub fn set_waits(&self) {
         self.waits.set();
     }
 
-    /// Whether a request of the owner had to wait for its slot within the last second.
+    /// Whether a request of the owner waited for its slot within the last second.
     pub fn waits(&self) -> bool {
         self.waits.get()
     }
+
+    /// What the owner has now in the queues of these numbers.
+    pub(crate) fn load(&self, queues: Range<usize>) -> OwnerLoad {
+        let watches = self.watches.load(Ordering::Relaxed);
+        let none = OwnerLoad { in_flight: 0, waiting: 0, watches };
+        self.shares[queues].iter().fold(none, |load, share| {
+            let share = share.lock();
+            OwnerLoad {
+                in_flight: load.in_flight + share.taken,
+                waiting: load.waiting + share.waiting.len(),
+                ..load
+            }
+        })
+    }
 }
 
-/// The number of queues in which an owner can wait.
+/// What one owner has now. It does not say which owner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OwnerLoad {
+    /// Requests that have a seat.
+    pub in_flight: usize,
+    /// Requests that wait for one.
+    pub waiting: usize,
+    /// Open watches, and requests to clusters that are under way.
+    pub watches: usize,
+}
+
+/// The number of queues in which an owner's requests can wait.
 pub(crate) const QUEUES: usize = 7;
 
-/// The seats and the waiting requests of one owner in one queue.
+/// The slots and the waiting requests of one owner in one queue.
 #[derive(Default)]
 pub(crate) struct Share {
     pub(crate) taken: usize,
@@ -71,19 +97,19 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// The ticket of the request that has waited longest.
+    /// The ticket of the request that has waited the longest.
     pub(crate) fn first(&self) -> Option<u64> {
         self.waiting.first_key_value().map(|(ticket, _)| *ticket)
     }
 }
 
-/// A queue that gets its seats back.
+/// A queue to which slots are returned.
 pub(crate) trait SlotQueue: Send + Sync {
-    /// Takes back a seat of an owner.
+    /// Takes back a slot of an owner.
     fn release(self: Arc<Self>, account: &Arc<OwnerAccount>);
 }
 
-/// A seat. It is given back on drop.
+/// A slot: room for one request in flight. It is released on drop.
 pub struct Seat {
     queue: Arc<dyn SlotQueue>,
     account: Arc<OwnerAccount>,
@@ -99,7 +125,7 @@ impl Seat {
         Self { queue, account, has_waited }
     }
 
-    /// Whether there was a wait for it.
+    /// Whether the request waited for it.
     pub fn has_waited(&self) -> bool {
         self.has_waited
     }
@@ -111,22 +137,22 @@ impl Drop for Seat {
     }
 }
 
-/// The accounts of all owners who hold something, or have written within the last minute.
+/// The accounts of all owners with a connection or a request, or with writes in the last minute.
 #[derive(Default)]
 pub(crate) struct Accounts {
     by_owner: HashMap<Arc<str>, Arc<OwnerAccount>>,
-    /// The number of accounts at which those that hold nothing are removed.
+    /// The number of accounts at which the next sweep removes unused ones.
     sweep_at: usize,
 }
 
 impl Accounts {
-    /// The account of one owner. `bytes_per_minute` are what an owner gets back of the written bytes.
+    /// The account of one owner. `bytes_per_minute` is the rate at which the written bytes are forgiven.
     pub(crate) fn of(&mut self, owner: &str, bytes_per_minute: u64) -> Arc<OwnerAccount> {
         if let Some(known) = self.by_owner.get(owner) {
             return known.clone();
         }
         if self.by_owner.len() >= self.sweep_at {
-            // Under the lock of this table, no other thread can take an account that only the table has.
+            // The lock of this table keeps other threads from taking an account that only the table refers to.
             self.by_owner.retain(|_, account| {
                 let has_spent = |spent: &Mutex<Spent>| !spent.lock().is_paid_back(bytes_per_minute);
                 Arc::strong_count(account) > 1 || account.spent.iter().any(has_spent)
@@ -136,6 +162,11 @@ impl Accounts {
         let account = OwnerAccount::new(owner);
         self.by_owner.insert(account.name.clone(), account.clone());
         account
+    }
+
+    /// What the owners have now in the queues of these numbers, in no order.
+    pub(crate) fn loads(&self, queues: &Range<usize>) -> Vec<OwnerLoad> {
+        self.by_owner.values().map(|account| account.load(queues.clone())).collect()
     }
 }
 

@@ -1,8 +1,8 @@
-//! Bytes that clients make wait: counted as a whole and for each owner of keys.
+//! Byte budgets: the memory of bodies and responses, counted in total and for each owner of access keys.
 //!
-//! One owner may have a part of what all others leave free, not a fixed number: the more bytes wait, the fewer
-//! one more owner may add, and there is always something left for the next. Switches share their buffers between
-//! ports in the same way, by dynamic thresholds.
+//! One owner may use a part of the free bytes, not a fixed number. The more bytes are in use, the fewer one more
+//! owner may add, and some always stay free for the next owner. Network switches share their buffers between ports
+//! in the same way (dynamic thresholds).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,36 +12,37 @@ use parking_lot::Mutex;
 use super::account::OwnerAccount;
 use super::requester::Requester;
 
-/// Members of `system:masters` have this part of all bytes in addition.
+/// The divisor of the total that members of `system:masters` have in addition.
 const SYSTEM_PART: usize = 4;
 
-/// How many bytes may wait.
+/// The limits of a byte budget.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ByteLimits {
-    /// Bytes of all owners.
+    /// The most bytes of all owners.
     pub(crate) total: usize,
-    /// One owner's bytes, this many times, are at most those that are free: alone they have `total / (free_times + 1)`.
+    /// One owner's bytes, times this number, must not exceed the free bytes. So a single owner can use
+    /// `total / (free_times + 1)`.
     pub(crate) free_times: usize,
 }
 
 impl ByteLimits {
-    /// Whether an owner may have so many bytes, when all together have `total`.
+    /// Whether an owner may use `of_owner` bytes when all owners together use `total`.
     fn allow(self, of_owner: usize, total: usize) -> bool {
         let free = self.total.checked_sub(total);
         free.is_some_and(|free| of_owner.saturating_mul(self.free_times) <= free)
     }
 }
 
-/// What the bytes of a budget are. Each owner has a count for each.
+/// What a budget counts. Each owner has one count for each.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum BytesOf {
-    /// Bodies of requests.
+    /// Request bodies.
     Bodies,
     /// Responses.
     Responses,
 }
 
-/// Bytes that wait now.
+/// The bytes in use, and their limits.
 pub struct ByteBudget {
     limits: ByteLimits,
     of: BytesOf,
@@ -49,7 +50,7 @@ pub struct ByteBudget {
     used: Mutex<usize>,
 }
 
-/// Bytes of one owner that are counted. They are given back on drop.
+/// Bytes that are counted for one owner. They are released on drop.
 pub struct Charge {
     budget: Arc<ByteBudget>,
     account: Arc<OwnerAccount>,
@@ -62,7 +63,7 @@ impl ByteBudget {
         Arc::new(Self { limits, of, used: Mutex::default() })
     }
 
-    /// How many bytes wait.
+    /// The number of bytes in use.
     pub(crate) fn used(&self) -> usize {
         *self.used.lock()
     }
@@ -70,19 +71,19 @@ impl ByteBudget {
     fn limits_of(&self, is_system: bool) -> ByteLimits {
         let mut limits = self.limits;
         if is_system {
-            // Others cannot take all.
+            // So other callers cannot use everything.
             limits.total += limits.total / SYSTEM_PART;
         }
         limits
     }
 
-    /// An owner's charge of no bytes, which can grow.
+    /// An empty charge for an owner, which can grow.
     pub fn open(self: &Arc<Self>, requester: &Requester) -> Charge {
         let Requester { account, is_system } = requester.clone();
         Charge { budget: self.clone(), account, bytes: 0, is_system }
     }
 
-    /// A charge of so many bytes; `None` when there is no room for them.
+    /// A charge of this many bytes; `None` when they exceed the limits.
     pub fn charge(self: &Arc<Self>, requester: &Requester, bytes: usize) -> Option<Charge> {
         let mut charge = self.open(requester);
         charge.grow(bytes).then_some(charge)
@@ -90,24 +91,24 @@ impl ByteBudget {
 }
 
 impl Charge {
-    /// How many bytes are counted.
+    /// The number of bytes that are counted.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether it is this owner's.
+    /// Whether the bytes are counted for this owner.
     pub fn is_of(&self, requester: &Requester) -> bool {
         Arc::ptr_eq(&self.account, &requester.account)
     }
 
-    /// Counts this many bytes more. Returns whether they are within the limits; if not, nothing is
-    /// counted.
+    /// Counts this many more bytes, if they are within the limits. Returns whether they are.
     #[must_use]
     pub fn grow(&mut self, bytes: usize) -> bool {
         self.count(bytes, Some(self.budget.limits_of(self.is_system)))
     }
 
-    /// Counts this many bytes more that are there in any case: there is less room for others of the owner then.
+    /// Counts this many more bytes, even above the limits: they are in memory already. The owner then has less room
+    /// for other bytes.
     pub fn grow_beyond_limits(&mut self, bytes: usize) {
         self.count(bytes, None);
     }

@@ -1,11 +1,12 @@
-//! Seats, and the queues of requests that wait for one: a queue for each owner of keys.
+//! Slots, and one queue of waiting requests for each owner of access keys.
 //!
-//! A free seat goes to the owner who has the fewest, and among these to the one who has waited longest (max-min
-//! fairness). So an owner who sends more than can be done waits behind their own requests, and other owners do
-//! not.
+//! A free slot goes to the owner with the fewest slots. Among equal owners it goes to the request that has waited
+//! the longest (max-min fairness). So an owner who sends too many requests waits behind their own requests, and
+//! other owners do not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -14,30 +15,34 @@ use tokio::sync::oneshot;
 use super::account::{OwnerAccount, Seat, Share, SlotQueue};
 use super::recent_load::Contention;
 
-/// How many seats there are, and how many may wait for one.
+/// The number of slots, and of requests that may wait for one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueueLimits {
-    /// Seats.
+    /// All slots.
     pub(super) seats: usize,
-    /// Seats of one owner next to others.
+    /// The most slots of one owner while others send requests.
     pub(super) seats_per_owner: usize,
-    /// Seats of one owner while no other owner sends requests.
+    /// The most slots of one owner while no other owner sends requests.
     pub(super) seats_alone: usize,
-    /// Requests of one owner that wait.
+    /// The most waiting requests of one owner.
     pub(super) waiting_per_owner: usize,
-    /// Requests that wait. An owner who has none waiting may have one more.
+    /// The most waiting requests of all owners. An owner without a waiting request may add one beyond it.
     pub(super) waiting: usize,
     /// The longest wait.
     pub(super) wait: Duration,
 }
 
-/// Seats with a queue for each owner.
+/// Slots with a queue for each owner.
 pub(super) struct FairQueue {
     limits: QueueLimits,
-    /// Which of an account's shares are those of this queue.
+    /// The index of this queue's share in each account.
     index: usize,
     contention: Arc<Contention>,
     state: Mutex<State>,
+    /// Requests that had to wait, since the start.
+    queued: AtomicU64,
+    /// Requests that got no seat, since the start.
+    rejected: AtomicU64,
 }
 
 #[derive(Default)]
@@ -45,15 +50,15 @@ struct State {
     taken: usize,
     waiting: usize,
     tickets: u64,
-    /// The owners that wait and may have another seat: ordered by their seats, then by the ticket of their first
-    /// request.
+    /// The owners with waiting requests who may have another slot. They are ordered by their slots, then by the
+    /// ticket of their first waiting request.
     next: BTreeMap<(usize, u64), Arc<OwnerAccount>>,
 }
 
-/// Where a seat arrives, and the number in the order of all who wait.
+/// The channel on which the slot arrives, and the request's number in the order of arrival.
 type Ticket = (oneshot::Receiver<Seat>, u64);
 
-/// A wait in a queue, which is left on drop.
+/// A waiting request. It leaves the queue on drop.
 struct Waiting<'a> {
     queue: &'a FairQueue,
     account: &'a Arc<OwnerAccount>,
@@ -62,23 +67,35 @@ struct Waiting<'a> {
 
 impl FairQueue {
     pub(super) fn new(limits: QueueLimits, index: usize, contention: Arc<Contention>) -> Arc<Self> {
-        Arc::new(Self { limits, index, contention, state: Mutex::default() })
+        Arc::new(Self {
+            limits,
+            index,
+            contention,
+            state: Mutex::default(),
+            queued: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+        })
     }
 
-    /// How many seats one owner may have now. It changes at any time. An owner who then waits for more than the
-    /// limit has seats, and is looked at again when one is given back.
+    /// The most slots of one owner now. It can change at any time. An owner who waits because of it has slots, and
+    /// is considered again when one of these is released.
     fn per_owner(&self) -> usize {
         let limits = &self.limits;
         if self.contention.get() { limits.seats_per_owner } else { limits.seats_alone }
     }
 
-    /// How many seats are taken, and how many requests wait.
+    /// The number of taken slots and of waiting requests.
     pub(super) fn counts(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.taken, state.waiting)
     }
 
-    /// A seat if one is free now, and the owner may have another.
+    /// How many requests had to wait, and how many were rejected, since the start.
+    pub(super) fn totals(&self) -> (u64, u64) {
+        (self.queued.load(Ordering::Relaxed), self.rejected.load(Ordering::Relaxed))
+    }
+
+    /// A slot, if one is free and the owner may have another.
     pub(super) fn try_acquire(self: &Arc<Self>, account: &Arc<OwnerAccount>) -> Option<Seat> {
         self.try_take(&mut self.state.lock(), account)
     }
@@ -94,19 +111,29 @@ impl FairQueue {
         Some(Seat::new(self.clone(), account.clone(), false))
     }
 
-    /// A seat, as soon as it is this request's turn. `None` when the owner's queue is full,
-    /// or when the wait takes too long.
+    /// A slot, as soon as it is this request's turn. `None` when the owner's queue is full, or when the wait takes
+    /// too long.
     pub(super) async fn acquire(self: &Arc<Self>, account: &Arc<OwnerAccount>) -> Option<Seat> {
-        let (granted, ticket) = match self.take_or_enter(account)? {
-            Ok(seat) => return Some(seat),
-            Err(waiting) => waiting,
+        let (granted, ticket) = match self.take_or_enter(account) {
+            Some(Ok(seat)) => return Some(seat),
+            Some(Err(waiting)) => waiting,
+            None => return self.reject(),
         };
+        self.queued.fetch_add(1, Ordering::Relaxed);
         let _waiting = Waiting { queue: self, account, ticket };
-        tokio::time::timeout(self.limits.wait, granted).await.ok()?.ok()
+        match tokio::time::timeout(self.limits.wait, granted).await {
+            Ok(Ok(seat)) => Some(seat),
+            Ok(Err(_)) | Err(_) => self.reject(),
+        }
     }
 
-    /// A seat for work that had one before. It is never refused, and the number of waiters is bounded by the large
-    /// work that has begun.
+    fn reject(&self) -> Option<Seat> {
+        self.rejected.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+
+    /// A slot for work that had one before. It is never rejected. The number of these waiters is bounded by the
+    /// large work in progress.
     pub(super) async fn acquire_again(
         self: &Arc<Self>,
         account: &Arc<OwnerAccount>,
@@ -123,8 +150,8 @@ impl FairQueue {
         granted.await.ok()
     }
 
-    /// Takes a seat, or enters the owner's queue; `None` when that is full. Both are under one lock. Otherwise
-    /// a seat that becomes free in between would find no request that waits.
+    /// Takes a slot, or enters the owner's queue; `None` when the queue is full. Both happen under one lock.
+    /// Otherwise a slot that becomes free in between would not go to this request.
     fn take_or_enter(
         self: &Arc<Self>,
         account: &Arc<OwnerAccount>,
@@ -161,14 +188,14 @@ impl FairQueue {
         }
     }
 
-    /// Takes a seat for the request that is next, if a seat is free and a request waits.
+    /// Takes a slot for the next waiting request, if a slot is free.
     fn take_next(
         &self,
         state: &mut State,
         per_owner: usize,
     ) -> Option<(Arc<OwnerAccount>, oneshot::Sender<Seat>)> {
         let (&(taken, ticket), account) = state.next.first_key_value()?;
-        // The owner may have been alone when it was entered.
+        // The owner may have been alone when the request was queued.
         if state.taken >= self.limits.seats || taken >= per_owner {
             return None;
         }
@@ -182,7 +209,7 @@ impl FairQueue {
         Some((account, sender))
     }
 
-    /// Changes an owner's share, and puts the owner at its new position in the order of waiting owners.
+    /// Changes an owner's share, and moves the owner to the new position in the order of waiting owners.
     fn reorder<T>(
         &self,
         state: &mut State,
@@ -214,7 +241,7 @@ impl SlotQueue for FairQueue {
         }
         drop(state);
         for (account, sender) in granted {
-            // A request that has left at this moment drops the seat, which gives it to the next.
+            // If the request has just left, the slot is dropped, which gives it to the next request.
             let _ = sender.send(Seat::new(self.clone(), account, true));
         }
     }
@@ -246,7 +273,7 @@ mod tests {
         wait: Duration::from_secs(5),
     };
 
-    /// A queue of owners who send requests next to each other.
+    /// A queue that several owners use at once.
     fn shared(limits: QueueLimits) -> Arc<FairQueue> {
         let queue = FairQueue::new(limits, 0, Arc::default());
         queue.contention.set(true);
@@ -265,7 +292,7 @@ mod tests {
         names.map(OwnerAccount::new)
     }
 
-    /// Polls a request once, so that it waits, or has its seat, or has been refused.
+    /// Polls a request once, so that it waits, has its slot, or is rejected.
     fn poll(request: &mut BoxFuture<'static, Option<Seat>>) -> Poll<Option<Seat>> {
         request.now_or_never().map_or(Poll::Pending, Poll::Ready)
     }
@@ -273,7 +300,7 @@ mod tests {
     fn seat(polled: Poll<Option<Seat>>) -> Seat {
         match polled {
             Poll::Ready(Some(seat)) => seat,
-            Poll::Ready(None) => panic!("refused"),
+            Poll::Ready(None) => panic!("rejected"),
             Poll::Pending => panic!("it waits"),
         }
     }
@@ -282,7 +309,7 @@ mod tests {
         matches!(polled, Poll::Ready(None))
     }
 
-    /// Takes the seats that requests have been given.
+    /// Takes the slots that waiting requests have been given.
     fn take_granted(waiting: &mut Vec<BoxFuture<'static, Option<Seat>>>, seats: &mut Vec<Seat>) {
         waiting.retain_mut(|request| match poll(request) {
             Poll::Ready(seat) => {
@@ -298,13 +325,13 @@ mod tests {
         let queue = shared(LIMITS);
         let [busy, a, b] = accounts(["busy", "a", "b"]);
         let mut seats: VecDeque<Seat> = (0..3).map(|_| queue.try_acquire(&busy).unwrap()).collect();
-        assert!(queue.try_acquire(&busy).is_none(), "the last seat is not for them");
+        assert!(queue.try_acquire(&busy).is_none(), "the last slot is not for this owner");
         let first = queue.try_acquire(&a).unwrap();
         let mut more: Vec<_> = [&busy, &busy, &b, &a].map(|o| acquiring(&queue, o)).into();
         assert!(more.iter_mut().all(|request| poll(request).is_pending()));
         assert_eq!(queue.counts(), (4, 4));
         seats.pop_front();
-        // b has none, and so is next; then a, and then the first one that waits.
+        // b has no slot, and so is next. Then comes a, and then the first waiting request.
         let granted = seat(poll(&mut more[2]));
         drop(first);
         let again = seat(poll(&mut more[3]));
@@ -325,14 +352,14 @@ mod tests {
         assert!(waiting.iter_mut().all(|request| poll(request).is_pending()));
         queue.contention.set(true);
         let mut other = acquiring(&queue, &a);
-        assert!(poll(&mut other).is_pending(), "all seats are taken");
+        assert!(poll(&mut other).is_pending(), "all slots are taken");
         seats.pop();
         let other = seat(poll(&mut other));
         seats.pop();
         let _again = seat(poll(&mut waiting[0]));
         assert_eq!(queue.counts(), (4, 1));
         drop(other);
-        assert!(poll(&mut waiting[1]).is_pending(), "the last seat is not for them");
+        assert!(poll(&mut waiting[1]).is_pending(), "the last slot is not for this owner");
         queue.contention.set(false);
         seats.pop();
         assert!(poll(&mut waiting[1]).is_ready());
@@ -352,19 +379,20 @@ mod tests {
         waiting.push(acquiring(&queue, &c));
         assert!(
             poll(waiting.last_mut().unwrap()).is_pending(),
-            "one of each owner may always wait"
+            "one request of each owner may always wait"
         );
         for request in waiting {
             assert!(request.await.is_none(), "no request waits for ever");
         }
         assert_eq!(queue.counts(), (1, 0));
+        assert_eq!(queue.totals(), (9, 11), "two found a full queue, and nine waited too long");
         drop(seat);
         assert_eq!(queue.counts(), (0, 0));
     }
 
     proptest! {
-        /// Whatever happens: no more seats than there are, none lost, and no request waits next to a free seat
-        /// that it may have.
+        /// In any order of steps: no slot is lost, none is added, and no request waits next to a free slot that
+        /// it may have.
         #[test]
         fn seats_are_neither_lost_nor_made(steps in prop::collection::vec((0..4_usize, 0..3_usize), 1..200)) {
             let owners = accounts(["a", "b", "c"]);
@@ -391,8 +419,8 @@ mod tests {
             }
         }
 
-        /// Others come and go: no seat is lost, and no owner has more than the limit. An owner who waits next to
-        /// a free seat has some, so that it is looked at again.
+        /// Contention begins and ends: no slot is lost, and no owner exceeds the limit. An owner who waits next to
+        /// a free slot has slots, so the owner is considered again.
         #[test]
         fn nobody_is_left_behind_when_others_come_and_go(steps in prop::collection::vec((0..5_usize, 0..3_usize), 1..200)) {
             let owners = accounts(["a", "b", "c"]);

@@ -1,5 +1,7 @@
-//! `Flow`: the state of flow control, and what a request takes from it.
+//! `Flow`: the state of flow control, and the slots, bytes and watches that requests take from it.
 
+use std::cmp::Reverse;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,7 +13,7 @@ use tokio::runtime::{Handle, RuntimeMetrics};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::account::{Accounts, OwnerAccount, Seat as InFlightPermit};
+use super::account::{Accounts, OwnerAccount, OwnerLoad, Seat as InFlightPermit};
 use super::budget::{ByteBudget, ByteLimits, BytesOf};
 use super::fair_queue::{FairQueue, QueueLimits};
 use super::large::{LargeThreads, LargeWork};
@@ -23,70 +25,74 @@ use super::write_rate::{WriteRate, WrittenBy};
 /// The longest wait in a queue.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// Requests of one owner that wait, besides those that have a seat: kube-apiserver has as many in
-/// flight.
+/// The most waiting requests of one owner, in addition to those with a slot. kube-apiserver has as many in flight.
 const READS_WAITING_PER_OWNER: usize = 400;
 const WRITES_WAITING_PER_OWNER: usize = 200;
 const PROXIED_WAITING_PER_OWNER: usize = 400;
 
-/// The part of the seats that one owner has at most. Whatever has a seat waits for a thread before those who
-/// come later, and reads wait for nothing else: a few of them keep all threads busy, and more would only make
-/// others wait. Writes wait for the disk together.
+/// The divisor of the slots that one owner may have. Reads wait only for a thread: a few keep all threads busy, and
+/// more would only make other owners wait. Writes wait for the disk together.
 const READS_SHARE: usize = 8;
 const WRITES_SHARE: usize = 4;
 const PROXIED_SHARE: usize = 2;
 const SYSTEM_SHARE: usize = 1;
 const LARGE_SHARE: usize = 2;
 
-/// The part of the seats for writes that stays free when one owner writes alone. More writes in flight share a
-/// commit, and the next owner finds a seat.
+/// The divisor of the slots for writes that stay free when one owner writes alone. More writes in flight share a
+/// commit, and the next owner finds a free slot.
 const WRITES_RESERVE: usize = 4;
 
-/// Requests to clusters that wait for the heads of their answers, at once. They cost little but memory.
+/// The most requests to clusters that wait for the head of the response. They cost memory and little else.
 const PROXIED_SEATS: usize = 512;
 
-/// Requests of all owners that wait.
+/// The most waiting requests of all owners.
 const MOST_WAITING: usize = 10_000;
 
-/// Seats for `system:masters`, of each class.
+/// The reserved slots for `system:masters`, of each class.
 const SYSTEM_SEATS: usize = 16;
 
-/// Requests at once that need much processor time: two, since every machine can do that and still
-/// answer others.
+/// The queues in which a request waits for a slot of its own: those of each class, and their system slots.
+const REQUEST_QUEUES: Range<usize> = 0..6;
+
+/// How many owners the metrics show.
+const BUSIEST: usize = 5;
+
+/// The slots for requests that need much processor time. Every machine can run two of them and still answer others.
 const LARGE_SEATS: usize = 2;
 
-/// Strangers who wait for the store.
+/// The most unauthenticated requests that wait for the store at once.
 const STRANGERS_WAITING: usize = 64;
 
-/// The shortest delay of a rejection; the longest is twice as long. The delays differ, so that
-/// clients that were rejected together do not come again together.
+/// The shortest delay of a rejection; the longest is twice as long. The delays differ, so that clients that were
+/// rejected together do not retry together.
 const REJECTION_DELAY: Duration = Duration::from_millis(500);
 const REJECTION_STEPS: u32 = 64;
 
-/// Rejections that are delayed at the same time; more than these are sent without a delay.
+/// The most rejections that are delayed at once. Further ones are sent without a delay.
 const MAX_DELAYED: usize = 10_000;
 
-/// How often the queue for threads is measured, and from which time on it is long. It is far above
-/// what a full server without overload has, and below what a client notices.
+/// How often the queue for threads is measured, and the wait from which it counts as long. A busy server without
+/// overload has far shorter waits, and no client notices this one.
 const QUEUE_INTERVAL: Duration = Duration::from_millis(10);
 const LONG_QUEUE: Duration = Duration::from_millis(5);
 
-/// Bytes of bodies of requests that are on their way: several of the longest for each owner, a quarter for one alone.
+/// The limits of request bodies in memory. An owner can send several bodies of the maximum length at once. A single
+/// owner can use a quarter.
 const BODY_BYTES: ByteLimits = ByteLimits { total: 96 * 1024 * 1024, free_times: 3 };
 
-/// Bytes of responses that clients have not taken yet, and of streams until they have: a third for one owner alone.
+/// The limits of responses, and their streams, that clients have not read yet. A single owner can use a third.
 const RESPONSE_BYTES: ByteLimits = ByteLimits { total: 144 * 1024 * 1024, free_times: 2 };
 
 /// The limits of flow control.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Requests that read, in flight at once. One owner has at most an eighth of them.
+    /// The most reads in flight. One owner has at most an eighth of them.
     pub reading: usize,
-    /// Requests that write, in flight at once. One owner has at most a quarter of them next to others, and three quarters alone.
+    /// The most writes in flight. One owner has at most a quarter of them next to others, and three quarters alone.
     pub writing: usize,
-    /// Open watches of one owner of access keys.
+    /// The most open watches of one owner of access keys.
     pub watches_per_owner: usize,
-    /// Bytes of objects that one owner writes in a minute. It does not hold for `system:masters`.
+    /// The most bytes of objects that one owner writes in a minute. `system:masters` are exempt.
     pub write_bytes_per_owner: usize,
 }
 
@@ -101,7 +107,7 @@ impl Default for Limits {
     }
 }
 
-/// The class of a request: each has seats of its own.
+/// The class of a request. Each class has separate slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Class {
     Reads,
@@ -130,19 +136,19 @@ pub struct Flow {
     large_threads: Arc<LargeThreads>,
     queued_threads: QueuedThreads,
     accounts: Mutex<Accounts>,
-    /// The account of all clients without a valid key.
+    /// The account that all unauthenticated clients share.
     unauthenticated: Arc<OwnerAccount>,
     contention: Arc<Contention>,
-    /// Bytes of bodies of requests.
+    /// Bytes of request bodies.
     pub bodies: Arc<ByteBudget>,
     /// Bytes of responses.
     pub responses: Arc<ByteBudget>,
-    /// Strangers who wait for the store before it is known who they are.
+    /// The unauthenticated requests that wait for the store.
     pub strangers: Semaphore,
     /// The bytes that owners write.
     pub write_rate: WriteRate,
-    /// The bytes that the server copies for owners by secret sync. They are counted separately: a caller that
-    /// changes a source must not keep an owner from writing.
+    /// The bytes that secret sync copies for owners. They are counted separately: a caller that changes a source
+    /// must not use up the write rate of another owner.
     pub copy_rate: WriteRate,
     has_slow_threads: AtomicBool,
     runtime: RuntimeMetrics,
@@ -153,24 +159,42 @@ pub struct Flow {
 /// The requests and bytes in flight now.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct FlowCounts {
-    /// Reads that have a seat, and that wait for one.
+    /// Reads with a slot, and reads that wait for one.
     pub reads: (usize, usize),
-    /// Writes that have a seat, and that wait for one.
+    /// Writes with a slot, and writes that wait for one.
     pub writes: (usize, usize),
-    /// Requests to clusters that have a seat, and that wait for one.
+    /// Requests to clusters with a slot, and those that wait for one.
     pub proxied: (usize, usize),
-    /// Bytes of bodies of requests.
+    /// Bytes of request bodies.
     pub body_bytes: usize,
     /// Bytes of responses.
     pub response_bytes: usize,
 }
 
-/// One of the open watches of an owner, or one of the owner's requests to a cluster. It is given back on drop.
+/// The requests of one class since the start.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct QueueTotals {
+    /// Those that had to wait for a slot.
+    pub queued: u64,
+    /// Those that got none: the queue was full, or the wait too long.
+    pub rejected: u64,
+}
+
+/// The owners with most requests or watches now.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct BusiestOwners {
+    /// Those with most requests, in flight and waiting together, the busiest first.
+    pub by_requests: Vec<OwnerLoad>,
+    /// The numbers of open watches of those with most, the largest first.
+    pub by_watches: Vec<usize>,
+}
+
+/// One of the open watches of an owner, or one of the owner's requests to a cluster. It is released on drop.
 pub struct WatchPermit {
     account: Arc<OwnerAccount>,
 }
 
-/// A rejection that is being delayed. It ends early when the client closes the connection.
+/// A rejection that is being delayed. The delay ends early when the client closes the connection.
 struct DelayedRejection<'a>(&'a AtomicUsize);
 
 impl Drop for DelayedRejection<'_> {
@@ -179,7 +203,7 @@ impl Drop for DelayedRejection<'_> {
     }
 }
 
-/// The limits of a queue of which one owner has at most this share of the seats.
+/// The limits of a queue in which one owner has at most `seats / share` slots.
 fn class_limits(seats: usize, share: usize, waiting_per_owner: usize) -> QueueLimits {
     let seats_per_owner = seats.div_ceil(share);
     QueueLimits {
@@ -193,7 +217,7 @@ fn class_limits(seats: usize, share: usize, waiting_per_owner: usize) -> QueueLi
 }
 
 impl Flow {
-    /// Makes flow control with nothing in flight, for the runtime that it is called in.
+    /// Flow control with nothing in flight. Call it in the runtime that serves the requests.
     pub fn new(limits: Limits) -> Self {
         let waiting =
             [READS_WAITING_PER_OWNER, WRITES_WAITING_PER_OWNER, PROXIED_WAITING_PER_OWNER];
@@ -230,10 +254,10 @@ impl Flow {
         }
     }
 
-    /// A seat for a request.
+    /// A slot for a request.
     ///
     /// # Errors
-    /// 429 when the owner's queue is full, or when they waited too long.
+    /// 429 when the owner's queue is full, or when the wait takes too long.
     pub async fn acquire(
         &self,
         verb: Option<Verb>,
@@ -247,7 +271,7 @@ impl Flow {
         Ok(seat)
     }
 
-    /// A seat for a request to a cluster, which it needs until the head of the answer is there.
+    /// A slot for a request to a cluster. The request keeps it until the head of the response arrives.
     ///
     /// # Errors
     /// As [`Flow::acquire`].
@@ -256,7 +280,7 @@ impl Flow {
     }
 
     async fn seat(&self, class: Class, requester: &Requester) -> Option<InFlightPermit> {
-        // The address of the account is that of no other owner.
+        // The address of the account identifies the owner.
         self.contention.note(Arc::as_ptr(&requester.account) as u64);
         let seats = &self.seats[class as usize];
         if requester.is_system {
@@ -266,11 +290,11 @@ impl Flow {
                 return free;
             }
         }
-        // No request waits for a system seat, or a later one would pass it.
+        // No request waits for a system slot: a later request could overtake it.
         seats.acquire(&requester.account).await
     }
 
-    /// Carries out a request that has waited for its seat.
+    /// Runs a request that has waited for its slot, on the low-priority threads.
     ///
     /// # Errors
     /// 500 when it panics.
@@ -281,23 +305,23 @@ impl Flow {
         self.queued_threads.run(work).await
     }
 
-    /// The account of an owner of keys. Keep it for as long as the connection lasts.
+    /// The account of an owner of access keys. Keep it for as long as the connection lasts.
     pub fn account(&self, owner: &str) -> Arc<OwnerAccount> {
         self.accounts.lock().of(owner, self.write_rate.bytes_per_minute())
     }
 
-    /// A client without a valid key.
+    /// The requester of unauthenticated clients.
     pub fn unauthenticated(&self) -> Requester {
         Requester { account: self.unauthenticated.clone(), is_system: false }
     }
 
-    /// Whether several owners send requests.
+    /// Whether several owners sent requests within the last second.
     pub fn has_contention(&self) -> bool {
         self.contention.get()
     }
 
-    /// Serves a connection: on threads that give way to others for as long as its owner's requests wait for their seats.
-    /// `waits` says so.
+    /// Serves a connection. While `waits` is true, it is served on the low-priority threads: its owner's requests wait
+    /// for slots.
     ///
     /// # Errors
     /// 500 when it panics there.
@@ -309,7 +333,7 @@ impl Flow {
         self.queued_threads.serve(waits, connection).await
     }
 
-    /// Begins a stream of a connection, on the threads on which that is served.
+    /// Starts a stream of a connection, on the threads that serve the connection.
     pub fn begin_stream(
         &self,
         waits: impl Fn() -> bool + Send + Sync + 'static,
@@ -318,13 +342,12 @@ impl Flow {
         self.queued_threads.begin(waits, stream);
     }
 
-    /// The queue and the threads for an owner's work that takes much processor time.
+    /// The queue and the threads for an owner's work that needs much processor time.
     pub fn large_work(&self, account: Arc<OwnerAccount>) -> LargeWork {
         LargeWork::new(self.large_threads.clone(), self.large.clone(), account)
     }
 
-    /// Waits for a moment before a rejection is sent. Each wait is a step longer than the one before,
-    /// up to twice the shortest.
+    /// Waits before a rejection is sent. Each wait is a step longer than the one before, up to twice the shortest.
     pub async fn delay_rejection(&self) {
         let before = self.delayed.fetch_add(1, Ordering::Relaxed);
         let _delayed = DelayedRejection(&self.delayed);
@@ -334,14 +357,13 @@ impl Flow {
         }
     }
 
-    /// Is the queue for threads long? A thread's own queue holds 256 tasks at most; those beyond are
-    /// in one that all threads share, and wait longest.
+    /// Whether the queue for threads is long. A thread's own queue holds at most 256 tasks. Further tasks are in a
+    /// queue that all threads share, and wait the longest.
     fn has_long_queue(&self) -> bool {
         self.has_slow_threads.load(Ordering::Relaxed) || self.runtime.global_queue_depth() > 0
     }
 
-    /// Measures the threads' own queues, until it is dropped: how long a task that could go on waits
-    /// until it does.
+    /// Measures the threads' own queues until it is dropped: how long a task that is ready waits for its thread.
     pub async fn watch_queue(&self) {
         let mut ticks = tokio::time::interval(QUEUE_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -369,19 +391,44 @@ impl Flow {
         }
     }
 
-    /// A permit for one more open watch of an owner, or one more of the owner's requests to a cluster.
+    /// The requests that had to wait, and those that were rejected: reads, writes and requests to clusters.
+    pub fn totals(&self) -> [QueueTotals; 3] {
+        [Class::Reads, Class::Writes, Class::Proxied].map(|class| {
+            let (queued, rejected) = self.seats[class as usize].totals();
+            QueueTotals { queued, rejected }
+        })
+    }
+
+    /// The owners with most requests, and those with most watches. Metrics show them without their names.
+    pub fn busiest(&self) -> BusiestOwners {
+        let mut by_requests = self.accounts.lock().loads(&REQUEST_QUEUES);
+        let mut by_watches: Vec<usize> = by_requests.iter().map(|load| load.watches).collect();
+        by_requests.sort_unstable_by_key(|load| Reverse(load.in_flight + load.waiting));
+        by_watches.sort_unstable_by_key(|watches| Reverse(*watches));
+        by_requests.truncate(BUSIEST);
+        by_watches.truncate(BUSIEST);
+        BusiestOwners { by_requests, by_watches }
+    }
+
+    /// The most watches that one owner may have open.
+    pub fn watches_per_owner(&self) -> usize {
+        self.limits.watches_per_owner
+    }
+
+    /// A permit for one more open watch of an owner, or for one more of the owner's requests to a cluster.
     ///
     /// # Errors
-    /// 429 when the owner has as many as they may have.
+    /// 429 when the owner has reached the limit.
     pub fn acquire_watch(&self, account: &Arc<OwnerAccount>) -> Result<WatchPermit, ApiError> {
         let open = account.watches.fetch_add(1, Ordering::Relaxed);
-        // Given back on drop, also when it is one too many.
+        // It is released on drop, also when it exceeds the limit.
         let permit = WatchPermit { account: account.clone() };
         if open >= self.limits.watches_per_owner {
             return Err(ApiError::too_many_requests(
                 format!(
-                    "the owner of this access key has {open} open watches, those through the gateway \
-                     included, the most that they may have: close some"
+                    "the owner of this access key has reached the limit of {} open watches, which includes \
+                     requests through the gateway: close some of them",
+                    self.limits.watches_per_owner
                 ),
                 RETRY_AFTER_SECONDS,
             ));
@@ -398,6 +445,8 @@ impl Drop for WatchPermit {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     fn flow(seats: usize) -> Flow {
@@ -439,6 +488,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn the_busiest_owners_are_those_with_most_requests_and_watches() {
+        let flow = flow(8);
+        let by = |owner: &str| Requester { account: flow.account(owner), is_system: false };
+        let (busy, calm, watching) = (by("busy"), by("calm"), by("watching"));
+        let _watch = flow.acquire_watch(&watching.account).unwrap();
+        let _own = flow.acquire(None, &calm).await.unwrap();
+        let _seat = flow.acquire(None, &busy).await.unwrap();
+        let mut waiting = flow.acquire(None, &busy).boxed();
+        assert!((&mut waiting).now_or_never().is_none());
+        let found = flow.busiest();
+        assert_eq!(
+            found.by_requests[0],
+            OwnerLoad { in_flight: 1, waiting: 1, watches: 0 },
+            "one owner has one of eight seats"
+        );
+        assert_eq!(found.by_requests[1].in_flight, 1);
+        assert_eq!((found.by_requests.len(), found.by_watches), (3, vec![1, 0, 0]));
+        assert_eq!(flow.totals()[0], QueueTotals { queued: 1, rejected: 0 });
+        assert!(waiting.await.is_err());
+        assert_eq!(flow.totals()[0], QueueTotals { queued: 1, rejected: 1 });
+        assert_eq!(flow.totals()[1], QueueTotals::default());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn administrators_have_seats_in_reserve() {
         let flow = flow(2);
         let _all = [flow.acquire(None, &by("a")).await, flow.acquire(None, &by("b")).await];
@@ -446,7 +519,7 @@ mod tests {
         let admin = Requester { is_system: true, ..by("admin") };
         let start = Instant::now();
         assert!(flow.acquire(None, &admin).await.is_ok());
-        assert_eq!(start.elapsed(), Duration::ZERO, "without a wait");
+        assert_eq!(start.elapsed(), Duration::ZERO, "the request did not wait");
     }
 
     #[tokio::test(start_paused = true)]
@@ -465,7 +538,7 @@ mod tests {
         let left = tokio::time::timeout(Duration::from_millis(1), flow.delay_rejection()).await;
         assert!(
             left.is_err() && flow.delayed.load(Ordering::Relaxed) == 0,
-            "it ends with its client"
+            "the delay ends with its client"
         );
     }
 }

@@ -1,5 +1,5 @@
-//! Work that takes much processor time: a few at once, in a queue for each owner, and on threads that answer no
-//! other requests.
+//! Large work: requests that need much processor time. A few run at once, on their own threads, with a queue for
+//! each owner.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -18,23 +18,23 @@ use super::fair_queue::FairQueue;
 use super::priority::lower_thread_priority;
 use super::requester::too_many_requests;
 
-/// Bytes from which on work on them counts as large: a millisecond or two.
+/// The number of bytes above which work counts as large. It takes a millisecond or two.
 pub const LARGE_BYTES: usize = 64 * 1024;
 
-/// How much less processor time its threads get when others need it (`nice(2)`).
+/// The nice value of the threads: they get less processor time when others need it (`nice(2)`).
 const NICE: i32 = 10;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The threads that do large work, one for each seat. They end with it.
+/// The threads for large work, one for each slot. They end when it is dropped.
 pub(super) struct LargeThreads {
     jobs: Sender<Job>,
-    /// The tasks that drive work which may wait.
+    /// The tasks that drive asynchronous work.
     driving: Mutex<JoinSet<()>>,
 }
 
 impl LargeThreads {
-    /// Starts them.
+    /// Starts the threads.
     pub(super) fn start(count: usize) -> Arc<Self> {
         let (jobs, received) = channel();
         let received = Arc::new(Mutex::new(received));
@@ -42,7 +42,7 @@ impl LargeThreads {
             let received = received.clone();
             let thread = std::thread::Builder::new().name(format!("large-{number}"));
             if let Err(error) = thread.spawn(move || run_jobs(&received)) {
-                tracing::error!("a thread for large work could not be started: {error}");
+                tracing::error!("cannot start a thread for large work: {error}");
             }
         }
         Arc::new(Self { jobs, driving: Mutex::default() })
@@ -61,13 +61,13 @@ fn run_jobs(received: &Mutex<Receiver<Job>>) {
         let job = received.lock().recv();
         let Ok(job) = job else { return };
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
-            // The task that waits for it finds its result gone, and answers 500.
-            tracing::error!("large work has panicked");
+            // The task that waits for the result finds its channel closed, and answers 500.
+            tracing::error!("a request on the threads for large work has panicked");
         }
     }
 }
 
-/// Where an owner's large work is done.
+/// Runs an owner's large work.
 #[derive(Clone)]
 pub struct LargeWork {
     threads: Arc<LargeThreads>,
@@ -84,7 +84,7 @@ impl LargeWork {
         Self { threads, queue, account }
     }
 
-    /// Does work that waits for nothing.
+    /// Runs work that waits for nothing.
     ///
     /// # Errors
     /// 429 when the owner's queue is full, or when the wait takes too long.
@@ -96,8 +96,8 @@ impl LargeWork {
         self.on_thread(seat, work).await
     }
 
-    /// Does work that may wait, for a commit for example. While it waits it has no thread and no seat, so a slow disk
-    /// does not hold up the large work of others. It continues after the task that asked for it has gone.
+    /// Runs work that may wait, for a commit for example. While it waits, it has no thread and no slot. So a slow disk
+    /// does not stop the large work of others. It continues when the task that requested it ends.
     ///
     /// # Errors
     /// As [`LargeWork::run`].
@@ -109,13 +109,13 @@ impl LargeWork {
         let (sender, done) = oneshot::channel();
         let large = self.clone();
         self.threads.spawn(async move {
-            // The task that asked for the work may be gone.
+            // The task that requested the work may have ended.
             let _ = sender.send(large.drive(seat, Box::pin(work)).await);
         });
         done.await.map_err(|_| not_done("the server is shutting down"))?
     }
 
-    /// Polls work on the threads for large work until it is done.
+    /// Polls the work on the threads for large work until it is done.
     async fn drive<T: Send + 'static>(
         &self,
         mut seat: Seat,
@@ -135,13 +135,13 @@ impl LargeWork {
                 return Ok(done);
             }
             woken.0.notified().await;
-            // Part of the work is done, perhaps committed: it is not refused any more.
+            // Part of the work is done, perhaps committed. So it is never rejected from here on.
             let again = self.queue.acquire_again(&self.account).await;
-            seat = again.ok_or_else(|| not_done("its place in the queue is gone"))?;
+            seat = again.ok_or_else(|| not_done("its queue has ended"))?;
         }
     }
 
-    /// Does one step of the work on a thread for large work, and releases the seat.
+    /// Runs one step of the work on a thread for large work, and releases the slot.
     async fn on_thread<T: Send + 'static>(
         &self,
         seat: Seat,
@@ -151,10 +151,13 @@ impl LargeWork {
         let job = move || {
             let done = step();
             drop(seat);
-            // The task that asked for the work may be gone.
+            // The task that requested the work may have ended.
             let _ = sender.send(done);
         };
-        self.threads.jobs.send(Box::new(job)).map_err(|_| not_done("no thread is left"))?;
+        self.threads
+            .jobs
+            .send(Box::new(job))
+            .map_err(|_| not_done("no thread for large work is running"))?;
         done.await.map_err(|_| not_done("it panicked"))
     }
 }
@@ -169,7 +172,7 @@ impl Wake for Woken {
 }
 
 fn not_done(error: &str) -> ApiError {
-    ApiError::internal("the work was not done", error)
+    ApiError::internal("the request was not completed", error)
 }
 
 #[cfg(test)]
@@ -211,7 +214,7 @@ mod tests {
                 work.run_async(commit).await
             });
         }
-        // All have begun before the next one comes.
+        // All have begun before the next one starts.
         begun.acquire_many(20).await.unwrap().forget();
         let table = flow.large_work(flow.account("table"));
         assert_eq!(table.run(|| 7).await.unwrap(), 7);

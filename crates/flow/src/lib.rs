@@ -1,28 +1,26 @@
-//! From `Acting` to `InFlightPermit`: is there a seat for this request?
+//! Flow control: decides which requests run now, by the owner of the access key.
 //!
-//! A seat is room for one request in flight. Reads and writes have seats of their own, and a request has its
-//! seat until its response has gone. If no seat is free, the request waits in the queue of its owner
-//! (`fair_queue`). If the queue is full, the request is rejected with 429 and `Retry-After`. This is as in
-//! API Priority and Fairness of Kubernetes, but the flows are the owners of keys. A server knows them by name,
-//! so nothing has to be hashed. Health checks are not counted.
+//! A slot is room for one request in flight. Reads and writes have separate slots. A request keeps its slot until
+//! its response is sent. If no slot is free, the request waits in its owner's queue (`fair_queue`). If the queue is
+//! full, the request is rejected with 429 and `Retry-After`. API Priority and Fairness of Kubernetes works in the
+//! same way. Here the flows are the owners of access keys. The server knows the owners by name, so it hashes
+//! nothing. Health checks are not counted.
 //!
-//! - **No owner has all seats**, and a free one goes to the owner who has the fewest. An owner who writes alone
-//!   has more seats than next to others, and leaves some free for the next owner.
-//! - **System seats.** Members of `system:masters` find seats of their own when the others are taken.
-//! - **A body comes before the seat.** While a body comes in, only its bytes are counted ([`budget`]), so a
-//!   slow sender does not keep others from writing.
-//! - **A seat includes the wait for a thread.** Reads are served from memory without waiting for anything. So
-//!   under overload the queue is one for threads, which the runtime keeps and which is not fair. When that
-//!   queue is long, a read goes to its end once more with its seat. The seats are then taken, and the others
-//!   wait where it is fair.
-//! - **Other threads for owners who have waited.** An owner who has waited for a seat sends more than their
-//!   share. While others send requests, those of this owner are carried out on separate threads (`queued`).
-//!   All connections of this owner are served there as long as that goes on, so others do not queue for a
-//!   thread behind them.
-//! - **Requests to clusters** have seats of their own, until the head of the answer is there. The cluster
-//!   decides how long the rest takes, so all requests under way are counted with the watches.
-//! - **Delayed rejection.** A rejected client that comes again at once would cost as much as one that is
-//!   served. So the response to it is delayed for a moment.
+//! - **No owner has all slots.** A free slot goes to the owner with the fewest slots. An owner who writes alone has
+//!   more slots than next to others, and leaves some free for the next owner.
+//! - **System slots.** Members of `system:masters` have reserved slots for when the others are taken.
+//! - **A request takes its slot after its body.** While a body comes in, only its bytes are counted ([`budget`]). So
+//!   a slow sender does not keep others from writing.
+//! - **A slot includes the wait for a thread.** Reads are served from memory and wait for nothing else. Under
+//!   overload they wait in the runtime's queue for threads, which is not fair. When that queue is long, a read with
+//!   a slot goes to its end once more. So the slots are taken, and other requests wait in the fair queues.
+//! - **Low-priority threads.** An owner whose request waited for a slot is above their share. While others send
+//!   requests, this owner's requests and connections are served on low-priority threads (`queued`). So other
+//!   owners do not wait for a thread behind them.
+//! - **Requests to clusters** have separate slots, until the head of the response arrives. The cluster decides how
+//!   long the rest takes. So all requests to clusters also count as watches.
+//! - **Delayed rejection.** A rejected client that retries at once would cost as much as one that is served. So the
+//!   server delays the rejection by up to a second.
 
 mod account;
 pub mod budget;
@@ -36,6 +34,6 @@ mod requester;
 mod spent;
 pub mod write_rate;
 
-pub use self::account::{OwnerAccount, Seat as InFlightPermit};
-pub use self::flow::{Flow, FlowCounts, Limits, WatchPermit};
+pub use self::account::{OwnerAccount, OwnerLoad, Seat as InFlightPermit};
+pub use self::flow::{BusiestOwners, Flow, FlowCounts, Limits, QueueTotals, WatchPermit};
 pub use self::requester::{Requester, too_many_requests};

@@ -1,7 +1,6 @@
-//! Threads for owners who have waited for a seat: they send more than their share. Their requests are carried
-//! out here, so that the requests of others do not queue for a thread behind them. Connections on which such
-//! requests come are served here as well, for as long as they do. Reading and authenticating a request costs
-//! about as much as answering it.
+//! Low-priority threads for owners above their share: their requests have waited for a slot. Their requests run
+//! here, so that the requests of others do not wait for a thread behind them. While it lasts, their connections
+//! are served here as well: reading and authenticating a request costs about as much as answering it.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -17,16 +16,16 @@ use tokio::task::JoinHandle;
 
 use super::priority::lower_thread_priority;
 
-/// How much less processor time they get when others need it (`nice(2)`): a third. With much less, a thread that
-/// has to wait while it holds a lock would keep others waiting.
+/// The nice value of the threads: they get a third of the processor time when others need it (`nice(2)`). With much
+/// less, a thread that is stopped while it holds a lock would make others wait.
 const NICE: i32 = 5;
 
-/// How long such a thread goes on until it lets others go first. A low priority gives it less time in all, and does not
-/// end a turn that it has: threads that woke meanwhile waited for milliseconds.
+/// How long a low-priority thread runs until it yields. A low priority gives it less time in total, and does not end
+/// its current time slice: other threads that woke up in it waited for milliseconds.
 const TURN: Duration = Duration::from_micros(250);
 
 thread_local! {
-    /// When the turn of this thread began, if it is one of those for who has waited.
+    /// When the turn of this thread began, if it is a low-priority thread.
     static TURN_BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
@@ -34,7 +33,7 @@ fn is_queued() -> bool {
     TURN_BEGAN.get().is_some()
 }
 
-/// Lets other threads go first when this one has had its turn.
+/// Yields to other threads if the turn of this thread is over.
 fn end_turn() {
     let began = TURN_BEGAN.get();
     if began.is_some_and(|began| began.elapsed() >= TURN) {
@@ -43,14 +42,14 @@ fn end_turn() {
     }
 }
 
-/// The threads. They end with it.
+/// The low-priority threads. They end when it is dropped.
 pub(super) struct QueuedThreads {
     runtime: Option<Runtime>,
-    /// The threads that all owners share.
+    /// The runtime that all owners share.
     everybody: Handle,
 }
 
-/// A task that ends with the caller that waits for it.
+/// A task that is aborted when the future that waits for it is dropped.
 struct Task<T>(JoinHandle<T>);
 
 impl<T> Drop for Task<T> {
@@ -60,8 +59,8 @@ impl<T> Drop for Task<T> {
 }
 
 pin_project! {
-    /// Work that is done here, and still belongs to the threads that all owners share: they own all that it
-    /// opens, waits for and begins.
+    /// Work that runs on the low-priority threads, inside the runtime that all owners share. All sockets, timers
+    /// and tasks that it creates belong to the shared runtime.
     struct Lent<F> {
         #[pin]
         work: F,
@@ -81,7 +80,7 @@ impl<F: Future> Future for Lent<F> {
     }
 }
 
-/// Does work until it is done, or its owner waits otherwise than given. Returns the work then.
+/// Runs work until it is done, or until `waits` differs from `here`. In the second case, it returns the work.
 async fn while_waits<T>(
     mut work: BoxFuture<'static, T>,
     waits: &impl Fn() -> bool,
@@ -100,8 +99,7 @@ async fn while_waits<T>(
 }
 
 impl QueuedThreads {
-    /// Starts as many as there are processors, next to the threads that all owners share, from which it is
-    /// called.
+    /// Starts one thread for each processor. Call it in the runtime that all owners share.
     pub(super) fn start() -> Self {
         let threads = available_parallelism().map_or(1, Into::into);
         let mut builder = Builder::new_multi_thread();
@@ -111,7 +109,7 @@ impl QueuedThreads {
         };
         let runtime = builder.worker_threads(threads).thread_name("queued").on_thread_start(begin);
         let runtime = runtime.build().inspect_err(|error| {
-            tracing::error!("threads for queued requests could not be started: {error}");
+            tracing::error!("cannot start the threads for queued requests: {error}");
         });
         Self { runtime: runtime.ok(), everybody: Handle::current() }
     }
@@ -120,7 +118,7 @@ impl QueuedThreads {
         Lent { work, everybody: self.everybody.clone() }
     }
 
-    /// Does work there.
+    /// Runs work on the low-priority threads.
     ///
     /// # Errors
     /// 500 when it panics.
@@ -132,10 +130,12 @@ impl QueuedThreads {
             return Ok(work.await);
         };
         let mut task = Task(runtime.spawn(self.lend(work)));
-        (&mut task.0).await.map_err(|error| ApiError::internal("the work was not done", error))
+        (&mut task.0)
+            .await
+            .map_err(|error| ApiError::internal("the request was not completed", error))
     }
 
-    /// Serves a connection there as long as its owner waits, and else here.
+    /// Serves a connection: on the low-priority threads while its owner waits, and otherwise on the caller's.
     ///
     /// # Errors
     /// 500 when it panics there.
@@ -159,8 +159,8 @@ impl QueuedThreads {
         }
     }
 
-    /// Begins a stream of a connection: there as long as its owner waits, and else on the threads that all
-    /// owners share.
+    /// Starts a stream of a connection: on the low-priority threads while its owner waits, and otherwise on the
+    /// shared ones.
     pub(super) fn begin(
         &self,
         waits: impl Fn() -> bool + Send + Sync + 'static,
@@ -181,7 +181,7 @@ impl QueuedThreads {
 
 impl Drop for QueuedThreads {
     fn drop(&mut self) {
-        // To wait for them could block a thread that answers.
+        // Waiting for the threads to end could block a thread that serves requests.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -210,7 +210,7 @@ mod tests {
             std::future::pending::<()>().await;
         });
         assert!(tokio::time::timeout(Duration::from_millis(1), endless).await.is_err());
-        assert!(ended.await.is_err(), "it was dropped");
+        assert!(ended.await.is_err(), "the work was dropped");
     }
 
     #[tokio::test]
@@ -225,10 +225,10 @@ mod tests {
         assert_eq!(threads.run(there).await.unwrap(), (here, true));
     }
 
-    /// Says on which threads it is polled, whenever it is woken, until it is told to end.
+    /// Sends on which threads it is polled, after each step, until it is told to end.
     async fn observe(mut steps: mpsc::Receiver<bool>, seen: mpsc::Sender<bool>) -> &'static str {
         while steps.recv().await == Some(true) {
-            // So that it is polled anew after the step.
+            // It is polled again after the step.
             tokio::task::yield_now().await;
             seen.send(is_queued()).await.unwrap();
         }
@@ -270,7 +270,7 @@ mod tests {
                 assert_eq!(places.recv().await, Some(queued));
             }
             drop(step);
-            assert_eq!(places.recv().await, None, "it has ended");
+            assert_eq!(places.recv().await, None, "the stream has ended");
         }
     }
 }

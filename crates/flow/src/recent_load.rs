@@ -4,13 +4,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long "recently" is.
+/// How long an event counts as recent.
 const STAY: Duration = Duration::from_secs(1);
 
 /// Whether something has happened within the last second.
 pub(crate) struct Recently {
     began: Instant,
-    /// Milliseconds from then on until it is long ago; 0 before it happened.
+    /// Milliseconds after `began` until which the event counts as recent; 0 before the first event.
     until: AtomicU64,
 }
 
@@ -25,7 +25,7 @@ impl Recently {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Notes that it has just happened.
+    /// Records that it happened now.
     pub(crate) fn set(&self) {
         let stay = u64::try_from(STAY.as_millis()).unwrap_or(u64::MAX);
         self.until.store(self.milliseconds().saturating_add(stay), Ordering::Relaxed);
@@ -34,12 +34,12 @@ impl Recently {
     /// Whether it has happened within the last second.
     pub(crate) fn get(&self) -> bool {
         let until = self.until.load(Ordering::Relaxed);
-        // If it has never happened, the clock is not read.
+        // The clock is not read if it has never happened.
         until > 0 && self.milliseconds() < until
     }
 }
 
-/// Whether several owners send requests. A single owner need not share.
+/// Whether several owners send requests. A single owner does not share the slots.
 #[derive(Default)]
 pub(super) struct Contention {
     /// The owner of the last request, as a number.
@@ -48,7 +48,7 @@ pub(super) struct Contention {
 }
 
 impl Contention {
-    /// Notes who sends a request. `owner` is any number that no other owner has.
+    /// Records the owner of a request. `owner` is a number that is unique to the owner.
     pub(super) fn note(&self, owner: u64) {
         if self.last.load(Ordering::Relaxed) != owner {
             self.last.store(owner, Ordering::Relaxed);
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     impl Contention {
-        /// Begins it, for good, or ends it.
+        /// Begins contention that does not end by itself, or ends it.
         pub(in super::super) fn set(&self, others: bool) {
             self.changed.until.store(if others { u64::MAX } else { 0 }, Ordering::Relaxed);
         }
@@ -77,7 +77,7 @@ mod tests {
     fn one_owner_is_no_contention() {
         let contention = Contention::default();
         let (a, b) = (1, 2);
-        // No owner was there before the first.
+        // The first owner follows no other.
         contention.note(a);
         contention.set(false);
         for (owner, others) in [(a, false), (a, false), (b, true), (b, true), (a, true)] {
@@ -86,6 +86,6 @@ mod tests {
         }
         contention.changed.until.store(contention.changed.milliseconds(), Ordering::Relaxed);
         contention.note(a);
-        assert!(!contention.get(), "the other owner was there long ago");
+        assert!(!contention.get(), "the other owner's last request is long ago");
     }
 }

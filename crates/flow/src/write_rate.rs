@@ -1,14 +1,14 @@
-//! How much each owner of keys may write to the disk in a minute.
+//! The rate limit of writes to the disk, for each owner of access keys.
 
 use postern_meta::status::ApiError;
 
 use super::account::OwnerAccount;
 use super::spent::MINUTE;
 
-/// The bytes that a write counts besides those of its object: records next to it, and its event.
+/// The bytes that a write counts in addition to its object: its other records, and its event.
 const BYTES_PER_WRITE: usize = 512;
 
-/// By what the bytes of a rate were written. Each owner has a count for each.
+/// The source of written bytes. Each owner has one count for each.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WrittenBy {
     /// The owner's own requests.
@@ -17,7 +17,7 @@ pub(crate) enum WrittenBy {
     SecretSync,
 }
 
-/// How much each owner may write in a minute. The bytes come back evenly over it.
+/// A rate limit in bytes per minute. Written bytes are forgiven evenly over the minute.
 pub struct WriteRate {
     bytes_per_minute: u64,
     by: WrittenBy,
@@ -28,15 +28,15 @@ impl WriteRate {
         Self { bytes_per_minute: bytes_per_minute as u64, by }
     }
 
-    /// The bytes that an owner gets back in a minute.
+    /// The bytes that an owner may write in a minute.
     pub(super) fn bytes_per_minute(&self) -> u64 {
         self.bytes_per_minute
     }
 
-    /// Checks that an owner may write.
+    /// Checks that an owner is below the rate limit.
     ///
     /// # Errors
-    /// 429 that says when they may again.
+    /// 429 with the seconds until the owner may write again.
     pub fn check(&self, account: &OwnerAccount) -> Result<(), ApiError> {
         let mut of_owner = account.spent[self.by as usize].lock();
         of_owner.get_back(self.bytes_per_minute);
@@ -44,8 +44,8 @@ impl WriteRate {
         let seconds = (over * MINUTE.as_secs()).div_ceil(self.bytes_per_minute);
         Err(ApiError::too_many_requests(
             format!(
-                "the owner of this access key has written {} bytes in the last minute, the most that \
-                 they may write",
+                "the owner of this access key has reached the limit of {} written bytes per minute: \
+                 retry later",
                 self.bytes_per_minute
             ),
             u32::try_from(seconds.clamp(1, MINUTE.as_secs())).unwrap_or(1),

@@ -108,9 +108,8 @@ pub struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// The context of a write by a caller who is neither the server nor a master, outside of
-    /// projects, without a maximum `ttl` of access keys and without a new credential, of an object that the
-    /// caller may read.
+    /// The context of a write by a caller who is neither the server nor a master. The object is outside of
+    /// projects, and the caller may read it. There is no maximum `ttl` of access keys, and no new credential.
     pub fn of(caller: &'a Caller, now: Timestamp, principals: &'a dyn Principals) -> Self {
         Self {
             caller,

@@ -253,7 +253,7 @@ fn lifetime(metadata: &ObjectMeta, spec: &Spec) -> Lifetime {
 }
 
 /// The time to live of a key whose writer gives none: the longest that the operator allows, and that the key of
-/// the caller may give; 0 for no limit, which such a caller may not give.
+/// the caller may give. 0 is no limit; a caller with such a key may not give it.
 fn default_ttl_seconds(metadata: &ObjectMeta, ctx: &Context<'_>) -> i64 {
     let Some(longest) = ctx.access_key_max_ttl_seconds else { return 0 };
     let created = lifetime(metadata, &Spec::default()).created_unix_seconds;
@@ -450,8 +450,8 @@ fn is_enabled_by(new: &Draft<Fields>, old: &Draft<Fields>) -> bool {
     old.fields.spec.disabled && !new.fields.spec.disabled
 }
 
-/// Whether the writer of a change gets everything that the key carries, as its maker does: a caller who sets
-/// the value can use the key, and a caller who enables it, or lets it live longer or do more, may know the value.
+/// Whether the writer of a change gets everything that the key carries, as its maker does. A caller who sets
+/// the value can use the key. A caller who enables it, or lets it live longer or do more, may know the value.
 fn takes_all(new: &Draft<Fields>, old: &Draft<Fields>, ctx: &Context<'_>) -> bool {
     ctx.has_new_credential || is_enabled_by(new, old) || is_more(&new.fields.spec, &old.fields.spec)
 }

@@ -53,7 +53,7 @@ pub const VERBS: &[&str] = &[
 ];
 
 /// The annotation of a binding that the server makes: a JSON map from the name of each subject to the uid of the user
-/// or team, so that a later user or team of that name gets nothing.
+/// or team. So a later user or team of that name gets nothing.
 pub const SUBJECT_UIDS: &str = "platform.sh/subject-uids";
 
 /// The label of Roles and bindings that the server keeps in step with another object.

@@ -1,4 +1,4 @@
-//! The loop that accepts connections, until the process drains.
+//! The loop that accepts connections until the process drains.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-/// After a failed accept (no file descriptors left, say) the next try waits this long.
+/// The pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often the log says that all connections are taken.
+/// The shortest time between two warnings about the limit of connections.
 const WARNING_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Accepts connections until the process drains, then waits for those that are open, for at most `drain_timeout`.
-/// `start` spawns the task of a connection, or drops it.
+/// Accepts connections until the process drains. Then waits for open connections, for at most `drain_timeout`. `start`
+/// spawns the task of a connection, or drops the connection.
 pub async fn accept_until_draining(
     listener: TcpListener,
     mut draining: watch::Receiver<bool>,
@@ -34,7 +34,7 @@ pub async fn accept_until_draining(
                 start(&mut connections, stream, address.ip().to_canonical());
             }
             Err(error) => {
-                tracing::warn!("a connection could not be accepted: {error}");
+                tracing::warn!("cannot accept a connection: {error}");
                 sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -42,25 +42,27 @@ pub async fn accept_until_draining(
     drop(listener);
     let finish = async { while connections.join_next().await.is_some() {} };
     if timeout(drain_timeout, finish).await.is_err() {
-        tracing::warn!("connections were still open after {drain_timeout:?} and are closed");
+        tracing::warn!(
+            "closing connections that are still open after the drain timeout of {drain_timeout:?}"
+        );
     }
 }
 
-/// The warning that all connections are taken, once a minute.
+/// The warning about the limit of connections, at most once a minute.
 #[derive(Debug, Default)]
 pub struct FullWarning {
     last: Option<Instant>,
 }
 
 impl FullWarning {
-    /// Warns, unless the last warning was within the minute. `open` is the number of open connections.
+    /// Logs the warning, unless the last one was within the minute. `open` is the number of open connections.
     pub fn warn(&mut self, address: IpAddr, open: usize) {
         if self.last.is_none_or(|last| last.elapsed() >= WARNING_INTERVAL) {
             self.last = Some(Instant::now());
             tracing::warn!(
                 %address,
                 open,
-                "all connections are taken: the oldest without a valid credential are closed"
+                "the limit of open connections is reached: closing the oldest unauthenticated ones"
             );
         }
     }

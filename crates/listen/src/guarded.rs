@@ -1,4 +1,4 @@
-//! The stream under a connection, with timeouts for what can stall, and an end that loses nothing.
+//! `GuardedIo`: the stream of a connection, with timeouts for stalls, and a close that loses no response.
 
 use std::io;
 use std::pin::Pin;
@@ -14,32 +14,31 @@ use tokio_rustls::server::TlsStream;
 
 use crate::table::OpenConnection;
 
-/// The timeout for the first bytes over HTTP/2, where hyper itself has none.
+/// The timeout for the first bytes over HTTP/2, for which hyper has none.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes that every HTTP/2 client sends first (RFC 9113 section 3.4).
+/// The length of the HTTP/2 connection preface in bytes (RFC 9113 section 3.4).
 const PREFACE_BYTES: usize = 24;
 
-/// A connection that accepts no byte for this long is closed. So a watch ends whose client has
-/// stopped reading.
+/// The time after which a connection that accepts no byte is closed. It ends watches whose clients do not read.
 const WRITE_STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How much is still read, and for how long, from a client that sends on after the last response.
-/// The longest body fits. Otherwise the client would get a reset, which can make it lose the
-/// response that it has not read yet (RFC 9112 section 9.6).
+/// The most bytes that are read after the last response, and the most time for it. The longest body fits. Without it, a
+/// client that still sends would get a reset, and could lose the response (RFC 9112 section 9.6).
 const MAX_LINGER_BYTES: usize = 8 * 1024 * 1024;
 const LINGER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A TLS stream that does not stall for ever.
+/// A TLS stream with timeouts for stalls.
 #[derive(Debug)]
 pub struct GuardedIo {
     inner: TlsStream<TcpStream>,
     preface: Option<(Pin<Box<Sleep>>, usize)>,
     stalled: Option<Pin<Box<Sleep>>>,
-    /// Set when the client may send on after the last response.
+    /// Whether the client may still send after the last response.
     lingers: Arc<AtomicBool>,
     lingering: Option<Lingering>,
-    /// Its place among the connections, also when it goes on in another protocol. Without it, no byte goes on.
+    /// The entry in the table of connections. It stays also after an upgrade to another protocol. No byte is
+    /// transferred after the entry is closed.
     open: OpenConnection,
 }
 
@@ -50,8 +49,8 @@ struct Lingering {
 }
 
 impl GuardedIo {
-    /// A stream that guards `inner`. With `await_preface`, the first bytes of HTTP/2 must come in time.
-    /// When `lingers` is set at the end, what the client still sends is read and dropped.
+    /// Guards `inner`. With `await_preface`, the first bytes of HTTP/2 must arrive in time. If `lingers` is set at the
+    /// end, further bytes of the client are read and dropped.
     pub fn new(
         inner: TlsStream<TcpStream>,
         await_preface: bool,
@@ -62,18 +61,18 @@ impl GuardedIo {
         Self { inner, preface, stalled: None, lingers, lingering: None, open }
     }
 
-    /// Checks that the connection has not lost its place.
-    fn check_place(&self) -> io::Result<()> {
+    /// Checks that the connection must not end.
+    fn check_open(&self) -> io::Result<()> {
         let is_closing = self.open.peer.is_closing();
         if is_closing { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
     }
 
-    /// The current progress. If it is pending, the task is woken when the connection loses its place.
+    /// The current progress. If it is pending, the task is also woken when the connection must end.
     fn or_closed<R>(&self, cx: &Context<'_>, now: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
         if now.is_pending() {
             self.open.peer.wake_at_close(cx.waker());
-            // After the waker is there: what happens in between is not missed.
-            self.check_place()?;
+            // The check follows the registration, so that a close in between is not missed.
+            self.check_open()?;
         }
         now
     }
@@ -96,7 +95,7 @@ impl GuardedIo {
         }
     }
 
-    /// Reads what the client still sends, and drops it, until the client has closed its side.
+    /// Reads and drops bytes until the client has closed its side.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let lingering = self.lingering.get_or_insert_with(|| Lingering {
             deadline: Box::pin(sleep(LINGER_TIMEOUT)),
@@ -105,7 +104,7 @@ impl GuardedIo {
         let mut buffer = [0; 16 * 1024];
         while lingering.bytes < MAX_LINGER_BYTES {
             let mut read = ReadBuf::new(&mut buffer);
-            // Below TLS: what comes is not looked at.
+            // It reads below TLS, because the bytes are not used.
             match Pin::new(&mut *self.inner.get_mut().0).poll_read(cx, &mut read) {
                 Poll::Ready(Ok(())) if !read.filled().is_empty() => {
                     lingering.bytes += read.filled().len();
@@ -124,7 +123,7 @@ impl AsyncRead for GuardedIo {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.check_place()?;
+        self.check_open()?;
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.inner).poll_read(cx, buffer);
         let read = self.or_closed(cx, read);
@@ -145,7 +144,7 @@ impl AsyncWrite for GuardedIo {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.check_place()?;
+        self.check_open()?;
         let progress = Pin::new(&mut self.inner).poll_write(cx, bytes);
         self.note_write(cx, progress)
     }
@@ -155,7 +154,7 @@ impl AsyncWrite for GuardedIo {
         cx: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.check_place()?;
+        self.check_open()?;
         let progress = Pin::new(&mut self.inner).poll_write_vectored(cx, buffers);
         self.note_write(cx, progress)
     }
@@ -165,7 +164,7 @@ impl AsyncWrite for GuardedIo {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.check_place()?;
+        self.check_open()?;
         let progress = Pin::new(&mut self.inner).poll_flush(cx);
         self.note_write(cx, progress)
     }
@@ -198,11 +197,11 @@ mod tests {
         let peer = Arc::new(Peer::new(IpAddr::from([127, 0, 0, 1])));
         match table.admit(&peer) {
             Admission::Admitted { connection, .. } => connection,
-            Admission::Refused => panic!("there is room, or a connection to close"),
+            Admission::Refused => panic!("there is room, or a connection that can be closed"),
         }
     }
 
-    /// A connection with this place, and its other end.
+    /// A connection with this entry, and its other end.
     async fn connected(open: OpenConnection) -> (GuardedIo, client::TlsStream<TcpStream>) {
         let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
@@ -226,26 +225,25 @@ mod tests {
         let (accepted, _) = listener.accept().await.unwrap();
         let (acceptor, connector) =
             (TlsAcceptor::from(Arc::new(server)), TlsConnector::from(Arc::new(client)));
-        let (ours, theirs) =
+        let (server, client) =
             tokio::join!(acceptor.accept(accepted), connector.connect(name, stream));
-        (GuardedIo::new(ours.unwrap(), false, Arc::default(), open), theirs.unwrap())
+        (GuardedIo::new(server.unwrap(), false, Arc::default(), open), client.unwrap())
     }
 
-    /// This holds whichever task drives the bytes. After an upgrade, it is not the one that waits for the end
-    /// of the connection.
+    /// It holds for any task that transfers bytes. After an upgrade, another task waits for the end of the connection.
     #[tokio::test]
-    async fn no_byte_goes_on_over_a_connection_that_has_lost_its_place() {
+    async fn no_byte_is_transferred_over_a_closed_connection() {
         let table = ConnectionTable::new(ConnectionLimits::of_descriptors(4));
-        let (mut ours, mut theirs) = connected(admitted(&table)).await;
-        theirs.write_all(b"before").await.unwrap();
+        let (mut server, mut client) = connected(admitted(&table)).await;
+        client.write_all(b"before").await.unwrap();
         let mut received = [0; 6];
-        ours.read_exact(&mut received).await.unwrap();
-        let waiting = async { ours.read(&mut received).await.unwrap_err().kind() };
-        // It was the oldest unauthenticated connection of its address.
+        server.read_exact(&mut received).await.unwrap();
+        let waiting = async { server.read(&mut received).await.unwrap_err().kind() };
+        // It is the oldest unauthenticated connection of its address, and is closed for the other one.
         let (ended, _other) = tokio::join!(waiting, async { admitted(&table) });
         assert_eq!(ended, io::ErrorKind::ConnectionAborted);
-        assert_eq!(ours.write(b"x").await.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
-        drop(ours);
-        assert!(theirs.read(&mut received).await.map_or(true, |length| length == 0));
+        assert_eq!(server.write(b"x").await.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+        drop(server);
+        assert!(client.read(&mut received).await.map_or(true, |length| length == 0));
     }
 }

@@ -1,5 +1,5 @@
-//! The protection of every listener against clients that connect and do nothing: the table of open
-//! connections, their timeouts, and how many there may be. The bytes of a connection are not known here.
+//! The protection of listeners against clients that connect and do nothing: the table of open connections, their limits
+//! and their timeouts. This crate does not interpret the bytes of a connection.
 
 mod accept;
 mod guarded;

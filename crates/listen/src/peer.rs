@@ -1,4 +1,4 @@
-//! The other end of a connection, as the table of connections knows it.
+//! `Peer`: the state of a connection in the table of connections.
 
 use std::net::IpAddr;
 use std::sync::OnceLock;
@@ -8,22 +8,22 @@ use std::task::Waker;
 use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 
-/// The other end of a connection, unauthenticated until a request with a valid credential arrives.
+/// The client of a connection. It is unauthenticated until a request with a valid credential arrives.
 #[derive(Debug)]
 pub struct Peer {
     address: IpAddr,
     /// The owner of the first valid credential, and whether it is a member of `system:masters`.
     owner: OnceLock<(Box<str>, bool)>,
-    /// Wakes the connection, which then ends.
+    /// Wakes the task of the connection, which then ends.
     closing: Notify,
-    /// Set when it has to end. Bytes that go on in another protocol see this.
+    /// Whether the connection must end. It also ends transfers after an upgrade to another protocol.
     is_closing: AtomicBool,
     /// The task that waits for bytes.
     bytes: AtomicWaker,
 }
 
 impl Peer {
-    /// The other end of a connection that has just been accepted.
+    /// The client of a connection that has just been accepted.
     pub fn new(address: IpAddr) -> Self {
         Self {
             address,
@@ -34,7 +34,7 @@ impl Peer {
         }
     }
 
-    /// Its address.
+    /// The address of the client.
     pub fn address(&self) -> IpAddr {
         self.address
     }
@@ -49,37 +49,35 @@ impl Peer {
         self.owner.get().is_some()
     }
 
-    /// The owner of the first credential that came over the connection, and whether it is the system's
-    /// own.
+    /// The owner of the first valid credential, and whether it is a member of `system:masters`.
     pub fn owner(&self) -> Option<(&str, bool)> {
         self.owner.get().map(|(owner, is_system)| (&**owner, *is_system))
     }
 
-    /// The owner of the first credential that came over the connection, unless it is the system's
-    /// own.
+    /// The owner of the first valid credential, unless it is a member of `system:masters`.
     pub fn tenant(&self) -> Option<&str> {
         let (owner, is_system) = self.owner()?;
         (!is_system).then_some(owner)
     }
 
-    /// Makes the connection end.
+    /// Closes the connection.
     pub fn close(&self) {
         self.is_closing.store(true, Ordering::Release);
         self.closing.notify_one();
         self.bytes.wake();
     }
 
-    /// Whether the connection has to end.
+    /// Whether the connection must end.
     pub(crate) fn is_closing(&self) -> bool {
         self.is_closing.load(Ordering::Acquire)
     }
 
-    /// Registers a task to be woken when the connection has to end.
+    /// Registers a task that is woken when the connection must end.
     pub(crate) fn wake_at_close(&self, waker: &Waker) {
         self.bytes.register(waker);
     }
 
-    /// Waits until the connection has to end.
+    /// Waits until the connection must end.
     pub async fn closed(&self) {
         self.closing.notified().await;
     }

@@ -1,9 +1,9 @@
-//! The table of open connections. It decides which one is closed when all are taken.
+//! The table of open connections. It decides which connection is closed when the limit is reached.
 //!
-//! A connection is unauthenticated until a request with a valid key arrives on it. Without room for a new
-//! connection, the table closes the oldest unauthenticated connection of the address that has the most.
-//! One address may have half of all connections, because a load balancer or a gateway may serve many
-//! clients. All unauthenticated connections together may also have half.
+//! A connection is unauthenticated until a request with a valid key arrives on it. If there is no room for a new
+//! connection, the table closes the oldest unauthenticated connection of the address with the most of them. One address
+//! may have half of all connections, because a load balancer or a gateway may serve many clients. All unauthenticated
+//! connections together may also have half.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,35 +13,34 @@ use parking_lot::Mutex;
 
 use crate::peer::Peer;
 
-/// Connections open at once, if the system has descriptors for so many.
+/// The most open connections, if the system has enough file descriptors.
 const MAX_CONNECTIONS: usize = 10_000;
 
-/// A tenant with more than an eighth of all connections loses the oldest one when there is no room.
+/// The divisor of all connections above which a tenant loses the oldest connection when there is no room.
 const LARGE_TENANT_DIVISOR: usize = 8;
 
-/// Descriptors that are reserved for the database, the audit log and its rotation, the administrator's
-/// socket, and connections that are just being closed.
+/// The file descriptors that are reserved for the database, the audit log and its rotation, the administrator's socket,
+/// and connections that are being closed.
 const RESERVED_DESCRIPTORS: usize = 128;
 
-/// How many connections there may be.
+/// The limits of open connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConnectionLimits {
-    /// Of all.
+    /// The limit of all connections.
     pub total: usize,
-    /// Of one address; an IPv6 network of 64 bits counts as one.
+    /// The limit of one address. A /64 network of IPv6 counts as one address.
     per_address: usize,
-    /// Of all unauthenticated connections.
+    /// The limit of all unauthenticated connections.
     unauthenticated: usize,
 }
 
-/// How many of a process's descriptors are for connections to upstreams, where clients can make it
-/// open some.
+/// The file descriptors for connections to upstreams, which requests of clients open.
 pub fn upstream_descriptors(descriptors: usize) -> usize {
     (descriptors / 4).min(MAX_CONNECTIONS)
 }
 
 impl ConnectionLimits {
-    /// The limits that follow from how many descriptors the process may have.
+    /// The limits for a number of file descriptors.
     pub fn of_descriptors(descriptors: usize) -> Self {
         let reserved = RESERVED_DESCRIPTORS.min(descriptors / 2);
         let total = (descriptors - reserved).clamp(1, MAX_CONNECTIONS);
@@ -49,7 +48,7 @@ impl ConnectionLimits {
     }
 }
 
-/// The connections that are open.
+/// The open connections.
 #[derive(Debug)]
 pub struct ConnectionTable {
     limits: ConnectionLimits,
@@ -63,7 +62,7 @@ struct State {
     addresses: HashMap<IpAddr, AddressConnections>,
     /// The number of connections that were unauthenticated at the last check.
     unauthenticated: usize,
-    /// The addresses with unauthenticated connections, by their number.
+    /// The addresses with unauthenticated connections, ordered by the number of these.
     by_unauthenticated: BTreeSet<(usize, IpAddr)>,
 }
 
@@ -86,18 +85,18 @@ pub struct OpenConnection {
 /// The result of admitting a connection.
 #[derive(Debug)]
 pub enum Admission {
-    /// It is in the table.
+    /// The connection is in the table.
     Admitted {
-        /// Its entry there.
+        /// The entry in the table.
         connection: OpenConnection,
-        /// Whether another one was closed for it.
+        /// Whether another connection was closed for it.
         evicted: bool,
     },
-    /// There is no room, and no connection to close.
+    /// There is no room, and no connection that can be closed.
     Refused,
 }
 
-/// The network that counts as one address.
+/// The network of an address that counts as one address.
 fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
@@ -146,8 +145,8 @@ impl State {
         None
     }
 
-    /// The oldest connection of the tenant with the most, of one address or of all; `None` when no tenant
-    /// has more than an eighth. Scans all connections, which only happens when all are taken.
+    /// The oldest connection of the tenant with the most connections, of one address or of all. `None` when no tenant
+    /// has more than an eighth. It scans all connections, which only happens at the limit.
     fn oldest_of_busiest_tenant(
         &self,
         address: Option<IpAddr>,
@@ -200,7 +199,7 @@ impl State {
         let evicted = self.oldest_of_busiest_address();
         let evicted = evicted.or_else(|| self.oldest_of_busiest_tenant(None, limits));
         if !full && self.unauthenticated < limits.unauthenticated {
-            // Some of the counted connections have been authenticated since.
+            // Some of the counted connections were authenticated meanwhile.
             return Room::Free;
         }
         evicted.map_or(Room::None, Room::After)
@@ -211,7 +210,7 @@ impl State {
 enum Room {
     /// There is room.
     Free,
-    /// There is room after this connection is closed.
+    /// There is room if this connection is closed.
     After(u64),
     /// There is no room.
     None,
@@ -223,7 +222,7 @@ impl ConnectionTable {
         Arc::new(Self { limits, state: Mutex::default() })
     }
 
-    /// Admits a new connection. A connection that is closed for it leaves the table at once.
+    /// Admits a new connection. If another connection is closed for it, that one leaves the table at once.
     pub fn admit(self: &Arc<Self>, client: &Arc<Peer>) -> Admission {
         let mut state = self.state.lock();
         let evicted = match state.room(network(client.address()), &self.limits) {
@@ -240,7 +239,7 @@ impl ConnectionTable {
         Admission::Admitted { connection, evicted: evicted.is_some() }
     }
 
-    /// How many connections are open.
+    /// The number of open connections.
     pub fn open(&self) -> usize {
         self.state.lock().open.len()
     }
@@ -286,7 +285,7 @@ mod tests {
         let open: Vec<_> = clients.iter().map(|one| admitted(&table, one).unwrap()).collect();
         assert_eq!(table.open(), 4);
         let closed: Vec<bool> = clients.iter().map(|one| is_closed(one)).collect();
-        assert_eq!(closed, [false, true, false, false, false], "not the one with a key");
+        assert_eq!(closed, [false, true, false, false, false], "the connection with a key stays");
         let other = client("192.0.2.2");
         let other = admitted(&table, &other);
         assert!(other.is_some() && table.open() == 5, "another address has room");
@@ -328,7 +327,7 @@ mod tests {
         open.push(admitted(&table, &client("192.0.2.1")));
         let closed: Vec<bool> = many.iter().map(|client| is_closed(client)).collect();
         assert_eq!(closed, [true, false, false]);
-        assert!(!is_closed(&one), "older, but alone");
+        assert!(!is_closed(&one), "it is older, but its address has no other");
     }
 
     #[test]
@@ -356,7 +355,10 @@ mod tests {
         }
         open.push(admitted(&table, &client("198.51.100.1")));
         assert_eq!(table.open(), 8);
-        assert!(is_closed(&many[0]) && !is_closed(&many[1]), "the oldest of who has the most");
+        assert!(
+            is_closed(&many[0]) && !is_closed(&many[1]),
+            "the oldest of the tenant with the most"
+        );
     }
 
     #[test]
@@ -368,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_are_kept_for_other_things() {
+    fn descriptors_are_reserved_for_other_uses() {
         let of = |descriptors| ConnectionLimits::of_descriptors(descriptors).total;
         assert_eq!((of(1024), of(100), of(1 << 20), of(1)), (896, 50, MAX_CONNECTIONS, 1));
         let both = |descriptors| {

@@ -1,42 +1,49 @@
-//! The failures that `OpenAPI` lists for each operation: their codes, and what they mean. The body is a Status. They are
-//! components, named by their reasons, because nearly all operations have nearly all of them.
+//! The failures of each operation: their codes and meanings. The body is a Status. They are components, named by their
+//! reasons, because nearly all operations have nearly all of them.
 
 use postern_kinds::Verb;
 use serde_json::{Map, Value, json};
 
-/// A failure: its code, its reason, and what it means.
+/// A failure: the code, the reason, and the meaning.
 type Failure = (&'static str, &'static str, &'static str);
 
 /// The failures of any request.
 const ANY: &[Failure] = &[
-    ("400", "BadRequest", "The request cannot be read, or contradicts itself."),
+    ("400", "BadRequest", "The request is malformed or contradictory."),
     ("401", "Unauthorized", "The access key is missing, unknown, expired or disabled."),
-    ("403", "Forbidden", "The caller, or the scope of their key, may not do this."),
-    ("404", "NotFound", "It is not there, or not for the caller to see."),
-    ("406", "NotAcceptable", "The format that was asked for is not served."),
+    ("403", "Forbidden", "The caller, or the scope of the access key, has no permission."),
+    ("404", "NotFound", "The object does not exist, or the caller has no permission to get it."),
+    ("406", "NotAcceptable", "The server cannot respond in the requested format."),
     (
         "409",
         "Conflict",
-        "It is there already, or has changed, or others own fields of it; or what the caller may do has changed.",
+        "The object exists already, or has changed, or other managers own its fields; or the caller's permissions have changed.",
     ),
-    ("422", "Invalid", "Options or fields are invalid: the causes name each."),
-    ("429", "TooManyRequests", "There are too many requests; Retry-After says when to try again."),
-    ("500", "InternalError", "The server has failed."),
-    ("503", "ServiceUnavailable", "The server cannot serve this now; Retry-After says when."),
-    ("504", "Timeout", "It was not done in time."),
+    ("422", "Invalid", "Options or fields are invalid. The causes name each field."),
+    (
+        "429",
+        "TooManyRequests",
+        "There are too many requests. Retry after the seconds in Retry-After.",
+    ),
+    ("500", "InternalError", "The server failed."),
+    (
+        "503",
+        "ServiceUnavailable",
+        "The server cannot serve the request now. Retry after the seconds in Retry-After, if it is set.",
+    ),
+    ("504", "Timeout", "The request did not complete within its timeout."),
 ];
 
-/// The additional failures of a list, or of a deletion of what it selects.
-const LIST: &[Failure] =
-    &[("410", "Expired", "The version or the page that was asked for is no longer kept.")];
+/// The additional failures of a list, and of the deletion of a collection.
+const LIST: &[Failure] = &[("410", "Expired", "The requested version or page is compacted.")];
 
 /// The additional failures of a write.
 const WRITE: &[Failure] = &[
     ("413", "RequestEntityTooLarge", "The body is too long."),
-    ("415", "UnsupportedMediaType", "The format of the body is not read."),
+    ("415", "UnsupportedMediaType", "The server does not support the format of the body."),
 ];
 
-/// The failures as components. `content` is that of a Status.
+/// The failures as components. `content` is the content of a Status.
 pub(super) fn components(content: &Value) -> Value {
     let all = [ANY, LIST, WRITE].into_iter().flatten();
     all.map(|(_, reason, what)| {
@@ -62,8 +69,8 @@ pub(super) fn add(responses: &mut Value, verb: Verb) {
     }
 }
 
-/// An operation's response as version 2 has it: a failure only if it is the one for a missing key. The
-/// readers of version 2 are older clients, which read all of it often, and the failures never.
+/// The response of an operation in version 2. Of the failures, only 401 is included: older clients download the whole
+/// document often, and do not use the failures.
 pub(super) fn in_v2(code: &str, response: &Value) -> Option<Value> {
     if response.get("$ref").is_none() {
         return Some(response.clone());

@@ -1,15 +1,14 @@
-//! OpenAPI 2 in protobuf: the messages of gnostic's `openapi.v2`, with the fields that our document
-//! uses.
+//! OpenAPI 2 in protobuf: the messages of gnostic's `openapi.v2`, with the fields that the document uses.
 
 use serde_json::Value;
 
 use crate::protobuf::Shape::{Choice, Double, Flag, Integer, List, Named, Text, Wrapped, Yaml};
 use crate::protobuf::{self, Message, Shape};
 
-/// The media type in its newer spelling, which Go's own parser of media types can read.
+/// The media type in the newer spelling, which Go's parser of media types accepts.
 pub(super) const MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// The older spelling, which older clients ask for.
+/// The media type in the older spelling, which older clients request.
 pub(super) const OLD_MEDIA_TYPE: &str =
     "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
@@ -70,8 +69,7 @@ static RESPONSE: Message = Message {
     extensions: Some(5),
 };
 
-/// The shape of a parameter: it is wrapped in a message for "not a reference", and in one
-/// for its location.
+/// The shape of a parameter. It is wrapped in a message for "not a reference", and in one for its location.
 fn parameter(value: &Value) -> &'static Shape {
     static BODY: Shape = Wrapped(1, &Wrapped(1, &Shape::Message(&BODY_PARAMETER)));
     static QUERY: Shape = Wrapped(1, &Wrapped(2, &Wrapped(3, &Shape::Message(&QUERY_PARAMETER))));

@@ -1,15 +1,14 @@
-//! OpenAPI 3 in protobuf: the messages of gnostic's `openapi.v3`, with the fields that our
-//! documents use.
+//! OpenAPI 3 in protobuf: the messages of gnostic's `openapi.v3`, with the fields that the documents use.
 
 use serde_json::Value;
 
 use crate::protobuf::Shape::{Choice, Double, Flag, Integer, List, Named, Text, Wrapped, Yaml};
 use crate::protobuf::{self, Message, Shape};
 
-/// The media type in its newer spelling, which Go's own parser of media types can read.
+/// The media type in the newer spelling, which Go's parser of media types accepts.
 pub(super) const MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
 
-/// The older spelling, which older clients ask for.
+/// The media type in the older spelling, which older clients request.
 pub(super) const OLD_MEDIA_TYPE: &str =
     "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
 
@@ -159,7 +158,7 @@ fn additional(value: &Value) -> &'static Shape {
     if value.is_boolean() { &FLAG } else { &SCHEMA_SHAPE }
 }
 
-/// The shape of a default, which can only be a number, a boolean or a string here.
+/// The shape of a default: a number, a boolean or a string.
 fn default(value: &Value) -> &'static Shape {
     static NUMBER: Shape = Wrapped(1, &Double);
     static FLAG: Shape = Wrapped(2, &Flag);

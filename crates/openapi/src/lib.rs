@@ -1,7 +1,7 @@
-//! OpenAPI: version 3, a document for each group and version, made from the list of kinds; and
-//! version 2, one document for everything, made from those.
+//! The OpenAPI documents. Version 3 has a document for each group and version, made from the list of kinds. Version 2
+//! has one document, made from those of version 3.
 //!
-//! Both also come in protobuf, in the messages of gnostic, which Go clients read.
+//! Both are also available in protobuf, as gnostic messages, for Go clients.
 
 mod deletions;
 mod failures;

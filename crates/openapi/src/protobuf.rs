@@ -1,11 +1,10 @@
-//! Protocol Buffers, the encoder: JSON documents as messages that a table describes.
+//! An encoder for Protocol Buffers: encodes JSON documents as messages that a table describes.
 //!
-//! It is pure and has no message of its own; the tables are in the modules that have documents.
-//! The decoder is `postern_meta::decode::protobuf`.
+//! The tables are in `gnostic_v2` and `gnostic_v3`. The decoder is `postern_meta::decode::protobuf`.
 
 use serde_json::{Map, Value};
 
-/// Wire types.
+/// The wire types.
 const VARINT: u32 = 0;
 const FIXED64: u32 = 1;
 const LENGTH_DELIMITED: u32 = 2;
@@ -16,35 +15,34 @@ pub(crate) enum Shape {
     Text,
     /// A boolean.
     Flag,
-    /// A number without a fraction.
+    /// An integer.
     Integer,
-    /// Any number.
+    /// A floating-point number.
     Double,
-    /// Any value at all, as gnostic writes them: a message whose field 2 is the value in YAML.
-    /// JSON is YAML, too.
+    /// Any value, in gnostic's format: a message whose field 2 is the value in YAML. JSON is also YAML.
     Yaml,
-    /// An object whose fields are known.
+    /// An object with known fields.
     Message(&'static Message),
     /// A message with this one field, around the value.
     Wrapped(u32, &'static Shape),
-    /// An object whose names are free: a message with this one field, an entry with `name` (1) and
-    /// `value` (2), as often as there are names.
+    /// An object with any names: a message with this field, repeated for each name. Each entry has `name` (1) and
+    /// `value` (2).
     Named(u32, &'static Shape),
-    /// A list: the field is repeated. A value that is no list counts as a list of one item.
+    /// A list: the field is repeated. A value that is not a list counts as a list of one item.
     List(&'static Shape),
-    /// It depends on the value.
+    /// The value decides the shape.
     Choice(fn(&Value) -> &'static Shape),
 }
 
 /// A message.
 pub(crate) struct Message {
-    /// Names in JSON, field numbers, and the shapes of the values.
+    /// The names in JSON, the field numbers, and the shapes of the values.
     pub(crate) fields: &'static [(&'static str, u32, Shape)],
-    /// The number of the field for all names that start with `x-`, if there is one.
+    /// The number of the field for names that start with `x-`, if there is one.
     pub(crate) extensions: Option<u32>,
 }
 
-/// An object as a message. Fields that the message does not have are left out.
+/// Encodes an object as a message. Unknown fields are omitted.
 pub(crate) fn encode(message: &Message, object: &Map<String, Value>) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, value) in object {
@@ -153,9 +151,9 @@ mod tests {
         hex::encode(encode(&OUTER, value.as_object().unwrap()))
     }
 
-    /// Worked out by hand from the encoding's specification.
+    /// The expected bytes are computed by hand from the specification of the encoding.
     #[test]
-    fn golden() {
+    fn values_are_encoded_as_specified() {
         for (value, want) in [
             (json!({}), ""),
             (json!({ "text": "testing" }), "0a0774657374696e67"),

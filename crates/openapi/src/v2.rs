@@ -1,8 +1,8 @@
-//! `/openapi/v2`: one document for all groups, made from those of version 3.
+//! `/openapi/v2`: one document for all groups, made from the documents of version 3.
 //!
-//! kubectl up to 1.28 cannot create or explain anything without it, and other clients still read
-//! it. Version 2 knows less: bodies are parameters there, one schema serves all media types, and a
-//! schema has no `oneOf`, `anyOf`, `not` or `nullable`.
+//! kubectl up to 1.28 needs it for create and explain, and other clients still read it. Version 2 has fewer features.
+//! Bodies are parameters, and one schema applies to all media types. A schema has no `oneOf`, `anyOf`, `not` or
+//! `nullable`.
 
 use postern_kinds::BASE_PATH;
 use serde_json::{Map, Value, json};
@@ -11,14 +11,14 @@ use super::failures;
 pub use super::gnostic_v2::encode as protobuf;
 use super::gnostic_v2::{MEDIA_TYPE, OLD_MEDIA_TYPE};
 
-/// The media types by which clients ask for protobuf. The first is that of answers.
+/// The media types for protobuf. The first is that of responses.
 pub const PROTOBUF_TYPES: [&str; 2] = [MEDIA_TYPE, OLD_MEDIA_TYPE];
 
-/// Keywords of schemas that version 2 does not have.
+/// The keywords of schemas that version 2 does not have.
 const UNKNOWN_KEYWORDS: [&str; 6] =
     ["oneOf", "anyOf", "not", "nullable", "writeOnly", "deprecated"];
 
-/// The document of version 2 for everything that documents of version 3 describe.
+/// The document of version 2, from the documents of version 3.
 pub fn document<'a>(documents: impl IntoIterator<Item = &'a Value>) -> Value {
     let (mut paths, mut definitions) = (Map::new(), Map::new());
     for document in documents {
@@ -39,7 +39,7 @@ pub fn document<'a>(documents: impl IntoIterator<Item = &'a Value>) -> Value {
             "type": "apiKey",
             "name": "authorization",
             "in": "header",
-            "description": "An access key, after the word Bearer.",
+            "description": "Bearer, followed by an access key.",
         } },
         "security": [{ "BearerToken": [] }],
     })
@@ -101,7 +101,7 @@ fn parameters(parameters: &Value) -> Value {
     Value::Array(parameters.map(parameter).collect())
 }
 
-/// A parameter in version 2, where the keywords of its schema are next to its name.
+/// A parameter in version 2, in which the keywords of the schema are next to the name.
 fn parameter(parameter: &Value) -> Value {
     let mut new: Map<String, Value> = fields(parameter)
         .filter(|(name, _)| *name != "schema")
@@ -128,13 +128,13 @@ fn response(response: &Value) -> Value {
     new
 }
 
-/// The schema of a body: the same for all of its media types.
+/// The schema of a body, which is the same for all of its media types.
 fn content_schema(body: &Value) -> Value {
     fields(&body["content"]).next().map_or_else(|| json!({}), |(_, media)| schema(&media["schema"]))
 }
 
-/// A schema in the keywords of version 2, which has no choice between schemas: what all of
-/// the choices have in common stays, and the rest is left open.
+/// A schema in the keywords of version 2. Version 2 has no choice between schemas. So the part that the choices share
+/// stays, and the rest is unspecified.
 fn schema(old: &Value) -> Value {
     let Some(old) = old.as_object() else { return old.clone() };
     let mut new = Map::new();
@@ -146,8 +146,8 @@ fn schema(old: &Value) -> Value {
                 let name = name.rsplit('/').next().unwrap_or_default();
                 new.insert(keyword.clone(), format!("#/definitions/{name}").into());
             }
-            // Readers of version 2 do not look for fields in `allOf`: where it is around a single
-            // reference to describe it, the reference is next to the description.
+            // Clients of version 2 do not read fields in `allOf`. If it contains a single reference, the
+            // reference is moved next to the description.
             "allOf" => match value.as_array().map(Vec::as_slice) {
                 Some([only]) => new.extend(schema(only).as_object().cloned().unwrap_or_default()),
                 _ => {

@@ -1,4 +1,5 @@
-//! `/openapi/v3`: the schemas and operations of each group and version, made from the list of kinds. It lists what is served, and nothing else.
+//! `/openapi/v3`: the schemas and operations of each group and version, from the list of kinds. It lists only what is
+//! served.
 
 use postern_kinds::action::{Action, Response};
 use postern_kinds::{AnyKind, BASE_PATH, Info, Verb, all};
@@ -11,22 +12,22 @@ use serde_json::{Map, Value, json};
 pub use super::gnostic_v3::encode as protobuf;
 use super::{deletions, failures, gnostic_v3};
 
-/// The patch types that are served, in upstream's order.
+/// The supported patch types, in kube-apiserver's order.
 pub const SERVED_PATCHES: [PatchType; 4] =
     [PatchType::Json, PatchType::Merge, PatchType::Strategic, PatchType::Apply];
 
-/// The media types by which clients ask for protobuf. The first is that of answers.
+/// The media types for protobuf. The first is that of responses.
 pub const PROTOBUF_TYPES: [&str; 2] = [gnostic_v3::MEDIA_TYPE, gnostic_v3::OLD_MEDIA_TYPE];
 
 const BODY_TYPES: [&str; 2] = ["application/json", "application/yaml"];
 
-/// The path of a version below `/openapi/v3/`, and in URLs.
+/// The path of a version: below `/openapi/v3/`, and in URLs of the API.
 pub fn path_of(version: &GroupVersion) -> String {
     if version.group.is_empty() { format!("api/{version}") } else { format!("apis/{version}") }
 }
 
-/// The document `/openapi/v3`, from each version and the hash of its document. Its URLs are without the base path:
-/// clients prepend it themselves.
+/// The document `/openapi/v3`, from each version and the hash of its document. Its URLs do not contain the base path,
+/// because clients add it.
 pub fn index<'a>(documents: impl IntoIterator<Item = (&'a GroupVersion, &'a str)>) -> Value {
     let url = |(version, hash)| {
         let path = path_of(version);
@@ -107,11 +108,11 @@ fn add_kind(schemas: &mut Map<String, Value>, kind: &dyn AnyKind) {
     }
     let list_meta = json!({
         "type": "object",
-        "description": "What a list says about itself.",
+        "description": "The metadata of a list.",
         "properties": {
             "resourceVersion": { "type": "string", "description": "The version of the list, from which a watch continues." },
-            "continue": { "type": "string", "description": "The token for the next page, when there is one." },
-            "remainingItemCount": { "type": "integer", "format": "int64", "description": "How many items there are after this page, when that is known." },
+            "continue": { "type": "string", "description": "The token for the next page, if there is one." },
+            "remainingItemCount": { "type": "integer", "format": "int64", "description": "The number of items after this page, if it is known." },
         },
     });
     schemas.insert(LIST_META_NAME.to_owned(), list_meta);
@@ -123,9 +124,9 @@ fn add_kind(schemas: &mut Map<String, Value>, kind: &dyn AnyKind) {
         "required": ["items"],
         "properties": {
             "apiVersion": { "type": "string", "description": "Version of the schema, as group/version." },
-            "kind": { "type": "string", "description": "What this is." },
+            "kind": { "type": "string", "description": "The kind of the list." },
             "metadata": {
-                "description": "What all lists have: the version that they are of, and where the next page begins.",
+                "description": "The metadata of the list: its version, and the token for the next page.",
                 "allOf": [reference(LIST_META_NAME)],
             },
             "items": { "type": "array", "description": "The objects.", "items": reference(&name) },
@@ -135,7 +136,7 @@ fn add_kind(schemas: &mut Map<String, Value>, kind: &dyn AnyKind) {
     schemas.insert(format!("{name}List"), list);
 }
 
-/// Adds the kinds of the bodies of actions, which need not be in the list of kinds.
+/// Adds the kinds of the bodies of actions, which may not be in the list of kinds.
 fn add_bodies(schemas: &mut Map<String, Value>, kind: &dyn AnyKind) {
     for action in kind.info().actions {
         let response = match action.response {
@@ -158,11 +159,11 @@ fn add_paths(paths: &mut Map<String, Value>, kind: &dyn AnyKind) {
     let base = format!("/{}", path_of(&info.version));
     let namespace = if info.is_namespaced() { "/namespaces/{namespace}" } else { "" };
     let collection = format!("{base}{namespace}/{}", info.plural);
-    let many = operations(
+    let on_collection = operations(
         kind,
         &[(Verb::List, "get"), (Verb::Create, "post"), (Verb::DeleteCollection, "delete")],
     );
-    let one = operations(
+    let on_object = operations(
         kind,
         &[
             (Verb::Get, "get"),
@@ -184,8 +185,8 @@ fn add_paths(paths: &mut Map<String, Value>, kind: &dyn AnyKind) {
         }
         Value::Object(operations)
     };
-    paths.insert(collection.clone(), with_parameters(many, false));
-    paths.insert(format!("{collection}/{{name}}"), with_parameters(one, true));
+    paths.insert(collection.clone(), with_parameters(on_collection, false));
+    paths.insert(format!("{collection}/{{name}}"), with_parameters(on_object, true));
     for subresource in info.subresources() {
         let operations = action_operations(kind, subresource);
         paths.insert(
@@ -196,7 +197,7 @@ fn add_paths(paths: &mut Map<String, Value>, kind: &dyn AnyKind) {
     if info.is_namespaced() {
         let mut everywhere = operations(kind, &[(Verb::List, "get")]);
         for operation in everywhere.values_mut() {
-            // An id is for one operation only.
+            // The id of an operation must be unique.
             let id = operation["operationId"].as_str().unwrap_or_default();
             operation["operationId"] = format!("{id}ForAllNamespaces").into();
         }
@@ -204,7 +205,7 @@ fn add_paths(paths: &mut Map<String, Value>, kind: &dyn AnyKind) {
     }
 }
 
-/// The name of an operation, which no other one has: of its verb, group, version and kind.
+/// The unique name of an operation, from its verb, group, version and kind.
 fn operation_id(info: &Info, verb: Verb) -> String {
     let GroupVersion { group, version } = info.version;
     format!("{}{}{}{}", verb.as_str(), group.replace('.', ""), version.to_uppercase(), info.kind)
@@ -242,7 +243,7 @@ fn operation(kind: &dyn AnyKind, verb: Verb) -> Value {
             let content =
                 content(&SERVED_PATCHES.map(PatchType::media_type), &reference(PATCH_NAME));
             operation["requestBody"] = json!({ "required": true, "content": content });
-            // An apply creates what is not there.
+            // An apply creates a missing object.
             operation["responses"]["201"] = operation["responses"]["200"].clone();
         }
         Verb::Delete | Verb::DeleteCollection => {
@@ -326,44 +327,56 @@ fn path_parameter(name: &str, description: &str) -> Value {
 
 fn query_parameters(verb: Verb) -> Value {
     const WRITE: &[(&str, &str, &str)] = &[
-        ("dryRun", "string", "`All`: do everything but store."),
-        ("fieldManager", "string", "Who makes the change, in at most 128 printable characters."),
+        ("dryRun", "string", "`All`: process the request without storing anything."),
+        (
+            "fieldManager",
+            "string",
+            "The name of the manager of the change, at most 128 printable characters.",
+        ),
         (
             "fieldValidation",
             "string",
-            "What to do about unknown and duplicate fields: Ignore, Warn or Strict.",
+            "The handling of unknown and duplicate fields: Ignore, Warn or Strict.",
         ),
     ];
     const PATCH: &[(&str, &str, &str)] = &[
         WRITE[0],
         WRITE[1],
         WRITE[2],
-        ("force", "boolean", "An apply takes over the fields that other managers own."),
+        ("force", "boolean", "An apply also takes fields that other managers own."),
     ];
     const SELECTION: &[(&str, &str, &str)] = &[
-        ("labelSelector", "string", "Only objects with such labels."),
+        ("labelSelector", "string", "Selects objects by labels."),
+        ("fieldSelector", "string", "Selects objects by metadata.name or metadata.namespace."),
         (
-            "fieldSelector",
-            "string",
-            "Only objects with such a metadata.name or metadata.namespace.",
+            "limit",
+            "integer",
+            "The maximum number of objects. The list has a token for the next page.",
         ),
-        ("limit", "integer", "At most so many objects; the list has a token for the next page."),
         ("continue", "string", "The token for this page, from the page before."),
-        ("resourceVersion", "string", "How old the response may be."),
-        ("resourceVersionMatch", "string", "How to read resourceVersion: Exact or NotOlderThan."),
+        ("resourceVersion", "string", "The oldest version that the response may have."),
+        (
+            "resourceVersionMatch",
+            "string",
+            "The meaning of resourceVersion: Exact or NotOlderThan.",
+        ),
     ];
     const WATCH: &[(&str, &str, &str)] = &[
-        ("watch", "boolean", "Follow changes."),
-        ("allowWatchBookmarks", "boolean", "Send bookmarks now and then."),
+        ("watch", "boolean", "Watch for changes."),
+        ("allowWatchBookmarks", "boolean", "Send bookmarks regularly."),
         ("sendInitialEvents", "boolean", "Start a watch with the objects that exist."),
-        ("timeoutSeconds", "integer", "How long a watch lasts."),
+        ("timeoutSeconds", "integer", "The duration of a watch in seconds."),
     ];
     const GET: &[(&str, &str, &str)] =
-        &[("resourceVersion", "string", "How old the response may be.")];
+        &[("resourceVersion", "string", "The oldest version that the response may have.")];
     const DELETE: &[(&str, &str, &str)] = &[
-        ("dryRun", "string", "`All`: do everything but store."),
+        ("dryRun", "string", "`All`: process the request without storing anything."),
         ("gracePeriodSeconds", "integer", "Seconds until the object is removed."),
-        ("propagationPolicy", "string", "What happens to dependents."),
+        (
+            "propagationPolicy",
+            "string",
+            "The deletion of dependents: Orphan, Background or Foreground.",
+        ),
         ("orphanDependents", "boolean", "The older form of propagationPolicy."),
     ];
     let parts: &[&[(&str, &str, &str)]] = match verb {

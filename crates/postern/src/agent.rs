@@ -1,4 +1,4 @@
-//! `postern agent`: its settings, and its start.
+//! `postern agent`: the settings and the start.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,31 +10,31 @@ use postern_agent::{AdvertisedCa, ClusterDomain, MAX_SESSION};
 use postern_server::{Source as _, System};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::settings::duration;
+use crate::settings::{LogFormat, Observation, duration};
 
 /// The settings of an agent.
 #[derive(Args)]
 #[command(group(ArgGroup::new("trust").required(true).args(["ca_file", "ca_digest"])))]
 pub(crate) struct Agent {
-    /// The central server's URL
+    /// The URL of the central server
     #[arg(long, env = "POSTERN_AGENT_SERVER", value_name = "URL")]
     server: String,
 
-    /// The certificate authorities of the central server, in PEM; no other authority is trusted
+    /// The file with the certificate authorities of the central server, in PEM; no other authority is trusted
     #[arg(long, env = "POSTERN_AGENT_CA_FILE", value_name = "FILE")]
     ca_file: Option<PathBuf>,
 
-    /// The SHA-256 digest of the public key of the central server's certificate authority, as in kubeadm's
-    /// --discovery-token-ca-cert-hash. It replaces --ca-file; the server must send the certificate of its
-    /// authority
+    /// The SHA-256 digest of the public key of the central server's certificate authority, in the format of
+    /// kubeadm's --discovery-token-ca-cert-hash. It replaces --ca-file; the server must send the authority's
+    /// certificate in its chain
     #[arg(long, env = "POSTERN_AGENT_CA_DIGEST", value_name = "sha256:HEX")]
     ca_digest: Option<String>,
 
-    /// The name of the Cluster that the agent is in
+    /// The name of the agent's Cluster
     #[arg(long, env = "POSTERN_AGENT_CLUSTER", value_name = "NAME")]
     cluster: String,
 
-    /// A file with the agent's own access key
+    /// The file with the agent's access key
     #[arg(long, env = "POSTERN_AGENT_KEY_FILE", value_name = "FILE")]
     key_file: PathBuf,
 
@@ -58,8 +58,8 @@ pub(crate) struct Agent {
     #[arg(long, env = "POSTERN_AGENT_ALLOW_LOCAL_UPSTREAMS")]
     allow_local_upstreams: bool,
 
-    /// The DNS domain of the cluster's Services: a virtual cluster is dialled at SERVICE.NAMESPACE.svc.DOMAIN. as an
-    /// absolute name, so no search domain of the resolver is tried
+    /// The DNS domain of the cluster's Services. The agent connects to a virtual cluster at
+    /// SERVICE.NAMESPACE.svc.DOMAIN. as an absolute name, so the resolver uses no search domain
     #[arg(
         long,
         env = "POSTERN_AGENT_CLUSTER_DOMAIN",
@@ -68,7 +68,7 @@ pub(crate) struct Agent {
     )]
     cluster_domain: ClusterDomain,
 
-    /// The address to listen on; port 0 takes a free one
+    /// The address to listen on; port 0 selects a free port
     #[arg(
         long,
         env = "POSTERN_AGENT_LISTEN",
@@ -77,7 +77,7 @@ pub(crate) struct Agent {
     )]
     listen: SocketAddr,
 
-    /// The address for /metrics, without TLS and without a credential [default: none]
+    /// The address for /metrics, without TLS and authentication [default: none]
     #[arg(long, env = "POSTERN_AGENT_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
     metrics_listen: Option<SocketAddr>,
 
@@ -90,13 +90,13 @@ pub(crate) struct Agent {
     )]
     state_dir: PathBuf,
 
-    /// The name or address under which clients reach the agent, perhaps with a port; it is written into the
-    /// Cluster, which its access key must be allowed to patch
+    /// The name or address at which clients reach the agent, optionally with a port. The agent writes it to the
+    /// Cluster, so its access key needs permission to patch the Cluster
     #[arg(long, env = "POSTERN_AGENT_ADVERTISE", value_name = "HOST[:PORT]")]
     advertise: Option<String>,
 
-    /// The certificate authorities, in PEM, with which clients verify an ingress or a load balancer that
-    /// terminates TLS [default: the agent's own]
+    /// The file with the certificate authorities of an ingress or load balancer that terminates TLS, in PEM.
+    /// Clients verify the advertised host with them [default: the agent's own authority]
     #[arg(
         long,
         env = "POSTERN_AGENT_ADVERTISE_CA_FILE",
@@ -106,11 +106,11 @@ pub(crate) struct Agent {
     )]
     advertise_ca_file: Option<PathBuf>,
 
-    /// Clients verify the advertised host with the certificate authorities of their system
+    /// Let clients verify the advertised host with the certificate authorities of their system
     #[arg(long, env = "POSTERN_AGENT_ADVERTISE_SYSTEM_CA", requires = "advertise")]
     advertise_system_ca: bool,
 
-    /// How long the agent serves requests without contact to the central server [default: 24h]
+    /// How long the agent serves requests without a connection to the central server [default: 24h]
     #[arg(long, env = "POSTERN_AGENT_MAX_OFFLINE", value_name = "DURATION")]
     max_offline: Option<String>,
 
@@ -132,27 +132,41 @@ pub(crate) struct Agent {
     )]
     audit_exec_commands: bool,
 
-    /// The log filter: error, warn, info, debug or trace, also for one module
+    /// The log filter: error, warn, info, debug or trace, also for one module, as in `postern_agent=debug`
     #[arg(long, env = "POSTERN_AGENT_LOG", value_name = "FILTER", default_value = "info")]
     log: String,
+
+    /// The format of the log: text, or json with one object a line
+    #[arg(long, env = "POSTERN_AGENT_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
+
+    /// The OTLP receiver to which traces are sent, over HTTP with protobuf, such as `http://127.0.0.1:4318`
+    /// [default: `OTEL_EXPORTER_OTLP_ENDPOINT`, or none]
+    #[arg(long, env = "POSTERN_AGENT_OTLP_ENDPOINT", value_name = "URL")]
+    otlp_endpoint: Option<String>,
 }
 
 impl Agent {
-    /// The log filter.
-    pub(crate) fn log(&self) -> &str {
-        &self.log
+    /// The log and the traces.
+    pub(crate) fn observation(&self) -> Observation {
+        Observation {
+            service: "postern-agent",
+            log: self.log.clone(),
+            log_format: self.log_format,
+            otlp_endpoint: self.otlp_endpoint.clone(),
+        }
     }
 
     /// The settings with the defaults filled in.
     ///
     /// # Errors
-    /// When a value makes no sense; says which.
+    /// When a value is invalid; the error names the flag.
     pub(crate) fn settings(self) -> anyhow::Result<postern_agent::Settings> {
         let of = |name, text: &Option<String>, default| duration(name, text.as_deref(), default);
         let max_session = of("max-session", &self.max_session, MAX_SESSION)?;
         anyhow::ensure!(
             max_session <= MAX_SESSION,
-            "--max-session must be at most 8h: the central server keeps revocations for 8h"
+            "invalid --max-session: must be at most 8h, because the central server keeps revocations for 8h"
         );
         Ok(postern_agent::Settings {
             max_offline: of("max-offline", &self.max_offline, Duration::from_hours(24))?,
@@ -181,10 +195,10 @@ impl Agent {
     }
 }
 
-/// Runs an agent until a signal tells it to stop.
+/// Runs an agent until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When a setting cannot be used; says which.
+/// When a setting cannot be used; the error names it.
 pub(crate) async fn run_until_signal(settings: postern_agent::Settings) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

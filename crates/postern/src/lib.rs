@@ -1,14 +1,15 @@
-//! The program: the whole command line, the wiring of the server, and what its start prints. What
-//! the parts do is in their own crates; the allocator is chosen in `main.rs`.
+//! The program: the command line, the wiring of the server, and the output of its start. The parts are in their own
+//! crates. `main.rs` sets the allocator.
 //!
-//! It is a library so that another binary can be made of it: one that serves kinds of its own calls
-//! `postern_kinds::add` and then [`main`].
+//! It is a library, so that another binary can use it. A binary with additional kinds calls `postern_kinds::add` and
+//! then [`main`].
 
 mod agent;
+mod health;
 mod operator;
 mod settings;
 
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +18,9 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use postern_server::{AuditLog, Settings, Source, System, Welcome, open};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tracing_subscriber::EnvFilter;
 
 use crate::agent::Agent;
-use crate::settings::Serve;
+use crate::settings::{Observation, Serve};
 
 /// The management API of a multi-tenant Kubernetes platform.
 #[derive(Parser)]
@@ -34,10 +34,9 @@ struct Cli {
 enum Command {
     /// Run the server.
     ///
-    /// The first start creates the database, the keys and the administrator under the data directory, and
-    /// prints the path of the kubeconfig. Every setting can also be an environment variable (shown next to
-    /// it) or a line of the YAML file that --config names. A flag overrides the environment variable, which
-    /// overrides the file.
+    /// The first start creates the database, the keys and the administrator in the data directory, and prints the
+    /// path of the kubeconfig. Every setting can also be an environment variable (shown next to it), or a line of
+    /// the YAML file of --config. A flag overrides the environment variable, which overrides the file.
     Serve(Box<Serve>),
 
     /// Run the agent of a connected cluster.
@@ -46,20 +45,24 @@ enum Command {
     /// down. Every setting can also be an environment variable (shown next to it).
     Agent(Box<Agent>),
 
-    /// Commands for the operator of the server, on its machine.
+    /// Manage the administrator's key and the signing keys, on the machine of the server.
     #[command(subcommand)]
     Admin(operator::Admin),
 
-    /// Maintain the database: backup, restore, rotation of the at-rest keys, checks.
+    /// Maintain the database: backup, restore, at-rest key rotation, checks.
     #[command(subcommand)]
     Storage(operator::Storage),
+
+    /// Check whether a server or an agent is ready.
+    ///
+    /// The exit code is 0 if it is ready. Otherwise it is 1, and the checks that fail are printed.
+    Health(health::Health),
 
     #[command(flatten)]
     Client(Box<postern_cli::Command>),
 }
 
-/// Runs the command line of this process and returns its exit code. Arguments that cannot be parsed
-/// end the process.
+/// Runs the command line of this process, and returns the exit code. Invalid arguments end the process.
 pub fn main() -> ExitCode {
     let command = postern_cli::parse_or_exit::<Cli>().command;
     if matches!(command, Command::Admin(_) | Command::Storage(_)) {
@@ -70,6 +73,7 @@ pub fn main() -> ExitCode {
         Command::Agent(flags) => agent(*flags).map(|()| ExitCode::SUCCESS),
         Command::Admin(command) => command.run(),
         Command::Storage(command) => command.run(),
+        Command::Health(command) => command.run(),
         Command::Client(command) => return postern_cli::run(*command, Cli::command()),
     };
     match done {
@@ -83,38 +87,43 @@ pub fn main() -> ExitCode {
 
 fn serve(flags: Serve) -> anyhow::Result<()> {
     let complete = flags.complete()?;
-    run_logged(&complete.log, serve_until_signal(complete.settings))
+    run_observed(&complete.observation, serve_until_signal(complete.settings))
 }
 
 fn agent(flags: Agent) -> anyhow::Result<()> {
-    let log = flags.log().to_owned();
-    run_logged(&log, agent::run_until_signal(flags.settings()?))
+    let observation = flags.observation();
+    run_observed(&observation, agent::run_until_signal(flags.settings()?))
 }
 
-/// Runs a service to its end, with a log on the standard error.
-fn run_logged(log: &str, service: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(log).map_err(|error| {
+/// Runs a service to its end, with a log on the standard error, and with the export of its traces.
+fn run_observed(
+    observation: &Observation,
+    service: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<()> {
+    let Observation { service: name, log, log_format, otlp_endpoint } = observation;
+    postern_telemetry::start_log(log, (*log_format).into()).map_err(|error| {
         anyhow::anyhow!("invalid --log: use a filter such as info or postern_server=debug: {error}")
     })?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .init();
     log_panics();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let served = runtime.block_on(service);
-    // Threads that still block then, on a disk or a pipe that has stalled, are not waited for.
+    let served = runtime.block_on(async {
+        let version = env!("CARGO_PKG_VERSION");
+        // It sends the last spans when the service has ended.
+        let _export = postern_telemetry::start_export(otlp_endpoint.as_deref(), name, version)
+            .map_err(|error| anyhow::anyhow!("--otlp-endpoint: {error}"))?;
+        service.await
+    });
+    // Threads that are blocked by a stalled disk or pipe do not delay the exit further.
     runtime.shutdown_timeout(END_TIMEOUT);
     served
 }
 
 async fn serve_until_signal(settings: Settings) -> anyhow::Result<()> {
-    // Handlers first: a signal during the start must shut down in order, too.
+    // Handlers come first, so that a signal during the start also leads to an orderly shutdown.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
-    // A limit on file sizes (ulimit -f) must be an error of a write, not end the process.
+    // A limit on file sizes (ulimit -f) must cause a write error, and not end the process.
     let _file_size = signal(SignalKind::from_raw(SIGXFSZ))?;
     let source: Arc<dyn Source> = Arc::new(System::default());
     let records_on_stdout = settings.audit.log == AuditLog::Stdout;
@@ -138,30 +147,32 @@ async fn serve_until_signal(settings: Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Logs a panic with its location and without its message, which may hold a value. Where a panic is
-/// caught (after corruption in the database's engine, for example), the caller logs what it means.
+/// Logs the location of a panic. The message is omitted, because it may contain a stored value. If a panic is caught
+/// (after corruption in the database engine, for example), the caller logs the consequence.
 fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let location = panic.location().map(ToString::to_string).unwrap_or_default();
-        tracing::error!(location, "an internal check has failed: this is a bug or corruption");
+        tracing::error!(
+            location,
+            "an internal check failed: report this bug, and run postern storage check"
+        );
     }));
 }
 
-/// How long threads that block are waited for at the end.
+/// How long the exit waits for blocked threads.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Sent when a file grows beyond the process' limit; the same number on Linux and macOS.
+/// The signal for a file that exceeds the process' size limit. It has this number on Linux and macOS.
 const SIGXFSZ: i32 = 25;
 
-/// Prints the path of the administrator's kubeconfig: to the standard output, unless the audit log
-/// goes there.
+/// Prints the path of the administrator's kubeconfig: to stdout, or to stderr if the audit log goes to stdout.
 fn print_welcome(welcome: &Welcome, out: &mut impl Write) -> io::Result<()> {
     tracing::info!("listening on https://{}", welcome.address);
     let path = match &welcome.kubeconfig {
         Ok(path) => path.display(),
         Err(problem) => {
             tracing::warn!(
-                "the administrator's kubeconfig cannot be used: {problem}; run postern admin \
+                "cannot use the administrator's kubeconfig: {problem}; run postern admin \
                  reset-key to create a new one"
             );
             return Ok(());
@@ -173,7 +184,7 @@ fn print_welcome(welcome: &Welcome, out: &mut impl Write) -> io::Result<()> {
         let program = program.display();
         writeln!(
             out,
-            "\nThe file above holds the administrator's access key: keep it safe. Try:\n\n  \
+            "\nThe file above contains the administrator's access key: keep it safe. Try:\n\n  \
              export KUBECONFIG={path}\n  \
              printf hunter2 | {program} set secret db.password\n  \
              kubectl get sharedsecrets\n"
@@ -208,7 +219,7 @@ mod tests {
                 visible.filter_map(|one| one.get_long()).map(|long| format!("--{long}")).collect();
             let listed = flags_of_section(page, heading);
             let listed: BTreeSet<String> = listed.into_iter().map(str::to_owned).collect();
-            // The first table of the page describes it.
+            // The first table of the page describes these flags.
             let explained = BTreeSet::from(["--config".to_owned(), "--help".to_owned()]);
             let missing: Vec<_> = flags.difference(&listed).collect();
             let missing: Vec<_> =

@@ -1,4 +1,4 @@
-//! The binary: its allocator, and a call of the library. The code is in `lib.rs`.
+//! The binary: sets the allocator and calls the library. The code is in `lib.rs`.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,7 @@
 //! The operator's commands: `postern admin …` and `postern storage …`. They do not use the API.
 //!
-//! A running server carries them out, over its socket in the data directory; without one, those
-//! that need the database alone are carried out here. Data goes to stdout, messages and progress
-//! to stderr.
+//! A running server runs them, over its socket in the data directory. Without a server, this process runs the commands
+//! that only need the database. Data goes to stdout. Messages and progress go to stderr.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -13,21 +12,21 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use postern_server::System;
 use postern_server::admin::{
-    AdminCommand, BackupContent, BackupFile, CommandOutput, Damage, Progress, ServerFiles, backup,
-    call, restore,
+    AdminCommand, BackupContent, BackupFile, CommandOutput, CorruptValue, Progress, ServerFiles,
+    backup, call, restore,
 };
 
 /// The interval at which progress is printed.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Where the server's data is.
+/// The directories of the server.
 #[derive(Args)]
 pub(crate) struct Directories {
     /// The server's data directory
     #[arg(long, env = "POSTERN_DATA_DIR", value_name = "DIR", default_value = "postern-data")]
     data_dir: PathBuf,
 
-    /// The directory of the keyring (seal.keys), if it is not the data directory
+    /// The directory of the keyring (seal.keys) [default: keys in the data directory]
     #[arg(long, env = "POSTERN_KEY_DIR", value_name = "DIR")]
     key_dir: Option<PathBuf>,
 }
@@ -49,8 +48,8 @@ pub(crate) enum Admin {
     ResetKey(Directories),
     /// Create a new key that signs endpoint tokens.
     ///
-    /// The key is published at once, and signs after --max-offline, when every agent has it. Tokens of the
-    /// old key stay valid until they expire.
+    /// The key is published at once. It signs after the server's --max-offline, when every agent has the key. Tokens
+    /// of the old key stay valid until they expire.
     RotateSigningKey(RotateSigningKey),
     /// Reject all endpoint tokens of a signing key.
     ///
@@ -73,7 +72,7 @@ pub(crate) struct RotateSigningKey {
 /// `postern admin drop-signing-key`
 #[derive(Args)]
 pub(crate) struct DropSigningKey {
-    /// The key's id, as tokens and the published keys have it (kid). It can begin with a hyphen
+    /// The id of the key: the kid in tokens and in the published keys. It can begin with a hyphen
     #[arg(allow_hyphen_values = true)]
     kid: String,
 
@@ -86,7 +85,7 @@ pub(crate) struct DropSigningKey {
 pub(crate) enum Storage {
     /// Create a new at-rest key for all later writes.
     RotateKey(Directories),
-    /// Rewrap: encrypt all values of older at-rest keys with the current key.
+    /// Encrypt all values of older at-rest keys with the current key.
     #[command(alias = "reseal")]
     Rewrap(Directories),
     /// Decrypt and decode every stored value, and print the corrupt ones.
@@ -95,8 +94,8 @@ pub(crate) enum Storage {
     Check(Directories),
     /// Write a backup of the database to one file, encrypted at rest.
     ///
-    /// A running server continues to serve. The file contains the state at one moment, with a checksum. A
-    /// restore needs the keyring (seal.keys), which is not in the file: keep it apart.
+    /// A running server continues to serve. The file is a consistent snapshot with a checksum. A restore needs the
+    /// keyring (seal.keys), which is not in the file: keep it apart.
     Backup(Backup),
     /// Restore a backup into a new database.
     ///
@@ -128,7 +127,7 @@ pub(crate) struct Backup {
 /// `postern storage restore`
 #[derive(Args)]
 pub(crate) struct Restore {
-    /// The backup
+    /// The backup to restore
     file: PathBuf,
 
     #[command(flatten)]
@@ -158,7 +157,7 @@ impl Storage {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::RotateKey(directories) => run(&directories, AdminCommand::RotateKey),
-            Self::Rewrap(directories) => run(&directories, AdminCommand::Reseal),
+            Self::Rewrap(directories) => run(&directories, AdminCommand::Rewrap),
             Self::Check(directories) => run(&directories, AdminCommand::Check),
             Self::Backup(given) => given.run(),
             Self::Restore(given) => given.run(),
@@ -174,7 +173,7 @@ impl Backup {
             runtime()?.block_on(backup(&directories.files(&System::default()), &to, progress))
         })?;
         writeln!(io::stdout(), "{}", to.path.display())?;
-        print_answer(&made, &directories.data_dir)
+        print_output(&made, &directories.data_dir)
     }
 }
 
@@ -184,24 +183,25 @@ impl Restore {
         let restored = with_progress(|progress| {
             restore(&directories.files(&System::default()), &file, above, progress)
         })?;
-        print_answer(&restored, &directories.data_dir)
+        print_output(&restored, &directories.data_dir)
     }
 }
 
 fn run(directories: &Directories, command: AdminCommand) -> anyhow::Result<ExitCode> {
     let clock = System::default();
-    let answer = with_progress(|progress| {
+    let output = with_progress(|progress| {
         runtime()?.block_on(call(&directories.files(&clock), command, progress))
     });
-    print_answer(&answer?, &directories.data_dir)
+    print_output(&output?, &directories.data_dir)
 }
 
-/// Prints a panic in one line, without its message, which may hold a value. One that the database's
-/// engine has on corrupt data is caught, and reported as such.
+/// Prints the location of a panic in one line. The message is omitted, because it may contain a stored value. A panic
+/// of the database engine about corrupt data is caught, and reported as corruption.
 pub(crate) fn print_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let location = panic.location().map(ToString::to_string).unwrap_or_default();
-        let failed = "postern: an internal check has failed: this is a bug or corruption";
+        let failed =
+            "postern: an internal check failed: report this bug, and run postern storage check";
         let _ = writeln!(io::stderr(), "{failed} ({location})");
     }));
 }
@@ -210,7 +210,7 @@ fn runtime() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()
 }
 
-/// Does work that reports its progress, and prints that.
+/// Runs work, and prints its progress.
 fn with_progress<T>(work: impl FnOnce(&mut (dyn FnMut(Progress) + Send)) -> T) -> T {
     let mut line = ProgressLine::new();
     let done = work(&mut |now| line.update(now));
@@ -218,7 +218,7 @@ fn with_progress<T>(work: impl FnOnce(&mut (dyn FnMut(Progress) + Send)) -> T) -
     done
 }
 
-/// The progress of a long command: one line that is overwritten, on a terminal only.
+/// The progress line of a long command. It is overwritten, and printed only on a terminal.
 struct ProgressLine {
     has_printed: bool,
     last: Instant,
@@ -247,18 +247,19 @@ impl ProgressLine {
     }
 }
 
-/// Prints what was done. The exit code is 1 where something is corrupt.
-fn print_answer(answer: &CommandOutput, data_dir: &Path) -> anyhow::Result<ExitCode> {
+/// Prints the output of a command. The exit code is 1 if values are corrupt.
+fn print_output(output: &CommandOutput, data_dir: &Path) -> anyhow::Result<ExitCode> {
     let (mut data, mut messages) = (String::new(), Vec::new());
-    let mut corrupt = 0;
-    match answer {
-        CommandOutput::ResetKey { kubeconfig, key_name, user_mended, other_keys } => {
+    let mut corrupt_count = 0;
+    match output {
+        CommandOutput::ResetKey { kubeconfig, key_name, user_repaired, other_keys } => {
             writeln!(data, "{}", kubeconfig.display())?;
-            messages
-                .push(format!("The file above holds the new access key {key_name}: keep it safe."));
-            if *user_mended {
+            messages.push(format!(
+                "The file above contains the new access key {key_name}: keep it safe."
+            ));
+            if *user_repaired {
                 messages.push(
-                    "The user admin was missing, disabled or without rights, and is repaired."
+                    "The user admin was missing, disabled or without permissions, and was repaired."
                         .to_owned(),
                 );
             }
@@ -269,7 +270,7 @@ fn print_answer(answer: &CommandOutput, data_dir: &Path) -> anyhow::Result<ExitC
         }
         CommandOutput::RotateSigningKey { kid, .. } | CommandOutput::DropSigningKey { kid } => {
             writeln!(data, "{kid}")?;
-            messages.push(about_signing_key(answer));
+            messages.push(about_signing_key(output));
         }
         CommandOutput::RotateKey { current, all } => {
             let (count, data_dir) = (all.len(), data_dir.display());
@@ -280,8 +281,8 @@ fn print_answer(answer: &CommandOutput, data_dir: &Path) -> anyhow::Result<ExitC
                  postern storage rewrap --data-dir {data_dir}"
             ));
         }
-        CommandOutput::Reseal { seen, rewritten, damaged, needed } => {
-            corrupt = *damaged;
+        CommandOutput::Rewrap { seen, rewritten, corrupt, needed } => {
+            corrupt_count = *corrupt;
             writeln!(data, "{rewritten}")?;
             messages.push(format!(
                 "{rewritten} of {seen} values were rewrapped with the current at-rest key."
@@ -290,21 +291,22 @@ fn print_answer(answer: &CommandOutput, data_dir: &Path) -> anyhow::Result<ExitC
                 let ids = ids.join(" ");
                 messages.push(format!("History needs the keys {ids} until it is compacted."));
             }
-            if corrupt > 0 {
+            if *corrupt > 0 {
                 messages.push(format!(
                     "{corrupt} values are corrupt and were not changed: run postern storage check"
                 ));
             }
         }
-        CommandOutput::Check { seen, damaged, damaged_total } => {
-            corrupt = *damaged_total;
-            for one in damaged {
+        CommandOutput::Health { failed } => writeln!(data, "{}", failed.join("\n"))?,
+        CommandOutput::Check { seen, corrupt, corrupt_total } => {
+            corrupt_count = *corrupt_total;
+            for one in corrupt {
                 writeln!(data, "{}\t{}", one.key, one.reason)?;
             }
-            messages.push(format!("{seen} values were checked, {corrupt} are corrupt."));
+            messages.push(format!("{seen} values were checked, {corrupt_total} are corrupt."));
         }
         CommandOutput::Backup { content, omitted } => {
-            corrupt = content.omitted;
+            corrupt_count = content.omitted;
             messages.extend(about_backup(content, omitted));
         }
         CommandOutput::Restore { database, content, clock_is_behind, .. } => {
@@ -314,24 +316,24 @@ fn print_answer(answer: &CommandOutput, data_dir: &Path) -> anyhow::Result<ExitC
     }
     let _ = writeln!(io::stderr(), "{}", messages.join("\n"));
     io::stdout().write_all(data.as_bytes())?;
-    Ok(if corrupt > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if corrupt_count > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn about_signing_key(answer: &CommandOutput) -> String {
-    let CommandOutput::RotateSigningKey { signs_from, was_announced, .. } = answer else {
+fn about_signing_key(output: &CommandOutput) -> String {
+    let CommandOutput::RotateSigningKey { signs_from, was_announced, .. } = output else {
         return "Connected agents reject its tokens within a second.".to_owned();
     };
-    let known = if *was_announced { "It had been announced before. " } else { "" };
-    format!("{known}This key signs from {signs_from} on.")
+    let known = if *was_announced { "It was published before. " } else { "" };
+    format!("{known}The key signs from {signs_from} on.")
 }
 
-fn about_backup(content: &BackupContent, omitted: &[Damage]) -> Vec<String> {
-    let BackupContent { values, bytes, created, seal_keys, checksum, .. } = content;
+fn about_backup(content: &BackupContent, omitted: &[CorruptValue]) -> Vec<String> {
+    let BackupContent { values, bytes, created, at_rest_keys, checksum, .. } = content;
     let mut messages = vec![
         format!("{values} values, {bytes} bytes, as of {created}. SHA-256: {checksum}"),
         format!(
             "A restore needs these at-rest keys, which are not in the file: {}",
-            seal_keys.join(" ")
+            at_rest_keys.join(" ")
         ),
     ];
     if content.omitted > 0 {

@@ -1,27 +1,27 @@
-//! Settings of `postern serve`: flags, then `POSTERN_…` variables, then one YAML file, then
-//! defaults.
+//! The settings of `postern serve`. Flags override `POSTERN_…` variables, which override the YAML file, which
+//! overrides the defaults.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use postern_server::{
     AuditLog, AuditSettings, Build, DataDir, GatewaySettings, GivenCertificate, GivenNames,
     KeyPolicy, Limits, Settings, TokenPolicy, UpstreamAddresses,
 };
 use serde::Deserialize;
 
-/// The facts that the build script knows about the sources.
+/// The commit of the sources, from the build script.
 const BUILD: Build =
     Build { commit: env!("POSTERN_COMMIT"), commit_date: env!("POSTERN_COMMIT_DATE") };
 
-/// The settings of one source. All are optional, so that another source can fill them in.
+/// The settings of one source. All are optional, so that the next source can provide them.
 #[derive(Args, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Serve {
-    /// A YAML file with any of these settings, with the names of the flags; an unknown setting is an error
+    /// A YAML file with these settings, by the names of the flags; an unknown setting is an error
     #[arg(long, env = "POSTERN_CONFIG", value_name = "FILE")]
     #[serde(skip)]
     config: Option<PathBuf>,
@@ -35,31 +35,30 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_KEY_DIR", value_name = "DIR")]
     key_dir: Option<PathBuf>,
 
-    /// The address to listen on; port 0 takes a free one [default: 127.0.0.1:8443]
+    /// The address to listen on; port 0 selects a free port [default: 127.0.0.1:8443]
     #[arg(long, env = "POSTERN_LISTEN", value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
 
-    /// A name or address by which clients reach this server; may be repeated. The self-signed
-    /// certificate covers them all, and the first is in the kubeconfig
+    /// A name or address at which clients reach this server; may be repeated. The self-signed certificate covers
+    /// all of them, and the kubeconfig has the first
     #[arg(long = "host", env = "POSTERN_HOST", value_name = "NAME", value_delimiter = ',')]
     #[serde(rename = "host")]
     hosts: Vec<String>,
 
-    /// The server certificate with its chain, in PEM [default: self-signed]
+    /// The file with the server certificate and its chain, in PEM [default: self-signed]
     #[arg(long, env = "POSTERN_TLS_CERT_FILE", value_name = "FILE")]
     tls_cert_file: Option<PathBuf>,
 
-    /// The key of --tls-cert-file, in PEM
+    /// The file with the private key of --tls-cert-file, in PEM
     #[arg(long, env = "POSTERN_TLS_KEY_FILE", value_name = "FILE")]
     tls_key_file: Option<PathBuf>,
 
-    /// How long history is kept, for watches that resume and lists that continue: 90s, 5m, 1h
-    /// [default: 5m]
+    /// How long history is kept, for watches that resume and lists that continue [default: 5m]
     #[arg(long, env = "POSTERN_HISTORY", value_name = "DURATION")]
     history: Option<String>,
 
-    /// How long the server still serves after SIGTERM while /readyz fails, so that load balancers
-    /// remove it first [default: none]
+    /// How long the server still serves after SIGTERM while /readyz fails, so that load balancers remove it first
+    /// [default: none]
     #[arg(long, env = "POSTERN_SHUTDOWN_DELAY", value_name = "DURATION")]
     shutdown_delay: Option<String>,
 
@@ -90,17 +89,16 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_MAX_WRITE_BYTES_PER_OWNER", value_name = "BYTES")]
     max_write_bytes_per_owner: Option<usize>,
 
-    /// The longest ttl of an access key, which then also is the default, as in 720h
-    /// [default: no limit]
+    /// The maximum ttl of an access key, for example 720h. It is then also the default ttl [default: no limit]
     #[arg(long, env = "POSTERN_ACCESS_KEY_MAX_TTL", value_name = "DURATION")]
     access_key_max_ttl: Option<String>,
 
-    /// How long an access key is kept after it has expired, before it is removed [default: 720h]
+    /// How long an expired access key is kept until it is removed [default: 720h]
     #[arg(long, env = "POSTERN_EXPIRED_KEY_RETENTION", value_name = "DURATION")]
     expired_key_retention: Option<String>,
 
-    /// Allow clusters at every address, loopback and link-local included. For development only: a kubeconfig
-    /// can then reach services of this machine
+    /// Allow clusters at every address, including loopback and link-local addresses. For development only: a
+    /// kubeconfig can then reach services of this machine
     #[arg(
         long,
         env = "POSTERN_ALLOW_LOCAL_UPSTREAMS",
@@ -111,36 +109,37 @@ pub(crate) struct Serve {
     )]
     allow_local_upstreams: Option<bool>,
 
-    /// A network or address that clusters may have although it is refused by default; may be repeated.
+    /// A network or address that is allowed for clusters although it is refused by default; may be repeated.
     /// Kubeconfigs can then reach every port there
     #[arg(long, env = "POSTERN_UPSTREAM_ALLOW", value_name = "CIDR", value_delimiter = ',')]
     upstream_allow: Vec<String>,
 
-    /// A network or address that no cluster may have, in spite of --upstream-allow and
-    /// --allow-local-upstreams; may be repeated
+    /// A network or address that is refused for clusters; may be repeated. It overrides --upstream-allow and
+    /// --allow-local-upstreams
     #[arg(long, env = "POSTERN_UPSTREAM_DENY", value_name = "CIDR", value_delimiter = ',')]
     upstream_deny: Vec<String>,
 
-    /// A group of callers that is forwarded to clusters, in addition to the groups of the platform; may be
-    /// repeated. It must not begin with system:
+    /// A group of the caller that is forwarded to clusters, in addition to the platform's groups; may be repeated.
+    /// It must not begin with system:
     #[arg(long, env = "POSTERN_FORWARD_GROUPS", value_name = "GROUP", value_delimiter = ',')]
     forward_groups: Vec<String>,
 
-    /// The maximum duration of exec, attach, port-forward and other streams to clusters; watches end with
-    /// their access key [default: 8h]
+    /// The maximum duration of exec, attach, port-forward and other streams to clusters. Watches end when their
+    /// access key expires [default: 8h]
     #[arg(long, env = "POSTERN_MAX_SESSION", value_name = "DURATION")]
     max_session: Option<String>,
-    /// The URL under which clients reach this server, and the issuer of endpoint tokens. It is the same on
-    /// every server of a store [default: https:// and the first --host]
+
+    /// The URL at which clients reach this server, and the issuer of endpoint tokens. It must be the same on every
+    /// server of a store [default: https:// and the first --host]
     #[arg(long, env = "POSTERN_EXTERNAL_URL", value_name = "URL")]
     external_url: Option<String>,
 
-    /// The version in /version, which other clients of the platform compare with their own. v0.0.0 matches
-    /// every client; another one, such as v3.4.8, also sets major and minor at the root [default: Postern's]
+    /// The version in /version, which other clients of the platform compare with their own. v0.0.0 matches every
+    /// client. Another version, such as v3.4.8, also sets major and minor at the root [default: Postern's version]
     #[arg(long, env = "POSTERN_ADVERTISE_VERSION", value_name = "VERSION")]
     advertise_version: Option<String>,
 
-    /// The prefix of the namespaces of projects. It cannot change after the first start [default: p-]
+    /// The prefix of project namespaces. It cannot change after the first start [default: p-]
     #[arg(long, env = "POSTERN_PROJECT_NAMESPACE_PREFIX", value_name = "PREFIX")]
     project_namespace_prefix: Option<String>,
 
@@ -148,41 +147,39 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_DEFAULT_NAMESPACE", value_name = "NAMESPACE")]
     default_namespace: Option<String>,
 
-    /// The longest ttl of an endpoint token [default: 24h]
+    /// The maximum ttl of an endpoint token [default: 24h]
     #[arg(long, env = "POSTERN_ENDPOINT_TOKEN_MAX_TTL", value_name = "DURATION")]
     endpoint_token_max_ttl: Option<String>,
 
-    /// How long a key signs endpoint tokens before another one takes over [default: 30d]
+    /// How long a key signs endpoint tokens until the next key replaces it [default: 30d]
     #[arg(long, env = "POSTERN_ENDPOINT_TOKEN_KEY_ROTATION", value_name = "DURATION")]
     endpoint_token_key_rotation: Option<String>,
 
-    /// How long an agent serves without contact to this server. A new signing key is published this long
-    /// before it signs [default: 24h]
+    /// How long an agent serves requests without a connection to this server. A new signing key is published this
+    /// long before it signs [default: 24h]
     #[arg(long, env = "POSTERN_MAX_OFFLINE", value_name = "DURATION")]
     max_offline: Option<String>,
 
-    /// Where the audit log is written; - is the standard output
-    /// [default: audit/audit.log in the data directory]
+    /// The file of the audit log; - is stdout [default: audit/audit.log in the data directory]
     #[arg(long, env = "POSTERN_AUDIT_LOG_PATH", value_name = "FILE")]
     audit_log_path: Option<PathBuf>,
 
-    /// The audit policy: a file with a Policy of audit.k8s.io/v1 [default: metadata of all requests about objects,
+    /// The file with the audit policy, a Policy of audit.k8s.io/v1 [default: metadata of all requests for objects,
     /// without bodies]
     #[arg(long, env = "POSTERN_AUDIT_POLICY_FILE", value_name = "FILE")]
     audit_policy_file: Option<PathBuf>,
 
-    /// The audit log is rotated when its file is larger than this; the old file gets the time in
-    /// its name
+    /// The maximum size of the audit log file in MiB. A larger file is rotated, and gets the time in its name
     /// [default: 100]
     #[arg(long, env = "POSTERN_AUDIT_LOG_MAXSIZE", value_name = "MIB")]
     audit_log_maxsize: Option<usize>,
 
-    /// How many rotated files are kept [default: 10]
+    /// Maximum rotated audit log files; the oldest are removed [default: 10]
     #[arg(long, env = "POSTERN_AUDIT_LOG_MAXBACKUP", value_name = "COUNT")]
     audit_log_maxbackup: Option<usize>,
 
-    /// Send responses with secrets only after their audit record is in the file. By default, the record of a
-    /// read follows within milliseconds
+    /// Send responses with secrets only after their audit record is in the file. By default, the record of a read is
+    /// written a few milliseconds later
     #[arg(
         long,
         env = "POSTERN_AUDIT_BEFORE_ANSWER",
@@ -197,28 +194,70 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_AUDIT_EXEC_COMMANDS", value_name = "BOOL")]
     audit_exec_commands: Option<bool>,
 
-    /// Memory for the database's pages, in MiB [default: 32]
+    /// The memory for cached database pages, in MiB [default: 32]
     #[arg(long, env = "POSTERN_DB_CACHE_MIB", value_name = "MIB")]
     db_cache_mib: Option<usize>,
 
-    /// The log filter: error, warn, info, debug or trace, also for one module [default: info]
+    /// The log filter: error, warn, info, debug or trace, also for one module, as in `postern_server=debug`
+    /// [default: info]
     #[arg(long, env = "POSTERN_LOG", value_name = "FILTER")]
     log: Option<String>,
+
+    /// The format of the log: text, or json with one object a line [default: text]
+    #[arg(long, env = "POSTERN_LOG_FORMAT", value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+
+    /// The OTLP receiver to which traces are sent, over HTTP with protobuf, such as `http://127.0.0.1:4318`
+    /// [default: `OTEL_EXPORTER_OTLP_ENDPOINT`, or none]
+    #[arg(long, env = "POSTERN_OTLP_ENDPOINT", value_name = "URL")]
+    otlp_endpoint: Option<String>,
 }
 
-/// Settings with all defaults filled in.
+/// The complete settings, with all defaults.
 pub(crate) struct Complete {
     /// The server's settings.
     pub(crate) settings: Settings,
+    /// The log and the traces.
+    pub(crate) observation: Observation,
+}
+
+/// The log and the traces of a service.
+pub(crate) struct Observation {
+    /// The name of the service in traces.
+    pub(crate) service: &'static str,
     /// The log filter.
     pub(crate) log: String,
+    /// The format of the log.
+    pub(crate) log_format: LogFormat,
+    /// The OTLP receiver.
+    pub(crate) otlp_endpoint: Option<String>,
+}
+
+/// The format of the log.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    /// Text for people
+    #[default]
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+impl From<LogFormat> for postern_telemetry::LogFormat {
+    fn from(format: LogFormat) -> Self {
+        match format {
+            LogFormat::Text => Self::Text,
+            LogFormat::Json => Self::Json,
+        }
+    }
 }
 
 impl Serve {
-    /// The settings with the file's and the defaults filled in.
+    /// The settings, completed with those of the file and the defaults.
     ///
     /// # Errors
-    /// When the file cannot be read, or a value makes no sense; says which.
+    /// When the file cannot be read, or a value is invalid; the error names it.
     pub(crate) fn complete(self) -> anyhow::Result<Complete> {
         let file = self.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
         let given = self.or(file);
@@ -242,7 +281,7 @@ impl Serve {
             },
             policy_file: given.audit_policy_file,
             max_file_bytes: mebibytes("audit-log-maxsize", given.audit_log_maxsize, 100)? as u64,
-            max_files_aside: positive("audit-log-maxbackup", given.audit_log_maxbackup, 10)?,
+            max_rotated_files: positive("audit-log-maxbackup", given.audit_log_maxbackup, 10)?,
             before_answer: given.audit_before_answer.unwrap_or_default(),
             exec_commands: given.audit_exec_commands.unwrap_or(true),
         };
@@ -276,7 +315,13 @@ impl Serve {
             },
             advertised_version: given.advertise_version,
         };
-        Ok(Complete { settings, log: given.log.unwrap_or_else(|| "info".to_owned()) })
+        let observation = Observation {
+            service: "postern",
+            log: given.log.unwrap_or_else(|| "info".to_owned()),
+            log_format: given.log_format.unwrap_or_default(),
+            otlp_endpoint: given.otlp_endpoint,
+        };
+        Ok(Complete { settings, observation })
     }
 
     fn limits(&self) -> anyhow::Result<Limits> {
@@ -314,7 +359,7 @@ impl Serve {
             anyhow::ensure!(!group.is_empty(), "--forward-groups: a group must not be empty");
             anyhow::ensure!(
                 !group.starts_with("system:"),
-                "--forward-groups: groups that begin with system: are never forwarded: remove \
+                "--forward-groups: groups that begin with system: are never forwarded, remove \
                  {group:?}"
             );
         }
@@ -428,6 +473,8 @@ impl Serve {
             audit_exec_commands: self.audit_exec_commands.or(other.audit_exec_commands),
             db_cache_mib: self.db_cache_mib.or(other.db_cache_mib),
             log: self.log.or(other.log),
+            log_format: self.log_format.or(other.log_format),
+            otlp_endpoint: self.otlp_endpoint.or(other.otlp_endpoint),
         }
     }
 }
@@ -435,15 +482,14 @@ impl Serve {
 fn read_file(path: &Path) -> anyhow::Result<Serve> {
     #[expect(clippy::disallowed_methods, reason = "the binary reads its own settings")]
     let text = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read the settings in {}", path.display()))?;
-    serde_saphyr::from_str(&text)
-        .with_context(|| format!("cannot understand the settings in {}", path.display()))
+        .with_context(|| format!("cannot read the settings file {} of --config", path.display()))?;
+    serde_saphyr::from_str(&text).with_context(|| format!("invalid settings in {}", path.display()))
 }
 
-/// The longest duration that any setting takes.
+/// The maximum duration of a setting.
 const DURATION_MAX: Duration = Duration::from_hours(366 * 24);
 
-/// Parses a setting's duration, in the form that every flag of `postern` takes.
+/// Parses the duration of a setting, in the format of all flags of `postern`.
 pub(crate) fn duration(
     name: &str,
     text: Option<&str>,
@@ -454,8 +500,7 @@ pub(crate) fn duration(
         .map_err(|error| anyhow::anyhow!("--{name} {text:?}: {error}"))
 }
 
-/// Checks that a host is a DNS name or an IP address: it is written into certificates and
-/// kubeconfigs.
+/// Checks that a host is a DNS name or an IP address. It is written into certificates and kubeconfigs.
 fn check_host(host: &str) -> anyhow::Result<()> {
     let label = |label: &str| {
         !label.is_empty()
@@ -467,30 +512,33 @@ fn check_host(host: &str) -> anyhow::Result<()> {
     let name = host.len() <= 253 && host.split('.').all(label);
     anyhow::ensure!(
         name || host.parse::<std::net::IpAddr>().is_ok(),
-        "--host: {host:?} is neither a DNS name nor an IP address (write IPv6 without brackets)"
+        "invalid --host {host:?}: must be a DNS name or an IP address (IPv6 without brackets)"
     );
     Ok(())
 }
 
-/// The URL as it is compared: without a slash at its end.
+/// The URL without a slash at its end, for comparisons.
 fn external_url(text: &str) -> anyhow::Result<String> {
     let url = text.trim_end_matches('/');
     let rest = url.strip_prefix("https://").unwrap_or_default();
     let is_url = !rest.is_empty()
         && rest.bytes().all(|byte| byte.is_ascii_graphic())
         && !rest.contains(['?', '#', '@', '"', '\\']);
-    anyhow::ensure!(is_url, "--external-url {text:?} must be https://HOST[:PORT][/PATH]");
+    anyhow::ensure!(is_url, "invalid --external-url {text:?}: must be https://HOST[:PORT][/PATH]");
     Ok(url.to_owned())
 }
 
 fn positive(name: &str, given: Option<usize>, default: usize) -> anyhow::Result<usize> {
     let value = given.unwrap_or(default);
-    // Far more than any machine has, and far below where sums of these could overflow.
-    anyhow::ensure!((1..=1_000_000).contains(&value), "--{name} must be from 1 to 1000000");
+    // No machine has more, and sums of these values cannot overflow.
+    anyhow::ensure!(
+        (1..=1_000_000).contains(&value),
+        "invalid --{name} {value}: must be from 1 to 1000000"
+    );
     Ok(value)
 }
 
-/// The least that an owner may write in a minute: one object of the largest size.
+/// The minimum of the bytes that an owner may write in a minute: one object of the maximum size.
 const MIN_WRITE_BYTES: usize = 1_000_000;
 
 fn bytes(name: &str, given: Option<usize>, default: usize) -> anyhow::Result<usize> {
@@ -498,7 +546,7 @@ fn bytes(name: &str, given: Option<usize>, default: usize) -> anyhow::Result<usi
     let most = 1 << 40;
     anyhow::ensure!(
         (MIN_WRITE_BYTES..=most).contains(&value),
-        "--{name} must be from {MIN_WRITE_BYTES} to {most}"
+        "invalid --{name} {value}: must be from {MIN_WRITE_BYTES} to {most}"
     );
     Ok(value)
 }
@@ -522,7 +570,7 @@ mod tests {
             let error = of(wrong).unwrap_err().to_string();
             assert!(error.contains("--history"), "{wrong}: {error}");
             let by_cli = postern_cli::parse_positive_duration(wrong, DURATION_MAX).unwrap_err();
-            assert!(error.ends_with(&by_cli), "the same text as in every flag: {error}");
+            assert!(error.ends_with(&by_cli), "the same message as for every flag: {error}");
         }
     }
 
@@ -584,7 +632,7 @@ mod tests {
         }
     }
 
-    /// Unless git is missing, or does not trust the owner of the files.
+    /// It checks nothing if git is missing, or does not trust the owner of the files.
     #[test]
     fn a_build_in_a_repository_knows_its_commit() {
         let git = std::process::Command::new("git").args(["rev-parse", "HEAD"]).output();
@@ -612,7 +660,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_of_zero_is_refused() {
+    fn a_count_of_zero_is_rejected() {
         assert!(positive("db-cache-mib", Some(0), 1).is_err());
     }
 }

@@ -1,8 +1,8 @@
 //! The one way in which a connection to an upstream is made, below TLS. A tunnel can be a second one.
 //!
 //! # When a dead upstream is noticed
-//! Within [`Liveness::default`]: a connection that is idle, or on which only the upstream has to say
-//! something (an open watch), is probed by TCP keepalive after 15 s, and closed by the kernel when
+//! Within [`Liveness::default`]. TCP keepalive probes a connection after 15 s if it is idle, or if only the
+//! upstream has to say something (an open watch). The kernel closes it when
 //! nothing was heard for 30 s. Bytes of ours that stay unacknowledged for 30 s close it as well
 //! (`TCP_USER_TIMEOUT`). This relies on Linux, and on the upstream's own kernel: one that runs while the program
 //! hangs is alive, and so is a load balancer that holds the connection for a dead upstream. The time limit for

@@ -58,8 +58,8 @@ impl Proxy {
     ///
     /// Of the request, method, headers and body are sent: the headers without those that name
     /// a caller or are for one connection only. A WebSocket or SPDY/3.1 upgrade over HTTP/1.1
-    /// is passed on (the server's connection must be served with upgrades), and answered with 101
-    /// only when the upstream says 101; a task of the proxy then pumps the bytes, until the
+    /// is passed on (the server's connection must be served with upgrades). It is answered with 101
+    /// only when the upstream says 101. A task of the proxy then pumps the bytes, until the
     /// session ends. Anything else stays one exchange, and its connection is closed.
     ///
     /// # Errors

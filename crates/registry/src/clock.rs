@@ -1,12 +1,12 @@
-//! Time and randomness. Only this module asks the system for either; everything else gets them
-//! passed in, so that tests decide what time it is.
+//! Time and randomness. Only this module gets them from the system. All other code gets a [`Source`], so that tests
+//! can set the time.
 
 use std::cell::RefCell;
 
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use postern_meta::time::{MicroTimestamp, Timestamp};
 
-/// Where time and randomness come from.
+/// A source of time and randomness.
 pub trait Source: Send + Sync + 'static {
     /// The time, to the microsecond.
     fn now_micro(&self) -> MicroTimestamp;
@@ -21,7 +21,7 @@ pub trait Source: Send + Sync + 'static {
     fn fill(&self, bytes: &mut [u8]);
 }
 
-/// The system's clock and its generator.
+/// The clock and the random generator of the system.
 #[derive(Debug, Default)]
 pub struct System {
     random: SystemRandom,
@@ -44,15 +44,15 @@ impl Source for System {
 }
 
 thread_local! {
-    /// A pool, because one byte from the generator costs as much as a whole buffer, and every
-    /// request needs an id.
+    /// Random bytes in reserve. One byte from the generator costs as much as a whole buffer, and every request needs
+    /// an id.
     static POOL: RefCell<Pool> = const { RefCell::new(Pool { bytes: [0; POOL_BYTES], used: POOL_BYTES }) };
 }
 
-/// Random bytes that are generated at once.
+/// The number of random bytes that are generated together.
 const POOL_BYTES: usize = 256;
 
-/// Random bytes; the first `used` of them have been used already.
+/// Random bytes; the first `used` bytes are already used.
 struct Pool {
     bytes: [u8; POOL_BYTES],
     used: usize,
@@ -61,8 +61,8 @@ struct Pool {
 impl Pool {
     fn next(&mut self, random: &SystemRandom) -> u8 {
         if self.used == POOL_BYTES {
-            // aws-lc aborts itself when the kernel has no randomness. After an error here, keys
-            // could be guessed, so the process cannot continue.
+            // aws-lc aborts by itself if the kernel has no randomness. After an error here, keys could be guessed, so
+            // the process must not continue.
             assert!(random.fill(&mut self.bytes).is_ok(), "the system's random generator failed");
             self.used = 0;
         }

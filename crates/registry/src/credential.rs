@@ -1,6 +1,6 @@
-//! `Credential`: which key a caller proved to have, and as whom the caller acts.
+//! `Credential`: the access key that a caller has proved, and the identity with which it acts.
 //!
-//! Where a credential comes from (headers, or the machine administrator's socket) is decided outside this crate.
+//! Other crates decide where a credential comes from: headers, or the socket of the machine administrator.
 
 use std::sync::Arc;
 
@@ -24,9 +24,9 @@ use postern_meta::time::Timestamp;
 pub struct Credential {
     identity: Arc<Identity>,
     digest: Option<Digest>,
-    /// The version of what decides, as of which the identity is known.
+    /// The version of the access state at which the identity is known.
     version: u64,
-    /// Set while the caller impersonates: the requested impersonation, and the resulting identity.
+    /// The requested impersonation and the resulting identity, if the caller impersonates.
     acting: Option<Arc<(Impersonation, Identity)>>,
 }
 
@@ -36,7 +36,7 @@ impl Credential {
         Self { identity: Arc::new(identity), digest: None, version: 0, acting: None }
     }
 
-    /// The credential of a caller with the key of a digest.
+    /// The credential of a caller with an access key, by its digest.
     pub fn of_key(identity: Arc<Identity>, digest: Digest) -> Self {
         Self { identity, digest: Some(digest), version: 0, acting: None }
     }
@@ -47,7 +47,7 @@ impl Credential {
         Self { acting: Some(Arc::new((wanted, impersonated))), ..self }
     }
 
-    /// The identity whose rights count: the caller's own, or the impersonated one.
+    /// The identity whose permissions count: the caller's own, or the impersonated one.
     pub fn identity(&self) -> &Identity {
         self.acting.as_ref().map_or(&self.identity, |acting| &acting.1)
     }
@@ -57,13 +57,12 @@ impl Credential {
         &self.identity
     }
 
-    /// The identity of the key's owner, which all requests with the key share until it
-    /// changes.
+    /// The identity of the key's owner. All requests with the key share it until it changes.
     pub fn shared_bearer(&self) -> &Arc<Identity> {
         &self.identity
     }
 
-    /// Whether it is the server's own.
+    /// Whether it belongs to the server itself.
     pub(crate) fn is_server(&self) -> bool {
         self.digest.is_none()
     }
@@ -78,11 +77,11 @@ impl Credential {
         self.acting.as_ref().map(|acting| &acting.0)
     }
 
-    /// The access key of the request, also while the caller impersonates: its limits hold. `None` for the
-    /// server itself, which has no key.
+    /// The access key of the request; `None` for the server itself, which has no key. It is also set while the caller
+    /// impersonates, because the limits of the key still apply.
     ///
     /// # Errors
-    /// 401 that says why the key does not work any more.
+    /// 401 with the reason why the key is no longer valid.
     pub(crate) fn caller_key(
         &self,
         principals: &PrincipalIndex,
@@ -94,10 +93,10 @@ impl Credential {
         Ok(Some(key.as_caller_key(self.wanted().cloned())))
     }
 
-    /// The caller's identity now; `None` for the server itself, which has no key.
+    /// The caller's present identity; `None` for the server itself, which has no key.
     ///
     /// # Errors
-    /// 401 that says why the key does not work any more.
+    /// 401 with the reason why the key is no longer valid.
     pub fn current(
         &self,
         principals: &PrincipalIndex,
@@ -111,7 +110,7 @@ impl Credential {
         Ok(Some(CurrentIdentity { key, impersonated }))
     }
 
-    /// The credential of the same caller as they are now.
+    /// The credential with the present identity of the same caller.
     #[must_use]
     pub fn renewed(&self, current: &CurrentIdentity) -> Self {
         let impersonated = current.impersonated.as_ref();
@@ -124,28 +123,28 @@ impl Credential {
         }
     }
 
-    /// The credential, known as of a version of what decides.
+    /// The credential, known at a version of the access state.
     #[must_use]
     pub fn known_at(self, version: u64) -> Self {
         Self { version, ..self }
     }
 
-    /// Whether it is known as of this version of what decides.
+    /// Whether it is known at this version of the access state.
     pub(crate) fn is_known_at(&self, version: u64) -> bool {
         self.version == version
     }
 
-    /// The revision since which the caller is who they are now, as far as is known. Of a caller who impersonates,
-    /// both identities count.
+    /// The revision since which the identity of the caller is unchanged, as far as it is known. If the caller
+    /// impersonates, both identities count.
     pub(crate) fn since(&self, principals: &PrincipalIndex) -> u64 {
         let own = self.digest.map_or(0, |digest| principals.since(&digest));
         self.wanted().map_or(own, |wanted| principals.since_of(wanted).max(own))
     }
 
-    /// Checks that the caller is still who they were when the request came in.
+    /// Checks that the caller's identity is the same as when the request came.
     ///
     /// # Errors
-    /// 401 when the key does not work any more; 409 when the caller has other rights now.
+    /// 401 if the key is no longer valid; 409 if the identity has changed.
     pub fn check(
         &self,
         principals: &PrincipalIndex,
@@ -157,12 +156,12 @@ impl Credential {
         if same && !current.is_disabled() {
             return Ok(());
         }
-        let message = "what the caller may do has changed while the request came in: send it again";
+        let message = "the permissions of the caller changed during the request: try again";
         Err(ApiError::new(409, Reason::Conflict, message))
     }
 }
 
-/// The identity of a caller at one moment.
+/// The identity of a caller at one time.
 pub struct CurrentIdentity {
     /// The caller's key.
     pub key: Arc<ResolvedKey>,
@@ -170,23 +169,23 @@ pub struct CurrentIdentity {
 }
 
 impl CurrentIdentity {
-    /// The identity whose rights count: the caller's own, or the impersonated one.
+    /// The identity whose permissions count: the caller's own, or the impersonated one.
     pub fn identity(&self) -> &Identity {
         self.impersonated.as_ref().map_or(&*self.key.identity, |one| &one.identity)
     }
 
-    /// Whether the caller impersonates a user who is disabled.
+    /// Whether the caller impersonates a disabled user.
     pub fn is_disabled(&self) -> bool {
         self.impersonated.as_ref().is_some_and(|one| one.disabled)
     }
 }
 
-/// Checks that the caller holds every permission that its impersonation needs. Requests that continue check
-/// again (ADR 0026), since the permission can end before they do.
+/// Checks that the caller has every permission that its impersonation needs. Requests that continue check again (ADR
+/// 0026), because a permission can end before the request.
 ///
 /// # Errors
-/// 403 in kube-apiserver's words; none for a caller that does not impersonate.
-pub fn check_rights(credential: &Credential, policy: &Policy) -> Result<(), ApiError> {
+/// 403 in the words of kube-apiserver; no error for a caller that does not impersonate.
+pub fn check_impersonation(credential: &Credential, policy: &Policy) -> Result<(), ApiError> {
     let Some(wanted) = credential.wanted() else { return Ok(()) };
     for right in impersonated::rights(wanted, credential.identity()) {
         check(policy, credential.bearer(), &right)?;
@@ -206,13 +205,13 @@ fn check(policy: &Policy, bearer: &Identity, right: &Right) -> Result<(), ApiErr
     Err(ApiError::forbidden(resource, &right.name, forbidden_message(bearer, &attributes)))
 }
 
-/// Whether this is the value of an access key.
+/// Whether the text is the value of an access key.
 pub fn is_key(text: &str, digester: &Digester, principals: &PrincipalIndex) -> bool {
     let digest = || digester.digest(&BearerToken::of_key(&text.to_owned().into()));
     text.len() >= MIN_KEY_CHARS && principals.has_key(&digest())
 }
 
-/// The 401 of a refusal, which says why.
+/// The 401 for a rejected key, with the reason.
 pub fn refused(refusal: Refusal) -> ApiError {
     unauthorized(refusal.message(), refusal.advice())
 }

@@ -1,6 +1,5 @@
-//! The namespaces that are always there. They are created in the first transaction of a database. If one is missing
-//! or corrupt at a start, it is created anew: clients may not delete these namespaces, so no client could repair
-//! one.
+//! The permanent namespaces. The first transaction of a database creates them. If one is missing or corrupt at a
+//! start, it is created again. Clients may not delete these namespaces, so no client could repair one.
 
 use postern_kinds::namespace::Namespace;
 use postern_kinds::{AnyKind as _, Verb, permanent_namespaces};
@@ -14,12 +13,12 @@ use crate::operations;
 use crate::permit::Permit;
 use crate::registry::Registry;
 
-/// Makes the namespaces that are not there, or corrupt. The log says which ones could not be made.
-pub async fn put_back(registry: &Registry) {
+/// Creates the permanent namespaces that are missing or corrupt. Failures are logged.
+pub async fn restore(registry: &Registry) {
     for name in permanent_namespaces() {
         if let Err(error) = ensure(registry, name).await {
             let inner = error.inner();
-            tracing::error!(name, inner, "a namespace could not be put back: {error}");
+            tracing::error!(name, inner, "a permanent namespace could not be restored: {error}");
         }
     }
 }
@@ -28,7 +27,7 @@ async fn ensure(registry: &Registry, name: &str) -> Result<(), ApiError> {
     if operations::remove_corrupt(registry, &Namespace, name).await? {
         tracing::warn!(
             name,
-            "a namespace was corrupt, and is made anew without its labels and annotations"
+            "a corrupt namespace was created again without its labels and annotations"
         );
     }
     let reading = Permit::for_server(&Namespace, Verb::Get, None, name);

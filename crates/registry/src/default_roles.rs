@@ -1,6 +1,5 @@
-//! The ClusterRoles that are always there, with their bindings. They are created at the first start.
-//! Every later start puts back what was taken from them, as kube-apiserver does. To change one
-//! permanently, set its annotation `AUTOUPDATE` to `false`.
+//! The default ClusterRoles with their bindings. The first start creates them. Every later start restores missing
+//! rules and subjects, as kube-apiserver does. To change one permanently, set its annotation `AUTOUPDATE` to `false`.
 
 use postern_kinds::cluster_role::ClusterRole;
 use postern_kinds::cluster_role_binding::ClusterRoleBinding;
@@ -16,13 +15,13 @@ use crate::operations;
 use crate::permit::Permit;
 use crate::registry::{Registry, decoded};
 
-/// The annotation that keeps a default role or binding as it is.
+/// The annotation that protects a default role or binding from updates.
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
-/// The label of what is made here, as in Kubernetes.
+/// The label of the objects that are created here, as in Kubernetes.
 const BOOTSTRAPPING: (&str, &str) = ("kubernetes.io/bootstrapping", "rbac-defaults");
 
-/// A ClusterRole, with the groups that it is bound to everywhere.
+/// A ClusterRole, with the groups that it is bound to in all namespaces.
 struct DefaultRole {
     name: &'static str,
     rules: Value,
@@ -36,7 +35,7 @@ fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
 }
 
 fn default_roles() -> Vec<DefaultRole> {
-    let ours = &["management.platform.sh"][..];
+    let management = &["management.platform.sh"][..];
     let instances = &["virtualclusterinstances", "spaceinstances"][..];
     let authorization = &["authorization.k8s.io"][..];
     let mut all = vec![
@@ -51,9 +50,9 @@ fn default_roles() -> Vec<DefaultRole> {
         DefaultRole {
             name: "platform-user",
             rules: json!([
-                rule(ours, &["selves"], &["create", "get"]),
-                rule(ours, &["directclusterendpointtokens"], &["create"]),
-                rule(ours, &["selfsubjectaccessreviews"], &["create"]),
+                rule(management, &["selves"], &["create", "get"]),
+                rule(management, &["directclusterendpointtokens"], &["create"]),
+                rule(management, &["selfsubjectaccessreviews"], &["create"]),
                 rule(authorization, &["selfsubjectaccessreviews"], &["create"]),
                 rule(authorization, &["selfsubjectrulesreviews"], &["create"]),
                 rule(&["authentication.k8s.io"], &["selfsubjectreviews"], &["create"]),
@@ -63,13 +62,13 @@ fn default_roles() -> Vec<DefaultRole> {
         DefaultRole {
             name: "platform-viewer",
             rules: json!([
-                rule(ours, &["projects", "clusters", "users", "teams"], &READ),
+                rule(management, &["projects", "clusters", "users", "teams"], &READ),
                 rule(
-                    ours,
+                    management,
                     &["projects/members", "projects/clusters", "projects/templates"],
                     &["get"]
                 ),
-                rule(ours, instances, &READ),
+                rule(management, instances, &READ),
                 rule(&[""], &["namespaces", "events"], &READ),
                 rule(&["coordination.k8s.io"], &["leases"], &READ),
                 rule(&["apiextensions.k8s.io"], &["customresourcedefinitions"], &READ),
@@ -93,13 +92,13 @@ fn default_roles() -> Vec<DefaultRole> {
 
 /// The roles of members of projects.
 fn project_roles() -> [DefaultRole; 3] {
-    let ours = &["management.platform.sh"][..];
+    let management = &["management.platform.sh"][..];
     let instances = &["virtualclusterinstances", "spaceinstances"][..];
     [
         DefaultRole {
             name: "platform-project-admin",
             rules: json!([
-                rule(ours, &["*"], &["*"]),
+                rule(management, &["*"], &["*"]),
                 rule(&[""], &["secrets", "events"], &["*"]),
                 rule(&["coordination.k8s.io"], &["leases"], &["*"]),
                 rule(&[RBAC_GROUP], &["roles", "rolebindings"], &["*"]),
@@ -109,39 +108,39 @@ fn project_roles() -> [DefaultRole; 3] {
         DefaultRole {
             name: "platform-project-user",
             rules: json!([
-                rule(ours, instances, &["get", "list", "watch", "create", "use"]),
+                rule(management, instances, &["get", "list", "watch", "create", "use"]),
                 rule(&[""], &["events"], &READ),
             ]),
             groups: &[],
         },
         DefaultRole {
             name: "platform-project-viewer",
-            rules: json!([rule(ours, instances, &READ), rule(&[""], &["events"], &READ)]),
+            rules: json!([rule(management, instances, &READ), rule(&[""], &["events"], &READ)]),
             groups: &[],
         },
     ]
 }
 
-/// The role of agents. The scope of an agent's key is its own cluster alone.
+/// The role of agents. The scope of an agent's key limits it to its own cluster.
 fn agent_role() -> DefaultRole {
-    let ours = &["management.platform.sh"];
+    let management = &["management.platform.sh"];
     DefaultRole {
         name: "platform-agent",
         rules: json!([
-            rule(ours, &["clusters/agentconfig"], &["get", "watch"]),
-            // For its direct endpoint, an annotation.
-            rule(ours, &["clusters"], &["get", "patch"]),
+            rule(management, &["clusters/agentconfig"], &["get", "watch"]),
+            // For its direct endpoint, which is an annotation.
+            rule(management, &["clusters"], &["get", "patch"]),
             // For its condition.
-            rule(ours, &["clusters/status"], &["get", "patch"]),
-            rule(ours, &["clusters/auditevents"], &["create"]),
+            rule(management, &["clusters/status"], &["get", "patch"]),
+            rule(management, &["clusters/auditevents"], &["create"]),
         ]),
         groups: &[],
     }
 }
 
-/// Makes the default roles and bindings as far as they are not there, or corrupt, and adds what they lack. The
-/// log says which ones could not be made: they keep none of the others from it.
-pub async fn put_back(registry: &Registry) {
+/// Creates the default roles and bindings that are missing or corrupt, and adds missing rules and subjects. Failures
+/// are logged, and do not block the others.
+pub async fn restore(registry: &Registry) {
     for DefaultRole { name, rules, groups } in default_roles() {
         let fields = Map::from_iter([("rules".to_owned(), rules)]);
         ensure(registry, &ClusterRole, name, fields, "rules").await;
@@ -160,8 +159,8 @@ pub async fn put_back(registry: &Registry) {
     }
 }
 
-/// Makes one object, or adds to its list `list` what is missing there. Of several servers that start
-/// at once, each may be the one that does it.
+/// Creates one object, or adds the missing items to its list `list`. If several servers start at once, any of them
+/// may do it.
 async fn ensure(
     registry: &Registry,
     kind: &'static dyn AnyKind,
@@ -171,7 +170,7 @@ async fn ensure(
 ) {
     if let Err(error) = try_ensure(registry, kind, name, fields, list).await {
         let (kind, inner) = (kind.info().kind, error.inner());
-        tracing::error!(kind, name, inner, "a default role could not be put back: {error}");
+        tracing::error!(kind, name, inner, "a default role could not be restored: {error}");
     }
 }
 
@@ -184,7 +183,7 @@ async fn try_ensure(
 ) -> Result<(), ApiError> {
     if operations::remove_corrupt(registry, kind, name).await? {
         let kind = kind.info().kind;
-        tracing::warn!(kind, name, "a default role was corrupt, and is made anew");
+        tracing::warn!(kind, name, "a corrupt default role was created again");
     }
     let reading = Permit::for_server(kind, Verb::Get, None, name);
     let done = match registry.get(&reading, &GetOptions::default()).await {
@@ -231,7 +230,7 @@ async fn add_missing(
         return Ok(());
     }
     let name = found.metadata.name.as_str();
-    tracing::warn!(kind = kind.info().kind, name, "a default role was changed, and is put back");
+    tracing::warn!(kind = kind.info().kind, name, "a changed default role was restored");
     let permit = Permit::for_server(kind, Verb::Update, None, name);
     let writing = Writing::by_server();
     let updated = operations::update(registry, &permit, &writing, |current| {
@@ -252,4 +251,70 @@ fn missing(found: &Object, wanted: &Map<String, Value>, list: &str) -> Vec<Value
     };
     let there = of(&found.fields);
     of(wanted).into_iter().filter(|one| !there.contains(one)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = include_str!("../../../docs/reference/access-rules.md");
+
+    /// The rows of the table of the page that has this head.
+    fn rows(head: &str) -> Vec<&'static str> {
+        let lines = PAGE.lines().skip_while(|line| *line != head).skip(2);
+        lines.take_while(|line| line.starts_with('|')).collect()
+    }
+
+    /// The texts between backticks.
+    fn code_spans(cell: &str) -> Vec<&str> {
+        cell.split('`').skip(1).step_by(2).collect()
+    }
+
+    fn in_code_spans(list: &Value) -> String {
+        let items = list.as_array().unwrap().iter().map(|item| match item.as_str().unwrap() {
+            "" => "core".to_owned(),
+            text => format!("`{text}`"),
+        });
+        items.collect::<Vec<_>>().join(", ")
+    }
+
+    /// A row of the table of rules.
+    fn table_row(name: &str, rule: &Value) -> String {
+        let fields = rule.as_object().unwrap();
+        let cell = |field: &str| fields.get(field).map(in_code_spans).unwrap_or_default();
+        let cells = ["apiGroups", "resources", "nonResourceURLs", "verbs"].map(cell);
+        let known = cells.iter().filter(|cell| !cell.is_empty()).count();
+        assert_eq!(known, fields.len(), "the table has no column for a field of {rule}");
+        let [groups, resources, paths, verbs] = cells;
+        let row = format!("| `{name}` | {groups} | {resources}{paths} | {verbs} |");
+        row.replace("|  |", "| |")
+    }
+
+    #[test]
+    fn the_reference_lists_the_default_roles_and_their_groups() {
+        let listed = rows("| ClusterRole | grants | bound to |").into_iter().map(|row| {
+            let (name, cells) = row.trim_start_matches("| `").split_once("` | ").unwrap();
+            (name.to_owned(), code_spans(cells.split(" | ").nth(1).unwrap()))
+        });
+        let made = default_roles();
+        let made = made.iter().map(|role| (role.name.to_owned(), role.groups.to_vec()));
+        let sorted = |mut roles: Vec<(String, Vec<&'static str>)>| {
+            roles.sort_unstable();
+            roles
+        };
+        assert_eq!(sorted(listed.collect()), sorted(made.collect()));
+    }
+
+    #[test]
+    fn the_reference_lists_the_rules_of_the_default_roles() {
+        let expected: Vec<_> = default_roles()
+            .iter()
+            .flat_map(|role| {
+                let rules = role.rules.as_array().unwrap().iter();
+                rules.map(|rule| table_row(role.name, rule)).collect::<Vec<_>>()
+            })
+            .collect();
+        let listed = rows("| ClusterRole | API groups | resources or paths | verbs |");
+        assert_eq!(listed, expected, "these are the rows:\n{}", expected.join("\n"));
+    }
 }

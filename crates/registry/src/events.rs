@@ -1,8 +1,9 @@
-//! Events of the server's own: what happens to an object without its owner's doing, for those who look after
-//! it (core/v1 Event). They are in the object's namespace, in `default` for an object that has none, and are
-//! removed after an hour, as all events.
+//! Events of the server itself (core/v1 Event): changes and problems of an object that its owner did not cause. They
+//! are in the namespace of the object, or in `default` for a cluster-scoped object. Like all events, they are removed
+//! after an hour.
 //!
-//! The name of an event follows from its object and reason: what several servers notice is one event.
+//! The name of an event follows from its object and reason. So if several servers notice the same, there is one
+//! event.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use postern_kinds::event::{Event, EventSource, ObjectReference, Spec};
@@ -22,31 +23,31 @@ use crate::storage_key;
 /// The component that reports events.
 const COMPONENT: &str = "postern";
 
-/// An event that another server has written within this time is not written again.
+/// The time within which an event of another server is not written again.
 const SAME_EVENT_SECONDS: i64 = 60;
 
-/// The namespace of events about objects that have none, as upstream.
+/// The namespace of events for cluster-scoped objects, as upstream.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Characters of an object's name in the name of its event. The hash after them tells events apart.
+/// The maximum characters of the object's name in the name of its event. The hash after them makes the name unique.
 const NAME_CHARS: usize = 180;
 
-/// Bytes of the hash in the name of an event.
+/// The bytes of the hash in the name of an event.
 const HASH_BYTES: usize = 8;
 
-/// An event to be recorded.
-pub(crate) struct Happening<'a> {
-    /// The object that it is about.
+/// An event to record.
+pub(crate) struct NewEvent<'a> {
+    /// The object that it is for.
     pub(crate) object: &'a Object,
-    /// Why, in one word.
+    /// The reason, in one word.
     pub(crate) reason: &'static str,
-    /// The message for people. It has no values of a secret.
+    /// The message. It contains no values of a secret.
     pub(crate) message: &'a str,
 }
 
-/// Records that something is wrong. Repetitions are one event with a count, which is written at most once a
-/// minute. Events are for people: a failure to record one is no error.
-pub(crate) async fn warn(registry: &Registry, what: &Happening<'_>) {
+/// Records a problem. Repetitions become one event with a count, which is written at most once a minute. Events are
+/// information for users: a failure to record one is no error.
+pub(crate) async fn warn(registry: &Registry, what: &NewEvent<'_>) {
     let name = name_of(what);
     let now = registry.source().now().unix_seconds();
     let Some(count) = registry.recent_events().note(&name, now) else { return };
@@ -57,9 +58,8 @@ pub(crate) async fn warn(registry: &Registry, what: &Happening<'_>) {
     report(what, recorded);
 }
 
-/// Records something that can happen only once: an event that is there is left as it is. Returns whether
-/// there was none.
-pub(crate) async fn warn_once(registry: &Registry, what: &Happening<'_>) -> bool {
+/// Records a problem that can happen only once: an existing event is not changed. Returns whether there was none.
+pub(crate) async fn warn_once(registry: &Registry, what: &NewEvent<'_>) -> bool {
     let name = name_of(what);
     let key = storage_key::object(Event.info(), Some(namespace_of(what)), &name);
     if !matches!(registry.cache().of(Event.info()).get(&key), Ok(None)) {
@@ -74,24 +74,24 @@ pub(crate) async fn warn_once(registry: &Registry, what: &Happening<'_>) -> bool
     }
 }
 
-fn report(what: &Happening<'_>, recorded: Result<(), ApiError>) {
+fn report(what: &NewEvent<'_>, recorded: Result<(), ApiError>) {
     if let Err(error) = recorded {
         let inner = error.inner().unwrap_or_default();
         tracing::debug!(reason = what.reason, inner, "an event could not be recorded: {error}");
     }
 }
 
-fn namespace_of<'a>(what: &'a Happening<'_>) -> &'a str {
+fn namespace_of<'a>(what: &'a NewEvent<'_>) -> &'a str {
     match what.object.metadata.namespace.as_str() {
         "" => DEFAULT_NAMESPACE,
         namespace => namespace,
     }
 }
 
-/// Counts what happened again.
+/// Adds repetitions to the count of an event.
 async fn add(
     registry: &Registry,
-    what: &Happening<'_>,
+    what: &NewEvent<'_>,
     name: &str,
     count: i32,
 ) -> Result<(), ApiError> {
@@ -112,7 +112,7 @@ async fn add(
     update.await.map(drop)
 }
 
-async fn create(registry: &Registry, what: &Happening<'_>, name: &str) -> Result<(), ApiError> {
+async fn create(registry: &Registry, what: &NewEvent<'_>, name: &str) -> Result<(), ApiError> {
     let (metadata, now) = (&what.object.metadata, registry.source().now());
     let spec = Spec {
         involved_object: ObjectReference {
@@ -152,8 +152,8 @@ fn encoded(spec: &Spec) -> Map<String, Value> {
     }
 }
 
-/// The name of an event: the same for the same reason on the same object.
-fn name_of(what: &Happening<'_>) -> String {
+/// The name of an event. Events with the same object and reason have the same name.
+fn name_of(what: &NewEvent<'_>) -> String {
     let metadata = &what.object.metadata;
     let of = [&what.object.kind[..], &metadata.uid, what.reason].join("/");
     let hash = digest(&SHA256, of.as_bytes());

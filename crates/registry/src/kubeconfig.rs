@@ -1,4 +1,4 @@
-//! The administrator's kubeconfig: written at the first start, and updated at every other.
+//! The administrator's kubeconfig: written at the first start, and updated at every later start.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 const SERVER_FIELD: &str = "    server: ";
 const CA_FIELD: &str = "    certificate-authority-data: ";
 
-/// A kubeconfig with a key in it.
+/// A new kubeconfig with an access key.
 pub fn new(host_and_port: &str, trust: &str, key: &BearerToken) -> Zeroizing<String> {
     Zeroizing::new(format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: postern\nclusters:\n- name: postern\n  \
@@ -25,9 +25,8 @@ pub fn new(host_and_port: &str, trust: &str, key: &BearerToken) -> Zeroizing<Str
     ))
 }
 
-/// A kubeconfig with the address and certificate authority of this start; `None` when
-/// nothing changes. Only the lines that [`new`] wrote are changed: all edits by the administrator
-/// stay.
+/// A kubeconfig with the address and certificate authority of this start; `None` if nothing changes. It changes only
+/// lines that [`new`] wrote; all edits by the administrator stay.
 pub fn readdressed(text: &str, host_and_port: &str, trust: &str) -> Option<Zeroizing<String>> {
     let line = |line: &str| {
         if line.starts_with(SERVER_FIELD) {
@@ -60,7 +59,7 @@ pub fn problem(text: &str) -> Option<&'static str> {
         list.is_some_and(|list| !list.is_empty())
     };
     if !(has("clusters") && has("users") && has("contexts")) {
-        return Some("is damaged: it is no kubeconfig with a cluster, a user and a context");
+        return Some("is corrupt: it is not a kubeconfig with a cluster, a user and a context");
     }
     let users = decoded.as_ref().and_then(|config| config.get("users")?.as_array());
     let logs_in = |user: &Value| {
@@ -69,7 +68,7 @@ pub fn problem(text: &str) -> Option<&'static str> {
         credentials.is_some_and(|some| some.values().any(is_given))
     };
     let has_credential = users.is_some_and(|users| users.iter().any(logs_in));
-    (!has_credential).then_some("has no credential: none of its users has a token")
+    (!has_credential).then_some("has no credential: no user in it has a token")
 }
 
 fn server(host_and_port: &str) -> String {
@@ -95,8 +94,8 @@ mod tests {
             let without = whole.replace(token, credential);
             assert!(problem(&without).unwrap().starts_with("has no credential"), "{without}");
         }
-        for damaged in [&whole[..whole.len() / 2], "clusters: []", "\u{1}", "[", "a: b", "- a"] {
-            assert!(problem(damaged).unwrap().starts_with("is damaged"), "{damaged}");
+        for corrupt in [&whole[..whole.len() / 2], "clusters: []", "\u{1}", "[", "a: b", "- a"] {
+            assert!(problem(corrupt).unwrap().starts_with("is corrupt"), "{corrupt}");
         }
     }
 

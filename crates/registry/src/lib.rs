@@ -1,9 +1,9 @@
 //! The registry: the state machine of the API, without HTTP.
 //!
-//! A caller's [`credential`] and a target become a [`permit`], or a refusal. With a permit, objects are read from the
-//! [`cache`], and an admitted change is committed to the store. [`operations`] are the writes of one object,
-//! [`actions`] are the subresources that do more, and [`controllers`] are what the server does by itself. All of them
-//! pass the same permits, the same admission and the same commit.
+//! A caller's [`credential`] and a target become a [`permit`], or the request is rejected. With a permit, objects are read
+//! from the [`cache`], and an admitted change is committed to the store. [`operations`] are the writes of one object,
+//! [`actions`] are the other subresources, and [`controllers`] are the server's own work. All of them use the same
+//! permits, the same admission and the same commit.
 
 pub mod actions;
 pub mod admit;

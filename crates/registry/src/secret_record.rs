@@ -1,7 +1,6 @@
 //! The secret record of an object: the stored part of its write-only fields
-//! (`docs/reference/access-keys.md#write-only-fields`). It is stored next to the object, in the
-//! same transaction. It has a digest of an access key's value, and values that only the server
-//! itself uses.
+//! (`docs/reference/access-keys.md#write-only-fields`). It is stored with the object in one transaction. It has the
+//! digest of an access key's value, and values that only the server uses.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +14,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SecretRecord {
-    /// The uid of the object: a later object of the same name has none of this.
+    /// The uid of the object. The record does not belong to a later object of the same name.
     pub(crate) uid: String,
     /// The digest of the access key's value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,12 +35,12 @@ impl SecretRecord {
         Self { uid, owner_uid, ..Self::default() }
     }
 
-    /// The replacement of a record that cannot be read. It is empty, and every value that is written differs from it.
+    /// The replacement of a corrupt record. It is empty, and every written value differs from it.
     pub(crate) fn corrupt() -> Self {
         Self { is_corrupt: true, ..Self::default() }
     }
 
-    /// Whether this replaces an unreadable record.
+    /// Whether this replaces a corrupt record.
     pub(crate) fn is_corrupt(&self) -> bool {
         self.is_corrupt
     }
@@ -56,7 +55,7 @@ impl SecretRecord {
         self.digest = Some(digest.to_hex());
     }
 
-    /// Sets the values that were written, of fields whose value is stored.
+    /// Sets the written values of fields whose value is stored.
     pub(crate) fn set_values(&mut self, kind: &dyn AnyKind, written: &WriteOnlyValues) {
         for field in kind.write_only().iter().filter(|field| field.at_rest == AtRest::Value) {
             if let Some(value) = written.get(field.path) {
@@ -65,7 +64,7 @@ impl SecretRecord {
         }
     }
 
-    /// Whether a value was written for the credential, and is not the one that is stored.
+    /// Whether the written value of the credential differs from the stored one.
     pub(crate) fn has_new_credential(
         &self,
         kind: &dyn AnyKind,
@@ -76,7 +75,7 @@ impl SecretRecord {
         value.is_some_and(|value| self.digest() != Some(digest_of(digester, value)))
     }
 
-    /// Whether what was written would change the record.
+    /// Whether the written values would change the record.
     pub(crate) fn differs(
         &self,
         kind: &dyn AnyKind,
@@ -93,7 +92,7 @@ impl SecretRecord {
     }
 }
 
-/// The field that is a credential, of a kind whose objects are credentials.
+/// The field that is a credential, if the objects of the kind are credentials.
 pub(crate) fn credential_field(kind: &dyn AnyKind) -> Option<&'static WriteOnlyField> {
     kind.write_only().iter().find(|field| field.at_rest == AtRest::Digest)
 }

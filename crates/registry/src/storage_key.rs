@@ -1,72 +1,71 @@
-//! Storage keys: the key of everything in the store.
+//! Storage keys: the key of each record in the store.
 //!
 //! ```text
 //! /objects/<group>/<plural>/[<namespace>/]<name>    an object, and the uid of its owner
-//! /secrets/<group>/<plural>/[<namespace>/]<name>    the secret record of an object: what is stored
-//!                                                   of its write-only fields
-//! /unique/<group>/<plural>/<key>                    which object has a unique key
-//! /counts/<group>/<plural>/<namespace>              how often something was added to what a project's
-//!                                                   quota counts
-//! /activity/<group>/<plural>/<name>                 when an access key was used last
-//! /digests/<hex>                                    which access key has this digest
+//! /secrets/<group>/<plural>/[<namespace>/]<name>    the secret record of an object: the stored part of its
+//!                                                   write-only fields
+//! /unique/<group>/<plural>/<key>                    the object that has a unique key
+//! /counts/<group>/<plural>/<namespace>              the number of creates that a project's quota counted
+//! /activity/<group>/<plural>/<name>                 the last use of an access key
+//! /digests/<hex>                                    the access key with this digest
 //! /bound-names/<group>/<plural>/[<namespace>/]<name>
-//!                                                   whom the access rules and members of an object name
-//! /sync-writers/<id>                                who asked for a secret to take its data from another one
-//! /logged-out-keys/<uid of an access key>           that the key was deleted while it was valid
-//! /revocations/<id>                                 whose endpoint tokens count no more
-//! /issued-tokens/<uid of an access key>             until when endpoint tokens count that it asked for
-//! /issued-tokens/all                                the same of all endpoint tokens
-//! /issued-tokens/unknown                            the same of those that were issued without a record
-//! /postern/…                                        the server's own: format, digest key, seal,
+//!                                                   the users and teams in access rules and members of an object
+//! /sync-writers/<id>                                the writer that requested a secret sync
+//! /logged-out-keys/<uid of an access key>           an access key that was deleted by a logout
+//! /revocations/<id>                                 a revocation of endpoint tokens
+//! /issued-tokens/<uid of an access key>             the time until which its endpoint tokens can be valid
+//! /issued-tokens/all                                the same for all endpoint tokens
+//! /issued-tokens/unknown                            the same for tokens that were issued without a note
+//! /postern/…                                        records of the server: format, digest key, encryption marker,
 //!                                                   signing keys
 //! ```
 //!
-//! The group of core/v1 is written `core`. Names have no `/`, so no name can lead to another
-//! object's key; they are validated before a key is made of them.
+//! The group of core/v1 is written `core`. Names have no `/`, so no name can form the key of another object. Names
+//! are validated before they become part of a key.
 
 use std::sync::Arc;
 
 use postern_auth::digest::Digest;
 use postern_kinds::Info;
 
-/// Records of which access key has which digest.
+/// The prefix of the digest records.
 pub const DIGESTS: &str = "/digests/";
 
-/// Records of which object has a unique key.
+/// The prefix of the records of unique keys.
 pub(crate) const UNIQUE_KEYS: &str = "/unique/";
 
-/// Records of when access keys were used last.
+/// The prefix of the records of last uses.
 pub(crate) const ACTIVITY: &str = "/activity/";
 
-/// Records of how often something was added to what a quota counts.
+/// The prefix of the counts for quotas.
 const COUNTS: &str = "/counts/";
 
-/// Records of what is stored of write-only fields.
+/// The prefix of the secret records.
 pub(crate) const SECRETS: &str = "/secrets/";
 
-/// Records of whom the access rules and members of objects name.
+/// The prefix of the records of bound names.
 pub(crate) const BOUND_NAMES: &str = "/bound-names/";
 
-/// Records of who asked for a secret to take its data from another one.
+/// The prefix of the records of sync writers.
 pub(crate) const SYNC_WRITERS: &str = "/sync-writers/";
 
-/// Records of access keys that were deleted by a logout, as long as secrets follow others by their owners' rights.
+/// The prefix of the records of access keys that were deleted by a logout. They stay while secret syncs depend on
+/// them.
 pub(crate) const LOGGED_OUT_KEYS: &str = "/logged-out-keys/";
 
 /// The keys that sign endpoint tokens.
 pub(crate) const SIGNING_KEYS: &str = "/postern/signing-keys";
 
-/// Records of whose endpoint tokens count no more.
+/// The prefix of the revocation records.
 pub(crate) const REVOCATIONS: &str = "/revocations/";
 
-/// Records of until when endpoint tokens count that were issued.
+/// The prefix of the issued-token notes.
 pub(crate) const ISSUED_TOKENS: &str = "/issued-tokens/";
 
-/// The record of until when the last of all endpoint tokens counts. No uid is like its name.
+/// The key of the note for all endpoint tokens. It does not have the form of a uid.
 pub(crate) const ALL_ISSUED_TOKENS: &str = "/issued-tokens/all";
 
-/// The record of until when endpoint tokens count that the store does not know of: tokens that were issued after
-/// the backup that was restored.
+/// The key of the note for tokens that the store does not know: they were issued after the backup that was restored.
 pub(crate) const UNKNOWN_ISSUED_TOKENS: &str = "/issued-tokens/unknown";
 
 /// The server's key for digests.
@@ -75,10 +74,10 @@ pub(crate) const DIGEST_KEY: &str = "/postern/digest-key";
 /// The version of this layout.
 pub(crate) const FORMAT: &str = "/postern/format";
 
-/// The names of namespaces that were chosen at the first start.
+/// The key of the names of namespaces from the first start.
 pub(crate) const NAMESPACE_NAMES: &str = "/postern/namespace-names";
 
-/// The note that all objects have the roles of their access rules.
+/// The key of the note that all objects have the roles of their access rules.
 pub(crate) const ROLES_OF_ALL: &str = "/postern/roles-of-all";
 
 const OBJECTS: &str = "/objects/";
@@ -94,7 +93,7 @@ fn under(root: &str, info: &Info) -> String {
     [root, group, "/", info.plural, "/"].concat()
 }
 
-/// The prefix of all keys of a kind in a namespace; in all namespaces, when it is `None`.
+/// The prefix of all keys of a kind in a namespace, or in all namespaces for `None`.
 pub(crate) fn in_namespace(collection: &str, namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) => [collection, namespace, "/"].concat(),
@@ -120,17 +119,17 @@ pub(crate) fn digest(digest: Digest) -> Arc<str> {
     [DIGESTS, &digest.to_hex()].concat().into()
 }
 
-/// The key of the record of whom an object names.
+/// The key of the bound names of an object.
 pub(crate) fn bound_names(info: &Info, namespace: Option<&str>, name: &str) -> Arc<str> {
     in_collection(&under(BOUND_NAMES, info), namespace, name).into()
 }
 
-/// The key of the record of a writer.
+/// The key of the record of a sync writer.
 pub(crate) fn sync_writer(id: &str) -> Arc<str> {
     [SYNC_WRITERS, id].concat().into()
 }
 
-/// The key of the record that an access key was deleted by a logout.
+/// The key of the record of an access key that was deleted by a logout.
 pub(crate) fn logged_out_key(uid: &str) -> Arc<str> {
     [LOGGED_OUT_KEYS, uid].concat().into()
 }
@@ -140,17 +139,17 @@ pub(crate) fn secret_record(info: &Info, namespace: Option<&str>, name: &str) ->
     in_collection(&under(SECRETS, info), namespace, name).into()
 }
 
-/// The holder of a unique key, as its record has it: `NAMESPACE/NAME`, or `NAME` if the kind has no namespaces.
+/// The holder of a unique key, as its record has it: `NAMESPACE/NAME`, or `NAME` if the kind is cluster-scoped.
 pub(crate) fn holder(namespace: Option<&str>, name: &str) -> String {
     namespace.map_or_else(|| name.to_owned(), |namespace| [namespace, "/", name].concat())
 }
 
-/// The key of a unique key's record; with an empty one, the prefix of all of the kind.
+/// The key of the record of a unique key. With an empty unique key, it is the prefix of all records of the kind.
 pub fn unique_key(info: &Info, unique_key: &str) -> Arc<str> {
     [&under(UNIQUE_KEYS, info), unique_key].concat().into()
 }
 
-/// The key of the record of how often an object of a kind was added to a project's namespace.
+/// The key of the count of the objects of a kind in a project's namespace.
 pub(crate) fn count(info: &Info, namespace: &str) -> Arc<str> {
     [&under(COUNTS, info), namespace].concat().into()
 }
@@ -160,17 +159,17 @@ pub(crate) fn activity(info: &Info, name: &str) -> Arc<str> {
     [&under(ACTIVITY, info), name].concat().into()
 }
 
-/// The key of the revocation record of this id.
+/// The key of the revocation record with this id.
 pub(crate) fn revocation(id: &str) -> Arc<str> {
     [REVOCATIONS, id].concat().into()
 }
 
-/// The key of the record of until when the tokens of the access key of this uid count.
+/// The key of the issued-token note for an access key, by its uid.
 pub(crate) fn issued_tokens(uid: &str) -> Arc<str> {
     [ISSUED_TOKENS, uid].concat().into()
 }
 
-/// The access key's name in the key of the record of its last use.
+/// The name of the access key in the key of its last-use record.
 pub(crate) fn key_of_activity(key: &str) -> Option<&str> {
     key.strip_prefix(ACTIVITY)?.split('/').nth(2)
 }
@@ -194,7 +193,7 @@ pub(crate) fn name_of(key: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// A key as it is printed: without the prefix that all objects share.
+/// A key in its printed form, without the prefix of all objects.
 pub fn display_name(key: &str) -> &str {
     key.strip_prefix(OBJECTS).unwrap_or(key)
 }

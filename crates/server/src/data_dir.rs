@@ -1,16 +1,16 @@
-//! The layout on disk. Only this module reads and writes the server's files, except for those that
-//! stay open: the database's and the audit log's.
+//! The layout on disk. Only this module reads and writes the server's files, except for the files that stay open: the
+//! database, its write-ahead log, and the audit log.
 //!
 //! ```text
-//! DIR/db/postern.redb       the database, sealed: what to back up, with the log next to it
-//! DIR/keys/seal.keys        the seal keys            (or --key-dir, better elsewhere)
-//! DIR/keys/tls-*.pem        the self-made certificate authority and its key
-//! DIR/audit/audit.log       the audit log            (or --audit-log-path), kept by `audit`
+//! DIR/db/postern.redb       the database, encrypted at rest; its write-ahead log is next to it
+//! DIR/keys/seal.keys        the keyring (or --key-dir, which is better on another disk)
+//! DIR/keys/tls-*.pem        the self-signed certificate authority and its key
+//! DIR/audit/audit.log       the audit log (or --audit-log-path); `audit` writes it
 //! DIR/admin.kubeconfig      the administrator's kubeconfig
-//! DIR/admin.sock            commands of the machine's administrator, while the server runs
+//! DIR/admin.sock            the socket for commands of the machine's administrator, while the server runs
 //! ```
 //!
-//! Everything is readable by its owner only.
+//! Only the server's user can read the files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -19,21 +19,21 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf};
 
-/// Readable by the owner only.
+/// The modes: only the owner can read.
 const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_DIR: u32 = 0o700;
 
 /// The permission bits of group and others.
 const OTHERS: u32 = 0o077;
 
-/// Those of them that let others put files in the place of ours.
+/// The write permission bits of group and others: with them, other users can replace files.
 const WRITE_BY_OTHERS: u32 = 0o022;
 
 /// The name of the audit log's directory.
 const AUDIT: &str = "audit";
 
-/// The name of the file with the seal keys.
-const SEAL_KEYS: &str = "seal.keys";
+/// The name of the keyring file.
+const KEYRING_FILE: &str = "seal.keys";
 
 /// The paths of the server's files.
 #[derive(Clone, Debug)]
@@ -46,29 +46,29 @@ impl DataDir {
     /// The name of the administrator's socket.
     pub(crate) const ADMIN_SOCKET: &str = "admin.sock";
 
-    /// The paths below a directory; makes the directories that are missing. `keys` is the
-    /// directory of the keys, if it is another one.
+    /// The paths in a data directory. Creates missing directories. `keys` is the directory of the keys, if it is
+    /// separate.
     ///
     /// # Errors
-    /// When a directory cannot be made, belongs to another user, or is open to others: a user who
-    /// can write there can replace our files. Others may list the data directory itself, which the
-    /// operator may have made, but nothing that is in it.
+    /// When a directory cannot be created, belongs to another user, or is open to others: a user who can write
+    /// there can replace files. Others may list the data directory itself, which the operator may have created, but
+    /// no directory in it.
     pub fn open(root: &Path, keys: Option<&Path>) -> io::Result<Self> {
         let keys = keys_in(root, keys);
         for dir in [root, &root.join("db"), &keys] {
             fs::DirBuilder::new().recursive(true).mode(PRIVATE_DIR).create(dir).map_err(
                 |error| {
                     let why = match error.kind() {
-                        io::ErrorKind::AlreadyExists => "a file has this name".to_owned(),
+                        io::ErrorKind::AlreadyExists => "a file has this path".to_owned(),
                         _ => error.to_string(),
                     };
-                    let what = format!("cannot make the directory {}: {why}", dir.display());
+                    let what = format!("cannot create the directory {}: {why}", dir.display());
                     io::Error::new(error.kind(), what)
                 },
             )?;
             check_private_dir(dir, if dir == root { WRITE_BY_OTHERS } else { OTHERS })?;
         }
-        // The audit log makes it, if it is there that it is kept.
+        // The audit log creates the directory, unless --audit-log-path is elsewhere.
         let audit = root.join(AUDIT);
         if audit.try_exists()? {
             check_private_dir(&audit, OTHERS)?;
@@ -81,12 +81,12 @@ impl DataDir {
         Self::database_in(&self.root)
     }
 
-    /// The path of the database in a directory that need not exist.
+    /// The path of the database in a data directory, which may not exist.
     pub(crate) fn database_in(root: &Path) -> PathBuf {
         root.join("db/postern.redb")
     }
 
-    /// The default path of the audit log in a directory that need not exist.
+    /// The default path of the audit log in a data directory, which may not exist.
     pub fn audit_log_in(root: &Path) -> PathBuf {
         root.join(AUDIT).join("audit.log")
     }
@@ -96,14 +96,14 @@ impl DataDir {
         self.root.join(Self::ADMIN_SOCKET)
     }
 
-    /// The path of the seal keys.
-    pub fn seal_keys(&self) -> PathBuf {
-        self.keys.join(SEAL_KEYS)
+    /// The path of the keyring.
+    pub fn keyring_file(&self) -> PathBuf {
+        self.keys.join(KEYRING_FILE)
     }
 
-    /// The path of the seal keys of a directory that need not exist.
-    pub(crate) fn seal_keys_in(root: &Path, keys: Option<&Path>) -> PathBuf {
-        keys_in(root, keys).join(SEAL_KEYS)
+    /// The path of the keyring of a data directory, which may not exist.
+    pub(crate) fn keyring_file_in(root: &Path, keys: Option<&Path>) -> PathBuf {
+        keys_in(root, keys).join(KEYRING_FILE)
     }
 
     /// The path of the certificate authority's certificate.
@@ -127,7 +127,7 @@ fn keys_in(root: &Path, keys: Option<&Path>) -> PathBuf {
     keys.map_or_else(|| root.join("keys"), Path::to_owned)
 }
 
-/// Checks that a directory belongs to this process' user, and has none of the `forbidden` permissions.
+/// Checks that a directory belongs to this process' user, and has no `forbidden` permission bit.
 fn check_private_dir(dir: &Path, forbidden: u32) -> io::Result<()> {
     let metadata = fs::metadata(dir)?;
     let (path, mode) = (dir.display(), metadata.permissions().mode() & 0o7777);
@@ -139,8 +139,8 @@ fn check_private_dir(dir: &Path, forbidden: u32) -> io::Result<()> {
         )
     } else if mode & forbidden != 0 {
         format!(
-            "the directory {path} is open to other users (mode {mode:04o}): chmod 700 it, or name a \
-             directory in it that does not exist yet"
+            "the directory {path} is open to other users (mode {mode:04o}): run chmod 700 on it, or \
+             pass a directory in it that does not exist yet"
         )
     } else {
         return Ok(());
@@ -159,7 +159,9 @@ pub(crate) fn read_if_there(path: &Path) -> io::Result<Option<String>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => {
             let why = match error.kind() {
-                io::ErrorKind::InvalidData => "it is damaged, or another file: not text".to_owned(),
+                io::ErrorKind::InvalidData => {
+                    "it is corrupt or another file, because it is not text".to_owned()
+                }
                 io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
                 _ => error.to_string(),
             };
@@ -177,8 +179,8 @@ pub(crate) fn read_private_if_there(path: &Path) -> io::Result<Option<String>> {
     let mode = fs::metadata(path)?.permissions().mode();
     if mode & OTHERS != 0 {
         let what = format!(
-            "{} can be read or written by others (mode {:04o}): chmod 600 it, and consider its \
-             content known to them",
+            "{} can be read or written by other users (mode {:04o}): run chmod 600 on it, and replace \
+             the secret if they may have read it",
             path.display(),
             mode & 0o7777
         );
@@ -190,7 +192,7 @@ pub(crate) fn read_private_if_there(path: &Path) -> io::Result<Option<String>> {
 /// Creates a file that only its owner can read, and opens it.
 ///
 /// # Errors
-/// When there is something of this name already, a symbolic link included.
+/// When the path exists already, also as a symbolic link.
 pub(crate) fn create_private(path: &Path) -> io::Result<File> {
     let created = OpenOptions::new()
         .read(true)
@@ -204,15 +206,14 @@ pub(crate) fn create_private(path: &Path) -> io::Result<File> {
     })
 }
 
-/// Writes a file that only its owner can read. After a crash there is either the whole old file or
-/// the whole new one.
+/// Writes a file that only its owner can read. After a crash, either the old or the new file is complete.
 ///
 /// # Errors
-/// When it cannot be written; the old file then stays as it was.
+/// When it cannot be written. The old file then does not change.
 pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
     let written = (|| {
         let unfinished = path.with_extension("unfinished");
-        // One of an earlier run may be left.
+        // An earlier run may have left one.
         match fs::remove_file(&unfinished) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -238,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_that_others_can_use_are_refused() {
+    fn directories_that_others_can_use_are_rejected() {
         let home = tempfile::tempdir().unwrap();
         let root = home.path().join("data");
         DataDir::open(&root, None).unwrap();
@@ -261,13 +262,13 @@ mod tests {
     }
 
     #[test]
-    fn a_private_file_takes_the_place_of_nothing_and_follows_no_link() {
+    fn a_private_file_replaces_nothing_and_follows_no_link() {
         let home = tempfile::tempdir().unwrap();
         let (path, elsewhere) = (home.path().join("file"), home.path().join("elsewhere"));
         std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
         let refused = create_private(&path).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
-        // Where a file is replaced, links are replaced, too.
+        // A replaced file may also be a link.
         std::os::unix::fs::symlink(&elsewhere, path.with_extension("unfinished")).unwrap();
         write_private(&path, "text").unwrap();
         assert!(fs::symlink_metadata(&path).unwrap().is_file() && !elsewhere.exists());

@@ -1,9 +1,8 @@
-//! The server: from a connection to a response.
+//! The central server: serves requests, from the connection to the response.
 //!
-//! [`open`] prepares everything from what is on disk, [`Running::serve`] answers requests until it
-//! is told to stop. The modules are floors: each uses only those below it (`ARCHITECTURE.md` draws
-//! them). What a request does is in other crates: the state machine of the API (`registry`), the rules of
-//! access (`auth`), the definitions of kinds (`kinds`), and storage (`store`).
+//! [`open`] opens all files and the listener. [`Running::serve`] serves requests until the shutdown. A module uses
+//! only modules below it (see `ARCHITECTURE.md`). Other crates have the state machine of the API (`registry`), the
+//! access decisions (`auth`), the kinds (`kinds`), and storage (`store`).
 
 pub mod admin;
 mod audit;

@@ -1,4 +1,4 @@
-//! From what is on disk to a server that answers: the order in which things are opened.
+//! The start and the shutdown of the server: the order in which its parts are opened and closed.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -34,62 +34,62 @@ use crate::audit::{self, Audit, AuditSettings};
 use crate::data_dir::{DataDir, read_if_there, write_private};
 use crate::endpoints::version::{self, Build};
 use crate::gateway::GatewaySettings;
-use crate::pipeline::Server;
+use crate::pipeline::{Server, Storage};
 use crate::supervise::{on_own_thread, supervise};
 use crate::tls::{self, GivenCertificate};
 use crate::{database, listen};
 
-/// A server that ends waits so long for each thing that it still has to do.
+/// How long the shutdown waits for each last step.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Everything that can be set.
+/// The settings of the server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where everything is kept.
+    /// The data directory.
     pub data_dir: PathBuf,
-    /// Where the seal key and the TLS key are kept, if not in the data directory.
+    /// The directory of the keyring and the TLS keys, if it is not in the data directory.
     pub key_dir: Option<PathBuf>,
-    /// The address to listen on; port 0 takes a free one.
+    /// The address to listen on; port 0 selects a free port.
     pub listen: SocketAddr,
-    /// Names and addresses, besides the obvious, by which clients reach this server.
+    /// Additional names and addresses at which clients reach this server.
     pub hosts: Vec<String>,
-    /// A certificate that the operator provides.
+    /// The certificate of the operator; `None` for a self-signed one.
     pub certificate: Option<GivenCertificate>,
-    /// How long history is kept for watches and for lists of the past.
+    /// How long history is kept, for watches that resume and for reads of past versions.
     pub history: Duration,
-    /// How long a server that is told to stop goes on serving while readiness already fails.
+    /// How long a shutdown still serves requests while readiness fails.
     pub shutdown_delay: Duration,
-    /// How long a shutdown waits for requests that are under way.
+    /// How long a shutdown waits for requests in flight.
     pub drain_timeout: Duration,
-    /// How much may go on at once.
+    /// The limits of flow control.
     pub limits: Limits,
     /// The operator's settings for access keys.
     pub keys: KeyPolicy,
-    /// The operator's settings for endpoint tokens. Without an issuer, it is the address that
-    /// clients on this machine use.
+    /// The operator's settings for endpoint tokens. The default issuer is the address that clients on this machine
+    /// use.
     pub tokens: TokenPolicy,
     /// The operator's settings for the audit log.
     pub audit: AuditSettings,
     /// The operator's settings for the gateway.
     pub gateway: GatewaySettings,
-    /// Memory for the database's pages, in bytes.
+    /// The memory for cached database pages, in bytes.
     pub cache_bytes: usize,
-    /// The sources that the program was built from.
+    /// The sources of this build.
     pub build: Build,
-    /// The names of namespaces that are chosen at the first start.
+    /// The names of namespaces that the first start records.
     pub namespaces: GivenNames,
-    /// The version that `/version` tells the platform's clients; Postern's own if `None`.
+    /// The version in `/version` for clients of the platform; `None` for Postern's version.
     pub advertised_version: Option<String>,
 }
 
-/// The facts that a person who starts the server wants to know.
+/// The result of a start, for the operator.
 #[derive(Clone, Debug)]
 pub struct Welcome {
-    /// Was this the first start?
+    /// Whether this was the first start.
     pub first: bool,
-    /// The administrator's kubeconfig, or why there is none to use.
+    /// The administrator's kubeconfig, or why it cannot be used.
     pub kubeconfig: Result<PathBuf, String>,
-    /// Where the server listens.
+    /// The address on which the server listens.
     pub address: SocketAddr,
 }
 
@@ -104,12 +104,12 @@ struct Parts {
 
 /// The server's certificate while it runs.
 struct Certificate {
-    keeper: tls::Keeper,
-    /// The certificates that clients trust, as PEM.
+    renewer: tls::Renewer,
+    /// The certificates that clients trust, in PEM.
     trust: String,
 }
 
-/// A server that is ready to answer.
+/// A server that is ready to serve.
 pub struct Running {
     parts: Parts,
     background: JoinSet<()>,
@@ -120,21 +120,20 @@ pub struct Running {
     address: SocketAddr,
 }
 
-/// Opens everything.
+/// Opens all parts of the server.
 ///
 /// # Errors
-/// With what is wrong and what to do, when something cannot be opened: the server does not start
-/// with half of it.
+/// When a part cannot be opened. The error says what is wrong and what to do.
 pub async fn open(
     settings: Settings,
     source: Arc<dyn Source>,
 ) -> anyhow::Result<(Running, Welcome)> {
-    warm_up(&source);
+    seed_random(&source);
     version::set_build(settings.build);
     version::advertise(settings.advertised_version.clone());
     let dir = DataDir::open(&settings.data_dir, settings.key_dir.as_deref())?;
     let sealed = Arc::new(database::open(&dir, settings.cache_bytes).await?);
-    // Before anything is written: a policy that cannot be used is found before there is a key.
+    // This is before the first write, so that an invalid policy is found before a key is created.
     let audit = Arc::new(Audit::open(settings.audit.clone(), source.clone())?);
     sealed.set_gate(Box::new(audit.gate()));
     let store: Arc<dyn Store> = sealed.clone();
@@ -146,7 +145,7 @@ pub async fn open(
     let is_used = first_start::is_used(&store).await?;
     let tls = tls::prepare(&dir, settings.certificate.as_ref(), &hosts, source.now(), is_used)?;
     let (digester, first) =
-        admit_admin(&dir, &store, &*source, &tls.trust, &settings, address).await?;
+        prepare_admin(&dir, &store, &*source, &tls.trust, &settings, address).await?;
     let tokens = token_policy(&settings, address);
     signing_keys::prepare(&store, source.now(), &tokens).await?;
     let cache = Cache::new(store.clone());
@@ -159,41 +158,41 @@ pub async fn open(
         source.clone(),
         audit.clone(),
         limits,
-        sealed.clone(),
+        Storage { sealed: sealed.clone(), keyring: dir.keyring_file() },
+        tls.served,
         settings.gateway.clone(),
     ));
     let acceptor = TlsAcceptor::from(tls.config);
     let mut serving = JoinSet::new();
     serving.spawn(listen::serve(server.clone(), listener, acceptor, settings.drain_timeout));
-    // Until all that decides is there, requests get 503.
-    let watch = cache.load().await.context("cannot read what is stored")?;
+    // Until the cache is loaded, requests get 503.
+    let watch = cache.load().await.context("cannot load the stored objects")?;
     let mut background = JoinSet::new();
     spawn_supervised(&mut background, &registry, &server, watch, settings.history);
-    default_namespaces::put_back(&registry).await;
-    default_roles::put_back(&registry).await;
+    default_namespaces::restore(&registry).await;
+    default_roles::restore(&registry).await;
     server.set_loaded();
     if tls.is_new_authority && !first {
         tracing::warn!(
-            "a new certificate authority was made, {}: clients that trust an older one have to be \
-             given it",
+            "a new certificate authority was created: give {} to clients that trust an older one",
             dir.ca_certificate().display()
         );
     }
     let kubeconfig = read_kubeconfig(&dir.admin_kubeconfig()).map(|_| dir.admin_kubeconfig());
     let welcome = Welcome { first, kubeconfig, address };
     let parts = Parts { registry, source, audit, sealed, server };
-    let certificate = Certificate { keeper: tls.keeper, trust: tls.trust };
+    let certificate = Certificate { renewer: tls.renewer, trust: tls.trust };
     Ok((Running { parts, background, serving, certificate, settings, dir, address }, welcome))
 }
 
-/// Asks for a first random byte, on a thread of its own. The generator seeds itself from the
-/// processor's jitter then, besides the kernel, which takes longer than all else at an empty start.
-fn warm_up(source: &Arc<dyn Source>) {
+/// Requests the first random byte, on another thread. The generator then seeds itself, also from the processor's
+/// jitter. This takes longer than all other steps of a first start.
+fn seed_random(source: &Arc<dyn Source>) {
     let source = source.clone();
     tokio::task::spawn_blocking(move || source.fill(&mut [0]));
 }
 
-/// Names and addresses that the self-made certificate covers.
+/// The names and addresses that the self-signed certificate covers.
 fn hosts(settings: &Settings, address: SocketAddr) -> Vec<String> {
     let mut hosts = settings.hosts.clone();
     let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -207,7 +206,7 @@ fn hosts(settings: &Settings, address: SocketAddr) -> Vec<String> {
     hosts
 }
 
-/// How clients on this machine reach the server; the first of `--host`, if any is given.
+/// The address at which clients on this machine reach the server: the first `--host`, or the listen address.
 fn advertised(settings: &Settings, address: SocketAddr) -> String {
     match settings.hosts.first() {
         Some(host) if host.contains(':') => format!("[{host}]:{}", address.port()),
@@ -227,8 +226,8 @@ fn token_policy(settings: &Settings, address: SocketAddr) -> TokenPolicy {
     policy
 }
 
-/// Makes the administrator at the first start; later only keeps their kubeconfig true.
-async fn admit_admin(
+/// Creates the administrator at the first start. Later starts update the kubeconfig.
+async fn prepare_admin(
     dir: &DataDir,
     store: &Arc<dyn Store>,
     source: &dyn Source,
@@ -247,25 +246,25 @@ async fn admit_admin(
     let max_ttl_seconds = settings.tokens.max_ttl_seconds;
     issued_tokens::note_unknown(&**store, first, source.now(), max_ttl_seconds).await?;
     if announced && !first {
-        // Another server was faster: the key in this file was never stored.
+        // Another server made the first start: the key in this file was never stored.
         std::fs::remove_file(&path)?;
     }
     if !first {
-        readdress(&path, &host, trust)?;
+        update_kubeconfig(&path, &host, trust)?;
     }
     Ok((digester, first))
 }
 
-/// Keeps the administrator's kubeconfig true, if it is still where it was written.
-fn readdress(path: &Path, host: &str, trust: &str) -> std::io::Result<()> {
+/// Updates the address and the certificates in the administrator's kubeconfig, if the file still exists.
+fn update_kubeconfig(path: &Path, host: &str, trust: &str) -> std::io::Result<()> {
     let new = read_kubeconfig(path).ok().and_then(|old| kubeconfig::readdressed(&old, host, trust));
     new.map_or(Ok(()), |new| write_private(path, &new))
 }
 
-/// The administrator's kubeconfig, or why there is none to use.
+/// The administrator's kubeconfig, or why it cannot be used.
 fn read_kubeconfig(path: &Path) -> Result<Zeroizing<String>, String> {
     let text = read_if_there(path).map_err(|error| error.to_string())?;
-    let missing = || format!("{} is not where the first start wrote it", path.display());
+    let missing = || format!("{} does not exist any more", path.display());
     let text = text.map(Zeroizing::new).ok_or_else(missing)?;
     match kubeconfig::problem(&text) {
         Some(problem) => Err(format!("{} {problem}", path.display())),
@@ -274,9 +273,8 @@ fn read_kubeconfig(path: &Path) -> Result<Zeroizing<String>, String> {
 }
 
 impl Running {
-    /// Serves requests until `stop` is done, then drains: readiness fails first, watches end,
-    /// requests that are under way are finished. With each change of `reload`, given certificates
-    /// and the audit policy are read again.
+    /// Serves requests until `stop` is done, and then drains. Readiness fails first, then watches end, and requests in
+    /// flight are completed. Each change of `reload` reads the operator's certificate and the audit policy again.
     pub async fn serve(self, stop: impl Future<Output = ()>, reload: watch::Receiver<()>) {
         let Self { parts, mut background, mut serving, certificate, settings, dir, address } = self;
         let Parts { registry, source, audit, sealed, server } = parts;
@@ -286,11 +284,11 @@ impl Running {
             host: advertised(&settings, address),
             trust: ArcSwap::from_pointee(certificate.trust),
         });
-        background.spawn(keep_certificate(
+        background.spawn(renew_certificate(
             source.clone(),
             reload.clone(),
             access.clone(),
-            certificate.keeper,
+            certificate.renewer,
         ));
         background.spawn(audit::reload_policy(audit.clone(), reload));
         let admin = Admin {
@@ -299,6 +297,7 @@ impl Running {
             sealed: sealed.clone(),
             dir,
             access,
+            server: server.clone(),
             clock: source.clone(),
             busy: Mutex::default(),
             backup: Mutex::default(),
@@ -313,27 +312,29 @@ impl Running {
             server.end_gateway(settings.drain_timeout).await;
         };
         tokio::join!(serving.join_next(), drain);
-        // A disk or a pipe that stalls must not keep a server from its end.
+        // A stalled disk or pipe must not block the shutdown.
         let uses = controllers::access_keys::finish(&registry);
-        within_end_timeout("uses of keys could not be stored", uses).await;
+        within_end_timeout("cannot store the last use of access keys", uses).await;
         background.shutdown().await;
-        within_end_timeout("the database could not be closed", sealed.close()).await;
+        within_end_timeout("cannot close the database", sealed.close()).await;
         audit.close().await;
         tracing::info!("stopped");
     }
 }
 
-/// Keeps the certificate good, and the administrator's kubeconfig in step with it.
-fn keep_certificate(
+/// Renews the certificate, and updates the administrator's kubeconfig after each renewal.
+fn renew_certificate(
     source: Arc<dyn Source>,
     reload: watch::Receiver<()>,
     access: Arc<Access>,
-    keeper: tls::Keeper,
+    renewer: tls::Renewer,
 ) -> impl Future<Output = ()> + use<> {
-    keeper.run(source, reload, move |trust| {
+    renewer.run(source, reload, move |trust| {
         access.trust.store(Arc::new(trust.to_owned()));
-        if let Err(error) = readdress(&access.kubeconfig, &access.host, trust) {
-            tracing::error!("the kubeconfig does not know the new certificate: {error}");
+        if let Err(error) = update_kubeconfig(&access.kubeconfig, &access.host, trust) {
+            tracing::error!(
+                "cannot write the new certificate to the administrator's kubeconfig: {error}"
+            );
         }
     })
 }
@@ -344,7 +345,7 @@ async fn within_end_timeout(failure: &str, work: impl Future<Output = ()>) {
     }
 }
 
-/// Starts what must not end: the cache's follower and the controllers.
+/// Starts the supervised tasks: the cache's follower and the controllers.
 fn spawn_supervised(
     background: &mut JoinSet<()>,
     registry: &Arc<Registry>,
@@ -355,7 +356,8 @@ fn spawn_supervised(
     let restarts = server.restarts();
     let first = parking_lot::Mutex::new(Some(watch));
     let cache = registry.cache().clone();
-    // Every request waits for the cache to follow, so it does not queue for a thread behind requests.
+    // Every request waits for the cache. So its follower has a thread of its own, and does not wait for one behind
+    // requests.
     let follow =
         supervise("cache", restarts.clone(), move || cache.clone().follow(first.lock().take()));
     background.spawn(on_own_thread("cache", follow));

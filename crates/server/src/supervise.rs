@@ -1,5 +1,5 @@
-//! Background tasks that must not end. One that panics is logged, counted and started again, after a
-//! pause that grows; what it works from is stored, so a new start forgets nothing.
+//! Supervision of background tasks that must not end. A task that panics is logged, counted and restarted, after a
+//! growing pause. Tasks work from stored data, so a restart loses nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// The pause before the first new start.
+/// The pause before the first restart.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// The longest pause. A task that ran longer than this begins with the shortest again.
+/// The longest pause. After a run longer than this, the next pause is the shortest again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// How often each task was started again.
+/// The number of restarts of each task.
 #[derive(Debug, Default)]
 pub(crate) struct Restarts(Mutex<BTreeMap<&'static str, u64>>);
 
@@ -25,13 +25,13 @@ impl Restarts {
         *self.0.lock().entry(task).or_default() += 1;
     }
 
-    /// The tasks that were started again, and how often.
+    /// The restarted tasks, with the number of restarts.
     pub(crate) fn counts(&self) -> Vec<(&'static str, u64)> {
         self.0.lock().iter().map(|(task, count)| (*task, *count)).collect()
     }
 }
 
-/// Runs a task for ever: `start` makes it, and makes it again when it has ended.
+/// Runs a task for ever: `start` creates it, and creates it again after it ends.
 pub(crate) async fn supervise<F>(
     task: &'static str,
     restarts: Arc<Restarts>,
@@ -42,13 +42,13 @@ pub(crate) async fn supervise<F>(
     let mut pause = SHORTEST_PAUSE;
     loop {
         let began = Instant::now();
-        // A set of one: dropped with this future, it ends the task.
+        // The set has one task, and aborts it when this future is dropped.
         let mut running = JoinSet::new();
         running.spawn(start());
         if let Some(Err(error)) = running.join_next().await {
             tracing::error!(task, "a background task failed: {error}");
         } else {
-            tracing::error!(task, "a background task has ended");
+            tracing::error!(task, "a background task has ended unexpectedly");
         }
         restarts.count(task);
         if began.elapsed() > LONGEST_PAUSE {
@@ -56,11 +56,11 @@ pub(crate) async fn supervise<F>(
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
-        tracing::info!(task, "the background task is started again");
+        tracing::info!(task, "restarting the background task");
     }
 }
 
-/// Runs a task that never ends on a thread of its own, until this is dropped.
+/// Runs a task that never ends on a dedicated thread, until this future is dropped.
 pub(crate) async fn on_own_thread(
     name: &'static str,
     task: impl Future<Output = ()> + Send + 'static,
@@ -75,11 +75,11 @@ pub(crate) async fn on_own_thread(
                     _ = &mut stopped => {}
                 }
             }),
-            Err(error) => tracing::error!(name, "a thread cannot run its task: {error}"),
+            Err(error) => tracing::error!(name, "cannot create the runtime of a thread: {error}"),
         }
     };
     if let Err(error) = std::thread::Builder::new().name(name.to_owned()).spawn(run) {
-        tracing::error!(name, "a thread could not be started: {error}");
+        tracing::error!(name, "cannot start a thread: {error}");
         return;
     }
     std::future::pending::<()>().await;
@@ -105,13 +105,13 @@ mod tests {
         };
         let supervised = supervise("test", restarts.clone(), start);
         let waited = tokio::time::timeout(Duration::from_mins(1), supervised).await;
-        assert!(waited.is_err(), "it never ends");
+        assert!(waited.is_err(), "the supervisor never ends");
         assert_eq!(runs.load(Ordering::Relaxed), 4);
         assert_eq!(restarts.counts(), [("test", 3)]);
     }
 
     #[tokio::test]
-    async fn a_thread_of_its_own_ends_with_whoever_waits_for_it() {
+    async fn a_dedicated_thread_ends_when_its_future_is_dropped() {
         let (held, ended) = oneshot::channel::<()>();
         let (begun, running) = oneshot::channel();
         let task = async move {

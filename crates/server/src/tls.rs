@@ -1,8 +1,8 @@
-//! The server's certificate: self-made at the first start, unless one is given.
+//! The server's certificate: that of the operator, or a self-signed one.
 //!
-//! The certificate authority is kept, so that kubeconfigs stay valid. The server's own certificate
-//! is made again at every start, so that it always covers the listen address, and before it
-//! expires. A given certificate is read again when its files change.
+//! The self-signed certificate authority is stored, so that kubeconfigs stay valid. Each start creates a new server
+//! certificate, which covers the listen address. It is renewed before it expires. The operator's certificate is read
+//! again when its files change.
 
 mod authority;
 
@@ -34,81 +34,96 @@ use crate::data_dir::{DataDir, read_if_there};
 /// The protocols for ALPN, in order of preference.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// A certificate and key that the operator has given.
+/// The operator's certificate and key.
 #[derive(Clone, Debug)]
 pub struct GivenCertificate {
     /// The certificate with its chain, in PEM.
     pub certificate: PathBuf,
-    /// Its key, in PEM.
+    /// The private key, in PEM.
     pub key: PathBuf,
 }
 
-/// How often given files and the expiry of a self-made certificate are checked.
+/// How often the operator's files, and the expiry of a self-signed certificate, are checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
-/// How long a self-made certificate is valid, and how long before its expiry a new one is made.
+/// How long a self-signed certificate is valid, and how long before its expiry it is renewed.
 const VALID_DAYS: i64 = 90;
 const RENEW_DAYS: i64 = 30;
 
-/// A self-made certificate is valid from a day before it was made, or a little earlier. When the clock
-/// goes back by more than this, a new one is made, or it would be one from the future.
+/// A self-signed certificate is valid from at least a day before its creation. If the clock moves back by more than
+/// this, a new one is created, because the old one would not be valid yet.
 const CLOCK_BACK_SECONDS: i64 = DAY_SECONDS / 2;
 
 /// The certificates of the listener and of the kubeconfig.
 pub(crate) struct Tls {
-    /// For the listener.
+    /// The TLS configuration of the listener.
     pub(crate) config: Arc<ServerConfig>,
-    /// The certificates that clients should trust, in PEM.
+    /// The certificates that clients must trust, in PEM.
     pub(crate) trust: String,
-    /// Whether that is a certificate authority that was made now.
+    /// Whether `trust` is a certificate authority that was created now.
     pub(crate) is_new_authority: bool,
     /// Renews the certificate while the server runs.
-    pub(crate) keeper: Keeper,
+    pub(crate) renewer: Renewer,
+    /// The certificate that clients get, for the metrics.
+    pub(crate) served: ServedCertificate,
+}
+
+/// The certificate that clients get now.
+#[derive(Clone)]
+pub(crate) struct ServedCertificate(Arc<CurrentCertificate>);
+
+impl ServedCertificate {
+    /// When it expires, in seconds since 1970; `None` when it cannot be parsed.
+    pub(crate) fn expires_at(&self) -> Option<i64> {
+        let key = self.0.0.load();
+        let (_, parsed) = x509_parser::parse_x509_certificate(key.cert.first()?).ok()?;
+        Some(parsed.validity().not_after.timestamp())
+    }
 }
 
 /// The certificate for the next handshake.
 #[derive(Debug)]
-struct Current(ArcSwap<CertifiedKey>);
+struct CurrentCertificate(ArcSwap<CertifiedKey>);
 
-impl ResolvesServerCert for Current {
+impl ResolvesServerCert for CurrentCertificate {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.load_full())
     }
 }
 
-/// A certificate, given or self-made.
+/// A certificate with its key, from the operator or self-signed.
 struct Material {
     /// The certificate with its chain, in PEM.
     chain: String,
     key: Zeroizing<String>,
-    /// The certificates that clients should trust, in PEM.
+    /// The certificates that clients must trust, in PEM.
     trust: String,
-    /// Whether that is a certificate authority that was made now.
+    /// Whether `trust` is a certificate authority that was created now.
     is_new_authority: bool,
 }
 
-/// Where certificates come from, and when the next one is due.
+/// The source of certificates, and the state that decides the next renewal.
 enum Origin {
-    /// The operator's files, and the hash of what was in them when they were last read.
+    /// The operator's files, and the hash of their content at the last read.
     Given(GivenCertificate, Vec<u8>),
-    /// Made here; the present one is used while the clock is in this range.
-    SelfMade { dir: DataDir, hosts: Vec<String>, used: Range<Timestamp> },
+    /// A self-signed certificate, which is used while the clock is in this range.
+    SelfSigned { dir: DataDir, hosts: Vec<String>, used: Range<Timestamp> },
 }
 
-/// Renews the certificate: reads given files again when they change, and makes a new certificate
-/// before a self-made one expires. Open connections keep their certificate.
-pub(crate) struct Keeper {
-    current: Arc<Current>,
+/// Renews the certificate: reads the operator's files when they change, or creates a new self-signed certificate before
+/// the old one expires. Open connections keep their certificate.
+pub(crate) struct Renewer {
+    current: Arc<CurrentCertificate>,
     origin: Origin,
 }
 
-/// The certificate for these host names and addresses, given or self-made. `is_used` says that the
-/// database has been in use.
+/// The certificate for these host names and addresses, from the operator or self-signed. `is_used` is whether the
+/// database has been used before.
 ///
 /// # Errors
-/// When files cannot be read or written, or have no certificate and key.
+/// When files cannot be read or written, or contain no certificate or key.
 pub(crate) fn prepare(
     dir: &DataDir,
     given: Option<&GivenCertificate>,
@@ -122,23 +137,24 @@ pub(crate) fn prepare(
         (material, Origin::Given(given.clone(), hash))
     } else {
         let (dir, hosts) = (dir.clone(), hosts.to_vec());
-        let material = self_made(&dir, &hosts, now, is_used)?;
-        (material, Origin::SelfMade { dir, hosts, used: used_from(now, VALID_DAYS - RENEW_DAYS) })
+        let material = self_signed(&dir, &hosts, now, is_used)?;
+        (material, Origin::SelfSigned { dir, hosts, used: used_from(now, VALID_DAYS - RENEW_DAYS) })
     };
-    let current = Arc::new(Current(ArcSwap::from_pointee(certified(&material, given)?)));
+    let current = Arc::new(CurrentCertificate(ArcSwap::from_pointee(certified(&material, given)?)));
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
         .with_cert_resolver(current.clone());
     config.alpn_protocols = PROTOCOLS.iter().map(|protocol| protocol.to_vec()).collect();
-    let keeper = Keeper { current, origin };
+    let served = ServedCertificate(current.clone());
+    let renewer = Renewer { current, origin };
     let Material { trust, is_new_authority, .. } = material;
-    Ok(Tls { config: Arc::new(config), trust, is_new_authority, keeper })
+    Ok(Tls { config: Arc::new(config), trust, is_new_authority, renewer, served })
 }
 
-impl Keeper {
-    /// Renews the certificate until it is dropped; reads given files also with each change of
-    /// `reload`. `trust_changed` is called with what clients should trust, after each renewal.
+impl Renewer {
+    /// Renews the certificate until it is dropped. Each change of `reload` also reads the operator's files.
+    /// `trust_changed` is called after each renewal, with the certificates that clients must trust.
     pub(crate) async fn run(
         mut self,
         source: Arc<dyn Source>,
@@ -147,48 +163,47 @@ impl Keeper {
     ) {
         let trust_changed = Arc::new(trust_changed);
         loop {
-            let demanded = async {
+            let forced = async {
                 match reload.changed().await {
                     Ok(()) => {}
                     Err(_) => std::future::pending().await,
                 }
             };
-            let demanded = tokio::time::timeout(CHECK_INTERVAL, demanded).await.is_ok();
+            let forced = tokio::time::timeout(CHECK_INTERVAL, forced).await.is_ok();
             let (now, changed) = (source.now(), trust_changed.clone());
             let checked = tokio::task::spawn_blocking(move || {
-                match self.refresh(now, demanded) {
+                match self.refresh(now, forced) {
                     Ok(Some(trust)) => changed(&trust),
                     Ok(None) => {}
                     Err(error) => tracing::error!(
-                        "the certificate in use stays, since it could not be renewed: {error:#}"
+                        "cannot renew the certificate, the current one stays in use: {error:#}"
                     ),
                 }
                 self
             });
             match checked.await {
-                Ok(keeper) => self = keeper,
+                Ok(renewer) => self = renewer,
                 // The runtime is shutting down.
                 Err(_) => return,
             }
         }
     }
 
-    /// Renews the certificate if it is due. Returns what clients should trust then. An error is
-    /// returned once for each state of the files. When it is `demanded`, given files are used also if
-    /// they have not changed.
-    fn refresh(&mut self, now: Timestamp, demanded: bool) -> anyhow::Result<Option<String>> {
+    /// Renews the certificate if it is due. Returns the certificates that clients must trust after a renewal. An error
+    /// is returned once for each state of the files. If `forced`, the operator's files are used even without a change.
+    fn refresh(&mut self, now: Timestamp, forced: bool) -> anyhow::Result<Option<String>> {
         let material = match &mut self.origin {
             Origin::Given(given, seen) => {
                 let material = match read_given(given) {
                     Ok(material) => material,
-                    Err(_) if seen.is_empty() && !demanded => return Ok(None),
+                    Err(_) if seen.is_empty() && !forced => return Ok(None),
                     Err(error) => {
                         seen.clear();
                         return Err(error);
                     }
                 };
                 let hash = hash(&material);
-                if *seen == hash && !demanded {
+                if *seen == hash && !forced {
                     return Ok(None);
                 }
                 *seen = hash;
@@ -196,24 +211,24 @@ impl Keeper {
                 self.current.0.store(Arc::new(key));
                 material
             }
-            Origin::SelfMade { dir, hosts, used } => {
+            Origin::SelfSigned { dir, hosts, used } => {
                 if used.contains(&now) {
                     return Ok(None);
                 }
-                // Set before the try, so that after an error the next try is a day later.
+                // This is set before the renewal. So after an error, the next attempt is a day later.
                 *used = used_from(now, 1);
-                let material = self_made(dir, hosts, now, true)?;
+                let material = self_signed(dir, hosts, now, true)?;
                 self.current.0.store(Arc::new(certified(&material, None)?));
                 *used = used_from(now, VALID_DAYS - RENEW_DAYS);
                 material
             }
         };
-        tracing::info!("the certificate was renewed, for new connections");
+        tracing::info!("the certificate was renewed for new connections");
         Ok(Some(material.trust))
     }
 }
 
-/// The times at which a self-made certificate of now is not renewed.
+/// The time range in which a self-signed certificate of now is not renewed.
 fn used_from(now: Timestamp, days: i64) -> Range<Timestamp> {
     let after = |seconds| Timestamp::from_unix_seconds(now.unix_seconds() + seconds);
     after(-CLOCK_BACK_SECONDS)..after(days * DAY_SECONDS)
@@ -245,30 +260,29 @@ fn certified(
     material: &Material,
     given: Option<&GivenCertificate>,
 ) -> anyhow::Result<CertifiedKey> {
-    // The parser's errors are left out: they print what it does not understand, byte by byte.
+    // The parser's errors are omitted: they print the bytes of invalid input, which may be a key.
     let certificates: Option<Vec<CertificateDer<'static>>> =
         CertificateDer::pem_slice_iter(material.chain.as_bytes()).collect::<Result<_, _>>().ok();
-    let certificates =
-        certificates.with_context(|| unreadable(given, |given| &given.certificate))?;
+    let certificates = certificates.with_context(|| unusable(given, |given| &given.certificate))?;
     let key = PrivateKeyDer::from_pem_slice(material.key.as_bytes()).ok();
-    let key = key.with_context(|| unreadable(given, |given| &given.key))?;
+    let key = key.with_context(|| unusable(given, |given| &given.key))?;
     CertifiedKey::from_der(certificates, key, &provider())
-        .with_context(|| unreadable(given, |given| &given.certificate))
+        .with_context(|| unusable(given, |given| &given.certificate))
 }
 
-fn unreadable(
+fn unusable(
     given: Option<&GivenCertificate>,
     which: impl Fn(&GivenCertificate) -> &PathBuf,
 ) -> String {
     match given {
         Some(given) => {
-            format!("{} has no usable certificate or key in PEM", which(given).display())
+            format!("{} contains no valid certificate or key in PEM", which(given).display())
         }
-        None => "the self-made certificate cannot be used".to_owned(),
+        None => "cannot use the self-signed certificate".to_owned(),
     }
 }
 
-fn self_made(
+fn self_signed(
     dir: &DataDir,
     hosts: &[String],
     now: Timestamp,
@@ -283,7 +297,7 @@ fn self_made(
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;
-    // From the day before, for clients whose clock is behind.
+    // It is valid from the day before, for clients whose clock is behind.
     let day = |days: i64| -> anyhow::Result<_> {
         let at = jiff::Timestamp::from_second(now.unix_seconds() + days * DAY_SECONDS)?;
         let date = TimeZone::UTC.to_datetime(at).date();
@@ -305,47 +319,47 @@ mod tests {
     use crate::data_dir::write_private;
 
     fn serving(tls: &Tls) -> CertificateDer<'static> {
-        tls.keeper.current.0.load().cert[0].clone()
+        tls.renewer.current.0.load().cert[0].clone()
     }
 
     #[test]
-    fn a_self_made_certificate_is_renewed_before_it_expires() {
+    fn a_self_signed_certificate_is_renewed_before_it_expires() {
         let home = tempfile::tempdir().unwrap();
         let dir = DataDir::open(&home.path().join("data"), None).unwrap();
         let day = |day: i64| Timestamp::from_unix_seconds(1_800_000_000 + day * DAY_SECONDS);
         let mut tls = prepare(&dir, None, &["localhost".to_owned()], day(0), false).unwrap();
         let first = serving(&tls);
-        assert_eq!(tls.keeper.refresh(day(59), false).unwrap(), None);
+        assert_eq!(tls.renewer.refresh(day(59), false).unwrap(), None);
         assert_eq!(serving(&tls), first);
-        let trust = tls.keeper.refresh(day(60), false).unwrap();
+        let trust = tls.renewer.refresh(day(60), false).unwrap();
         assert_eq!(trust, Some(tls.trust.clone()), "clients still trust the same authority");
         assert_ne!(serving(&tls), first);
-        assert_eq!(tls.keeper.refresh(day(61), false).unwrap(), None);
+        assert_eq!(tls.renewer.refresh(day(61), false).unwrap(), None);
     }
 
     #[test]
-    fn a_self_made_certificate_from_the_future_is_renewed_when_the_clock_is_set_right() {
+    fn a_self_signed_certificate_from_the_future_is_renewed() {
         let home = tempfile::tempdir().unwrap();
         let dir = DataDir::open(&home.path().join("data"), None).unwrap();
         let hour = |hour: i64| Timestamp::from_unix_seconds(1_800_000_000 + hour * 60 * 60);
         let mut tls = prepare(&dir, None, &["localhost".to_owned()], hour(0), false).unwrap();
         let first = serving(&tls);
         assert_eq!(
-            tls.keeper.refresh(hour(-11), false).unwrap(),
+            tls.renewer.refresh(hour(-11), false).unwrap(),
             None,
-            "it is valid from the day before"
+            "the certificate is valid from the day before"
         );
-        assert!(tls.keeper.refresh(hour(-116 * 24), false).unwrap().is_some());
+        assert!(tls.renewer.refresh(hour(-116 * 24), false).unwrap().is_some());
         assert_ne!(serving(&tls), first);
-        assert_eq!(tls.keeper.refresh(hour(-116 * 24 + 1), false).unwrap(), None);
+        assert_eq!(tls.renewer.refresh(hour(-116 * 24 + 1), false).unwrap(), None);
         assert!(
-            tls.keeper.refresh(hour(0), false).unwrap().is_some(),
-            "ahead again: it would expire"
+            tls.renewer.refresh(hour(0), false).unwrap().is_some(),
+            "the clock is ahead again, and the certificate would expire"
         );
     }
 
     #[test]
-    fn a_bad_file_changes_nothing_and_is_an_error_once() {
+    fn an_invalid_file_changes_nothing_and_is_an_error_once() {
         let home = tempfile::tempdir().unwrap();
         let dir = DataDir::open(&home.path().join("data"), None).unwrap();
         let now = Timestamp::from_unix_seconds(1_800_000_000);
@@ -357,25 +371,28 @@ mod tests {
             write_private(&given.certificate, &material.chain).unwrap();
             write_private(&given.key, &material.key).unwrap();
         };
-        let make = || self_made(&dir, &["localhost".to_owned()], now, false).unwrap();
+        let make = || self_signed(&dir, &["localhost".to_owned()], now, false).unwrap();
         put(&make());
         let mut tls = prepare(&dir, Some(&given), &[], now, false).unwrap();
         let first = serving(&tls);
-        assert_eq!(tls.keeper.refresh(now, false).unwrap(), None);
-        // A certificate without its key; nothing at all; nonsense.
+        assert_eq!(tls.renewer.refresh(now, false).unwrap(), None);
+        // The certificate does not match the key; the key is missing; the key is invalid.
         write_private(&given.certificate, &make().chain).unwrap();
-        assert!(tls.keeper.refresh(now, false).is_err());
-        assert_eq!(tls.keeper.refresh(now, false).unwrap(), None);
-        assert!(tls.keeper.refresh(now, true).is_err(), "who demands it is told again");
+        assert!(tls.renewer.refresh(now, false).is_err());
+        assert_eq!(tls.renewer.refresh(now, false).unwrap(), None);
+        assert!(
+            tls.renewer.refresh(now, true).is_err(),
+            "a forced refresh returns the error again"
+        );
         std::fs::remove_file(&given.key).unwrap();
-        assert!(tls.keeper.refresh(now, false).is_err());
-        assert_eq!(tls.keeper.refresh(now, false).unwrap(), None);
+        assert!(tls.renewer.refresh(now, false).is_err());
+        assert_eq!(tls.renewer.refresh(now, false).unwrap(), None);
         write_private(&given.key, "nonsense").unwrap();
-        assert!(tls.keeper.refresh(now, false).is_err());
+        assert!(tls.renewer.refresh(now, false).is_err());
         assert_eq!(serving(&tls), first);
         let second = make();
         put(&second);
-        assert_eq!(tls.keeper.refresh(now, false).unwrap(), Some(second.chain));
+        assert_eq!(tls.renewer.refresh(now, false).unwrap(), Some(second.chain));
         assert_ne!(serving(&tls), first);
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::figures::Figures;
 use crate::types::{Batch, Entry, Events, ListRequest, Page, Position, Result, Snapshot, Txn};
 
 /// The function that [`Store::scan`] calls with each page, possibly from several threads at once.
@@ -27,8 +28,8 @@ const SCAN_PAGE: usize = 256;
 /// never interprets.
 ///
 /// **Revisions.** Every transaction that changes something takes the next revision: a number that
-/// is assigned *at commit*, inside the transaction, by whatever serialises commits (there may be
-/// other processes; nothing here assumes that this one is the only one). Revisions start at 1, and
+/// is assigned *at commit*, inside the transaction, by whatever serialises commits. There may be
+/// other processes; nothing here assumes that this one is the only one. Revisions start at 1, and
 /// their order is the order of commits: once a revision is visible, no smaller one can still become
 /// visible. Within its transaction each change has an *index*, its index in [`Txn::changes`]; there
 /// are at most [`limits::CHANGES_PER_TXN`](crate::limits::CHANGES_PER_TXN) changes. The pair is the
@@ -46,7 +47,7 @@ const SCAN_PAGE: usize = 256;
 /// **Reads** ([`Store::get`], [`Store::list`]) without a revision are linearisable: they see every
 /// transaction whose commit was acknowledged before they began, from whichever process.
 /// A list at a revision sees exactly the state after that revision's transaction, so that the pages
-/// of one list are consistent; for a revision that is compacted it fails with
+/// of one list are consistent. For a revision that is compacted it fails with
 /// [`Error::Compacted`], for one that does not exist yet with [`Error::Future`].
 ///
 /// **Watches** ([`Store::watch`]) deliver every change to keys under a prefix whose position is
@@ -250,6 +251,11 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// [`Error::Unavailable`]: crate::Error::Unavailable
     fn health(&self) -> Result<()>;
+
+    /// What the engine knows about itself, for metrics. It does not wait for the committer.
+    fn figures(&self) -> Figures {
+        Figures::default()
+    }
 
     /// Checks whether the store takes writes. After a fault, tries to recover now, without waiting for
     /// the next attempt that the engine makes by itself.

@@ -17,6 +17,7 @@ mod check;
 mod contract;
 mod cursor;
 mod engine;
+mod figures;
 mod last_change;
 mod published;
 mod types;
@@ -24,6 +25,7 @@ mod types;
 pub use age::HISTORY_STEPS;
 pub use contract::{Gate, RestoreTarget, Store, Visitor, Watch};
 pub use engine::{OPEN_WAIT, open, open_within};
+pub use figures::{CommitTimes, Figures};
 pub use types::{
     Batch, Change, Condition, CorruptEntry, Entry, Error, Event, Events, ListRequest, Options,
     Page, Position, Result, Snapshot, Txn, limits,

@@ -221,3 +221,27 @@ async fn a_crash_loop_does_not_make_the_file_grow() {
         assert!(after <= before + before / 10, "{before} and then {after} bytes");
     }
 }
+
+#[tokio::test]
+async fn the_figures_are_of_this_database_and_its_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(&directory.path().join("db")).unwrap();
+    let is_shut = Arc::new(AtomicBool::new(false));
+    let shut = is_shut.clone();
+    store
+        .set_gate(Box::new(move || if shut.load(Ordering::SeqCst) { Err("shut") } else { Ok(()) }));
+    let revision = set(&store, "/a").await.unwrap();
+    is_shut.store(true, Ordering::SeqCst);
+    assert!(set(&store, "/b").await.is_err());
+    let figures = store.figures();
+    assert_eq!((figures.commits.count(), figures.failed_commits), (1, 1));
+    assert!(figures.commits.microseconds() > 0);
+    assert!(figures.applied_revision.unwrap() <= revision);
+    assert!(figures.size_bytes > Some(Options::DEFAULT_LOG_BYTES), "the log alone has as many");
+    assert!(figures.free_bytes.is_some() && figures.reserve_bytes > Some(0));
+    // A list waits for the applier.
+    store.list(ListRequest::default()).await.unwrap();
+    assert_eq!(store.figures().applied_revision, Some(revision));
+    store.close().await;
+    assert_eq!(store.figures().applied_revision, None, "the database is closed");
+}

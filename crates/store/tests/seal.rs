@@ -342,3 +342,18 @@ async fn rewrapping_skips_values_that_are_changed_meanwhile() {
     assert_eq!(value(&store, "/b").await, "2");
     assert_eq!(value(&store, "/c").await, "1");
 }
+
+#[tokio::test]
+async fn a_sealed_store_has_the_figures_of_its_engine_and_knows_its_current_key() {
+    let directory = tempfile::tempdir().unwrap();
+    let inner = postern_store::redb::Redb::open(directory.path().join("db"), Options::default());
+    let first = keyring();
+    let store = Sealed::open(Arc::new(inner.unwrap()), first.clone()).await.unwrap();
+    assert!(store.figures().free_bytes.is_some());
+    assert!(store.is_current_key_in(&first) && !store.is_current_key_in(&keyring()));
+    assert_eq!(store.key_count(), 1);
+    let second = first.rotated().unwrap();
+    store.use_keyring(second.clone()).await.unwrap();
+    assert!(store.is_current_key_in(&second) && !store.is_current_key_in(&first));
+    assert_eq!(store.key_count(), 2);
+}

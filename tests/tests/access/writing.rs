@@ -77,7 +77,11 @@ async fn who_may_patch_and_not_get_sees_no_data() {
             let apply = ci.request("PATCH", &format!("{one}?fieldManager=other{query}"));
             let reply = apply.body("application/apply-patch+yaml", object.to_string()).send().await;
             assert_eq!(reply.status, 403, "{}", reply.text());
-            assert!(reply.text().contains("needs the right to get the object"), "{}", reply.text());
+            assert!(
+                reply.text().contains("needs the permission to get the object"),
+                "{}",
+                reply.text()
+            );
         }
     }
     assert_eq!(code(&ci, "s1").await, 404, "it is not there for them");

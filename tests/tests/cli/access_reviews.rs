@@ -63,7 +63,7 @@ async fn can_i_answers_for_users_teams_and_keys() {
     assert!(why.starts_with("yes\n") && why.contains("platform:access:sharedsecrets:db"), "{why}");
     make(&server.client(), "projects", "one", json!({ "owner": { "user": "ada" } })).await;
     let why = can_i(&admin, &["delete", "project/one", "--as", "ada", "--why"]).await;
-    assert!(why.starts_with("yes\n") && why.contains("the owner of the object"), "{why}");
+    assert!(why.starts_with("yes\n") && why.contains("ownership of the object"), "{why}");
     let why = can_i(&admin, &["get", "secret/db", "--with-key", "limited", "--why"]).await;
     assert!(why.starts_with("no\n") && why.contains("scope"), "{why}");
     let output = admin.run(&["can-i", "get", "secrest"]).await;
@@ -104,7 +104,7 @@ async fn who_can_lists_those_who_can_and_through_what() {
     assert!(row("Team", "red").is_some(), "{table}");
     assert!(row("User", "eve").is_none(), "{table}");
     let owner = row("User", "admin");
-    assert!(owner.is_some_and(|row| row.contains("the owner of the object")), "{table}");
+    assert!(owner.is_some_and(|row| row.contains("ownership of the object")), "{table}");
 
     let json = admin.ok(&["who-can", "get", "secret/db", "-o", "json"]).await;
     let review: Value = serde_json::from_str(&json).unwrap();

@@ -29,7 +29,7 @@ async fn a_lost_key_is_replaced_and_stays_secret() {
 }
 
 #[tokio::test]
-async fn seal_keys_are_rotated_and_everything_stays_readable() {
+async fn at_rest_keys_are_rotated_and_everything_stays_readable() {
     let home = Home::new();
     let server = Setup::on(&home).start().await;
     let before = secret("before", "old");

@@ -404,7 +404,7 @@ async fn kopf() {
     assert_eq!(seen, ["MODIFIED db", "MODIFIED db", "MODIFIED db", "MODIFIED db", "DELETED db"]);
 }
 
-/// kr8s reads one object by a list with its name, waits by a watch of the same, and deletes with a body; lightkube
+/// kr8s reads one object by a list with its name, waits by a watch of the same, and deletes with a body. lightkube
 /// patches in the strategic way, and applies by force under its own name.
 #[tokio::test]
 async fn kr8s_and_lightkube() {

@@ -1,6 +1,6 @@
 //! Clients of other languages, each by a script that follows a collection and does what it is told: create, read,
-//! apply with conflicts and by force, each kind of patch, delete with each policy; across a restart of the server, and
-//! across a compaction.
+//! apply with conflicts and by force, each kind of patch, delete with each policy. They do so across a restart of the
+//! server, and across a compaction.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;

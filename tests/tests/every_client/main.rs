@@ -1,6 +1,6 @@
-//! The clients that the other tests leave out, because they have to be downloaded and take long: kubectl of three
-//! releases between the oldest and the newest, the oldest helm, the client for Node.js, schemathesis, and informers
-//! that follow 100,000 changes. `cargo xtask test --all` runs them.
+//! The clients that the other tests leave out, because they have to be downloaded and take long. They are kubectl of
+//! three releases between the oldest and the newest, the oldest helm, the client for Node.js, schemathesis, and
+//! informers that follow 100,000 changes. `cargo xtask test --all` runs them.
 #![expect(clippy::unwrap_used, reason = "test code: a panic is how it fails")]
 
 #[path = "../clients/both_sides.rs"]

@@ -1,4 +1,4 @@
-//! schemathesis sends what the `OpenAPI` documents of version 3 allow and what they do not, to every operation: no answer
+//! schemathesis sends what the `OpenAPI` documents of version 3 allow and what they do not, to every operation. No answer
 //! is a failure of the server's, has a code that the document does not list, or a body that breaks its schema.
 
 use std::process::Stdio;

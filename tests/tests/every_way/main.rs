@@ -1,7 +1,8 @@
 //! Every way to a cluster, with programs that only `cargo xtask test --all` fetches: through nginx in front of the
-//! gateway and the agent, with kubectls of other ages, and to a real kube-apiserver.
+//! gateway and the agent, with kubectls of other ages, to a real kube-apiserver, and from the image.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "test code: a panic is how it fails")]
 
+mod image;
 mod judged;
 #[path = "../streams/kubectl.rs"]
 mod kubectl;

@@ -11,4 +11,5 @@ mod same_decision;
 mod scene;
 mod spaces;
 mod streams;
+mod traces;
 mod virtual_clusters;

@@ -382,10 +382,10 @@ async fn a_change_of_the_kubeconfig_counts_at_once() {
     merge(&central.admin, &secret, json!({ "data": { "config": "e30=" } })).await;
     assert_eq!(open.next().await, Ok(None));
     let broken = central.ada.get(&version).send().await.expect_text(503);
-    assert!(broken.contains("cannot be used"), "{broken}");
+    assert!(broken.contains("invalid kubeconfig"), "{broken}");
     central.admin.delete(&secret).send().await.expect(200);
     let gone = central.ada.get(&version).send().await.expect_text(503);
-    assert!(gone.contains("not there"), "{gone}");
+    assert!(gone.contains("does not exist"), "{gone}");
 }
 
 #[tokio::test]

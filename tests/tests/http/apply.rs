@@ -533,7 +533,7 @@ async fn there_are_not_endlessly_many_managers() {
     let reply = applied(&client, "s1", "m100", spec.clone()).await;
     let text = failure(&reply);
     assert!(text.starts_with("422 Invalid\n"), "{text}");
-    assert!(text.contains("100 managers apply this object already: apply as one"), "{text}");
+    assert!(text.contains("100 managers already apply this object: apply as one"), "{text}");
     applied(&client, "s1", "m7", spec).await.expect(200);
 }
 

@@ -185,7 +185,11 @@ async fn a_scoped_key_gets_tokens_within_its_scope() {
     ] {
         let reply = ask(&key, wider.clone()).await;
         assert_eq!(reply.status, 403, "{wider}: {}", reply.text());
-        assert!(reply.text().contains("does not contain"), "{}", reply.text());
+        assert!(
+            reply.text().contains("exceeds the scope of your own access key"),
+            "{}",
+            reply.text()
+        );
     }
 }
 

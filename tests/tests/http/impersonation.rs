@@ -127,11 +127,11 @@ async fn invalid_headers_are_refused_and_not_ignored() {
         (&[("impersonate-group", "g")][..], "without impersonating a user"),
         (&[("impersonate-uid", "u")], "without impersonating a user"),
         (&[("impersonate-extra-a", "x")], "without impersonating a user"),
-        (&[("impersonate-user", "a"), ("impersonate-user", "b")], "more than once"),
+        (&[("impersonate-user", "a"), ("impersonate-user", "b")], "only once"),
         (&[("impersonate-user", "")], "Impersonate-user: must not be empty"),
         (&[("impersonate-user", "a\u{202e}b")], "Impersonate-user: must not contain"),
-        (&[("impersonate-users", "bob")], "there is no header Impersonate-users"),
-        (&[("impersonate-user", "a"), ("impersonate-extra-", "x")], "there is no header"),
+        (&[("impersonate-users", "bob")], "unknown header Impersonate-users"),
+        (&[("impersonate-user", "a"), ("impersonate-extra-", "x")], "unknown header"),
     ] {
         let mut request = who(&admin);
         for (name, value) in headers {

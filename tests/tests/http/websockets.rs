@@ -123,7 +123,7 @@ async fn a_credential_as_a_sub_protocol_is_neither_echoed_nor_recorded() {
         refused(&with(&offered).send().await, 401, words);
     }
     let both = asking(&ada, &of_secrets("")).header("sec-websocket-protocol", &offered);
-    refused(&both.send().await, 401, "another as a sub-protocol");
+    refused(&both.send().await, 401, "send one credential");
     let plain = ada.get(&of_secrets("")).without("authorization");
     let plain = plain.header("sec-websocket-protocol", &offered).send().await;
     refused(&plain, 401, "no credential: send");

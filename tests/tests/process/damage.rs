@@ -1,5 +1,5 @@
-//! Files that are damaged, lost, or those of another server: each is noticed at the start, with a
-//! message that says which and what to do, and nothing is made in the place of what is lost.
+//! Files that are damaged, lost, or those of another server. Each is noticed at the start, with a
+//! message that says which and what to do. Nothing is made in the place of what is lost.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -46,12 +46,12 @@ async fn a_certificate_authority_is_never_replaced() {
     std::fs::rename(&kubeconfig, &elsewhere).unwrap();
     let missing = refused(Setup::on(&home)).await;
     assert!(missing.contains("its key are missing") && !key.exists(), "{missing}");
-    assert!(missing.contains("an empty file in the place of"), "{missing}");
+    assert!(missing.contains("with an empty file"), "{missing}");
     std::fs::rename(&elsewhere, &kubeconfig).unwrap();
     put(&key, &whole_key);
     for (bytes, wanted) in [
-        (&b"-----BEGIN CERTIFICATE\n"[..], "tls-ca.pem is damaged"),
-        (b"", "tls-ca.pem is damaged"),
+        (&b"-----BEGIN CERTIFICATE\n"[..], "tls-ca.pem is corrupt"),
+        (b"", "tls-ca.pem is corrupt"),
         (b"\xff\xfe", "not text"),
         (&read(&other.data().join("keys/tls-ca.pem")), "files of the same authority"),
     ] {
@@ -62,7 +62,7 @@ async fn a_certificate_authority_is_never_replaced() {
     put(&certificate, &whole);
     put(&key, b"-----BEGIN PRIVATE KEY");
     let message = refused(Setup::on(&home)).await;
-    assert!(message.contains("tls-ca-key.pem is damaged"), "{message}");
+    assert!(message.contains("tls-ca-key.pem is corrupt"), "{message}");
     put(&key, &whole_key);
     let server = Setup::on(&home).start().await;
     assert_eq!(server.kubeconfig().authority, whole, "clients trust the same authority");
@@ -72,7 +72,7 @@ async fn a_certificate_authority_is_never_replaced() {
 #[tokio::test]
 async fn a_kubeconfig_that_cannot_be_used_is_said_to_be_so() {
     let home = started_once().await;
-    for (content, wanted) in [(&b""[..], "is empty"), (b"\xff", "not text"), (b"[", "is damaged")] {
+    for (content, wanted) in [(&b""[..], "is empty"), (b"\xff", "not text"), (b"[", "is corrupt")] {
         std::fs::write(home.kubeconfig(), content).unwrap();
         let (logged, printed) = (home.logged().len(), home.printed().len());
         let mut server = Setup::on(&home).start_unready();
@@ -97,7 +97,7 @@ async fn a_kubeconfig_that_cannot_be_used_is_said_to_be_so() {
 }
 
 #[tokio::test]
-async fn half_a_record_in_the_audit_log_is_taken_back() {
+async fn half_a_record_in_the_audit_log_is_removed() {
     let home = Home::new();
     let server = Setup::on(&home).start().await;
     server.client().post(&secrets("platform")).json(&secret("db", "v")).send().await.expect(201);
@@ -117,7 +117,7 @@ async fn half_a_record_in_the_audit_log_is_taken_back() {
         let records: Vec<Value> =
             more.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
         assert!(records.iter().any(|record| record["objectRef"]["name"] == "db"), "{more}");
-        assert!(home.logged()[logged..].contains("was taken back"));
+        assert!(home.logged()[logged..].contains("was removed"));
     }
 }
 
@@ -176,18 +176,21 @@ async fn a_database_that_was_lost_is_not_made_anew() {
 }
 
 #[tokio::test]
-async fn a_torn_copy_of_the_database_says_what_it_may_be() {
+async fn an_inconsistent_copy_of_the_database_is_named() {
     let home = started_once().await;
     let path = home.data().join("db/postern.redb");
     let whole = std::fs::read(&path).unwrap();
     // As a copy that was begun before the file grew.
     std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
     let message = refused(Setup::on(&home)).await;
-    assert!(message.contains("it is torn"), "{message}");
+    assert!(message.contains("the copy is inconsistent"), "{message}");
     assert!(message.contains("postern storage backup"), "{message}");
     let operator = CliUser::new().with("POSTERN_DATA_DIR", home.data().to_str().unwrap());
     let message = operator.fails(1, &["storage", "check"]).await;
-    assert!(message.contains("it is torn") && !message.contains("panicked"), "{message}");
+    assert!(
+        message.contains("the copy is inconsistent") && !message.contains("panicked"),
+        "{message}"
+    );
 }
 
 #[tokio::test]

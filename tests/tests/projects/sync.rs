@@ -296,7 +296,7 @@ async fn data_that_a_secret_cannot_take_is_said_and_not_tried_again() {
     }
     // A failure that is tried again would be in the log.
     let logged = server.home().logged();
-    assert!(!logged.contains("could not be brought"), "{logged}");
+    assert!(!logged.contains("the data could not be copied"), "{logged}");
     admin.delete(&format!("{}/s", core_secrets("p-web"))).send().await.expect(200);
     until_core(&admin, "s", Some("two")).await;
     until(&admin, "s", "two", "Mirrored", "Mirrored").await;

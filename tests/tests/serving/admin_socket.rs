@@ -86,13 +86,17 @@ async fn storage_commands_work_while_the_server_runs() {
     let home = server.home();
     let (_, rotated) = send_command(home, "{\"command\":\"rotate-key\"}\n").await;
     assert_eq!(rotated["answer"]["rotate-key"]["all"].as_array().unwrap().len(), 2);
-    let (text, resealed) = send_command(home, "{\"command\":\"reseal\"}\n").await;
-    assert_eq!(resealed["answer"]["reseal"]["damaged"], 0);
+    // The old name of the command still works.
+    for command in ["reseal", "rewrap"] {
+        let line = format!("{{\"command\":\"{command}\"}}\n");
+        let (_, rewrapped) = send_command(home, &line).await;
+        assert_eq!(rewrapped["answer"]["rewrap"]["corrupt"], 0, "{command}");
+    }
+    let (text, checked) = send_command(home, "{\"command\":\"check\"}\n").await;
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let (_, before) = lines.split_last().unwrap();
     assert!(before.iter().all(|line| line["progress"]["seen"].is_u64()), "{text}");
-    let (_, checked) = send_command(home, "{\"command\":\"check\"}\n").await;
-    assert_eq!(checked["answer"]["check"]["damaged_total"], 0);
+    assert_eq!(checked["answer"]["check"]["corrupt_total"], 0);
     let home = home.clone();
     server.stop().await;
     let server = Setup::on(&home).start().await;

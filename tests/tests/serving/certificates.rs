@@ -60,7 +60,7 @@ async fn new_files_are_used_and_bad_ones_are_not() {
 
     std::fs::write(&cert, "no certificate").unwrap();
     wait::until("a log line about the bad certificate", async || {
-        home.logged().contains("the certificate in use stays").then_some(())
+        home.logged().contains("cannot renew the certificate").then_some(())
     })
     .await;
     assert_eq!(presented(&client).await, in_use);

@@ -72,7 +72,7 @@ async fn a_corrupt_object_is_deleted_with_every_supported_kubectl() {
         let server = Setup::on(&home).start().await;
         let admin = server.client();
         let damaged = admin.get(&secret_path("s1")).send().await.expect(500);
-        assert!(damaged["message"].as_str().unwrap().contains("is damaged"), "{damaged}");
+        assert!(damaged["message"].as_str().unwrap().contains("is corrupt"), "{damaged}");
         admin.delete(&secret_path("s1")).send().await.expect(500);
         let metrics = admin.get("/metrics").send().await.text();
         let gauge =

@@ -9,6 +9,7 @@ mod describing;
 mod documented;
 mod gnostic;
 mod metrics;
+mod observing;
 mod old_kubectl;
 mod openapi_v2;
 mod own_events;

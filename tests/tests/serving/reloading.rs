@@ -28,11 +28,11 @@ async fn the_audit_policy_is_read_again_and_a_bad_one_changes_nothing() {
     admin.get(&secret_path("before")).send().await.expect(404);
     put(json!([{ "level": "Metadata" }]));
     hang_up(&server);
-    logged(&home, "the audit policy was read again").await;
+    logged(&home, "the audit policy was reloaded").await;
     admin.get(&secret_path("after")).send().await.expect(404);
     put(json!([{ "level": "All" }]));
     hang_up(&server);
-    logged(&home, "the audit policy in use stays").await;
+    logged(&home, "cannot reload the audit policy").await;
     admin.get(&secret_path("last")).send().await.expect(404);
     wait::until("the last record", async || {
         let records = home.records();
@@ -63,11 +63,11 @@ async fn given_certificates_are_read_again() {
     // The files have not changed, but an operator who asks for a reload learns whether they can be used.
     logged(&home, "the certificate was renewed").await;
     std::fs::write(&cert, "-----BEGIN CERTIFICATE").unwrap();
-    logged(&home, "the certificate in use stays").await;
-    let once = home.logged().matches("the certificate in use stays").count();
+    logged(&home, "cannot renew the certificate").await;
+    let once = home.logged().matches("cannot renew the certificate").count();
     hang_up(&server);
     wait::until("the error once more", async || {
-        let count = home.logged().matches("the certificate in use stays").count();
+        let count = home.logged().matches("cannot renew the certificate").count();
         (count > once).then_some(())
     })
     .await;

@@ -1,5 +1,5 @@
-//! nginx: serving static files, which says how fast bytes can be sent over TLS by a server that does nothing
-//! else with them; and in front of a server of ours, which says the same of a proxy.
+//! nginx: serving static files, which says how fast a server that does nothing else can send bytes over TLS. And
+//! in front of a server of ours, which says the same of a proxy.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -8,7 +8,17 @@ use anyhow::{Context, Result};
 const RUST_DIRECTORIES: &[&str] = &["crates", "tests", "xtask", "fuzz", "benches"];
 
 /// Names of directories with generated or foreign files.
-const SKIPPED: &[&str] = &["target", "corpus", "artifacts"];
+pub(super) const SKIPPED: &[&str] = &["target", "corpus", "artifacts"];
+
+/// Documents outside of `docs/`. The change log is left out: its entries stay as they were.
+const DOCUMENTS: &[&str] = &[
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "fuzz/README.md",
+    "xtask/src/bench/notes.md",
+];
 
 /// Every Rust file of the project, sorted, each by its path from the workspace's root.
 pub(super) fn rust(root: &Path) -> Result<Vec<PathBuf>> {
@@ -17,6 +27,14 @@ pub(super) fn rust(root: &Path) -> Result<Vec<PathBuf>> {
         files.extend(with_extension(root, directory, "rs")?);
     }
     files.sort();
+    Ok(files)
+}
+
+/// Every document of the project in Markdown, by its path from the workspace's root.
+pub(super) fn documents(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut files: Vec<_> =
+        DOCUMENTS.iter().map(PathBuf::from).filter(|path| root.join(path).exists()).collect();
+    files.extend(with_extension(root, "docs", "md")?);
     Ok(files)
 }
 

@@ -1,9 +1,10 @@
 //! The rules of the architecture about form, as a check that fails.
 //!
 //! [`edges`] checks which crates depend on which, [`circles`] the modules inside each crate,
-//! [`unused`] dependencies that nothing uses, [`source`] the files, and [`words`] their words.
-//! [`conformance`] checks the tests that the list of what clients expect names. Each finding says
-//! where it is and what to do about it.
+//! [`unused`] dependencies that nothing uses, [`source`] the files, [`words`] their words, and
+//! [`sentences`] the length of their sentences. [`conformance`] checks the tests that the list of what
+//! clients expect names, and [`pages`] some pages of the reference. Each finding says where it is and
+//! what to do about it.
 
 mod circles;
 mod conformance;
@@ -11,8 +12,10 @@ mod edges;
 mod files;
 mod lengths;
 mod modules;
+mod pages;
 mod prose;
 mod references;
+mod sentences;
 mod source;
 mod unused;
 mod words;
@@ -52,7 +55,9 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     findings.extend(circles::check(&crates));
     findings.extend(unused::check(root, &metadata, &crates)?);
     findings.extend(words::check(root)?);
+    findings.extend(sentences::check(root)?);
     findings.extend(conformance::check(root)?);
+    findings.extend(pages::check(root, &crates)?);
     findings.sort();
     for finding in &findings {
         println!("{finding}");

@@ -5,7 +5,7 @@
 //! [`super::prose`].
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Result;
 
@@ -147,16 +147,6 @@ const RETIRED: &[Entry] = &[
     },
 ];
 
-/// Documents outside of `docs/`. The change log is left out: its entries stay as they were.
-const DOCUMENTS: &[&str] = &[
-    "README.md",
-    "ARCHITECTURE.md",
-    "CONTRIBUTING.md",
-    "SECURITY.md",
-    "fuzz/README.md",
-    "xtask/src/bench/notes.md",
-];
-
 /// The list itself.
 const LIST: &str = "xtask/src/layout/words.rs";
 
@@ -164,8 +154,7 @@ const LIST: &str = "xtask/src/layout/words.rs";
 pub(super) fn check(root: &Path) -> Result<Vec<Finding>> {
     let mut paths = files::rust(root)?;
     paths.retain(|path| path != Path::new(LIST));
-    paths.extend(DOCUMENTS.iter().map(PathBuf::from).filter(|path| root.join(path).exists()));
-    paths.extend(files::with_extension(root, "docs", "md")?);
+    paths.extend(files::documents(root)?);
     paths.extend(files::with_extension(root, "examples", "yaml")?);
     paths.extend(files::with_extension(root, "crates/server/src/audit", "yaml")?);
     let mut known = Known::default();

@@ -18,6 +18,7 @@ use postern_kinds::audit_event_list::{
 };
 use postern_meta::status::{ApiError, Reason};
 use postern_meta::time::MicroTimestamp;
+use postern_telemetry::TraceContext;
 use uuid::Uuid;
 
 use super::Audit;
@@ -40,6 +41,9 @@ const TOKEN_ID: &str = "platform.sh/token-id";
 
 /// The annotation with the id that the client gives a request, where it is no UUID: a UUID is the id of the records.
 const CLIENT_ID: &str = "platform.sh/client-audit-id";
+
+/// The annotation with the trace, in the form of the header `traceparent`.
+const TRACEPARENT: &str = "platform.sh/traceparent";
 
 const DECISION: &str = "authorization.k8s.io/decision";
 
@@ -88,6 +92,19 @@ impl Record {
         };
         let inner = Mutex::new(Inner { event, is_authenticated: false, verb: None });
         Arc::new(Self { audit: audit.clone(), clock: clock.clone(), id, inner })
+    }
+
+    /// Adds the trace to the record, if there is one.
+    pub(crate) fn set_trace(&self, trace: Option<TraceContext>) {
+        if let Some(trace) = trace {
+            let annotations = &mut self.inner.lock().event.annotations;
+            annotations.insert(TRACEPARENT.to_owned(), trace.to_string());
+        }
+    }
+
+    /// Its id as a number.
+    pub(crate) fn uuid(&self) -> Uuid {
+        Uuid::try_parse(&self.id).unwrap_or_default()
     }
 
     /// Its id: the client's own, when it is a UUID, and else a new one.

@@ -203,8 +203,8 @@ impl Jwk {
         })
     }
 
-    /// The key ready to verify with; `None` for a key of another kind, or that is no point on the
-    /// curve, or whose id is not its own: no key can take the place of another one.
+    /// The key ready to verify with. `None` for a key of another kind, for one that is no point on the
+    /// curve, and for one with an id that is not its own. So no key can take the place of another one.
     pub(super) fn parsed(&self) -> Option<ParsedPublicKey> {
         let coordinate = |text: &str| BASE64URL.decode(text).ok();
         let point = [vec![UNCOMPRESSED], coordinate(&self.x)?, coordinate(&self.y)?].concat();

@@ -1,5 +1,5 @@
-//! Changes one at a time: a policy that they were applied to equals one that is built anew, the snapshot
-//! before them stays what it was, and an entry that is added to a scope only adds.
+//! Changes one at a time. A policy that they were applied to equals one that is built anew. The snapshot
+//! before them stays what it was. An entry that is added to a scope only adds.
 
 use postern_auth::policy::Policy;
 use postern_kinds::rbac::PolicyChange;

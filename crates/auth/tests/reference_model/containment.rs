@@ -76,9 +76,11 @@ fn narrow_or_widen(rng: &mut Rng, scope: &mut Scope) {
     }
 }
 
-/// Is the shape on the list of what is not decided? Entries within rules, rules within entries, and a rule
-/// within several of them or within several elements of one; a rule that matches nothing, or nothing in one of
-/// its namespaces, as that of cluster-scoped kinds; and virtual clusters without a list within a list that has an entry for all.
+/// Is the shape on the list of what is not decided?
+///
+/// - Entries within rules, rules within entries, and a rule within several of them or within several elements of one.
+/// - A rule that matches nothing, or nothing in one of its namespaces, as that of cluster-scoped kinds.
+/// - Virtual clusters without a list within a list that has an entry for all.
 fn is_undecided(world: &World, parent: &Scope, child: &Scope) -> bool {
     let matches_nothing = |rule: &ScopeRule| {
         let samples = sample::of_scope(world, &with_rule(rule));

@@ -177,9 +177,9 @@ fn resources_match(rule: &ScopeRule, request: &Request) -> bool {
         && rule.resources.iter().any(|entry| resources_entry_matches(rule, entry, request))
 }
 
-/// In an element the group is the group, one of the resources matches (none given: all of the group), and
-/// one of the names does (none given: every one; a request without a name is for none). The names of the rule are for all its
-/// elements.
+/// In an element the group is the group, one of the resources matches, and one of the names does. Without resources,
+/// all of the group match. Without names, every name matches. A request without a name is for none. The names of the
+/// rule are for all its elements.
 fn resources_entry_matches(rule: &ScopeRule, entry: &ScopeResources, request: &Request) -> bool {
     let of_names = |names: &Vec<String>| {
         names.is_empty() || (!request.name.is_empty() && names.contains(&request.name))

@@ -154,9 +154,9 @@ pub trait AnyKind: Send + Sync {
     /// that cannot be decoded.
     fn ownership(&self, object: &Object) -> Option<Ownership>;
 
-    /// Puts back into a whole new state, which a client has sent to replace an object, what it does not name and keeps by
-    /// that: the owner, and the [kept fields](AnyKind::kept_fields) but those that are `removed`. Returns the kept
-    /// fields that were put back.
+    /// Puts back the fields that a replacement of an object keeps because it does not name them. These are the owner,
+    /// and the [kept fields](AnyKind::kept_fields) except those that are `removed`. Returns the kept fields that were
+    /// put back.
     fn keep_unnamed(&self, new: &mut Object, old: &Object, removed: &[&str]) -> Vec<&'static str>;
 
     /// The names of the fields of the spec that a replacement keeps if it does not name them.

@@ -245,8 +245,8 @@ impl FieldSet {
 }
 
 /// The node with `element`, if there is one, and the nodes behind it. Nodes are skipped in
-/// steps that double, so that a small set is looked up in a large one without a walk over all of it:
-/// one update is subtracted from the sets of many managers.
+/// steps that double, so that a small set is looked up in a large one without a walk over all of it.
+/// One update is subtracted from the sets of many managers.
 fn find<'a>(nodes: &'a [Node], element: &PathElement) -> (Option<&'a Node>, &'a [Node]) {
     let mut bound = 1;
     while nodes.get(bound - 1).is_some_and(|node| node.element < *element) {

@@ -27,9 +27,10 @@ pub struct TrackedKind<'a> {
 /// times, so that equal objects stay equal.
 ///
 /// Before the call, the field has what the client sent, which counts as upstream:
-/// valid entries replace those of `live`; a single empty one, `[{}]`, ends
-/// tracking; no entries, invalid ones, and any through a subresource change
-/// nothing.
+///
+/// - Valid entries replace those of `live`.
+/// - A single empty one, `[{}]`, ends tracking.
+/// - No entries, invalid ones, and any through a subresource change nothing.
 ///
 /// An existing object without entries stays without: only an apply starts to track it, and then attributes everything
 /// in it to one manager. If an object is tracked, and no manager owns anything of it, it has an entry without fields.

@@ -2,8 +2,8 @@
 //!
 //! On a write, and on the deletion of a collection, every other parameter is refused: its sender
 //! expects an effect that it does not have, such as a selector or a dry run. On a read, an option of
-//! another request is refused, too, and one in the wrong case; what is not known at all has no
-//! effect, and [`parameter_warnings`] says so: proxies and browsers add parameters of their own.
+//! another request is refused, too, and one in the wrong case. A parameter that is not known at all has
+//! no effect, and [`parameter_warnings`] says so: proxies and browsers add parameters of their own.
 
 use super::Query;
 use super::nearest::nearest;

@@ -18,8 +18,8 @@ const MAX_POINTER_BYTES: usize = 256;
 /// Applies a patch to an object: all of it or nothing. Returns the patched object.
 ///
 /// # Errors
-/// 400 for what is not a JSON Patch; 413 for one that is too large, makes the object too large, or
-/// moves too much of it; 422 for one that does not apply to the object. They name the operation, never a value.
+/// 400 for what is not a JSON Patch. 413 for one that is too large, makes the object too large, or
+/// moves too much of it. 422 for one that does not apply to the object. They name the operation, never a value.
 pub fn apply_json_patch(mut target: Value, patch: &Value) -> Result<Value, ApiError> {
     let operations = operations_of(patch)?;
     add_empty_maps(&mut target);

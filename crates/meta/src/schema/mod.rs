@@ -84,9 +84,9 @@ impl Schema {
         &self.root
     }
 
-    /// Makes `value` fit the schema where that loses nothing that the schema has:
-    /// removes unknown fields, and fields that are `null`, which means absent; and
-    /// makes an integer of a number such as `5.0` where the schema requires one.
+    /// Makes `value` fit the schema where that loses nothing that the schema has.
+    /// Removes unknown fields, and fields that are `null`, which means absent.
+    /// Makes an integer of a number such as `5.0` where the schema requires one.
     ///
     /// The result has the paths of the unknown fields (`spec.foo`, `spec.access[0].bar`), at most
     /// [`MAX_STRICT_ERRORS`](crate::decode::MAX_STRICT_ERRORS) of them. All unknown fields are removed. Free-form

@@ -1,6 +1,5 @@
-//! Postern with one more kind: what such a build takes. The kind is in one file, and is added in one
-//! line; everything else (discovery, OpenAPI, tables, the command line, watches, garbage collection,
-//! the audit log) follows from what it says about itself.
+//! A build of Postern with one more kind. The kind is in one file, and one line adds it. Everything else (discovery,
+//! OpenAPI, tables, the command line, watches, garbage collection, the audit log) follows from its declaration.
 
 mod widget;
 

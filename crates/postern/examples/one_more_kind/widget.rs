@@ -1,4 +1,4 @@
-//! Widget: a kind with a spec, access rules, a status with a subresource, a column and an action.
+//! Widget: a kind with a spec, access rules, a status subresource, columns and an action.
 
 use postern_kinds::access::{self, Access, Ownership, OwnershipPart, UserOrTeam};
 use postern_kinds::action::{Action, ActionRequest, ActionResult, ActionRight, Handler, Response};
@@ -19,12 +19,12 @@ pub(crate) struct Widget;
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.WidgetSpec")]
 pub(crate) struct Spec {
-    /// How large it is, in centimetres.
+    /// The size of the widget, in centimetres.
     size: u32,
-    /// The user or team that owns it. The caller, when absent on create.
+    /// The user or team that owns the widget. If absent on create, it is the caller.
     #[serde(skip_serializing_if = "Option::is_none")]
     owner: Option<UserOrTeam>,
-    /// The users and teams that get verbs on it.
+    /// The users and teams that get verbs on the widget.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     access: Vec<Access>,
@@ -35,7 +35,7 @@ pub(crate) struct Spec {
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.WidgetStatus")]
 pub(crate) struct Status {
-    /// Its colour, once it is painted.
+    /// The colour of a painted widget.
     #[serde(skip_serializing_if = "String::is_empty")]
     colour: String,
 }
@@ -52,13 +52,13 @@ impl Kind for Widget {
         scope: ResourceScope::Namespaced,
         actions: &[Action::GET_STATUS, Action::UPDATE_STATUS, Action::PATCH_STATUS, PAINT],
         confidential: false,
-        description: "Widget is something that can be painted.",
+        description: "Widget is an object that can be painted.",
         ..Info::DEFAULT
     };
 
     const COLUMNS: &'static [ColumnInfo] = &[
-        ColumnInfo::integer("Size", "How large it is, in centimetres."),
-        ColumnInfo::text("Colour", "Its colour, once it is painted."),
+        ColumnInfo::integer("Size", "The size of the widget, in centimetres."),
+        ColumnInfo::text("Colour", "The colour of a painted widget."),
     ];
 
     const OWNERSHIP: Option<OwnershipPart<Spec>> = Some(access::part(
@@ -102,7 +102,7 @@ const PAINT: Action = Action {
 /// The request to paint a widget.
 struct WidgetPaint;
 
-/// How a widget shall be painted.
+/// The parameters of painting a widget.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.WidgetPaintSpec")]
@@ -122,7 +122,7 @@ impl Kind for WidgetPaint {
         scope: ResourceScope::Namespaced,
         verbs: &[],
         confidential: false,
-        description: "WidgetPaint is what is sent to paint a widget.",
+        description: "WidgetPaint is the request to paint a widget.",
         ..Info::DEFAULT
     };
 }

@@ -1,6 +1,6 @@
-//! Issues endpoint tokens: a JWT for the caller, within the scopes of their access key
-//! (`docs/reference/endpoint-tokens.md`). The token is in this one response and is not stored. Only the
-//! time until which tokens of the key are valid is recorded.
+//! Issues endpoint tokens: a JWT for the caller, within the scopes of its access key
+//! (`docs/reference/endpoint-tokens.md`). Only this response has the token, and it is not stored. The time until
+//! which tokens of the key can be valid is recorded.
 
 use std::collections::HashSet;
 
@@ -29,24 +29,24 @@ use crate::cache::PolicyAt;
 use crate::clock::new_uid;
 use crate::permit::Permit;
 use crate::registry::deciding::ForDecision;
-use crate::registry::issued_tokens::AsOf;
+use crate::registry::issued_tokens::TokenIdentity;
 use crate::registry::{EncodedObject, Registry};
 
-/// Objects that are looked at before others get their turn.
-const OBJECTS_AT_ONCE: usize = 256;
+/// The objects that are checked before other tasks get the thread.
+const OBJECTS_PER_STEP: usize = 256;
 
 /// Adds a token to the posted object.
 ///
 /// # Errors
-/// 422 for a life or a scope that makes no sense, or reaches no cluster; 403 for a scope that is not
-/// within that of the access key.
+/// 422 for an invalid lifetime or scope, and for a scope that reaches no cluster. 403 for a scope that is not within
+/// the scope of the access key.
 pub(super) async fn issue(
     registry: &Registry,
     permit: &Permit,
     posted: Option<Object>,
     writing: &Writing,
 ) -> Result<EncodedObject, ApiError> {
-    let posted = posted.ok_or_else(|| ApiError::bad_request("a token is asked for with a body"))?;
+    let posted = posted.ok_or_else(|| ApiError::bad_request("the request body is missing"))?;
     let mut object = admit::review(&registry.admission(), permit, posted)?;
     let mut fields = Fields::deserialize(&object.fields).unwrap_or_default();
     let ttl_seconds = fields.spec.ttl.unwrap_or_default();
@@ -54,12 +54,12 @@ pub(super) async fn issue(
     check_forwarded(registry, permit)?;
     let scope = fields.spec.scope.as_ref();
     let now = registry.source().now();
-    let as_of = if writing.dry_run {
-        AsOf::now(registry, permit.credential(), now).await?
+    let token_identity = if writing.dry_run {
+        TokenIdentity::now(registry, permit.credential(), now).await?
     } else {
-        AsOf::noted(registry, permit.credential(), now, ttl_seconds).await?
+        TokenIdentity::noted(registry, permit.credential(), now, ttl_seconds).await?
     };
-    let AsOf { revocation_revision, current } = as_of;
+    let TokenIdentity { revocation_revision, current } = token_identity;
     let wanted = permit.credential().wanted();
     let bearer = Bearer { key: &current.key, identity: current.identity(), wanted, scope };
     let policy = registry.cache().policy();
@@ -85,7 +85,7 @@ pub(super) async fn issue(
     object.metadata =
         ObjectMeta { name, labels, annotations, creation_timestamp, ..ObjectMeta::default() };
     object.fields = fields;
-    EncodedObject::made(permit, permit.kind(), &object)
+    EncodedObject::for_action(permit, permit.kind(), &object)
 }
 
 fn invalid(error: FieldError) -> ApiError {
@@ -94,8 +94,8 @@ fn invalid(error: FieldError) -> ApiError {
     ApiError::invalid(DirectClusterEndpointToken.info().group_kind(), "", errors)
 }
 
-/// Checks that agents can act as the whole identity that the caller impersonates. A part that cannot be
-/// forwarded is rejected, and never dropped (`docs/reference/clusters.md#forwarded-identity`).
+/// Checks that agents can act as the whole identity that the caller impersonates. If a part cannot be forwarded, the
+/// request is rejected; no part is dropped (`docs/reference/clusters.md#forwarded-identity`).
 fn check_forwarded(registry: &Registry, permit: &Permit) -> Result<(), ApiError> {
     let (credential, groups) = (permit.credential(), &registry.token_policy().forward_groups);
     let forwarded = ForwardedIdentity::of(credential.identity(), credential.wanted(), groups);
@@ -112,13 +112,13 @@ fn check_ttl(ttl_seconds: i64, max_seconds: i64) -> Result<(), ApiError> {
     Err(invalid(FieldError::invalid("spec.ttl", ttl_seconds, detail)))
 }
 
-/// Checks that a token reaches no further than the key that requests it
-/// (`docs/reference/scopes.md#containment`). The key's own scopes hold in any case, but a caller who
-/// requests more should know that they do not get it.
+/// Checks that a token reaches no further than the access key of the request
+/// (`docs/reference/scopes.md#containment`). The key's own scopes limit the token in any case. The error tells a
+/// caller that requests more.
 fn check_contained(policy: &Policy, bearer: &Bearer<'_>) -> Result<(), ApiError> {
     let Some(scope) = bearer.scope else { return Ok(()) };
     contains(&bearer.identity.scopes, scope, policy.projects()).map_err(|why| {
-        let text = format!("the scope of your own access key does not contain this one: {why}");
+        let text = format!("the token exceeds the scope of your own access key: {why}");
         let resource = DirectClusterEndpointToken.info().group_resource();
         ApiError::forbidden(resource, "", text)
     })
@@ -127,15 +127,15 @@ fn check_contained(policy: &Policy, bearer: &Bearer<'_>) -> Result<(), ApiError>
 fn signed(registry: &Registry, now: Timestamp, claims: &Claims) -> Result<SecretText, ApiError> {
     let keys = registry.cache().signing_keys();
     let signer = keys.signer(now).ok_or_else(|| {
-        let message = "no key can sign endpoint tokens: the administrator of the server can make one \
-                       with postern admin rotate-signing-key --force";
+        let message = "no signing key is valid: the operator of the server must run postern admin \
+                       rotate-signing-key --force";
         ApiError::new(503, Reason::ServiceUnavailable, message)
     })?;
     signer.issue(claims).map_err(|error| match error {
         IssueError::TooLong => {
             let detail = format!(
-                "with the groups of the caller and the scopes of the access key, the token would have \
-                 more than {MAX_TOKEN_BYTES} bytes: name fewer things"
+                "the token would be longer than {MAX_TOKEN_BYTES} bytes, because of the groups of the caller \
+                 and the scopes: use a smaller scope"
             );
             invalid(FieldError::invalid("spec.scope", BadValue::Omitted, detail))
         }
@@ -154,39 +154,39 @@ async fn audiences_of(
     if reachable_clusters(scopes(), &[], &[]) == ReachableClusters::Every {
         return Ok(vec![GENERAL_AUDIENCE.to_owned()]);
     }
-    let platform = Platform::visible_to(registry, policy, bearer.identity).await?;
+    let known = KnownObjects::visible_to(registry, policy, bearer.identity).await?;
     let clusters: Vec<_> =
-        platform.clusters.iter().map(|(name, uid)| ConnectedCluster { name, uid }).collect();
-    let instances: Vec<_> = platform.instances.iter().map(InstanceOn::borrowed).collect();
+        known.clusters.iter().map(|(name, uid)| ConnectedCluster { name, uid }).collect();
+    let instances: Vec<_> = known.instances.iter().map(LocatedInstance::borrowed).collect();
     audiences(scopes(), &clusters, &instances).map_err(|_| {
-        let detail = "the token would reach no connected cluster: in a rule, name a cluster that you \
-                      may use, or name a project, a space or a virtual cluster that is on one; the scope \
-                      of the access key holds, too";
+        let detail = "the token would reach no connected cluster: name a cluster that you may use, or a \
+                      project, a space or a virtual cluster on one; the scope of the access key also \
+                      applies";
         invalid(FieldError::invalid("spec.scope", BadValue::Omitted, detail))
     })
 }
 
-/// The clusters and instances that the bearer of a token may know. Of others, the answer must not tell
-/// whether they are there, and a token would be of no use at them.
+/// The clusters and instances that the bearer of a token may know. The response must not tell whether others exist,
+/// and a token has no use at them.
 #[derive(Default)]
-struct Platform {
+struct KnownObjects {
     /// Names and uids.
     clusters: Vec<(String, String)>,
-    instances: Vec<InstanceOn>,
+    instances: Vec<LocatedInstance>,
 }
 
-/// An instance, and where it is.
-struct InstanceOn {
+/// An instance and its location.
+struct LocatedInstance {
     project: String,
     name: String,
     is_space: bool,
-    place: ClusterRef,
+    location: ClusterRef,
 }
 
-impl InstanceOn {
+impl LocatedInstance {
     fn borrowed(&self) -> Instance<'_> {
-        let Self { project, name, place, .. } = self;
-        let ClusterRef { cluster, namespace, virtual_cluster } = place;
+        let Self { project, name, location, .. } = self;
+        let ClusterRef { cluster, namespace, virtual_cluster } = location;
         if self.is_space {
             Instance::Space { project, name, cluster }
         } else {
@@ -195,7 +195,7 @@ impl InstanceOn {
     }
 }
 
-/// The one part of an instance that says where it is.
+/// The part of an instance with its location.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct ClusterRef {
@@ -216,40 +216,39 @@ struct InstanceParts {
     spec: InstanceSpec,
 }
 
-impl Platform {
+impl KnownObjects {
     async fn visible_to(
         registry: &Registry,
         policy: &PolicyAt,
         identity: &Identity,
     ) -> Result<Self, ApiError> {
-        let mut platform = Self::default();
+        let mut known = Self::default();
         for (kind, is_space) in
             [(&VirtualClusterInstance as &dyn AnyKind, false), (&SpaceInstance, true)]
         {
             for (object, namespace, name) in visible(registry, policy, identity, kind).await {
                 let Some(project) = policy.projects().of(&namespace) else { continue };
                 let Ok(parts) = object.part::<InstanceParts>() else { continue };
-                let (project, place) = (project.to_owned(), parts.spec.cluster_ref);
-                platform.instances.push(InstanceOn { project, name, is_space, place });
+                let (project, location) = (project.to_owned(), parts.spec.cluster_ref);
+                known.instances.push(LocatedInstance { project, name, is_space, location });
             }
         }
         let on: HashSet<&str> =
-            platform.instances.iter().map(|one| one.place.cluster.as_str()).collect();
-        // Corrupt clusters are left out: without them, a token reaches less.
+            known.instances.iter().map(|one| one.location.cluster.as_str()).collect();
+        // Corrupt clusters are left out: without them, a token only reaches less.
         for object in registry.all_to_decide(&Cluster, None).0 {
             let name = object.name();
-            // Callers who may use an instance may know the cluster that it is on.
+            // A caller that may use an instance may know its cluster.
             if on.contains(name) || may_know(policy, identity, &Cluster, "", name) {
                 let uid = object.part::<Object>()?.metadata.uid;
-                platform.clusters.push((name.to_owned(), uid));
+                known.clusters.push((name.to_owned(), uid));
             }
         }
-        Ok(platform)
+        Ok(known)
     }
 }
 
-/// The objects of a kind that an identity may use or read, with their namespaces and names, without
-/// corrupt ones.
+/// The objects of a kind that an identity may use or read, with their namespaces and names, without corrupt objects.
 async fn visible(
     registry: &Registry,
     policy: &PolicyAt,
@@ -259,7 +258,7 @@ async fn visible(
     let mut visible = Vec::new();
     let (all, _) = registry.all_to_decide(kind, None);
     for (index, object) in all.into_iter().enumerate() {
-        if index % OBJECTS_AT_ONCE == OBJECTS_AT_ONCE - 1 {
+        if index % OBJECTS_PER_STEP == OBJECTS_PER_STEP - 1 {
             tokio::task::yield_now().await;
         }
         let namespace = object.namespace().unwrap_or_default().to_owned();
@@ -271,7 +270,7 @@ async fn visible(
     visible
 }
 
-/// May an identity use or read an object, its scopes aside?
+/// Whether an identity may use or read an object. Its scopes are not checked.
 fn may_know(
     policy: &Policy,
     identity: &Identity,

@@ -1,6 +1,5 @@
-//! Moves a virtual cluster instance into another project: the conditions, and the attempts
-//! (`docs/reference/projects.md#migration`). `stages::admit` admits the writes, and one transaction stores
-//! them.
+//! Moves a virtual cluster instance into another project: the requirements and the attempts
+//! (`docs/reference/projects.md#migration`). `admit::migrate` admits the writes, and one transaction stores them.
 
 use memchr::memmem;
 use postern_kinds::access::MANAGED_BY_ACCESS_RULES;
@@ -29,26 +28,26 @@ use crate::registry::deciding::ForDecision;
 use crate::registry::{EncodedObject, Registry, not_found};
 use crate::storage_key;
 
-/// How often a migration is tried because another writer was faster.
+/// Attempts at one migration, if other writers are faster.
 const ATTEMPTS: usize = 64;
 
-/// Dependents that a refusal names, at most.
+/// The maximum number of dependents in an error.
 const MAX_NAMED: usize = 10;
 
-/// Objects that are looked at before others have the thread.
-const OBJECTS_PER_LOOK: usize = 512;
+/// The objects that are searched before other tasks get the thread.
+const OBJECTS_PER_STEP: usize = 512;
 
-/// Moves the instance that the body names into the project that the permit is for.
+/// Moves the instance in the body into the project of the permit.
 ///
 /// # Errors
-/// Those of the table in `docs/reference/projects.md#migration`.
+/// The errors of the table in `docs/reference/projects.md#migration`.
 pub(super) async fn migrate(
     registry: &Registry,
     permit: &Permit,
     body: Option<Object>,
     writing: &Writing,
 ) -> Result<EncodedObject, ApiError> {
-    let body = body.ok_or_else(|| ApiError::bad_request("a migration has a body"))?;
+    let body = body.ok_or_else(|| ApiError::bad_request("the request body is missing"))?;
     let source = Spec::deserialize(&body.fields).unwrap_or_default();
     let source = source.source_virtual_cluster_instance;
     check_names(&body, &source)?;
@@ -58,9 +57,9 @@ pub(super) async fn migrate(
         let permit = renewed.as_ref().unwrap_or(permit);
         check_in_project(registry, &body, &source)?;
         let deleting = check_rights(registry, permit, &source)?;
-        let surroundings = look_around(registry, &source).await?;
-        // From here to the commit nothing is waited for: other writers have little time to be faster.
-        let Some(migration) = read(registry, permit, &source, &surroundings)? else { continue };
+        let related = collect_related(registry, &source).await?;
+        // From here to the commit the task does not wait, so other writers have little time to be faster.
+        let Some(migration) = read(registry, permit, &source, &related)? else { continue };
         let admitted =
             admit::migrate(&registry.admission(), &deleting, migration, &writing.manager)?;
         match Box::pin(registry.try_commit(admitted, writing.dry_run)).await {
@@ -74,11 +73,11 @@ pub(super) async fn migrate(
     Err(ApiError::conflict_modified(VirtualClusterInstance.info().group_resource(), &source.name))
 }
 
-/// The request as it was sent, without what is not its own.
+/// The request body, without fields that do not belong to it.
 fn response(permit: &Permit, body: &Object) -> Result<EncodedObject, ApiError> {
     let metadata = ObjectMeta { name: body.metadata.name.clone(), ..ObjectMeta::default() };
     let object = Object { metadata, ..body.clone() };
-    EncodedObject::made(permit, &ProjectMigrateVirtualClusterInstance, &object)
+    EncodedObject::for_action(permit, &ProjectMigrateVirtualClusterInstance, &object)
 }
 
 fn invalid(body: &Object, errors: FieldErrors) -> ApiError {
@@ -104,8 +103,8 @@ fn check_names(body: &Object, source: &Source) -> Result<(), ApiError> {
     if errors.is_empty() { Ok(()) } else { Err(invalid(body, errors)) }
 }
 
-/// Checks that the namespace can be a project's. Of names that only projects have, it is not said which are
-/// there: an instance in none of them is not found.
+/// Checks that the namespace can be the namespace of a project. If the name has the prefix of projects, the error
+/// does not tell whether it exists: the instance is then not found.
 fn check_in_project(registry: &Registry, body: &Object, source: &Source) -> Result<(), ApiError> {
     let namespace = source.namespace.as_str();
     let policy = registry.cache().policy();
@@ -118,8 +117,7 @@ fn check_in_project(registry: &Registry, body: &Object, source: &Source) -> Resu
     Err(invalid(body, errors))
 }
 
-/// Checks that there is a project, and what the caller may do, by their rights and by their key's scope.
-/// The result is the permit for the deletion of the instance.
+/// Checks that the project exists, and the caller's permissions and scope. Returns the permit to delete the instance.
 fn check_rights(registry: &Registry, permit: &Permit, source: &Source) -> Result<Permit, ApiError> {
     let project = permit.name();
     if registry.read_to_decide(&Project, None, project)?.is_none() {
@@ -128,19 +126,19 @@ fn check_rights(registry: &Registry, permit: &Permit, source: &Source) -> Result
     let (kind, namespace) = (&VirtualClusterInstance, namespace_of(project));
     let from = Some(source.namespace.as_str());
     let deleting = ResourceTarget::object(kind, Verb::Delete, from, &source.name);
-    let deleting = permit.decide_alike(deleting)?;
+    let deleting = permit.decide_uniformly(deleting)?;
     let creating = ResourceTarget::object(kind, Verb::Create, Some(&namespace), "");
-    permit.decide_alike(ResourceTarget { name: None, ..creating })?;
+    permit.decide_uniformly(ResourceTarget { name: None, ..creating })?;
     Ok(deleting)
 }
 
-/// The objects that depend on an instance or that it uses, as they were a moment ago.
-struct Surroundings {
+/// The objects that depend on an instance or that it uses, as of a short time ago.
+struct RelatedObjects {
     /// The uid of the instance.
     uid: String,
     /// The name of the Secret with its kubeconfig; empty for none.
     secret: String,
-    /// Does anything else refer to this Secret?
+    /// Whether another object refers to this Secret.
     is_shared: bool,
     /// The objects that the garbage collector would delete with the instance.
     dependents: Vec<String>,
@@ -162,8 +160,8 @@ fn secret_name(instance: &Previous) -> String {
     config.map(|config| config.secret_name).unwrap_or_default()
 }
 
-/// Looks for what has to do with the instance. It takes as long as there is in the project.
-async fn look_around(registry: &Registry, source: &Source) -> Result<Surroundings, ApiError> {
+/// Collects the objects that concern the instance. The time grows with the objects in the project.
+async fn collect_related(registry: &Registry, source: &Source) -> Result<RelatedObjects, ApiError> {
     let instance = instance(registry, source)?;
     let (metadata, name) = (&instance.object.metadata, secret_name(&instance));
     let found = secret(registry, &source.namespace, &name)?;
@@ -171,65 +169,65 @@ async fn look_around(registry: &Registry, source: &Source) -> Result<Surrounding
         found.is_some() && is_shared(registry, &instance, &source.namespace, &name).await?;
     let moves = found.map(|found| found.object.metadata.uid);
     let dependents = dependents_of(registry, metadata, moves.as_deref()).await?;
-    Ok(Surroundings { uid: metadata.uid.clone(), secret: name, is_shared, dependents })
+    Ok(RelatedObjects { uid: metadata.uid.clone(), secret: name, is_shared, dependents })
 }
 
-/// Reads what is to be moved; `None` when it is not any more what was looked at.
+/// Reads the objects to move; `None` if they have changed since they were collected.
 fn read(
     registry: &Registry,
     permit: &Permit,
     source: &Source,
-    around: &Surroundings,
+    related: &RelatedObjects,
 ) -> Result<Option<Migration>, ApiError> {
     let info = VirtualClusterInstance.info();
     let instance = instance(registry, source)?;
     let (project, namespace) = (permit.name(), namespace_of(permit.name()));
     if namespace == source.namespace {
-        let text = format!("it is in the project \"{project}\" already");
+        let text = format!("it is already in the project \"{project}\"");
         return Err(ApiError::conflict(info.group_resource(), &source.name, text));
     }
-    // Before what may be wrong with the instance: a name that is taken stays taken.
+    // This check comes before other problems of the instance: an existing name does not become free.
     let kind = &VirtualClusterInstance;
     if registry.read_to_decide(kind, Some(&namespace), &source.name)?.is_some() {
         return Err(ApiError::already_exists(info.group_resource(), &source.name));
     }
-    if instance.object.metadata.uid != around.uid || secret_name(&instance) != around.secret {
+    if instance.object.metadata.uid != related.uid || secret_name(&instance) != related.secret {
         return Ok(None);
     }
-    let secret = secret(registry, &source.namespace, &around.secret)?;
+    let secret = secret(registry, &source.namespace, &related.secret)?;
     if secret.is_some() {
-        check_secret_rights(permit, source, around, &namespace)?;
+        check_secret_rights(permit, source, related, &namespace)?;
     }
-    let is_shared = around.is_shared;
+    let is_shared = related.is_shared;
     let secret = secret.map(|previous| MigratedSecret { previous, is_shared });
-    check_blockers(&instance, secret.as_ref(), &around.dependents)?;
+    check_blockers(&instance, secret.as_ref(), &related.dependents)?;
     Ok(Some(Migration { source: instance, secret, namespace }))
 }
 
-/// Checks the rights on the Secret with the kubeconfig that moves along. Callers who may read Secrets of the target
-/// project can read it then, so the caller must be able to read it as well.
+/// Checks the permissions on the Secret with the kubeconfig, which also moves. Users who may read Secrets of the
+/// target project can then read it. So the caller must be able to read it.
 ///
 /// # Errors
-/// 403 that names what is lacking.
+/// 403 with the missing permission.
 fn check_secret_rights(
     permit: &Permit,
     source: &Source,
-    around: &Surroundings,
+    related: &RelatedObjects,
     namespace: &str,
 ) -> Result<(), ApiError> {
     let from = |verb| {
-        ResourceTarget::object(&Secret, verb, Some(source.namespace.as_str()), &around.secret)
+        ResourceTarget::object(&Secret, verb, Some(source.namespace.as_str()), &related.secret)
     };
-    permit.decide_alike(from(Verb::Get))?;
-    if !around.is_shared {
-        permit.decide_alike(from(Verb::Delete))?;
+    permit.decide_uniformly(from(Verb::Get))?;
+    if !related.is_shared {
+        permit.decide_uniformly(from(Verb::Delete))?;
     }
     let create = ResourceTarget::object(&Secret, Verb::Create, Some(namespace), "");
-    permit.decide_alike(ResourceTarget { name: None, ..create }).map(drop)
+    permit.decide_uniformly(ResourceTarget { name: None, ..create }).map(drop)
 }
 
-/// Does anything but the instance refer to a Secret as its kubeconfig? A corrupt object may: then the
-/// Secret stays, too, and no object loses it.
+/// Whether another object refers to a Secret as its kubeconfig. A corrupt object may do so. The Secret then stays,
+/// and no object loses it.
 async fn is_shared(
     registry: &Registry,
     instance: &Previous,
@@ -258,18 +256,18 @@ async fn is_shared(
     Ok(false)
 }
 
-/// The objects with a text in their bytes, and lets others have the thread meanwhile.
+/// The objects with a text in their bytes. It pauses between pieces of work.
 async fn containing<'a>(objects: &'a [ForDecision], text: &str) -> Vec<&'a ForDecision> {
     let finder = memmem::Finder::new(text.as_bytes());
     let mut found = Vec::new();
-    for some in objects.chunks(OBJECTS_PER_LOOK) {
+    for some in objects.chunks(OBJECTS_PER_STEP) {
         found.extend(some.iter().filter(|object| object.has_text(&finder)));
         tokio::task::yield_now().await;
     }
     found
 }
 
-/// Checks that nothing keeps the instance where it is.
+/// Checks that nothing prevents the migration.
 fn check_blockers(
     instance: &Previous,
     secret: Option<&MigratedSecret>,
@@ -281,7 +279,7 @@ fn check_blockers(
     if let Some((secret, is_shared)) = secret {
         let what = format!("its Secret \"{}\"", secret.name);
         let of_secret = blockers_of(&what, secret, &metadata.uid);
-        // One that stays has nothing to do with what blocks its removal; its owners stay with it.
+        // If the Secret stays, finalizers do not matter, and its owners stay with it.
         let counts = |text: &String| !is_shared || text.contains("owned");
         blockers.extend(of_secret.into_iter().filter(counts));
     }
@@ -295,36 +293,37 @@ fn check_blockers(
         return Ok(());
     }
     let resource = VirtualClusterInstance.info().group_resource();
-    let text = format!("it cannot be moved: {}", blockers.join("; "));
+    let text = format!("cannot be moved: {}", blockers.join("; "));
     Err(ApiError::conflict(resource, &metadata.name, text))
 }
 
-/// The reasons why an object cannot be moved. An owner that moves as well is no reason.
+/// The reasons why an object cannot be moved. An owner that also moves is no reason.
 fn blockers_of(what: &str, metadata: &ObjectMeta, moves: &str) -> Vec<String> {
     let mut blockers = Vec::new();
     if metadata.is_terminating() {
         blockers.push(format!("{what} is being deleted"));
     }
-    let ours = [FOREGROUND_FINALIZER, ORPHAN_FINALIZER];
-    let others = metadata.finalizers.iter().filter(|one| !ours.contains(&one.as_str()));
+    let gc_finalizers = [FOREGROUND_FINALIZER, ORPHAN_FINALIZER];
+    let others = metadata.finalizers.iter().filter(|one| !gc_finalizers.contains(&one.as_str()));
     let others: Vec<&str> = others.map(String::as_str).collect();
     if !others.is_empty() {
         blockers.push(format!("{what} has the finalizers {}", others.join(", ")));
     }
-    // An owner in the old namespace would be absent in the new one, and its dependents would be
-    // collected there.
+    // An owner in the old namespace would be missing in the new one, and the garbage collector would delete its
+    // dependents there.
     let is_left = |one: &&OwnerReference| {
         let kind = of_reference(&one.api_version, &one.kind);
         one.uid != moves && kind.is_some_and(|kind| kind.info().is_namespaced())
     };
     for owner in metadata.owner_references.iter().filter(is_left) {
-        blockers.push(format!("{what} is owned by {} \"{}\", which stays", owner.kind, owner.name));
+        let OwnerReference { kind, name, .. } = owner;
+        blockers.push(format!("{what} is owned by {kind} \"{name}\", which does not move"));
     }
     blockers
 }
 
-/// The objects that the garbage collector would delete with the instance: those that name it as owner,
-/// except for the roles and the Secret that move along.
+/// The objects that the garbage collector would delete with the instance: those with it as owner, except the roles
+/// and the Secret, which also move.
 async fn dependents_of(
     registry: &Registry,
     owner: &ObjectMeta,
@@ -336,9 +335,9 @@ async fn dependents_of(
             continue;
         }
         let (objects, corrupt) = registry.all_to_decide(*kind, Some(&owner.namespace));
-        // Where the keys of a seal are lost for a while, what is corrupt can be read again later.
+        // If the keyring is missing for a while, corrupt objects can be read again later.
         let corrupt = corrupt.iter().map(|key| storage_key::display_name(key));
-        dependents.extend(corrupt.map(|name| format!("perhaps {name}, which is damaged")));
+        dependents.extend(corrupt.map(|name| format!("possibly {name}, which is corrupt")));
         for object in containing(&objects, &owner.uid).await {
             let metadata = object.part::<Object>()?.metadata;
             let names_it = metadata.owner_references.iter().any(|one| one.uid == owner.uid);

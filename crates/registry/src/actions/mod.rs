@@ -1,6 +1,6 @@
-//! The actions that kinds serve in addition to create, read, update, delete and watch: the handlers
-//! of each row of their tables of actions. The tables are with the kinds. The server's own actions
-//! are matched here one by one, so that an action without a handler does not compile.
+//! The actions that kinds serve in addition to create, read, update, delete and watch: the handlers for the rows of
+//! their tables of actions. The tables are with the kinds. The server's own actions are matched one by one, so an
+//! action without a handler does not compile.
 
 mod endpoint_tokens;
 mod migrate;
@@ -30,10 +30,10 @@ pub enum ActionOutput {
     List(&'static dyn AnyKind, ObjectPage),
 }
 
-/// Runs an action. `body` is what was sent, `list` the options of an action that lists.
+/// Runs an action. `body` is the request body, `list` the options of an action that lists.
 ///
 /// # Errors
-/// Those of the action.
+/// The errors of the action.
 pub async fn run(
     registry: &Registry,
     permit: &Permit,
@@ -55,14 +55,14 @@ pub async fn run(
             Ok(ActionOutput::List(&OwnedAccessKey, keys))
         }
         Handler::Server(
-            review @ (ServerAction::SelfSubjectAccessReview
+            action @ (ServerAction::SelfSubjectAccessReview
             | ServerAction::SubjectAccessReview
             | ServerAction::LocalSubjectAccessReview
             | ServerAction::SelfSubjectRulesReview
             | ServerAction::SelfSubjectReview
             | ServerAction::TokenReview
             | ServerAction::ResourceAccessReview),
-        ) => Box::pin(reviews::answer(registry, permit, review, body)).await.map(same),
+        ) => Box::pin(reviews::review(registry, permit, action, body)).await.map(same),
         Handler::Server(ServerAction::ProjectMembers) => {
             let members = project_lists::members(registry, permit).await?;
             Ok(ActionOutput::Object(object::response_kind(permit, action), members))
@@ -78,8 +78,8 @@ pub async fn run(
         Handler::Object(handle) => {
             object::act(registry, permit, action, handle, body, writing).await
         }
-        // The pipeline serves the status subresource as it serves the object itself, has the audit log, and sends
-        // what agents decide from as it changes.
+        // The pipeline serves these: the status subresource like the object itself, the audit log, and the watch of
+        // an agent's configuration.
         Handler::Status
         | Handler::Server(ServerAction::ReportAuditEvents | ServerAction::AgentConfig) => {
             Err(ApiError::resource_not_served())

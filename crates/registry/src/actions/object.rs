@@ -1,4 +1,4 @@
-//! Actions that a kind handles itself: a pure function of the object and what was sent.
+//! Actions that a kind handles itself: pure functions of the object and the request body.
 
 use postern_kinds::AnyKind;
 use postern_kinds::action::{Action, ActionResult, Response};
@@ -13,7 +13,7 @@ use crate::registry::{EncodedObject, Registry};
 /// Runs the kind's handler, and stores the new state if there is one.
 ///
 /// # Errors
-/// 404; those of the kind; as for any update.
+/// 404; the errors of the kind and of an update.
 pub(super) async fn act(
     registry: &Registry,
     permit: &Permit,
@@ -28,7 +28,7 @@ pub(super) async fn act(
     match result {
         ActionResult::Respond(object) => {
             let kind = response_kind(permit, action);
-            Ok(ActionOutput::Object(kind, EncodedObject::made(permit, kind, &object)?))
+            Ok(ActionOutput::Object(kind, EncodedObject::for_action(permit, kind, &object)?))
         }
         ActionResult::Update(_) => {
             let changed = update(registry, permit, action, handle, &body, writing).await?;
@@ -54,10 +54,10 @@ async fn update(
     writing: &Writing,
 ) -> Result<EncodedObject, ApiError> {
     let writing = Writing { part: Part::Action(action.subresource), ..writing.clone() };
-    // The right to the action covers what the action changes.
+    // The permission for the action covers the changes of the action.
     registry
         .rewrite(permit, writing.dry_run, |previous, secrets| {
-            // It runs again each time: its result depends on the object as it is then.
+            // The action runs again in each attempt, because its result depends on the object at that time.
             let view = registry.admission();
             match view.act(permit, handle, &previous.object, body)? {
                 ActionResult::Update(wanted) => {

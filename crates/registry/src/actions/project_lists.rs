@@ -24,7 +24,7 @@ use serde_json::Value;
 use crate::permit::Permit;
 use crate::registry::{EncodedObject, Registry};
 
-/// Objects that are read before others have the thread.
+/// The objects that are read before other tasks get the thread.
 const OBJECTS_PER_READ: usize = 64;
 
 /// The members of the project that the permit is for.
@@ -76,7 +76,7 @@ fn uids_of(
     Ok(binding.map(|binding| member_uids(&binding.metadata)).unwrap_or_default())
 }
 
-/// The names of the user or team of a uid. If the uid is another one, or missing, the name alone.
+/// The names of a user or team, if it has this uid; otherwise only the given name.
 fn info_of(
     registry: &Registry,
     principal: Principal<'_>,
@@ -103,9 +103,9 @@ fn info_of(
     Ok(MemberInfo { display_name, username, ..alone })
 }
 
-/// The clusters that the project may use, of those that the caller may know of: that they may get or use, that
-/// the project names, and that an instance of the project is on which they may get. Others are not there for them. The
-/// scope of the key was asked about the project.
+/// The clusters that the project may use and that the caller may know. The caller may know clusters that it may get
+/// or use, clusters that the project names, and clusters of instances that it may get. The scope of the key was
+/// checked for the project.
 ///
 /// # Errors
 /// 404.
@@ -142,7 +142,7 @@ pub(super) async fn clusters(
     encoded(permit, &ProjectClusters, &project_clusters::Spec { clusters })
 }
 
-/// The names of the clusters that instances of the project are on which the caller may get or use.
+/// The names of the clusters with instances of the project that the caller may get or use.
 async fn clusters_of_instances(
     registry: &Registry,
     permit: &Permit,
@@ -172,7 +172,7 @@ async fn clusters_of_instances(
     Ok(clusters)
 }
 
-/// May the caller get or use an object?
+/// Whether the caller may get or use an object.
 fn may(permit: &Permit, info: &'static Info, namespace: &str, name: &str) -> bool {
     ["get", "use"].into_iter().any(|verb| {
         let attributes = Attributes::Resource {
@@ -215,5 +215,5 @@ fn encoded(
     let metadata = ObjectMeta { name: permit.name().to_owned(), ..ObjectMeta::default() };
     let (api_version, name) = (info.version.to_string(), info.kind.to_owned());
     let object = Object { api_version, kind: name, metadata, fields };
-    EncodedObject::made(permit, kind, &object)
+    EncodedObject::for_action(permit, kind, &object)
 }

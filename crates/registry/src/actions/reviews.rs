@@ -1,6 +1,5 @@
-//! Reviews: what the caller or another subject may do, and who the bearer of a token is. The decisions
-//! for requests also decide reviews, and reviews are never stored. The inverse, who can do something,
-//! is in `who_can`.
+//! Reviews: the permissions of the caller or of another subject, and the identity of the bearer of a token. They use
+//! the same decisions as requests, and are never stored. `who_can` has the inverse: the subjects with a permission.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -32,38 +31,38 @@ use crate::permit::{Permit, is_filtered, would_allow};
 use crate::registry::deciding::ForDecision;
 use crate::registry::{EncodedObject, Registry};
 
-/// The extra field that names an access key, whose bearer is asked about.
+/// The extra field with the name of an access key. The review is then about its bearer.
 pub(super) const ACCESS_KEY_EXTRA: &str = "platform.sh/access-key";
 
-/// The extra field with the scopes of an access key and of the keys that created it, each as JSON: all of them must
-/// allow a request.
+/// The extra field with the scopes of an access key and of its makers, each as JSON. All of them must allow a
+/// request.
 const SCOPE_EXTRA: &str = "platform.sh/access-key-scope";
 
-/// The audience by which a reviewer says that it holds the bearers of access keys to their scopes.
+/// The audience with which a reviewer states that it applies the scopes of access keys.
 const SCOPED_AUDIENCE: &str = "platform.sh/scoped";
 
-/// A review with its answer.
+/// A review with its status.
 ///
 /// # Errors
-/// 400 and 422 for a review that makes no sense.
-pub(super) async fn answer(
+/// 400 and 422 for an invalid review.
+pub(super) async fn review(
     registry: &Registry,
     permit: &Permit,
     action: ServerAction,
     posted: Option<Object>,
 ) -> Result<EncodedObject, ApiError> {
-    let posted = posted.ok_or_else(|| ApiError::bad_request("a review has a body"))?;
-    // Read before it is prepared, which drops what is not to be returned.
+    let posted = posted.ok_or_else(|| ApiError::bad_request("the request body is missing"))?;
+    // Read before the preparation, which removes fields that must not be returned.
     let token: Option<token_review::Spec> = field(&posted, "spec");
     let mut object = admit::review(&registry.admission(), permit, posted)?;
     registry.cache().wait_until_current().await?;
     let decider = Decider { registry, policy: registry.cache().policy() };
-    let me = permit.identity();
+    let caller = permit.identity();
     let status = match action {
         ServerAction::SelfSubjectAccessReview => {
             let spec: self_subject_access_review::Spec = field(&object, "spec").unwrap_or_default();
             let (resource, path) = (spec.resource_attributes, spec.non_resource_attributes);
-            encoded(decider.access(me, resource.as_ref(), path.as_ref()))
+            encoded(decider.access(caller, resource.as_ref(), path.as_ref()))
         }
         ServerAction::SubjectAccessReview | ServerAction::LocalSubjectAccessReview => {
             let spec: SubjectSpec = field(&object, "spec").unwrap_or_default();
@@ -71,10 +70,10 @@ pub(super) async fn answer(
         }
         ServerAction::SelfSubjectRulesReview => {
             let spec: self_subject_rules_review::Spec = field(&object, "spec").unwrap_or_default();
-            encoded(rules_of(&decider, me, &spec.namespace))
+            encoded(rules_of(&decider, caller, &spec.namespace))
         }
         ServerAction::SelfSubjectReview => {
-            encoded(self_subject_review::Status { user_info: user_info(me) })
+            encoded(self_subject_review::Status { user_info: user_info(caller) })
         }
         ServerAction::TokenReview => encoded(token_status(registry, &token.unwrap_or_default())),
         ServerAction::ResourceAccessReview => {
@@ -95,7 +94,7 @@ pub(super) async fn answer(
     };
     object.fields.insert("status".to_owned(), status);
     object.metadata.creation_timestamp = None;
-    EncodedObject::made(permit, permit.kind(), &object)
+    EncodedObject::for_action(permit, permit.kind(), &object)
 }
 
 fn field<T: DeserializeOwned>(object: &Object, name: &str) -> Option<T> {
@@ -106,14 +105,14 @@ fn encoded(status: impl Serialize) -> Value {
     serde_json::to_value(status).unwrap_or(Value::Null)
 }
 
-/// The state that decides reviews: one snapshot of the policy, and the objects.
+/// The state that reviews are decided with: one snapshot of the policy, and the objects.
 pub(super) struct Decider<'a> {
     pub(super) registry: &'a Registry,
     pub(super) policy: Arc<PolicyAt>,
 }
 
 impl Decider<'_> {
-    /// Whether an identity may do this, and why.
+    /// Whether an identity may do this, and the reason.
     fn access(
         &self,
         identity: &Identity,
@@ -131,8 +130,8 @@ impl Decider<'_> {
         AccessStatus { allowed, reason, ..AccessStatus::default() }
     }
 
-    /// The source of an identity's right to do this, or what it lacks. A right on a part of an object explains a
-    /// write that it allows.
+    /// The source of an identity's permission, or the missing rule. If only a permission on a part of the object
+    /// allows the write, the source is that permission.
     fn explain(&self, identity: &Identity, attributes: &Attributes<'_>) -> Explanation {
         let explanation = self.policy.explain(identity, attributes);
         let partial = partial_right(attributes).filter(|_| explanation.source.is_none());
@@ -140,7 +139,7 @@ impl Decider<'_> {
         by_part.filter(|found| found.source.is_some()).unwrap_or(explanation)
     }
 
-    /// Whether a request would be allowed: the decision that the request itself would get.
+    /// Whether a request would be allowed, by the same decision as for the request.
     pub(super) fn allows(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
         match target_of(attributes) {
             Some(target) => would_allow(&self.policy, identity, &target, || {
@@ -164,8 +163,8 @@ fn of_resource(asked: &ResourceAttributes) -> Attributes<'_> {
     }
 }
 
-/// The attributes without the namespace, for a resource that has none: kubectl names its own in
-/// every question.
+/// The attributes without a namespace, if the resource is cluster-scoped: kubectl sends its own namespace in every
+/// review.
 pub(super) fn without_needless_namespace(attributes: Attributes<'_>) -> Attributes<'_> {
     let Attributes::Resource { verb, group, resource, subresource, name, .. } = attributes else {
         return attributes;
@@ -178,7 +177,7 @@ pub(super) fn without_needless_namespace(attributes: Attributes<'_>) -> Attribut
     }
 }
 
-/// The right by which a caller may do this to a part of the object; `None` where there is none.
+/// The permission with which a caller may write a part of the object; `None` if there is none.
 pub(super) fn partial_right(attributes: &Attributes<'_>) -> Option<Right> {
     let Attributes::Resource { verb, group, resource, subresource: "", name, .. } = *attributes
     else {
@@ -188,7 +187,7 @@ pub(super) fn partial_right(attributes: &Attributes<'_>) -> Option<Right> {
     kind_of(group, resource)?.partial_right(verb, name)
 }
 
-/// The kind that is served under a group and a plural name, of whichever version.
+/// The served kind with a group and a plural name, in any version.
 pub(super) fn kind_of(group: &str, resource: &str) -> Option<&'static dyn AnyKind> {
     all().iter().copied().find(|kind| {
         let info = kind.info();
@@ -196,7 +195,7 @@ pub(super) fn kind_of(group: &str, resource: &str) -> Option<&'static dyn AnyKin
     })
 }
 
-/// The attributes of a path: those that describe the API are open, as requests for them are.
+/// The attributes of a path. Paths that describe the API are open, as they are for requests.
 fn of_path(asked: &NonResourceAttributes) -> Attributes<'_> {
     let (verb, path) = (asked.verb.as_str(), asked.path.as_str());
     let described = ["/api", "/apis", "/openapi", "/version"];
@@ -210,8 +209,7 @@ fn of_path(asked: &NonResourceAttributes) -> Attributes<'_> {
     }
 }
 
-/// The target of a request with these attributes; `None` if no request has them, such as the verb
-/// `use`.
+/// The target of a request with these attributes; `None` if no request has them, for example for the verb `use`.
 fn target_of(attributes: &Attributes<'_>) -> Option<ResourceTarget> {
     let Attributes::Resource { verb, group, resource, subresource, namespace, name } = *attributes
     else {
@@ -227,8 +225,7 @@ fn target_of(attributes: &Attributes<'_>) -> Option<ResourceTarget> {
     Some(ResourceTarget { kind, verb, namespace: given(namespace), name: given(name), action })
 }
 
-/// The status of a review of another subject: a user with their groups, or the bearer of an access
-/// key.
+/// The status of a review of another subject: a user with groups, or the bearer of an access key.
 fn access_of_subject(
     registry: &Registry,
     decider: &Decider<'_>,
@@ -239,13 +236,13 @@ fn access_of_subject(
     let (resource, path) =
         (spec.resource_attributes.as_ref(), spec.non_resource_attributes.as_ref());
     if let Some(keys) = spec.extra.get(ACCESS_KEY_EXTRA) {
-        let [key] = keys.as_slice() else { return refused("one access key can be asked about") };
+        let [key] = keys.as_slice() else { return refused("only one access key is allowed") };
         let now = registry.source().now().unix_seconds();
         return match principals.identify_by_name(key, now, &decider.policy) {
             Ok(key) if spec.user.is_empty() || spec.user == key.identity.name => {
                 decider.access(&key.identity, resource, path)
             }
-            Ok(_) => refused("the access key is not one of this user"),
+            Ok(_) => refused("the access key does not belong to this user"),
             Err(refusal) => refused(refusal.message()),
         };
     }
@@ -262,11 +259,11 @@ fn access_of_subject(
     decider.access(&impersonated.identity, resource, path)
 }
 
-/// Why something is allowed, or what would have to be written for it to be.
+/// The source of the permission, or the rules that would allow the request.
 fn reason(allowed: bool, explanation: &Explanation, identity: &Identity) -> String {
     if allowed {
         return explanation.source.as_ref().map_or_else(
-            || "a list has what its caller may get".to_owned(),
+            || "a list contains the objects that the caller may get".to_owned(),
             |source| format!("RBAC: allowed by {}", source_text(source)),
         );
     }
@@ -277,26 +274,30 @@ fn reason(allowed: bool, explanation: &Explanation, identity: &Identity) -> Stri
             |namespace| format!("in the namespace {namespace}"),
         );
         text = format!(
-            "no role of {} allows it: this rule would, {place}:\n{}",
+            "no role of {} allows it; this rule {place} would allow it:\n{}",
             identity.name,
             rule_yaml(&missing.rule)
         );
     }
     for refusing in &explanation.refusing_scopes {
-        let which = if refusing.index == 0 { "the access key" } else { "the key that made it" };
+        let which =
+            if refusing.index == 0 { "the access key" } else { "the maker of the access key" };
         let missing = scope_yaml(&refusing.missing);
-        let _ = write!(text, "the scope of {which} does not allow it: this would:\n{missing}");
+        let _ = write!(
+            text,
+            "the scope of {which} does not allow it; this entry would allow it:\n{missing}"
+        );
     }
     text
 }
 
-/// The source of a right, in words.
+/// The source of a permission, as text.
 pub(super) fn source_text(source: &Source) -> String {
     match source {
         Source::Masters => "membership in system:masters".to_owned(),
-        Source::Everyone => "what everyone may do who is authenticated".to_owned(),
-        Source::Themselves => "what users and teams may do to their own user or team".to_owned(),
-        Source::Owner => "being the owner of the object".to_owned(),
+        Source::Everyone => "implicit permission of every authenticated caller".to_owned(),
+        Source::Themselves => "implicit permission on the own user or team".to_owned(),
+        Source::Owner => "ownership of the object".to_owned(),
         Source::Role { binding, role, rule, subject } => {
             let binding_kind =
                 if binding.namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
@@ -331,7 +332,7 @@ fn rules_of(
     namespace: &str,
 ) -> self_subject_rules_review::Status {
     let mut rules = decider.policy.rules_of(identity, namespace);
-    // Lists and watches of these are open to every caller, and have what the caller may get.
+    // Lists and watches of these are open to every caller, and contain the objects that the caller may get.
     let listed = all().iter().map(|kind| kind.info()).filter(|info| {
         let (group, plural) = (info.version.group, info.plural);
         is_filtered(info)
@@ -367,8 +368,8 @@ fn user_info(identity: &Identity) -> UserInfo {
     }
 }
 
-/// The status of a token: whose it is. Keys are for this server, which is their only audience. A reviewer that holds
-/// bearers to the scopes of their keys says so by the audience `platform.sh/scoped`.
+/// The status of a token: the identity of its bearer. Access keys are for this server, which is their only audience.
+/// A reviewer that applies the scopes of keys sends the audience `platform.sh/scoped`.
 fn token_status(registry: &Registry, spec: &token_review::Spec) -> token_review::Status {
     let failed = |error: &str| token_review::Status {
         error: error.to_owned(),
@@ -376,18 +377,16 @@ fn token_status(registry: &Registry, spec: &token_review::Spec) -> token_review:
     };
     let is_for_scoped = spec.audiences.iter().any(|audience| audience == SCOPED_AUDIENCE);
     if !spec.audiences.is_empty() && !is_for_scoped {
-        return failed("access keys have no audience: ask without one, or for platform.sh/scoped");
+        return failed("access keys have no audience: request none, or platform.sh/scoped");
     }
     let digest = registry.digester().digest(&BearerToken::of_key(&spec.token));
     let now = registry.source().now().unix_seconds();
     let cache = registry.cache();
     match cache.principals().identify(&digest, now, &cache.policy()) {
-        // Clients that do not know of scopes would take it for a key that may do all that its owner
-        // may.
+        // A client that does not know scopes would give the key all permissions of its owner.
         Ok(key) if key.identity.is_scoped() && !is_for_scoped => failed(
-            "the access key has a scope, which limits what it may do: ask for the audience \
-             platform.sh/scoped, and hold its bearer to the scopes in the extra field \
-             platform.sh/access-key-scope",
+            "the access key has a scope: request the audience platform.sh/scoped, and apply the scopes in the \
+             extra field platform.sh/access-key-scope",
         ),
         Ok(key) => token_review::Status {
             authenticated: true,

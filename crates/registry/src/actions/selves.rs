@@ -1,4 +1,4 @@
-//! Self: who the caller is, and what their key is (`docs/reference/authentication.md#self`).
+//! Self: the identity of the caller, and its access key (`docs/reference/authentication.md#self`).
 
 use postern_auth::identity::Identity;
 use postern_kinds::AnyKind;
@@ -19,10 +19,10 @@ use crate::credential::is_key;
 use crate::permit::{Permit, ResourceTarget};
 use crate::registry::{EncodedObject, Registry};
 
-/// The identity of the caller, in response to a Self that was posted, or to a GET with any name.
+/// The identity of the caller, in response to a posted Self or to a GET with any name.
 ///
 /// # Errors
-/// 403 and 404 for another key that the caller may not read, or that is not there.
+/// 403 and 404 for another key that the caller may not read, or that does not exist.
 pub(super) async fn who_am_i(
     registry: &Registry,
     permit: &Permit,
@@ -64,10 +64,10 @@ async fn respond(
         },
         fields,
     };
-    EncodedObject::made(permit, &SelfKind, &object)
+    EncodedObject::for_action(permit, &SelfKind, &object)
 }
 
-/// The owner of another key, for callers who may read that key.
+/// The owner of another key, for callers that may read that key.
 async fn status_of_other(
     registry: &Registry,
     permit: &Permit,
@@ -75,7 +75,7 @@ async fn status_of_other(
 ) -> Result<Status, ApiError> {
     let is_value = is_key(key, registry.digester(), &registry.cache().principals());
     if is_value || names::dns1123_subdomain(key).is_err() {
-        // Perhaps this is the value of a key and not a name, so it is not repeated.
+        // The text may be the value of a key and not a name, so the error does not repeat it.
         let mut errors = FieldErrors::new();
         let detail = "must be the name of an access key";
         errors.push(FieldError::invalid("spec.accessKey", BadValue::Omitted, detail));

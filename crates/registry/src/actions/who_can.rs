@@ -1,5 +1,5 @@
-//! The subjects that can do something: those that roles name, the users, teams and keys that they
-//! are, and the source of each right. The inverse of a review of access.
+//! The subjects with a permission: the subjects of roles, the users, teams and keys that these are, and the source of
+//! each permission. It is the inverse of an access review.
 
 use std::collections::BTreeMap;
 
@@ -17,24 +17,24 @@ use super::reviews::{Decider, kind_of, partial_right, source_text, without_needl
 use crate::permit::Permit;
 use crate::registry::Registry;
 
-/// Access keys that are looked at in one go; in between, others have the thread and the lock.
+/// The access keys that are checked in one step. Between steps, other tasks get the thread and the lock.
 const KEYS_PER_STEP: usize = 128;
 
-/// Rows that an answer has at most.
+/// The maximum number of rows in a response.
 const MAX_ROWS: usize = 10_000;
 
-/// Prefixes of the groups of one user and of one team.
+/// The prefixes of the groups of one user and of one team.
 const USER_PREFIX: &str = "platform:user:";
 const TEAM_PREFIX: &str = "platform:team:";
 
-/// Rows of the answer: kind and name, with through what.
+/// The rows of the response: kind and name, with the sources of the permission.
 type Rows = BTreeMap<(&'static str, String), Vec<String>>;
 
-/// Checks that a caller may ask who can do something: about anything by a role, and about one object if they may
-/// update it, as its owner may.
+/// Checks that a caller may request the subjects of a permission. With a role, it may request any permission.
+/// Otherwise it may request one object that it may update, as its owner may.
 ///
 /// # Errors
-/// 403. It is the same whether there is such an object or not.
+/// 403. It is the same whether the object exists or not.
 pub(super) fn check(permit: &Permit, decider: &Decider<'_>, spec: &Spec) -> Result<(), ApiError> {
     let info = ResourceAccessReview.info();
     let by_role = Right::cluster(Verb::Create.as_str(), info.version.group, info.plural, "");
@@ -56,10 +56,9 @@ pub(super) fn check(permit: &Permit, decider: &Decider<'_>, spec: &Spec) -> Resu
     if !resource.is_empty() && !name.is_empty() && decider.allows(permit.identity(), &update) {
         return Ok(());
     }
-    let hint =
-        "without a role, a caller may ask only about one object that they may update".to_owned();
+    let hint = "without a role, you can ask only about an object that you may update".to_owned();
     permit.check_right(&by_role.because(hint))?;
-    // The role is held, and the scope of the key does not name the review.
+    // The caller has the role, but the scope of the key does not include the review.
     Err(ApiError::forbidden(
         info.group_resource(),
         "",
@@ -67,7 +66,7 @@ pub(super) fn check(permit: &Permit, decider: &Decider<'_>, spec: &Spec) -> Resu
     ))
 }
 
-/// All who can.
+/// The status with all subjects.
 pub(super) async fn status(registry: &Registry, decider: &Decider<'_>, spec: &Spec) -> Status {
     let attributes = without_needless_namespace(attributes_of(spec));
     let mut rows = Rows::new();
@@ -89,7 +88,7 @@ pub(super) async fn status(registry: &Registry, decider: &Decider<'_>, spec: &Sp
     };
     let complete = is_all && rows.len() <= MAX_ROWS;
     let incomplete_reason =
-        if complete { String::new() } else { format!("there are more than {MAX_ROWS}") };
+        if complete { String::new() } else { format!("there are more than {MAX_ROWS} subjects") };
     let subjects = rows.into_iter().take(MAX_ROWS).map(row).collect();
     Status { subjects, complete, incomplete_reason }
 }
@@ -108,8 +107,7 @@ fn attributes_of(spec: &Spec) -> Attributes<'_> {
     }
 }
 
-/// The subjects that the policy names. If the owner's rights count for the object, the owner is
-/// included.
+/// The subjects in the policy. If the owner has permissions on the object, the owner is included.
 fn grantees(decider: &Decider<'_>, attributes: &Attributes<'_>) -> Vec<Grantee> {
     let mut all_of_them = decider.policy.who_can(attributes);
     if let Some(right) = partial_right(attributes) {
@@ -131,7 +129,7 @@ fn grantees(decider: &Decider<'_>, attributes: &Attributes<'_>) -> Vec<Grantee> 
     all_of_them
 }
 
-/// The group of the user or team whom the object that is asked about names as its owner.
+/// The group of the user or team that owns the object of the request.
 fn owner_named(decider: &Decider<'_>, attributes: &Attributes<'_>) -> Option<String> {
     let Attributes::Resource { group, resource, namespace, name, .. } = *attributes else {
         return None;
@@ -143,7 +141,7 @@ fn owner_named(decider: &Decider<'_>, attributes: &Attributes<'_>) -> Option<Str
     ownership.principal().map(Principal::group)
 }
 
-/// Adds a row. `owner` returns the group of the owner of the object that is asked about.
+/// Adds a row. `owner` returns the group of the owner of the object.
 fn add(
     principals: &PrincipalIndex,
     rows: &mut Rows,
@@ -176,7 +174,7 @@ fn add(
                 "Team" => Some(Principal::Team(&row.1)),
                 _ => None,
             };
-            // Another user or team may have the name now.
+            // Another user or team may have the name by now.
             principal.is_some_and(|one| principals.is_principal(one, &uid)).then_some(row)
         }
     };
@@ -198,16 +196,16 @@ fn named_group(group: String) -> (&'static str, String) {
     }
 }
 
-/// Adds everyone where a list is open to every caller, and has what each may get.
+/// Adds all authenticated callers, if a list is open to every caller.
 fn add_open_lists(decider: &Decider<'_>, attributes: &Attributes<'_>, rows: &mut Rows) {
     let everyone = Identity { groups: vec![AUTHENTICATED_GROUP.to_owned()], ..Identity::default() };
     let row = ("Group", AUTHENTICATED_GROUP.to_owned());
     if !rows.contains_key(&row) && decider.allows(&everyone, attributes) {
-        rows.insert(row, vec!["a list has what its caller may get".to_owned()]);
+        rows.insert(row, vec!["a list contains the objects that the caller may get".to_owned()]);
     }
 }
 
-/// Adds the access keys whose bearers can. Returns whether all were looked at.
+/// Adds the access keys whose bearers have the permission. Returns whether all keys were checked.
 async fn add_keys(
     registry: &Registry,
     decider: &Decider<'_>,

@@ -1,4 +1,4 @@
-//! Admits deletions: marks an object, or removes it if nothing blocks that.
+//! Admits deletions: marks an object as terminating, or removes it if nothing blocks the deletion.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::permit::Permit;
 use crate::secret_record::SecretRecord;
 use crate::storage_key;
 
-/// Admits the deletion of an object: marks the object, or removes it if nothing blocks that.
+/// Admits the deletion of an object: marks it as terminating, or removes it if nothing blocks the deletion.
 ///
 /// # Errors
-/// 403 when the kind forbids it; 409 when it takes more changes than one transaction can have.
+/// 403 if the kind forbids it; 409 if one transaction cannot have all the changes.
 pub(crate) fn delete(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -40,11 +40,10 @@ pub(crate) fn delete(
     write_for(view, permit, object, previous, None)
 }
 
-/// Admits the removal of an object that is corrupt: its finalizers are not known, and the caller
-/// has asked for it to be removed in spite of that.
+/// Admits the removal of a corrupt object, which the caller requested explicitly, because its finalizers are unknown.
 ///
 /// # Errors
-/// 403 when the kind forbids it.
+/// 403 if the kind forbids it.
 pub(crate) fn delete_corrupt(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -53,21 +52,22 @@ pub(crate) fn delete_corrupt(
 ) -> Result<Admitted, ApiError> {
     permit.check_corrupt()?;
     let metadata = ObjectMeta { name: permit.name().to_owned(), ..ObjectMeta::default() };
-    // The server makes anew what it removes so.
+    // The server creates such an object again.
     if !permit.credential().is_server() {
         view.check_delete(permit, &metadata)?;
     }
-    check_nothing_is_left(view, permit)?;
+    check_is_empty(view, permit)?;
     let removal = Admitted::one(permit, permit.name(), Write::RemoveCorrupt { key, position });
     with_companions(view, removal, companions(view, permit.kind(), &metadata)?)
 }
 
-/// Checks that nothing is in a namespace that is removed without its content being deleted first. It would be in the
-/// next namespace of that name, which may belong to another project. The server makes the permanent namespaces anew.
+/// Checks that a corrupt namespace is empty before it is removed. Its content would belong to the next namespace of
+/// that name, which may be in another project. The server creates the permanent namespaces again, so these are
+/// exempt.
 ///
 /// # Errors
-/// 409 that names an object in it.
-fn check_nothing_is_left(view: &AdmissionView<'_>, permit: &Permit) -> Result<(), ApiError> {
+/// 409 with the name of an object in it.
+fn check_is_empty(view: &AdmissionView<'_>, permit: &Permit) -> Result<(), ApiError> {
     let (info, name) = (permit.kind().info(), permit.name());
     if info.kind != Namespace.info().kind || permanent_namespaces().contains(&name) {
         return Ok(());
@@ -82,8 +82,8 @@ fn check_nothing_is_left(view: &AdmissionView<'_>, permit: &Permit) -> Result<()
         let first = list.objects.first().map(|object| object.key()).or(list.left_out.first());
         if let Some(key) = first {
             let message = format!(
-                "the namespace cannot be read, and what is in it would be in the next one of that name: delete that \
-                 first, such as {}",
+                "the namespace is corrupt and not empty, and its content would belong to the next namespace of that \
+                 name: delete the content first, such as {}",
                 storage_key::display_name(key)
             );
             return Err(ApiError::conflict(info.group_resource(), name, message));
@@ -92,11 +92,10 @@ fn check_nothing_is_left(view: &AdmissionView<'_>, permit: &Permit) -> Result<()
     Ok(())
 }
 
-/// Admits that the server itself no longer blocks an object's deletion; when nothing else does, the
-/// object is removed.
+/// Admits that the server no longer blocks an object's deletion. If nothing else blocks it, the object is removed.
 ///
 /// # Errors
-/// 500 when what is stored cannot be read as its kind.
+/// 500 if the stored object cannot be decoded as its kind.
 pub(crate) fn release(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -106,11 +105,11 @@ pub(crate) fn release(
     write_for(view, permit, object, previous, None)
 }
 
-/// The changes that the removal of an object brings with it. A later object of the same name brings them with it,
-/// too, in case that something names the removed one by then.
+/// The changes of other objects that the removal of an object requires. A later object of the same name makes them
+/// too, in case an object names the removed one by then.
 ///
 /// # Errors
-/// 409 when they are too many for one transaction.
+/// 409 if they are too many for one transaction.
 pub(super) fn companions(
     view: &AdmissionView<'_>,
     kind: &'static dyn AnyKind,
@@ -139,7 +138,7 @@ pub(super) fn with_companions(
     })
 }
 
-/// Sets the finalizer of a propagation policy. Without a policy, the finalizers stay as they are.
+/// Sets the finalizer of a propagation policy. Without a policy, the finalizers are unchanged.
 fn propagate(metadata: &mut ObjectMeta, propagation: Option<Propagation>) {
     let wanted = match propagation {
         None => return,
@@ -147,13 +146,13 @@ fn propagate(metadata: &mut ObjectMeta, propagation: Option<Propagation>) {
         Some(Propagation::Orphan) => Some(ORPHAN_FINALIZER),
         Some(Propagation::Background) => None,
     };
-    let ours = [FOREGROUND_FINALIZER, ORPHAN_FINALIZER];
-    metadata.finalizers.retain(|one| !ours.contains(&one.as_str()));
+    let gc_finalizers = [FOREGROUND_FINALIZER, ORPHAN_FINALIZER];
+    metadata.finalizers.retain(|one| !gc_finalizers.contains(&one.as_str()));
     metadata.finalizers.extend(wanted.map(str::to_owned));
 }
 
-/// Sets `deletionTimestamp`, or moves it closer. It never moves away, and a second deletion leaves finalizers
-/// alone (`docs/reference/api.md#deletion`).
+/// Sets `deletionTimestamp`, or moves it to an earlier time, and never to a later one. A second deletion does not
+/// change finalizers (`docs/reference/api.md#deletion`).
 fn mark_deleted(
     kind: &'static dyn AnyKind,
     object: &mut Object,

@@ -1,7 +1,7 @@
-//! Dependents: objects that are kept in step with an object, in its own transaction. The Roles and
-//! RoleBindings of access rules are such, and the namespace of a project.
+//! Dependents: objects that the server writes with an object, in its transaction. Examples are the Roles and
+//! RoleBindings of access rules, and the namespace of a project.
 //!
-//! Which they are, the kind says; here they are compared with what is there.
+//! The kind tells the dependents of an object. This module compares them with the existing objects.
 
 use postern_kinds::{AnyKind, Dependent, Verb};
 use postern_meta::object::{Object, ObjectMeta, OwnerReference};
@@ -14,7 +14,7 @@ use super::{Writing, create, delete, update};
 use crate::permit::Permit;
 use crate::secret_record::SecretRecord;
 
-/// An object before and after a write; `None` where it is not there.
+/// An object before and after a write; `None` if it does not exist.
 #[derive(Clone, Copy)]
 pub(super) struct Transition<'a> {
     pub(super) kind: &'static dyn AnyKind,
@@ -22,10 +22,10 @@ pub(super) struct Transition<'a> {
     pub(super) new: Option<&'a Object>,
 }
 
-/// Admits what a write changes of the object's dependents, in the same transaction.
+/// Admits the changes of the object's dependents, in the same transaction.
 ///
 /// # Errors
-/// Those of the kind; 409 for a dependent of a new object whose name is taken.
+/// The errors of the kind; 409 if the name of a dependent of a new object exists already.
 pub(super) fn with_dependents(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -39,7 +39,7 @@ pub(super) fn with_dependents(
     let bound = old.or(new).map(|object| view.bound_grants(kind, object, &[])).unwrap_or_default();
     let dependents =
         |object: &Object, previous: &[Object]| view.dependents(permit, object, previous, &bound);
-    // Under the names of both states: what is in the way of the new one is found, too.
+    // The names of both states, so that an existing object with the name of a new dependent is found.
     let mut named = old.map_or(Ok(Vec::new()), |old| dependents(old, &[]))?;
     for one in new.map_or(Ok(Vec::new()), |new| dependents(new, &[]))? {
         if !named.iter().any(|known| is_same(known, &one)) {
@@ -52,7 +52,7 @@ pub(super) fn with_dependents(
         there.extend(found.map(|found| (one, found)));
     }
     let previous: Vec<Object> = there.iter().map(|(_, found)| found.object.clone()).collect();
-    // Now that what is there is known: of an object from before there were records of its names, it says them.
+    // If the object has no record of its bound names, its present dependents tell them.
     let bound = old.map(|old| view.bound_grants(kind, old, &previous)).unwrap_or_default();
     let dependents = |object: &Object| view.dependents(permit, object, &previous, &bound);
     let wanted = new.map_or(Ok(Vec::new()), dependents)?;
@@ -66,13 +66,13 @@ pub(super) fn with_dependents(
     }
     for one in &wanted {
         let owner = new.filter(|_| one.owned).map(|new| reference_to(kind, new));
-        all = all.with(in_step(view, one, owner)?);
+        all = all.with(apply_dependent(view, one, owner)?);
     }
     Ok(all)
 }
 
-/// Admits what makes a dependent as it is wanted.
-pub(super) fn in_step(
+/// Admits the write that gives a dependent its wanted state.
+pub(super) fn apply_dependent(
     view: &AdmissionView<'_>,
     wanted: &Dependent,
     owner: Option<OwnerReference>,

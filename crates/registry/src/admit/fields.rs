@@ -1,4 +1,4 @@
-//! Which manager owns which fields of an object: tracked on every write, and decided by applies.
+//! The field managers of an object: tracked on every write, and compared by applies.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -15,19 +15,19 @@ use super::view::AdmissionView;
 use super::{Part, Writing};
 use crate::permit::Permit;
 
-/// The most managers whose applies own something of one object. Each has an entry with its own paths,
-/// so that without a limit equal values under ever new names would fill the object.
+/// The maximum number of managers whose applies own fields of one object. Each has an entry with its own paths, so
+/// without a limit the entries of new managers could fill the object.
 const MAX_APPLY_MANAGERS: usize = 100;
 
 const STATUS: &[&str] = &["status"];
 
-/// The object that an apply makes of `live`, or of nothing. It is admitted as any other new
-/// state, and then has the `managedFields` that it has here.
+/// The object that an apply makes from `live`, or from nothing. It is then admitted like any other new state, and
+/// keeps the `managedFields` from here.
 ///
 /// # Errors
-/// 409 with the fields that others own, if it is not forced; 422 for the uid of another object, for one
-/// manager too many, and when it takes away what narrows a right; where there is no object, 400 without
-/// a name, and 409 for a uid or a version.
+/// 409 with the fields of other managers, if it is not forced. 422 for the uid of another object, for one manager too
+/// many, and if it removes a field that restricts a permission. If there is no object: 400 without a name, and 409
+/// with a uid or a version.
 pub(crate) fn apply(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -54,11 +54,11 @@ pub(crate) fn apply(
         check_managers(&made, live, &mut errors);
         check_narrowing(kind, &made, live, &mut errors);
     }
-    super::finish(kind, &made.metadata, errors)?;
+    super::check_errors(kind, &made.metadata, errors)?;
     Ok(made)
 }
 
-/// Checks that an apply adds no manager to too many.
+/// Checks that an apply does not exceed the maximum number of managers.
 fn check_managers(made: &Object, live: &Object, errors: &mut FieldErrors) {
     let applies = |object: &Object| {
         let entries = object.metadata.managed_fields.iter();
@@ -67,15 +67,15 @@ fn check_managers(made: &Object, live: &Object, errors: &mut FieldErrors) {
     let count = applies(made);
     if count > MAX_APPLY_MANAGERS && count > applies(live) {
         let why = format!(
-            "{MAX_APPLY_MANAGERS} managers apply this object already: apply as one of them, or remove \
-             the entries of those that are gone from metadata.managedFields"
+            "{MAX_APPLY_MANAGERS} managers already apply this object: apply as one of them, or remove \
+             the entries of unused managers from metadata.managedFields"
         );
         errors.push(FieldError::forbidden("metadata.managedFields", why));
     }
 }
 
-/// Checks that an apply does not remove a field that narrows a permission, by leaving it out. A part of the
-/// field may belong to another manager, or to none, and without the field the permission is a wide one.
+/// Checks that an apply does not remove a field that restricts a permission by leaving it out. A part of the field
+/// may belong to another manager or to none. Without the field, the permission would be wider.
 fn check_narrowing(
     kind: &'static dyn AnyKind,
     made: &Object,
@@ -89,14 +89,14 @@ fn check_narrowing(
             names.try_fold(first?, |value, name| value.get(name)).map(|_| ())
         };
         if has(live).is_some() && has(made).is_none() {
-            let why = "an apply does not remove it: apply it as it is to be, or replace the object";
+            let why = "an apply cannot remove the field: apply it with its new value, or replace the object";
             errors.push(FieldError::forbidden(*path, why));
         }
     }
 }
 
-/// Checks that a uid in a configuration is that of the object. It is a field that cannot be changed,
-/// as in kube-apiserver, and no precondition as in an update.
+/// Checks that a uid in a configuration is the uid of the object. As in kube-apiserver, the field is immutable, and
+/// no precondition as in an update.
 fn check_same_uid(
     kind: &'static dyn AnyKind,
     configuration: &Object,
@@ -111,8 +111,7 @@ fn check_same_uid(
     Err(ApiError::invalid(kind.info().group_kind(), &live.metadata.name, errors))
 }
 
-/// Checks that a configuration can create an object: that it has the object's name, and is not for one
-/// that was there before.
+/// Checks that a configuration can create an object: it has a name, and no uid or version of an earlier object.
 fn check_creates(permit: &Permit, configuration: &Object) -> Result<(), ApiError> {
     let (resource, metadata) = (permit.kind().info().group_resource(), &configuration.metadata);
     if metadata.name.is_empty() {
@@ -145,7 +144,7 @@ pub(crate) fn track(
     track_update(old, object, &tracked, &manager(kind, manager_name, part), now);
 }
 
-/// Records in an object what a write has changed, by an apply or otherwise.
+/// Records the changes of a write in an object, for an apply and for any other write.
 pub(super) fn track_write(
     kind: &'static dyn AnyKind,
     object: &mut Object,
@@ -156,14 +155,14 @@ pub(super) fn track_write(
     track_with(kind, object, Some(old), writing, &ignored(kind, writing.part), now);
 }
 
-/// The fields of a new object that a client has sent, as far as the server adds to them.
-pub(super) struct Sent {
-    /// The names of the fields in the spec.
+/// The fields that a client has sent in a new object, where the server may add others.
+pub(super) struct SentFields {
+    /// The names of the fields in `spec`.
     spec: Vec<String>,
     owner_references: bool,
 }
 
-impl Sent {
+impl SentFields {
     /// The fields that an object has.
     pub(super) fn of(object: &Object) -> Self {
         let spec = object.fields.get("spec").and_then(Value::as_object);
@@ -174,19 +173,18 @@ impl Sent {
     }
 }
 
-/// Records in a new object which manager set which of its fields. Fields that the server has added have no
-/// manager, as those that admission adds in Kubernetes. Otherwise they would be removed when the client goes on
-/// with applies, which take over the fields of its create and leave out the rest. An object would lose its
-/// owner.
+/// Records in a new object which manager set which of its fields. Fields that the server has added have no manager,
+/// like those that admission adds in Kubernetes. With a manager, a later apply by the client would remove them: it
+/// takes over the fields of its create, and leaves out the rest. An object would lose its owner.
 pub(super) fn track_create(
     kind: &'static dyn AnyKind,
     object: &mut Object,
-    sent: &Sent,
+    sent: &SentFields,
     writing: &Writing,
     now: Timestamp,
 ) {
     let mut ignored = ignored(kind, writing.part);
-    let Sent { spec, owner_references } = Sent::of(object);
+    let SentFields { spec, owner_references } = SentFields::of(object);
     let mut added: Vec<[&str; 2]> = (spec.iter())
         .filter(|name| !sent.spec.contains(*name))
         .map(|name| ["spec", name.as_str()])
@@ -235,9 +233,9 @@ fn manager(kind: &'static dyn AnyKind, name: &str, part: Part) -> Manager {
 /// The fields that have no manager.
 fn ignored(kind: &'static dyn AnyKind, part: Part) -> Cow<'static, FieldSet> {
     static USUAL: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(&[STATUS]));
-    // A client that writes managedFields itself could name what is write-only.
+    // A client that writes managedFields itself could name write-only fields.
     let write_only = kind.write_only().iter().map(|field| field.path);
-    // The status is the server's own, or has a subresource.
+    // The server sets the status, or it has a subresource.
     let status = (part == Part::Main).then_some(STATUS);
     if status.is_some() && kind.write_only().is_empty() {
         return Cow::Borrowed(&*USUAL);

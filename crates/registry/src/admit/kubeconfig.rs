@@ -1,5 +1,5 @@
-//! Checks the kubeconfig that an object newly refers to (`docs/reference/clusters.md#kubeconfigs`): if it
-//! exists, it must be usable. It may change later; the requests that use it then report the problem.
+//! Checks the kubeconfig in a new reference of an object (`docs/reference/clusters.md#kubeconfigs`). If the Secret
+//! exists, its kubeconfig must be usable. The Secret may change later; requests that use it then report the problem.
 
 use postern_kinds::AnyKind;
 use postern_kinds::kubeconfig::Kubeconfig;
@@ -11,8 +11,8 @@ use serde::Deserialize;
 
 use super::view::AdmissionView;
 
-/// Adds an error for a new reference to a Secret that is there and has no kubeconfig that can be used. The
-/// caller may read the Secret: that is checked before.
+/// Adds an error for a new reference to an existing Secret without a usable kubeconfig. An earlier check ensures that
+/// the caller may read the Secret.
 pub(super) fn check_kubeconfig(
     view: &AdmissionView<'_>,
     kind: &'static dyn AnyKind,
@@ -33,7 +33,7 @@ pub(super) fn check_kubeconfig(
     };
     let spec = secret::Spec::deserialize(&found.object.fields).unwrap_or_default();
     if let Err(why) = Kubeconfig::of_secret(&spec, config.key_or_default()) {
-        let detail = format!("the Secret has no kubeconfig that can be used: {why}");
+        let detail = format!("the Secret has no usable kubeconfig: {why}");
         errors.push(FieldError::invalid("spec.config", &config.secret_name, detail));
     }
     Ok(())

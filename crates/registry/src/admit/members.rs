@@ -1,5 +1,5 @@
-//! The users whom a write adds to a team. Teams name their members, and names come back: so the users are those who have the
-//! names when the write is admitted, and the transaction has them as conditions.
+//! The users that a write adds to a team. Teams name their members, and a later user can have the same name. So the
+//! members are the users with these names at admission, and the transaction has them as conditions.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use postern_store::Position;
 use super::view::AdmissionView;
 use crate::storage_key;
 
-/// A user as they are when a write is admitted: the storage key, and the last change.
+/// A user at admission: the storage key, and the position of the last change.
 pub(crate) type Member = (Arc<str>, Position);
 
-/// The users whom a write adds to a team; none for an object of another kind.
+/// The users that a write adds to a team; none for an object of another kind.
 ///
 /// # Errors
-/// 409 for a user who is gone by now.
+/// 409 if a user no longer exists.
 pub(super) fn added(
     view: &AdmissionView<'_>,
     kind: &dyn AnyKind,
@@ -36,7 +36,8 @@ pub(super) fn added(
         let key = storage_key::object(User.info(), None, user);
         let found = view.cache.of(User.info()).get(&key)?;
         let (resource, name) = (info.group_resource(), &new.metadata.name);
-        let gone = || ApiError::conflict(resource, name, format!("the user {user} is gone"));
+        let gone =
+            || ApiError::conflict(resource, name, format!("the user {user} no longer exists"));
         Ok((key, found.ok_or_else(gone)?.position()))
     };
     users(new).filter(|user| !before.contains(user)).map(as_it_is).collect()

@@ -1,4 +1,4 @@
-//! The metadata that the server owns: set on a new object, kept on a changed one.
+//! The metadata that the server sets: on a new object, and kept on a changed one.
 
 use postern_kinds::AnyKind;
 use postern_meta::names::generated_name;
@@ -37,8 +37,8 @@ pub(super) fn init_system_metadata(
     Ok(())
 }
 
-/// Sets an empty namespace to the URL's. Another namespace than that is an error: which one is
-/// meant must not be guessed. On a kind without namespaces, none is meant.
+/// Sets an empty namespace to the namespace of the URL. Any other namespace is an error. An object of a
+/// cluster-scoped kind gets none.
 ///
 /// # Errors
 /// 400 for another namespace.
@@ -72,9 +72,9 @@ pub(super) fn check_uid(
     ))
 }
 
-/// Keeps the metadata that the server owns as it was, whatever the client sent.
+/// Restores the metadata that the server sets, whatever the client sent.
 pub(super) fn keep_system_metadata(metadata: &mut ObjectMeta, old: &ObjectMeta) {
-    // The client's has been compared already; with the stored one, equal objects are equal.
+    // The client's version was already compared. With the stored version, an unchanged object equals the old one.
     metadata.resource_version.clone_from(&old.resource_version);
     metadata.uid.clone_from(&old.uid);
     metadata.generation = old.generation;

@@ -1,8 +1,8 @@
-//! From `Permit` to `Admitted`: is this write one that may be stored?
+//! From `Permit` to `Admitted`: the checks of a write before it is stored.
 //!
-//! Metadata rules and the kind's own preparation and validation run here on every write, also on
-//! dry runs and on changes that another write brings with it. The registry commits nothing but what
-//! is `Admitted`, and only this module makes one. Admission reads through an `AdmissionView`.
+//! Metadata rules, and the preparation and validation of the kind, run here for every write. This includes dry runs
+//! and the changes that another write requires. The registry commits only what is `Admitted`, and only this module
+//! makes one. Admission reads through an `AdmissionView`.
 
 mod deletion;
 mod dependents;
@@ -29,7 +29,7 @@ use serde_json::{Map, Value};
 use self::deletion::{companions, with_companions};
 pub(crate) use self::deletion::{delete, delete_corrupt, release};
 use self::dependents::{Transition, with_dependents};
-use self::fields::{Sent, track_create, track_write};
+use self::fields::{SentFields, track_create, track_write};
 pub(crate) use self::fields::{apply, track};
 use self::kubeconfig::check_kubeconfig;
 pub(crate) use self::members::Member;
@@ -46,31 +46,31 @@ use self::writer::remember_writer;
 use crate::permit::Permit;
 use crate::secret_record::SecretRecord;
 
-/// How a write is to be done.
+/// The options of a write.
 #[derive(Clone, Debug)]
 pub struct Writing {
     /// The field manager, for `managedFields`.
     pub manager: String,
-    /// Is it an apply, whose object is what `apply` made, or any other write?
+    /// An apply, with the object that `apply` made, or any other write.
     pub operation: Operation,
-    /// Which part of the object is written.
+    /// The part of the object that is written.
     pub part: Part,
-    /// Is it a dry run?
+    /// Whether it is a dry run.
     pub dry_run: bool,
 }
 
 impl Writing {
-    /// How the server itself writes.
+    /// The options of the server's own writes.
     pub fn by_server() -> Self {
         let manager = "postern".to_owned();
         Self { manager, operation: Operation::Update, part: Part::Main, dry_run: false }
     }
 }
 
-/// Prepares and checks an object that is answered and not stored: a review.
+/// Prepares and checks an object that is returned and not stored, such as a review.
 ///
 /// # Errors
-/// 400 and 422 as for a new object.
+/// 400 and 422, as for a new object.
 pub(crate) fn review(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -78,11 +78,11 @@ pub(crate) fn review(
 ) -> Result<Object, ApiError> {
     set_namespace(&mut object.metadata, permit)?;
     let prepared = view.prepare(permit, &mut object, None, false)?;
-    finish(permit.kind(), &object.metadata, prepared.verdict?)?;
+    check_errors(permit.kind(), &object.metadata, prepared.verdict?)?;
     Ok(object)
 }
 
-/// Admits a new object. Generates its name when it has only a prefix of one.
+/// Admits a new object. If it has only `generateName`, it gets a generated name.
 ///
 /// # Errors
 /// The 400 and 422 of `docs/reference/api.md#metadata` and `docs/reference/api.md#writes`.
@@ -99,7 +99,7 @@ pub(crate) fn create(
         object.fields.remove("status");
     }
     init_system_metadata(&mut object.metadata, permit, view)?;
-    let sent = Sent::of(&object);
+    let sent = SentFields::of(&object);
     let prepared = view.prepare(permit, &mut object, None, false)?;
     set_phase(view, kind, &mut object);
     permit.check_owned_by(prepared.owner.as_ref())?;
@@ -114,10 +114,10 @@ pub(crate) fn create(
     errors.extend(prepared.verdict?);
     write_only.validate(kind.write_only(), &mut errors);
     check_kubeconfig(view, kind, &object, None, &mut errors)?;
-    finish(kind, &object.metadata, errors)?;
+    check_errors(kind, &object.metadata, errors)?;
     let name = object.metadata.name.clone();
     let new = prepared.has_dependents.then(|| object.clone());
-    // References to a removed object of this name do not mean this one.
+    // Objects may still refer to a removed object of this name. These references must not mean the new one.
     let companions = companions(view, kind, &object.metadata)?;
     let members = members::added(view, kind, None, &object)?;
     let write = Write::Create { object, owner_uid: prepared.owner_uid, write_only };
@@ -128,19 +128,19 @@ pub(crate) fn create(
     with_dependents(view, permit, created, Transition { kind, old: None, new: Some(&new) })
 }
 
-/// Which part of an object a write is for.
+/// The part of an object that a write is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
-    /// Everything but a status that has a subresource of its own.
+    /// Everything except a status with its own subresource.
     Main,
     /// Only the status, through its subresource.
     Status,
-    /// Everything, by an action of this subresource: the kind itself decides what changes.
+    /// Everything, by an action of this subresource. The kind decides which fields change.
     Action(&'static str),
 }
 
 impl Part {
-    /// Leaves in a configuration only what may be applied through this part.
+    /// Keeps in a configuration only the fields that may be applied through this part.
     fn keep_applicable(self, kind: &'static dyn AnyKind, configuration: &mut Object) {
         match self {
             Self::Main if has_status_subresource(kind) => {
@@ -157,7 +157,7 @@ impl Part {
         }
     }
 
-    /// Leaves in `object` only what may be written through this part; the rest is as it was.
+    /// Keeps in `object` only the changes that may be written through this part; the rest gets its old state.
     fn keep_rest(self, kind: &'static dyn AnyKind, object: &mut Object, old: &Object) {
         match self {
             Self::Main if has_status_subresource(kind) => {
@@ -176,7 +176,7 @@ impl Part {
     }
 }
 
-/// Checks what a kind may have in all, its write-only fields included.
+/// Checks the maximum size of an object of the kind, including its write-only fields.
 fn check_size(kind: &'static dyn AnyKind, object: &Object) -> Result<(), ApiError> {
     let Some(max_bytes) = kind.max_bytes() else { return Ok(()) };
     if object.to_json_bytes().len() <= max_bytes {
@@ -184,10 +184,10 @@ fn check_size(kind: &'static dyn AnyKind, object: &Object) -> Result<(), ApiErro
     }
     let mut errors = FieldErrors::new();
     errors.push(FieldError::too_long("spec", max_bytes));
-    finish(kind, &object.metadata, errors)
+    check_errors(kind, &object.metadata, errors)
 }
 
-/// Is the status of this kind written through a subresource alone?
+/// Whether the status of this kind can only be written through a subresource.
 fn has_status_subresource(kind: &'static dyn AnyKind) -> bool {
     [Verb::Update, Verb::Patch].iter().any(|verb| kind.info().action("status", *verb).is_some())
 }
@@ -199,7 +199,7 @@ fn set_or_remove(fields: &mut Map<String, Value>, name: &str, value: Option<&Val
     };
 }
 
-/// Admits a new state of an object. `object` is the state from the client, `previous` the one that was read.
+/// Admits a new state of an object. `object` is the state from the client, `previous` the state that was read.
 ///
 /// # Errors
 /// The 400, 409 and 422 of `docs/reference/api.md#metadata` and `docs/reference/api.md#writes`.
@@ -216,7 +216,7 @@ pub(crate) fn update(
     check_uid(kind, &object.metadata, &old.metadata)?;
     check_size(kind, &object)?;
     let written = WriteOnlyValues::take(&mut object, kind.write_only());
-    // They are part of the desired state, which the status subresource leaves alone.
+    // Write-only fields are part of the desired state, which the status subresource does not change.
     let write_only =
         if writing.part == Part::Status { WriteOnlyValues::default() } else { written };
     writing.part.keep_rest(kind, &mut object, old);
@@ -234,48 +234,48 @@ pub(crate) fn update(
     errors.extend(prepared.verdict?);
     write_only.validate(kind.write_only(), &mut errors);
     check_kubeconfig(view, kind, &object, Some(old), &mut errors)?;
-    finish(kind, &object.metadata, errors)?;
-    // A new value of a write-only field is a change of the desired state, too.
+    check_errors(kind, &object.metadata, errors)?;
+    // A new value of a write-only field is also a change of the desired state.
     let new_secret = secrets.differs(kind, &write_only, view.digester);
-    // A caller that may write and not read could guess a value, and see that the write changed nothing.
+    // A caller that may write but not read could guess a value and see that the write changed nothing.
     let is_blind =
         !kind.read_protected().is_empty() && !permit.may(Verb::Get, Some(&previous.cached));
     if new_secret || is_blind || desired_state_differs(&object, old) {
         object.metadata.generation += 1;
     }
-    let written = Written { owner_uid: prepared.owner_uid, write_only, secrets };
+    let written = SideData { owner_uid: prepared.owner_uid, write_only, secrets };
     write_for(view, permit, object, previous, Some(written))
 }
 
-/// What a write stores next to the object.
-struct Written {
+/// The data that a write stores in addition to the object.
+struct SideData {
     owner_uid: Option<String>,
     write_only: WriteOnlyValues,
     secrets: SecretRecord,
 }
 
-impl Written {
-    /// The owner as it is, and nothing in write-only fields.
+impl SideData {
+    /// The unchanged owner, and no values of write-only fields.
     fn keeping(owner_uid: Option<&str>) -> Self {
         let owner_uid = owner_uid.map(str::to_owned);
         Self { owner_uid, write_only: WriteOnlyValues::default(), secrets: SecretRecord::default() }
     }
 }
 
-/// The write for a new state: nothing, when it equals the old one; the removal, when the
-/// object is being deleted, its time has come and nothing blocks its deletion any longer.
+/// The write for a new state. It is nothing if the state equals the old one. It is the removal if the object is
+/// terminating, its time has come, and nothing blocks the deletion any longer.
 fn write_for(
     view: &AdmissionView<'_>,
     permit: &Permit,
     object: Object,
     previous: Previous,
-    written: Option<Written>,
+    written: Option<SideData>,
 ) -> Result<Admitted, ApiError> {
     let kind = permit.kind();
     let due = object.metadata.deletion_timestamp.is_some_and(|due| due <= view.now);
     let is_removed =
         due && object.metadata.finalizers.is_empty() && !kind.blocks_deletion(&object)?;
-    // These are copies, only for objects that need them. The server's own writes are put in step in any case.
+    // The copies are made only for objects that need them. Writes of the server itself always update the dependents.
     let may_differ = || {
         is_removed
             || permit.credential().is_server()
@@ -289,12 +289,12 @@ fn write_for(
         let removal = Admitted::one(permit, permit.name(), Write::Remove { object, previous, by });
         with_companions(view, removal, companions)?
     } else {
-        let kept = || Written::keeping(previous.cached.owner_uid());
-        let Written { owner_uid, write_only, secrets } = written.unwrap_or_else(kept);
+        let kept = || SideData::keeping(previous.cached.owner_uid());
+        let SideData { owner_uid, write_only, secrets } = written.unwrap_or_else(kept);
         let members = members::added(view, kind, Some(&previous.object), &object)?;
         let is_same_owner = owner_uid.as_deref() == previous.cached.owner_uid();
-        let write = if is_same_owner && same(&object, &previous.object) {
-            Write::Nothing(previous.cached)
+        let write = if is_same_owner && is_unchanged(&object, &previous.object) {
+            Write::Unchanged(previous.cached)
         } else {
             Write::Replace { object, owner_uid, previous, write_only, secrets }
         };
@@ -305,11 +305,11 @@ fn write_for(
     with_dependents(view, permit, admitted, Transition { kind, old: Some(&old), new })
 }
 
-fn same(new: &Object, old: &Object) -> bool {
+fn is_unchanged(new: &Object, old: &Object) -> bool {
     new.metadata == old.metadata && new.fields == old.fields
 }
 
-/// Whether the desired state differs: everything but metadata and status.
+/// Whether the desired state differs: everything except metadata and status.
 fn desired_state_differs(new: &Object, old: &Object) -> bool {
     fn desired(object: &Object) -> impl Iterator<Item = (&String, &Value)> {
         object.fields.iter().filter(|(name, _)| *name != "status")
@@ -317,7 +317,7 @@ fn desired_state_differs(new: &Object, old: &Object) -> bool {
     !desired(new).eq(desired(old))
 }
 
-fn finish(
+fn check_errors(
     kind: &'static dyn AnyKind,
     metadata: &ObjectMeta,
     errors: FieldErrors,

@@ -1,5 +1,5 @@
-//! The identities that stored objects name. A principal that gets such a name would get what the name was
-//! given. A new User or Team, and one that changes its name for access decisions, needs the permission for it.
+//! The identities that stored objects name. A new principal with such a name would get the permissions of that name.
+//! So a new User or Team, or a change of its name for access decisions, needs the permission for the name.
 
 use std::collections::HashSet;
 
@@ -11,14 +11,14 @@ use postern_kinds::{AnyKind, BoundGrant, NamedIdentities, Owner, Principal, Prin
 use crate::cache::{Cache, PolicyAt};
 use crate::storage_key;
 
-/// Looks names up in what is cached.
-pub(super) struct Named<'a> {
+/// Looks names up in the cache.
+pub(super) struct NameLookup<'a> {
     pub(super) cache: &'a Cache,
     pub(super) policy: &'a PolicyAt,
     pub(super) principals: &'a PrincipalIndex,
 }
 
-impl NamedIdentities for Named<'_> {
+impl NamedIdentities for NameLookup<'_> {
     fn names_user(&self, name: &str) -> bool {
         self.policy.names_user(name)
             || self.principals.has_keys_of(&Owner::Subject(name.to_owned()))
@@ -55,9 +55,9 @@ impl NamedIdentities for Named<'_> {
     }
 }
 
-impl Named<'_> {
-    /// Does an object name this user or team as its owner, who is not there any more? Of each owner who is gone, one
-    /// object tells the name.
+impl NameLookup<'_> {
+    /// Whether an object names this user or team as its owner although the principal no longer exists. For each
+    /// missing owner, one object is enough to tell the name.
     fn owns_an_object(&self, owner: Principal<'_>) -> bool {
         let there: HashSet<&str> = self.principals.principal_uids().collect();
         let gone = self.policy.owners().filter(|owned| !there.contains(owned.uid));

@@ -1,8 +1,8 @@
-//! The phase in the status of what is reached through the gateway: it is kept from the condition `Ready` of the object,
-//! if there is one, and otherwise from the way to it: is there a kubeconfig that can be used, or an agent?
+//! The phase in the status of clusters and instances, which the gateway reaches. If the object has the condition
+//! `Ready`, the phase follows from it. Otherwise it tells whether a usable kubeconfig or an agent exists.
 //!
-//! Every write of the object sets it. When a Cluster or a Secret changes, a controller writes the objects again that are
-//! reached by it.
+//! Every write of the object sets it. When a Cluster or a Secret changes, a controller writes the objects again that
+//! depend on it.
 
 use postern_kinds::cluster::{Cluster, DIRECT_ENDPOINT};
 use postern_kinds::kubeconfig::Kubeconfig;
@@ -14,10 +14,10 @@ use serde_json::{Map, Value};
 
 use super::view::AdmissionView;
 
-/// The condition that decides, if it is there.
+/// The condition that decides, if it exists.
 const READY: &str = "Ready";
 
-/// A phase, why in one word, and why for people.
+/// A phase, with its reason in one word and its message.
 #[derive(Debug, PartialEq, Eq)]
 struct Phase {
     name: &'static str,
@@ -39,12 +39,12 @@ impl Phase {
     }
 }
 
-/// Sets the phase of an object of a kind that has one. Objects that cannot be read do not prevent the write.
+/// Sets the phase of an object, if its kind has one. A corrupt Cluster or Secret does not prevent the write.
 pub(super) fn set_phase(view: &AdmissionView<'_>, kind: &'static dyn AnyKind, object: &mut Object) {
     if !kind.has_phase() {
         return;
     }
-    let found = by_condition(object).unwrap_or_else(|| by_way(view, kind, object));
+    let found = by_condition(object).unwrap_or_else(|| by_connection(view, kind, object));
     let status = object.fields.entry("status").or_insert_with(|| Value::Object(Map::new()));
     let Some(status) = status.as_object_mut() else { return };
     let Phase { name: phase, reason, message } = found;
@@ -57,7 +57,7 @@ pub(super) fn set_phase(view: &AdmissionView<'_>, kind: &'static dyn AnyKind, ob
     }
 }
 
-/// The phase by the condition `Ready` of an object.
+/// The phase from the condition `Ready` of an object.
 fn by_condition(object: &Object) -> Option<Phase> {
     let conditions = object.fields.get("status")?.get("conditions")?;
     let conditions = Vec::<Condition>::deserialize(conditions).ok()?;
@@ -70,8 +70,8 @@ fn by_condition(object: &Object) -> Option<Phase> {
     Some(Phase { name: phase, reason: ready.reason, message: ready.message })
 }
 
-/// The phase by how an object is reached.
-fn by_way(view: &AdmissionView<'_>, kind: &'static dyn AnyKind, object: &Object) -> Phase {
+/// The phase from the connection of an object: its kubeconfig or the agent.
+fn by_connection(view: &AdmissionView<'_>, kind: &'static dyn AnyKind, object: &Object) -> Phase {
     if let Some(config) = kind.kubeconfig(object) {
         return by_kubeconfig(view, &config, &object.metadata.namespace);
     }
@@ -79,7 +79,7 @@ fn by_way(view: &AdmissionView<'_>, kind: &'static dyn AnyKind, object: &Object)
         return by_agent(object, None);
     }
     let Some(name) = kind.on_cluster(object).filter(|name| !name.is_empty()) else {
-        return Phase::pending("NoCluster", "spec.clusterRef names no cluster");
+        return Phase::pending("NoCluster", "spec.clusterRef.cluster is empty");
     };
     let cluster = match view.read(&Cluster, None, &name) {
         Ok(Some(cluster)) => cluster.object,
@@ -88,11 +88,11 @@ fn by_way(view: &AdmissionView<'_>, kind: &'static dyn AnyKind, object: &Object)
             return Phase::pending("ClusterNotFound", message);
         }
         Err(_) => {
-            let message = format!("the cluster \"{name}\" cannot be read");
+            let message = format!("the cluster \"{name}\" is corrupt");
             return Phase::pending("ClusterUnreadable", message);
         }
     };
-    // A space is a part of its cluster; a virtual cluster without a kubeconfig is reached by the agent alone.
+    // A space is part of its cluster. A virtual cluster without a kubeconfig is reached only through the agent.
     match Cluster.kubeconfig(&cluster).filter(|_| !kind.may_have_kubeconfig()) {
         Some(config) => by_kubeconfig(view, &config, ""),
         None => by_agent(&cluster, Some(&name)),
@@ -110,7 +110,7 @@ fn by_kubeconfig(view: &AdmissionView<'_>, config: &KubeconfigRef, namespace: &s
             return Phase::pending("SecretNotFound", message);
         }
         Err(_) => {
-            let message = format!("the Secret \"{name}\" with the kubeconfig cannot be read");
+            let message = format!("the Secret \"{name}\" with the kubeconfig is corrupt");
             return Phase::pending("SecretUnreadable", message);
         }
     };
@@ -123,7 +123,7 @@ fn by_kubeconfig(view: &AdmissionView<'_>, config: &KubeconfigRef, namespace: &s
     }
 }
 
-/// The phase by the address of a cluster's agent; `name` is that of the cluster, for an instance on it.
+/// The phase from the address of a cluster's agent. `name` is the name of the cluster, for an instance on it.
 fn by_agent(cluster: &Object, name: Option<&str>) -> Phase {
     let endpoint = cluster.metadata.annotations.get(DIRECT_ENDPOINT);
     if endpoint.is_some_and(|endpoint| !endpoint.is_empty()) {
@@ -131,9 +131,8 @@ fn by_agent(cluster: &Object, name: Option<&str>) -> Phase {
     }
     let what =
         name.map_or_else(|| "the cluster".to_owned(), |name| format!("the cluster \"{name}\""));
-    let message = format!(
-        "{what} has no kubeconfig (spec.config) and no agent that says where it is reached"
-    );
+    let message =
+        format!("{what} has no kubeconfig (spec.config), and no agent has reported its address");
     Phase::pending("NoAgent", message)
 }
 

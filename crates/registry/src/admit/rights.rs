@@ -1,5 +1,5 @@
-//! The permissions that a write requires beyond the verb on its object. They come before validation: a caller
-//! need not learn about fields that it may not write.
+//! The permissions that a write requires in addition to the verb on its object. They are checked before validation,
+//! so that a caller learns nothing about fields that it may not write.
 
 use postern_auth::explanation::rule_yaml;
 use postern_auth::policy::{MAX_COMBINATIONS, NotCovered};
@@ -11,16 +11,16 @@ use postern_meta::field::{BadValue, FieldError, FieldErrors};
 use postern_meta::object::{Object, ObjectMeta, OwnerReference};
 use postern_meta::status::ApiError;
 
-use super::finish;
+use super::check_errors;
 use super::view::AdmissionView;
 use super::write::Previous;
 use crate::permit::Permit;
 
-/// Rules that an error names, at most.
+/// The maximum number of missing rules in an error.
 const MAX_LACKING: usize = 10;
 
-/// Checks that an owner may have one more object. The administrator of the machine is exempt, because their
-/// command makes a key for an owner that has lost all keys.
+/// Checks that an owner may have one more object. The administrator of the machine is exempt: its command creates a
+/// key for an owner that has lost all keys.
 pub(super) fn check_count(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -32,14 +32,13 @@ pub(super) fn check_count(
         return Ok(());
     }
     let reason = format!(
-        "exceeded quota: their owner has {limit} {}, the most that one may have; delete some first",
+        "exceeded quota: the owner already has {limit} {}, which is the maximum; delete some first",
         info.plural
     );
     Err(ApiError::forbidden(info.group_resource(), name, reason))
 }
 
-/// Checks the rights that a write requires beyond the verb on the object. This comes before
-/// validation: a caller need not learn about fields that they may not write.
+/// Checks the permissions that a write requires in addition to the verb on the object.
 pub(super) fn check_rights(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -67,7 +66,7 @@ pub(super) fn check_rights(
     check_blocked_owners(view, permit, &new.metadata, old_metadata)
 }
 
-/// Checks that a caller gives no subject more than it has itself (Kubernetes' escalation check).
+/// Checks that a caller grants no permissions that it does not have itself (Kubernetes' escalation check).
 fn check_granted(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -92,11 +91,11 @@ fn check_granted(
             ("roleRef", right_to_bind(kind, of, &role.name), rules)
         }
     };
-    let given = Given { name: &metadata.name, path, namespace, rules };
+    let given = GrantedRules { name: &metadata.name, path, namespace, rules };
     check_holds(permit, &right.into(), given)
 }
 
-/// Checks the same of each role that a write gives in a namespace.
+/// Checks the same for each role that a write grants in a namespace.
 fn check_granted_roles(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -110,7 +109,7 @@ fn check_granted_roles(
         let right = RequiredRight::from(right).or(there);
         let rules = rules_of(view, &ClusterRole, None, role)?;
         let (name, path) = (metadata.name.as_str(), "spec.members");
-        let given = Given { name, path, namespace: Some(namespace), rules };
+        let given = GrantedRules { name, path, namespace: Some(namespace), rules };
         check_holds(permit, &right, given)?;
     }
     Ok(())
@@ -123,7 +122,7 @@ fn right_to_bind(kind: &dyn AnyKind, namespace: Option<&str>, role: &str) -> Rig
     }
 }
 
-/// The rules of a role; `None` for one that is not there.
+/// The rules of a role; `None` if it does not exist.
 fn rules_of(
     view: &AdmissionView<'_>,
     kind: &'static dyn AnyKind,
@@ -137,26 +136,30 @@ fn rules_of(
     })
 }
 
-/// Rules that a write gives to others.
-struct Given<'a> {
-    /// The name of the object that is written.
+/// The rules that a write grants to others.
+struct GrantedRules<'a> {
+    /// The name of the written object.
     name: &'a str,
-    /// The field that gives them.
+    /// The field that grants them.
     path: &'static str,
-    /// Where they are given; `None` for everywhere.
+    /// The namespace in which they are granted; `None` for all namespaces.
     namespace: Option<&'a str>,
-    /// The rules; `None` when the role is not there.
+    /// The rules; `None` if the role does not exist.
     rules: Option<Vec<PolicyRule>>,
 }
 
-/// Checks that a caller may give rules to others: by a right, or because they hold them all.
-fn check_holds(permit: &Permit, right: &RequiredRight, given: Given<'_>) -> Result<(), ApiError> {
-    let Given { name, path, namespace, rules } = given;
+/// Checks that a caller may grant rules: by a permission to do so, or because it has all of them.
+fn check_holds(
+    permit: &Permit,
+    right: &RequiredRight,
+    given: GrantedRules<'_>,
+) -> Result<(), ApiError> {
+    let GrantedRules { name, path, namespace, rules } = given;
     if permit.has(right) {
         return Ok(());
     }
     let Some(rules) = rules else {
-        // A role that is not there can only be bound by those who may bind it whatever it will be.
+        // Only callers with the permission to bind any role may bind a role that does not exist yet.
         return permit.check_right(right);
     };
     let lacking = match permit.policy().covers(permit.identity(), namespace, &rules) {
@@ -173,20 +176,20 @@ fn check_holds(permit: &Permit, right: &RequiredRight, given: Given<'_>) -> Resu
     Err(ApiError::forbidden(permit.kind().info().group_resource(), name, text))
 }
 
-/// The 422 for rules that have too many combinations to be compared with what the caller holds.
+/// The 422 for rules with too many combinations to compare with the permissions of the caller.
 fn too_many_combinations(permit: &Permit, name: &str, path: &str) -> ApiError {
     let verb = if path == "rules" { "escalate" } else { "bind" };
     let detail = format!(
         "all rules together have more than {MAX_COMBINATIONS} combinations of verbs, groups, resources and \
-         names, too many to compare with what you hold: make smaller roles, or have it written by a caller \
-         with the verb {verb} on it"
+         names, which is too many to compare with your permissions: use smaller roles, or get the verb {verb} \
+         on the role"
     );
     let mut errors = FieldErrors::new();
     errors.push(FieldError::invalid(path, BadValue::Omitted, detail));
     ApiError::invalid(permit.kind().info().group_kind(), name, errors)
 }
 
-/// Checks that a caller whose own key has a scope makes no credential that reaches further
+/// Checks that the credential of a write is within the scope of the caller's own key
 /// (`docs/reference/scopes.md#containment`).
 fn check_carried(
     permit: &Permit,
@@ -198,17 +201,17 @@ fn check_carried(
         return Ok(());
     }
     let contained = match carried {
-        Carried::Everything => Err("it has no scope".to_owned()),
+        Carried::Everything => Err("the new key has no scope".to_owned()),
         Carried::Scope(scope) => contains(&bearer.scopes, scope, permit.policy().projects()),
     };
     contained.map_err(|why| {
-        let text = format!("the scope of your own access key does not contain this one: {why}");
+        let text = format!("the new access key exceeds the scope of your own access key: {why}");
         ApiError::forbidden(permit.kind().info().group_resource(), &metadata.name, text)
     })
 }
 
-/// Checks that a caller that changes the owner references of an object may delete it: a dead owner would have
-/// the garbage collector delete it (`docs/reference/api.md#deletion`).
+/// Checks that a caller that changes the owner references of an object may delete the object. With a reference to a
+/// missing owner, the garbage collector deletes it (`docs/reference/api.md#deletion`).
 fn check_owner_references(
     permit: &Permit,
     new: &ObjectMeta,
@@ -227,8 +230,8 @@ fn check_owner_references(
     permit.check_right(&right.into())
 }
 
-/// Checks that a caller that blocks an owner's deletion may delete that owner. The code is 422
-/// (`docs/reference/api.md#deletion`), where upstream has 403.
+/// Checks that a caller that blocks an owner's deletion may delete the owner. The code is 422
+/// (`docs/reference/api.md#deletion`); upstream has 403.
 fn check_blocked_owners(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -247,21 +250,21 @@ fn check_blocked_owners(
         let right = right_to_delete(view, reference, &new.namespace)?;
         if permit.check_right(&right).is_err() {
             let path = format!("metadata.ownerReferences[{index}].blockOwnerDeletion");
-            let detail = "cannot be set without the right to delete the owner";
+            let detail = "cannot be set without the permission to delete the owner";
             errors.push(FieldError::forbidden(path, detail));
         }
     }
-    finish(permit.kind(), new, errors)
+    check_errors(permit.kind(), new, errors)
 }
 
-/// The right to delete an owner, also that which counts as it on those whom the owner belongs to.
+/// The permission to delete an owner, or the delegated permission on the principal that owns it.
 fn right_to_delete(
     view: &AdmissionView<'_>,
     reference: &OwnerReference,
     namespace: &str,
 ) -> Result<RequiredRight, ApiError> {
     let Some(kind) = postern_kinds::of_reference(&reference.api_version, &reference.kind) else {
-        // A kind that is not served here: only a caller who may delete everything may delete it.
+        // This server does not serve the kind: only a caller that may delete everything may delete the owner.
         return Ok(Right::cluster("delete", "", "*", &reference.name).into());
     };
     let info = kind.info();

@@ -14,14 +14,14 @@ use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
 
-use super::named::Named;
+use super::named::NameLookup;
 use super::write::{Before, Previous};
 use crate::cache::{Cache, PolicyAt};
 use crate::clock::Source;
 use crate::permit::Permit;
 use crate::storage_key;
 
-/// The storage key of the record of whom an object names.
+/// The storage key of the bound names of an object.
 pub(super) fn key_of_names(kind: &dyn AnyKind, metadata: &ObjectMeta) -> Arc<str> {
     let namespace = Some(metadata.namespace.as_str()).filter(|name| !name.is_empty());
     storage_key::bound_names(kind.info(), namespace, &metadata.name)
@@ -33,11 +33,11 @@ pub(crate) type ActionHandler = fn(&ActionRequest<'_>) -> Result<ActionResult, A
 /// The operator's settings for access keys.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyPolicy {
-    /// The longest life of a key, which then also is the default; `None` for no limit.
+    /// The maximum lifetime of a key, which is also the default; `None` for no limit.
     pub max_ttl_seconds: Option<i64>,
-    /// How long a key that has expired is kept before it is removed.
+    /// The time that an expired key is kept before it is removed.
     pub expired_retention_seconds: i64,
-    /// How many keys an owner may have.
+    /// The maximum number of keys for one owner.
     pub max_per_owner: usize,
 }
 
@@ -51,11 +51,11 @@ impl Default for KeyPolicy {
     }
 }
 
-/// All that admission reads: what is cached, and what is read once for each attempt at a write: the time, the policy
-/// and the caller's key.
+/// The data that admission reads: the cache, and the values that are read once for each attempt at a write. These are
+/// the time, the policy and the caller's key.
 ///
-/// The lock of the users, teams and keys is held while a hook runs, and not for the whole of admission: a change of
-/// them waits for the lock, and stops all other readers while it waits. Field tracking of a large object takes long.
+/// The lock of the principal index is held only while a hook runs. A change of the index waits for the lock, and
+/// blocks all new readers while it waits. The field tracking of a large object takes long.
 pub(crate) struct AdmissionView<'a> {
     pub(super) cache: &'a Cache,
     pub(super) source: &'a dyn Source,
@@ -78,7 +78,7 @@ impl<'a> AdmissionView<'a> {
         Self { cache, source, digester, key_policy, now, policy, caller_key: OnceCell::new() }
     }
 
-    /// Has the kind prepare an object. Returns what the write requires, and what is wrong with it.
+    /// Lets the kind prepare an object. Returns the permissions that the write requires, and its validation errors.
     pub(super) fn prepare(
         &self,
         permit: &Permit,
@@ -97,7 +97,7 @@ impl<'a> AdmissionView<'a> {
         })
     }
 
-    /// Checks that an object with this metadata may be deleted at all.
+    /// Checks that the kind permits the deletion of an object with this metadata.
     pub(super) fn check_delete(
         &self,
         permit: &Permit,
@@ -106,11 +106,11 @@ impl<'a> AdmissionView<'a> {
         self.with_plain_context(permit, |context| permit.kind().check_delete(metadata, &context))
     }
 
-    /// Checks that the garbage collector may delete an object, by the kind's own rules: it acts for the writer
-    /// of the owner references.
+    /// Checks that the kind permits the garbage collector to delete an object. The collector acts for the writer of
+    /// the owner references.
     ///
     /// # Errors
-    /// 403 if it may not.
+    /// 403 if the kind forbids it.
     pub(crate) fn check_collect(
         &self,
         permit: &Permit,
@@ -121,8 +121,7 @@ impl<'a> AdmissionView<'a> {
         })
     }
 
-    /// The dependents that an object has to have, given those that are there now, and whom it
-    /// names.
+    /// The dependents that an object must have. `previous` are its present dependents, `bound` its bound names.
     pub(super) fn dependents(
         &self,
         permit: &Permit,
@@ -135,8 +134,8 @@ impl<'a> AdmissionView<'a> {
         })
     }
 
-    /// The grants to the users and teams that the access rules and members of an object name, as recorded. For
-    /// an object from before there were such records, they come from its present dependents.
+    /// The grants to the users and teams in the access rules and members of an object, from its bound names. An
+    /// object without such a record gets them from its present dependents.
     pub(super) fn bound_grants(
         &self,
         kind: &dyn AnyKind,
@@ -151,10 +150,10 @@ impl<'a> AdmissionView<'a> {
         )
     }
 
-    /// Runs a kind's own action on an object.
+    /// Runs an action of a kind on an object.
     ///
     /// # Errors
-    /// Those of the action.
+    /// The errors of the action.
     pub(crate) fn act(
         &self,
         permit: &Permit,
@@ -167,7 +166,7 @@ impl<'a> AdmissionView<'a> {
         })
     }
 
-    /// Runs a hook of a kind with what it may know of the caller and of the principals.
+    /// Runs a hook of a kind with the data about the caller and the principals.
     fn with_context<T>(
         &self,
         permit: &Permit,
@@ -187,14 +186,14 @@ impl<'a> AdmissionView<'a> {
     /// The access key of the request: see [`Credential::caller_key`](crate::credential::Credential::caller_key). It is read once.
     ///
     /// # Errors
-    /// 401 that says why the key does not work any more.
+    /// 401 with the reason why the key is no longer valid.
     fn caller_key(
         &self,
         permit: &Permit,
         principals: &PrincipalIndex,
     ) -> Result<Option<&CallerKey>, ApiError> {
         let credential = permit.credential();
-        // A write of a caller brings changes by the server with it.
+        // The server makes additional changes in the write of a caller.
         if credential.is_server() {
             return Ok(None);
         }
@@ -205,10 +204,10 @@ impl<'a> AdmissionView<'a> {
         Ok(self.caller_key.get_or_init(|| key).as_ref())
     }
 
-    /// The same for what is no hook. The hooks of most writes have read it.
+    /// The same for code outside of hooks. The hooks of most writes have already read it.
     ///
     /// # Errors
-    /// As [`AdmissionView::caller_key`].
+    /// The errors of [`AdmissionView::caller_key`].
     pub(super) fn known_caller_key(&self, permit: &Permit) -> Result<Option<&CallerKey>, ApiError> {
         match self.caller_key.get() {
             Some(known) if !permit.credential().is_server() => Ok(known.as_ref()),
@@ -216,7 +215,7 @@ impl<'a> AdmissionView<'a> {
         }
     }
 
-    /// The same for hooks that need not know with which key a request was sent.
+    /// The same for hooks that do not need the access key of the request.
     fn with_plain_context<T>(
         &self,
         permit: &Permit,
@@ -232,7 +231,7 @@ impl<'a> AdmissionView<'a> {
         run: impl FnOnce(Context<'_>) -> Result<T, ApiError>,
     ) -> Result<T, ApiError> {
         let (caller, policy) = (permit.caller(), &*self.policy);
-        let named = Named { cache: self.cache, policy, principals };
+        let named = NameLookup { cache: self.cache, policy, principals };
         let namespace = permit.target().namespace.as_deref();
         let project = namespace.and_then(|namespace| policy.projects().of(namespace));
         run(Context {
@@ -244,7 +243,7 @@ impl<'a> AdmissionView<'a> {
         })
     }
 
-    /// Reads another object that a write changes as well; `None` when it is gone.
+    /// Reads another object that the write also changes; `None` if it does not exist.
     pub(super) fn read(
         &self,
         kind: &'static dyn AnyKind,

@@ -1,6 +1,6 @@
-//! Admitted writes: to one object or several, as the registry takes them.
+//! Admitted writes to one object or several, as the registry takes them.
 //!
-//! Only admission makes an [`Admitted`]. Nothing is checked here.
+//! Only admission makes an [`Admitted`]. This module checks nothing.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::cache::{BoundNames, CachedObject};
 use crate::permit::Permit;
 use crate::secret_record::SecretRecord;
 
-/// An object as it was read, to be changed. It is decoded once for all checks.
+/// An object as it was read, before a change. It is decoded once for all checks.
 pub(crate) struct Previous {
     /// The object as it was read.
     pub(crate) cached: Arc<CachedObject>,
-    /// The same, decoded.
+    /// The same object, decoded.
     pub(crate) object: Object,
 }
 
@@ -28,13 +28,13 @@ impl Previous {
     /// An object that was read, with its decoded form.
     ///
     /// # Errors
-    /// 500 when the stored object cannot be read.
+    /// 500 if the stored object cannot be decoded.
     pub(crate) fn of(cached: Arc<CachedObject>) -> Result<Self, ApiError> {
         let object = cached.decode()?;
         Ok(Self { cached, object })
     }
 
-    /// The same for its kind.
+    /// The object as its kind prepares a change.
     pub(super) fn before(&self) -> Before<'_> {
         Before { object: &self.object, owner_uid: self.cached.owner_uid() }
     }
@@ -49,19 +49,19 @@ pub(crate) struct Before<'a> {
     pub(crate) owner_uid: Option<&'a str>,
 }
 
-/// By whom an object is removed.
+/// The identity that removes an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Remover {
-    /// By the server itself.
+    /// The server itself.
     Server,
-    /// By the user or team with this uid, who deleted it at once. Empty for another identity.
+    /// The user or team with this uid, whose deletion removes it at once. Empty for another identity.
     Principal(String),
-    /// It was being deleted before, or the caller impersonates: who wants it to be removed is not known.
+    /// Unknown: the object was already terminating, or the caller impersonates.
     Unknown,
 }
 
 impl Remover {
-    /// The remover of an object that is as it was read before.
+    /// The remover of an object. `previous` is the object as it was read.
     pub(super) fn of(permit: &Permit, previous: &Object) -> Self {
         let credential = permit.credential();
         if previous.metadata.is_terminating() || credential.is_acting() {
@@ -95,49 +95,49 @@ pub(crate) enum Write {
         previous: Previous,
         /// The values written into write-only fields.
         write_only: WriteOnlyValues,
-        /// The record that is kept of them.
+        /// The secret record of these fields.
         secrets: SecretRecord,
     },
     /// The removal of an object that is as it was read.
     Remove {
-        /// Its last state, which is in the response.
+        /// The last state, which is in the response.
         object: Object,
         /// The object as it was read.
         previous: Previous,
-        /// By whom it is removed.
+        /// The identity that removes it.
         by: Remover,
     },
-    /// The removal of an object that cannot be read.
+    /// The removal of a corrupt object.
     RemoveCorrupt {
-        /// Its storage key.
+        /// The storage key.
         key: Arc<str>,
-        /// Its last change.
+        /// The position of the last change.
         position: Position,
     },
-    /// Nothing: the write changes nothing.
-    Nothing(Arc<CachedObject>),
+    /// No write, because nothing changes.
+    Unchanged(Arc<CachedObject>),
 }
 
-/// A write to one object, and which object it is.
+/// A write to one object, with the identity of the object.
 pub(crate) struct AdmittedChange {
     /// Its kind.
     pub(crate) kind: &'static dyn AnyKind,
-    /// Its namespace, where its kind has one.
+    /// The namespace, if the kind has one.
     pub(crate) namespace: Option<String>,
     /// Its name.
     pub(crate) name: String,
     /// The write.
     pub(crate) write: Write,
-    /// The users whom it adds to a team: they must stay as they are until the commit.
+    /// The users that it adds to a team. They must stay unchanged until the commit.
     pub(crate) members: Vec<Member>,
 }
 
-/// A write that may be stored: one change or several, all in one transaction or none. The first is
-/// the one that was asked for; its result is the response.
+/// A write that may be stored: one change or several, all in one transaction or none. The first change is the
+/// requested one, and its result is the response.
 pub(crate) struct Admitted {
     pub(super) first: AdmittedChange,
     pub(super) others: Vec<AdmittedChange>,
-    /// Whom the objects name, where that may have changed.
+    /// The bound names of the objects, if they may have changed.
     pub(super) bound: Vec<ObjectNames>,
 }
 
@@ -149,7 +149,7 @@ impl ObjectNames {
     }
 }
 
-/// Whom the access rules and members of an object name.
+/// The bound names of an object.
 pub(crate) struct ObjectNames {
     /// The storage key of the record.
     pub(crate) key: Arc<str>,
@@ -165,17 +165,17 @@ impl Admitted {
         Self { first, others: Vec::new(), bound: Vec::new() }
     }
 
-    /// The write with the users whom it adds to a team.
+    /// The write with the users that it adds to a team.
     pub(super) fn with_members(mut self, members: Vec<Member>) -> Self {
         self.first.members = members;
         self
     }
 
-    /// Both writes as one, with the response of this one. Changes in `other` that change nothing are left out.
+    /// Both writes as one, with the response of this one. Parts of `other` without a change are left out.
     #[must_use]
     pub(crate) fn with(mut self, other: Self) -> Self {
         let changes = std::iter::once(other.first).chain(other.others);
-        self.others.extend(changes.filter(|one| !matches!(one.write, Write::Nothing(_))));
+        self.others.extend(changes.filter(|one| !matches!(one.write, Write::Unchanged(_))));
         self.bound.extend(other.bound);
         self
     }
@@ -185,13 +185,12 @@ impl Admitted {
         &self.first
     }
 
-    /// Is the object that was asked for removed?
+    /// Whether the requested object is removed.
     pub(crate) fn removes(&self) -> bool {
         matches!(self.first.write, Write::Remove { .. } | Write::RemoveCorrupt { .. })
     }
 
-    /// Its parts for the registry: the change whose result is the response, the others, and whom the objects
-    /// name.
+    /// The parts for the registry: the change whose result is the response, the other changes, and the bound names.
     pub(crate) fn into_parts(self) -> (AdmittedChange, Vec<AdmittedChange>, Vec<ObjectNames>) {
         (self.first, self.others, self.bound)
     }

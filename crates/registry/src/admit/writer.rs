@@ -1,6 +1,5 @@
-//! Remembers the writer who made an object take its data from another one
-//! (`docs/reference/shared-secrets.md#secret-sync`). The writer's permission to read counts, whenever data is
-//! taken.
+//! Records the writer that requested a secret sync (`docs/reference/shared-secrets.md#secret-sync`). Each copy of the
+//! data needs the writer's permission to read the source.
 
 use postern_auth::policy::Policy;
 use postern_auth::writer::Writer;
@@ -12,7 +11,7 @@ use postern_meta::status::ApiError;
 use super::view::AdmissionView;
 use crate::permit::Permit;
 
-/// The object that an object takes its data from, if it does: in a project alone.
+/// The source of an object's data, if it has one. Only objects in projects have one.
 pub(crate) fn data_source(
     policy: &Policy,
     kind: &dyn AnyKind,
@@ -22,11 +21,11 @@ pub(crate) fn data_source(
     policy.projects().of(&metadata.namespace).is_some().then_some(source)
 }
 
-/// Sets the annotation with the writer, which no client sets: the caller, where they have said anew from which
-/// object the data is taken. They may read that: it was checked before.
+/// Sets the annotation with the writer, which clients cannot set. A caller that sets another source becomes the
+/// writer. An earlier check ensures that it may read the source.
 ///
 /// # Errors
-/// 401 when the key of the caller has stopped working meanwhile.
+/// 401 if the key of the caller is no longer valid.
 pub(super) fn remember_writer(
     view: &AdmissionView<'_>,
     permit: &Permit,
@@ -40,7 +39,7 @@ pub(super) fn remember_writer(
     let source = data_source(&view.policy, kind, &object.metadata);
     let before = old.and_then(|old| data_source(&view.policy, kind, &old.metadata));
     if source.is_none() && before.is_none() && kind.data_source(&object.metadata).is_none() {
-        // The annotation of such an object is never read. On a kind with confidential fields, it is removed.
+        // The annotation of such an object is never read. If the kind has confidential fields, it is removed.
         if !kind.read_protected().is_empty() {
             object.metadata.annotations.remove(SYNCED_FOR);
         }
@@ -63,7 +62,7 @@ fn encoded_writer(
     name: &str,
 ) -> Result<String, ApiError> {
     let Some(key) = view.known_caller_key(permit)? else {
-        let text = "a secret takes its data from another one for the bearer of an access key";
+        let text = "secret sync needs a request with an access key";
         return Err(ApiError::forbidden(permit.kind().info().group_resource(), name, text));
     };
     serde_json::to_string(&Writer::of(permit.credential().bearer(), key))

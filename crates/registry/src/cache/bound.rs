@@ -1,6 +1,6 @@
-//! Keeps in step with what is stored about whom the access rules and members of objects name: the uids that the
-//! names meant when they were added. The Roles and bindings are made from this, not from what is there: a hand edit
-//! of them, or their deletion, gives a later namesake nothing.
+//! The bound names, kept up to date with the store: the uids that the names in access rules and members had when they
+//! were added. Roles and bindings are made from these records. So if a Role is edited or deleted by hand, a later
+//! user of the same name gets no permissions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,33 +11,33 @@ use postern_kinds::BoundGrant;
 use postern_meta::decode;
 use serde::{Deserialize, Serialize};
 
-use super::tokens::TokenValue;
+use super::tokens::RecordValue;
 use crate::storage_key;
 
-/// Whom an object names, as it is stored.
+/// The users and teams that an object names, as it is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BoundNames {
     /// The uid of the object. A later object of the same name names no users or teams yet.
     pub(crate) uid: String,
-    /// The permissions that it gives, and to whom.
+    /// The permissions that the object gives, each with its subject.
     pub(crate) grants: Vec<BoundGrant>,
 }
 
-/// Whom all objects name.
+/// The bound names of all objects.
 #[derive(Default)]
 pub(super) struct BoundState {
     of: RwLock<HashMap<Arc<str>, Arc<BoundNames>>>,
 }
 
 impl BoundState {
-    /// Whether the value of a key is about whom an object names.
+    /// Whether the key is of a record of bound names.
     pub(super) fn is_indexed(key: &str) -> bool {
         key.starts_with(storage_key::BOUND_NAMES)
     }
 
     /// Applies a change.
-    pub(super) fn apply(&self, change: &TokenValue) {
+    pub(super) fn apply(&self, change: &RecordValue) {
         let value: Option<&Bytes> = change.value.as_ref();
         match value.and_then(|value| decode::decode_typed(value).ok()) {
             Some(names) => self.of.write().insert(change.key.clone(), Arc::new(names)),
@@ -45,8 +45,8 @@ impl BoundState {
         };
     }
 
-    /// Replaces everything.
-    pub(super) fn load(&self, values: &[TokenValue]) {
+    /// Replaces all records.
+    pub(super) fn load(&self, values: &[RecordValue]) {
         self.of.write().clear();
         for value in values {
             self.apply(value);

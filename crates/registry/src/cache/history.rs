@@ -1,8 +1,8 @@
-//! Events from before those that a kind has in memory, read from the store.
+//! Events that are older than the events in memory, read from the store.
 //!
-//! Memory is bounded, and holds few events compared with those of half a minute in which a client is away. The
-//! store has the history until it is compacted. A watch that resumes from there reads it bit by bit until it
-//! has reached the events in memory.
+//! Memory is bounded: it has few events, compared with those of half a minute without a connection. The store has the
+//! history until it is compacted. A watch that resumes there reads it in pieces until it reaches the events in
+//! memory.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use postern_kinds::AnyKind;
 use postern_meta::event::WatchEventType;
 use postern_store::{Entry, Error, Event, Position};
 
-use super::resource::{CacheEvent, ResourceCache, Slot};
+use super::resource::{CacheEntry, CacheEvent, ResourceCache};
 use super::{Cache, CachedObject};
 
 /// Events that were read from history.
@@ -18,18 +18,17 @@ use super::{Cache, CachedObject};
 pub(crate) struct OlderEvents {
     /// The oldest first. No other watcher has them.
     pub(crate) events: Vec<Arc<CacheEvent>>,
-    /// The watcher has everything up to here when it has these.
+    /// A watcher that has these events has everything up to this position.
     pub(crate) through: Position,
 }
 
 impl Cache {
-    /// The next events of a kind after a position and up to `until`, behind which the kind's own
-    /// events are in memory. That is large work: a page of the store's, which is laid out.
+    /// The next events of a kind after a position and up to `until`; later events are in memory. This is large work:
+    /// it decodes a page of the store.
     ///
     /// # Errors
-    /// The store's: [`Error::Compacted`] when the events are gone, [`Error::Corrupt`] when one of them
-    /// is corrupt, or the state before it: a watcher may know that state, and could not be told of its
-    /// end.
+    /// The errors of the store: [`Error::Compacted`] if the events are gone. [`Error::Corrupt`] if an event or the
+    /// state before it is corrupt: a watcher may know that state, and no event can tell its end.
     pub(crate) async fn older_events(
         &self,
         kind: &'static dyn AnyKind,
@@ -38,17 +37,17 @@ impl Cache {
     ) -> postern_store::Result<OlderEvents> {
         let resource = self.of(kind.info());
         let read = self.store.next_events(resource.prefix(), after).await?;
-        // Later events are judged by later permissions, which this cache may not know yet.
+        // Later events need later permissions, which this cache may not have yet.
         let events = read.events.iter().take_while(|event| event.position <= until);
-        let events = events.map(|event| lay_out(resource, event).map(Arc::new));
+        let events = events.map(|event| to_cache_event(resource, event).map(Arc::new));
         let events = events.collect::<postern_store::Result<_>>()?;
         Ok(OlderEvents { events, through: read.through.min(until) })
     }
 }
 
-fn lay_out(resource: &ResourceCache, event: &Event) -> postern_store::Result<CacheEvent> {
+fn to_cache_event(resource: &ResourceCache, event: &Event) -> postern_store::Result<CacheEvent> {
     let object = |position, event_type, value: &[u8]| {
-        intact(resource.lay_out(&event.key, position, event_type, value), &event.key)
+        intact(resource.to_entry(&event.key, position, event_type, value), &event.key)
     };
     let previous = event
         .previous
@@ -68,10 +67,10 @@ fn lay_out(resource: &ResourceCache, event: &Event) -> postern_store::Result<Cac
     Ok(CacheEvent::new(event_type, now, previous))
 }
 
-fn intact(slot: Slot, key: &Arc<str>) -> postern_store::Result<Arc<CachedObject>> {
-    match slot {
-        Slot::Intact(object) => Ok(object),
-        Slot::Corrupt { reason, .. } => Err(corrupt(key, &reason)),
+fn intact(entry: CacheEntry, key: &Arc<str>) -> postern_store::Result<Arc<CachedObject>> {
+    match entry {
+        CacheEntry::Intact(object) => Ok(object),
+        CacheEntry::Corrupt { reason, .. } => Err(corrupt(key, &reason)),
     }
 }
 

@@ -1,9 +1,9 @@
-//! The watch cache: everything that is stored, in memory, in step with the store.
+//! The watch cache: all stored data in memory, kept up to date with the store.
 //!
-//! One task follows the store's one history and applies it to every kind, so that all kinds are
-//! at the same revision, and one number says which. Reads that must be current wait until that
-//! number has reached the store's own ([`Cache::wait_until_current`]). So all clients see what was
-//! acknowledged to any client, even when another process wrote it.
+//! One task follows the history of the store and applies it to all kinds. So all kinds are at the same revision.
+//! Reads that must be current wait until the cache has reached the revision of the store
+//! ([`Cache::wait_until_current`]). So each client sees every write that any client got an acknowledgement for, even
+//! if another process wrote it.
 
 mod bound;
 mod history;
@@ -40,8 +40,8 @@ pub use object::{CachedObject, event_line, stored_head, to_stored, with_version}
 pub(crate) use object::{split_stored, to_stored_of};
 use resource::Loaded;
 pub use resource::{
-    CacheEvent, Candidates, Counted, EVENT_WINDOW, Moment, Next, ObjectList, ResourceCache,
-    SelectableFields, Slot,
+    CacheEntry, CacheEvent, Candidates, ChangeAt, Counted, EVENT_WINDOW, Next, ObjectList,
+    ResourceCache, SelectableFields,
 };
 
 pub(crate) use self::bound::BoundNames;
@@ -52,15 +52,14 @@ pub(crate) use self::principals::ActivityRecord;
 use self::principals::{AccessChange, AccessState, AccessValue};
 use self::sync::SyncState;
 pub(crate) use self::tokens::{IssuedRecord, NotedImpersonation, RevocationRecord, Stored};
-use self::tokens::{TokenState, TokenValue};
+use self::tokens::{RecordValue, TokenState};
 use crate::errors::from_store;
 use crate::signing_keys::SigningKeys;
 
-/// How long a read waits for the cache to catch up with a revision before it fails with 504.
-/// kube-apiserver waits 3 s.
+/// The time that a read waits for the cache to reach a revision, before it fails with 504. kube-apiserver waits 3 s.
 pub(crate) const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How much of each object a table's rows carry (`?includeObject=`).
+/// The part of each object that a table row carries (`?includeObject=`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum IncludeObject {
     /// Nothing.
@@ -68,26 +67,25 @@ pub enum IncludeObject {
     /// Its metadata.
     #[default]
     Metadata,
-    /// All of it.
+    /// The whole object.
     Object,
 }
 
-/// How often the cache tries to follow the store again after a fault. The store itself opens its
-/// file again.
+/// The time between two attempts to follow the store after a fault. The store opens its file again by itself.
 const FOLLOW_RETRY: Duration = Duration::from_millis(500);
 
-/// An encoding of an event other than plain JSON. Watchers with the same one share the bytes.
+/// An encoding of an event other than plain JSON. Watchers with the same encoding share the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Encoding {
     /// Format and transformation.
     pub representation: Representation,
-    /// How much of the object a table's rows carry.
+    /// The part of the object that a table row carries.
     pub include: IncludeObject,
     /// The event's type for the watcher, which depends on its selectors.
     pub event_type: WatchEventType,
 }
 
-/// Everything that is stored, in memory.
+/// All stored data, in memory.
 pub struct Cache {
     store: Arc<dyn Store>,
     resources: Vec<ResourceCache>,
@@ -96,25 +94,25 @@ pub struct Cache {
     sync: SyncState,
     bound: BoundState,
     newest: NewestRevision,
-    /// The keys of corrupt records that are no objects.
+    /// The keys of corrupt records that are not objects.
     corrupt_records: Mutex<HashSet<Arc<str>>>,
-    /// A revision that the store had and the cache had not, and since when that is known.
+    /// A revision that the store has and the cache lacks, and the time since when.
     missing: Mutex<Option<(u64, Instant)>>,
     applied: watch::Sender<u64>,
-    /// The revision at which everything was read.
+    /// The revision at which all data was loaded.
     loaded_at: AtomicU64,
 }
 
-/// The values that have been read from the store while the cache is loaded.
+/// The values that are read from the store while the cache loads.
 #[derive(Default)]
 struct LoadedState {
     /// For each resource.
     objects: Vec<Vec<Loaded>>,
     access: Vec<AccessValue>,
-    tokens: Vec<TokenValue>,
-    sync: Vec<TokenValue>,
-    bound: Vec<TokenValue>,
-    /// The keys of corrupt records that are no objects.
+    tokens: Vec<RecordValue>,
+    sync: Vec<RecordValue>,
+    bound: Vec<RecordValue>,
+    /// The keys of corrupt records that are not objects.
     corrupt_records: HashSet<Arc<str>>,
 }
 
@@ -123,9 +121,9 @@ impl LoadedState {
         Self { objects: (0..resources).map(|_| Vec::new()).collect(), ..Self::default() }
     }
 
-    fn object(&mut self, kind: usize, key: Arc<str>, slot: Slot) {
+    fn object(&mut self, kind: usize, key: Arc<str>, entry: CacheEntry) {
         if let Some(objects) = self.objects.get_mut(kind) {
-            objects.push(Loaded::new(key, slot));
+            objects.push(Loaded::new(key, entry));
         }
     }
 
@@ -141,24 +139,23 @@ impl LoadedState {
     }
 }
 
-/// How often it is looked whether the cache keeps up with the store, and watches are told that the policy
-/// has changed.
+/// The interval at which the cache compares its revision with the store's, and tells watches of policy changes.
 const LAG_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A cache that is behind the store for longer than this is not ready.
 const LAG_MAX: Duration = Duration::from_secs(1);
 
-/// Transactions that are applied together at most: those who wait for the first one wait for all.
+/// The maximum of transactions that are applied together: requests that wait for the first one wait for all.
 const APPLIED_AT_ONCE: usize = 32;
 
-/// Is what was missed lost? History that another server has compacted, and events that cannot be
-/// read: then everything is read anew.
-fn must_read_anew(error: &Error) -> bool {
+/// Whether the cache must load all data again: another server has compacted the missing history, or an event is
+/// corrupt.
+fn must_reload(error: &Error) -> bool {
     matches!(error, Error::Compacted { .. } | Error::Corrupt { .. })
 }
 
-/// Waits for the next transaction of a watch. Returns it with those that are ready after it, and the error that ends
-/// them, if there is one.
+/// Waits for the next transaction of a watch. Returns it with the ready transactions after it, and the error that
+/// ended the watch, if there is one.
 async fn next_batches(watch: &mut dyn Watch) -> (Vec<Batch>, postern_store::Result<()>) {
     let mut batches = Vec::new();
     let mut next = Some(watch.next().await);
@@ -174,7 +171,7 @@ async fn next_batches(watch: &mut dyn Watch) -> (Vec<Batch>, postern_store::Resu
 }
 
 impl Cache {
-    /// A cache with nothing in it yet.
+    /// An empty cache.
     pub fn new(store: Arc<dyn Store>) -> Arc<Self> {
         Arc::new(Self {
             resources: all().iter().map(|kind| ResourceCache::new(*kind, 0)).collect(),
@@ -191,20 +188,19 @@ impl Cache {
         })
     }
 
-    /// Loads what is stored: the state a little in the past, and then the store's history up to now. So
-    /// watchers that resume after a restart find the events that they missed. Returns a watch from
-    /// there on.
+    /// Loads the stored data: first a state of the recent past, then the store's history up to now. So watchers that
+    /// resume after a restart find the events that they missed. Returns a watch from there on.
     ///
     /// # Errors
-    /// The store's, when it cannot be read.
+    /// The errors of the store.
     pub async fn load(self: &Arc<Self>) -> postern_store::Result<Box<dyn Watch>> {
         let newest = self.store.revision().await?;
-        // Each event is at least one revision back.
+        // Each event is at least one revision older.
         let window = newest.saturating_sub(EVENT_WINDOW as u64);
-        // The oldest state that can still be listed is the one after what is compacted.
+        // The oldest state that the store can still list follows the compacted history.
         let start = (self.store.compacted().await? + 1).max(window).min(newest);
         match self.load_from(start, newest).await {
-            // Corrupt history must not keep the present state from being served.
+            // If history is corrupt, the present state is still served.
             Err(Error::Corrupt { key, reason }) => {
                 tracing::error!(key = key.as_deref(), "history is corrupt: {reason}");
                 self.load_from(newest, newest).await
@@ -231,20 +227,19 @@ impl Cache {
         Ok(watch)
     }
 
-    /// A watch on everything, from this cache's revision on.
+    /// A watch on all data, from the revision of this cache on.
     ///
     /// # Errors
-    /// The store's.
+    /// The errors of the store.
     pub(crate) async fn watch(&self) -> postern_store::Result<Box<dyn Watch>> {
         self.store.watch("", Position::end_of(self.applied())).await
     }
 
-    /// Reads everything again. This is for when another server has compacted the history from here on. Watchers
-    /// at an older revision end with 410, and their clients list again. The result is a watch from the new
-    /// revision on.
+    /// Loads all data again, because another server has compacted the history from here on. Watchers at an older
+    /// revision end with 410, and their clients list again. Returns a watch from the new revision on.
     ///
     /// # Errors
-    /// The store's.
+    /// The errors of the store.
     pub(crate) async fn reload(self: &Arc<Self>) -> postern_store::Result<Box<dyn Watch>> {
         let newest = self.store.revision().await?;
         self.load_state(newest).await?;
@@ -252,29 +247,29 @@ impl Cache {
         self.watch().await
     }
 
-    /// The prefix of the storage keys of each kind. Compaction notes their last changes.
+    /// The prefix of the storage keys of each kind. Compaction records their last changes.
     pub(crate) fn collections(&self) -> Vec<String> {
         self.resources.iter().map(|resource| resource.prefix().to_owned()).collect()
     }
 
-    /// Loads everything as it was after a revision. The store reads with all processors, and each
-    /// page is laid out on the thread that has read it.
+    /// Loads all data as of a revision. The store reads with all processors, and each page is decoded on the thread
+    /// that has read it.
     async fn load_state(self: &Arc<Self>, at: u64) -> postern_store::Result<()> {
         let loaded = Arc::new(Mutex::new(LoadedState::new(self.resources.len())));
         let (cache, into) = (self.clone(), loaded.clone());
         let visit = move |page| {
-            let laid_out = cache.lay_out(page);
-            into.lock().append(laid_out);
+            let read = cache.read_page(page);
+            into.lock().append(read);
         };
         self.store.scan(at, Arc::new(visit)).await?;
-        // A watcher that has everything up to there goes on: what has not changed is not expired.
+        // A watcher that is at the last change of its kind continues: unchanged kinds do not expire.
         let last_changes = self.store.last_changes(&self.collections(), at).await?;
         let LoadedState { objects, access, tokens, sync, bound, corrupt_records } =
             std::mem::take(&mut *loaded.lock());
         *self.corrupt_records.lock() = corrupt_records;
-        // At the same time as the objects, which take as long.
+        // In parallel with the objects, which take as long.
         let cache = self.clone();
-        let access = spawn_blocking(move || cache.access.lay_out(access, at));
+        let access = spawn_blocking(move || cache.access.build_index(access, at));
         for ((resource, objects), last_change) in
             self.resources.iter().zip(objects).zip(last_changes)
         {
@@ -289,44 +284,44 @@ impl Cache {
         Ok(())
     }
 
-    /// A page of what is stored, laid out.
-    fn lay_out(&self, page: Page) -> LoadedState {
+    /// A page of stored values, decoded.
+    fn read_page(&self, page: Page) -> LoadedState {
         let mut loaded = LoadedState::new(self.resources.len());
         for CorruptEntry { key, position, reason } in page.corrupt {
             tracing::error!(%key, "a stored value is corrupt: {reason}");
-            // A corrupt user, team, key or digest gives no access, and takes none from others.
+            // A corrupt user, team, key or digest gives no access, and takes no access from others.
             if let Some(kind) = self.index_of(&key) {
-                loaded.object(kind, key, Slot::Corrupt { position, reason: reason.into() });
+                loaded.object(kind, key, CacheEntry::Corrupt { position, reason: reason.into() });
             } else {
                 loaded.corrupt_records.insert(key);
             }
         }
         for Entry { key, value, position } in page.entries {
             let kind = self.index_of(&key);
-            let slot = kind
+            let entry = kind
                 .and_then(|kind| self.resources.get(kind))
-                .map(|resource| resource.lay_out(&key, position, WatchEventType::Added, &value));
+                .map(|resource| resource.to_entry(&key, position, WatchEventType::Added, &value));
             if TokenState::is_indexed(&key) {
                 let value = Some(value.clone());
-                loaded.tokens.push(TokenValue { key: key.clone(), value, position });
+                loaded.tokens.push(RecordValue { key: key.clone(), value, position });
             } else if SyncState::is_indexed(&key) {
                 let value = Some(value.clone());
-                loaded.sync.push(TokenValue { key: key.clone(), value, position });
+                loaded.sync.push(RecordValue { key: key.clone(), value, position });
             } else if BoundState::is_indexed(&key) {
                 let value = Some(value.clone());
-                loaded.bound.push(TokenValue { key: key.clone(), value, position });
+                loaded.bound.push(RecordValue { key: key.clone(), value, position });
             }
-            let object = || slot.as_ref().and_then(Slot::intact).cloned();
+            let object = || entry.as_ref().and_then(CacheEntry::intact).cloned();
             loaded.access.extend(self.access.read(&key, Some(&value), object));
-            if let (Some(kind), Some(slot)) = (kind, slot) {
-                loaded.object(kind, key, slot);
+            if let (Some(kind), Some(entry)) = (kind, entry) {
+                loaded.object(kind, key, entry);
             }
         }
         loaded
     }
 
-    /// Keeps the cache in step with the store until it is dropped, also across faults of the disk.
-    /// `watch` is where it goes on; without one, everything is read anew.
+    /// Keeps the cache up to date with the store until the future is dropped, also across disk faults. It continues
+    /// `watch`; without one, it loads all data.
     pub async fn follow(self: Arc<Self>, watch: Option<Box<dyn Watch>>) {
         let mut watch = match watch {
             Some(watch) => watch,
@@ -334,43 +329,43 @@ impl Cache {
         };
         loop {
             let error = self.follow_until_fault(watch).await;
-            tracing::error!("the cache has lost the store: {error}");
-            // A fault that comes back at once must not keep the processor busy.
+            tracing::error!("the cache cannot follow the store: {error}");
+            // A fault that repeats at once must not keep the processor busy.
             tokio::time::sleep(FOLLOW_RETRY).await;
-            watch = self.resume(must_read_anew(&error)).await;
+            watch = self.resume(must_reload(&error)).await;
             tracing::info!("the cache follows the store again");
         }
     }
 
-    /// Tries to go on until that works.
-    async fn resume(self: &Arc<Self>, mut anew: bool) -> Box<dyn Watch> {
+    /// Tries to continue until that succeeds.
+    async fn resume(self: &Arc<Self>, mut reload: bool) -> Box<dyn Watch> {
         loop {
-            let resumed = if anew { self.reload().await } else { self.watch().await };
+            let resumed = if reload { self.reload().await } else { self.watch().await };
             match resumed {
                 Ok(watch) => return watch,
                 Err(error) => {
-                    anew |= must_read_anew(&error);
-                    tracing::warn!("the cache still waits for the store: {error}");
+                    reload |= must_reload(&error);
+                    tracing::warn!("the cache still cannot follow the store: {error}");
                 }
             }
             tokio::time::sleep(FOLLOW_RETRY).await;
         }
     }
 
-    /// Looks now and then whether the cache has what the store has, and tells watches that the policy has
-    /// changed. Runs until it is dropped.
+    /// Checks at intervals that the cache keeps up with the store, and tells watches of policy changes. Runs until
+    /// the future is dropped.
     pub async fn watch_lag(self: Arc<Self>) {
         loop {
             tokio::time::sleep(LAG_INTERVAL).await;
             self.access.announce_policy();
-            // A store that does not answer is reported by itself.
+            // A store that does not answer reports that itself.
             let Ok(newest) = self.newest.get().await else { continue };
             self.note_newest(newest);
         }
     }
 
-    /// Notes a revision that the store has. Under steady writes the cache always lacks the newest one: what
-    /// counts is how long it lacks one and the same.
+    /// Notes a revision of the store. Under steady writes, the cache always lacks the newest revision. So the check
+    /// is how long it lacks the same revision.
     fn note_newest(&self, newest: u64) {
         let applied = self.applied();
         let mut missing = self.missing.lock();
@@ -379,7 +374,7 @@ impl Cache {
         }
     }
 
-    /// Is the cache behind the store for no longer than a moment?
+    /// Whether the cache is at most one second behind the store.
     pub fn keeps_up(&self) -> bool {
         let missing = *self.missing.lock();
         missing.is_none_or(|(revision, since)| {
@@ -387,8 +382,7 @@ impl Cache {
         })
     }
 
-    /// Follows the store until that fails, and returns the error: from then on, nothing says that
-    /// what is read here is current.
+    /// Follows the store until a fault, and returns the error. From then on, reads may be out of date.
     async fn follow_until_fault(&self, mut watch: Box<dyn Watch>) -> Error {
         loop {
             let (batches, ended) = next_batches(&mut *watch).await;
@@ -399,9 +393,8 @@ impl Cache {
         }
     }
 
-    /// Applies transactions, in order. Transactions that follow each other are applied together if they can be
-    /// one change of the permissions. Each change costs a snapshot of the policy, and wakes all tasks that
-    /// wait.
+    /// Applies transactions in order. Successive transactions are applied together if they can be one change of the
+    /// permissions. Each change costs a snapshot of the policy, and wakes all waiting tasks.
     fn apply(&self, batches: &[Batch]) {
         let mut rest = batches;
         while !rest.is_empty() {
@@ -415,24 +408,24 @@ impl Cache {
     fn apply_together(&self, batches: &[Batch], change: &AccessChange) {
         let events = || batches.iter().flat_map(|batch| &batch.events);
         for event in events().filter(|event| TokenState::is_indexed(&event.key)) {
-            self.tokens.apply(&TokenValue::of(event));
+            self.tokens.apply(&RecordValue::of(event));
         }
         for event in events() {
             if SyncState::is_indexed(&event.key) {
-                self.sync.apply(&TokenValue::of(event));
+                self.sync.apply(&RecordValue::of(event));
             } else if BoundState::is_indexed(&event.key) {
-                self.bound.apply(&TokenValue::of(event));
+                self.bound.apply(&RecordValue::of(event));
             }
         }
         let mut corrupt = self.corrupt_records.lock();
         if !corrupt.is_empty() {
-            // Written anew, or removed.
+            // The record was written again, or removed.
             for event in events() {
                 corrupt.remove(&event.key);
             }
         }
         drop(corrupt);
-        // The permissions on an object are known before it can be seen.
+        // The permissions on an object are applied before the object becomes visible.
         self.access.apply(change);
         let revision = batches.last().map_or(0, |batch| batch.revision);
         for resource in &self.resources {
@@ -451,12 +444,12 @@ impl Cache {
         });
         match resource {
             Some(resource) => resource,
-            None => unreachable!("every kind that is served has its cache"),
+            None => unreachable!("every served kind has its cache"),
         }
     }
 
-    /// How many records that are no objects are corrupt: digests of access keys, write-only fields, unique
-    /// keys. They are found when everything is read.
+    /// The number of corrupt records that are not objects: digests of access keys, write-only fields, unique keys.
+    /// They are found when all data is loaded.
     pub fn corrupt_records(&self) -> usize {
         self.corrupt_records.lock().len()
     }
@@ -466,73 +459,71 @@ impl Cache {
         &self.resources
     }
 
-    /// The object that an event is about, if it is one and intact.
+    /// The object of an event; `None` if the event is for another record, or the object is corrupt.
     fn object_of(&self, event: &Event) -> Option<Arc<CachedObject>> {
         let (key, value) = (&event.key, event.value.as_ref()?);
         let resource = self.resources.get(self.index_of(key)?)?;
-        let slot = resource.lay_out(key, event.position, WatchEventType::Modified, value);
-        slot.intact().cloned()
+        let entry = resource.to_entry(key, event.position, WatchEventType::Modified, value);
+        entry.intact().cloned()
     }
 
     fn index_of(&self, key: &str) -> Option<usize> {
         self.resources.iter().position(|resource| key.starts_with(resource.prefix()))
     }
 
-    /// The users, teams and access keys as they are now. The lock must not be held across an await.
+    /// The present users, teams and access keys. The lock must not be held across an await.
     pub fn principals(&self) -> RwLockReadGuard<'_, PrincipalIndex> {
         self.access.principals()
     }
 
-    /// How often the policy, and the users, teams and keys, were asked for.
+    /// How often the policy and the principal index were read.
     #[cfg(test)]
     pub(crate) fn reads(&self) -> (usize, usize) {
         let reads = &self.access.reads;
         (reads.policy.load(Ordering::Relaxed), reads.principals.load(Ordering::Relaxed))
     }
 
-    /// The present snapshot of the policy, from which access is decided.
+    /// The present snapshot of the policy, which decides access.
     pub fn policy(&self) -> Arc<PolicyAt> {
         self.access.policy()
     }
 
-    /// The snapshot of the policy that decides at a revision; `None` when it is not kept any
-    /// more.
+    /// The snapshot of the policy that decides at a revision; `None` if it is no longer kept.
     pub(crate) fn policy_at(&self, revision: u64) -> Option<Arc<PolicyAt>> {
         self.access.policy_at(revision)
     }
 
-    /// The snapshots of the policy after one, the oldest first; `None` when some are not kept
-    /// any more.
+    /// The snapshots of the policy after `known`, the oldest first; `None` if some are no longer kept.
     pub(crate) fn policies_after(&self, known: &Arc<PolicyAt>) -> Option<Vec<Arc<PolicyAt>>> {
         self.access.policies_after(known)
     }
 
-    /// The version of what decides: while it is the same, every decision is.
+    /// The version of all data that decisions depend on: if it is the same, every decision is the same.
     pub fn access_version(&self) -> u64 {
         self.access.version()
     }
 
-    /// A subscription to changes of who has access, and to what.
+    /// A subscription to changes of permissions.
     pub fn subscribe_to_access(&self) -> watch::Receiver<u64> {
         self.access.subscribe()
     }
 
-    /// The record of whom an object names, by its storage key.
+    /// The record of the users and teams that an object names, by its storage key.
     pub(crate) fn bound_names(&self, key: &str) -> Option<Arc<BoundNames>> {
         self.bound.get(key)
     }
 
-    /// The writer who asked for a secret to take its data from another one, by the id of the record.
+    /// The writer that requested a secret sync, by the id of the record.
     pub(crate) fn sync_writer(&self, id: &str) -> Option<Arc<Writer>> {
         self.sync.writer(id)
     }
 
-    /// How many secrets follow others by a request with the access key of a uid.
+    /// The number of secret syncs that were requested with the access key of a uid.
     pub(crate) fn sync_writers_with(&self, key_uid: &str) -> usize {
         self.sync.writers_with(key_uid)
     }
 
-    /// How the access key of a uid was when it was deleted, if that was a logout.
+    /// The state of the access key of a uid when it was deleted, if that was a logout.
     pub(crate) fn logout_of(&self, key_uid: &str) -> Option<Arc<Logout>> {
         self.sync.logout_of(key_uid)
     }
@@ -547,18 +538,17 @@ impl Cache {
         *self.tokens.subscribe().borrow()
     }
 
-    /// A subscription to that version.
+    /// A subscription to the version of signing keys and revocations.
     pub(crate) fn subscribe_to_tokens(&self) -> watch::Receiver<u64> {
         self.tokens.subscribe()
     }
 
-    /// The revocations of endpoint tokens: for each uid, the revision from which on its tokens must be.
+    /// The revocations of endpoint tokens: the lowest valid revocation revision for each uid.
     pub(crate) fn revocations(&self) -> Vec<(String, u64)> {
         self.tokens.revocations()
     }
 
-    /// The record of until when endpoint tokens count that were issued, if there is one under this
-    /// storage key.
+    /// The issued-token note under a storage key.
     pub(crate) fn issued_tokens(&self, key: &str) -> Option<(Position, IssuedRecord)> {
         self.tokens.issued(key)
     }
@@ -568,25 +558,25 @@ impl Cache {
         self.tokens.impersonations()
     }
 
-    /// The storage keys of all records of until when endpoint tokens count that were issued.
+    /// The storage keys of all issued-token notes.
     pub(crate) fn all_issued_tokens(&self) -> Vec<Arc<str>> {
         self.tokens.all_issued()
     }
 
-    /// The records about endpoint tokens that have done their work: their keys and positions.
-    pub(crate) fn done_token_records(&self, now: Timestamp) -> Vec<(Arc<str>, Position)> {
-        self.tokens.done(now)
+    /// The token records that are no longer needed: their keys and positions.
+    pub(crate) fn obsolete_token_records(&self, now: Timestamp) -> Vec<(Arc<str>, Position)> {
+        self.tokens.obsolete(now)
     }
 
-    /// The owners who have more than `most` revocation records of access keys, with the records.
-    pub(crate) fn crowded_revocations(
+    /// The owners with more than `most` revocation records of access keys, with the records.
+    pub(crate) fn owners_over_limit(
         &self,
         most: usize,
     ) -> Vec<(String, Vec<Stored<RevocationRecord>>)> {
-        self.tokens.crowded(most)
+        self.tokens.owners_over_limit(most)
     }
 
-    /// The revision at which everything was read: of who a caller was before, nothing is known.
+    /// The revision at which all data was loaded. The server knows no identities from before.
     pub(crate) fn loaded_at(&self) -> u64 {
         self.loaded_at.load(Ordering::Acquire)
     }
@@ -601,29 +591,29 @@ impl Cache {
         self.applied.subscribe()
     }
 
-    /// Waits until the cache has everything that was acknowledged before this call.
+    /// Waits until the cache has all data that was acknowledged before this call.
     ///
     /// # Errors
-    /// The store's, or 504 when it takes too long.
+    /// The errors of the store; 504 if it takes too long.
     pub async fn wait_until_current(&self) -> Result<(), ApiError> {
         self.current().await.map(|_| ())
     }
 
-    /// Waits in the same way, and returns the revision that the store had.
+    /// Waits like [`Cache::wait_until_current`], and returns the revision of the store.
     ///
     /// # Errors
-    /// As [`Cache::wait_until_current`].
+    /// The errors of [`Cache::wait_until_current`].
     pub async fn current(&self) -> Result<u64, ApiError> {
         let revision = self.newest.get().await.map_err(from_store)?;
         self.wait_for_revision(Position::end_of(revision)).await?;
         Ok(revision)
     }
 
-    /// Waits until the cache has what it must have for a request: everything up to the revision that the
-    /// store had when the request came; up to the newest one, if that is not known.
+    /// Waits until the cache has the data that a request must see: all data up to `as_of`, the store's revision when
+    /// the request came. If that is unknown, it waits for the newest revision.
     ///
     /// # Errors
-    /// As [`Cache::wait_until_current`].
+    /// The errors of [`Cache::wait_until_current`].
     pub(crate) async fn wait_for_request(&self, as_of: Option<u64>) -> Result<(), ApiError> {
         match as_of {
             Some(revision) => self.wait_for_revision(Position::end_of(revision)).await,
@@ -631,10 +621,10 @@ impl Cache {
         }
     }
 
-    /// Waits until the cache has everything up to a position.
+    /// Waits until the cache has all data up to a position.
     ///
     /// # Errors
-    /// 504 with the position asked for and the cache's own, when it takes too long.
+    /// 504 with the requested position and the position of the cache, if it takes too long.
     pub(crate) async fn wait_for_revision(&self, wanted: Position) -> Result<(), ApiError> {
         let revision = wanted.revision();
         if self.applied() >= revision {
@@ -651,7 +641,7 @@ impl Cache {
         }
     }
 
-    /// Forgets events up to a revision, when the store has.
+    /// Removes events up to a revision, after a compaction of the store.
     pub(crate) fn forget(&self, revision: u64) {
         for resource in &self.resources {
             resource.forget(revision);
@@ -679,7 +669,7 @@ mod tests {
         tokio::time::advance(LAG_MAX + LAG_INTERVAL).await;
         assert!(!cache.keeps_up());
         cache.note_newest(100);
-        assert!(!cache.keeps_up(), "a newer one does not begin anew");
+        assert!(!cache.keeps_up(), "a newer revision does not restart the time");
         cache.applied.send_replace(41);
         assert!(cache.keeps_up());
     }

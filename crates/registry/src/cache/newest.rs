@@ -1,4 +1,4 @@
-//! The store's newest revision, asked for once for all requests that wait for it at that moment.
+//! The newest revision of the store. All requests that wait for it at one time share one query.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,94 +9,94 @@ use futures_util::future::{BoxFuture, Shared, poll_fn};
 use parking_lot::Mutex;
 use postern_store::{Result, Store};
 
-type Question = BoxFuture<'static, Result<u64>>;
+type Query = BoxFuture<'static, Result<u64>>;
 
-/// One question to the store, and all who wait for its answer.
+/// One query to the store, shared by all callers that wait for its result.
 #[derive(Clone)]
 struct Round {
-    /// Whether the store has been asked. A later caller may have seen a commit that the answer misses.
-    asked: Arc<AtomicBool>,
-    answer: Shared<Question>,
+    /// Whether the query has started. A later caller may have seen a commit that the result does not have.
+    started: Arc<AtomicBool>,
+    result: Shared<Query>,
 }
 
-/// Asks the store for its newest revision.
+/// Queries the store for its newest revision.
 ///
-/// A caller never gets the answer to a question that was asked before the caller came. The answer must contain
-/// every change that was acknowledged before. So callers that come during a question share the next one.
+/// The result must contain every change that was acknowledged before the call. So a caller never gets the result of a
+/// query that started before it called. Callers that come during a query share the next one.
 pub(super) struct NewestRevision {
-    ask: Box<dyn Fn() -> Question + Send + Sync>,
+    query: Box<dyn Fn() -> Query + Send + Sync>,
     last: Mutex<Option<Round>>,
 }
 
 impl NewestRevision {
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
-        Self::asking(Box::new(move || {
+        Self::with_query(Box::new(move || {
             let store = store.clone();
             Box::pin(async move { store.revision().await })
         }))
     }
 
-    fn asking(ask: Box<dyn Fn() -> Question + Send + Sync>) -> Self {
-        Self { ask, last: Mutex::new(None) }
+    fn with_query(query: Box<dyn Fn() -> Query + Send + Sync>) -> Self {
+        Self { query, last: Mutex::new(None) }
     }
 
     /// A revision that is at least the newest at the time of the call.
     ///
     /// # Errors
-    /// The store's.
+    /// The errors of the store.
     pub(super) async fn get(&self) -> Result<u64> {
-        let under_way = self.last.lock().as_ref().is_some_and(Round::is_under_way);
-        let mut asked = None;
-        if !under_way {
-            let mut question = (self.ask)();
-            // An engine in this process answers at once, and there is nothing to share.
-            if let Poll::Ready(revision) = poll_once(&mut question).await {
+        let is_running = self.last.lock().as_ref().is_some_and(Round::is_running);
+        let mut started = None;
+        if !is_running {
+            let mut query = (self.query)();
+            // An engine in this process answers at once, so there is nothing to share.
+            if let Poll::Ready(revision) = poll_once(&mut query).await {
                 return revision;
             }
-            asked = Some(question);
+            started = Some(query);
         }
-        let round = self.round(asked);
-        round.answer.await
+        let round = self.round(started);
+        round.result.await
     }
 
-    /// The round to wait for. `asked` is a question that the caller has asked already.
-    fn round(&self, asked: Option<Question>) -> Round {
+    /// The round to wait for. `started` is a query that this caller has already started.
+    fn round(&self, started: Option<Query>) -> Round {
         let mut last = self.last.lock();
-        let round = match (last.take().filter(Round::is_under_way), asked) {
-            (Some(round), _) if !round.asked.load(Ordering::Acquire) => round,
-            (Some(round), _) => Round::after(round, (self.ask)()),
-            (None, Some(asked)) => Round::asked(asked),
-            (None, None) => Round::asked((self.ask)()),
+        let round = match (last.take().filter(Round::is_running), started) {
+            (Some(round), _) if !round.started.load(Ordering::Acquire) => round,
+            (Some(round), _) => Round::after(round, (self.query)()),
+            (None, Some(started)) => Round::started(started),
+            (None, None) => Round::started((self.query)()),
         };
         last.insert(round).clone()
     }
 }
 
 impl Round {
-    fn is_under_way(&self) -> bool {
-        self.answer.peek().is_none()
+    fn is_running(&self) -> bool {
+        self.result.peek().is_none()
     }
 
-    /// A question that the store has been asked, or is asked before another caller can come.
-    fn asked(question: Question) -> Self {
-        Self { asked: Arc::new(AtomicBool::new(true)), answer: question.shared() }
+    /// A query that has started, or starts before another caller can come.
+    fn started(query: Query) -> Self {
+        Self { started: Arc::new(AtomicBool::new(true)), result: query.shared() }
     }
 
-    /// The question that is asked when the one before has been answered.
-    fn after(before: Self, question: Question) -> Self {
-        let asked = Arc::new(AtomicBool::new(false));
-        let now = asked.clone();
-        let answer = async move {
-            // Its answer is for those who waited for it; here only its end counts.
-            let _ = before.answer.await;
+    /// The query that starts when the previous one has ended.
+    fn after(before: Self, query: Query) -> Self {
+        let started = Arc::new(AtomicBool::new(false));
+        let now = started.clone();
+        let result = async move {
+            // The result is for the callers that waited for it. Only the end counts here.
+            let _ = before.result.await;
             now.store(true, Ordering::Release);
-            question.await
+            query.await
         };
-        Self { asked, answer: answer.boxed().shared() }
+        Self { started, result: result.boxed().shared() }
     }
 }
 
-async fn poll_once(future: &mut Question) -> Poll<Result<u64>> {
+async fn poll_once(future: &mut Query) -> Poll<Result<u64>> {
     poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
 }
 
@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    /// A store that is asked over a network, which the test lets answer.
+    /// A store behind a network; the test decides when it answers.
     #[derive(Default)]
     struct Remote {
         newest: AtomicU64,
@@ -118,11 +118,11 @@ mod tests {
     }
 
     fn asking(remote: Arc<Remote>) -> NewestRevision {
-        NewestRevision::asking(Box::new(move || {
+        NewestRevision::with_query(Box::new(move || {
             let remote = remote.clone();
             Box::pin(async move {
                 remote.questions.fetch_add(1, Ordering::SeqCst);
-                // A commit after the question need not be in the answer.
+                // The result need not contain a commit after the start of the query.
                 let newest = remote.newest.load(Ordering::SeqCst);
                 if let Some(answers) = &remote.answers {
                     answers.acquire().await.unwrap().forget();
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(first.await.unwrap(), 0);
         assert!(
             later.await.into_iter().all(|answer| answer.unwrap() == 7),
-            "asked after the commit"
+            "started after the commit"
         );
         assert_eq!(
             remote.questions.load(Ordering::SeqCst),

@@ -1,10 +1,9 @@
-//! An object in memory: its bytes, once, ready to be sent.
+//! An object in memory: one copy of its bytes, ready to be sent.
 //!
-//! The store has an object's JSON without its resourceVersion, which is known only at commit. Of an object with an owner,
-//! a line with the uid of the owner follows, which is no part of the object. Here
-//! the version is added, and the whole is laid out as the watch event that it came with:
-//! `{"type":"ADDED","object":{…}}\n`. A get or a list returns the slice of it that is the object, a
-//! watch returns all of it, and neither encodes nor copies.
+//! The store has the JSON of an object without its resourceVersion, which is known only at commit. If the object has
+//! an owner, a line with the uid of the owner follows, which is not part of the object. The cache adds the version,
+//! and keeps the object as the watch event of its change: `{"type":"ADDED","object":{…}}\n`. A get or a list returns
+//! the slice with the object, and a watch returns the whole line. Neither encodes nor copies.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -24,10 +23,10 @@ const FRAME_TAIL: &str = "}\n";
 const VERSION_FIELD: &str = "\"resourceVersion\":\"";
 const VERSION_DIGITS: usize = 20;
 
-/// The byte between the JSON of an object and the uid of its owner. It is not in JSON that has no spaces.
+/// The byte between the JSON of an object and the uid of its owner. JSON without spaces does not contain it.
 const OWNER_MARK: u8 = b'\n';
 
-/// How the stored JSON of a kind starts: everything before `resourceVersion`.
+/// The first bytes of the stored JSON of a kind: everything before `resourceVersion`.
 pub fn stored_head(info: &Info) -> String {
     format!("{{\"apiVersion\":\"{}\",\"kind\":\"{}\",\"metadata\":{{", info.version, info.kind)
 }
@@ -38,12 +37,12 @@ pub fn to_stored(mut object: Object) -> Bytes {
     Bytes::from(object.to_json_bytes())
 }
 
-/// The stored bytes of an object and the uid of its owner; and its JSON alone, without a copy.
+/// The stored bytes of an object with the uid of its owner, and its JSON alone, without a copy.
 pub(crate) fn to_stored_of(mut object: Object, owner_uid: Option<&str>) -> (Bytes, Bytes) {
     object.metadata.resource_version.clear();
     let mut stored = object.to_json_bytes();
     let json_len = stored.len();
-    // What is no uid could not be told from the JSON: the object then has no owner.
+    // Only a uid can be told from the JSON. With any other text, the object has no owner.
     if let Some(uid) = owner_uid.filter(|uid| is_uid(uid)) {
         stored.push(OWNER_MARK);
         stored.extend_from_slice(uid.as_bytes());
@@ -76,7 +75,7 @@ pub struct CachedObject {
     /// Length of [`stored_head`]; the version follows it.
     head_len: usize,
     labels: OnceLock<BTreeMap<String, String>>,
-    /// The object's owner, for kinds with delegated rights: read once, when it is laid out.
+    /// The object's owner, for kinds with delegated rights. It is read once, when the object enters the cache.
     owner: Option<Box<OwnedBy>>,
     /// The uid of the user or team that the object belongs to, for kinds with access rules.
     owner_uid: Option<Box<str>>,
@@ -88,7 +87,7 @@ struct Labelled {
     metadata: LabelsOnly,
 }
 
-/// The part of an object that says that its deletion has begun.
+/// The part of an object that tells whether its deletion has begun.
 #[derive(Deserialize)]
 struct Marked {
     metadata: DeletionMark,
@@ -108,7 +107,7 @@ struct LabelsOnly {
 }
 
 impl std::fmt::Debug for CachedObject {
-    /// Prints which object it is, and nothing of its content, which may be secret.
+    /// Prints the key and the position, and nothing of the content, which may be secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("CachedObject")
             .field("key", &self.key)
@@ -118,8 +117,7 @@ impl std::fmt::Debug for CachedObject {
 }
 
 impl CachedObject {
-    /// A stored object, laid out; `None` when it does not start as objects of this kind do,
-    /// and so is corrupt.
+    /// A stored object as the cache keeps it; `None` if its first bytes are not those of its kind, so it is corrupt.
     pub fn from_stored(
         head: &str,
         key: Arc<str>,
@@ -142,11 +140,11 @@ impl CachedObject {
         })
     }
 
-    /// The same state with another event type and version: a deletion has the last state
-    /// with the deletion's version.
+    /// The same state with another event type and version. A deletion has the last state with the version of the
+    /// deletion.
     pub(crate) fn restated(&self, position: Position, event_type: WatchEventType) -> Self {
         let json = self.json();
-        // After the head comes `"resourceVersion":"N",`, which is replaced.
+        // `"resourceVersion":"N",` follows the head and is replaced.
         let version_len = VERSION_FIELD.len() + decimal(self.position).len() + "\",".len();
         let rest = &json[self.head_len + version_len..];
         Self {
@@ -161,7 +159,7 @@ impl CachedObject {
         }
     }
 
-    /// The same object with other JSON, whose start up to the version is unchanged.
+    /// The same object with other JSON. The bytes up to the version must be the same.
     pub(crate) fn with_json(&self, json: &[u8]) -> Self {
         Self {
             key: self.key.clone(),
@@ -207,12 +205,12 @@ impl CachedObject {
         self.frame.slice(start..self.frame.len() - FRAME_TAIL.len())
     }
 
-    /// The type of the event that this object is laid out as.
+    /// The type of the event in which this object is kept.
     pub fn event_type(&self) -> WatchEventType {
         self.event_type
     }
 
-    /// How much memory its bytes take.
+    /// The memory of its bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.frame.len()
     }
@@ -225,26 +223,29 @@ impl CachedObject {
     /// The decoded object.
     ///
     /// # Errors
-    /// 500 when the stored bytes are no object: they were sealed, so this is a bug.
+    /// 500 if the stored bytes are not an object. Their encryption was intact, so this is a bug.
     pub fn decode(&self) -> Result<Object, ApiError> {
         decode::decode_typed(&self.json()).map_err(|reason| {
-            ApiError::internal("a stored object cannot be read", format!("{}: {reason}", self.key))
+            ApiError::internal(
+                "a stored object cannot be decoded",
+                format!("{}: {reason}", self.key),
+            )
         })
     }
 
-    /// Has its deletion begun? The look at the bytes spares nearly all objects the decoding.
+    /// Whether its deletion has begun. A search in the bytes avoids the decoding of nearly all objects.
     pub(crate) fn is_deleting(&self) -> bool {
         memchr::memmem::find(&self.frame, b"\"deletionTimestamp\":").is_some()
             && decode::decode_typed::<Marked>(&self.json())
                 .is_ok_and(|object| object.metadata.deletion_timestamp.is_some())
     }
 
-    /// Whether it may have owners, by a look at the bytes: true for every object that has, and for few others.
+    /// Whether it can have owners, by a search in the bytes. True for every object with owners, and for few others.
     pub(crate) fn may_have_owners(&self) -> bool {
         memchr::memmem::find(&self.frame, b"\"ownerReferences\":").is_some()
     }
 
-    /// The labels, which are decoded on first use.
+    /// The labels. They are decoded on first use.
     pub(crate) fn labels(&self) -> &BTreeMap<String, String> {
         self.labels.get_or_init(|| {
             decode::decode_typed::<Labelled>(&self.json())
@@ -254,7 +255,7 @@ impl CachedObject {
     }
 }
 
-/// An object's JSON for the response to the write that stored it.
+/// The JSON of an object for the response to the write that stored it.
 pub fn with_version(head: &str, stored: &[u8], position: Option<Position>) -> Bytes {
     let Some(position) = position else { return Bytes::copy_from_slice(stored) };
     let mut json = BytesMut::with_capacity(stored.len() + VERSION_FIELD.len() + VERSION_DIGITS);
@@ -289,7 +290,7 @@ fn put_versioned(out: &mut BytesMut, head: &[u8], position: Position, rest: &[u8
     out.put_slice(head);
     out.put_slice(VERSION_FIELD.as_bytes());
     out.put_slice(decimal(position).as_bytes());
-    // Metadata is never empty (a name is always there), so a comma always follows.
+    // Metadata always has a name, so a comma always follows.
     out.put_slice(b"\",");
     out.put_slice(rest);
 }
@@ -298,7 +299,7 @@ fn decimal(position: Position) -> String {
     position.packed().to_string()
 }
 
-/// A watch event with any object's JSON.
+/// A watch event with the JSON of an object.
 pub fn event_line(event_type: WatchEventType, object_json: &[u8]) -> Bytes {
     let mut line = BytesMut::with_capacity(object_json.len() + 40);
     line.put_slice(FRAME_HEAD.as_bytes());

@@ -1,7 +1,7 @@
-//! The objects of one kind by their keys: in order, for lists, and by hash, for gets.
+//! The objects of one kind by their keys: in order for lists, and by hash for gets.
 //!
-//! With a million keys, a search by order compares about twenty of them, none of which is in the
-//! processor's cache. A search by hash finds the key at once.
+//! With a million keys, a search in order compares about twenty keys, none of which is in the processor's cache. A
+//! search by hash finds the key at once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
@@ -12,15 +12,15 @@ use hashbrown::HashTable;
 use postern_kinds::Owner;
 
 use super::object::CachedObject;
-use super::resource::Slot;
+use super::resource::CacheEntry;
 
-/// How many hash tables there are. A table that grows is copied while all readers wait; with a
-/// million objects, a sixteenth of them takes less than a millisecond.
+/// The number of hash tables. A growing table is copied while all readers wait. With a million objects, a sixteenth
+/// of them takes less than a millisecond.
 const SHARDS: usize = 16;
 
 /// The objects of one kind.
 pub(super) struct Objects {
-    ordered: BTreeMap<Arc<str>, Slot>,
+    ordered: BTreeMap<Arc<str>, CacheEntry>,
     hasher: RandomState,
     /// The intact objects, with the hashes of their keys.
     shards: [HashTable<(u64, Arc<CachedObject>)>; SHARDS],
@@ -39,34 +39,34 @@ impl Objects {
         }
     }
 
-    /// All objects of a kind, given in any order.
-    pub(super) fn of(mut all: Vec<(Arc<str>, Slot)>) -> Self {
+    /// All objects of a kind, in any order.
+    pub(super) fn of(mut all: Vec<(Arc<str>, CacheEntry)>) -> Self {
         let mut objects = Self::new();
         for shard in &mut objects.shards {
             shard.reserve(all.len().div_ceil(SHARDS), |(hash, _)| *hash);
         }
-        // A tree that is made from sorted items is made at once, and without gaps. They come from pages that are in
-        // order, which this sort notices.
+        // A tree from sorted items is built at once and without gaps. The pages are already in order, so the sort is
+        // fast.
         all.sort_by(|one, other| one.0.cmp(&other.0));
-        for (key, slot) in &all {
-            objects.index(key, slot);
+        for (key, entry) in &all {
+            objects.index(key, entry);
         }
         objects.ordered = all.into_iter().collect();
         objects
     }
 
-    /// How many there are, corrupt ones included.
+    /// The number of values, including corrupt ones.
     pub(super) fn len(&self) -> usize {
         self.ordered.len()
     }
 
-    /// How many of them are corrupt.
+    /// The number of corrupt values.
     pub(super) fn corrupt(&self) -> usize {
         let intact: usize = self.shards.iter().map(HashTable::len).sum();
         self.ordered.len() - intact
     }
 
-    /// The object with a key, if it is there and intact.
+    /// The object under a key, if it exists and is intact.
     pub(super) fn intact(&self, key: &str) -> Option<&Arc<CachedObject>> {
         let hash = self.hasher.hash_one(key);
         let shard = &self.shards[shard_of(hash)];
@@ -75,12 +75,12 @@ impl Objects {
     }
 
     /// The stored value under a key.
-    pub(super) fn slot(&self, key: &str) -> Option<&Slot> {
+    pub(super) fn get(&self, key: &str) -> Option<&CacheEntry> {
         self.ordered.get(key)
     }
 
     /// The stored value under a key, with the key itself.
-    pub(super) fn entry(&self, key: &str) -> Option<(&Arc<str>, &Slot)> {
+    pub(super) fn get_key_value(&self, key: &str) -> Option<(&Arc<str>, &CacheEntry)> {
         self.ordered.get_key_value(key)
     }
 
@@ -89,7 +89,7 @@ impl Objects {
         &'a self,
         prefix: &'a str,
         after: Option<&str>,
-    ) -> impl Iterator<Item = (&'a Arc<str>, &'a Slot)> {
+    ) -> impl Iterator<Item = (&'a Arc<str>, &'a CacheEntry)> {
         let start = match after {
             Some(after) if after > prefix => Excluded(after),
             _ => Included(prefix),
@@ -98,8 +98,7 @@ impl Objects {
         range.take_while(move |(key, _)| key.starts_with(prefix))
     }
 
-    /// The intact objects of certain owners whose keys have a prefix and come after `after`,
-    /// in order.
+    /// The intact objects of these owners, in key order: those whose keys have a prefix and come after `after`.
     pub(super) fn owned(
         &self,
         prefix: &str,
@@ -116,26 +115,26 @@ impl Objects {
         objects
     }
 
-    /// How many intact objects an owner has.
+    /// The number of intact objects of an owner.
     pub(super) fn count_owned(&self, owner: &Owner) -> usize {
         self.by_owner.get(owner).map_or(0, BTreeMap::len)
     }
 
-    /// Sets what is stored under a key.
-    pub(super) fn insert(&mut self, key: Arc<str>, slot: Slot) {
+    /// Sets the stored value under a key.
+    pub(super) fn insert(&mut self, key: Arc<str>, entry: CacheEntry) {
         self.remove_index(&key);
-        self.index(&key, &slot);
-        self.ordered.insert(key, slot);
+        self.index(&key, &entry);
+        self.ordered.insert(key, entry);
     }
 
-    /// Removes what is stored under a key.
+    /// Removes the stored value under a key.
     pub(super) fn remove(&mut self, key: &str) {
         self.remove_index(key);
         self.ordered.remove(key);
     }
 
-    fn index(&mut self, key: &str, slot: &Slot) {
-        let Slot::Intact(object) = slot else { return };
+    fn index(&mut self, key: &str, entry: &CacheEntry) {
+        let CacheEntry::Intact(object) = entry else { return };
         let hash = self.hasher.hash_one(key);
         let shard = &mut self.shards[shard_of(hash)];
         shard.insert_unique(hash, (hash, object.clone()), |(hash, _)| *hash);
@@ -162,7 +161,7 @@ impl Objects {
     }
 }
 
-/// The index of a hash's table. The tables use the other bits of the hash.
+/// The index of the table for a hash. The tables use the other bits of the hash.
 fn shard_of(hash: u64) -> usize {
     usize::try_from(hash >> 32).unwrap_or_default() % SHARDS
 }
@@ -180,20 +179,20 @@ mod tests {
 
     use super::*;
 
-    fn slot(key: &str, revision: u64, is_intact: bool) -> Slot {
+    fn entry(key: &str, revision: u64, is_intact: bool) -> CacheEntry {
         let position = Position::new(revision, 0);
         let object =
             CachedObject::from_stored("{", key.into(), position, WatchEventType::Added, b"{}");
         match object.filter(|_| is_intact) {
-            Some(object) => Slot::Intact(Arc::new(object)),
-            None => Slot::Corrupt { position, reason: "a test".into() },
+            Some(object) => CacheEntry::Intact(Arc::new(object)),
+            None => CacheEntry::Corrupt { position, reason: "a test".into() },
         }
     }
 
-    fn position_of(slot: &Slot) -> Position {
-        match slot {
-            Slot::Intact(object) => object.position(),
-            Slot::Corrupt { position, .. } => *position,
+    fn position_of(entry: &CacheEntry) -> Position {
+        match entry {
+            CacheEntry::Intact(object) => object.position(),
+            CacheEntry::Corrupt { position, .. } => *position,
         }
     }
 
@@ -204,7 +203,7 @@ mod tests {
             let object =
                 CachedObject::from_stored("{", key.into(), position, WatchEventType::Added, b"{}");
             let owner = OwnedBy { owner: Owner::User(owner.into()), uid: "1".into() };
-            Slot::Intact(Arc::new(object.unwrap().owned_by(Some(owner))))
+            CacheEntry::Intact(Arc::new(object.unwrap().owned_by(Some(owner))))
         };
         let mut objects = Objects::of(vec![("/k/c".into(), owned("/k/c", "ada"))]);
         objects.insert("/k/a".into(), owned("/k/a", "ada"));
@@ -228,13 +227,13 @@ mod tests {
             loaded in prop::collection::btree_map("[a-c]{1,3}", any::<bool>(), 0..20),
             steps in prop::collection::vec(("[a-c]{1,3}", prop::option::of(any::<bool>())), 0..60),
         ) {
-            let all = loaded.iter().map(|(key, intact)| (key.as_str().into(), slot(key, 1, *intact)));
+            let all = loaded.iter().map(|(key, intact)| (key.as_str().into(), entry(key, 1, *intact)));
             let mut objects = Objects::of(all.collect());
             let mut model: BTreeMap<String, (u64, bool)> =
                 loaded.into_iter().map(|(key, intact)| (key, (1, intact))).collect();
             for (revision, (key, intact)) in (2..).zip(steps) {
                 if let Some(intact) = intact {
-                    objects.insert(key.as_str().into(), slot(&key, revision, intact));
+                    objects.insert(key.as_str().into(), entry(&key, revision, intact));
                     model.insert(key.clone(), (revision, intact));
                 } else {
                     objects.remove(&key);
@@ -243,7 +242,7 @@ mod tests {
                 let want = model.get(&key);
                 let intact = objects.intact(&key).map(|object| object.position());
                 prop_assert_eq!(intact, want.filter(|of| of.1).map(|of| Position::new(of.0, 0)));
-                let any = objects.slot(&key).map(position_of);
+                let any = objects.get(&key).map(position_of);
                 prop_assert_eq!(any, want.map(|of| Position::new(of.0, 0)));
                 prop_assert_eq!(objects.len(), model.len());
             }

@@ -1,8 +1,7 @@
-//! The snapshots of the policy: the present one, and those of the last changes, each with the
-//! revision from which on it decides.
+//! The snapshots of the policy: the present one, and those after the last changes, each with the revision from which
+//! it decides.
 //!
-//! A watch needs those of the past: what it may see of an event is what its caller might see when
-//! that happened.
+//! A watch needs past snapshots: it may send an event only if its caller could see the object at that time.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -13,16 +12,16 @@ use parking_lot::Mutex;
 use postern_auth::policy::{NamedChange as BorrowedChange, Policy};
 use postern_kinds::rbac::PolicyChange;
 
-/// Changes of the policy that can be looked back over. A watch that is further behind ends, if its caller may see
-/// other things now. Each change has a part of the memory that no other snapshot has, however many make one together.
+/// The policy changes that are kept. If a watch is further behind and its caller may see other objects now, the watch
+/// ends. Each change has memory that no other snapshot shares, also if several changes make one snapshot.
 const KEPT_CHANGES: usize = 1024;
 
 /// A snapshot of the policy.
 pub struct PolicyAt {
-    /// The revision from which on it decides.
+    /// The revision from which it decides.
     pub(crate) revision: u64,
     policy: Policy,
-    /// How many changes made it of the one before.
+    /// The number of changes since the snapshot before.
     changes: usize,
 }
 
@@ -35,12 +34,12 @@ impl Deref for PolicyAt {
 }
 
 impl PolicyAt {
-    /// A snapshot before which there is none.
+    /// A snapshot without an earlier one.
     fn first(revision: u64, policy: Policy) -> Self {
         Self { revision, policy, changes: 0 }
     }
 
-    /// The policy that needs nothing stored, by which the server itself acts.
+    /// The policy without stored objects. The server itself acts with it.
     pub(crate) fn built_in() -> Arc<Self> {
         static BUILT_IN: LazyLock<Arc<PolicyAt>> =
             LazyLock::new(|| Arc::new(PolicyAt::first(0, Policy::clone(&Policy::built_in()))));
@@ -48,20 +47,20 @@ impl PolicyAt {
     }
 }
 
-/// A change of one object that decides: its namespace, its name, and what it says now.
+/// A change of one object of the policy: its namespace, its name, and its new content.
 pub(super) type NamedChange = (Option<String>, String, PolicyChange);
 
-/// The present snapshot, and those of the last changes.
+/// The present snapshot, and those after the last changes.
 pub(super) struct Policies {
     current: ArcSwap<PolicyAt>,
     history: Mutex<History>,
 }
 
-/// The snapshots that are kept.
+/// The kept snapshots.
 struct History {
     /// The oldest first; the last is the present one.
     snapshots: VecDeque<Arc<PolicyAt>>,
-    /// How many changes there are from the oldest one to the present one.
+    /// The number of changes from the oldest one to the present one.
     changes: usize,
 }
 
@@ -70,21 +69,21 @@ impl History {
         Self { snapshots: VecDeque::from([first]), changes: 0 }
     }
 
-    /// Adds the next snapshot, and forgets the oldest ones. The one before it is always kept: who has seen
-    /// everything up to now must not miss a change for its size.
+    /// Adds the next snapshot, and removes the oldest ones. The snapshot before it always stays: a watch that is up
+    /// to date must not lose a change because of its size.
     fn push(&mut self, next: Arc<PolicyAt>) {
         self.changes += next.changes;
         self.snapshots.push_back(next);
         while self.changes > KEPT_CHANGES && self.snapshots.len() > 2 {
             self.snapshots.pop_front();
-            // The changes that made the new oldest snapshot are before it, so they do not count any more.
+            // The changes of the new oldest snapshot come before it, so they no longer count.
             self.changes -= self.snapshots.front().map_or(0, |oldest| oldest.changes);
         }
     }
 }
 
 impl Policies {
-    /// The policy of a server that has nothing stored.
+    /// The policy of an empty store.
     pub(super) fn new() -> Self {
         let first = PolicyAt::built_in();
         Self { current: ArcSwap::new(first.clone()), history: Mutex::new(History::new(first)) }
@@ -95,7 +94,7 @@ impl Policies {
         self.current.load_full()
     }
 
-    /// Makes the next snapshot from what has changed at a revision. Returns whether anything has.
+    /// Makes the next snapshot from the changes at a revision. Returns whether the policy has changed.
     pub(super) fn apply(&self, changes: &[NamedChange], revision: u64) -> bool {
         let (current, changes) = (self.current.load(), borrowed(changes));
         if !changes.iter().any(|change| current.is_changed_by(change)) {
@@ -109,18 +108,18 @@ impl Policies {
         true
     }
 
-    /// The snapshot of everything that is stored at a revision: each object once.
-    pub(super) fn laid_out(stored: Vec<NamedChange>, revision: u64) -> Arc<PolicyAt> {
+    /// The snapshot of all stored objects at a revision: each object once.
+    pub(super) fn snapshot_of(stored: Vec<NamedChange>, revision: u64) -> Arc<PolicyAt> {
         Arc::new(PolicyAt::first(revision, Policy::of(stored)))
     }
 
-    /// Replaces everything with one snapshot. Earlier snapshots are forgotten.
+    /// Replaces all snapshots with one.
     pub(super) fn load(&self, next: Arc<PolicyAt>) {
         *self.history.lock() = History::new(next.clone());
         self.current.store(next);
     }
 
-    /// The snapshot that decides at a revision; `None` when it is not kept any more.
+    /// The snapshot that decides at a revision; `None` if it is no longer kept.
     pub(super) fn at(&self, revision: u64) -> Option<Arc<PolicyAt>> {
         let current = self.current.load();
         if current.revision <= revision {
@@ -131,7 +130,7 @@ impl Policies {
         snapshots.get(after.checked_sub(1)?).cloned()
     }
 
-    /// The snapshots after one, the oldest first; `None` when some are not kept any more.
+    /// The snapshots after `known`, the oldest first; `None` if some are no longer kept.
     pub(super) fn after(&self, known: &Arc<PolicyAt>) -> Option<Vec<Arc<PolicyAt>>> {
         let snapshots = &self.history.lock().snapshots;
         let at = snapshots.iter().rposition(|one| Arc::ptr_eq(one, known))?;
@@ -179,7 +178,7 @@ mod tests {
         assert_eq!(revisions(&first), None);
         assert_eq!(revisions(&before).map(|after| after.len()), Some(KEPT_CHANGES));
         let before = policies.current();
-        policies.load(Policies::laid_out(change().into(), 3000));
+        policies.load(Policies::snapshot_of(change().into(), 3000));
         assert_eq!(revisions(&before), None);
         assert_eq!(policies.current().revision, 3000);
         assert!(policies.at(2999).is_none());

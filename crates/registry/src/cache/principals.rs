@@ -1,9 +1,8 @@
-//! Keeps the principal index (users, teams, access keys) and the policy (roles, bindings) in step with the
-//! store.
+//! The principal index (users, teams, access keys) and the policy (roles, bindings), kept up to date with the store.
 //!
-//! Their *decisions* are in `auth`, and each kind says which of its fields count. This module only fills them
-//! from the store, and has the subscription to their changes. They change before the objects of the same
-//! revision do. So the permissions are at least as new as the objects that they let through.
+//! `auth` decides with them, and each kind tells which of its fields they need. This module only fills them from the
+//! store, and announces their changes. They change before the objects of the same revision. So the permissions are at
+//! least as new as the objects that they are checked for.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,24 +25,24 @@ use super::object::{CachedObject, split_stored, stored_head};
 use super::policies::{NamedChange, Policies, PolicyAt};
 use crate::storage_key;
 
-/// The state that decides access, and the subscriptions to its changes.
+/// The state that access decisions depend on, and the subscriptions to its changes.
 pub(crate) struct AccessState {
     /// The kinds that have a part in authentication, with the prefixes of their storage keys.
     kinds: Vec<(String, &'static dyn AnyKind)>,
-    /// The kinds that decide who may do what.
+    /// The kinds that the policy is made from.
     policy_kinds: Vec<PolicyKind>,
     principals: RwLock<PrincipalIndex>,
     policies: Policies,
     unannounced: AtomicBool,
     unannounced_policy: AtomicBool,
-    /// It grows with each change of what decides.
+    /// A number that grows with each change of this state.
     version: AtomicU64,
     changes: watch::Sender<u64>,
     #[cfg(test)]
     pub(super) reads: Reads,
 }
 
-/// How often the policy and the users, teams and keys were asked for.
+/// How often the policy and the principal index were read.
 #[cfg(test)]
 #[derive(Default)]
 pub(super) struct Reads {
@@ -51,41 +50,41 @@ pub(super) struct Reads {
     pub(super) principals: std::sync::atomic::AtomicUsize,
 }
 
-/// When an access key was used last, as it is stored.
+/// The last use of an access key, as it is stored.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ActivityRecord {
-    /// The uid of the key: a later key of the same name is another one.
+    /// The uid of the key. A later key of the same name is another key.
     pub(crate) uid: String,
     /// The time of its last use.
     pub(crate) last_activity: Timestamp,
 }
 
-/// A kind whose objects decide who may do what.
+/// A kind whose objects are part of the policy.
 struct PolicyKind {
     /// The prefix of their storage keys.
     prefix: String,
-    /// How what is stored of them starts.
+    /// The first bytes of their stored values.
     head: String,
     kind: &'static dyn AnyKind,
 }
 
-/// A stored value that may say who has access.
+/// A stored value that may concern access.
 pub(super) struct AccessValue {
-    /// Its storage key.
+    /// The storage key.
     pub(super) key: Arc<str>,
-    says: Says,
+    content: Content,
 }
 
 /// The part of a stored value that concerns access.
-enum Says {
+enum Content {
     /// A change of the policy, which decides permissions.
     Policy(NamedChange),
-    /// A value that concerns authentication: of a user, a team or an access key.
+    /// A value for authentication: a user, a team or an access key.
     Access {
-        /// Its bytes; `None` for a value that was removed.
+        /// The bytes; `None` for a removed value.
         value: Option<bytes::Bytes>,
-        /// The object, if it is an object and intact.
+        /// The object, if the value is an intact object.
         object: Option<Arc<CachedObject>>,
     },
 }
@@ -93,39 +92,39 @@ enum Says {
 impl AccessValue {
     /// The change of the policy, if it is one.
     fn policy_change(&self) -> Option<&NamedChange> {
-        match &self.says {
-            Says::Policy(change) => Some(change),
-            Says::Access { .. } => None,
+        match &self.content {
+            Content::Policy(change) => Some(change),
+            Content::Access { .. } => None,
         }
     }
 
-    /// Whether it changes the policy by no more than the owner of an object that was not there before: also not
-    /// in the transactions before it, of which `new` has such objects.
-    fn joins(&self, event: &Event, policy: &Policy, new: &mut HashSet<Arc<str>>) -> bool {
-        let Some((namespace, name, says @ PolicyChange::Owner(kind, _))) = self.policy_change()
+    /// Whether it changes the policy only by the owner of an object that did not exist before. `new` has such objects
+    /// of the transactions before it.
+    fn can_join(&self, event: &Event, policy: &Policy, new: &mut HashSet<Arc<str>>) -> bool {
+        let Some((namespace, name, content @ PolicyChange::Owner(kind, _))) = self.policy_change()
         else {
             return false;
         };
-        let is_changed_to = |says| policy.is_changed_by(&(namespace.as_deref(), name, says));
+        let is_changed_to = |content| policy.is_changed_by(&(namespace.as_deref(), name, content));
         // An object that was corrupt is not new, and may have an owner.
         let has_owner = is_changed_to(PolicyChange::Owner(*kind, None));
         if event.previous.is_none() && event.value.is_some() && !has_owner {
             return new.insert(event.key.clone());
         }
-        !new.contains(&event.key) && !is_changed_to(says.clone())
+        !new.contains(&event.key) && !is_changed_to(content.clone())
     }
 }
 
-/// The changes of access by one transaction, or by several together.
+/// The access changes of one transaction, or of several transactions together.
 pub(super) struct AccessChange {
-    /// How many transactions.
+    /// The number of transactions.
     pub(super) batches: usize,
-    /// The revision from which on it is so: that of the first one.
+    /// The revision from which the change applies: that of the first transaction.
     revision: u64,
     values: Vec<AccessValue>,
 }
 
-/// The index of everything that is stored at a revision.
+/// The index of all stored values at a revision.
 pub(super) struct LoadedAccess {
     policy: Arc<PolicyAt>,
     principals: PrincipalIndex,
@@ -157,7 +156,7 @@ impl AccessState {
         }
     }
 
-    /// The users, teams and keys as they are now. The lock must not be held across an await.
+    /// The present users, teams and keys. The lock must not be held across an await.
     pub(super) fn principals(&self) -> RwLockReadGuard<'_, PrincipalIndex> {
         #[cfg(test)]
         self.reads.principals.fetch_add(1, Ordering::Relaxed);
@@ -171,31 +170,29 @@ impl AccessState {
         self.policies.current()
     }
 
-    /// The snapshot of the policy that decides at a revision; `None` when it is not kept any
-    /// more.
+    /// The snapshot of the policy that decides at a revision; `None` if it is no longer kept.
     pub(super) fn policy_at(&self, revision: u64) -> Option<Arc<PolicyAt>> {
         self.policies.at(revision)
     }
 
-    /// The snapshots of the policy after one, the oldest first; `None` when some are not kept
-    /// any more.
+    /// The snapshots of the policy after `known`, the oldest first; `None` if some are no longer kept.
     pub(super) fn policies_after(&self, known: &Arc<PolicyAt>) -> Option<Vec<Arc<PolicyAt>>> {
         self.policies.after(known)
     }
 
-    /// The version of what decides. While it is the same, every decision is.
+    /// The version of this state. If it is the same, every decision is the same.
     pub(super) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// A subscription to changes of who has access, and to what.
+    /// A subscription to changes of permissions.
     pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// The changes of access by the next transactions together: the first one, and those that follow it as long
-    /// as all of them only give new objects their owners. No such object existed before, so its owner may have
-    /// the permissions a few transactions early. `object` returns the object that an event is about.
+    /// The access changes of the next transactions together. They are the first transaction, and the following ones
+    /// as long as all of them only give owners to new objects. No such object existed before, so its owner may have
+    /// the permissions a few transactions early. `object` returns the object of an event.
     pub(super) fn next_change(
         &self,
         batches: &[Batch],
@@ -208,7 +205,7 @@ impl AccessState {
             let read = |event| self.read_event(event, &object);
             let values: Vec<_> = batch.events.iter().filter_map(read).collect();
             let is_joined =
-                values.iter().all(|(event, value)| value.joins(event, &policy, &mut new));
+                values.iter().all(|(event, value)| value.can_join(event, &policy, &mut new));
             if change.batches > 0 && !is_joined {
                 break;
             }
@@ -250,8 +247,7 @@ impl AccessState {
         }
         let mut has_more = principals.resolve_next();
         drop(principals);
-        // A caller that authenticates in between gets the earlier state: the revision of this batch has not
-        // been applied yet.
+        // A caller that authenticates in between gets the earlier state, because this revision is not applied yet.
         while has_more {
             has_more = self.principals.write().resolve_next();
         }
@@ -261,14 +257,14 @@ impl AccessState {
         unannounced.store(true, Ordering::Release);
     }
 
-    /// Wakes those who wait for changes of users, teams and keys, after the objects of the same revision
-    /// have changed.
+    /// Wakes the tasks that wait for changes of users, teams and keys, after the objects of the same revision have
+    /// changed.
     pub(super) fn announce(&self) {
         self.announce_one(&self.unannounced);
     }
 
-    /// Wakes the tasks that wait for changes of the policy. It changes with each object that has an owner, so
-    /// this is done now and then. A task that gets an event looks at the policy first in any case.
+    /// Wakes the tasks that wait for changes of the policy. The policy changes with each owned object, so this runs
+    /// at intervals. A task that gets an event checks the policy first in any case.
     pub(super) fn announce_policy(&self) {
         self.announce_one(&self.unannounced_policy);
     }
@@ -279,17 +275,17 @@ impl AccessState {
         }
     }
 
-    /// Makes the index of everything that is stored, which takes a while with many objects.
-    pub(super) fn lay_out(&self, values: Vec<AccessValue>, revision: u64) -> LoadedAccess {
+    /// Builds the index of all stored values. This takes a while with many objects.
+    pub(super) fn build_index(&self, values: Vec<AccessValue>, revision: u64) -> LoadedAccess {
         let (mut changes, mut others) = (Vec::new(), Vec::new());
-        for AccessValue { key, says } in values {
-            match says {
-                Says::Policy(change) => changes.push(change),
-                says @ Says::Access { .. } => others.push(AccessValue { key, says }),
+        for AccessValue { key, content } in values {
+            match content {
+                Content::Policy(change) => changes.push(change),
+                content @ Content::Access { .. } => others.push(AccessValue { key, content }),
             }
         }
-        let policy = Policies::laid_out(changes, revision);
-        // In the order of keys, as they would come from a list.
+        let policy = Policies::snapshot_of(changes, revision);
+        // In key order, as from a list.
         others.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         let mut principals = PrincipalIndex::default();
         principals.set_revision(revision);
@@ -314,28 +310,27 @@ impl AccessState {
         self.changes.send_modify(|changes| *changes += 1);
     }
 
-    /// Whether the value of a key decides who has access, which is unknown when it is
-    /// corrupt.
+    /// Whether access decisions depend on the value of a key. If the value is corrupt, the decisions are unknown.
     pub(super) fn decides_access(&self, key: &str) -> bool {
         key.starts_with(storage_key::DIGESTS) || self.kind_of(key).is_some()
     }
 
-    /// The part of a stored value that concerns access, if it has one. `value` is `None` for a value that was
-    /// removed. `object` returns the object in the value, if it is one and intact.
+    /// The part of a stored value that concerns access, if it has one. `value` is `None` for a removed value.
+    /// `object` returns the object in the value, if it is an intact object.
     pub(super) fn read(
         &self,
         key: &Arc<str>,
         value: Option<&bytes::Bytes>,
         object: impl FnOnce() -> Option<Arc<CachedObject>>,
     ) -> Option<AccessValue> {
-        let says = if let Some(change) = self.policy_change(key, value.map(AsRef::as_ref)) {
-            Says::Policy(change)
+        let content = if let Some(change) = self.policy_change(key, value.map(AsRef::as_ref)) {
+            Content::Policy(change)
         } else if self.decides_access(key) || key.starts_with(storage_key::ACTIVITY) {
-            Says::Access { value: value.cloned(), object: object() }
+            Content::Access { value: value.cloned(), object: object() }
         } else {
             return None;
         };
-        Some(AccessValue { key: key.clone(), says })
+        Some(AccessValue { key: key.clone(), content })
     }
 
     /// The change of the policy by a value. A corrupt value gives no permissions.
@@ -353,15 +348,14 @@ impl AccessState {
         })
     }
 
-    /// The kind and name of the object with a key, if the kind has a part in
-    /// authentication.
+    /// The kind and name of the object with a key, if authentication depends on the kind.
     fn kind_of<'a>(&self, key: &'a str) -> Option<(&'static dyn AnyKind, &'a str)> {
         kind_of(&self.kinds, key)
     }
 
     /// Applies one value, or its removal. A corrupt value gives no access.
     fn apply_one(&self, principals: &mut PrincipalIndex, value: &AccessValue) {
-        let Says::Access { value: bytes, object } = &value.says else { return };
+        let Content::Access { value: bytes, object } = &value.content else { return };
         let bytes = bytes.as_deref();
         if let Some(digest) = value.key.strip_prefix(storage_key::DIGESTS) {
             if let Some(digest) = Digest::from_hex(digest) {
@@ -401,7 +395,7 @@ mod tests {
 
     use super::*;
 
-    /// A change of a secret: its owner's uid, and whether it was there before.
+    /// A change of a secret: the uid of its owner, and whether it existed before.
     fn secret(name: &str, owner: Option<&str>, was_there: bool) -> Event {
         let info = SharedSecret.info();
         let key = storage_key::object(info, Some("n"), name);
@@ -419,7 +413,7 @@ mod tests {
         Event { key, position: Position::ZERO, value: None, previous: None }
     }
 
-    /// Applies transactions, and returns with each snapshot its revision and who owns the secrets then.
+    /// Applies transactions, and returns each snapshot's revision with the owners of the secrets.
     fn snapshots(transactions: Vec<Vec<Event>>, names: &[&str]) -> Vec<(u64, String)> {
         let state = AccessState::new();
         let first = state.policy();

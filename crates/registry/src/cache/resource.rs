@@ -1,4 +1,4 @@
-//! One kind in memory: its objects as they are now, and its latest events.
+//! One kind in memory: its present objects, and its latest events.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, OnceLock};
@@ -18,17 +18,17 @@ use super::Encoding;
 use super::object::{CachedObject, split_stored, stored_head};
 use super::objects::Objects;
 
-/// Events that are kept of each kind. A watcher that is further behind reads the store's history.
+/// The events that are kept of each kind. A watcher that is further behind reads the store's history.
 pub const EVENT_WINDOW: usize = 8192;
 
-/// Bytes of the events that are kept of each kind: objects may have megabytes.
+/// The bytes of the events that are kept of each kind: an object may have megabytes.
 pub(crate) const EVENT_WINDOW_BYTES: usize = 32 * 1024 * 1024;
 
-/// Events that one read returns: bounds what is copied under the lock.
+/// The maximum of events that one read returns. It limits the copies under the lock.
 pub(crate) const EVENTS_PER_READ: usize = 64;
 
-/// The memory for an event's other encodings: so many times its own bytes, and this many bytes more. An
-/// encoding that does not fit is made again for each watcher.
+/// The memory for other encodings of an event: a multiple of its own bytes, plus a constant. An encoding that does
+/// not fit is made for each watcher.
 const ENCODINGS_FACTOR: usize = 2;
 const ENCODINGS_BYTES: usize = 1024;
 
@@ -36,22 +36,21 @@ const ENCODINGS_BYTES: usize = 1024;
 pub struct CacheEvent {
     /// The type of the change.
     pub(crate) event_type: WatchEventType,
-    /// The state after it; for a deletion the last state, under the deletion's version.
+    /// The state after the change; for a deletion the last state, with the version of the deletion.
     pub(crate) object: Arc<CachedObject>,
-    /// The state before it.
+    /// The state before the change.
     pub(crate) previous: Option<Arc<CachedObject>>,
-    /// The fields of both states that selectors name, in this order.
+    /// The selectable fields of the new state and of the previous state.
     pub(crate) fields: [SelectableFields; 2],
     encodings: Mutex<Vec<(Encoding, Bytes)>>,
 }
 
-/// The fields of an object that selectors of its kind can name, read when the first one asks for them, and once
-/// for all who ask.
+/// The selectable fields of an object. They are read once, when the first selector needs them.
 #[derive(Default)]
 pub struct SelectableFields(OnceLock<Vec<(&'static str, String)>>);
 
 impl SelectableFields {
-    /// The text of a field by its label, if the object has it.
+    /// The text of a field by its label, if the object has the field.
     pub(crate) fn get(
         &self,
         fields: &'static [SelectableField],
@@ -70,14 +69,14 @@ impl SelectableFields {
 }
 
 impl std::fmt::Debug for CacheEvent {
-    /// Prints which event it is, and nothing of the object's content.
+    /// Prints the type and the object's identity, and nothing of the content.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("CacheEvent").field(&self.event_type).field(&self.object).finish()
     }
 }
 
 impl CacheEvent {
-    /// An event that no watcher has seen yet.
+    /// A new event, without other encodings.
     pub(super) fn new(
         event_type: WatchEventType,
         object: Arc<CachedObject>,
@@ -92,7 +91,7 @@ impl CacheEvent {
         self.object.position()
     }
 
-    /// The event in an encoding other than plain JSON, which is made once for all watchers.
+    /// The event in an encoding other than plain JSON. It is made once for all watchers.
     pub fn encoded(
         &self,
         encoding: Encoding,
@@ -113,10 +112,10 @@ impl CacheEvent {
 
 /// The stored value under a key.
 #[derive(Clone, Debug)]
-pub enum Slot {
+pub enum CacheEntry {
     /// An object.
     Intact(Arc<CachedObject>),
-    /// Bytes that are not what was written.
+    /// Bytes that differ from the written bytes.
     Corrupt {
         /// The position of the last change.
         position: Position,
@@ -125,7 +124,7 @@ pub enum Slot {
     },
 }
 
-impl Slot {
+impl CacheEntry {
     /// The object, if it is intact.
     pub(super) fn intact(&self) -> Option<&Arc<CachedObject>> {
         match self {
@@ -135,18 +134,18 @@ impl Slot {
     }
 }
 
-/// An object that is read while the cache is loaded.
+/// An object that is read while the cache loads.
 pub(super) struct Loaded {
     key: Arc<str>,
-    slot: Slot,
+    entry: CacheEntry,
     is_deleting: bool,
 }
 
 impl Loaded {
-    /// A value that was read under a key.
-    pub(super) fn new(key: Arc<str>, slot: Slot) -> Self {
-        let is_deleting = is_deleting(&slot);
-        Self { key, slot, is_deleting }
+    /// The value under a key.
+    pub(super) fn new(key: Arc<str>, entry: CacheEntry) -> Self {
+        let is_deleting = is_deleting(&entry);
+        Self { key, entry, is_deleting }
     }
 }
 
@@ -155,35 +154,35 @@ impl Loaded {
 pub struct ObjectList {
     /// In key order.
     pub objects: Vec<Arc<CachedObject>>,
-    /// How many more there are after them.
+    /// The number of objects after them.
     pub(crate) remaining: usize,
     /// The revision of the list.
     pub(crate) revision: u64,
-    /// The keys of corrupt objects that should be in it.
+    /// The keys of corrupt objects that belong to the list.
     pub(crate) left_out: Vec<Arc<str>>,
 }
 
-/// How many objects of a kind there are.
+/// The number of objects of a kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Counted {
-    /// All of them.
+    /// All objects.
     pub all: usize,
-    /// Those of them that cannot be read.
+    /// The corrupt ones among them.
     pub corrupt: usize,
 }
 
 /// The change of an object at a revision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Moment {
-    /// It was made.
+pub enum ChangeAt {
+    /// It was created.
     Created,
     /// It was removed.
     Removed,
-    /// It was there before and after.
-    There,
-    /// It was not there, before or after.
+    /// It existed before and after.
+    Present,
+    /// It did not exist before or after.
     Absent,
-    /// That is not known: the events of that time are gone, or have not come yet.
+    /// Unknown: the events of that revision are gone, or have not been applied yet.
     Unknown,
 }
 
@@ -219,7 +218,7 @@ struct State {
     objects: Objects,
     events: VecDeque<Arc<CacheEvent>>,
     event_bytes: usize,
-    /// A watcher whose cursor is here or later misses nothing in `events`.
+    /// A watcher with a cursor at this position or later misses nothing in `events`.
     oldest: Position,
     revision: u64,
     /// Keys of objects that may be terminating.
@@ -250,7 +249,7 @@ impl ResourceCache {
         self.kind
     }
 
-    /// How stored objects of this kind start.
+    /// The first bytes of stored objects of this kind.
     pub(crate) fn head(&self) -> &str {
         &self.head
     }
@@ -268,23 +267,23 @@ impl ResourceCache {
     /// Reads one object.
     ///
     /// # Errors
-    /// 500 when the stored object is corrupt.
+    /// 500 if the stored object is corrupt.
     pub(crate) fn get(&self, key: &str) -> Result<Option<Arc<CachedObject>>, ApiError> {
         let state = self.state.read();
         if let Some(object) = state.objects.intact(key) {
             return Ok(Some(object.clone()));
         }
-        match state.objects.slot(key) {
+        match state.objects.get(key) {
             None => Ok(None),
-            Some(Slot::Intact(object)) => Ok(Some(object.clone())),
-            Some(Slot::Corrupt { reason, .. }) => Err(corrupt(key, reason)),
+            Some(CacheEntry::Intact(object)) => Ok(Some(object.clone())),
+            Some(CacheEntry::Corrupt { reason, .. }) => Err(corrupt(key, reason)),
         }
     }
 
-    /// The position of the last change of an object, if it is corrupt.
+    /// The position of the last change of a corrupt object; `None` for an intact one.
     pub(crate) fn corrupt_at(&self, key: &str) -> Option<Position> {
-        match self.state.read().objects.slot(key) {
-            Some(Slot::Corrupt { position, .. }) => Some(*position),
+        match self.state.read().objects.get(key) {
+            Some(CacheEntry::Corrupt { position, .. }) => Some(*position),
             _ => None,
         }
     }
@@ -292,8 +291,8 @@ impl ResourceCache {
     /// The objects under a key prefix, after the key `after`, at most `limit` of them (0: all).
     ///
     /// # Errors
-    /// 500 when one of them is corrupt: without it the list would be wrong. Corrupt principals and keys are
-    /// left out of the list instead, and named, because a corrupt one does not concern the others.
+    /// 500 if one of them is corrupt, because the list would be incomplete. Corrupt principals and keys are left out
+    /// and named, because they do not concern other principals.
     pub(crate) fn list(
         &self,
         prefix: &str,
@@ -307,7 +306,7 @@ impl ResourceCache {
         }
     }
 
-    /// The same list, from which corrupt objects of every kind are left out.
+    /// The same list, without corrupt objects of any kind.
     pub(crate) fn list_intact(
         &self,
         prefix: &str,
@@ -316,14 +315,14 @@ impl ResourceCache {
     ) -> ObjectList {
         let state = self.state.read();
         let (mut objects, mut left_out, mut remaining) = (Vec::new(), Vec::new(), 0);
-        for (key, slot) in state.objects.range(prefix, after) {
+        for (key, entry) in state.objects.range(prefix, after) {
             if limit > 0 && objects.len() == limit {
                 remaining += 1;
                 continue;
             }
-            match slot {
-                Slot::Intact(object) => objects.push(object.clone()),
-                Slot::Corrupt { .. } => left_out.push(key.clone()),
+            match entry {
+                CacheEntry::Intact(object) => objects.push(object.clone()),
+                CacheEntry::Corrupt { .. } => left_out.push(key.clone()),
             }
         }
         ObjectList { objects, remaining, revision: state.revision, left_out }
@@ -331,16 +330,16 @@ impl ResourceCache {
 
     fn corrupt_entry(&self, key: &str) -> ApiError {
         let state = self.state.read();
-        match state.objects.entry(key) {
-            Some((key, Slot::Corrupt { reason, .. })) => corrupt(key, reason),
-            // It was repaired in this moment: the next list has it.
-            _ => corrupt(key, "it cannot be read"),
+        match state.objects.get_key_value(key) {
+            Some((key, CacheEntry::Corrupt { reason, .. })) => corrupt(key, reason),
+            // The object was just repaired: the next list has it.
+            _ => corrupt(key, "it cannot be decoded"),
         }
     }
 
-    /// The objects under a key prefix, after the key `after`, that are among the candidates;
-    /// `None` when a list of all is cheaper. Corrupt ones are left out and named.
-    pub(crate) fn few(
+    /// The candidates under a key prefix, after the key `after`; `None` if a list of all objects is cheaper. Corrupt
+    /// objects are left out and named.
+    pub(crate) fn list_candidates(
         &self,
         prefix: &str,
         after: Option<&str>,
@@ -351,21 +350,21 @@ impl ResourceCache {
         let mut left_out = Vec::new();
         if let Some(named) = candidates.named {
             let (namespaces, keys) = self.ranges(named, state.objects.len())?;
-            let mut add = |key: &Arc<str>, slot: &Slot| match slot {
-                Slot::Intact(object) => objects.push(object.clone()),
-                Slot::Corrupt { .. } => left_out.push(key.clone()),
+            let mut add = |key: &Arc<str>, entry: &CacheEntry| match entry {
+                CacheEntry::Intact(object) => objects.push(object.clone()),
+                CacheEntry::Corrupt { .. } => left_out.push(key.clone()),
             };
             for range in namespaces {
                 let under = if range.starts_with(prefix) { &range } else { prefix };
                 if under.starts_with(range.as_str()) {
-                    state.objects.range(under, after).for_each(|(key, slot)| add(key, slot));
+                    state.objects.range(under, after).for_each(|(key, entry)| add(key, entry));
                 }
             }
             for key in keys {
                 let is_in =
                     key.starts_with(prefix) && after.is_none_or(|after| key.as_str() > after);
-                if let Some((key, slot)) = state.objects.entry(&key).filter(|_| is_in) {
-                    add(key, slot);
+                if let Some((key, entry)) = state.objects.get_key_value(&key).filter(|_| is_in) {
+                    add(key, entry);
                 }
             }
         }
@@ -374,10 +373,9 @@ impl ResourceCache {
         Some(ObjectList { objects, remaining: 0, revision: state.revision, left_out })
     }
 
-    /// The key prefixes and the keys of what is named; `None` when that is not known, or when
-    /// it is more than there is.
+    /// The key prefixes and the keys of the named objects; `None` if they are unknown, or more than all objects.
     fn ranges(&self, readable: &Readable, most: usize) -> Option<(Vec<String>, Vec<String>)> {
-        // Other sets that an object has to be in are checked object by object.
+        // The other conditions on an object are checked for each object.
         let Readable::Some { namespaces, objects, names, .. } = readable else { return None };
         let is_namespaced = self.kind.info().is_namespaced();
         if objects.len() > most || (is_namespaced && !names.is_empty()) {
@@ -389,53 +387,53 @@ impl ResourceCache {
         Some((prefixes.collect(), listed.chain(anywhere).collect()))
     }
 
-    /// How many objects an owner has, without corrupt ones.
+    /// The number of intact objects of an owner.
     pub(crate) fn count_owned(&self, owner: &Owner) -> usize {
         self.state.read().objects.count_owned(owner)
     }
 
-    /// The revision of what it has.
+    /// The revision of the objects.
     pub(crate) fn revision(&self) -> u64 {
         self.state.read().revision
     }
 
-    /// At most `limit` objects after a key, without corrupt ones. It is for callers that read all objects a few
-    /// at a time.
+    /// At most `limit` intact objects after a key. For callers that read all objects in small pages.
     pub(crate) fn page(&self, after: Option<&str>, limit: usize) -> Vec<Arc<CachedObject>> {
         let state = self.state.read();
-        let intact = state.objects.range(&self.prefix, after).filter_map(|(_, slot)| match slot {
-            Slot::Intact(object) => Some(object.clone()),
-            Slot::Corrupt { .. } => None,
-        });
+        let intact =
+            state.objects.range(&self.prefix, after).filter_map(|(_, entry)| match entry {
+                CacheEntry::Intact(object) => Some(object.clone()),
+                CacheEntry::Corrupt { .. } => None,
+            });
         intact.take(limit).collect()
     }
 
-    /// The storage key of an object; its namespace is empty where the kind has none.
+    /// The storage key of an object; the namespace is empty if the kind has none.
     pub(crate) fn key_of(&self, namespace: &str, name: &str) -> String {
         let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
         crate::storage_key::in_collection(&self.prefix, namespace, name)
     }
 
     /// The change of an object at a revision that has been applied.
-    pub(crate) fn moment(&self, key: &str, revision: u64) -> Moment {
+    pub(crate) fn change_at(&self, key: &str, revision: u64) -> ChangeAt {
         let state = self.state.read();
         if revision > state.revision || Position::end_of(revision.saturating_sub(1)) < state.oldest
         {
-            return Moment::Unknown;
+            return ChangeAt::Unknown;
         }
         let from = state.events.partition_point(|event| event.position().revision() < revision);
         let mut events = state.events.range(from..);
         let first = events.find(|event| **event.object.key() == *key);
         let Some(event) = first else {
-            let is_there = state.objects.slot(key).is_some();
-            return if is_there { Moment::There } else { Moment::Absent };
+            let is_there = state.objects.get(key).is_some();
+            return if is_there { ChangeAt::Present } else { ChangeAt::Absent };
         };
         let is_then = event.position().revision() == revision;
         match event.event_type {
-            WatchEventType::Added if is_then => Moment::Created,
-            WatchEventType::Added => Moment::Absent,
-            WatchEventType::Deleted if is_then => Moment::Removed,
-            _ => Moment::There,
+            WatchEventType::Added if is_then => ChangeAt::Created,
+            WatchEventType::Added => ChangeAt::Absent,
+            WatchEventType::Deleted if is_then => ChangeAt::Removed,
+            _ => ChangeAt::Present,
         }
     }
 
@@ -452,18 +450,18 @@ impl ResourceCache {
         Next::Events(state.events.range(first..).take(EVENTS_PER_READ).cloned().collect())
     }
 
-    /// The objects that are terminating, and perhaps a few others.
+    /// The terminating objects, and possibly others.
     pub(crate) fn deleting(&self) -> Vec<Arc<CachedObject>> {
         let state = self.state.read();
         state.deleting.iter().filter_map(|key| state.objects.intact(key)).cloned().collect()
     }
 
-    /// Replaces all objects with those of a revision, given in any order. Events from before that
-    /// are gone. None of them is after `last_change`.
+    /// Replaces all objects by the objects of a revision, in any order, and removes all events. No object was changed
+    /// after `last_change`.
     pub(super) fn load(&self, objects: Vec<Loaded>, revision: u64, last_change: Position) {
         let deleting = objects.iter().filter(|object| object.is_deleting);
         let deleting = deleting.map(|object| object.key.clone()).collect();
-        let objects = objects.into_iter().map(|object| (object.key, object.slot)).collect();
+        let objects = objects.into_iter().map(|object| (object.key, object.entry)).collect();
         let objects = Objects::of(objects);
         let mut state = self.state.write();
         state.deleting = deleting;
@@ -476,29 +474,29 @@ impl ResourceCache {
         self.subscription.send_replace(revision);
     }
 
-    /// How many objects there are.
+    /// The number of objects.
     pub fn count(&self) -> Counted {
         let state = self.state.read();
         Counted { all: state.objects.len(), corrupt: state.objects.corrupt() }
     }
 
-    /// A stored value, laid out.
-    pub(crate) fn lay_out(
+    /// Decodes the stored value of a key for the cache.
+    pub(crate) fn to_entry(
         &self,
         key: &Arc<str>,
         position: Position,
         event_type: WatchEventType,
         stored: &[u8],
-    ) -> Slot {
+    ) -> CacheEntry {
         let owner = self.kind.owned_by(split_stored(stored).0);
         CachedObject::from_stored(&self.head, key.clone(), position, event_type, stored)
             .map(|object| object.owned_by(owner))
             .map_or_else(
-                || Slot::Corrupt {
+                || CacheEntry::Corrupt {
                     position,
-                    reason: "it does not start as objects of its kind do".into(),
+                    reason: "its first bytes are not those of its kind".into(),
                 },
-                |object| Slot::Intact(Arc::new(object)),
+                |object| CacheEntry::Intact(Arc::new(object)),
             )
     }
 
@@ -519,32 +517,32 @@ impl ResourceCache {
 
     fn apply_one(&self, state: &mut State, event: &Event) {
         let previous = state.objects.intact(&event.key).cloned();
-        if previous.is_none() && state.objects.slot(&event.key).is_some() {
-            // It was corrupt. Watchers may know an earlier state, of whose end no event can tell them.
+        if previous.is_none() && state.objects.get(&event.key).is_some() {
+            // The object was corrupt. Watchers may know an earlier state, and no event can tell them its end.
             expire_watchers(state, event.position);
         }
-        let (event_type, slot) = if let Some(value) = &event.value {
+        let (event_type, entry) = if let Some(value) = &event.value {
             let event_type = match previous {
                 Some(_) => WatchEventType::Modified,
                 None => WatchEventType::Added,
             };
-            let slot = self.lay_out(&event.key, event.position, event_type, value);
-            set(state, event.key.clone(), slot.clone());
-            (event_type, slot)
+            let entry = self.to_entry(&event.key, event.position, event_type, value);
+            set(state, event.key.clone(), entry.clone());
+            (event_type, entry)
         } else {
             state.objects.remove(&event.key);
             state.deleting.remove(&event.key);
             let Some(last) = &previous else { return };
             let gone = last.restated(event.position, WatchEventType::Deleted);
-            (WatchEventType::Deleted, Slot::Intact(Arc::new(gone)))
+            (WatchEventType::Deleted, CacheEntry::Intact(Arc::new(gone)))
         };
-        if let Slot::Intact(object) = slot {
+        if let CacheEntry::Intact(object) = entry {
             push_event(state, event_type, object, previous);
         }
     }
 
-    /// Forgets events up to the end of a revision. A watcher whose cursor is before that, but which
-    /// has missed no event of this kind, continues: an idle watch does not expire.
+    /// Removes events up to the end of a revision. A watcher with an older cursor continues if it has missed no event
+    /// of this kind: an idle watch does not expire.
     pub(super) fn forget(&self, revision: u64) {
         let mut state = self.state.write();
         let end = Position::end_of(revision);
@@ -554,17 +552,17 @@ impl ResourceCache {
     }
 }
 
-fn is_deleting(slot: &Slot) -> bool {
-    matches!(slot, Slot::Intact(object) if object.is_deleting())
+fn is_deleting(entry: &CacheEntry) -> bool {
+    matches!(entry, CacheEntry::Intact(object) if object.is_deleting())
 }
 
-fn set(state: &mut State, key: Arc<str>, slot: Slot) {
-    if is_deleting(&slot) {
+fn set(state: &mut State, key: Arc<str>, entry: CacheEntry) {
+    if is_deleting(&entry) {
         state.deleting.insert(key.clone());
     } else {
         state.deleting.remove(&key);
     }
-    state.objects.insert(key, slot);
+    state.objects.insert(key, entry);
 }
 
 fn push_event(
@@ -575,7 +573,7 @@ fn push_event(
 ) {
     state.event_bytes += object.bytes();
     while state.events.len() >= EVENT_WINDOW || state.event_bytes > EVENT_WINDOW_BYTES {
-        // A single event is always kept, however large it is.
+        // A single event is always kept, whatever its size.
         if state.events.is_empty() {
             break;
         }
@@ -584,7 +582,7 @@ fn push_event(
     state.events.push_back(Arc::new(CacheEvent::new(event_type, object, previous)));
 }
 
-/// Forgets all events: each watcher lists again.
+/// Removes all events: each watcher lists again.
 fn expire_watchers(state: &mut State, position: Position) {
     state.events.clear();
     state.event_bytes = 0;
@@ -602,8 +600,8 @@ fn corrupt(key: &str, reason: &str) -> ApiError {
     let name = crate::storage_key::display_name(key);
     ApiError::internal(
         &format!(
-            "the stored object {name} is damaged and cannot be read: restore it from a backup, \
-             or delete it with ignoreStoreReadErrorWithClusterBreakingPotential in DeleteOptions"
+            "the stored object {name} is corrupt: restore it from a backup, or delete it with \
+             ignoreStoreReadErrorWithClusterBreakingPotential in DeleteOptions"
         ),
         format!("{key}: {reason}"),
     )

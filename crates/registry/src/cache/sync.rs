@@ -1,6 +1,5 @@
-//! Keeps in step with the stored records of secret sync: the writer who asked for each secret to take its data
-//! from another one, and the access keys that were deleted by a logout. The permissions of a writer are decided
-//! in `auth`.
+//! The records of secret sync, kept up to date with the store: the writer that requested each sync, and the access
+//! keys that were deleted by a logout. `auth` decides the permissions of a writer.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use parking_lot::RwLock;
 use postern_auth::writer::{Logout, Writer};
 use postern_meta::decode;
 
-use super::tokens::TokenValue;
+use super::tokens::RecordValue;
 use crate::storage_key;
 
 /// The stored records of secret sync.
@@ -22,7 +21,7 @@ pub(super) struct SyncState {
 #[derive(Default)]
 struct Writers {
     of_id: HashMap<String, Arc<Writer>>,
-    /// How many of them wrote with the access key of a uid.
+    /// The number of writers that used the access key of a uid.
     with_key: HashMap<String, usize>,
 }
 
@@ -44,13 +43,13 @@ impl Writers {
 }
 
 impl SyncState {
-    /// Whether the value of a key is about secret sync.
+    /// Whether the key is of a record of secret sync.
     pub(super) fn is_indexed(key: &str) -> bool {
         key.starts_with(storage_key::SYNC_WRITERS) || key.starts_with(storage_key::LOGGED_OUT_KEYS)
     }
 
     /// Applies a change.
-    pub(super) fn apply(&self, change: &TokenValue) {
+    pub(super) fn apply(&self, change: &RecordValue) {
         if let Some(id) = change.key.strip_prefix(storage_key::SYNC_WRITERS) {
             let value = change.value.as_ref();
             let writer = value.and_then(|value| decode::decode_typed(value).ok());
@@ -66,8 +65,8 @@ impl SyncState {
         }
     }
 
-    /// Replaces everything.
-    pub(super) fn load(&self, values: &[TokenValue]) {
+    /// Replaces all records.
+    pub(super) fn load(&self, values: &[RecordValue]) {
         *self.writers.write() = Writers::default();
         self.logged_out.write().clear();
         for value in values {
@@ -80,12 +79,12 @@ impl SyncState {
         self.writers.read().of_id.get(id).cloned()
     }
 
-    /// How many writers wrote with the access key of a uid.
+    /// The number of writers that used the access key of a uid.
     pub(super) fn writers_with(&self, key_uid: &str) -> usize {
         self.writers.read().with_key.get(key_uid).copied().unwrap_or_default()
     }
 
-    /// How the access key of a uid was when it was deleted, if that was a logout.
+    /// The state of the access key of a uid when it was deleted, if that was a logout.
     pub(super) fn logout_of(&self, key_uid: &str) -> Option<Arc<Logout>> {
         self.logged_out.read().get(key_uid).cloned()
     }

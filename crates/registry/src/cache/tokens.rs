@@ -1,5 +1,5 @@
-//! Keeps in step with what is stored about endpoint tokens: the keys that sign them, until when those count
-//! that were issued, and what has been revoked.
+//! The records of endpoint tokens, kept up to date with the store: the signing keys, the issued-token notes, and the
+//! revocation records.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,39 +17,37 @@ use tokio::sync::watch;
 use crate::signing_keys::SigningKeys;
 use crate::storage_key;
 
-/// A revocation, as it is stored: tokens from before its revision that depend on one of these uids count
-/// no more.
+/// A revocation, as it is stored: older tokens that depend on one of these uids are revoked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RevocationRecord {
     /// The uids of keys, users and teams.
     pub(crate) uids: Vec<String>,
-    /// When every token from before has expired.
+    /// The time when every older token has expired.
     pub(crate) drop_after: Timestamp,
-    /// The uid of the user or team whose access keys these are. Many records of one owner are folded into
-    /// one for the owner.
+    /// The uid of the user or team that owns these access keys. Many records of one owner are merged into one record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) owner_uid: Option<String>,
 }
 
-/// Until when endpoint tokens count that were issued, and the streams that they open go on, as it is stored:
-/// for an access key, or for all. It is written before a token is given away, so what is not in it need not be
-/// revoked.
+/// An issued-token note: the time until which endpoint tokens, and the streams that they open, can be valid. It is
+/// for one access key, one impersonation or all tokens. It is stored before a token is issued, so a token without a
+/// note needs no revocation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct IssuedRecord {
-    /// No token counts longer, and no stream goes on longer.
+    /// No token and no stream is valid longer.
     pub(crate) until: Timestamp,
-    /// The impersonation that the tokens depend on, where the record is of one.
+    /// The impersonation that the tokens depend on, if the note is for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) impersonation: Option<NotedImpersonation>,
 }
 
-/// An impersonation on which endpoint tokens depend: they are revoked when the right to it ends.
+/// An impersonation that endpoint tokens depend on. They are revoked when it is no longer permitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NotedImpersonation {
-    /// The name of the access key by which it was done.
+    /// The name of the access key that impersonated.
     pub(crate) key: String,
     /// The uid of that key.
     pub(crate) key_uid: String,
@@ -61,14 +59,14 @@ pub(crate) struct NotedImpersonation {
 pub(crate) type Stored<T> = (Arc<str>, Position, T);
 
 /// A stored value about tokens.
-pub(super) struct TokenValue {
+pub(super) struct RecordValue {
     pub(super) key: Arc<str>,
-    /// `None` for a value that was removed.
+    /// `None` for a removed value.
     pub(super) value: Option<Bytes>,
     pub(super) position: Position,
 }
 
-impl TokenValue {
+impl RecordValue {
     pub(super) fn of(event: &Event) -> Self {
         let Event { key, value, position, .. } = event;
         Self { key: key.clone(), value: value.clone(), position: *position }
@@ -80,10 +78,10 @@ impl TokenValue {
 pub(super) struct TokenState {
     keys: ArcSwap<SigningKeys>,
     issued: RwLock<HashMap<Arc<str>, (Position, IssuedRecord)>>,
-    /// Those of the records of issued tokens that are of an impersonation.
+    /// The notes that are for an impersonation.
     impersonations: RwLock<BTreeMap<Arc<str>, NotedImpersonation>>,
     revocations: RwLock<Revocations>,
-    /// It grows with each change of the keys and the revocations.
+    /// A number that grows with each change of the keys and the revocations.
     version: watch::Sender<u64>,
 }
 
@@ -91,9 +89,9 @@ pub(super) struct TokenState {
 #[derive(Default)]
 struct Revocations {
     records: HashMap<Arc<str>, (Position, RevocationRecord)>,
-    /// The revisions of the records that name a uid, and until when each is kept.
+    /// The revisions of the records that name a uid, each with the time until which it is kept.
     of_uid: HashMap<String, BTreeMap<u64, Timestamp>>,
-    /// The records of the access keys of an owner.
+    /// The records of an owner's access keys.
     of_owner: HashMap<String, BTreeSet<Arc<str>>>,
 }
 
@@ -118,7 +116,7 @@ impl Revocations {
         }
     }
 
-    fn apply(&mut self, change: &TokenValue) {
+    fn apply(&mut self, change: &RecordValue) {
         self.remove(&change.key);
         let record = change.value.as_ref().and_then(|value| decode::decode_typed(value).ok());
         let Some::<RevocationRecord>(record) = record else { return };
@@ -132,9 +130,9 @@ impl Revocations {
         self.records.insert(change.key.clone(), (change.position, record));
     }
 
-    /// Has a record done its work: have its tokens expired, or does the newest one revoke them all, and is
-    /// kept as long?
-    fn is_done(&self, position: Position, record: &RevocationRecord, now: Timestamp) -> bool {
+    /// Whether a record is no longer needed: its tokens have expired, or a newer record revokes them all and is kept
+    /// as long.
+    fn is_obsolete(&self, position: Position, record: &RevocationRecord, now: Timestamp) -> bool {
         let is_covered = |uid: &String| {
             let newest = self.of_uid.get(uid).and_then(BTreeMap::last_key_value);
             newest.is_some_and(|(revision, drop_after)| {
@@ -146,7 +144,7 @@ impl Revocations {
 }
 
 impl TokenState {
-    /// Whether the value of a key is about tokens.
+    /// Whether the key is of a record of endpoint tokens.
     pub(super) fn is_indexed(key: &str) -> bool {
         key == storage_key::SIGNING_KEYS
             || [storage_key::REVOCATIONS, storage_key::ISSUED_TOKENS]
@@ -155,7 +153,7 @@ impl TokenState {
     }
 
     /// Applies a change.
-    pub(super) fn apply(&self, change: &TokenValue) {
+    pub(super) fn apply(&self, change: &RecordValue) {
         if &*change.key == storage_key::SIGNING_KEYS {
             let keys = change.value.as_deref().map(SigningKeys::read).unwrap_or_default();
             self.keys.store(Arc::new(keys));
@@ -177,8 +175,8 @@ impl TokenState {
         self.version.send_modify(|version| *version += 1);
     }
 
-    /// Replaces everything.
-    pub(super) fn load(&self, values: &[TokenValue]) {
+    /// Replaces all records.
+    pub(super) fn load(&self, values: &[RecordValue]) {
         *self.revocations.write() = Revocations::default();
         self.issued.write().clear();
         self.impersonations.write().clear();
@@ -194,59 +192,63 @@ impl TokenState {
         self.version.subscribe()
     }
 
-    /// The keys that sign.
+    /// The signing keys.
     pub(super) fn keys(&self) -> Arc<SigningKeys> {
         self.keys.load_full()
     }
 
-    /// The revocations: for each uid, the newest revision.
+    /// The revocations: the newest revision for each uid.
     pub(super) fn revocations(&self) -> Vec<(String, u64)> {
         let revocations = self.revocations.read();
         let newest = revocations.of_uid.iter();
         newest.filter_map(|(uid, all)| Some((uid.clone(), *all.last_key_value()?.0))).collect()
     }
 
-    /// The record of until when tokens count, if there is one.
+    /// The issued-token note under a key, if there is one.
     pub(super) fn issued(&self, key: &str) -> Option<(Position, IssuedRecord)> {
         self.issued.read().get(key).cloned()
     }
 
-    /// The impersonations on which tokens depend, by their ids.
+    /// The impersonations that tokens depend on, by their ids.
     pub(super) fn impersonations(&self) -> Vec<(String, NotedImpersonation)> {
         let all = self.impersonations.read();
         let id = |key: &str| key.strip_prefix(storage_key::ISSUED_TOKENS).map(str::to_owned);
         all.iter().filter_map(|(key, noted)| Some((id(key)?, noted.clone()))).collect()
     }
 
-    /// The storage keys of all records of until when tokens count.
+    /// The storage keys of all issued-token notes.
     pub(super) fn all_issued(&self) -> Vec<Arc<str>> {
         self.issued.read().keys().cloned().collect()
     }
 
-    /// The records that have done their work: their keys and positions.
-    pub(super) fn done(&self, now: Timestamp) -> Vec<(Arc<str>, Position)> {
+    /// The records that are no longer needed: their keys and positions.
+    pub(super) fn obsolete(&self, now: Timestamp) -> Vec<(Arc<str>, Position)> {
         let revocations = self.revocations.read();
         let records = revocations.records.iter();
-        let done =
-            records.filter(|(_, (position, record))| revocations.is_done(*position, record, now));
+        let done = records
+            .filter(|(_, (position, record))| revocations.is_obsolete(*position, record, now));
         let mut done: Vec<_> = done.map(|(key, (position, _))| (key.clone(), *position)).collect();
         let issued = self.issued.read();
-        // It says that there are no other ones, too.
+        // This note also says that no other tokens are unknown.
         let is_kept = |key: &str| key == storage_key::UNKNOWN_ISSUED_TOKENS;
-        let over = issued.iter().filter(|(key, (_, record))| record.until <= now && !is_kept(key));
-        done.extend(over.map(|(key, (position, _))| (key.clone(), *position)));
+        let expired =
+            issued.iter().filter(|(key, (_, record))| record.until <= now && !is_kept(key));
+        done.extend(expired.map(|(key, (position, _))| (key.clone(), *position)));
         done
     }
 
-    /// The owners who have more than `most` records of access keys, with the records.
-    pub(super) fn crowded(&self, most: usize) -> Vec<(String, Vec<Stored<RevocationRecord>>)> {
+    /// The owners with more than `most` records of access keys, with the records.
+    pub(super) fn owners_over_limit(
+        &self,
+        most: usize,
+    ) -> Vec<(String, Vec<Stored<RevocationRecord>>)> {
         let revocations = self.revocations.read();
         let record_of = |key: &Arc<str>| {
             let (position, record) = revocations.records.get(key)?;
             Some((key.clone(), *position, record.clone()))
         };
-        let crowded = revocations.of_owner.iter().filter(|(_, keys)| keys.len() > most);
-        crowded
+        let owners = revocations.of_owner.iter().filter(|(_, keys)| keys.len() > most);
+        owners
             .map(|(owner, keys)| (owner.clone(), keys.iter().filter_map(record_of).collect()))
             .collect()
     }
@@ -268,7 +270,7 @@ mod tests {
         let apply = |key: &str, revision, value: Option<Vec<u8>>| {
             let key = [storage_key::REVOCATIONS, key].concat().into();
             let position = Position::new(revision, 1);
-            state.apply(&TokenValue { key, value: value.map(Bytes::from), position });
+            state.apply(&RecordValue { key, value: value.map(Bytes::from), position });
         };
         let revocations = || {
             let mut all = state.revocations();
@@ -279,11 +281,11 @@ mod tests {
         apply("a", 5, Some(record(&["u1", "u2"], 100)));
         apply("b", 9, Some(record(&["u1"], 50)));
         assert_eq!(revocations(), [of("u1", 9), of("u2", 5)]);
-        let old = state.done(Timestamp::from_unix_seconds(50));
+        let old = state.obsolete(Timestamp::from_unix_seconds(50));
         assert_eq!(old, [("/revocations/b".into(), Position::new(9, 1))]);
-        // A newer record takes the place of those that it covers, and that are not kept longer.
+        // A newer record replaces the records that it covers, unless they are kept longer.
         let done = || {
-            let mut done = state.done(Timestamp::from_unix_seconds(49));
+            let mut done = state.obsolete(Timestamp::from_unix_seconds(49));
             done.sort();
             done.into_iter().map(|(key, _)| key.to_string()).collect::<Vec<_>>()
         };

@@ -1,5 +1,5 @@
-//! Compacts history that is older than the server keeps. How old it is, the store knows: so a restart
-//! does not make it young again, and several servers on one store agree.
+//! Compacts history that is older than `--history`. The store knows its age. So a restart does not reset the age, and
+//! several servers on one store agree.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,15 +23,15 @@ pub async fn run(registry: Arc<Registry>, history: Duration) {
     }
 }
 
-/// Tells the store the time, and compacts what is older than the server keeps.
+/// Tells the store the time, and compacts the history that is too old.
 ///
 /// # Errors
-/// The store's.
+/// The errors of the store.
 pub(crate) async fn compact(registry: &Registry, history: Duration) -> postern_store::Result<()> {
     let now = registry.source().now_micro().unix_microseconds();
     let now = Duration::from_micros(u64::try_from(now).unwrap_or(0));
     let old = registry.store().age_history(now, history).await?;
-    // One less: the state at the newest revision must stay listable, however idle it is.
+    // One less: the state at the newest revision must stay listable, even if the store is idle.
     let revision = old.saturating_sub(1);
     if revision == 0 {
         return Ok(());

@@ -1,8 +1,8 @@
-//! Removes events after an hour, and records those about quotas.
+//! Removes events after an hour, and records events for exceeded quotas.
 //!
-//! An event lives for an hour from its last write, as in Kubernetes. When that was, no event has to be read
-//! for: the revisions that the store had are remembered, each minute. Only for what is older than this server's
-//! start, the event's own times decide.
+//! An event lives for an hour after its last write, as in Kubernetes. To find the time of the write without decoding,
+//! the revision of the store is recorded each minute. For events from before the start of this server, the times in
+//! the event decide.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use serde::Deserialize;
 use tokio::time::MissedTickBehavior;
 
 use crate::cache::CachedObject;
-use crate::events::{self, Happening};
+use crate::events::{self, NewEvent};
 use crate::operations;
 use crate::permit::Permit;
 use crate::registry::Registry;
 use crate::storage_key;
 
-/// How long an event lives (`docs/reference/api.md#events`).
+/// The lifetime of an event (`docs/reference/api.md#events`).
 const LIFE_SECONDS: i64 = 3600;
 
-/// How often is looked for events whose time is over.
+/// The interval of the search for expired events.
 const INTERVAL: Duration = Duration::from_mins(1);
 
-/// Events that are read at a time, and removed at once.
+/// The events that are read in one step, and those that are removed in parallel.
 const EVENTS_PER_READ: usize = 256;
 const REMOVED_AT_ONCE: usize = 16;
 
@@ -46,22 +46,22 @@ pub async fn run(registry: Arc<Registry>) {
     }
 }
 
-/// Records refusals by quotas; runs until it is dropped.
+/// Records rejections by quotas; runs until it is dropped.
 pub async fn run_quotas(registry: Arc<Registry>) {
     loop {
-        for (project, message) in registry.refused_quotas().taken().await {
+        for (project, message) in registry.refused_quotas().take().await {
             let key = storage_key::object(Project.info(), None, &project);
             let found = registry.cache().of(Project.info()).get(&key);
             let Ok(Some(Ok(object))) = found.map(|found| found.map(|found| found.decode())) else {
                 continue;
             };
             let (object, message) = (&object, &*message);
-            events::warn(&registry, &Happening { object, reason: "ExceededQuota", message }).await;
+            events::warn(&registry, &NewEvent { object, reason: "ExceededQuota", message }).await;
         }
     }
 }
 
-/// The times of an event, all of which can be missing.
+/// The times of an event. Each of them can be missing.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Times {
@@ -79,7 +79,7 @@ struct CreationTime {
 pub(crate) struct Sweep {
     /// The revision at the start.
     started_at: u64,
-    /// Times, in seconds since 1970, and the revisions then; the first is an hour old, or older.
+    /// Times, in seconds since 1970, each with the revision at that time. The first is at least an hour old.
     marks: VecDeque<(i64, u64)>,
 }
 
@@ -89,7 +89,7 @@ impl Sweep {
         Self { started_at: registry.cache().applied(), marks: VecDeque::new() }
     }
 
-    /// Removes all events whose time is over.
+    /// Removes all expired events.
     pub(crate) async fn run(&mut self, registry: &Registry) {
         let now = registry.source().now().unix_seconds();
         self.marks.push_back((now, registry.cache().applied()));
@@ -113,7 +113,7 @@ impl Sweep {
         }
     }
 
-    /// Is the time of an event over? `old` is the newest revision that is known to be an hour old.
+    /// Whether an event has expired. `old` is the newest revision that is known to be an hour old.
     fn is_due(&self, event: &CachedObject, old: u64, now: i64) -> bool {
         let revision = event.position().revision();
         if revision > self.started_at || revision <= old {
@@ -121,14 +121,14 @@ impl Sweep {
         }
         let Ok(times) = decode_typed::<Times>(&event.json()) else { return true };
         let times = [times.last_timestamp, times.metadata.creation_timestamp];
-        // A time in the future is no reason to keep it for ever.
+        // A time in the future must not keep an event forever.
         let times = times.into_iter().flatten().map(Timestamp::unix_seconds);
         let last = times.filter(|time| *time <= now).max();
         last.is_none_or(|last| last <= now - LIFE_SECONDS)
     }
 }
 
-/// Removes an event, unless it has been written meanwhile.
+/// Removes an event, unless it was written again in the meantime.
 async fn remove(registry: &Registry, event: &CachedObject) {
     let (namespace, name) = storage_key::name_of(event.key());
     let permit = Permit::for_server(&Event, Verb::Delete, namespace, name);

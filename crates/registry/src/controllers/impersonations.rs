@@ -1,14 +1,14 @@
-//! Revokes the endpoint tokens that were made under impersonation when the right to impersonate ends.
+//! Revokes endpoint tokens that were issued under impersonation, when the impersonation is no longer permitted.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::registry::Registry;
 
-/// The changes of this time are looked at together.
+/// The time in which changes are collected and then checked together.
 const BATCH_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long after a failure the next try is due.
+/// The time between a failure and the next attempt.
 const RETRY: Duration = Duration::from_millis(500);
 
 /// Runs until it is dropped.

@@ -1,7 +1,9 @@
-//! The server's own work. It removes namespaces and their content, and objects whose grace period is over. It
-//! collects garbage, keeps roles in step, stores when keys were used, and removes expired keys and old events.
-//! It rotates signing keys, revokes tokens of impersonations that have ended, and compacts old history.
-//! Each controller works only from the store, so a restart loses nothing; but an event about a quota may be lost.
+//! The controllers: the server's own work.
+//!
+//! They remove namespaces and their content, and objects whose grace period is over. They collect garbage, keep roles
+//! and phases up to date, store the last use of keys, and remove expired keys and old events. They rotate signing
+//! keys, revoke tokens of ended impersonations, and compact old history. Each controller works only from the store,
+//! so a restart loses nothing, except possibly an event for a quota.
 
 pub mod access_keys;
 pub mod compaction;

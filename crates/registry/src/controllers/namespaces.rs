@@ -1,4 +1,4 @@
-//! Empties namespaces that are being deleted, and removes them when nothing is left in them.
+//! Empties terminating namespaces, and removes them when they are empty.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,17 +17,17 @@ use crate::permit::Permit;
 use crate::registry::Registry;
 use crate::storage_key;
 
-/// The longest time until another try after a failure.
+/// The longest time between a failure and the next attempt.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// The condition of a namespace whose content cannot be deleted, as in Kubernetes.
 const CONTENT_FAILURE: &str = "NamespaceDeletionContentFailure";
 
-/// Corrupt objects that a condition names.
+/// The maximum number of corrupt objects that a condition names.
 const MAX_NAMED: usize = 10;
 
-/// Runs until it is dropped. It runs again whenever anything has changed, so it notices when a
-/// finalizer is removed from an object in a namespace.
+/// Runs until it is dropped. It runs again after each change, so it notices that a finalizer was removed from an
+/// object in a namespace.
 pub async fn run(registry: Arc<Registry>) {
     let mut progress = registry.cache().subscribe();
     loop {
@@ -41,8 +41,8 @@ pub async fn run(registry: Arc<Registry>) {
     }
 }
 
-/// Handles the namespaces that are being deleted, and reads no others: this runs after every
-/// commit. Returns whether anything failed.
+/// Processes the terminating namespaces, and reads no others, because it runs after every commit. Returns whether
+/// anything failed.
 async fn sweep(registry: &Registry) -> bool {
     let mut failed = false;
     for namespace in registry.cache().of(Namespace.info()).deleting() {
@@ -67,8 +67,8 @@ fn content_finalizers(object: &Object) -> Option<&Vec<Value>> {
     object.fields.get("spec")?.get("finalizers")?.as_array()
 }
 
-/// Deletes the objects in a namespace; when there are none, removes the finalizer of its content. A corrupt
-/// object is not deleted, because its finalizers are not known. The namespace waits for it, and says so.
+/// Deletes the objects in a namespace. If there are none, it removes the finalizer of the content. A corrupt object
+/// is not deleted, because its finalizers are unknown. The namespace then waits for it, and has a condition.
 async fn finalize(registry: &Registry, namespace: &Object) -> Result<(), ApiError> {
     let (found, name) = (&namespace.metadata, namespace.metadata.name.as_str());
     let mut remaining = 0;
@@ -84,15 +84,15 @@ async fn finalize(registry: &Registry, namespace: &Object) -> Result<(), ApiErro
         }
     }
     if !corrupt.is_empty() {
-        return tell_corrupt(registry, namespace, &corrupt).await;
+        return report_corrupt(registry, namespace, &corrupt).await;
     }
     if remaining > 0 {
-        // The removals will be in the cache soon, and wake this controller again.
+        // The removals reach the cache soon, and wake this controller again.
         return Ok(());
     }
     let permit = Permit::for_server(&Namespace, Verb::Update, None, name);
     let released = operations::release(registry, &permit, |object| {
-        // A namespace of that name that was made meanwhile, through another server, is not meant.
+        // Another namespace of this name, created in the meantime, must stay.
         if object.metadata.uid != found.uid {
             return;
         }
@@ -106,8 +106,8 @@ async fn finalize(registry: &Registry, namespace: &Object) -> Result<(), ApiErro
     }
 }
 
-/// Says in the namespace's condition, once, which corrupt objects keep it.
-async fn tell_corrupt(
+/// Sets the condition of a namespace that waits for corrupt objects, once for each set of objects.
+async fn report_corrupt(
     registry: &Registry,
     namespace: &Object,
     corrupt: &[Arc<str>],
@@ -118,8 +118,8 @@ async fn tell_corrupt(
         names = format!("{names} and {} more", corrupt.len() - MAX_NAMED);
     }
     let message = format!(
-        "the namespace waits for what is damaged and cannot be read: {names}; restore it from a backup, or \
-         delete it with ignoreStoreReadErrorWithClusterBreakingPotential in DeleteOptions"
+        "the deletion of the namespace waits for corrupt objects: {names}; restore them from a backup, or delete \
+         them with ignoreStoreReadErrorWithClusterBreakingPotential in DeleteOptions"
     );
     let known = status_of(namespace);
     let is_this = |one: &&Condition| one.r#type == CONTENT_FAILURE;
@@ -167,7 +167,7 @@ async fn delete(
 ) -> Result<(), ApiError> {
     let (_, name) = storage_key::split(registry.cache().of(kind.info()).prefix(), object.key());
     let permit = Permit::for_server(kind, Verb::Delete, Some(namespace), name);
-    // As it was found, or not at all: a namesake in a new namespace is not meant.
+    // Only this object is meant, and not one of the same name in a new namespace.
     let uid = object.decode()?.metadata.uid;
     let options = DeleteOptions { precondition_uid: Some(uid), ..DeleteOptions::default() };
     match operations::delete(registry, &permit, &options).await {

@@ -1,7 +1,6 @@
-//! Keeps the phases of clusters and instances. When a Cluster or a Secret changes, the objects that are reached
-//! by it are written again, and admission sets the phase. A write that changes nothing stores nothing. An index
-//! has the objects that are reached by each Cluster and Secret, so a change costs only the objects that it
-//! concerns.
+//! Keeps the phases of clusters and instances up to date. When a Cluster or a Secret changes, the objects that depend
+//! on it are written again, and admission sets the phase. A write without a change stores nothing. An index has the
+//! objects that depend on each Cluster and Secret, so a change costs only the objects that it concerns.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -22,22 +21,22 @@ use crate::permit::Permit;
 use crate::registry::Registry;
 use crate::storage_key;
 
-/// The kinds that are followed: those with a phase, and the Secrets that kubeconfigs are in.
+/// The watched kinds: kinds with a phase, and Secrets, which contain kubeconfigs.
 const KINDS: [&dyn AnyKind; 4] = [&Cluster, &VirtualClusterInstance, &SpaceInstance, &Secret];
 
-/// Changes of this time are looked at together.
+/// The time in which changes are collected and then processed together.
 const BATCH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long after a failure the next try is due.
+/// The time between a failure and the next attempt.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Objects that are written before others have the thread.
+/// The objects that are written before other tasks get the thread.
 const WRITES_PER_STEP: usize = 16;
 
-/// An object with a phase: the place of its kind in [`KINDS`], and its storage key.
-type Reached = (usize, Arc<str>);
+/// An object with a phase: the index of its kind in [`KINDS`], and its storage key.
+type PhasedObject = (usize, Arc<str>);
 
-/// A source of the phase of an object, besides the object itself.
+/// A source of the phase of an object, in addition to the object itself.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Source {
     /// A Cluster.
@@ -46,16 +45,16 @@ enum Source {
     Secret(String, String),
 }
 
-/// The objects with a phase, by the sources that they are reached by.
+/// The objects with a phase, by the sources that they depend on.
 #[derive(Default)]
 struct Index {
-    by_source: BTreeMap<Source, BTreeSet<Reached>>,
-    sources: HashMap<Reached, Vec<Source>>,
+    by_source: BTreeMap<Source, BTreeSet<PhasedObject>>,
+    sources: HashMap<PhasedObject, Vec<Source>>,
 }
 
 impl Index {
-    /// Sets what an object follows from; nothing, for one that is gone.
-    fn set(&mut self, reached: &Reached, sources: Vec<Source>) {
+    /// Sets the sources that an object depends on. A removed object has none.
+    fn set(&mut self, reached: &PhasedObject, sources: Vec<Source>) {
         for old in self.sources.remove(reached).unwrap_or_default() {
             if let Some(of) = self.by_source.get_mut(&old) {
                 of.remove(reached);
@@ -72,7 +71,7 @@ impl Index {
         }
     }
 
-    fn of(&self, source: &Source) -> impl Iterator<Item = Reached> {
+    fn of(&self, source: &Source) -> impl Iterator<Item = PhasedObject> {
         self.by_source.get(source).into_iter().flatten().cloned()
     }
 }
@@ -84,7 +83,7 @@ pub async fn run(registry: Arc<Registry>) {
     loop {
         progress.mark_unchanged();
         phases.catch_up();
-        if phases.write_again().await {
+        if phases.rewrite_concerned().await {
             tokio::time::sleep(RETRY).await;
             continue;
         }
@@ -97,15 +96,15 @@ pub async fn run(registry: Arc<Registry>) {
 
 struct Phases {
     registry: Arc<Registry>,
-    /// Where it goes on reading, for each of [`KINDS`].
+    /// The cursor in the events of each of [`KINDS`].
     cursors: [Position; 4],
     index: Index,
     /// The objects to write again.
-    concerned: BTreeSet<Reached>,
+    concerned: BTreeSet<PhasedObject>,
 }
 
 impl Phases {
-    /// A new one, which looks at every object first: changes while no server ran are not known.
+    /// A controller that first checks every object: changes while no server ran are unknown.
     fn new(registry: Arc<Registry>) -> Self {
         let cursors =
             KINDS.map(|kind| Position::end_of(registry.cache().of(kind.info()).revision()));
@@ -144,7 +143,7 @@ impl Phases {
         }
     }
 
-    /// Looks at all objects of a kind. Of Secrets, those that something is reached by.
+    /// Notes all objects of a kind. For Secrets, it notes the objects that depend on one.
     fn relist(&mut self, kind: usize) {
         if KINDS[kind].has_phase() {
             for object in self.registry.cache().of(KINDS[kind].info()).page(None, usize::MAX) {
@@ -158,7 +157,7 @@ impl Phases {
         }
     }
 
-    /// Notes a change of an object: what it is reached by, and what is reached by it.
+    /// Notes a change of an object: its sources, and the objects that depend on it.
     fn note(&mut self, kind: usize, key: &Arc<str>) {
         let (namespace, name) = storage_key::name_of(key);
         let source = match namespace {
@@ -177,7 +176,7 @@ impl Phases {
         }
     }
 
-    /// The sources of the phase of an object; empty for one that is gone, or cannot be read.
+    /// The sources of the phase of an object; empty if it is gone or corrupt.
     fn sources_of(&self, kind: &dyn AnyKind, key: &str) -> Vec<Source> {
         let found = self.registry.cache().of(kind.info()).get(key).ok().flatten();
         let Some(object) = found.and_then(|found| found.decode().ok()) else { return Vec::new() };
@@ -189,8 +188,8 @@ impl Phases {
         secret.into_iter().chain(cluster).collect()
     }
 
-    /// Writes again what is concerned. Returns whether anything failed; that is tried again.
-    async fn write_again(&mut self) -> bool {
+    /// Writes the noted objects again. Returns whether anything failed; that is tried again.
+    async fn rewrite_concerned(&mut self) -> bool {
         let mut failed = BTreeSet::new();
         for (done, one) in std::mem::take(&mut self.concerned).into_iter().enumerate() {
             if done % WRITES_PER_STEP == WRITES_PER_STEP - 1 {
@@ -206,11 +205,11 @@ impl Phases {
         !self.concerned.is_empty()
     }
 
-    /// Writes an object as it is.
+    /// Writes an object unchanged, so that admission sets its phase.
     ///
     /// # Errors
-    /// The store's. An object that is gone or no longer valid stays as it is.
-    async fn write(&self, (kind, key): &Reached) -> Result<(), ApiError> {
+    /// The errors of the store. An object that is gone or no longer valid is skipped.
+    async fn write(&self, (kind, key): &PhasedObject) -> Result<(), ApiError> {
         let (namespace, name) = storage_key::name_of(key);
         let permit = Permit::for_server(KINDS[*kind], Verb::Update, namespace, name);
         let writing = Writing::by_server();

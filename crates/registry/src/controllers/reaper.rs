@@ -1,7 +1,6 @@
-//! Removes objects that were deleted with a grace period, when that is over.
+//! Removes objects that were deleted with a grace period, when the period is over.
 //!
-//! It has no list of its own: what is due is in the objects' deletionTimestamps, so a restart loses
-//! nothing.
+//! It has no list of its own: the due times are in the objects' deletionTimestamps. So a restart loses nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use crate::permit::Permit;
 use crate::registry::Registry;
 use crate::storage_key;
 
-/// Timestamps have whole seconds, so looking more often finds nothing more.
+/// Timestamps have whole seconds, so a shorter interval finds nothing more.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs until it is dropped.
@@ -55,7 +54,7 @@ async fn reap(registry: &Registry, resource: &ResourceCache, object: &CachedObje
     }
     let (namespace, name) = storage_key::split(resource.prefix(), object.key());
     let permit = Permit::for_server(resource.kind(), Verb::Delete, namespace, name);
-    // Nothing is changed: a release without a change removes an object that nothing blocks.
+    // A release without a change removes an object if nothing blocks its deletion.
     if let Err(error) = operations::release(registry, &permit, |_| {}).await
         && error.code() != 404
     {

@@ -1,8 +1,7 @@
-//! Keeps roles and bindings as they have to be: those that follow from another object, such as its
-//! access rules, are put back after a hand edit; aggregated ClusterRoles get the rules of those that
-//! they select.
+//! Keeps roles and bindings correct. Generated roles, such as those of access rules, are restored after a hand edit.
+//! Aggregated ClusterRoles get the rules of the roles that they select.
 //!
-//! The write of an object changes its own roles in its own transaction; this only repairs.
+//! The write of an object changes its own roles in its own transaction. This controller only repairs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,30 +24,33 @@ use serde_json::Value;
 use crate::admit::Writing;
 use crate::cache::{CachedObject, Next, ResourceCache};
 use crate::errors::from_store;
-use crate::events::{self, Happening};
+use crate::events::{self, NewEvent};
 use crate::operations;
 use crate::permit::Permit;
 use crate::registry::Registry;
 use crate::storage_key;
 
-/// The kinds that are looked after.
+/// The watched kinds.
 const KINDS: [&dyn AnyKind; 4] = [&Role, &RoleBinding, &ClusterRole, &ClusterRoleBinding];
 
-/// The longest time until another try after a failure.
+/// The longest time between a failure and the next attempt.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// ClusterRoles that are read at a time.
+/// The ClusterRoles that are read in one step.
 const ROLES_PER_READ: usize = 256;
 
-/// An object whose roles may have been changed: its kind, namespace and name.
-type Concerned = (String, String, Option<String>, String);
+/// An object whose generated roles may have been changed: its API version, kind, namespace and name.
+type SourceId = (String, String, Option<String>, String);
 
 /// Runs until it is dropped.
 pub async fn run(registry: Arc<Registry>) {
     let mut progress = registry.cache().subscribe();
     let mut repair = Repair::new(registry);
-    while let Err(error) = repair.make_all().await {
-        tracing::warn!(inner = error.inner(), "roles of access rules could not be made: {error}");
+    while let Err(error) = repair.generate_all().await {
+        tracing::warn!(
+            inner = error.inner(),
+            "the roles of access rules could not be generated: {error}"
+        );
         tokio::time::sleep(RETRY).await;
     }
     loop {
@@ -64,11 +66,11 @@ pub async fn run(registry: Arc<Registry>) {
 
 struct Repair {
     registry: Arc<Registry>,
-    /// Where it goes on reading, for each of [`KINDS`].
+    /// The cursor in the events of each of [`KINDS`].
     cursors: [Position; 4],
-    /// With the storage keys of the roles and bindings, by their place in [`KINDS`].
-    concerned: BTreeMap<Concerned, BTreeSet<(usize, Arc<str>)>>,
-    /// Has any ClusterRole changed?
+    /// The storage keys of the changed roles and bindings, each with the index of its kind in [`KINDS`].
+    concerned: BTreeMap<SourceId, BTreeSet<(usize, Arc<str>)>>,
+    /// Whether a ClusterRole has changed.
     cluster_roles_changed: bool,
 }
 
@@ -79,8 +81,9 @@ impl Repair {
         Self { registry, cursors, concerned: BTreeMap::new(), cluster_roles_changed: true }
     }
 
-    /// Makes the roles of all objects again after a kind has got another subresource, which `*` has to list.
-    async fn make_all(&self) -> Result<(), ApiError> {
+    /// Generates the roles of all objects again after a kind has got a new subresource, because roles for `*` list
+    /// it.
+    async fn generate_all(&self) -> Result<(), ApiError> {
         let registry = &self.registry;
         if has_roles_of_all(registry.store()).await.map_err(from_store)? {
             return Ok(());
@@ -96,21 +99,20 @@ impl Repair {
                     let version = info.version.to_string();
                     let namespace = namespace.map(str::to_owned);
                     let one = (version, info.kind.to_owned(), namespace, name.to_owned());
-                    match self.put_back(&one).await {
-                        // One that cannot be written, in a namespace that is being deleted, keeps none
-                        // of the others from it.
+                    match self.restore(&one).await {
+                        // An object that cannot be written, such as one in a terminating namespace, must not block
+                        // the others.
                         Err(error) if error.code() < 500 => {
-                            tracing::warn!(object = one.3, "it gets no roles: {error}");
+                            tracing::warn!(
+                                object = one.3,
+                                "the roles of the object could not be generated: {error}"
+                            );
                         }
                         result => result?,
                     }
                 }
                 done += page.len();
-                tracing::info!(
-                    kind = info.kind,
-                    done,
-                    "objects get the roles of their access rules"
-                );
+                tracing::info!(kind = info.kind, done, "generated the roles of access rules");
             }
         }
         note_roles_of_all(registry.store()).await.map_err(from_store)
@@ -141,7 +143,7 @@ impl Repair {
         }
     }
 
-    /// Looks at all objects of a kind, when events are gone.
+    /// Notes all objects of a kind, after its events are gone.
     fn relist(&mut self, index: usize, resource: &ResourceCache) {
         self.cursors[index] = Position::end_of(resource.revision());
         self.cluster_roles_changed = true;
@@ -150,18 +152,18 @@ impl Repair {
         }
     }
 
-    /// Notes the object that a role or binding follows from, if there is one, and if the two were not
-    /// written together.
+    /// Notes the object that a role or binding is generated from, if there is one, and if both were not written
+    /// together.
     fn note(&mut self, index: usize, object: &CachedObject) {
-        let Some(one) = self.maker_of(object.key()) else { return };
+        let Some(one) = self.source_of(object.key()) else { return };
         if self.has_other_revision(&one, object.position().revision()) {
             self.concerned.entry(one).or_default().insert((index, object.key().clone()));
         }
     }
 
-    /// The object that a role or binding is made for, by its name alone, which only the server gives: a hand
-    /// edit can take off labels and owner references.
-    fn maker_of(&self, key: &str) -> Option<Concerned> {
+    /// The object that a role or binding is generated from. Its name is enough, because only the server uses such
+    /// names. A hand edit can remove labels and owner references.
+    fn source_of(&self, key: &str) -> Option<SourceId> {
         let (namespace, name) = storage_key::name_of(key);
         let (kind, namespace, name): (&dyn AnyKind, _, _) = match made_for(name)? {
             MadeFor::AccessRules { plural, name } => {
@@ -186,12 +188,8 @@ impl Repair {
         Some((info.version.to_string(), info.kind.to_owned(), namespace, name))
     }
 
-    /// Is an object there, and was it written last at another revision than this one?
-    fn has_other_revision(
-        &self,
-        (api_version, kind, namespace, name): &Concerned,
-        at: u64,
-    ) -> bool {
+    /// Whether an object exists and was last written at another revision.
+    fn has_other_revision(&self, (api_version, kind, namespace, name): &SourceId, at: u64) -> bool {
         let Some(kind) = of_reference(api_version, kind) else { return false };
         let namespace = namespace.as_deref().filter(|_| kind.info().is_namespaced());
         let key = storage_key::object(kind.info(), namespace, name);
@@ -202,23 +200,27 @@ impl Repair {
         }
     }
 
-    /// Repairs what was noted. Returns whether anything failed; that is tried again.
+    /// Repairs the noted objects. Returns whether anything failed; that is tried again.
     async fn work(&mut self) -> bool {
         let mut failed = BTreeMap::new();
         while let Some((one, roles)) = self.concerned.pop_first() {
             let before = self.positions(&roles);
-            if let Err(error) = self.put_back(&one).await {
+            if let Err(error) = self.restore(&one).await {
                 let inner = error.inner().unwrap_or_default();
-                tracing::warn!(object = one.3, inner, "roles could not be put back: {error}");
+                tracing::warn!(
+                    object = one.3,
+                    inner,
+                    "generated roles could not be restored: {error}"
+                );
                 failed.insert(one, roles);
                 continue;
             }
             let _ = self.registry.cache().wait_until_current().await;
-            let was_put_back = |((_, key), (then, now)): (&(usize, Arc<str>), (&_, &_))| {
+            let was_restored = |((_, key), (then, now)): (&(usize, Arc<str>), (&_, &_))| {
                 (then != now).then(|| key.clone())
             };
             let after = self.positions(&roles);
-            let mut changed = roles.iter().zip(before.iter().zip(&after)).filter_map(was_put_back);
+            let mut changed = roles.iter().zip(before.iter().zip(&after)).filter_map(was_restored);
             if let Some(role) = changed.next() {
                 self.record(&one, &role).await;
             }
@@ -233,7 +235,7 @@ impl Repair {
         self.cluster_roles_changed || !self.concerned.is_empty()
     }
 
-    /// The positions of roles and bindings; `None` for those that are not there.
+    /// The positions of roles and bindings; `None` for each one that does not exist.
     fn positions(&self, roles: &BTreeSet<(usize, Arc<str>)>) -> Vec<Option<Position>> {
         let position = |(index, key): &(usize, Arc<str>)| {
             let kind = KINDS.get(*index)?;
@@ -243,8 +245,8 @@ impl Repair {
         roles.iter().map(position).collect()
     }
 
-    /// Records with an object that one of its roles has been put back.
-    async fn record(&self, (api_version, kind, namespace, name): &Concerned, role: &str) {
+    /// Records an event for an object, after one of its roles was restored.
+    async fn record(&self, (api_version, kind, namespace, name): &SourceId, role: &str) {
         let Some(kind) = of_reference(api_version, kind) else { return };
         let namespace = namespace.as_deref().filter(|_| kind.info().is_namespaced());
         let key = storage_key::object(kind.info(), namespace, name);
@@ -253,15 +255,15 @@ impl Repair {
             return;
         };
         let role = storage_key::display_name(role);
-        let message = format!("{role} follows from it, was edited by hand, and has been put back");
-        let what = Happening { object: &object, reason: "RolePutBack", message: &message };
+        let message = format!("{role} is generated from this object; a manual edit was reverted");
+        let what = NewEvent { object: &object, reason: "RolePutBack", message: &message };
         events::warn(&self.registry, &what).await;
     }
 
-    /// Writes an object as it is, with the roles that follow from it.
-    async fn put_back(
+    /// Writes an object unchanged, so that its roles are generated.
+    async fn restore(
         &self,
-        (api_version, kind, namespace, name): &Concerned,
+        (api_version, kind, namespace, name): &SourceId,
     ) -> Result<(), ApiError> {
         let Some(kind) = of_reference(api_version, kind) else { return Ok(()) };
         let namespace = namespace.as_deref().filter(|_| kind.info().is_namespaced());
@@ -274,7 +276,7 @@ impl Repair {
         }
     }
 
-    /// Gives each aggregated ClusterRole the rules of those that it selects.
+    /// Gives each aggregated ClusterRole the rules of the roles that it selects.
     async fn aggregate(&self) -> Result<(), ApiError> {
         let mut roles: BTreeMap<String, (BTreeMap<String, String>, Spec)> = BTreeMap::new();
         let resource = self.registry.cache().of(ClusterRole.info());
@@ -316,7 +318,7 @@ impl Repair {
     }
 }
 
-/// The rules that an aggregated role gathers: each once, by the names of the roles.
+/// The rules of an aggregated role: each rule once, in the order of the role names.
 fn gathered(
     name: &str,
     aggregation: &AggregationRule,
@@ -336,10 +338,10 @@ fn gathered(
     gathered
 }
 
-/// Whether all objects have the roles of their access rules, with the subresources that kinds have now.
+/// Whether all objects have the roles of their access rules, with the present subresources of the kinds.
 ///
 /// # Errors
-/// The store's.
+/// The errors of the store.
 async fn has_roles_of_all(store: &Arc<dyn Store>) -> postern_store::Result<bool> {
     let note = store.get(storage_key::ROLES_OF_ALL).await?.value;
     Ok(note.is_some_and(|note| note.value == subresources_of_all()))
@@ -348,7 +350,7 @@ async fn has_roles_of_all(store: &Arc<dyn Store>) -> postern_store::Result<bool>
 /// Notes that all objects have the roles of their access rules.
 ///
 /// # Errors
-/// The store's.
+/// The errors of the store.
 async fn note_roles_of_all(store: &Arc<dyn Store>) -> postern_store::Result<()> {
     let value = subresources_of_all();
     let note = Change::Put { key: storage_key::ROLES_OF_ALL.into(), value };
@@ -356,8 +358,8 @@ async fn note_roles_of_all(store: &Arc<dyn Store>) -> postern_store::Result<()> 
     store.commit(txn).await.map(|_| ())
 }
 
-/// The subresources of each kind, which roles with all subresources list. When a kind gets another one, these
-/// roles are made again.
+/// The subresources of each kind, which roles for all subresources list. If a kind gets a new one, these roles are
+/// generated again.
 fn subresources_of_all() -> Bytes {
     let kinds = all().iter().filter(|kind| kind.has_dependents()).map(|kind| kind.info());
     let lines = kinds.map(|info| {

@@ -1,5 +1,5 @@
-//! Announces the next signing key of endpoint tokens when it is time, and drops keys, notes and revocations that
-//! no token needs any more.
+//! Announces the next signing key of endpoint tokens when it is due, and removes keys, notes and revocations that no
+//! token needs any more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,24 +7,24 @@ use std::time::Duration;
 use crate::registry::Registry;
 use crate::signing_keys;
 
-/// A key is dropped, and the next one announced, at most so much later than it could be.
+/// The interval of the rotation. A key is removed, and the next one announced, at most this much later than possible.
 const INTERVAL: Duration = Duration::from_mins(1);
 
-/// The records about tokens are tidied so often: what an owner can make them grow by meanwhile is little.
-const TIDY_INTERVAL: Duration = Duration::from_secs(1);
+/// The interval of the clean-up of token records. An owner can add only few records in this time.
+const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs until it is dropped.
 pub async fn run(registry: Arc<Registry>) {
-    tokio::join!(rotate(&registry), tidy(&registry));
+    tokio::join!(rotate(&registry), clean_up(&registry));
 }
 
-async fn tidy(registry: &Registry) {
-    let mut ticks = tokio::time::interval(TIDY_INTERVAL);
+async fn clean_up(registry: &Registry) {
+    let mut ticks = tokio::time::interval(CLEAN_UP_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if let Err(error) = registry.tidy_token_records().await {
-            tracing::warn!(inner = error.inner(), "old revocations could not be dropped");
+        if let Err(error) = registry.clean_up_token_records().await {
+            tracing::warn!(inner = error.inner(), "old token records could not be removed");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Removes access keys that expired long ago, and those whose owners or makers are gone.
+//! Removes access keys that expired long ago, and access keys whose owner or maker no longer exists.
 
 use postern_kinds::owned_access_key::{Fields, OwnedAccessKey};
 use postern_kinds::team::Team;
@@ -16,10 +16,10 @@ use crate::registry::{Registry, decoded};
 use crate::secret_record::SecretRecord;
 use crate::storage_key;
 
-/// Removes keys that expired long ago. After a failure it continues with the other keys.
+/// Removes access keys that expired longer ago than the retention. After a failure, it continues with the other keys.
 ///
 /// # Errors
-/// Those of the last deletion that failed.
+/// The error of the last deletion that failed.
 pub(crate) async fn remove_expired_keys(registry: &Registry) -> Result<(), ApiError> {
     let limit =
         registry.source().now().unix_seconds() - registry.key_policy().expired_retention_seconds;
@@ -29,7 +29,7 @@ pub(crate) async fn remove_expired_keys(registry: &Registry) -> Result<(), ApiEr
     for name in ended {
         match remove_expired_key(registry, &name, limit).await {
             Ok(()) => tracing::info!(key = name, "removed an access key that expired long ago"),
-            // It has been changed or removed in the meantime; perhaps it does not expire any more.
+            // The key was changed or removed in the meantime; its expiry may have changed too.
             Err(error) if error.code() == 404 || error.code() == 409 => {}
             Err(error) => failed = Err(error),
         }
@@ -37,7 +37,7 @@ pub(crate) async fn remove_expired_keys(registry: &Registry) -> Result<(), ApiEr
     failed
 }
 
-/// Removes one such key, unless it changes in the meantime.
+/// Removes one expired key, unless it changes in the meantime.
 async fn remove_expired_key(registry: &Registry, name: &str, limit: i64) -> Result<(), ApiError> {
     let reading = Permit::for_server(&OwnedAccessKey, Verb::Get, None, name);
     let metadata = decoded(&registry.get(&reading, &GetOptions::default()).await?)?.metadata;
@@ -53,12 +53,13 @@ async fn remove_expired_key(registry: &Registry, name: &str, limit: i64) -> Resu
     delete(registry, &permit, &options).await.map(drop)
 }
 
-/// Removes keys whose user or team is gone. The garbage collector removes them with their owners; this
-/// finds those that it was told to leave, by orphaning or by another owner reference. They give no access,
-/// and a later user of the same name has nothing to do with them.
+/// Removes access keys whose user or team no longer exists.
+///
+/// The garbage collector removes keys with their owners. This function finds the keys that it skips: orphaned keys,
+/// and keys with another owner reference. Such keys give no access. A later user of the same name has other keys.
 ///
 /// # Errors
-/// Those of the last removal that failed.
+/// The error of the last removal that failed.
 pub(crate) async fn remove_keys_without_owner(registry: &Registry) -> Result<(), ApiError> {
     let names: Vec<String> =
         registry.cache().principals().keys_without_owner().map(str::to_owned).collect();
@@ -66,7 +67,7 @@ pub(crate) async fn remove_keys_without_owner(registry: &Registry) -> Result<(),
     for name in names {
         match remove_key_without_owner(registry, &name).await {
             Ok(()) => tracing::info!(key = name, "removed an access key whose owner is gone"),
-            // It is gone, or stays: its owner is there after all.
+            // The key is gone, or its owner exists after all.
             Err(error) if error.code() == 404 || error.code() == 409 => {}
             Err(error) => failed = Err(error),
         }
@@ -74,11 +75,13 @@ pub(crate) async fn remove_keys_without_owner(registry: &Registry) -> Result<(),
     failed
 }
 
-/// Removes keys whose maker is gone: they give no access any more. The garbage collector removes them with their
-/// makers; this finds those whose reference to the maker was lost, or whose maker was removed by another way.
+/// Removes access keys whose maker no longer exists: they give no access.
+///
+/// The garbage collector removes keys with their makers. This function finds the keys that it misses, because the
+/// reference to the maker was lost or the maker was removed in another way.
 ///
 /// # Errors
-/// Those of the last removal that failed.
+/// The error of the last removal that failed.
 pub(crate) async fn remove_keys_without_maker(registry: &Registry) -> Result<(), ApiError> {
     let names: Vec<String> =
         registry.cache().principals().keys_without_maker().map(str::to_owned).collect();
@@ -88,13 +91,13 @@ pub(crate) async fn remove_keys_without_maker(registry: &Registry) -> Result<(),
         let removed = registry.rewrite(&permit, false, |previous, _| {
             if !has_lost_maker(registry, &previous.object) {
                 let resource = OwnedAccessKey.info().group_resource();
-                return Err(ApiError::conflict(resource, &name, "its maker is there"));
+                return Err(ApiError::conflict(resource, &name, "its maker exists"));
             }
             admit::delete(&registry.admission(), &permit, previous, 0, None)
         });
         match removed.await {
             Ok(_) => tracing::info!(key = name, "removed an access key whose maker is gone"),
-            // It is gone, or stays: its maker is there after all.
+            // The key is gone, or its maker exists after all.
             Err(error) if error.code() == 404 || error.code() == 409 => {}
             Err(error) => failed = Err(error),
         }
@@ -102,7 +105,7 @@ pub(crate) async fn remove_keys_without_maker(registry: &Registry) -> Result<(),
     failed
 }
 
-/// Is the maker of a key gone for certain? One that cannot be read is not: it may be restored.
+/// Whether the maker of a key certainly no longer exists. A corrupt maker may be restored, so it counts as existing.
 fn has_lost_maker(registry: &Registry, key: &Object) -> bool {
     let Ok(fields) = Fields::deserialize(&key.fields) else { return false };
     let Some(maker) = fields.status.maker else { return false };
@@ -119,14 +122,14 @@ async fn remove_key_without_owner(registry: &Registry, name: &str) -> Result<(),
     let removed = registry.rewrite(&permit, false, |previous, secrets| {
         if !has_lost_owner(registry, &previous.object, &secrets) {
             let resource = OwnedAccessKey.info().group_resource();
-            return Err(ApiError::conflict(resource, name, "its owner is there"));
+            return Err(ApiError::conflict(resource, name, "its owner exists"));
         }
         admit::delete(&registry.admission(), &permit, previous, 0, None)
     });
     removed.await.map(drop)
 }
 
-/// Is the owner of a key gone for certain? One that cannot be read is not: they may be restored.
+/// Whether the owner of a key certainly no longer exists. A corrupt owner may be restored, so it counts as existing.
 fn has_lost_owner(registry: &Registry, key: &Object, secrets: &SecretRecord) -> bool {
     let Some(owner) = OwnedAccessKey.owner(&key.to_json_bytes()) else { return false };
     let (kind, name): (&dyn AnyKind, _) = match owner.principal() {
@@ -134,7 +137,7 @@ fn has_lost_owner(registry: &Registry, key: &Object, secrets: &SecretRecord) -> 
         Some(Principal::Team(name)) => (&Team, name),
         None => return false,
     };
-    // Orphaning removes the reference to the owner; the secret record still has the uid.
+    // Orphaning removes the reference to the owner. The secret record still has the uid.
     let recorded = Some(secrets.owner_uid.as_str()).filter(|_| secrets.uid == key.metadata.uid);
     let uid = owner.uid_in(&key.metadata).or(recorded).unwrap_or_default();
     let found = registry.cache().of(kind.info()).get(&storage_key::object(kind.info(), None, name));

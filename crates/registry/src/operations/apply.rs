@@ -1,4 +1,4 @@
-//! Applies a configuration: changes the object, or creates it when it is not there.
+//! Server-side apply: changes the object, or creates it if it does not exist.
 
 use postern_meta::apply::FieldSet;
 use postern_meta::object::Object;
@@ -9,34 +9,34 @@ use crate::admit::{self, Part, Writing};
 use crate::permit::Permit;
 use crate::registry::{EncodedObject, Registry};
 
-/// How often it is tried again because the object comes and goes meanwhile.
+/// Attempts at one apply, for an object that other clients create and delete at the same time.
 const ATTEMPTS: usize = 4;
 
-/// Why a caller who may not get an object has to force an apply: without, the answer would tell
-/// whether a value is the stored one.
+/// The reason of the 403 for a caller that may not get the object and does not force the apply. Without the check,
+/// the response would tell whether a value equals the stored value.
 const NEEDS_READING: &str =
-    "an apply that is not forced compares values, which needs the right to get the object";
+    "an apply that is not forced compares values, which needs the permission to get the object";
 
-/// An apply by one manager.
+/// The apply of one field manager.
 pub struct Applied<'a> {
-    /// The configuration that the manager wants.
+    /// The configuration that the manager sent.
     pub configuration: &'a Object,
-    /// The fields that it has as null.
+    /// The fields that are null in the configuration.
     pub nulls: &'a FieldSet,
-    /// How it is written.
+    /// The options of the write.
     pub writing: &'a Writing,
-    /// Whether it takes over what others own.
+    /// Whether the manager takes over fields of other managers.
     pub force: bool,
 }
 
-/// Applies a configuration. The result is the object, and whether it was created.
+/// Applies a configuration. Returns the object, and whether it was created.
 ///
-/// An object that the caller may not see is treated as absent. A caller that may create it then gets the answer
-/// to a create.
+/// An object that the caller may not see is treated as absent. If the caller may create it, the caller gets the
+/// response to a create.
 ///
 /// # Errors
-/// Those of `docs/reference/api.md#server-side-apply`; 403 when the object does not exist, and the caller may
-/// not create it.
+/// The errors of `docs/reference/api.md#server-side-apply`; 403 when the object does not exist and the caller may not
+/// create it.
 pub async fn apply(
     registry: &Registry,
     permit: &Permit,
@@ -72,14 +72,14 @@ async fn apply_once(
     };
     let creating = match permit.decide_create() {
         Ok(creating) => creating,
-        // A caller that may change only some objects does not learn which names are taken.
+        // A caller that may change only some objects must not learn which names exist.
         Err(refused) => return Err(if permit.covers_all() { refused } else { absent }),
     };
     let created = create(registry, &creating, make(None)?, writing).await?;
     Ok((created, true))
 }
 
-/// Whether an error says that the object itself is not there, and not something it refers to.
+/// Whether an error says that the object itself does not exist, and not an object that it refers to.
 fn is_absent(permit: &Permit, error: &ApiError) -> bool {
     let info = permit.kind().info();
     let is_object = |details: &postern_meta::status::StatusDetails| {

@@ -4,15 +4,15 @@
 //!
 //! | step | function | what it does |
 //! |---|---|---|
-//! | 1 | [`create`] | waits for the cache, and tries again with another generated name |
-//! | 2 | `admit::create` | checks the object, and makes it what is stored: metadata, the kind's own fields, field managers |
-//! | 3 | `AdmissionView::prepare` | asks the kind, which sees the caller and the users and teams |
-//! | 4 | `check_rights` in `admit` | checks the rights that the object's fields require |
-//! | 5 | `Registry::commit` | makes the response of what was stored |
+//! | 1 | [`create`] | waits for the cache, and retries with another generated name |
+//! | 2 | `admit::create` | checks the object, and completes it: metadata, the kind's own fields, field managers |
+//! | 3 | `AdmissionView::prepare` | calls the kind, which sees the caller and the users and teams |
+//! | 4 | `check_rights` in `admit` | checks the permissions that the object's fields require |
+//! | 5 | `Registry::commit` | makes the response from the stored object |
 //! | 6 | `Registry::stage` | encodes the object |
-//! | 7 | `Registry::side_records_of_new` | makes the records that go with it |
-//! | 8 | `Registry::commit_staged` | hands the transaction to the store, and tries again if a namespace has changed |
-//! | 9 | `Registry::conditions` | says what must still hold at the commit |
+//! | 7 | `Registry::side_records_of_new` | makes the side records of the object |
+//! | 8 | `Registry::commit_staged` | hands the transaction to the store, and retries if a namespace has changed |
+//! | 9 | `Registry::conditions` | makes the conditions that must hold at the commit |
 //! | 10 | `Registry::project_limits` | adds the quotas of the project |
 
 use postern_meta::object::Object;
@@ -22,13 +22,13 @@ use crate::admit::{self, Writing};
 use crate::permit::Permit;
 use crate::registry::{EncodedObject, Registry};
 
-/// Names that are tried for one `generateName` before the client has to try again itself.
+/// Attempts with different names for one `generateName`. After these, the client has to retry.
 const NAME_ATTEMPTS: usize = 8;
 
 /// Creates an object.
 ///
 /// # Errors
-/// Those of `docs/reference/api.md#writes`; 409 when every generated name was taken.
+/// The errors of `docs/reference/api.md#writes`; 409 when every generated name exists already.
 pub async fn create(
     registry: &Registry,
     permit: &Permit,
@@ -36,14 +36,14 @@ pub async fn create(
     writing: &Writing,
 ) -> Result<EncodedObject, ApiError> {
     let counts = permit.kind().is_delegated() && !writing.dry_run;
-    let _counting = if counts { Some(registry.counting().await) } else { None };
-    // The user or team that the object names may have been created by the request before this one.
+    let _quota_lock = if counts { Some(registry.quota_lock().await) } else { None };
+    // The previous request may have created the user or team that the object names.
     registry.cache().wait_until_current().await?;
     let is_named = !object.metadata.name.is_empty();
     let mut attempts_left = if is_named { 1 } else { NAME_ATTEMPTS };
     loop {
         attempts_left -= 1;
-        // Admission takes the object, and gives it another name each time.
+        // Admission consumes the object, so each attempt with another name needs a copy.
         let again = (attempts_left > 0).then(|| object.clone());
         let admitted = admit::create(&registry.admission(), permit, object, writing)?;
         let error = match registry.commit(admitted, writing.dry_run).await {

@@ -1,4 +1,4 @@
-//! Deletes an object, at once or when nothing blocks that any longer.
+//! Deletes an object: at once, or when nothing blocks the deletion any longer.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,23 +14,23 @@ use crate::permit::Permit;
 use crate::registry::read::ObjectPage;
 use crate::registry::{EncodedObject, Registry, decoded, key_of};
 
-/// A negative grace period counts as this, as upstream.
+/// The grace period that replaces a negative one, as upstream.
 const SHORTEST_GRACE_SECONDS: i64 = 1;
 
 /// The result of a deletion.
 pub struct Deleted {
-    /// The object in its last state, or in its present one while it is terminating.
+    /// The object in its last state; while it is terminating, in its present state.
     pub encoded: EncodedObject,
-    /// The same, decoded.
+    /// The same object, decoded.
     pub object: Object,
-    /// Is it still there, waiting for finalizers or for the end of its grace period?
+    /// Whether the object still exists, because of finalizers or its grace period.
     pub is_terminating: bool,
 }
 
-/// Deletes an object, or marks it when something blocks that.
+/// Deletes an object, or marks it as terminating if something blocks the deletion.
 ///
 /// # Errors
-/// 404; 409 when a precondition does not hold.
+/// 404 if the object does not exist; 409 if a precondition does not hold.
 pub async fn delete(
     registry: &Registry,
     permit: &Permit,
@@ -43,11 +43,11 @@ pub async fn delete(
         negative if negative < 0 => SHORTEST_GRACE_SECONDS,
         seconds => seconds,
     };
-    // The response says what was admitted: a clock that is read twice could contradict itself.
+    // The response states the admitted result: a second look at the clock could contradict the first.
     let removes = AtomicBool::new(false);
     let encoded = registry
         .rewrite(permit, options.dry_run, |previous, _| {
-            // Callers who may not delete it learn nothing of its uid or version.
+            // A caller that may not delete the object must not learn its uid or version.
             permit.check(&previous.cached)?;
             check_preconditions(permit, options, &previous)?;
             let view = registry.admission();
@@ -61,8 +61,7 @@ pub async fn delete(
     Ok(Deleted { encoded, object, is_terminating })
 }
 
-/// Deletes an object that cannot be read, when the options ask for exactly that. Returns `None`
-/// when they do not, or when the object can be read.
+/// Deletes a corrupt object if the options ask for that. Returns `None` if they do not, or if the object is intact.
 async fn delete_corrupt(
     registry: &Registry,
     permit: &Permit,
@@ -86,11 +85,11 @@ async fn delete_corrupt(
     Ok(Some(Deleted { encoded, object, is_terminating: false }))
 }
 
-/// Removes a cluster-scoped object if it is corrupt, so that the server can make it anew. Returns whether it
-/// was.
+/// Removes a cluster-scoped object if it is corrupt, so that the server can create it again. Returns whether it was
+/// corrupt.
 ///
 /// # Errors
-/// The store's.
+/// The errors of the store.
 pub async fn remove_corrupt(
     registry: &Registry,
     kind: &'static dyn AnyKind,
@@ -100,17 +99,18 @@ pub async fn remove_corrupt(
     let permit = Permit::for_server(kind, Verb::Delete, None, name);
     let options = DeleteOptions { ignore_store_read_error: true, ..DeleteOptions::default() };
     match delete_corrupt(registry, &permit, &options).await {
-        // Another server was faster.
+        // Another server removed the object first.
         Err(error) if error.code() == 409 => Ok(true),
         removed => Ok(removed?.is_some()),
     }
 }
 
-/// Deletes all objects that a list would have, one after the other. This is not atomic. Objects
-/// that are gone by then are no error. Returns those that the caller may get.
+/// Deletes all objects of a list, one after the other. Returns those that the caller may get.
+///
+/// This is not atomic. Objects that no longer exist are no error.
 ///
 /// # Errors
-/// Those of the list, or of the first deletion that fails.
+/// The errors of the list, or of the first deletion that fails.
 pub async fn delete_collection(
     registry: &Registry,
     permit: &Permit,
@@ -122,7 +122,7 @@ pub async fn delete_collection(
     let mut readable = HashSet::new();
     for object in list.objects.iter() {
         let deleting = permit.one_of(object)?;
-        // Before it is deleted: the rights on an object go with it.
+        // The check comes before the deletion, which ends the permissions on the object.
         if deleting.may(Verb::Get, Some(object)) {
             readable.insert(object.key().clone());
         }
@@ -138,11 +138,10 @@ pub async fn delete_collection(
     Ok(list)
 }
 
-/// Removes from an object what the server itself blocks the object's deletion with: `change` does
-/// that. For controllers.
+/// Removes from an object what the server itself blocks the deletion with. For controllers: `change` removes it.
 ///
 /// # Errors
-/// 404 when the object is gone already.
+/// 404 if the object no longer exists.
 pub async fn release(
     registry: &Registry,
     permit: &Permit,
@@ -157,7 +156,7 @@ pub async fn release(
         .await
 }
 
-/// The propagation policy; `orphanDependents`, which is older, is translated.
+/// The propagation policy; the older option `orphanDependents` is translated.
 fn policy_of(options: &DeleteOptions) -> Option<Propagation> {
     options.propagation.or(options
         .orphan_dependents

@@ -1,7 +1,7 @@
-//! The writing verbs: admission and registry put together. Requests, controllers and the administrator's
-//! commands all write through here.
+//! The writing verbs: admission and registry together. Requests, controllers and the administrator's commands all
+//! write through these functions.
 //!
-//! Not here: whether a write is allowed (`stages`), and how it is stored (`registry`).
+//! Not here: whether the caller may write (`permit`), and how a write is stored (`registry`).
 
 mod access_keys;
 mod apply;

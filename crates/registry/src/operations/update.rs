@@ -1,4 +1,4 @@
-//! Changes an object: replaces it with what a client has read and modified, or patches it.
+//! Changes an object: replaces it with the version that a client has modified, or patches it.
 
 use postern_meta::field::{FieldError, FieldErrors};
 use postern_meta::object::Object;
@@ -9,11 +9,11 @@ use crate::cache::CachedObject;
 use crate::permit::Permit;
 use crate::registry::{EncodedObject, Registry};
 
-/// Changes an object: `change` makes the wanted state from the current one. It may run more than once.
+/// Changes an object. `change` makes the wanted state from the current state; it may run more than once.
 ///
 /// # Errors
-/// Those of `docs/reference/api.md#writes`. The object that `change` returns has the resourceVersion and uid
-/// that the client expects: 409 when they do not match.
+/// The errors of `docs/reference/api.md#writes`. The object that `change` returns has the resourceVersion and uid
+/// that the client expects: 409 if they do not match.
 pub async fn update(
     registry: &Registry,
     permit: &Permit,
@@ -31,12 +31,13 @@ pub async fn update(
         .await
 }
 
-/// Replaces an object with one that a client has read and modified. `removed` are the kept fields of its spec
-/// that the client has set to null. The result is the new state, with warnings.
+/// Replaces an object with the version that a client has modified. Returns the new state, with warnings.
+///
+/// `removed` are the kept fields of `spec` (`AnyKind::kept_fields`) that the client has set to null.
 ///
 /// # Errors
-/// As [`update`]; 422 when the resourceVersion is missing, unless clients update the kind without it. Without
-/// the version, a client could undo another client's change without knowing (`docs/reference/api.md#writes`).
+/// The errors of [`update`]; 422 if the resourceVersion is missing, unless clients update the kind without it.
+/// Without the version, a client could undo another client's change unknowingly (`docs/reference/api.md#writes`).
 pub async fn replace(
     registry: &Registry,
     permit: &Permit,
@@ -47,7 +48,7 @@ pub async fn replace(
     let kept = parking_lot::Mutex::new(Vec::new());
     let replaced = update(registry, permit, writing, |current| {
         let mut object = object.clone();
-        // An object of another name is a mistake that a version would not mend.
+        // Another name is an error that no resourceVersion can correct, so this check comes first.
         check_address(permit, &mut object)?;
         if object.metadata.resource_version.is_empty() {
             check_unconditional(permit)?;
@@ -59,13 +60,13 @@ pub async fn replace(
     })
     .await?;
     let warning = |name: &&str| {
-        format!("spec.{name} is not in the request and stays as it is; to remove it, send null")
+        format!("spec.{name} is not in the request and was not changed; to remove it, send null")
     };
     Ok((replaced, kept.into_inner().iter().map(warning).collect()))
 }
 
-/// Checks that name and namespace of the object that was sent are those of the URL. On an object that is in
-/// no namespace, one means nothing, and is left out as in a create.
+/// Checks that the name and namespace of the object match the URL. A namespace on a cluster-scoped object is removed,
+/// as in a create.
 fn check_address(permit: &Permit, wanted: &mut Object) -> Result<(), ApiError> {
     let name = permit.name();
     if wanted.metadata.name != name {
@@ -77,7 +78,7 @@ fn check_address(permit: &Permit, wanted: &mut Object) -> Result<(), ApiError> {
     admit::set_namespace(&mut wanted.metadata, permit)
 }
 
-/// Checks that objects of the kind may be replaced whatever their version is.
+/// Checks that clients may replace objects of the kind without a resourceVersion.
 fn check_unconditional(permit: &Permit) -> Result<(), ApiError> {
     let info = permit.kind().info();
     if info.unconditional_update {
@@ -89,8 +90,8 @@ fn check_unconditional(permit: &Permit) -> Result<(), ApiError> {
     Err(ApiError::invalid(info.group_kind(), permit.name(), errors))
 }
 
-/// Checks that a resourceVersion in the object that was sent is the current one. As upstream, 0 is no version:
-/// the object is to be replaced whatever it is.
+/// Checks that a resourceVersion in the sent object is the current one. As upstream, 0 means no version: the object
+/// is replaced unconditionally.
 fn check_version(
     permit: &Permit,
     wanted: &Object,

@@ -1,5 +1,5 @@
-//! Which of the objects in its target a permit covers: all, or those that roles, access rules and
-//! scopes let the caller have. Decided from names and owners alone; no object is decoded.
+//! The coverage of a permit: all objects of its target, or those that roles, access rules and scopes allow for the
+//! caller. Names and owners decide; no object is decoded.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use postern_kinds::action::{Action, ActionRight};
 use postern_kinds::{AnyKind, Info, MANAGEMENT_V1, OwnedBy, Owner, Verb, default_namespace};
 use postern_meta::status::ApiError;
 
-use super::{forbidden, forbidden_plainly};
+use super::{forbidden, forbidden_without_hint};
 use crate::cache::CachedObject;
 use crate::permit::ResourceTarget;
 use crate::storage_key;
 
-/// Which of the objects in its target a permit covers.
+/// The objects of its target that a permit covers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Coverage {
-    /// All of them.
+    /// All objects.
     All,
-    /// Some of them.
+    /// Some objects.
     Some(Arc<Covered>),
-    /// The access keys of one user or team, for a caller who may list those.
+    /// The access keys of one user or team, for a caller that may list them.
     KeysOf(Arc<KeysOf>),
 }
 
@@ -32,16 +32,16 @@ pub enum Coverage {
 pub struct KeysOf {
     /// The user or team, by name and uid.
     pub(crate) owner: OwnedBy,
-    /// The action on the user or team that was decided.
+    /// The action on the user or team that was allowed.
     pub(super) action: ResourceTarget,
 }
 
-/// The objects that are covered, where not all are.
+/// The covered objects, if not all objects are covered.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Covered {
-    /// By their names.
+    /// The objects by name.
     pub(crate) named: Readable,
-    /// By their owners, on whom the caller holds the delegated right for the verb.
+    /// The objects by owner. The caller has the delegated permission for the verb on these owners.
     pub(crate) owners: Option<DelegatedOwners>,
 }
 
@@ -64,7 +64,7 @@ impl Coverage {
     /// The coverage of a target.
     ///
     /// # Errors
-    /// 403 in kube-apiserver's words; 404 for an object that callers may not know of.
+    /// 403 in the words of kube-apiserver; 404 for an object whose existence the caller may not know.
     pub(super) fn of(
         policy: &Policy,
         identity: &Identity,
@@ -79,7 +79,7 @@ impl Coverage {
         if allowed && is_in_scope(policy, identity, target) {
             return Ok(Self::All);
         }
-        if may_change_a_part(policy, identity, target) {
+        if may_write_part(policy, identity, target) {
             return Ok(Self::All);
         }
         if target.action.is_none() && may_hold_by_owner(policy, identity, target) {
@@ -88,8 +88,8 @@ impl Coverage {
         Err(refused(policy, identity, target))
     }
 
-    /// The coverage of a list, a watch or a deletion of a collection. For kinds of our own group, every
-    /// caller's has the objects that the caller may get, or delete
+    /// The coverage of a list, a watch or a deletion of a collection. Lists of kinds in the management group are open
+    /// to every caller. They contain the objects that the caller may get, or delete
     /// (`docs/reference/api.md#lists-and-visibility`).
     fn of_list(
         policy: &Policy,
@@ -112,10 +112,10 @@ impl Coverage {
         Ok(Self::Some(Arc::new(Covered { named, owners })))
     }
 
-    /// The coverage of a target by another policy, or for another identity of the caller.
+    /// The coverage of a target under another policy, or for another identity of the caller.
     ///
     /// # Errors
-    /// As [`Coverage::of`].
+    /// The errors of [`Coverage::of`].
     pub(super) fn under(
         &self,
         policy: &Policy,
@@ -123,16 +123,16 @@ impl Coverage {
         target: &ResourceTarget,
     ) -> Result<Self, ApiError> {
         let Self::KeysOf(keys) = self else { return Self::of(policy, identity, target) };
-        // The action on the owner was decided, and decides again.
+        // The action on the owner was decided, and is decided again.
         Self::of(policy, identity, &keys.action).map(|_| self.clone())
     }
 
-    /// Does it cover everything?
+    /// Whether it covers all objects.
     pub(crate) fn is_all(&self) -> bool {
         matches!(self, Self::All)
     }
 
-    /// Whether it covers the object of a namespace and name, with any owner.
+    /// Whether it covers the object of this namespace and name, with any owner.
     pub(super) fn names(&self, namespace: &str, name: &str) -> bool {
         match self {
             Self::All => true,
@@ -141,7 +141,7 @@ impl Coverage {
         }
     }
 
-    /// Whether it covers an object in a target.
+    /// Whether it covers an object of a target.
     pub(super) fn has(
         &self,
         policy: &Policy,
@@ -168,16 +168,17 @@ impl Coverage {
     }
 }
 
-/// Does the scope allow an action for which a right on the object stands? It is asked about the action
-/// itself; for all other requests, the decision has asked it.
+/// Whether the scope allows an action that needs a permission on the object itself. The scope is checked for the
+/// action; for all other requests, the decision has checked it.
 fn is_in_scope(policy: &Policy, identity: &Identity, target: &ResourceTarget) -> bool {
     let stands_for = |action: &Action| matches!(action.right, ActionRight::OnObject(_));
     !target.action.is_some_and(stands_for)
-        || policy.scopes_allow(identity, &own_attributes_of(target))
+        || policy.scopes_allow(identity, &request_attributes_of(target))
 }
 
-/// May a caller who may get the object write a part of it? Admission asks for the whole right where more changes.
-fn may_change_a_part(policy: &Policy, identity: &Identity, target: &ResourceTarget) -> bool {
+/// Whether the caller may get the object and write a part of it. Admission checks the full permission if more
+/// changes.
+fn may_write_part(policy: &Policy, identity: &Identity, target: &ResourceTarget) -> bool {
     let (None, Some(name)) = (target.action, target.name.as_deref()) else { return false };
     let Some(right) = target.kind.partial_right(target.verb, name) else { return false };
     let read = ResourceTarget { verb: Verb::Get, ..target.clone() };
@@ -186,7 +187,7 @@ fn may_change_a_part(policy: &Policy, identity: &Identity, target: &ResourceTarg
         && policy.scopes_allow(identity, &attributes_of(target))
 }
 
-/// Can the caller hold a right on an object by its owner, who is not known yet: this one, or to get it?
+/// Whether the caller can have the verb, or `get`, on an object by its owner, who is still unknown.
 fn may_hold_by_owner(policy: &Policy, identity: &Identity, target: &ResourceTarget) -> bool {
     let info = target.kind.info();
     [target.verb, Verb::Get].into_iter().any(|verb| {
@@ -197,7 +198,7 @@ fn may_hold_by_owner(policy: &Policy, identity: &Identity, target: &ResourceTarg
     }) && identity.is_in(AUTHENTICATED_GROUP)
 }
 
-/// Does the caller hold a verb on an object by its owner?
+/// Whether the caller has a verb on an object by its owner.
 pub(super) fn holds_by_owner(
     policy: &Policy,
     identity: &Identity,
@@ -216,22 +217,22 @@ pub(super) fn holds_by_owner(
     policy.has_delegated(identity, &right, owned, &request)
 }
 
-/// Are lists of a kind filtered, and objects hidden from those who may not get them?
+/// Whether lists of a kind are filtered, and objects are hidden from callers that may not get them.
 fn filters(kind: &dyn AnyKind) -> bool {
     is_filtered(kind.info())
 }
 
-/// Are lists of a kind filtered, and so open to every caller?
+/// Whether lists of a kind are filtered, and so open to every caller.
 pub fn is_filtered(info: &Info) -> bool {
     info.version == MANAGEMENT_V1 && info.is_stored()
 }
 
-/// The refusal of a request for one object. Of our own group, an object that the caller may
-/// not get is as one that is not there; who can have nothing of the kind gets 403 for every name.
+/// The rejection of a request for one object. In the management group, an object that the caller may not get is
+/// reported as 404. If the caller can have no object of the kind, every name is 403.
 pub(super) fn refused(policy: &Policy, identity: &Identity, target: &ResourceTarget) -> ApiError {
     let info = target.kind.info();
     if target.verb == Verb::Create {
-        return refused_alike(policy, identity, target);
+        return refused_uniformly(policy, identity, target);
     }
     let Some(name) = target.name.as_deref().filter(|_| filters(target.kind)) else {
         return forbidden(policy, identity, target, &attributes_of(target));
@@ -245,11 +246,11 @@ pub(super) fn refused(policy: &Policy, identity: &Identity, target: &ResourceTar
     with_namespace_to_try(target, ApiError::not_found(info.group_resource(), name))
 }
 
-/// The namespaces that clients of the platform look in, where none is given.
+/// The default namespaces of platform clients.
 const CLIENT_NAMESPACES: [&str; 3] = ["platform", "vcluster-platform", "loft"];
 
-/// Adds to a 404 in a namespace that a client has built in where the objects are on this server. Nothing that is
-/// stored decides that.
+/// Adds the default namespace of this server to a 404 in a namespace that is built into clients. It does not depend
+/// on stored data.
 pub fn with_namespace_to_try(target: &ResourceTarget, error: ApiError) -> ApiError {
     let namespace = target.namespace.as_deref().unwrap_or_default();
     let is_built_in = CLIENT_NAMESPACES.contains(&namespace) && namespace != default_namespace();
@@ -267,9 +268,9 @@ fn may_get(policy: &Policy, identity: &Identity, target: &ResourceTarget, name: 
     policy.decide(identity, &attributes_of(&get)) == Decision::Allow
 }
 
-/// The refusal of an action that makes something: 403 for every name, whether there is such an object or not.
-/// Only callers who may get the object learn what would allow it, since roles come with objects.
-pub(super) fn refused_alike(
+/// The rejection of an action that creates something: 403 for every name, whether the object exists or not. Only
+/// callers that may get the object get the missing permission, because roles come with objects.
+pub(super) fn refused_uniformly(
     policy: &Policy,
     identity: &Identity,
     target: &ResourceTarget,
@@ -279,12 +280,12 @@ pub(super) fn refused_alike(
     if name.is_none_or(|name| may_get(policy, identity, target, name)) {
         forbidden(policy, identity, target, &attributes)
     } else {
-        forbidden_plainly(identity, target, &attributes)
+        forbidden_without_hint(identity, target, &attributes)
     }
 }
 
-/// The attributes of a request as it is.
-fn own_attributes_of(target: &ResourceTarget) -> Attributes<'_> {
+/// The attributes of a request without a translation of its action.
+fn request_attributes_of(target: &ResourceTarget) -> Attributes<'_> {
     let info = target.kind.info();
     Attributes::Resource {
         verb: target.action.map_or(target.verb, |action| action.verb).as_str(),
@@ -296,7 +297,7 @@ fn own_attributes_of(target: &ResourceTarget) -> Attributes<'_> {
     }
 }
 
-/// The attributes of a request; for an action, with the right that the action requires.
+/// The attributes of a request; for an action, with the permission that the action requires.
 pub(super) fn attributes_of(target: &ResourceTarget) -> Attributes<'_> {
     let info = target.kind.info();
     let (verb, subresource) = match target.action {
@@ -315,7 +316,7 @@ pub(super) fn attributes_of(target: &ResourceTarget) -> Attributes<'_> {
 }
 
 impl Covered {
-    /// The coverage of objects whose owners alone count.
+    /// The coverage of objects by their owners alone.
     pub(super) fn nothing_named() -> Self {
         let named = Readable::Some {
             namespaces: BTreeSet::new(),
@@ -326,7 +327,7 @@ impl Covered {
         Self { named, owners: None }
     }
 
-    /// The owners whose objects are covered; `None` when they cannot be listed.
+    /// The owners whose objects are covered; `None` if they cannot be listed.
     pub(crate) fn owners(&self) -> Option<Vec<Owner>> {
         match &self.owners {
             None => Some(Vec::new()),

@@ -10,48 +10,45 @@ use postern_kinds::principal::AccessChange;
 use postern_kinds::{OwnedBy, Owner, Verb};
 use postern_meta::status::ApiError;
 
-use super::coverage::{KeysOf, attributes_of, refused_alike};
+use super::coverage::{KeysOf, attributes_of, refused_uniformly};
 use super::{Coverage, Permit, ResourceTarget};
 use crate::cache::CachedObject;
 use crate::storage_key;
 
 impl Permit {
-    /// The caller's permit for something else that this request needs as well, such as the object that a review
-    /// names.
+    /// The caller's permit for a second target of this request, such as the object in a review.
     ///
     /// # Errors
-    /// As [`Permit::decide`].
+    /// The errors of [`Permit::decide`].
     pub(crate) fn decide_for(&self, target: ResourceTarget) -> Result<Self, ApiError> {
         let coverage = Coverage::of(&self.policy, self.identity(), &target)?;
         Ok(Self { target, coverage, ..self.clone() })
     }
 
-    /// The caller's permit for creating the object that this one is for: an apply makes what is
-    /// not there. Unlike a POST, it is authorised with the name, as in kube-apiserver.
+    /// The caller's permit to create the object of this permit, for an apply to an object that does not exist. Unlike
+    /// a POST, it is authorized with the name, as in kube-apiserver.
     ///
     /// # Errors
-    /// As [`Permit::decide`].
+    /// The errors of [`Permit::decide`].
     pub(crate) fn decide_create(&self) -> Result<Self, ApiError> {
         self.decide_for(ResourceTarget { verb: Verb::Create, ..self.target.clone() })
     }
 
-    /// The caller's permit for something else that an action does for them.
+    /// The caller's permit for a second target of an action.
     ///
     /// # Errors
-    /// 403 that names what is lacking. It is the same for every name, whether there is such an object or not.
-    pub(crate) fn decide_alike(&self, target: ResourceTarget) -> Result<Self, ApiError> {
+    /// 403 with the missing permission. It is the same for every name, whether the object exists or not.
+    pub(crate) fn decide_uniformly(&self, target: ResourceTarget) -> Result<Self, ApiError> {
         if self.policy.decide(self.identity(), &attributes_of(&target)) != Decision::Allow {
-            return Err(refused_alike(&self.policy, self.identity(), &target));
+            return Err(refused_uniformly(&self.policy, self.identity(), &target));
         }
         Ok(Self { target, coverage: Coverage::All, ..self.clone() })
     }
 
-    /// The permit for deleting one of the objects in the collection that this one is for. It covers the object if
-    /// this permit does.
+    /// The permit to delete one object of the collection of this permit. It covers the object if this permit does.
     ///
     /// # Errors
-    /// 500 when this permit is for anything else than deleting a collection, or when the object is not in that: a
-    /// bug.
+    /// 500 if this permit is not for deleting a collection, or if the object is not in the collection. Both are bugs.
     pub(crate) fn one_of(&self, object: &CachedObject) -> Result<Self, ApiError> {
         let ResourceTarget { kind, verb, namespace, name, action } = &self.target;
         let collection = storage_key::collection(kind.info());
@@ -67,10 +64,10 @@ impl Permit {
         Ok(Self { target, ..self.clone() })
     }
 
-    /// The permit for listing the access keys of the user or team that this one is for. It covers nothing else.
+    /// The permit to list the access keys of the user or team of this permit. It covers nothing else.
     ///
     /// # Errors
-    /// 500 when this permit is not for that action, or `owner` is not the object that it is for: a bug.
+    /// 500 if this permit is not for that action, or `owner` is not the object of this permit. Both are bugs.
     pub(crate) fn keys_of(&self, owner: &CachedObject) -> Result<Self, ApiError> {
         let ResourceTarget { kind, namespace, name, action, .. } = &self.target;
         let lists_keys = |action: &Action| {
@@ -100,21 +97,21 @@ impl Permit {
         Ok(Self { target, coverage: Coverage::KeysOf(Arc::new(keys)), ..self.clone() })
     }
 
-    /// A permit for a whole collection, where it was for one object, in tests.
+    /// The permit for the whole collection of its object, in tests.
     #[cfg(test)]
     pub(crate) fn of_all(mut self) -> Self {
         self.target.name = None;
         self
     }
 
-    /// The permit as another caller has it, in tests.
+    /// The permit with another credential, in tests.
     #[cfg(test)]
     pub(crate) fn with_credential(mut self, credential: crate::credential::Credential) -> Self {
         self.credential = credential;
         self
     }
 
-    /// The permit of a caller who only holds rights on owners, in tests.
+    /// The permit of a caller that only has permissions on owners, in tests.
     #[cfg(test)]
     pub(crate) fn of_own(mut self) -> Self {
         self.coverage = Coverage::Some(Arc::new(super::coverage::Covered::nothing_named()));
@@ -123,5 +120,5 @@ impl Permit {
 }
 
 fn not_covered(what: &str) -> ApiError {
-    ApiError::internal("the request needs a permission that was not decided", what)
+    ApiError::internal("the request needs a permission that was not checked", what)
 }

@@ -1,7 +1,7 @@
 //! `Permit`: the proof that a caller may do one thing. `auth` decides, from a snapshot of the policy and from names.
 //!
-//! Only this module makes permits: [`Permit::decide`] for a request, `derived` for what follows from another permit,
-//! and `server` for the server itself.
+//! Only this module makes permits: [`Permit::decide`] for a request, `derived` for permits that follow from another
+//! permit, and `server` for the server itself.
 
 mod coverage;
 mod derived;
@@ -23,33 +23,32 @@ pub use self::coverage::{Coverage, is_filtered, with_namespace_to_try};
 use self::coverage::{attributes_of, holds_by_owner, refused};
 pub use self::target::{ResourceTarget, SELECTABLE_FIELDS, selectable_fields};
 use crate::cache::{Cache, CachedObject, PolicyAt};
-use crate::credential::{Credential, check_rights};
+use crate::credential::{Credential, check_impersonation};
 use crate::storage_key;
 
-/// The reasons of the causes of a 403: the rule of a role, or the entry of a scope, that would allow what
-/// was refused.
+/// The reasons of the causes of a 403: the rule of a role, or the entry of a scope, that would allow the request.
 const MISSING_RULE: &str = "MissingRule";
 const MISSING_SCOPE: &str = "MissingScope";
 
-/// The proof that a caller may do one thing. It carries what that thing is, and the registry
-/// acts on nothing else: a permit for one object cannot be used on another. A decision makes one, or
-/// [`Permit::for_server`]; nothing changes the verb, kind, namespace or name of one.
+/// The proof that a caller may do one thing. It has the target of the decision, and the registry acts on nothing
+/// else: a permit for one object cannot be used for another. Only a decision or [`Permit::for_server`] makes one. The
+/// verb, kind, namespace and name of a permit never change.
 #[derive(Clone)]
 pub struct Permit {
     target: ResourceTarget,
     credential: Credential,
-    /// The policy that decided. It also decides about single objects.
+    /// The policy that decided. It also decides for single objects.
     policy: Arc<PolicyAt>,
     coverage: Coverage,
-    /// The revision that the store had when the request came, if that is known.
+    /// The revision of the store when the request came, if it is known.
     as_of: Option<u64>,
 }
 
 impl Permit {
-    /// The permit for a target, if `auth` allows it to the identity of a credential.
+    /// The permit for a target, if `auth` allows it for the identity of a credential.
     ///
     /// # Errors
-    /// 403 in kube-apiserver's words; 404 for an object that the caller may not know of.
+    /// 403 in the words of kube-apiserver; 404 for an object whose existence the caller may not know.
     pub fn decide(
         policy: Arc<PolicyAt>,
         credential: Credential,
@@ -59,11 +58,11 @@ impl Permit {
         Ok(Self { target, credential, policy, coverage, as_of: None })
     }
 
-    /// Checks that its request may switch protocols. An upgraded connection can carry anything, so it is no read:
-    /// it takes `create`, except for a watch (`docs/reference/scopes.md#upgrades`).
+    /// Checks that the request may switch protocols. An upgraded connection can carry any data, so it is not a read.
+    /// It needs `create`, except for a watch (`docs/reference/scopes.md#upgrades`).
     ///
     /// # Errors
-    /// 403 in kube-apiserver's words.
+    /// 403 in the words of kube-apiserver.
     pub fn check_upgrade(&self) -> Result<(), ApiError> {
         if self.target.verb == Verb::Watch {
             return Ok(());
@@ -76,35 +75,34 @@ impl Permit {
         Err(forbidden(&self.policy, self.identity(), &self.target, &attributes))
     }
 
-    /// The permit of a request that came when the store had this revision: what is read for it is
-    /// at least as new.
+    /// The permit with the revision of the store when the request came. Reads for the request are at least as new.
     #[must_use]
-    pub fn asked_at(mut self, revision: Option<u64>) -> Self {
+    pub fn received_at(mut self, revision: Option<u64>) -> Self {
         self.as_of = revision;
         self
     }
 
-    /// The revision that the store had when the request came, if that is known.
+    /// The revision of the store when the request came, if it is known.
     pub(crate) fn oldest_revision(&self) -> Option<u64> {
         self.as_of
     }
 
-    /// The target: what may be done, and to what.
+    /// The target: the permitted verb, and its object or collection.
     pub fn target(&self) -> &ResourceTarget {
         &self.target
     }
 
-    /// The kind of its target.
+    /// The kind of the target.
     pub fn kind(&self) -> &'static dyn AnyKind {
         self.target.kind
     }
 
-    /// The name of the object that it is for; empty when it is for a collection.
+    /// The name of the object that it is for; empty for a collection.
     pub fn name(&self) -> &str {
         self.target.name.as_deref().unwrap_or_default()
     }
 
-    /// The identity whose rights count.
+    /// The identity whose permissions count.
     pub(crate) fn identity(&self) -> &Identity {
         self.credential.identity()
     }
@@ -114,16 +112,16 @@ impl Permit {
         &self.credential
     }
 
-    /// The caller, as kinds see them.
+    /// The caller, as the kinds see it.
     pub(crate) fn caller(&self) -> Caller {
         let Identity { user, team, uid, .. } = self.identity();
-        // An impersonated uid is not that of an object.
+        // An impersonated uid is not the uid of an object.
         let uid = uid.clone();
         let uid = if user.is_some() || team.is_some() { uid } else { String::new() };
         Caller { user: user.clone(), team: team.clone(), uid }
     }
 
-    /// The objects in its target that it covers.
+    /// The objects of the target that it covers.
     pub(crate) fn coverage(&self) -> &Coverage {
         &self.coverage
     }
@@ -133,13 +131,13 @@ impl Permit {
         &self.policy
     }
 
-    /// Whether it covers every object in its target. Then no single object need be checked.
+    /// Whether it covers every object of the target. Then no single object needs a check.
     pub(crate) fn covers_all(&self) -> bool {
         self.coverage.is_all()
     }
 
-    /// Whether it covers this object. Its name and its owner decide; a later principal of the owner's name is
-    /// another one.
+    /// Whether it covers this object. The name and the owner decide. A later principal of the owner's name is another
+    /// owner.
     pub(crate) fn covers(&self, object: &CachedObject) -> bool {
         self.coverage.has(&self.policy, self.identity(), &self.target, object)
     }
@@ -150,11 +148,11 @@ impl Permit {
         self.coverage.names(namespace.unwrap_or_default(), name)
     }
 
-    /// The permit as it is decided now, if the permissions have changed. They are at least as new as an object
-    /// that was read before this call.
+    /// The permit as it is decided now, if the permissions have changed. They are at least as new as an object that
+    /// was read before this call.
     ///
     /// # Errors
-    /// As [`Permit::decide`]; 401 when the key does not work any more.
+    /// The errors of [`Permit::decide`]; 401 if the key is no longer valid.
     pub(crate) fn renewed(&self, cache: &Cache, now: Timestamp) -> Result<Option<Self>, ApiError> {
         if self.credential.is_server() || self.credential.is_known_at(cache.access_version()) {
             return Ok(None);
@@ -168,18 +166,18 @@ impl Permit {
         renewed.under(policy).map(Some)
     }
 
-    /// The permit as a snapshot of the policy decides.
+    /// The permit under another snapshot of the policy.
     ///
     /// # Errors
-    /// As [`Permit::decide`].
+    /// The errors of [`Permit::decide`].
     pub(crate) fn under(&self, policy: Arc<PolicyAt>) -> Result<Self, ApiError> {
-        check_rights(&self.credential, &policy)?;
+        check_impersonation(&self.credential, &policy)?;
         let coverage = self.coverage.under(&policy, self.identity(), &self.target)?;
         Ok(Self { policy, coverage, ..self.clone() })
     }
 
-    /// The permit with another snapshot of the policy, if that has the very same grants for what this permit is
-    /// about: a quick look that needs no decision.
+    /// The permit with another snapshot of the policy, if both have the same grants for the target. This fast check
+    /// needs no decision.
     pub(crate) fn under_same_grants(&self, policy: &Arc<PolicyAt>) -> Option<Self> {
         let info = self.kind().info();
         let mut resources = vec![(info.version.group, info.plural)];
@@ -192,15 +190,15 @@ impl Permit {
         is_same.then(|| Self { policy: policy.clone(), ..self.clone() })
     }
 
-    /// The permit as the same caller has it whose identity has changed.
+    /// The permit of the same caller after its identity has changed.
     ///
     /// # Errors
-    /// As [`Permit::decide`].
+    /// The errors of [`Permit::decide`].
     pub(crate) fn as_identified(&self, credential: Credential) -> Result<Self, ApiError> {
         Self { credential, ..self.clone() }.under(self.policy.clone())
     }
 
-    /// Whether the caller may do this, too, to the object that it is for.
+    /// Whether the caller also has this verb on the object of the permit.
     pub(crate) fn may(&self, verb: Verb, object: Option<&CachedObject>) -> bool {
         self.caller_may(verb.as_str(), self.target.namespace.as_deref(), self.name())
             || object.and_then(|object| object.owner()).is_some_and(|owned| {
@@ -208,7 +206,7 @@ impl Permit {
             })
     }
 
-    /// Whether it covers a new object, whose owner is the present one of that name.
+    /// Whether it covers a new object with this owner, who is the present principal of the name.
     fn covers_owned_by(&self, owner: Option<&Owner>) -> bool {
         let delegated = |owner| self.kind().delegated_right(self.target.verb, owner);
         self.covers_all()
@@ -218,7 +216,7 @@ impl Permit {
     /// Checks that it [covers](Permit::covers) an object.
     ///
     /// # Errors
-    /// 403 in kube-apiserver's words to callers who may get it; to others it is not there.
+    /// 403 in the words of kube-apiserver for callers that may get it; 404 for others.
     pub(crate) fn check(&self, object: &CachedObject) -> Result<(), ApiError> {
         if self.covers(object) {
             return Ok(());
@@ -234,10 +232,10 @@ impl Permit {
         forbidden(&self.policy, self.identity(), &self.target, &attributes_of(&self.target))
     }
 
-    /// Checks that it covers a new object that has such an owner.
+    /// Checks that it covers a new object with this owner.
     ///
     /// # Errors
-    /// 403 in kube-apiserver's words.
+    /// 403 in the words of kube-apiserver.
     pub(crate) fn check_owned_by(&self, owner: Option<&Owner>) -> Result<(), ApiError> {
         if self.covers_owned_by(owner) {
             return Ok(());
@@ -245,19 +243,19 @@ impl Permit {
         Err(self.forbidden())
     }
 
-    /// Checks that it covers an object of which nothing but its name is known, because it is corrupt.
+    /// Checks that it covers a corrupt object, of which only the name is known.
     ///
     /// # Errors
-    /// As [`Permit::check`].
+    /// The errors of [`Permit::check`].
     pub(crate) fn check_corrupt(&self) -> Result<(), ApiError> {
         let namespace = self.target.namespace.as_deref().unwrap_or_default();
         if self.coverage.names(namespace, self.name()) { Ok(()) } else { Err(self.refused()) }
     }
 
-    /// Checks a right that a write requires beyond the verb.
+    /// Checks a permission that a write requires in addition to the verb.
     ///
     /// # Errors
-    /// 403 that names the first of the rights that would be enough.
+    /// 403 with the first of the sufficient permissions.
     pub(crate) fn check_right(&self, required: &RequiredRight) -> Result<(), ApiError> {
         if self.holds(required) {
             return Ok(());
@@ -276,12 +274,12 @@ impl Permit {
         self.policy.satisfies(self.identity(), required)
     }
 
-    /// Whether the caller may do this to an object of the permit's kind.
+    /// Whether the caller has this verb on an object of the permit's kind.
     pub(crate) fn caller_may(&self, verb: &str, namespace: Option<&str>, name: &str) -> bool {
         self.caller_may_under(&self.policy, verb, namespace, name)
     }
 
-    /// Whether the caller may do this by another snapshot of the policy.
+    /// Whether the caller has this verb under another snapshot of the policy.
     pub(crate) fn caller_may_under(
         &self,
         policy: &Policy,
@@ -302,8 +300,8 @@ impl Permit {
     }
 }
 
-/// Would a request be allowed? For reviews of access: they are decided as requests are. `object` returns
-/// the object that the request is for, if it is there.
+/// Whether a request would be allowed. Access reviews use it, so they are decided like requests. `object` returns the
+/// object of the request, if it exists.
 pub(crate) fn would_allow(
     policy: &Policy,
     identity: &Identity,
@@ -311,11 +309,12 @@ pub(crate) fn would_allow(
     object: impl FnOnce() -> Option<Arc<CachedObject>>,
 ) -> bool {
     let Ok(coverage) = Coverage::of(policy, identity, target) else { return false };
-    let asks_of_one = matches!(target.verb, Verb::Get | Verb::Update | Verb::Patch | Verb::Delete);
+    let is_for_one_object =
+        matches!(target.verb, Verb::Get | Verb::Update | Verb::Patch | Verb::Delete);
     match &coverage {
         Coverage::All => true,
-        // A list is open, and has what its caller may get.
-        Coverage::Some(_) if !asks_of_one && target.verb != Verb::Create => true,
+        // A list is open to every caller, and contains the objects that the caller may get.
+        Coverage::Some(_) if !is_for_one_object && target.verb != Verb::Create => true,
         Coverage::Some(_) if target.verb == Verb::Create => {
             let on_owner = target.kind.verb_on_owner(target.verb);
             on_owner.is_some_and(|verb| policy.has_right_on_any_owner(identity, verb))
@@ -326,8 +325,8 @@ pub(crate) fn would_allow(
     }
 }
 
-/// A 403 without what would allow it.
-fn forbidden_plainly(
+/// A 403 without the missing permission.
+fn forbidden_without_hint(
     identity: &Identity,
     target: &ResourceTarget,
     attributes: &Attributes<'_>,
@@ -337,8 +336,8 @@ fn forbidden_plainly(
     ApiError::forbidden(target.kind.info().group_resource(), name, &text)
 }
 
-/// A 403. Callers who have anything of the kind are told what would allow it, as YAML to paste;
-/// it follows from their request alone.
+/// A 403. If the caller has any permission on the kind, it has the missing rule as YAML. The rule follows from the
+/// request alone.
 fn forbidden(
     policy: &Policy,
     identity: &Identity,
@@ -346,7 +345,7 @@ fn forbidden(
     attributes: &Attributes<'_>,
 ) -> ApiError {
     let info = target.kind.info();
-    let error = forbidden_plainly(identity, target, attributes);
+    let error = forbidden_without_hint(identity, target, attributes);
     if !policy.may_have_permission(identity, info.version.group, info.plural) {
         return error;
     }

@@ -8,7 +8,7 @@ use crate::cache::PolicyAt;
 use crate::credential::Credential;
 
 impl Permit {
-    /// A permit for what the server does by itself, for no caller. `permit/tests.rs` lists every use, with its reason.
+    /// A permit for work of the server itself, without a caller. `permit/tests.rs` lists every use, with its reason.
     pub fn for_server(
         kind: &'static dyn AnyKind,
         verb: Verb,

@@ -1,4 +1,4 @@
-//! `ResourceTarget`: which verb on which object or collection, without a trace of how it was asked for.
+//! `ResourceTarget`: a verb on an object or collection, independent of the form of the request.
 
 use postern_kinds::action::Action;
 use postern_kinds::{AnyKind, Verb};
@@ -12,9 +12,9 @@ pub struct ResourceTarget {
     pub verb: Verb,
     /// The namespace; `None` for cluster-scoped kinds and for all namespaces at once.
     pub namespace: Option<String>,
-    /// The object's name, if one is given: in the path, or by a field selector on the name.
+    /// The name of the object, if it is in the path or in a field selector.
     pub name: Option<String>,
-    /// The row of the kind's table of actions, if it is not for the object or collection itself.
+    /// The row in the kind's table of actions, if the request is not for the object or collection itself.
     pub action: Option<&'static Action>,
 }
 

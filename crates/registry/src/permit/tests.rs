@@ -1,4 +1,4 @@
-//! What a permit cannot become, and who may ask for the server's own.
+//! Tests of the limits of a permit, and of the uses of the server's own permits.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,38 +17,42 @@ use postern_store::memory::Memory;
 use serde_json::json;
 
 use super::*;
-use crate::cache::{Slot, to_stored};
+use crate::cache::{CacheEntry, to_stored};
 use crate::registry::EncodedObject;
 
-/// The uses of [`Permit::for_server`] outside tests: the file, how many there are, and for what.
+/// The uses of [`Permit::for_server`] outside tests: the file, the number of uses, and their purpose.
 const USES: &[(&str, usize, &str)] = &[
-    ("registry/src/admit/deletion.rs", 1, "what the removal of an object changes in others"),
+    ("registry/src/admit/deletion.rs", 1, "changes of other objects by a removal"),
     ("registry/src/admit/dependents.rs", 1, "dependents in the transaction of their object"),
     ("registry/src/admit/migrate.rs", 3, "the other half of a migration"),
-    ("registry/src/controllers/events.rs", 1, "Events that are too many"),
+    ("registry/src/controllers/events.rs", 1, "expired Events"),
     ("registry/src/controllers/garbage/collect.rs", 1, "the garbage collector"),
-    ("registry/src/controllers/namespaces.rs", 3, "the content of a namespace that is deleted"),
-    ("registry/src/controllers/phases.rs", 1, "the phase of what is reached through the gateway"),
+    ("registry/src/controllers/namespaces.rs", 3, "the content of a terminating namespace"),
+    ("registry/src/controllers/phases.rs", 1, "the phases of clusters and instances"),
+    ("registry/src/controllers/project_secrets/copy.rs", 2, "secret sync"),
     ("registry/src/controllers/project_secrets/mirror.rs", 2, "the mirrors of project secrets"),
-    ("registry/src/controllers/project_secrets/taking.rs", 2, "secret sync"),
     ("registry/src/controllers/reaper.rs", 1, "objects whose grace period is over"),
     ("registry/src/controllers/roles.rs", 2, "the roles of access rules, and aggregated roles"),
     ("registry/src/default_namespaces.rs", 2, "the permanent namespaces"),
     ("registry/src/default_roles.rs", 3, "the default roles"),
     ("registry/src/events.rs", 2, "Events of the server"),
-    ("registry/src/operations/access_keys.rs", 4, "access keys that have ended"),
-    ("registry/src/operations/delete.rs", 1, "corrupt objects that the server makes anew"),
+    (
+        "registry/src/operations/access_keys.rs",
+        4,
+        "expired access keys, and keys without an owner or maker",
+    ),
+    ("registry/src/operations/delete.rs", 1, "corrupt objects that the server creates again"),
     ("server/src/admin/reset_key.rs", 5, "the administrator of the machine"),
 ];
 
-/// What no action has in its code: reads of the cache past a permit.
+/// Code that actions must not contain: reads of the cache without a permit.
 const PAST_A_PERMIT: [&str; 4] = ["cache().of(", "cache.of(", "ResourceCache", ".list_intact("];
 
 fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// The source files under a directory that are no tests, without their test modules.
+/// The source files under a directory without tests and test modules.
 #[expect(clippy::disallowed_methods, reason = "a test that reads the source")]
 fn sources(directory: &Path, into: &mut Vec<(String, String)>) {
     let mut entries: Vec<_> = fs::read_dir(directory).unwrap().map(|one| one.unwrap()).collect();
@@ -124,8 +128,8 @@ fn owned(
     let key = storage_key::object(info, namespace, name);
     let cache = Cache::new(Arc::new(Memory::new()));
     let (position, added) = (Position::new(1, 0), WatchEventType::Added);
-    let slot = cache.of(info).lay_out(&key, position, added, &to_stored(object));
-    let Slot::Intact(object) = slot else { panic!("{key}") };
+    let entry = cache.of(info).to_entry(&key, position, added, &to_stored(object));
+    let CacheEntry::Intact(object) = entry else { panic!("{key}") };
     object
 }
 
@@ -219,7 +223,7 @@ fn an_action_answers_with_its_own_object_or_one_that_is_not_stored() {
         (&SelfKind, &bob, true),
         (&ProjectMembers, &bob, true),
     ] {
-        let made = EncodedObject::made(&permit, kind, &object.decode().unwrap());
+        let made = EncodedObject::for_action(&permit, kind, &object.decode().unwrap());
         assert_eq!(made.is_ok(), is_answered, "{object:?}");
     }
 }

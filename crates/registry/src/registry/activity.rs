@@ -1,5 +1,7 @@
-//! When access keys were used last. This is stored in separate records, so a use changes no resourceVersion and
-//! sends no event (`docs/reference/access-keys.md#lifetime`). `observe` puts it into responses.
+//! The time of the last use of each access key.
+//!
+//! It is stored in a separate record, so a use changes no resourceVersion and sends no event
+//! (`docs/reference/access-keys.md#lifetime`). `observe` puts it into responses.
 
 use bytes::Bytes;
 use postern_kinds::AnyKind as _;
@@ -14,7 +16,7 @@ use crate::cache::ActivityRecord;
 use crate::errors::from_store;
 use crate::storage_key;
 
-/// Uses that one transaction stores: each has a condition on its key, and one on its record.
+/// The uses in one transaction. Each use has a condition on its key and a condition on its record.
 const USES_PER_TXN: usize = limits::CHANGES_PER_TXN / 2;
 
 /// The last use of one key.
@@ -25,11 +27,11 @@ struct KeyUse {
 }
 
 impl Registry {
-    /// Stores the uses that are not stored yet, in batches. A record that another server has stored
-    /// in the meantime is never replaced by an older one.
+    /// Stores the new uses, in batches. If another server has stored a newer record in the meantime, that record
+    /// stays.
     ///
     /// # Errors
-    /// The store's.
+    /// The errors of the store.
     pub(crate) async fn store_activity(&self) -> Result<(), ApiError> {
         let mut due = self.due_activity();
         while !due.is_empty() {
@@ -62,8 +64,8 @@ impl Registry {
             return Ok(());
         }
         match self.store().commit(txn).await {
-            // A key has changed or is gone, or another server has stored a use. Each half is tried
-            // again now, so that one key that changes all the time does not hold up the others.
+            // A key has changed or is gone, or another server has stored a use. Each half is tried again at once, so
+            // that one key that changes all the time does not block the other keys.
             Err(Error::Conflict { .. }) if batch.len() > 1 => {
                 let mut first = batch;
                 let second = first.split_off(first.len() / 2);
@@ -76,9 +78,8 @@ impl Registry {
         }
     }
 
-    /// The change that stores a use, and its conditions: the key still exists (a record
-    /// must not outlive its key), and the stored record is as it was read. `None` when the stored
-    /// record is newer.
+    /// The change that stores a use, and its conditions; `None` if the stored record is newer. The key must still
+    /// exist, because a record must not outlive its key. The stored record must be as it was read.
     async fn activity_change(
         &self,
         used: &KeyUse,
@@ -90,7 +91,7 @@ impl Registry {
         let mut conditions = vec![Condition::At(key, object.position())];
         let stored = match self.store().get(&record_key).await {
             Ok(found) => found.value,
-            // A use repairs a corrupt record: it is replaced, whatever it was.
+            // A use replaces a corrupt record unconditionally.
             Err(Error::Corrupt { .. }) => return Ok(Some((conditions, record_of(used)?))),
             Err(error) => return Err(from_store(error)),
         };

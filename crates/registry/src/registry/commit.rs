@@ -1,8 +1,7 @@
-//! Turns admitted writes into transactions; nothing else does.
+//! Turns admitted writes into transactions. No other module does.
 //!
-//! A write is one change or several, each with its own event. The objects come first in the
-//! transaction, in their order, so that an object has the same index in the list and in the
-//! transaction; their side records follow.
+//! A write has one or more changes, each with its own event. In the transaction, the objects come first, in the order
+//! of the write. So an object has the same index in the list and in the transaction. The side records follow.
 
 use std::sync::Arc;
 
@@ -15,6 +14,7 @@ use postern_meta::object::{Object, OwnerReference};
 use postern_meta::status::ApiError;
 use postern_store::limits::VALUE_BYTES;
 use postern_store::{Change, Condition, Error, Position, Txn, limits};
+use postern_telemetry::{SpanKind, span};
 use serde_json::Value;
 
 use super::issued_tokens::encoded;
@@ -28,15 +28,15 @@ use crate::errors::from_store;
 use crate::secret_record::credential_field;
 use crate::storage_key;
 
-/// How often a create is tried again because its namespace has changed.
+/// Attempts at one commit while the namespace of a new object changes.
 const NAMESPACE_ATTEMPTS: usize = 8;
 
 /// Why a write was not stored.
 pub(crate) enum CommitError {
-    /// An object is no longer as it was read: its last change has this position, if it is still
-    /// there. The caller may read again and start again.
+    /// An object has changed since it was read. This is the position of its last change, if it still exists. The
+    /// caller may read again and start again.
     Changed(Position),
-    /// Trying again would not help.
+    /// An error that another attempt would repeat.
     Api(ApiError),
 }
 
@@ -46,36 +46,36 @@ impl From<ApiError> for CommitError {
     }
 }
 
-/// One change of an object, laid out for a transaction.
+/// One change of an object, prepared for a transaction.
 pub(super) struct StagedChange {
     pub(super) kind: &'static dyn AnyKind,
     pub(super) namespace: Option<String>,
     pub(super) name: String,
-    /// Its storage key.
+    /// The storage key.
     key: Arc<str>,
     /// The state that must be current; `None` for a new object.
     pub(super) previous: Option<Position>,
-    /// Is the object removed?
+    /// Whether the object is removed.
     pub(super) is_removal: bool,
-    /// The cluster that the object comes to be on, if it was on none or on another one.
+    /// The cluster of the object after the change, if it was on none or on another one.
     pub(super) new_cluster: Option<String>,
     /// The user or team that owns a new object by its access rules.
     pub(super) owned_by: Option<Owner>,
-    /// The bytes to store; `None` for the removal of the object.
+    /// The bytes to store; `None` if the object is removed.
     stored: Option<Bytes>,
-    /// The state for the response: the new one, or the last one of an object that is removed.
+    /// The state for the response: the new state, or the last state of a removed object.
     result: Bytes,
     side: SideRecords,
-    /// Those that give something else from now on: their endpoint tokens count no more.
+    /// The subjects whose permissions change: their endpoint tokens are revoked.
     revoked: Vec<Revoked>,
     /// The user or team that owns a new object, which must still exist under its uid.
     owner: Option<OwnerCondition>,
-    /// The users whom it adds to a team: they must stay as they are, since a later user of the name is another one.
+    /// The users that the change adds to a team. They must stay unchanged: a later user of the name is another user.
     members: Vec<Member>,
 }
 
 impl StagedChange {
-    /// Does it add to what the quotas of a project count?
+    /// Whether the change adds to the counts of a project's quotas.
     pub(super) fn is_counted(&self) -> bool {
         self.previous.is_none() && self.kind.is_counted_in_quotas()
     }
@@ -89,11 +89,10 @@ struct OwnerCondition {
 }
 
 impl Registry {
-    /// Stores what is admitted; a dry run only returns what the result would be.
+    /// Stores admitted changes. A dry run only returns the result.
     ///
     /// # Errors
-    /// 409 when an object has changed since it was read; callers that can start again use
-    /// [`Registry::try_commit`].
+    /// 409 if an object has changed since it was read. Callers that can start again use [`Registry::try_commit`].
     pub(crate) async fn commit(
         &self,
         admitted: Admitted,
@@ -109,7 +108,7 @@ impl Registry {
         }
     }
 
-    /// As [`Registry::commit`], but says when a caller may start again.
+    /// Commits as [`Registry::commit`], and reports when the caller may start again.
     ///
     /// # Errors
     /// See [`CommitError`].
@@ -122,7 +121,7 @@ impl Registry {
         let bound = self.bound_changes(bound)?;
         let (mut unchanged, mut created) = (None, None);
         match &first.write {
-            Write::Nothing(previous) => unchanged = Some(previous.clone()),
+            Write::Unchanged(previous) => unchanged = Some(previous.clone()),
             Write::Create { object, .. } => {
                 let uid = object.metadata.uid.clone();
                 created = Some(ObjectIdentity { name: first.name.clone(), uid });
@@ -140,14 +139,16 @@ impl Registry {
             staged.extend(self.stage(change, dry_run).await?);
         }
         hand_over_unique_keys(&mut staged);
+        let commit_span = span("commit", SpanKind::Internal);
         let position = self.commit_staged(&staged, bound, unchanged.as_deref(), dry_run).await?;
+        drop(commit_span);
         if let Some(previous) = unchanged {
             return Ok(EncodedObject { json: previous.json(), created: None });
         }
         let Some(first) = staged.first() else {
             return Err(ApiError::internal("nothing was written", "an empty write").into());
         };
-        // A dry run of a new object has no version; one of a change has the old one.
+        // A dry run of a create has no version; a dry run of a change has the old version.
         let version = if dry_run { first.previous } else { position };
         let json = with_version(self.cache().of(first.kind.info()).head(), &first.result, version);
         match &first.side.issued {
@@ -158,7 +159,7 @@ impl Registry {
         }
     }
 
-    /// The changes to the records of the users and teams that objects name.
+    /// The changes to the bound names: the records of the users and teams that objects name.
     fn bound_changes(&self, bound: Vec<ObjectNames>) -> Result<Vec<Change>, ApiError> {
         let mut changes = Vec::new();
         for ObjectNames { key, names } in bound {
@@ -172,7 +173,7 @@ impl Registry {
         Ok(changes)
     }
 
-    /// Prepares one change for the transaction; `None` for one that changes nothing.
+    /// Prepares one change for the transaction; `None` if it changes nothing.
     async fn stage(
         &self,
         change: AdmittedChange,
@@ -183,7 +184,7 @@ impl Registry {
         let (mut owner, mut owned_by, mut new_cluster, mut before) = (None, None, None, None);
         let mut gone = Vec::new();
         let (key, previous, stored, result, side) = match write {
-            Write::Nothing(_) => return Ok(None),
+            Write::Unchanged(_) => return Ok(None),
             Write::Create { mut object, owner_uid: belongs_to, write_only } => {
                 let key = storage_key::object(kind.info(), namespace.as_deref(), &name);
                 owner = owner_condition(kind, &object);
@@ -193,7 +194,7 @@ impl Registry {
                 let mut side =
                     self.side_records_of_new(of, &object, owner_uid, &write_only, dry_run)?;
                 side.changes.extend(self.move_sync_writer(kind, &mut object, None));
-                let (stored, json) = stored_within(VALUE_BYTES, object, belongs_to.as_deref());
+                let (stored, json) = encode_within(VALUE_BYTES, object, belongs_to.as_deref());
                 (key, None, Some(stored), json, side)
             }
             Write::Replace { mut object, owner_uid, previous, write_only, secrets } => {
@@ -203,7 +204,7 @@ impl Registry {
                 let mut side =
                     self.side_records_of_changed(of, &object, &old, &secrets, &write_only)?;
                 side.changes.extend(self.move_sync_writer(kind, &mut object, Some(&old)));
-                let (stored, json) = stored_within(VALUE_BYTES, object, owner_uid.as_deref());
+                let (stored, json) = encode_within(VALUE_BYTES, object, owner_uid.as_deref());
                 before = Some(cached.json());
                 (cached.key().clone(), Some(cached.position()), Some(stored), json, side)
             }
@@ -244,8 +245,8 @@ impl Registry {
         }))
     }
 
-    /// Commits all changes and returns the position of the first. A dry run only checks whether
-    /// that would be possible, and has no position.
+    /// Commits all changes. Returns the position of the first change. A dry run only checks whether the commit is
+    /// possible, and returns no position.
     async fn commit_staged(
         &self,
         staged: &[StagedChange],
@@ -279,7 +280,7 @@ impl Registry {
                     return Err(CommitError::Changed(found.unwrap_or(Position::ZERO)));
                 }
                 Err(Error::Conflict { key, .. }) if key.starts_with(storage_key::ISSUED_TOKENS) => {
-                    // A token was issued meanwhile: it has to be revoked, too.
+                    // A token was issued in the meantime: it must be revoked as well.
                     tokens_are_issued = true;
                     self.cache().wait_until_current().await?;
                 }
@@ -290,15 +291,15 @@ impl Registry {
             }
         }
         if tokens_are_issued {
-            let message = "tokens of this access key are being issued all the time: try again";
+            let message = "the access key keeps getting new endpoint tokens: try again";
             return Err(ApiError::unavailable(message, Some(1)).into());
         }
         let namespace = staged.iter().find_map(|one| one.namespace.as_deref()).unwrap_or_default();
         Err(ApiError::conflict_modified(Namespace.info().group_resource(), namespace).into())
     }
 
-    /// The conditions of the transaction: each object is as it was read, or does not exist
-    /// yet; each namespace in which an object is created exists and is not being deleted.
+    /// The conditions of the transaction. Each changed object is as it was read, and each new object does not exist
+    /// yet. Each namespace of a new object exists and is not terminating.
     async fn conditions(&self, staged: &[StagedChange]) -> Result<Vec<Condition>, CommitError> {
         let mut conditions = Vec::new();
         for one in staged {
@@ -308,29 +309,29 @@ impl Registry {
                 self.cache().wait_until_current().await?;
                 if let Some(found) = self.cache().of(one.kind.info()).get(&one.key)? {
                     self.check_as_read(staged)?;
-                    return Err(exists(one.kind, &one.name, &found).into());
+                    return Err(already_exists(one.kind, &one.name, &found).into());
                 }
                 conditions.push(Condition::Absent(one.key.clone()));
             }
         }
         for one in staged {
             if let Some(owner) = &one.owner {
-                conditions.push(self.owner_is_there(one, owner)?);
+                conditions.push(self.check_owner(one, owner)?);
             }
             conditions.extend(one.side.conditions.iter().cloned());
             let members = one.members.iter().cloned();
             conditions.extend(members.map(|(key, position)| Condition::At(key, position)));
             if let (None, Some(namespace)) = (one.previous, &one.namespace)
-                && !makes_namespace(staged, namespace)
+                && !creates_namespace(staged, namespace)
             {
-                conditions.push(self.namespace_is_open(one.kind, &one.name, namespace)?);
+                conditions.push(self.check_namespace(one.kind, &one.name, namespace)?);
             }
         }
         Ok(conditions)
     }
 
-    /// Fails if an object has changed since it was read. The other writer may have created objects that belong
-    /// to this change as well, such as the roles of its access rules. That they exist is then no error of this
+    /// Fails if an object has changed since it was read. The other writer may also have created objects that belong
+    /// to this change, such as the roles of its access rules. In that case their existence is no error of this
     /// change.
     fn check_as_read(&self, staged: &[StagedChange]) -> Result<(), CommitError> {
         for one in staged {
@@ -344,10 +345,10 @@ impl Registry {
         Ok(())
     }
 
-    /// Succeeds if the transaction can be tried again as it is: a namespace has changed.
+    /// Succeeds if the transaction can be tried again unchanged, because only a namespace has changed.
     ///
     /// # Errors
-    /// The error that the conflict means for the caller.
+    /// The error of the conflict for the caller.
     async fn explain_conflict(
         &self,
         staged: &[StagedChange],
@@ -356,7 +357,7 @@ impl Registry {
     ) -> Result<(), CommitError> {
         for one in staged {
             if *one.key == *key {
-                // Whether a new name is taken by now, the next try says.
+                // The next attempt checks whether the name of a new object exists by now.
                 return match one.previous {
                     Some(_) => Err(CommitError::Changed(found.unwrap_or(Position::ZERO))),
                     None => Ok(()),
@@ -369,17 +370,17 @@ impl Registry {
             if one.previous.is_some() {
                 return Err(error.into());
             }
-            // A conflict on the name comes first: an object of that name has its side records, too.
+            // A conflict on the name comes first: an object of that name also has its side records.
             self.cache().wait_until_current().await?;
             let is_taken = self.cache().of(one.kind.info()).get(&one.key)?.is_some();
             return if is_taken { Ok(()) } else { Err(error.into()) };
         }
-        // Another side record was added or removed while the objects are as they were.
+        // Another side record was added or removed, and the objects did not change.
         let is_change = staged.iter().all(|one| one.previous.is_some());
         if is_change { Err(CommitError::Changed(Position::ZERO)) } else { Ok(()) }
     }
 
-    /// Checks for a dry run that the side records would have no conflict.
+    /// Checks for a dry run that the side records would not conflict.
     async fn check_absent(&self, staged: &[StagedChange]) -> Result<(), ApiError> {
         for one in staged {
             for condition in &one.side.conditions {
@@ -394,9 +395,9 @@ impl Registry {
         Ok(())
     }
 
-    /// Checks that the namespace of a new object exists and is not being deleted. Returns the
-    /// condition that this stays so until the commit.
-    fn namespace_is_open(
+    /// Checks that the namespace of a new object exists and is not terminating. Returns the condition that this holds
+    /// at the commit.
+    fn check_namespace(
         &self,
         kind: &'static dyn AnyKind,
         name: &str,
@@ -412,8 +413,9 @@ impl Registry {
         Ok(Condition::At(key, found.position()))
     }
 
-    /// The owner of a new object is the one that it was admitted for, until the commit.
-    fn owner_is_there(
+    /// Checks that the owner of a new object is the owner at admission. Returns the condition that this holds at the
+    /// commit.
+    fn check_owner(
         &self,
         one: &StagedChange,
         owner: &OwnerCondition,
@@ -427,7 +429,7 @@ impl Registry {
             _ => {
                 let resource = one.kind.info().group_resource();
                 let text = format!(
-                    "its owner, {} \"{}\", has been deleted meanwhile",
+                    "its owner, {} \"{}\", was deleted during the request",
                     owner.kind.info().singular,
                     owner.name
                 );
@@ -437,9 +439,9 @@ impl Registry {
     }
 }
 
-/// An object as it is stored, and its JSON. One that is too long loses its `managedFields`, as upstream: a
-/// list of owners is no reason to refuse what they write.
-fn stored_within(max_bytes: usize, object: Object, owner_uid: Option<&str>) -> (Bytes, Bytes) {
+/// An object as it is stored, and its JSON. An object that is too long loses its `managedFields`, as upstream: they
+/// are no reason to reject the write.
+fn encode_within(max_bytes: usize, object: Object, owner_uid: Option<&str>) -> (Bytes, Bytes) {
     let whole = to_stored_of(object, owner_uid);
     if whole.0.len() <= max_bytes {
         return whole;
@@ -449,12 +451,12 @@ fn stored_within(max_bytes: usize, object: Object, owner_uid: Option<&str>) -> (
             object.metadata.managed_fields.clear();
             to_stored_of(object, owner_uid)
         }
-        // The store says what it refuses.
+        // The store rejects the object and reports the reason.
         _ => whole,
     }
 }
 
-/// Lets an object that is moved keep its unique keys: what goes in one namespace comes in another.
+/// Lets a moved object keep its unique keys: the object of the old namespace gives them to the object of the new one.
 fn hand_over_unique_keys(staged: &mut [StagedChange]) {
     for index in 0..staged.len() {
         let (before, [one, after @ ..]) = staged.split_at_mut(index) else { return };
@@ -472,8 +474,8 @@ fn hand_over_unique_keys(staged: &mut [StagedChange]) {
     }
 }
 
-/// Is the namespace made by the same transaction? That of a project is.
-fn makes_namespace(staged: &[StagedChange], namespace: &str) -> bool {
+/// Whether the transaction creates the namespace, as a new project does.
+fn creates_namespace(staged: &[StagedChange], namespace: &str) -> bool {
     staged.iter().any(|one| {
         one.previous.is_none()
             && one.name == namespace
@@ -481,8 +483,7 @@ fn makes_namespace(staged: &[StagedChange], namespace: &str) -> bool {
     })
 }
 
-/// The condition on the owner of a new object, by the uid that admission has put into its
-/// owner reference.
+/// The condition on the owner of a new object. Its uid is in the owner reference that admission has added.
 fn owner_condition(kind: &'static dyn AnyKind, object: &Object) -> Option<OwnerCondition> {
     let owner = kind.owner(&object.to_json_bytes())?;
     let (role, name) = match owner.principal()? {
@@ -497,8 +498,7 @@ fn owner_condition(kind: &'static dyn AnyKind, object: &Object) -> Option<OwnerC
     Some(OwnerCondition { kind, name: name.to_owned(), uid })
 }
 
-/// The changes of a transaction: the objects first, each at its index, then their side
-/// records.
+/// The changes of a transaction: the objects first, each at its index, then their side records.
 fn changes(staged: &[StagedChange], records: Vec<Change>) -> Result<Vec<Change>, ApiError> {
     let objects = staged.iter().map(|one| match &one.stored {
         Some(stored) => Change::Put { key: one.key.clone(), value: stored.clone() },
@@ -513,14 +513,14 @@ fn changes(staged: &[StagedChange], records: Vec<Change>) -> Result<Vec<Change>,
         (&one.name, one.kind.info().group_resource())
     });
     let text = format!(
-        "this takes {} changes, and one transaction can have {}",
+        "the write needs {} changes, and one transaction can have at most {}",
         changes.len(),
         limits::CHANGES_PER_TXN
     );
     Err(ApiError::conflict(resource, name, text))
 }
 
-/// The one response that has the value of an access key.
+/// The response to a create that has the value of an access key. No other response has the value.
 fn with_credential(
     kind: &'static dyn AnyKind,
     json: &[u8],
@@ -537,10 +537,10 @@ fn with_credential(
     Ok(Bytes::from(object.to_json_bytes()))
 }
 
-fn exists(kind: &'static dyn AnyKind, name: &str, found: &Arc<CachedObject>) -> ApiError {
+fn already_exists(kind: &'static dyn AnyKind, name: &str, found: &Arc<CachedObject>) -> ApiError {
     let resource = kind.info().group_resource();
     let deleting = found.decode().is_ok_and(|object| object.metadata.deletion_timestamp.is_some());
-    // Of an access key, a namesake of its owner is told no more than that the name is taken.
+    // An access key belongs to an owner. A caller of the same name learns only that the name is taken.
     if deleting && found.owner().is_none() {
         ApiError::already_exists_deleting(resource, name)
     } else {
@@ -564,9 +564,9 @@ mod tests {
         let object = Object::from_value(value).unwrap();
         let owner = Some("uid-ada");
         let whole = to_stored_of(object.clone(), owner);
-        assert_eq!(stored_within(whole.0.len(), object.clone(), owner), whole);
+        assert_eq!(encode_within(whole.0.len(), object.clone(), owner), whole);
         let mut without = object.clone();
         without.metadata.managed_fields.clear();
-        assert_eq!(stored_within(whole.0.len() - 1, object, owner), to_stored_of(without, owner));
+        assert_eq!(encode_within(whole.0.len() - 1, object, owner), to_stored_of(without, owner));
     }
 }

@@ -1,5 +1,5 @@
-//! Reads past any permit, by what decides and does not answer: gateway, actions and audit log look up where something
-//! is, or whether it is there. Nothing that is read here can be put into a response.
+//! Reads without a permit, for decisions: the gateway, actions and the audit log look up where an object is, or
+//! whether it exists. Objects that are read here cannot be put into a response.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::cache::CachedObject;
 use crate::errors::from_store;
 use crate::storage_key;
 
-/// An object that a decision is based on. Its bytes cannot be taken out of it.
+/// An object that a decision is based on. Callers cannot take its bytes out.
 pub struct ForDecision(Arc<CachedObject>);
 
 impl std::fmt::Debug for ForDecision {
@@ -36,27 +36,27 @@ impl ForDecision {
         storage_key::name_of(self.0.key()).1
     }
 
-    /// Its namespace, where its kind has one.
+    /// Its namespace, if its kind has one.
     pub(crate) fn namespace(&self) -> Option<&str> {
         storage_key::name_of(self.0.key()).0
     }
 
-    /// The part of it that decides.
+    /// The decoded part of the object that decides.
     ///
     /// # Errors
-    /// 500 when it cannot be read.
+    /// 500 if the object cannot be decoded.
     pub fn part<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
-        // The error of the decoder may quote what is stored.
+        // The decoder's error may quote stored content.
         let part = decode_typed(&self.0.json());
         part.map_err(|_| ApiError::internal("an object cannot be read", self.0.key().to_string()))
     }
 
-    /// The same to be changed by a write that a permit covers.
+    /// The object as the previous state of a write that a permit covers.
     pub(crate) fn into_previous(self) -> Result<Previous, ApiError> {
         Previous::of(self.0)
     }
 
-    /// The object in the cache, for the decision of whether a permit covers it.
+    /// The cached object, to check whether a permit covers it.
     pub(crate) fn into_cached(self) -> Arc<CachedObject> {
         self.0
     }
@@ -66,17 +66,17 @@ impl ForDecision {
         self.0.key() == other.cached.key()
     }
 
-    /// Whether its bytes have a text, which says that it may name something.
+    /// Whether its bytes contain a text. If not, the object cannot name the thing.
     pub(crate) fn has_text(&self, text: &Finder<'_>) -> bool {
         text.find(&self.0.json()).is_some()
     }
 }
 
 impl Registry {
-    /// Reads an object that decides; `None` when it is not there.
+    /// Reads an object for a decision; `None` if it does not exist.
     ///
     /// # Errors
-    /// 500 when it is corrupt.
+    /// 500 if it is corrupt.
     pub fn read_to_decide(
         &self,
         kind: &dyn AnyKind,
@@ -88,7 +88,7 @@ impl Registry {
         Ok(found.map(ForDecision))
     }
 
-    /// Reads all objects of a kind that decide, or those of a namespace, and the keys of corrupt ones.
+    /// Reads all objects of a kind or of a namespace for a decision. Also returns the keys of corrupt objects.
     pub(crate) fn all_to_decide(
         &self,
         kind: &dyn AnyKind,
@@ -100,7 +100,7 @@ impl Registry {
         (list.objects.into_iter().map(ForDecision).collect(), list.left_out)
     }
 
-    /// Reads at most `limit` objects that decide, in the order of their keys after `after`, without corrupt ones.
+    /// Reads at most `limit` intact objects for a decision, in key order after `after`.
     pub fn page_to_decide(
         &self,
         kind: &dyn AnyKind,
@@ -111,7 +111,7 @@ impl Registry {
         self.cache().of(kind.info()).page(after, limit).into_iter().map(ForDecision).collect()
     }
 
-    /// Reads at most `limit` objects of a namespace that decide, as [`Registry::page_to_decide`].
+    /// Reads at most `limit` intact objects of a namespace, as [`Registry::page_to_decide`].
     pub(crate) fn page_of_namespace_to_decide(
         &self,
         (kind, namespace): (&dyn AnyKind, &str),
@@ -124,11 +124,11 @@ impl Registry {
         page.into_iter().take_while(|one| one.key().starts_with(&*start)).map(ForDecision).collect()
     }
 
-    /// The namespace and name of the object of a kind that holds a unique key, by what the store has now. The cache
-    /// is as new as the answer.
+    /// The namespace and name of the object that has a unique key, as the store has it now. The cache is at least as
+    /// new as the result.
     ///
     /// # Errors
-    /// The store's; 504 when the cache does not catch up.
+    /// The errors of the store; 504 if the cache does not catch up.
     pub async fn holder_of(
         &self,
         kind: &dyn AnyKind,
@@ -137,7 +137,7 @@ impl Registry {
         let key = storage_key::unique_key(kind.info(), unique_key);
         let record = self.store().get(&key).await.map_err(from_store)?.value;
         let Some(record) = record else { return Ok(None) };
-        // The object may have come or moved after the cache's last event.
+        // The object may have been created or moved after the cache's last event.
         self.cache().wait_until_current().await?;
         let holder: Option<String> = decode_typed(&record.value).ok();
         let holder = holder.as_deref().and_then(|holder| holder.split_once('/'));

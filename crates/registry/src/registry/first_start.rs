@@ -27,25 +27,25 @@ use crate::clock::{Source, new_uid};
 use crate::secret_record::SecretRecord;
 use crate::storage_key;
 
-/// The name of the first user, and of their key.
+/// The name of the first user, and of its key.
 pub const ADMIN: &str = "admin";
 
 /// The result of [`prepare`].
 pub struct Prepared {
     /// Makes digests of access keys.
     pub digester: Digester,
-    /// Was this the first start of all servers on the store?
+    /// Whether this was the first start of all servers on the store.
     pub first: bool,
 }
 
-/// Prepares a store that has never been used; on any other, checks its format and reads the digest key.
+/// Prepares an unused store. For a used store, it checks the format and reads the digest key.
 ///
-/// `announce` gets the new key *before* it is committed. If the key were lost between the two, no user could
-/// log in. If the commit then fails, the announced key is worth nothing. If several servers start at once on
-/// one store, one creates the administrator, and the others find it.
+/// `announce` gets the new key *before* the commit. If the key were lost between the commit and the announcement, no
+/// user could log in. If the commit fails, the announced key is not valid. If several servers start at once on one
+/// store, one server creates the administrator, and the other servers find it.
 ///
 /// # Errors
-/// The store's, or those of `announce`.
+/// The errors of the store or of `announce`.
 pub async fn prepare(
     store: &Arc<dyn Store>,
     source: &dyn Source,
@@ -66,7 +66,8 @@ pub async fn prepare(
         Err(Error::Conflict { key, .. }) => {
             tracing::info!(%key, "another server was the first on this store");
             let digester = stored_digester(store).await?;
-            let digester = digester.context("the store was prepared by half: start again")?;
+            let digester =
+                digester.context("the store is only partly prepared: start the server again")?;
             format::check(store).await?;
             Ok(Prepared { digester, first: false })
         }
@@ -74,10 +75,10 @@ pub async fn prepare(
     }
 }
 
-/// Whether a store has been prepared by an earlier start.
+/// Whether an earlier start has prepared the store.
 ///
 /// # Errors
-/// The store's.
+/// The errors of the store.
 pub async fn is_used(store: &Arc<dyn Store>) -> postern_store::Result<bool> {
     Ok(store.get(storage_key::DIGEST_KEY).await?.value.is_some())
 }
@@ -136,7 +137,7 @@ fn first_txn(
     Ok(Txn { conditions, changes })
 }
 
-/// The one user that there is when their key is made.
+/// The only user that exists when its key is created.
 struct FirstUser<'a>(&'a str);
 
 impl Principals for FirstUser<'_> {
@@ -154,7 +155,7 @@ pub fn spec(spec: Value) -> Map<String, Value> {
     Map::from_iter([("spec".to_owned(), spec)])
 }
 
-/// An object of the server's own, prepared as a client's would be.
+/// An object of the server itself, prepared like an object of a client.
 pub(crate) fn put(
     kind: &'static dyn AnyKind,
     name: &str,

@@ -1,4 +1,4 @@
-//! The version of the layout of what is stored.
+//! The version of the layout of stored data.
 
 use std::sync::Arc;
 
@@ -11,26 +11,26 @@ use crate::storage_key;
 /// The version that this server reads and writes.
 pub(crate) const CURRENT: u32 = 1;
 
-/// The record of the current version, for a store that is new.
+/// The record of the current version, for a new store.
 pub(super) fn record() -> Change {
     Change::Put { key: storage_key::FORMAT.into(), value: Bytes::from(CURRENT.to_string()) }
 }
 
-/// Checks that this server can read what is stored. Runs before anything else is read.
+/// Checks that this server can read the stored data. Runs before anything else is read.
 ///
 /// # Errors
-/// The store's errors. An error if the version is missing, or is not the one of this server.
+/// The errors of the store; an error if the version is missing, or is not the version of this server.
 pub(crate) async fn check(store: &Arc<dyn Store>) -> anyhow::Result<()> {
     let found = store.get(storage_key::FORMAT).await?.value;
-    let found =
-        found.context("the version of the database's format is missing: restore a backup")?;
+    let found = found.context("the format version of the database is missing: restore a backup")?;
     let text = std::str::from_utf8(&found.value).unwrap_or_default();
-    let version: u32 =
-        text.parse().with_context(|| format!("the stored format is not a number: {text:?}"))?;
+    let version: u32 = text.parse().with_context(|| {
+        format!("the format version of the database is not a number: {text:?}; restore a backup")
+    })?;
     anyhow::ensure!(
         version == CURRENT,
-        "the database has format {version}, and this server reads format {CURRENT}: start the \
-         version of Postern that the database was last used with"
+        "the database has format {version}, and this server reads format {CURRENT}: run the version of Postern \
+         that last used the database"
     );
     Ok(())
 }
@@ -57,8 +57,8 @@ mod tests {
         assert_eq!(checked(Some(&CURRENT.to_string())).await, "");
         let newer = checked(Some(&(CURRENT + 1).to_string())).await;
         assert!(newer.contains("has format 2, and this server reads format 1"), "{newer}");
-        let damaged = checked(Some("x")).await;
-        assert!(damaged.contains("not a number"), "{damaged}");
+        let corrupt = checked(Some("x")).await;
+        assert!(corrupt.contains("not a number"), "{corrupt}");
         let missing = checked(None).await;
         assert!(missing.contains("missing"), "{missing}");
     }

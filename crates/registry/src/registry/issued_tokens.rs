@@ -1,6 +1,8 @@
-//! Notes until when endpoint tokens count that were issued, and the streams that they open go on, for the
-//! access keys that asked for them and for all together. A note is stored before a token is given away. So a
-//! change of a key that has no note need revoke nothing, and a revocation is kept as long as what it is about.
+//! Issued-token notes: the time until which endpoint tokens of an access key, and the streams that they open, can be
+//! valid. One more note is for all access keys together.
+//!
+//! A note is stored before a token is issued. So a change of a key without a note has nothing to revoke. A revocation
+//! record is kept as long as the tokens that it concerns can be valid.
 
 use std::sync::Arc;
 
@@ -14,54 +16,54 @@ use serde::Serialize;
 
 use super::Registry;
 use crate::cache::{IssuedRecord, NotedImpersonation};
-use crate::credential::check_rights;
+use crate::credential::check_impersonation;
 use crate::credential::{Credential, CurrentIdentity};
 use crate::errors::from_store;
 use crate::storage_key;
 
-/// A note reaches so much further than the token that it is made for: the next ones need none.
+/// A note covers this much more time than its token needs, so that the next tokens need no new note.
 const AHEAD_SECONDS: i64 = 3600;
 
-/// How often it is tried to note that a token is issued, while the access key changes.
+/// Attempts to note a token while the access key changes.
 const NOTE_ATTEMPTS: usize = 8;
 
-/// The identity of a caller, as a token is made from it.
-pub struct AsOf {
-    /// The identity is at least as new as this.
+/// The caller's identity for a token, with the revision at which it was known.
+pub struct TokenIdentity {
+    /// The identity is at least as new as this revision.
     pub revocation_revision: u64,
     /// The caller's identity and key.
     pub current: CurrentIdentity,
 }
 
-impl AsOf {
-    /// The caller's identity now, since the request was authenticated a while ago.
+impl TokenIdentity {
+    /// The caller's present identity. The request was authenticated some time before.
     ///
     /// # Errors
-    /// 401 when the key does not work any more.
+    /// 401 if the key is no longer valid.
     pub async fn now(
         registry: &Registry,
         credential: &Credential,
         now: Timestamp,
     ) -> Result<Self, ApiError> {
         registry.cache().wait_until_current().await?;
-        // Before the identity is read: it is at least as new as this.
+        // The revision is read before the identity, so the identity is at least as new.
         let revocation_revision = registry.cache().applied();
         let policy = registry.cache().policy();
-        check_rights(credential, &policy)?;
+        check_impersonation(credential, &policy)?;
         let principals = registry.cache().principals();
         credential.check(&principals, &policy, now)?;
         let current = credential.current(&principals, &policy, now)?;
         let current = current.ok_or_else(|| {
-            ApiError::internal("the server needs no token", "a token for the server")
+            ApiError::internal("the server itself needs no token", "a token for the server")
         })?;
         Ok(Self { revocation_revision, current })
     }
 
-    /// The same, once it is noted that the caller's keys get a token: from then on, a change of them
-    /// revokes it.
+    /// The caller's present identity, after the token is noted for its keys. From then on, a change of these keys
+    /// revokes the token.
     ///
     /// # Errors
-    /// As [`AsOf::now`]; 503 when the key keeps changing.
+    /// The errors of [`TokenIdentity::now`]; 503 if the key keeps changing.
     pub async fn noted(
         registry: &Registry,
         credential: &Credential,
@@ -77,14 +79,14 @@ impl AsOf {
             }
             registry.note(&subjects, expires).await?;
         }
-        let message = "the access key keeps changing: ask for a token again";
+        let message = "the access key keeps changing: request the token again";
         Err(ApiError::unavailable(message, Some(1)))
     }
 }
 
-/// The keys and impersonations that a token depends on. They are noted.
+/// The keys and impersonations that a token depends on.
 pub(crate) struct Subjects {
-    /// The uids of the key that asks for it, and of the keys that this one ends with.
+    /// The uids of the requesting key and of its makers.
     pub(crate) keys: Vec<String>,
     /// The impersonations, by their ids.
     pub(crate) impersonations: Vec<(String, NotedImpersonation)>,
@@ -108,7 +110,7 @@ impl Subjects {
         }
     }
 
-    /// The notes: their storage keys, each with the impersonation that it is about, and that of all tokens.
+    /// The storage keys of the notes, each with its impersonation. The last one is the note of all tokens.
     fn notes(&self) -> Vec<(Arc<str>, Option<NotedImpersonation>)> {
         let of_keys = self.keys.iter().map(|uid| (storage_key::issued_tokens(uid), None));
         let impersonations = self.impersonations.iter();
@@ -120,9 +122,8 @@ impl Subjects {
 }
 
 impl Registry {
-    /// Whether it was noted, at a revision or before, that tokens of these access keys, by uid, may be valid
-    /// until a time, in seconds since 1970. A change of one of the keys after this revision revokes the tokens
-    /// that are as old as it.
+    /// Whether notes of these subjects exist at a revision that cover tokens until `expires`, in seconds since 1970.
+    /// A later change of one of the keys revokes tokens of this revision.
     pub(crate) fn is_noted(&self, of: &Subjects, expires: i64, revision: u64) -> bool {
         let until = end_of_all(expires);
         of.notes().iter().all(|(key, _)| {
@@ -131,12 +132,12 @@ impl Registry {
         })
     }
 
-    /// Notes that tokens of these access keys, by uid, may be valid until a time, in seconds since 1970.
-    /// Afterwards the note is in the store, or another writer has changed the notes meanwhile. Once the cache
-    /// is current, [`Registry::is_noted`] says which.
+    /// Notes that tokens of these subjects may be valid until `expires`, in seconds since 1970. Afterwards the notes
+    /// are in the store, or another writer has changed them. When the cache is current, [`Registry::is_noted`] tells
+    /// which.
     ///
     /// # Errors
-    /// The store's.
+    /// The errors of the store.
     pub(crate) async fn note(&self, of: &Subjects, expires: i64) -> Result<(), ApiError> {
         let until = end_of_all(expires);
         let noted_until = end_of_all(expires.saturating_add(AHEAD_SECONDS));
@@ -160,12 +161,12 @@ impl Registry {
     }
 }
 
-/// Notes until when tokens count that the store knows nothing of: those that were issued after the backup that
-/// the store was restored from. A restored store begins far behind its
-/// backup, so a gap in its revisions tells. Of a store that is new, there are none.
+/// Notes the time until which tokens that the store does not know can be valid. A server may have issued them after
+/// the backup that the store was restored from. A restored store starts at a revision far above its backup, so a gap
+/// in the revisions shows a restore. A new store has no such tokens.
 ///
 /// # Errors
-/// The store's.
+/// The errors of the store.
 pub async fn note_unknown(
     store: &dyn Store,
     is_new: bool,
@@ -199,8 +200,8 @@ pub async fn note_unknown(
     }
 }
 
-/// The time from which a token gives no access, and all that it has opened has ended. `expires` is the end of
-/// the token, in seconds since 1970. This server's clock issues tokens, and an agent's clock checks them.
+/// The time at which a token has expired and every stream that it opened has ended. `expires` is the expiry of the
+/// token, in seconds since 1970. The clock of this server issues tokens, and the clock of an agent checks them.
 fn end_of_all(expires: i64) -> Timestamp {
     let more = MAX_SESSION_SECONDS + 2 * SKEW_SECONDS;
     Timestamp::from_unix_seconds(expires.saturating_add(more))

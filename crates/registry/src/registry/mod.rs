@@ -1,12 +1,13 @@
-//! The registry: objects of any kind, as they are read, watched and stored.
+//! The registry: reads, watches and stores objects of every kind.
 //!
-//! It acts only on a `Permit`, and stores only what is `Admitted`, without knowing who admits. The
-//! exceptions are the first start, the record of a key's last use, the notes of issued tokens, and the end of
-//! revocation records. Apart from the registry, only resealing and
-//! the signing keys write to the store; resealing changes how values are sealed, not what they are.
+//! It acts only on a `Permit` and stores only what is `Admitted`; it does not know who admits. The exceptions are the
+//! first start, the record of a key's last use, the notes of issued tokens, and the end of revocation records. Apart
+//! from the registry, only rewrapping and the signing keys write to the store. Rewrapping changes the encryption of
+//! values, not the values.
 
 pub(crate) mod activity;
 pub mod agent_configs;
+pub mod cluster_counts;
 pub(crate) mod commit;
 pub mod deciding;
 pub mod first_start;
@@ -46,7 +47,7 @@ use crate::permit::Permit;
 use crate::signing_keys::TokenPolicy;
 use crate::storage_key;
 
-/// The registry: a store, the cache that follows it, and what writes need.
+/// The registry: a store, the cache that follows it, and the settings of writes.
 pub struct Registry {
     store: Arc<dyn Store>,
     cache: Arc<Cache>,
@@ -57,16 +58,16 @@ pub struct Registry {
     agent_configs: AgentConfigs,
     recent_events: RecentEvents,
     refused_quotas: RefusedQuotas,
-    /// Locked while the objects of an owner are counted and one is added.
-    counting: tokio::sync::Mutex<()>,
+    /// Held while a create counts the objects of an owner and adds one.
+    quota_lock: tokio::sync::Mutex<()>,
 }
 
-/// An object as it is in a response: encoded, with its resourceVersion. A stored object becomes one only by a
-/// function of the registry that takes a permit.
+/// An object as a response has it: encoded, with its resourceVersion. Only functions of the registry that take a
+/// permit make one from a stored object.
 #[derive(Clone)]
 pub struct EncodedObject {
     json: Bytes,
-    /// Name and uid of an object that has just been created.
+    /// Name and uid, if the request has created the object.
     created: Option<ObjectIdentity>,
 }
 
@@ -80,17 +81,20 @@ pub struct ObjectIdentity {
 }
 
 impl EncodedObject {
-    /// The response of an action that makes an object: one of a kind that is not stored, or the object that the
-    /// permit is for.
+    /// The response of an action. The object is of a kind that is not stored, or it is the object of the permit.
     ///
     /// # Errors
-    /// 500 for any other object: a bug.
-    pub fn made(permit: &Permit, kind: &dyn AnyKind, object: &Object) -> Result<Self, ApiError> {
+    /// 500 for any other object, which is a bug.
+    pub fn for_action(
+        permit: &Permit,
+        kind: &dyn AnyKind,
+        object: &Object,
+    ) -> Result<Self, ApiError> {
         let (info, target) = (kind.info(), permit.target());
         let is_of_target = info.group_kind() == target.kind.info().group_kind()
             && Some(object.metadata.name.as_str()) == target.name.as_deref()
             && object.metadata.namespace == target.namespace.as_deref().unwrap_or_default();
-        // The kinds of some responses have no path of their own.
+        // The kinds of some responses have no path.
         let is_served = all().iter().any(|one| one.info().group_kind() == info.group_kind());
         if is_served && info.is_stored() && !is_of_target {
             let reason = "an action answered with another stored object";
@@ -101,7 +105,7 @@ impl EncodedObject {
         Ok(Self { json: Bytes::from(object.to_json_bytes()), created: Some(created) })
     }
 
-    /// Name and uid, if it has just been created.
+    /// Name and uid, if the request has created the object.
     pub fn created(&self) -> Option<&ObjectIdentity> {
         self.created.as_ref()
     }
@@ -144,7 +148,7 @@ impl Registry {
             agent_configs: AgentConfigs::default(),
             recent_events: RecentEvents::default(),
             refused_quotas: RefusedQuotas::default(),
-            counting: tokio::sync::Mutex::default(),
+            quota_lock: tokio::sync::Mutex::default(),
         }
     }
 
@@ -168,20 +172,20 @@ impl Registry {
         &self.agent_configs
     }
 
-    /// The server's own events that were recorded lately.
+    /// The recent events of the server itself.
     pub(crate) fn recent_events(&self) -> &RecentEvents {
         &self.recent_events
     }
 
-    /// The quotas that were exceeded lately.
+    /// The recently exceeded quotas.
     pub(crate) fn refused_quotas(&self) -> &RefusedQuotas {
         &self.refused_quotas
     }
 
-    /// Waits until no other request counts and adds objects of owners. With several servers on one store, each
-    /// may add one at the same time.
-    pub(crate) async fn counting(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.counting.lock().await
+    /// Waits until no other request of this server counts and adds objects of owners. Several servers on one store do
+    /// not exclude each other: each can add one object more than the quota.
+    pub(crate) async fn quota_lock(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.quota_lock.lock().await
     }
 
     /// The view of the present state that admission reads.
@@ -217,11 +221,11 @@ pub(crate) fn key_of(permit: &Permit, resource: &ResourceCache) -> Result<String
     Ok(storage_key::in_collection(resource.prefix(), target.namespace.as_deref(), name))
 }
 
-/// The object that was found for a permit. The owner of a corrupt object cannot be read. So callers that do not
-/// hold the permission on all objects get the answer for an object that does not exist.
+/// The object that was found for a permit. The owner of a corrupt object is unknown. So a caller without the
+/// permission on all objects gets the response for an object that does not exist.
 ///
 /// # Errors
-/// 500 when it is corrupt, and the permit covers it.
+/// 500 if the object is corrupt and the permit covers it.
 pub(crate) fn unless_corrupt(
     permit: &Permit,
     found: Result<Option<Arc<CachedObject>>, ApiError>,
@@ -232,7 +236,7 @@ pub(crate) fn unless_corrupt(
 /// The decoded form of an encoded object.
 ///
 /// # Errors
-/// 500 when that fails: a bug.
+/// 500 if decoding fails, which is a bug.
 pub fn decoded(object: &EncodedObject) -> Result<Object, ApiError> {
     decoded_part(object)
 }
@@ -240,7 +244,7 @@ pub fn decoded(object: &EncodedObject) -> Result<Object, ApiError> {
 /// A part of an encoded object.
 ///
 /// # Errors
-/// As [`decoded`].
+/// The errors of [`decoded`].
 fn decoded_part<T: DeserializeOwned>(object: &EncodedObject) -> Result<T, ApiError> {
     postern_meta::decode::decode_typed(&object.json)
         .map_err(|error| ApiError::internal("the response could not be read back", error))

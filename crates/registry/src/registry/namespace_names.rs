@@ -1,5 +1,5 @@
-//! The names of namespaces that are chosen at the first start: recorded in the store, so that every server on it and
-//! every later start has the same.
+//! The names of namespaces that the operator chooses at the first start. They are stored, so that every server and
+//! every later start has the same names.
 
 use std::sync::Arc;
 
@@ -17,26 +17,27 @@ use crate::storage_key;
 pub struct GivenNames {
     /// The prefix of the namespaces of projects.
     pub project_prefix: Option<String>,
-    /// The namespace where shared secrets are by default.
+    /// The default namespace of shared secrets.
     pub default_namespace: Option<String>,
 }
 
-/// Sets the names for this process: those of the store. A store that is not used yet gets those that are given.
+/// Sets the namespace names of this process: the names of the store. An unused store gets the given names.
 ///
 /// # Errors
-/// The store's; for names that are invalid; and for others than the store has.
+/// The errors of the store; an error for invalid names, and for names that differ from those of the store.
 pub async fn prepare(store: &Arc<dyn Store>, given: &GivenNames) -> anyhow::Result<()> {
     let names = loop {
         let recorded = store.get(storage_key::NAMESPACE_NAMES).await?.value;
         let is_used = first_start::is_used(store).await?;
-        let known: Option<NamespaceNames> = match &recorded {
-            Some(entry) => {
-                Some(decode_typed(&entry.value).context("the names of namespaces cannot be read")?)
-            }
-            // A store from before there was a choice.
-            None if is_used => Some(NamespaceNames::default()),
-            None => None,
-        };
+        let known: Option<NamespaceNames> =
+            match &recorded {
+                Some(entry) => Some(decode_typed(&entry.value).context(
+                    "the stored names of namespaces cannot be decoded: restore a backup",
+                )?),
+                // The store is older than this choice.
+                None if is_used => Some(NamespaceNames::default()),
+                None => None,
+            };
         if let (Some(known), true) = (known, is_used) {
             check_same(&known, given)?;
             break known;
@@ -59,17 +60,19 @@ pub async fn prepare(store: &Arc<dyn Store>, given: &GivenNames) -> anyhow::Resu
         let txn = Txn { conditions: vec![condition], changes: vec![Change::Put { key, value }] };
         match store.commit(txn).await {
             Ok(_) => break names,
-            // Another server that starts was faster.
+            // Another starting server was faster.
             Err(Error::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     };
     set_namespace_names(&names).map_err(|now| {
-        anyhow::anyhow!("this process serves another store with the names {now:?} already")
+        anyhow::anyhow!(
+            "this process already serves another store, with the namespace names {now:?}"
+        )
     })
 }
 
-/// Checks that what is given are the names that a store has.
+/// Checks that the given names are the names of the store.
 fn check_same(known: &NamespaceNames, given: &GivenNames) -> anyhow::Result<()> {
     for (flag, given, known) in [
         ("--project-namespace-prefix", &given.project_prefix, &known.project_prefix),
@@ -77,8 +80,8 @@ fn check_same(known: &NamespaceNames, given: &GivenNames) -> anyhow::Result<()> 
     ] {
         if let Some(given) = given.as_ref().filter(|given| *given != known) {
             anyhow::bail!(
-                "{flag} is {given:?}, and the database was made with {known:?}: it cannot be changed any more; leave \
-                 the flag out, or use another data directory"
+                "{flag} is {given:?}, but the database was created with {known:?}, which cannot change: remove the \
+                 flag, or use another data directory"
             );
         }
     }

@@ -1,6 +1,5 @@
-//! Fields of a status that are not stored, but observed when an object is put into a response. Only
-//! here does a response get more than what is stored. Bytes that several responses share stay as
-//! they are; a kind that declares such fields gets an encoding of its own for each response.
+//! Observed fields: fields of a status that are not stored, but added to each response. Only this module adds data to
+//! a stored object. Shared bytes stay unchanged; a kind with observed fields is encoded for each response.
 
 use std::sync::Arc;
 
@@ -51,8 +50,8 @@ struct NameAndUid {
     uid: String,
 }
 
-/// Adds the observed fields to the objects of a page, for one caller. It does so when each object is encoded,
-/// since the copies of a whole page could be many.
+/// Adds the observed fields to the objects of a page, for one caller. It works when each object is encoded, because
+/// copies of a whole page could need much memory.
 pub struct Observer {
     cache: Arc<Cache>,
     permit: Permit,
@@ -60,13 +59,13 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// An observer; `None` when nothing is observed of the permit's kind.
+    /// An observer; `None` if the permit's kind has no observed fields.
     pub(super) fn new(cache: &Arc<Cache>, permit: &Permit, is_extended: bool) -> Option<Self> {
         let is_observed = permit.kind().is_observed();
         is_observed.then(|| Self { cache: cache.clone(), permit: permit.clone(), is_extended })
     }
 
-    /// An object with the observed fields.
+    /// The object with the observed fields.
     pub fn observed(&self, object: Arc<CachedObject>) -> Arc<CachedObject> {
         observed(&self.cache, &self.permit, self.is_extended, object)
     }
@@ -91,7 +90,7 @@ pub(crate) fn observed(
     }
 }
 
-/// An object's JSON with the observed fields for this caller.
+/// The JSON of an object with the observed fields for this caller.
 pub(crate) fn observed_json(cache: &Cache, permit: &Permit, json: Bytes) -> Bytes {
     if !permit.kind().is_observed() {
         return json;
@@ -102,8 +101,8 @@ pub(crate) fn observed_json(cache: &Cache, permit: &Permit, json: Bytes) -> Byte
     fields_of(&of, &json).map_or(json, Bytes::from)
 }
 
-/// The JSON with the observed fields; `None` when there are none. The uid is read from this
-/// JSON: an object of a past revision may have been replaced by one of the same name.
+/// The JSON with the observed fields; `None` if there are none. The uid comes from this JSON, because a past object
+/// may have been replaced by another one of the same name.
 fn fields_of(of: &Observed<'_>, json: &[u8]) -> Option<Vec<u8>> {
     let uid = decode_typed::<Identified>(json).ok()?.metadata.uid;
     let fields = of.permit.kind().observed_status(of.name, &uid, of);

@@ -1,9 +1,9 @@
 //! The limits of a project: the number of objects in its namespace, and its allowed clusters
 //! (`docs/reference/projects.md#quotas`).
 //!
-//! Both are checked in the transaction of the write. A write that adds a counted object also writes the record
-//! of the count. Its condition is that no other write has done so since the objects were counted. So if two
-//! writes add at once, also on two servers, one counts again.
+//! The transaction of the write checks both. A write that adds a counted object also writes the record of the count.
+//! Its condition is that no other write has changed the count since the objects were counted. So if two writes add at
+//! once, even on two servers, one of them counts again.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::cache::{CachedObject, ObjectList};
 use crate::errors::from_store;
 use crate::storage_key;
 
-/// The part of a transaction that makes the limits of its project hold.
+/// The part of a transaction that enforces the limits of its project.
 #[derive(Default)]
 pub(super) struct ProjectLimits {
     pub(super) conditions: Vec<Condition>,
@@ -30,12 +30,11 @@ pub(super) struct ProjectLimits {
 }
 
 impl Registry {
-    /// Checks the limits of the project for the changes of a transaction. A quota that is exceeded is noted,
-    /// so that an event says so; by a dry run it is not.
+    /// Checks the limits of the project for the changes of a transaction. An exceeded quota is noted for an event,
+    /// except in a dry run.
     ///
     /// # Errors
-    /// 403 for an object too many, in Kubernetes' words of a quota, and for a cluster that the project
-    /// does not allow.
+    /// 403 if a quota is exceeded, in the words of Kubernetes, or if the project does not allow the cluster.
     pub(super) async fn project_limits(
         &self,
         staged: &[StagedChange],
@@ -47,7 +46,7 @@ impl Registry {
                 Box::pin(self.remove_counts(one, &mut limits)).await?;
             }
             if let Some(namespace) = one.namespace.as_deref().filter(|_| is_limited(one)) {
-                // Its future is boxed: the other writes need no room for it.
+                // The future is boxed, so that other writes need no memory for it.
                 Box::pin(self.check_limits(one, namespace, dry_run, &mut limits)).await?;
             }
         }
@@ -74,8 +73,8 @@ impl Registry {
         };
         if let Some(cluster) = cluster.filter(|cluster| !spec.allows_cluster(cluster)) {
             return refused(format!(
-                "the project \"{project}\" does not allow the cluster \"{cluster}\": it is not in \
-                 its allowedClusters"
+                "the project \"{project}\" does not allow the cluster \"{cluster}\": add it to \
+                 spec.allowedClusters of the project, or choose another cluster"
             ));
         }
         let plural = staged.kind.info().plural;
@@ -85,7 +84,7 @@ impl Registry {
         }
         self.add_count(staged, namespace, limits).await?;
         let ObjectList { objects, left_out, .. } = self.objects_in(staged.kind, namespace);
-        // Whose a corrupt one is cannot be read: it counts for every owner.
+        // The owner of a corrupt object is unknown: it counts for every owner.
         let corrupt = left_out.len();
         let owner = staged.owned_by.as_ref();
         let counts = [
@@ -116,7 +115,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Writes the record of the count, as it was before this write and not since.
+    /// Writes the record of the count, on condition that it is as it was read.
     async fn add_count(
         &self,
         staged: &StagedChange,
@@ -127,7 +126,7 @@ impl Registry {
         let found = self.store().get(&key).await.map_err(from_store)?.value;
         let mut count: u64 = 0;
         if let Some(entry) = &found {
-            // The cache then has every object that this count includes.
+            // Then the cache has every object that this count includes.
             self.cache().wait_for_revision(Position::end_of(entry.position.revision())).await?;
             limits.conditions.push(Condition::At(key.clone(), entry.position));
             count = String::from_utf8_lossy(&entry.value).parse().unwrap_or(0);
@@ -139,7 +138,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Removes the counts of a namespace that is removed: nothing of it stays.
+    /// Removes the counts of a namespace that is removed.
     async fn remove_counts(
         &self,
         staged: &StagedChange,
@@ -162,7 +161,7 @@ impl Registry {
     }
 }
 
-/// Can a project limit this change?
+/// Whether the limits of a project concern this change.
 fn is_limited(staged: &StagedChange) -> bool {
     staged.is_counted() || staged.new_cluster.is_some()
 }

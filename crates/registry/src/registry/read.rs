@@ -15,39 +15,39 @@ use postern_meta::status::ApiError;
 use postern_store::{Error, ListRequest, Page, Position};
 
 use super::observe::{Observer, observed};
-use super::visibility::{rights_changed, sees_all};
+use super::visibility::{permissions_changed, sees_all};
 use super::{EncodedObject, Registry, key_of, not_found, unless_corrupt};
 use crate::cache::{
-    CachedObject, Candidates, ObjectList, ResourceCache, SelectableFields, Slot, split_stored,
+    CacheEntry, CachedObject, Candidates, ObjectList, ResourceCache, SelectableFields, split_stored,
 };
 use crate::errors::from_store;
 use crate::permit::{Coverage, Permit};
 use crate::storage_key;
 
-/// How often a list is made again because what decides has changed meanwhile.
+/// Attempts at one list while the permissions of its caller change.
 const POLICY_ATTEMPTS: usize = 8;
 
-/// How much work is done before others have the thread: a fraction of a millisecond.
+/// The work between two pauses in which other tasks get the thread: a fraction of a millisecond.
 pub(super) const BYTES_BETWEEN_PAUSES: usize = 128 * 1024;
 
 /// The cost of a check whether an object is selected, in bytes to decode.
-const BYTES_PER_LOOK: usize = 128;
+const BYTES_PER_CHECK: usize = 128;
 
-/// A page of a list, ready to be encoded.
+/// A page of a list before it is encoded.
 pub struct ObjectPage {
     /// In key order.
     pub objects: CoveredObjects,
-    /// The version from which a watch may continue.
+    /// The version from which a watch can continue.
     pub version: Position,
-    /// The token for the next page, when there is one.
+    /// The token of the next page, if there is one.
     pub continue_token: Option<String>,
-    /// How many objects there are after this page, when that is known.
+    /// The number of objects after this page, if it is known.
     pub remaining: Option<usize>,
-    /// Adds the fields that the caller sees but that are not stored, if there are any.
+    /// Adds the fields that are not stored but that the caller sees, if there are any.
     pub observer: Option<Arc<Observer>>,
-    /// Warnings for the client about objects that are not in it.
+    /// Warnings for the client about objects that are missing in the page.
     pub warnings: Vec<String>,
-    /// Another field under which a list in plain JSON has its items as well.
+    /// A second field that has the items of a list in plain JSON.
     pub also_as: Option<&'static str>,
 }
 
@@ -56,7 +56,7 @@ pub struct ObjectPage {
 pub struct CoveredObjects(Vec<Arc<CachedObject>>);
 
 impl CoveredObjects {
-    /// Keeps those that are wanted.
+    /// Keeps the wanted objects.
     pub(crate) fn retain(&mut self, is_wanted: impl FnMut(&Arc<CachedObject>) -> bool) {
         self.0.retain(is_wanted);
     }
@@ -79,26 +79,26 @@ impl IntoIterator for CoveredObjects {
     }
 }
 
-/// Which objects a list or watch is for.
+/// The objects that a list or watch is for.
 #[derive(Clone)]
 pub(crate) struct Selection {
-    /// The kind's collection in the store.
+    /// The collection of the kind in the store.
     pub(crate) collection: String,
-    /// The prefix of their storage keys.
+    /// The prefix of the storage keys.
     pub(crate) prefix: String,
-    /// The one name that the permit is for, if it is for one.
+    /// The name that the permit is for, if it is for one object.
     name: Option<String>,
     labels: LabelSelector,
     fields: FieldSelector,
-    /// The fields of the kind that lie in the object, so that it has to be read.
+    /// The selectable fields of the kind: to compare one, the object must be decoded.
     selectable: &'static [SelectableField],
-    /// Do the selectors name any of them?
+    /// Whether the selectors name a selectable field.
     reads_objects: bool,
-    everything: bool,
-    /// The permit, when it does not cover all objects and has to be checked for each.
+    selects_all: bool,
+    /// The permit, if it does not cover all objects and must be checked for each one.
     permit: Option<Permit>,
-    /// The permit of a time in the past, which has to cover an object as well.
-    then: Option<Permit>,
+    /// The permit of the past revision, which must cover an object as well.
+    past_permit: Option<Permit>,
 }
 
 impl Selection {
@@ -106,7 +106,7 @@ impl Selection {
     pub(crate) fn new(permit: &Permit, options: &ListOptions) -> Self {
         let target = permit.target();
         let collection = storage_key::collection(target.kind.info());
-        // One name in one namespace needs no read of other objects, which may be corrupt.
+        // A read of one name in one namespace does not touch other objects, which may be corrupt.
         let whole = target.namespace.is_some() || !target.kind.info().is_namespaced();
         let prefix = match &target.name {
             Some(name) if whole => {
@@ -120,7 +120,7 @@ impl Selection {
         let reads_objects = selectable.iter().any(|field| fields.names(field.label));
         let name = target.name.clone();
         let permit = Some(permit.clone()).filter(|permit| !permit.covers_all());
-        let everything =
+        let selects_all =
             name.is_none() && labels.is_everything() && fields.is_everything() && permit.is_none();
         Self {
             collection,
@@ -130,9 +130,9 @@ impl Selection {
             fields,
             selectable,
             reads_objects,
-            everything,
+            selects_all,
             permit,
-            then: None,
+            past_permit: None,
         }
     }
 
@@ -141,15 +141,14 @@ impl Selection {
         self.is_selected(object, &SelectableFields::default()) && self.is_covered(object)
     }
 
-    /// Whether the permit covers what is stored under a key, by its name alone: for what cannot
-    /// be read.
+    /// Whether the permit covers a key, by its name alone. For corrupt objects.
     fn covers_key(&self, key: &str) -> bool {
-        let permits = [&self.permit, &self.then].into_iter().flatten();
+        let permits = [&self.permit, &self.past_permit].into_iter().flatten();
         permits.into_iter().all(|permit| permit.covers_key(key))
     }
 
-    /// Whether the object is selected and a permit covers it, whatever the selection's own
-    /// permit is. `read` has what was read of its fields.
+    /// Whether the object is selected and this permit covers it; the permit of the selection does not count. `read`
+    /// has the decoded fields of the object.
     pub(super) fn matches_under(
         &self,
         permit: &Permit,
@@ -163,7 +162,7 @@ impl Selection {
         if !object.key().starts_with(&self.prefix) {
             return false;
         }
-        if self.everything {
+        if self.selects_all {
             return true;
         }
         let (namespace, name) = storage_key::split(&self.collection, object.key());
@@ -180,22 +179,22 @@ impl Selection {
         })
     }
 
-    /// How many bytes a look at an object counts as.
-    pub(super) fn bytes_per_look(&self, object: &CachedObject) -> usize {
-        if self.reads_objects { object.json().len().max(BYTES_PER_LOOK) } else { BYTES_PER_LOOK }
+    /// The cost of a check of an object, in bytes.
+    pub(super) fn bytes_per_check(&self, object: &CachedObject) -> usize {
+        if self.reads_objects { object.json().len().max(BYTES_PER_CHECK) } else { BYTES_PER_CHECK }
     }
 
-    /// The selection with the coverage of another permit of the same caller.
+    /// The same selection with another permit of the same caller.
     pub(super) fn under(&self, permit: &Permit) -> Self {
         let permit = Some(permit.clone()).filter(|permit| !permit.covers_all());
-        let everything = self.name.is_none()
+        let selects_all = self.name.is_none()
             && self.labels.is_everything()
             && self.fields.is_everything()
             && permit.is_none();
-        Self { everything, permit, ..self.clone() }
+        Self { selects_all, permit, ..self.clone() }
     }
 
-    /// The objects that can be selected at most, if they are few.
+    /// The objects that the permit can cover, if it names them or their owners.
     fn candidates(&self) -> Option<Candidates<'_>> {
         match self.permit.as_ref()?.coverage() {
             Coverage::All => None,
@@ -209,21 +208,21 @@ impl Selection {
     }
 
     fn is_covered(&self, object: &CachedObject) -> bool {
-        let permits = self.permit.iter().chain(&self.then);
+        let permits = self.permit.iter().chain(&self.past_permit);
         permits.into_iter().all(|permit| permit.covers(object))
     }
 }
 
-/// At which revision a list is to be.
+/// The revision that a list is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ListRevision {
-    /// Whatever the cache has.
+    /// The revision of the cache, whatever it is.
     Any,
-    /// Everything that was acknowledged to any client.
+    /// At least the newest revision at the time of the request.
     MostRecent,
     /// This revision or a later one.
     NotOlderThan(Position),
-    /// This revision.
+    /// Exactly this revision.
     Exactly(Position),
 }
 
@@ -231,7 +230,7 @@ impl Registry {
     /// Reads one object.
     ///
     /// # Errors
-    /// 404; 504 when the revision asked for does not come in time.
+    /// 404; 504 if the cache does not reach the requested revision in time.
     pub async fn get(
         &self,
         permit: &Permit,
@@ -247,7 +246,7 @@ impl Registry {
         let kind = permit.kind();
         let resource = self.cache().of(kind.info());
         let found = resource.get(&key_of(permit, resource)?);
-        // Decided again, if who may do what has changed before the object was read.
+        // The permit is decided again if permissions have changed before the object was read.
         let renewed = permit.renewed(self.cache(), self.source().now())?;
         let permit = renewed.as_ref().unwrap_or(permit);
         let found = unless_corrupt(permit, found)?;
@@ -257,18 +256,17 @@ impl Registry {
         Ok(EncodedObject { json, created: None })
     }
 
-    /// How many bytes the object has that a permit is for; 0 when there is none, and for a
-    /// collection.
+    /// The size of the object of a permit, in bytes; 0 if it does not exist, and for a collection.
     pub fn stored_bytes(&self, permit: &Permit) -> usize {
         let resource = self.cache().of(permit.kind().info());
         let found = key_of(permit, resource).ok().and_then(|key| resource.get(&key).ok().flatten());
         found.map_or(0, |object| object.json().len())
     }
 
-    /// Reads one object as it is stored, without what is observed for a response.
+    /// Reads one object as it is stored, without the observed fields of a response.
     ///
     /// # Errors
-    /// As [`Registry::get`].
+    /// The errors of [`Registry::get`].
     pub(crate) async fn stored(&self, permit: &Permit) -> Result<Object, ApiError> {
         self.cache().wait_until_current().await?;
         let resource = self.cache().of(permit.kind().info());
@@ -284,7 +282,7 @@ impl Registry {
     /// Reads a page of a list.
     ///
     /// # Errors
-    /// 410 when the revision asked for is no longer kept, 504 when it is in the future.
+    /// 410 if the requested revision is compacted, 504 if it is in the future.
     pub async fn list(
         &self,
         permit: &Permit,
@@ -293,7 +291,7 @@ impl Registry {
         let selection = Selection::new(permit, options);
         let resource = self.cache().of(permit.kind().info());
         let token = options.continue_token.as_deref().map(ContinueToken::decode).transpose()?;
-        let at = at_of(options, token.as_ref());
+        let at = requested_revision(options, token.as_ref());
         self.wait_for(at, permit.oldest_revision()).await?;
         let after = token.as_ref().map(|token| format!("{}{}", selection.prefix, token.start));
         let after = after.as_deref();
@@ -306,7 +304,7 @@ impl Registry {
             _ => {
                 let (list, _) = self.visible(permit, &selection, after, limit).await?;
                 match at {
-                    // There was a change since it was looked at.
+                    // The cache has changed since the check above.
                     ListRevision::Exactly(version) if list.revision != version.revision() => {
                         let (token, revision) = (token.as_ref(), version.revision());
                         self.past_list(permit, &selection, token, limit, revision).await?
@@ -321,10 +319,10 @@ impl Registry {
         })
     }
 
-    /// Reads the access keys of one owner. The permit is for that action on the owner.
+    /// Reads the access keys of one owner. The permit is for this action on the owner.
     ///
     /// # Errors
-    /// 404 when there is no such object; otherwise as [`Registry::list`].
+    /// 404 if the owner does not exist; otherwise the errors of [`Registry::list`].
     pub(crate) async fn access_keys_of(
         &self,
         permit: &Permit,
@@ -335,15 +333,15 @@ impl Registry {
         let found = unless_corrupt(permit, owners.get(&key_of(permit, owners)?))?;
         let found = found.ok_or_else(|| not_found(permit.kind(), permit.name()))?;
         let page = self.list(&permit.keys_of(&found)?, options).await?;
-        // Clients of the platform read the field, and those of Kubernetes the items.
+        // Clients of the platform read this field, and Kubernetes clients read the items.
         Ok(ObjectPage { also_as: Some("accessKeys"), ..page })
     }
 
-    /// The objects of a selection that a caller may see at one revision, with the permit of that revision. The
-    /// list and the permissions are of the same revision.
+    /// The objects of a selection that a caller may see, with the permit that decided. List and permit are of the
+    /// same revision.
     ///
     /// # Errors
-    /// As [`selected`]; 409 when the permissions change all the time.
+    /// The errors of [`selected`]; 409 if the permissions keep changing.
     pub(super) async fn visible(
         &self,
         permit: &Permit,
@@ -365,12 +363,12 @@ impl Registry {
             permit = renewed;
         }
         let resource = permit.kind().info().group_resource();
-        let text = "who may see what has changed while the list was made: send it again";
+        let text = "the permissions of the caller changed during the list: try again";
         Err(ApiError::conflict(resource, permit.name(), text))
     }
 
-    /// The permit as its caller is now, and as the policy of a revision decides, if that is not
-    /// what it is. It is renewed after a list was made: what decides is at least as new as the list.
+    /// The permit with the present identity of its caller and the policy of a revision; `None` if the permit has both
+    /// already. It is renewed after the list was made, so the permissions are at least as new as the list.
     fn at_revision(&self, permit: &Permit, revision: u64) -> Result<Option<Permit>, ApiError> {
         if permit.credential().is_server() {
             return Ok(None);
@@ -383,13 +381,12 @@ impl Registry {
         }
     }
 
-    /// The permit as it was at a revision of the past: what its caller could list then is what
-    /// they might see then, in the policy of that time and as who they were. This holds for every kind, also where
-    /// they may list everything now.
+    /// The permit as it was at a past revision, with the policy and the identity of that time. It covers the objects
+    /// that the caller could list then. This holds for every kind, even if the caller may list everything now.
     ///
     /// # Errors
-    /// 410 when that is not known any more, or they might see nothing then; and when the namespace that the permit is
-    /// for was another one then.
+    /// 410 if the past permissions are unknown, or the caller could see nothing then. 410 also if the namespace of the
+    /// permit was another one then.
     pub(super) async fn permit_at(
         &self,
         permit: &Permit,
@@ -399,30 +396,30 @@ impl Registry {
             return Ok(permit.clone());
         }
         let since = permit.credential().since(&self.cache().principals());
-        // The server knows no identity from before it read the store. A member of system:masters sees
-        // everything then and now, so it does not have to list again after each start.
+        // The server knows no identities from before it loaded the store. A member of system:masters sees everything
+        // then and now, so the client does not have to list again after each start.
         if sees_all(permit) && (since <= revision || since == self.cache().loaded_at()) {
             return Ok(permit.clone());
         }
         if since > revision {
-            return Err(rights_changed());
+            return Err(permissions_changed());
         }
-        let then = self.cache().policy_at(revision).ok_or_else(rights_changed)?;
-        let permit = permit.under(then).map_err(|_| rights_changed())?;
+        let then = self.cache().policy_at(revision).ok_or_else(permissions_changed)?;
+        let permit = permit.under(then).map_err(|_| permissions_changed())?;
         let namespace = permit.target().namespace.as_deref();
         if let Some(namespace) = namespace
             && !self.is_same_namespace(namespace, revision).await?
         {
-            return Err(rights_changed());
+            return Err(permissions_changed());
         }
         Ok(permit)
     }
 
-    /// Whether a namespace is the one that had its name at a revision of the past: what was in another one is
-    /// not for those who have rights in this one.
+    /// Whether a namespace is the one that had this name at a past revision. Permissions in the present namespace do
+    /// not cover the objects of an earlier one.
     ///
     /// # Errors
-    /// The store's; 410 when that revision is not kept any more.
+    /// The errors of the store; 410 if the revision is compacted.
     async fn is_same_namespace(&self, namespace: &str, revision: u64) -> Result<bool, ApiError> {
         let info = Namespace.info();
         let key = storage_key::object(info, None, namespace);
@@ -441,7 +438,7 @@ impl Registry {
         Ok(then.metadata.uid == now.decode()?.metadata.uid)
     }
 
-    /// Leaves out of a list of the past what was in an earlier namespace of the same name.
+    /// Removes from a past list the objects of an earlier namespace of the same name.
     async fn leave_out_earlier_namespaces(&self, list: &mut ObjectList) -> Result<(), ApiError> {
         let mut is_same = HashMap::new();
         for object in &list.objects {
@@ -469,8 +466,8 @@ impl Registry {
         }
     }
 
-    /// A list at a past revision, of the objects that its caller might see then and may see now. An object can
-    /// have had another owner under the same name, or another value.
+    /// A list at a past revision. It contains the objects that the caller could see then and can see now. An object
+    /// may have had another owner or another value under the same name.
     async fn past_list(
         &self,
         permit: &Permit,
@@ -484,23 +481,26 @@ impl Registry {
             None => expired,
         })?;
         let after = token.map(|token| format!("{}{}", selection.prefix, token.start));
-        let selection =
-            Selection { then: Some(then).filter(|then| !then.covers_all()), ..selection.clone() };
+        let selection = Selection {
+            past_permit: Some(then).filter(|then| !then.covers_all()),
+            ..selection.clone()
+        };
         let resource = self.cache().of(permit.kind().info());
         let left = token.and_then(|token| usize::try_from(token.remaining?).ok());
-        let past = self.past(resource, &selection, (after.as_deref(), left), limit, revision).await;
+        let past =
+            self.read_past(resource, &selection, (after.as_deref(), left), limit, revision).await;
         let mut past = past.map_err(|error| past_error(error, token))?;
-        // Where the permit is for one namespace, that is the same one.
+        // If the permit is for one namespace, `permit_at` has checked that it is the same one.
         if permit.target().namespace.is_none() && !sees_all(permit) {
             self.leave_out_earlier_namespaces(&mut past).await?;
         }
         Ok(past)
     }
 
-    /// A list at a past revision, from the store: the objects after a key, with the number of those that
-    /// remain, if it is known. To count them, all of them are read. Corrupt objects are left out and named
-    /// where a list of now does so.
-    async fn past(
+    /// Reads a list at a past revision from the store: the objects after a key, and the number of remaining objects
+    /// if it is known. The store counts all objects for it. Corrupt objects are left out and named, as in a list of
+    /// the present state.
+    async fn read_past(
         &self,
         resource: &ResourceCache,
         selection: &Selection,
@@ -511,10 +511,10 @@ impl Registry {
         let mut after = after.map(Arc::from);
         let (objects, left_out) = (Vec::new(), Vec::new());
         let mut list = ObjectList { objects, remaining: 0, revision, left_out };
-        let counts = limit > 0 && selection.everything && left.is_none();
+        let counts = limit > 0 && selection.selects_all && left.is_none();
         loop {
             let page = if counts {
-                // A corrupt object counts for a page of the store, and not for a page of a client.
+                // A corrupt object counts for the limit of the store's page, but not for the client's page.
                 let (prefix, limit) = (selection.prefix.clone(), limit - list.objects.len());
                 let request = ListRequest { prefix, after, limit, at: Some(revision) };
                 self.store().list(request).await?
@@ -523,25 +523,25 @@ impl Registry {
             };
             let remaining = usize::try_from(page.remaining).unwrap_or(usize::MAX);
             after = page.last_key().cloned();
-            lay_out(resource, selection, page, &mut list)?;
+            add_page(resource, selection, page, &mut list)?;
             if counts && (list.objects.len() >= limit || remaining == 0 || after.is_none()) {
                 list.remaining = remaining;
                 return Ok(list);
             }
             let has_more = limit > 0 && list.objects.len() > limit;
             if !counts && (after.is_none() || has_more) {
-                cut(&mut list, has_more.then_some(limit), left.unwrap_or_default());
+                truncate_page(&mut list, has_more.then_some(limit), left.unwrap_or_default());
                 return Ok(list);
             }
         }
     }
 }
 
-/// Adds the selected objects on a page of the past to a list.
+/// Adds the selected objects of a past page to a list.
 ///
 /// # Errors
-/// [`Error::Corrupt`] for one that cannot be read, where a list of now is an error, too: see [`selected`].
-fn lay_out(
+/// [`Error::Corrupt`] for a corrupt object, if a list of the present state would also fail: see [`selected`].
+fn add_page(
     resource: &ResourceCache,
     selection: &Selection,
     page: Page,
@@ -549,7 +549,7 @@ fn lay_out(
 ) -> Result<(), Error> {
     let may_leave_out = selection.permit.is_some() || resource.kind().has_access_role();
     let mut leave_out = |key: Arc<str>, reason: String| {
-        // An object that the caller may not get does not exist for it, corrupt or not.
+        // An object that the caller may not get does not exist for the caller, corrupt or not.
         if !selection.covers_key(&key) {
             return Ok(());
         }
@@ -564,45 +564,46 @@ fn lay_out(
     }
     for entry in page.entries {
         let added = WatchEventType::Added;
-        match resource.lay_out(&entry.key, entry.position, added, &entry.value) {
-            Slot::Intact(object) if selection.matches(&object) => list.objects.push(object),
-            Slot::Corrupt { reason, .. } => leave_out(entry.key, (*reason).to_owned())?,
-            Slot::Intact(_) => {}
+        match resource.to_entry(&entry.key, entry.position, added, &entry.value) {
+            CacheEntry::Intact(object) if selection.matches(&object) => list.objects.push(object),
+            CacheEntry::Corrupt { reason, .. } => leave_out(entry.key, (*reason).to_owned())?,
+            CacheEntry::Intact(_) => {}
         }
     }
     Ok(())
 }
 
-/// Cuts a list of the past after a page, if there is more than that, and says how many there are then, of
-/// those that were `left` before it. How many are selected is not known: then it says that there is more.
-fn cut(list: &mut ObjectList, limit: Option<usize>, left: usize) {
+/// Cuts a past list after a page, and sets the number of remaining objects. `left` is the number before this page. If
+/// the number of selected objects is unknown, the list only says that there are more.
+fn truncate_page(list: &mut ObjectList, limit: Option<usize>, left: usize) {
     let Some(limit) = limit else { return };
     list.objects.truncate(limit);
     if let Some(last) = list.objects.last() {
-        // The next page names what comes later.
+        // The next page names the later keys.
         list.left_out.retain(|key| key < last.key());
     }
     list.remaining = left.saturating_sub(list.objects.len() + list.left_out.len()).max(1);
 }
 
-/// The objects of a selection in the cache. It pauses now and then.
+/// The objects of a selection in the cache. It pauses between pieces of work.
 ///
 /// # Errors
-/// 500 when an object is corrupt: see [`ResourceCache::list`].
+/// 500 if an object is corrupt: see [`ResourceCache::list`].
 pub(super) async fn selected(
     resource: &ResourceCache,
     selection: &Selection,
     after: Option<&str>,
     limit: usize,
 ) -> Result<ObjectList, ApiError> {
-    if selection.everything {
+    if selection.selects_all {
         return resource.list(&selection.prefix, after, limit);
     }
-    let few = selection.candidates();
-    let few = few.and_then(|candidates| resource.few(&selection.prefix, after, &candidates));
-    let mut list = match few {
+    let candidates = selection.candidates();
+    let candidates = candidates
+        .and_then(|candidates| resource.list_candidates(&selection.prefix, after, &candidates));
+    let mut list = match candidates {
         Some(list) => list,
-        // An object that the caller may not get does not exist for it, corrupt or not.
+        // An object that the caller may not get does not exist for the caller, corrupt or not.
         None if selection.permit.is_some() => resource.list_intact(&selection.prefix, after, 0),
         None => resource.list(&selection.prefix, after, 0)?,
     };
@@ -610,13 +611,13 @@ pub(super) async fn selected(
     let mut steps = Pace::new();
     let mut objects: Vec<Arc<CachedObject>> = Vec::new();
     for object in std::mem::take(&mut list.objects) {
-        steps.step(selection.bytes_per_look(&object)).await;
+        steps.step(selection.bytes_per_check(&object)).await;
         if !selection.matches(&object) {
             continue;
         }
         if limit > 0 && objects.len() == limit {
             list.remaining = 1;
-            // The next page names what comes later.
+            // The next page names the later keys.
             list.left_out.retain(|key| objects.last().is_some_and(|last| key < last.key()));
             break;
         }
@@ -626,7 +627,7 @@ pub(super) async fn selected(
     Ok(list)
 }
 
-/// Lets other tasks have the thread in the middle of long work.
+/// Gives the thread to other tasks in the middle of long work.
 struct Pace {
     left: usize,
 }
@@ -636,7 +637,7 @@ impl Pace {
         Self { left: BYTES_BETWEEN_PAUSES }
     }
 
-    /// Notes that this many bytes are worked on next.
+    /// Counts the bytes of the next piece of work, and pauses if it is due.
     async fn step(&mut self, bytes: usize) {
         if let Some(left) = self.left.checked_sub(bytes) {
             self.left = left;
@@ -647,9 +648,9 @@ impl Pace {
     }
 }
 
-fn at_of(options: &ListOptions, token: Option<&ContinueToken>) -> ListRevision {
+fn requested_revision(options: &ListOptions, token: Option<&ContinueToken>) -> ListRevision {
     if let Some(token) = token {
-        // Version 0 is in a token that was issued with a 410: it continues at the newest revision.
+        // A token that came with a 410 has version 0: it continues at the newest revision.
         return match token.resource_version {
             0 => ListRevision::MostRecent,
             version => ListRevision::Exactly(Position::from_packed(version)),
@@ -660,7 +661,7 @@ fn at_of(options: &ListOptions, token: Option<&ContinueToken>) -> ListRevision {
     let version = Position::from_packed(*version);
     match options.version_match {
         Some(VersionMatch::Exact) => ListRevision::Exactly(version),
-        // Without a match rule, a limit means exactly this revision: upstream's legacy.
+        // Without resourceVersionMatch, a limit means exactly this revision, as upstream for compatibility.
         None if options.limit > 0 => ListRevision::Exactly(version),
         Some(VersionMatch::NotOlderThan) | None => ListRevision::NotOlderThan(version),
     }
@@ -678,8 +679,8 @@ fn past_error(error: Error, token: Option<&ContinueToken>) -> ApiError {
 fn page_of(list: ObjectList, selection: &Selection) -> ObjectPage {
     let version = Position::end_of(list.revision);
     let more = list.remaining > 0;
-    // How many objects follow is known only when nothing is filtered out.
-    let remaining = (more && selection.everything).then_some(list.remaining);
+    // The number of following objects is known only if nothing is filtered out.
+    let remaining = (more && selection.selects_all).then_some(list.remaining);
     let continue_token = list.objects.last().filter(|_| more).map(|last| {
         let start = last.key().strip_prefix(&*selection.prefix).unwrap_or_default().to_owned();
         let remaining = remaining.and_then(|remaining| u64::try_from(remaining).ok());
@@ -699,5 +700,5 @@ fn page_of(list: ObjectList, selection: &Selection) -> ObjectPage {
 
 fn left_out_warning(key: &str) -> String {
     let name = storage_key::display_name(key);
-    format!("the stored object {name} is damaged and cannot be read: the list goes on without it")
+    format!("the stored object {name} is corrupt and is missing in the list")
 }

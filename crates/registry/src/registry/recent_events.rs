@@ -1,30 +1,30 @@
-//! Which events of the server's own were recorded lately, so that what happens again at once is counted and
-//! not written: as upstream's recorder has it, one object cannot fill the store with its events.
+//! The recent events of the server itself. A repeated event is counted and not written, as in upstream's recorder. So
+//! one object cannot fill the store with its events.
 
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
-/// An event is written at most this often.
+/// The shortest time between two writes of an event.
 const INTERVAL_SECONDS: i64 = 60;
 
-/// Events that are remembered; upstream remembers as many.
+/// The number of remembered events, as upstream.
 const MAX_EVENTS: usize = 4096;
 
-/// The events that were recorded lately, by name.
+/// The recent events, by name.
 #[derive(Default)]
 pub(crate) struct RecentEvents(Mutex<HashMap<String, Recent>>);
 
 #[derive(Clone, Copy)]
 struct Recent {
     written_unix_seconds: i64,
-    /// How often it has happened since then.
+    /// The occurrences since the last write.
     uncounted: i32,
 }
 
 impl RecentEvents {
-    /// Notes that something has happened. Returns how often it has since it was written last, this time
-    /// included; `None` when that was less than a minute ago, so that it is to be counted the next time.
+    /// Notes an occurrence. Returns the number of occurrences since the event was last written, including this one.
+    /// Returns `None` if that was less than a minute ago: the next write then counts this occurrence.
     pub(crate) fn note(&self, name: &str, now_unix_seconds: i64) -> Option<i32> {
         let mut events = self.0.lock();
         let is_recent = |recent: &Recent| {
@@ -40,7 +40,7 @@ impl RecentEvents {
             events.retain(|_, recent| is_recent(recent));
         }
         if events.len() >= MAX_EVENTS {
-            // A forgotten event is written once more, and its count is too low.
+            // A forgotten event is written once more, with a count that is too low.
             events.clear();
         }
         let written = Recent { written_unix_seconds: now_unix_seconds, uncounted: 0 };

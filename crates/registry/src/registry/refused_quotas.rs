@@ -1,15 +1,14 @@
-//! Quotas that were exceeded lately, until an event says so. The request that was refused does not wait for
-//! that.
+//! Recently exceeded quotas, until an event reports them. The rejected request does not wait for the event.
 
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Projects that are remembered at once.
+/// The largest number of projects that are remembered.
 const MAX_PROJECTS: usize = 1024;
 
-/// The last refusal of each project, by the project's name.
+/// The last rejection for each project, by the name of the project.
 #[derive(Default)]
 pub(crate) struct RefusedQuotas {
     last: Mutex<BTreeMap<String, String>>,
@@ -17,7 +16,7 @@ pub(crate) struct RefusedQuotas {
 }
 
 impl RefusedQuotas {
-    /// Notes that a quota of a project was exceeded, in these words.
+    /// Notes that a quota of a project was exceeded. `words` is the message of the rejection.
     pub(super) fn note(&self, project: &str, words: &str) {
         let mut last = self.last.lock();
         if last.len() < MAX_PROJECTS || last.contains_key(project) {
@@ -26,8 +25,8 @@ impl RefusedQuotas {
         }
     }
 
-    /// Waits for refusals. Returns them as projects and words.
-    pub(crate) async fn taken(&self) -> BTreeMap<String, String> {
+    /// Waits for rejections and takes them: the message for each project.
+    pub(crate) async fn take(&self) -> BTreeMap<String, String> {
         loop {
             self.added.notified().await;
             let last = std::mem::take(&mut *self.last.lock());

@@ -1,6 +1,7 @@
-//! Revocation records: when a key, a user or a team gives something else than before, endpoint tokens from
-//! before count no more. The record is written in the transaction of that change, if there may be such
-//! tokens, and dropped when all of them have expired.
+//! Revocation records: when the permissions of a key, a user or a team change, older endpoint tokens are revoked.
+//!
+//! The record is written in the transaction of the change, if such tokens may exist. It is removed when all of them
+//! have expired.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,24 +23,24 @@ use crate::clock::new_uid;
 use crate::errors::from_store;
 use crate::storage_key;
 
-/// Access keys that are looked at before others have the thread.
-const KEYS_PER_LOOK: usize = 512;
+/// The access keys that are checked before other tasks get the thread.
+const KEYS_PER_STEP: usize = 512;
 
-/// The uids in one revocation record.
+/// The maximum number of uids in one revocation record.
 const MAX_UIDS: usize = 8192;
 
-/// How many revocation records of their access keys an owner may have. Agents get all records; so of an
-/// owner who has more, one takes their place, which revokes the tokens of all of the owner's keys.
-const MAX_OF_ONE_OWNER: usize = 512;
+/// The maximum number of revocation records for the access keys of one owner. Agents get all records. If an owner has
+/// more, one record replaces them, which revokes the tokens of all keys of the owner.
+const MAX_RECORDS_PER_OWNER: usize = 512;
 
-/// A subject whose endpoint tokens from before are revoked.
+/// A subject whose older endpoint tokens are revoked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Revoked {
-    /// An access key, and the user or team that owns it, if one does; by their uids.
+    /// An access key by its uid, and the uid of the user or team that owns it, if any.
     Key { uid: String, owner_uid: Option<String> },
-    /// A user or team, by their uid.
+    /// A user or team, by its uid.
     Principal { uid: String },
-    /// An impersonation that is not permitted any more, by its id.
+    /// An impersonation that is no longer permitted, by its id.
     Impersonation { id: String },
 }
 
@@ -51,17 +52,17 @@ impl Revoked {
     }
 }
 
-/// The part of a transaction that revokes tokens from before.
+/// The part of a transaction that revokes older tokens.
 #[derive(Default)]
 pub(super) struct Revocation {
-    /// That no more tokens were issued meanwhile.
+    /// The issued-token notes are as they were read.
     pub(super) conditions: Vec<Condition>,
-    /// The records.
+    /// The revocation records.
     pub(super) changes: Vec<Change>,
 }
 
-/// The subjects whose endpoint tokens a change of an object revokes. `old` and `new` are its JSON; `None`
-/// for an object that does not exist.
+/// The subjects whose endpoint tokens a change of an object revokes. `old` and `new` are its JSON; `None` if the
+/// object does not exist.
 pub(super) fn revoked(
     kind: &dyn AnyKind,
     old: Option<&[u8]>,
@@ -80,14 +81,14 @@ pub(super) fn revoked(
             vec![Revoked::key(old)]
         }
         (AccessChange::Team(old), AccessChange::Team(new)) => {
-            of_team(old, new, principals).into_iter().map(principal).collect()
+            changed_uids_of_team(old, new, principals).into_iter().map(principal).collect()
         }
         _ => Vec::new(),
     }
 }
 
-/// The uids that a change of a team concerns. The tokens of all of its members have its uid.
-fn of_team(
+/// The uids that a change of a team concerns. The tokens of all members have the uid of the team.
+fn changed_uids_of_team(
     old: Option<TeamFacts>,
     new: Option<TeamFacts>,
     principals: &dyn Principals,
@@ -119,11 +120,11 @@ struct Uid {
 }
 
 impl Registry {
-    /// The subjects whose endpoint tokens are revoked when a corrupt object is removed. The content of the
-    /// object is not known. If nothing else tells its uid, more are revoked than necessary, and never fewer.
+    /// The subjects whose endpoint tokens are revoked when a corrupt object is removed. Its content is unknown. If no
+    /// record has its uid, more tokens than necessary are revoked, and never fewer.
     ///
     /// # Errors
-    /// The store's.
+    /// The errors of the store.
     pub(super) async fn revoked_with_corrupt(
         &self,
         of: RecordsOf<'_>,
@@ -142,13 +143,14 @@ impl Registry {
             Some(AccessChange::User(_)) => Owner::User(of.name.to_owned()),
             Some(AccessChange::Team(_)) => Owner::Team(of.name.to_owned()),
         };
-        // The tokens of a team's members depend on it as well, and their keys do not name it.
+        // The tokens of a team's members also depend on the team, and their keys do not name it.
         let has_members = matches!(owner, Owner::Team(_));
         let keys = self.cache().of(OwnedAccessKey.info());
         let candidates = Candidates { named: None, owners: vec![owner] };
-        let theirs = keys.few(keys.prefix(), None, &candidates).map(|list| list.objects);
-        let theirs = theirs.unwrap_or_default();
-        let uids = theirs.iter().filter_map(|key| key.owner().map(|owner| owner.uid.clone()));
+        let owned_keys =
+            keys.list_candidates(keys.prefix(), None, &candidates).map(|list| list.objects);
+        let owned_keys = owned_keys.unwrap_or_default();
+        let uids = owned_keys.iter().filter_map(|key| key.owner().map(|owner| owner.uid.clone()));
         let uids: BTreeSet<String> = uids.filter(|uid| !uid.is_empty()).collect();
         if uids.is_empty() {
             return Ok(self.noted_keys(!has_members).await);
@@ -156,7 +158,7 @@ impl Registry {
         Ok(uids.into_iter().map(|uid| Revoked::Principal { uid }).collect())
     }
 
-    /// The access keys that tokens were issued for; or only those of them that cannot be read.
+    /// The access keys with an issued-token note, or only the corrupt ones.
     async fn noted_keys(&self, only_corrupt: bool) -> Vec<Revoked> {
         let notes = self.cache().all_issued_tokens();
         let of_all = [storage_key::ALL_ISSUED_TOKENS, storage_key::UNKNOWN_ISSUED_TOKENS];
@@ -165,7 +167,7 @@ impl Registry {
         let mut uids: BTreeSet<String> = uids.map(str::to_owned).collect();
         let keys = self.cache().of(OwnedAccessKey.info());
         let intact = keys.list_intact(keys.prefix(), None, 0).objects;
-        for some in intact.chunks(KEYS_PER_LOOK).filter(|_| only_corrupt) {
+        for some in intact.chunks(KEYS_PER_STEP).filter(|_| only_corrupt) {
             for key in some {
                 if let Ok(Identified { metadata }) = decode_typed(&key.json()) {
                     uids.remove(&metadata.uid);
@@ -173,16 +175,16 @@ impl Registry {
             }
             tokio::task::yield_now().await;
         }
-        // As of principals: they share one record.
+        // They are revoked like principals, because these share one record.
         uids.into_iter().map(|uid| Revoked::Principal { uid }).collect()
     }
 
     /// Revokes the tokens that depend on these subjects. If no token was issued, there is nothing to revoke.
     ///
     /// # Errors
-    /// 500 when a record cannot be encoded.
+    /// 500 if a record cannot be encoded.
     pub(super) fn revocation(&self, mut revoked: Vec<Revoked>) -> Result<Revocation, ApiError> {
-        // A user who leaves a hundred teams is in it a hundred times.
+        // A removed user can occur once for each team.
         revoked.sort_unstable();
         revoked.dedup();
         let mut revocation = Revocation::default();
@@ -193,7 +195,7 @@ impl Registry {
                 Revoked::Key { uid, owner_uid } => {
                     let key = storage_key::issued_tokens(&uid);
                     if self.revoke(&mut revocation, &key, &[uid], owner_uid.as_ref())? {
-                        // The next token is noted anew.
+                        // The next token needs a new note.
                         revocation.changes.push(Change::Delete { key });
                     }
                 }
@@ -212,7 +214,7 @@ impl Registry {
         Ok(revocation)
     }
 
-    /// Adds a record, if tokens may have been issued. Returns whether there is a note under this key.
+    /// Adds a record if tokens may have been issued. Returns whether a note exists under this key.
     fn revoke(
         &self,
         revocation: &mut Revocation,
@@ -240,10 +242,10 @@ impl Registry {
         Ok(Change::Put { key, value: encoded(record)? })
     }
 
-    /// Revokes the endpoint tokens of impersonations whose callers may not impersonate so any more.
+    /// Revokes the endpoint tokens of impersonations that are no longer permitted.
     ///
     /// # Errors
-    /// The store's.
+    /// The errors of the store.
     pub(crate) async fn revoke_ended_impersonations(&self) -> Result<(), ApiError> {
         self.cache().wait_until_current().await?;
         for (id, NotedImpersonation { key, key_uid, wanted }) in self.cache().impersonations() {
@@ -254,8 +256,12 @@ impl Registry {
             let Revocation { conditions, changes } =
                 self.revocation(vec![Revoked::Impersonation { id }])?;
             match self.store().commit(Txn { conditions, changes }).await {
-                Ok(_) => tracing::info!(key, "an impersonation has ended: its tokens are revoked"),
-                // Another server has done it, or one more token was issued: its note is a change that brings this back.
+                Ok(_) => tracing::info!(
+                    key,
+                    "an impersonation is no longer permitted: its tokens are revoked"
+                ),
+                // Another server has revoked them, or one more token was issued. Its note is a change, which runs
+                // this again.
                 Err(Error::Conflict { .. }) => {}
                 Err(error) => return Err(from_store(error)),
             }
@@ -263,26 +269,26 @@ impl Registry {
         Ok(())
     }
 
-    /// Drops the records that have done their work, and folds those of owners who have many.
+    /// Removes the records that are no longer needed, and merges the records of owners that have too many.
     ///
     /// # Errors
-    /// The store's.
-    pub(crate) async fn tidy_token_records(&self) -> Result<(), ApiError> {
-        let done = self.cache().done_token_records(self.source().now());
-        for batch in done.chunks(limits::CHANGES_PER_TXN) {
+    /// The errors of the store.
+    pub(crate) async fn clean_up_token_records(&self) -> Result<(), ApiError> {
+        let obsolete = self.cache().obsolete_token_records(self.source().now());
+        for batch in obsolete.chunks(limits::CHANGES_PER_TXN) {
             self.replace_records(batch.iter(), None).await?;
         }
-        for (owner, records) in self.cache().crowded_revocations(MAX_OF_ONE_OWNER) {
+        for (owner, records) in self.cache().owners_over_limit(MAX_RECORDS_PER_OWNER) {
             for some in records.chunks(limits::CHANGES_PER_TXN - 1) {
-                self.fold(&owner, some).await?;
+                self.merge_records(&owner, some).await?;
             }
         }
         Ok(())
     }
 
-    /// Puts one record of all access keys of an owner in the place of some of them: it revokes more tokens, and so
-    /// never fewer. Tokens of a team's members stay.
-    async fn fold(
+    /// Replaces revocation records of an owner's access keys by one record for all of its keys. The new record
+    /// revokes at least the same tokens. Tokens of a team's members stay valid.
+    async fn merge_records(
         &self,
         owner: &str,
         records: &[Stored<RevocationRecord>],
@@ -307,7 +313,7 @@ impl Registry {
         let deletes = old.map(|(key, _)| Change::Delete { key: key.clone() });
         let changes = new.into_iter().chain(deletes).collect();
         match self.store().commit(Txn { conditions, changes }).await {
-            // Another server has dropped some of them; the others go in the next round.
+            // Another server has removed some of them. The next round removes the others.
             Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
             Err(error) => Err(from_store(error)),
         }

@@ -1,5 +1,5 @@
-//! The loop of every change to an existing object: read it, have the change admitted, store that if
-//! the object is still as it was read, and start again if not.
+//! The loop of each change to an existing object: read it, admit the change, and store it if the object is still as
+//! it was read. Otherwise start again.
 
 use postern_meta::status::ApiError;
 
@@ -11,15 +11,15 @@ use crate::admit::{Admitted, Previous};
 use crate::permit::Permit;
 use crate::secret_record::SecretRecord;
 
-/// How often a change is tried because another writer was faster. In each round one writer
-/// succeeds, so this many others have to be faster in a row.
+/// Attempts at one change. In each round one writer succeeds, so the change fails only if this many other writers are
+/// faster in a row.
 const ATTEMPTS: usize = 64;
 
 impl Registry {
-    /// Changes an object; `admit` is given its current state, and may run more than once.
+    /// Changes an object. `admit` gets its current state, and may run more than once.
     ///
     /// # Errors
-    /// 404; those of `admit`; 409 when other writers were faster each time.
+    /// 404; the errors of `admit`; 409 if other writers were faster in each attempt.
     pub(crate) async fn rewrite(
         &self,
         permit: &Permit,
@@ -49,7 +49,7 @@ impl Registry {
         Err(ApiError::conflict_modified(info.group_resource(), permit.name()))
     }
 
-    /// The result of a write with the observed fields for this caller.
+    /// The result of a write, with the observed fields for this caller.
     pub(crate) fn observed(&self, permit: &Permit, object: EncodedObject) -> EncodedObject {
         EncodedObject { json: observed_json(self.cache(), permit, object.json), ..object }
     }

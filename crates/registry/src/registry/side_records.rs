@@ -1,13 +1,12 @@
 //! Side records: the records that are stored next to an object and written with it, in one transaction.
 //!
-//! - its secret record: the stored part of write-only fields
-//!   (`docs/reference/access-keys.md#write-only-fields`);
-//! - its digest record, which leads from a digest to the access key: it identifies a bearer;
-//! - its unique keys: values that no two objects of a kind may both have;
-//! - the users and teams that its access rules and members name (`commit` writes it);
-//! - the writer who asked for it to take its data from another object (`sync_writers`).
+//! - the secret record: the stored part of write-only fields (`docs/reference/access-keys.md#write-only-fields`);
+//! - the digest record: it maps the digest of a credential to the access key;
+//! - the unique keys: values that only one object of a kind may have;
+//! - the bound names: the users and teams that access rules and members name (`commit` writes them);
+//! - the sync writer: the identity that requested a secret sync (`sync_writers`).
 //!
-//! The record of an access key's last use, which `activity` writes, is removed with its key.
+//! `activity` writes the record of an access key's last use; it is removed with its key.
 
 use std::sync::Arc;
 
@@ -29,7 +28,7 @@ use crate::errors::from_store;
 use crate::secret_record::{SecretRecord, credential_field, digest_of};
 use crate::storage_key;
 
-/// The page size of a search through the unique keys of a kind.
+/// The page size of a search in the unique keys of a kind.
 const UNIQUE_KEYS_PAGE: usize = 1024;
 
 /// The side records of a write, as a part of its transaction.
@@ -39,12 +38,11 @@ pub(super) struct SideRecords {
     pub(super) conditions: Vec<Condition>,
     /// The changes of the transaction.
     pub(super) changes: Vec<Change>,
-    /// The unique keys that are new, by their storage keys.
+    /// The new unique keys, by their storage keys.
     new_unique_keys: Vec<(Arc<str>, UniqueKey)>,
-    /// Whether an access key has another value from now on. The bearer of the old value must lose the access
-    /// that came from it.
+    /// Whether the value of an access key is replaced. The bearer of the old value must lose its access.
     pub(super) replaces_credential: bool,
-    /// The value of a new access key, for the one response that has it.
+    /// The value of a new access key. Only the response to the create has it.
     pub(super) issued: Option<SecretText>,
 }
 
@@ -61,7 +59,7 @@ impl RecordsOf<'_> {
         storage_key::secret_record(self.kind.info(), self.namespace, self.name)
     }
 
-    /// The value of the records of its unique keys.
+    /// The value of the records of its unique keys: the object that has them.
     fn holder(&self) -> String {
         storage_key::holder(self.namespace, self.name)
     }
@@ -74,7 +72,7 @@ impl SideRecords {
         Ok(())
     }
 
-    /// Adds unique keys that are new, and removes those that are given up.
+    /// Adds the new unique keys, and removes the keys that the object no longer has.
     fn unique_keys(
         &mut self,
         of: RecordsOf<'_>,
@@ -92,8 +90,8 @@ impl SideRecords {
             self.new_unique_keys.push((key.clone(), added.clone()));
             self.put(key, &of.holder())?;
         }
-        for given_up in old_keys.iter().filter(|one| !is_in(&new_keys, one)) {
-            let key = storage_key::unique_key(kind.info(), &given_up.value);
+        for released in old_keys.iter().filter(|one| !is_in(&new_keys, one)) {
+            let key = storage_key::unique_key(kind.info(), &released.value);
             self.changes.push(Change::Delete { key });
         }
         Ok(())
@@ -115,13 +113,13 @@ pub(crate) fn new_access_key(source: &dyn Source) -> SecretText {
     })
 }
 
-/// The error for a write that would need what a corrupt record said: the credential that it replaces, say.
+/// The error for a write that needs the content of a corrupt record, such as the replaced credential.
 fn corrupt_record(of: RecordsOf<'_>) -> ApiError {
     let info = of.kind.info();
     ApiError::internal(
         &format!(
-            "what is stored of the write-only fields of {} {:?} is damaged, and cannot be changed: delete \
-             the object and make it anew, or restore it from a backup",
+            "the write-only fields of {} {:?} are corrupt and cannot be changed: delete the object and create it \
+             again, or restore it from a backup",
             info.singular, of.name
         ),
         of.secret_key(),
@@ -129,11 +127,11 @@ fn corrupt_record(of: RecordsOf<'_>) -> ApiError {
 }
 
 impl Registry {
-    /// The secret record of an object: the stored part of its write-only fields. A corrupt record does not
-    /// prevent the object from being disabled or removed.
+    /// The secret record of an object: the stored part of its write-only fields. If the record is corrupt, the object
+    /// can still be disabled or removed.
     ///
     /// # Errors
-    /// The store's.
+    /// The errors of the store.
     pub(super) async fn secret_record(&self, of: RecordsOf<'_>) -> Result<SecretRecord, ApiError> {
         if of.kind.write_only().is_empty() {
             return Ok(SecretRecord::default());
@@ -152,7 +150,7 @@ impl Registry {
     /// The side records of a new object.
     ///
     /// # Errors
-    /// 409 when the value of a key is in use already.
+    /// 409 if another access key has the same value.
     pub(super) fn side_records_of_new(
         &self,
         of: RecordsOf<'_>,
@@ -171,8 +169,8 @@ impl Registry {
         if let Some(field) = credential_field(of.kind) {
             let given = written.get(field.path).cloned();
             let key = given.unwrap_or_else(|| new_access_key(self.source()));
-            self.take_key(of.kind, object, &mut secrets, &key, &mut side)?;
-            // A dry run issues nothing: a key in a response must be one that works.
+            self.set_key(of.kind, object, &mut secrets, &key, &mut side)?;
+            // A dry run issues no key: every key in a response must work.
             side.issued = Some(key).filter(|_| !dry_run);
         }
         secrets.set_values(of.kind, written);
@@ -180,10 +178,10 @@ impl Registry {
         Ok(side)
     }
 
-    /// The changes of side records for a change of an object.
+    /// The changes of the side records for a change of an object.
     ///
     /// # Errors
-    /// As [`Registry::side_records_of_new`].
+    /// The errors of [`Registry::side_records_of_new`].
     pub(super) fn side_records_of_changed(
         &self,
         of: RecordsOf<'_>,
@@ -205,7 +203,7 @@ impl Registry {
         if let Some(key) = credential_field(of.kind).and_then(|field| written.get(field.path))
             && old != Some(digest_of(self.digester(), key))
         {
-            self.take_key(of.kind, object, &mut secrets, key, &mut side)?;
+            self.set_key(of.kind, object, &mut secrets, key, &mut side)?;
             side.changes.extend(old.map(|old| Change::Delete { key: storage_key::digest(old) }));
             side.replaces_credential = true;
         }
@@ -214,11 +212,11 @@ impl Registry {
         Ok(side)
     }
 
-    /// The changes of side records for the removal of an object, with its last state and by whom; `None` when the object is
-    /// corrupt.
+    /// The changes of the side records for the removal of an object. `removed` is its last state and the remover;
+    /// `None` if the object is corrupt.
     ///
     /// # Errors
-    /// The store's.
+    /// The errors of the store.
     pub(super) async fn side_records_of_removed(
         &self,
         of: RecordsOf<'_>,
@@ -231,7 +229,7 @@ impl Registry {
         }
         match previous {
             Some(previous) => side.unique_keys(of, None, Some(previous))?,
-            None => self.give_up_unique_keys(of, &mut side).await?,
+            None => self.release_unique_keys(of, &mut side).await?,
         }
         let names = storage_key::bound_names(of.kind.info(), of.namespace, of.name);
         side.changes
@@ -246,7 +244,7 @@ impl Registry {
         let digest = secrets.digest().map(storage_key::digest);
         for key in std::iter::once(of.secret_key()).chain(activity).chain(digest) {
             match self.store().get(&key).await.map(|found| found.value) {
-                // One that cannot be read goes with its object, too.
+                // A corrupt record is also removed with its object.
                 Ok(Some(_)) | Err(Error::Corrupt { .. }) => {
                     side.changes.push(Change::Delete { key });
                 }
@@ -257,8 +255,8 @@ impl Registry {
         Ok(side)
     }
 
-    /// Removes the unique keys of an object that cannot be read: those whose records name it.
-    async fn give_up_unique_keys(
+    /// Removes the unique keys of a corrupt object. The records name the object that has them.
+    async fn release_unique_keys(
         &self,
         of: RecordsOf<'_>,
         side: &mut SideRecords,
@@ -285,8 +283,8 @@ impl Registry {
         }
     }
 
-    /// Adds a new value of an access key: its digest, and the digest record.
-    fn take_key(
+    /// Sets a new value of an access key: its digest, and the digest record.
+    fn set_key(
         &self,
         kind: &'static dyn AnyKind,
         object: &Object,
@@ -311,8 +309,8 @@ impl Registry {
 }
 
 impl SideRecords {
-    /// Hands over the unique keys that an object gives up and another one of the same name takes in one transaction:
-    /// their records get the other holder, and are there at any time.
+    /// Hands over the unique keys that this object gives up and `to`, of the same name, takes in the same
+    /// transaction. The records exist at all times, and get the new holder.
     pub(super) fn hand_over(&mut self, to: &mut Self) {
         let taken = |key: &Arc<str>| to.new_unique_keys.iter().any(|(known, _)| known == key);
         let is_handed = |one: &Change| matches!(one, Change::Delete { key } if taken(key));
@@ -324,8 +322,7 @@ impl SideRecords {
         to.conditions.retain(|one| !matches!(one, Condition::Absent(key) if handed.contains(key)));
     }
 
-    /// The error for a conflict on one of these records; `None` when the key is of something
-    /// else.
+    /// The error for a conflict on one of these records; `None` if the key belongs to another record.
     pub(super) fn conflict(
         &self,
         kind: &'static dyn AnyKind,
@@ -338,8 +335,7 @@ impl SideRecords {
         let (_, taken) = self.new_unique_keys.iter().find(|(known, _)| **known == *key)?;
         let UniqueKey { field, value, is_place } = taken;
         if *is_place {
-            let text =
-                format!("{field}: another object is at {value} already: choose another place");
+            let text = format!("{field}: another object is at {value}: choose another location");
             return Some(ApiError::conflict(kind.info().group_resource(), name, text));
         }
         let mut errors = FieldErrors::default();
@@ -349,7 +345,7 @@ impl SideRecords {
 }
 
 fn key_in_use(kind: &'static dyn AnyKind, name: &str) -> ApiError {
-    let text = "spec.key: another access key has this value already: choose another, or leave it \
-                out, and the server makes one";
+    let text = "spec.key: another access key already has this value: choose another value, or leave the field out \
+                to let the server generate one";
     ApiError::conflict(kind.info().group_resource(), name, text)
 }

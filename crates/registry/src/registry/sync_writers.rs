@@ -1,6 +1,7 @@
-//! The records of who asked for a secret to take its data from another one. Admission puts the writer into an
-//! annotation; here it becomes a record of its own, and the annotation only has the id of that. Readers of the secret
-//! learn nothing of the writer's key or its scope.
+//! The sync writers: records of the identity that requested a secret sync.
+//!
+//! Admission puts the writer into an annotation. This module moves it into a record, and leaves the id of the record
+//! in the annotation. So readers of the secret learn nothing of the writer's key or its scope.
 
 use bytes::Bytes;
 use postern_auth::writer::{Logout, Writer};
@@ -19,7 +20,7 @@ use crate::admit::Remover;
 use crate::clock::new_uid;
 use crate::storage_key;
 
-/// The writer that an annotation names in full. Any other annotation is the id of a record.
+/// The writer, if the annotation has it in full. Any other annotation is the id of a record.
 pub(crate) fn inline_writer(annotation: &str) -> Option<Writer> {
     if annotation.starts_with('{') { decode_typed(annotation.as_bytes()).ok() } else { None }
 }
@@ -29,7 +30,7 @@ fn record_of(object: &Object) -> Option<&str> {
 }
 
 impl Registry {
-    /// Moves the writer of a new state out of its annotation, and removes the record of an old one.
+    /// Moves the writer of the new state from its annotation into a record, and removes the record of the old writer.
     pub(super) fn move_sync_writer(
         &self,
         kind: &dyn AnyKind,
@@ -51,7 +52,7 @@ impl Registry {
         changes
     }
 
-    /// Removes the record of the writer of an object that is removed, or has another writer.
+    /// Removes the record of the writer, for an object that is removed or gets another writer.
     pub(super) fn forget_sync_writer(&self, old: Option<&Object>) -> Vec<Change> {
         let Some(id) = old.and_then(record_of) else { return Vec::new() };
         let Some(writer) = self.cache().sync_writer(id) else { return Vec::new() };
@@ -63,13 +64,14 @@ impl Registry {
         changes
     }
 
-    /// The record that an access key was deleted by a logout, if secrets follow others by the rights of its
-    /// owner. A logout is the deletion by the owner, and the removal of an expired key by the server: after a deletion by
-    /// another caller, the key may have been stolen. A key that is disabled, or whose owner is, stays so when it is
-    /// deleted.
+    /// The record of a logout, if secret syncs depend on the permissions of the key's owner.
+    ///
+    /// A logout is the deletion of a login key by its owner, or the removal of an expired login key by the server.
+    /// After a deletion by another caller, the key may have been stolen. A disabled key, or a key of a disabled
+    /// owner, leaves no record.
     ///
     /// # Errors
-    /// 500 when the record cannot be encoded: a bug.
+    /// 500 if the record cannot be encoded, which is a bug.
     pub(super) fn logout(
         &self,
         kind: &dyn AnyKind,

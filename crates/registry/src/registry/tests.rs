@@ -1,5 +1,5 @@
-//! The registry over a store in memory, with a clock that stands still: what is hard to bring
-//! about from outside. Everything else is tested over the wire.
+//! The registry over a store in memory, with a clock that stands still, for states that are hard to cause from outside.
+//! The black-box tests cover everything else.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -31,11 +31,11 @@ use crate::permit::Permit;
 use crate::permit::SELECTABLE_FIELDS;
 use crate::signing_keys::{self, TokenPolicy};
 
-/// Time moves only when it is told to; random bytes are the same each time.
+/// Only the test moves the time. The random bytes are the same in each run.
 struct Fixed {
     now_unix_seconds: AtomicI64,
     next_number: parking_lot::Mutex<u64>,
-    /// Readings until the clock is set back by an hour.
+    /// The number of readings until the clock is set back by an hour.
     readings_until_step: AtomicI64,
 }
 
@@ -51,7 +51,7 @@ impl Source for Fixed {
     }
 
     fn fill(&self, bytes: &mut [u8]) {
-        // SplitMix64: the same numbers each time, and no two alike for long.
+        // SplitMix64: the same numbers in each run, without a repetition for a long time.
         let mut state = self.next_number.lock();
         for byte in bytes {
             *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -68,14 +68,14 @@ fn large_work() -> LargeWork {
     flow.large_work(flow.account("a"))
 }
 
-/// One server: a registry with its cache, over a store that others may use as well.
+/// One server: a registry with its cache, over a store that other servers may share.
 pub(crate) struct Fixture {
     pub(crate) registry: Arc<Registry>,
     store: Arc<dyn Store>,
     clock: Arc<Fixed>,
     ending: watch::Sender<Option<Duration>>,
     following: tokio::task::JoinHandle<()>,
-    /// Did it make the administrator?
+    /// Whether it created the administrator.
     first: bool,
 }
 
@@ -133,7 +133,7 @@ fn options(query: &str) -> ListOptions {
 }
 
 mod agent_configs;
-mod damage;
+mod corruption;
 mod events;
 mod fleet;
 mod generated_names;
@@ -145,8 +145,8 @@ mod tokens;
 mod transactions;
 
 impl Fixture {
-    /// Puts bytes that are not what was written in the place of an object.
-    pub(crate) async fn damage(
+    /// Replaces the stored bytes of an object by other bytes.
+    pub(crate) async fn corrupt(
         &self,
         kind: &dyn postern_kinds::AnyKind,
         namespace: Option<&str>,
@@ -156,7 +156,7 @@ impl Fixture {
         self.overwrite(key).await;
     }
 
-    /// The same for what is stored under a key.
+    /// Replaces the stored bytes of a key by other bytes.
     async fn overwrite(&self, key: Arc<str>) {
         let change = Change::Put { key, value: bytes::Bytes::from_static(b"flipped") };
         let txn = Txn { conditions: vec![], changes: vec![change] };
@@ -182,7 +182,7 @@ impl Fixture {
         .await
     }
 
-    /// A watch on the whole collection: the permit's name is what one would be watched by.
+    /// A watch on the whole collection, although the permit has a name.
     async fn watch(&self, query: &str) -> Watcher {
         let whole = permit(Verb::Watch, "unused").of_all();
         let ending = self.ending.subscribe();
@@ -220,7 +220,7 @@ async fn an_idle_watch_gets_bookmarks_and_does_not_age() {
     let fixture = fixture().await;
     let mut watcher = fixture.watch("watch=1&resourceVersion=0&allowWatchBookmarks=1").await;
     assert_eq!(names(&watcher.next().await.unwrap()), ["BOOKMARK true"]);
-    // Other keys move history on, and it is compacted, while nothing of this kind happens.
+    // The history of other keys grows and is compacted, while this kind does not change.
     for _ in 0..3 {
         let change = Change::Put { key: "/elsewhere".into(), value: bytes::Bytes::new() };
         let txn = Txn { conditions: vec![], changes: vec![change] };
@@ -259,7 +259,7 @@ async fn bookmarks_come_after_silence_each_minute_and_at_the_end() {
     let mut seen = Vec::new();
     let mut tick = 0;
     loop {
-        // Something happens every 20 s in the first minute, and then nothing any more.
+        // In the first minute there is an event every 20 s, and then no event.
         let next = tokio::time::timeout(Duration::from_secs(20), watcher.next()).await;
         let Ok(next) = next else {
             if begun.elapsed() < Duration::from_secs(70) {
@@ -315,8 +315,8 @@ async fn a_drain_ends_watches_one_after_the_other() {
     assert!(in_half.into_iter().all(|count| count > 10), "{in_half:?}");
 }
 
-/// Commits more changes of the SharedSecret `a` than are kept in memory, of which every second one has the
-/// label, and returns how many there are.
+/// Commits more changes of the SharedSecret `a` than memory keeps. Every second change has the label. Returns their
+/// number.
 async fn more_changes_than_are_in_memory(fixture: &Fixture) -> usize {
     let key: Arc<str> = "/objects/management.platform.sh/sharedsecrets/platform/a".into();
     let object = fixture.registry.cache().of(SharedSecret.info()).get(&key).unwrap().unwrap();
@@ -366,7 +366,7 @@ async fn a_watcher_that_falls_behind_reads_the_history() {
     assert_eq!(expected.len(), count);
     assert_eq!(delivered_up_to(&mut slow, last).await, expected);
 
-    // So does one that comes back, and what its selector picks is told from the state before.
+    // A resumed watch gets them too. Its selector also needs the state before each event.
     let version = Position::end_of(begin);
     let mut back = fixture.watch(&format!("watch=1&resourceVersion={version}")).await;
     let mut whole = delivered_up_to(&mut back, last).await;
@@ -485,7 +485,7 @@ async fn write_elsewhere(fixture: &Fixture) -> u64 {
 
 const HISTORY: Duration = Duration::from_mins(5);
 
-/// Compacts as the controller does, until everything from before is older than history is kept.
+/// Compacts as the controller does, until all earlier history is older than the limit.
 async fn let_history_pass(fixture: &Fixture) {
     for _ in 0..=postern_store::HISTORY_STEPS {
         crate::controllers::compaction::compact(&fixture.registry, HISTORY).await.unwrap();
@@ -523,7 +523,7 @@ async fn an_idle_watch_resumes_after_a_restart_from_the_last_event_it_saw() {
     let mut resumed = again.watch(&format!("watch=1&resourceVersion={}", positions[2])).await;
     again.create("c").await.unwrap();
     assert_eq!(names(&resumed.next().await.unwrap()), ["ADDED c"]);
-    // One that has not seen the deletion must list again.
+    // A watcher that has not seen the deletion must list again.
     let mut behind = again.watch(&format!("watch=1&resourceVersion={}", positions[1])).await;
     assert_eq!(names(&behind.next().await.unwrap()), ["ERROR 410"]);
 }

@@ -1,9 +1,9 @@
-//! The objects that the caller of a watch may see, revision by revision.
+//! The objects that the caller of a watch may see, at each revision.
 //!
-//! An object comes and goes together with the permissions that its owner and its access rules give, in one
-//! transaction. So each event is judged by the permissions before it and after it. A watch goes on as long as
-//! permissions come with new objects and go with removed ones. If the permissions on an object that stays have
-//! changed, the caller's list is wrong, and the watch ends with 410 (`docs/reference/api.md#watches`).
+//! An object and the permissions from its owner and its access rules come and go in one transaction. So each event is
+//! checked with the permissions before it and after it. A watch continues while permissions only come with new
+//! objects and go with removed objects. If the permissions on an existing object change, the client's list is wrong.
+//! The watch then ends with 410 (`docs/reference/api.md#watches`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use postern_auth::identity::MASTERS_GROUP;
 use postern_auth::policy::Readable;
 use postern_meta::status::ApiError;
 
-use crate::cache::{Cache, Moment, PolicyAt, ResourceCache};
+use crate::cache::{Cache, ChangeAt, PolicyAt, ResourceCache};
 use crate::credential::Credential;
-use crate::credential::check_rights;
+use crate::credential::check_impersonation;
 use crate::permit::{Coverage, Permit};
 
-/// Names of objects that come or go at once. More of them are not looked at one by one.
+/// The largest number of differing names that are checked one by one.
 const MAX_NAMES: usize = 256;
 
 /// The permits of a watch.
 pub(super) struct Visibility {
-    /// From which revision on each decides, the oldest first. There is at least one.
+    /// The permits, each with the revision from which it decides, the oldest first. There is at least one.
     steps: VecDeque<(u64, Permit)>,
-    /// The prefix of the storage keys that the watch is for.
+    /// The prefix of the storage keys of the watch.
     prefix: String,
-    /// Does the caller see everything, whatever the policy is?
+    /// Whether the caller sees everything under every policy.
     is_master: bool,
 }
 
 impl Visibility {
-    /// The visibility that a permit gives its caller, from the beginning.
+    /// A visibility with one permit, which decides for all revisions.
     pub(super) fn new(permit: Permit, prefix: String) -> Self {
         let is_master = sees_all(&permit);
         Self { steps: VecDeque::from([(0, permit)]), prefix, is_master }
@@ -51,7 +51,7 @@ impl Visibility {
         self.at(u64::MAX)
     }
 
-    /// Forgets what decided before a revision.
+    /// Removes permits that decided only before a revision.
     pub(super) fn forget_before(&mut self, revision: u64) {
         while self.steps.get(1).is_some_and(|(from, _)| *from <= revision) {
             self.steps.pop_front();
@@ -64,36 +64,35 @@ impl Visibility {
         }
     }
 
-    /// Follows a change of the caller's own identity.
+    /// Applies a change of the caller's identity.
     ///
     /// # Errors
-    /// 410 when they may see other objects now.
-    pub(super) fn identify(&mut self, credential: Credential) -> Result<(), ApiError> {
+    /// 410 if the caller may see other objects now.
+    pub(super) fn change_identity(&mut self, credential: Credential) -> Result<(), ApiError> {
         let newest = self.newest();
-        let next = newest.as_identified(credential).map_err(|_| rights_changed())?;
+        let next = newest.as_identified(credential).map_err(|_| permissions_changed())?;
         if next.coverage() != newest.coverage() {
-            return Err(rights_changed());
+            return Err(permissions_changed());
         }
         self.is_master = sees_all(&next);
         self.replace_newest(next);
         Ok(())
     }
 
-    /// Follows the changes of the policy.
+    /// Applies the changes of the policy.
     ///
     /// # Errors
-    /// 410 when the caller may see other objects now than those that come or go with these changes, or may not
-    /// act as whom they act as any more.
-    pub(super) fn follow(&mut self, cache: &Cache) -> Result<(), ApiError> {
+    /// 410 if the permissions on existing objects have changed, or if the caller may no longer impersonate.
+    pub(super) fn apply_policy_changes(&mut self, cache: &Cache) -> Result<(), ApiError> {
         let (newest, policy) = (self.newest(), cache.policy());
-        check_rights(newest.credential(), &policy).map_err(|_| rights_changed())?;
+        check_impersonation(newest.credential(), &policy).map_err(|_| permissions_changed())?;
         if self.is_master || Arc::ptr_eq(newest.policy(), &policy) {
             return Ok(());
         }
         let Some(policies) = cache.policies_after(newest.policy()) else {
-            let next = newest.under(cache.policy()).map_err(|_| rights_changed())?;
+            let next = newest.under(cache.policy()).map_err(|_| permissions_changed())?;
             if next.coverage() != newest.coverage() {
-                return Err(rights_changed());
+                return Err(permissions_changed());
             }
             self.replace_newest(next);
             return Ok(());
@@ -101,7 +100,7 @@ impl Visibility {
         let resource = cache.of(newest.kind().info());
         for policy in policies {
             if policy.revision > resource.revision() {
-                // The objects of that revision come in a moment.
+                // The cache applies the objects of that revision next.
                 return Ok(());
             }
             self.step(resource, policy)?;
@@ -116,21 +115,25 @@ impl Visibility {
             return Ok(());
         }
         let revision = policy.revision;
-        let next = newest.under(policy).map_err(|_| rights_changed())?;
+        let next = newest.under(policy).map_err(|_| permissions_changed())?;
         if next.coverage() == newest.coverage() {
             self.replace_newest(next);
             return Ok(());
         }
-        if !self.goes_with_objects(resource, revision, next.coverage()) {
-            return Err(rights_changed());
+        if !self.changes_with_objects(resource, revision, next.coverage()) {
+            return Err(permissions_changed());
         }
         self.steps.push_back((revision, next));
         Ok(())
     }
 
-    /// Do the differences only concern objects that are made or removed at this revision, or are not
-    /// there at all?
-    fn goes_with_objects(&self, resource: &ResourceCache, revision: u64, next: &Coverage) -> bool {
+    /// Whether all differences concern objects that are created or removed at this revision, or that do not exist.
+    fn changes_with_objects(
+        &self,
+        resource: &ResourceCache,
+        revision: u64,
+        next: &Coverage,
+    ) -> bool {
         let (Coverage::Some(before), Coverage::Some(now)) = (self.newest().coverage(), next) else {
             return false;
         };
@@ -153,23 +156,23 @@ impl Visibility {
             && first.into_iter().all(|(namespace, name)| {
                 let key = resource.key_of(namespace, name);
                 let is_added = new.contains(&(namespace.clone(), name.clone()));
-                match resource.moment(&key, revision) {
-                    Moment::Absent => true,
-                    Moment::Created => is_added,
-                    Moment::Removed => !is_added,
-                    Moment::There | Moment::Unknown => false,
+                match resource.change_at(&key, revision) {
+                    ChangeAt::Absent => true,
+                    ChangeAt::Created => is_added,
+                    ChangeAt::Removed => !is_added,
+                    ChangeAt::Present | ChangeAt::Unknown => false,
                 }
             })
     }
 }
 
-/// Does the caller see everything by who they are, and not by a role?
+/// Whether the caller sees everything because of its identity, not because of a role.
 pub(super) fn sees_all(permit: &Permit) -> bool {
     let identity = permit.identity();
     permit.credential().is_server() || (identity.is_in(MASTERS_GROUP) && !identity.is_scoped())
 }
 
 /// The 410 of a watch whose caller may see other objects now.
-pub(super) fn rights_changed() -> ApiError {
-    ApiError::expired("what the caller may see has changed: list again")
+pub(super) fn permissions_changed() -> ApiError {
+    ApiError::expired("the permissions of the caller have changed: list again")
 }

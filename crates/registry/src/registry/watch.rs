@@ -1,8 +1,8 @@
-//! A watch: a cursor in a kind's history that moves forward.
+//! A watch: a cursor that moves forward in the history of a kind.
 //!
-//! A watcher has no queue of its own. It reads the cache's events from its cursor on, as fast as its client
-//! takes them. It reads events that the cache no longer has from the store's history. If that is compacted, the
-//! watch is closed. It never skips an event. It remembers one number only.
+//! A watcher has no queue. It reads the events of the cache after its cursor, as fast as its client takes them. It
+//! reads events that the cache no longer has from the store's history. If that is compacted, the watch ends. It never
+//! skips an event.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -22,7 +22,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::Registry;
 use super::observe::observed;
 use super::read::{BYTES_BETWEEN_PAUSES, Selection};
-use super::visibility::{Visibility, rights_changed};
+use super::visibility::{Visibility, permissions_changed};
 use crate::cache::{Cache, CacheEvent, CachedObject, Next, OlderEvents};
 use crate::clock::Source;
 use crate::permit::Permit;
@@ -30,22 +30,22 @@ use crate::permit::Permit;
 /// How often a watcher with `allowWatchBookmarks` gets a bookmark.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// After this long without anything, it gets one as well: balancers cut silent connections.
+/// A watcher also gets a bookmark after this time without data: load balancers cut silent connections.
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 
-/// The shortest timeout of a watch whose client names none; the longest is twice as long.
+/// The shortest timeout of a watch whose client sends no timeout. The longest one is twice as long.
 const SHORTEST_DEFAULT_TIMEOUT_SECONDS: u64 = 1800;
 
-/// No watch lasts longer than this. Clients connect again, perhaps to another server.
+/// The longest timeout of a watch. Clients then connect again, perhaps to another server.
 const LONGEST_TIMEOUT_SECONDS: u64 = 24 * 3600;
 
-/// A key that expires is checked at least this often.
+/// An expiring key is checked at least this often.
 const LONGEST_CHECK_INTERVAL: Duration = Duration::from_hours(1);
 
-/// Bytes of objects that one read returns, about: they may be copies, which wait for the client.
+/// The approximate maximum of object bytes that one read returns. They may be copies, which wait for the client.
 const BYTES_PER_READ: usize = 64 * 1024;
 
-/// Objects of the initial state that one read returns.
+/// The maximum of objects of the initial state that one read returns.
 const INITIAL_PER_READ: usize = 64;
 
 /// One item that a watcher returns.
@@ -63,7 +63,7 @@ pub enum Delivery {
     Bookmark {
         /// The position.
         position: Position,
-        /// Is this the end of the initial state?
+        /// Whether this is the end of the initial state.
         initial_end: bool,
     },
     /// The watch cannot continue.
@@ -71,12 +71,12 @@ pub enum Delivery {
 }
 
 impl Delivery {
-    /// Whether its bytes are those that other watchers are sent, too.
+    /// Whether other watchers get the same bytes.
     pub fn is_shared(&self) -> bool {
         matches!(self, Self::Event { shared: Some(_), .. })
     }
 
-    /// How many bytes it is made from.
+    /// The bytes of the object that it is made from.
     pub fn source_bytes(&self) -> usize {
         match self {
             Self::Event { object, .. } => object.bytes(),
@@ -95,36 +95,35 @@ pub struct Watcher {
     initial_end_due: bool,
     bookmarks: bool,
     next_bookmark: Instant,
-    /// When something was returned last.
+    /// The time at which something was last returned.
     last_sent: Instant,
     ends: Instant,
-    /// Wakes the watcher when one of these times has come. The timer is kept, because setting one
-    /// for every event of every watcher would take the runtime's lock on all timers each time.
+    /// Wakes the watcher at the next of these times. The timer is reused: a new timer for each event of each watcher
+    /// would take the runtime's lock on all timers.
     timer: Pin<Box<Sleep>>,
-    over: bool,
+    has_ended: bool,
     subscription: watch::Receiver<u64>,
-    /// Within which time watches end, once the server is being shut down.
+    /// The time within which watches end, once the server shuts down.
     ending: watch::Receiver<Option<Duration>>,
-    /// After which part of that time this one ends, in thousandths; `None` once that has been taken into account.
+    /// The part of that time after which this watch ends, in thousandths; `None` once it is applied.
     end_share: Option<u32>,
     access: WatchAccess,
-    /// Where it reads history.
+    /// The threads on which it reads history.
     large: LargeWork,
-    /// Why it cannot even begin: its client has to list again.
+    /// The error of a watch that cannot start: its client has to list again.
     expired: Option<ApiError>,
 }
 
-/// Whether the caller may still watch: only as long as their key works, and what they may see is
-/// the same.
+/// Checks whether the caller may still watch: the key must be valid, and the visible objects must be the same.
 struct WatchAccess {
     visible: Visibility,
-    /// Is the caller told what they may do to each object?
+    /// Whether responses tell the caller its permissions on each object.
     is_extended: bool,
     source: Arc<dyn Source>,
     changes: watch::Receiver<u64>,
-    /// When the key expires, as far as is known, in seconds since 1970.
+    /// The expiry of the key as far as it is known, in seconds since 1970.
     ends_at: Option<i64>,
-    /// When to check again, if nothing changes before.
+    /// The time of the next check, if nothing changes before.
     next_check: Option<Instant>,
 }
 
@@ -143,11 +142,11 @@ impl WatchAccess {
         access
     }
 
-    /// Checks, when there is a reason to, that the key still works and may still see the same.
+    /// Checks, if there is a reason, that the key is valid and that the caller may still see the same objects.
     ///
     /// # Errors
-    /// 401 when the key does not work; 410 when the caller may see other objects now: the client then lists
-    /// again. A change of another caller's permissions is not an error.
+    /// 401 if the key is not valid. 410 if the caller may see other objects now: the client then lists again. A
+    /// change of another caller's permissions is no error.
     fn check(&mut self, cache: &Cache) -> Result<(), ApiError> {
         let time = self.source.now();
         let now = time.unix_seconds();
@@ -160,17 +159,17 @@ impl WatchAccess {
         let credential = self.visible.newest().credential();
         let current = credential.current(&cache.principals(), &cache.policy(), time)?;
         let Some(current) = current else { return Ok(()) };
-        // A caller that impersonates needs the permission to do so for as long as the watch lasts.
+        // A caller that impersonates needs the permission to impersonate for as long as the watch lasts.
         let impersonator_changed =
             credential.is_acting() && current.key.identity != *credential.shared_bearer();
         if current.is_disabled() || impersonator_changed {
-            return Err(rights_changed());
+            return Err(permissions_changed());
         }
         if current.identity() != credential.identity() {
             let credential = credential.renewed(&current);
-            self.visible.identify(credential)?;
+            self.visible.change_identity(credential)?;
         }
-        self.visible.follow(cache)?;
+        self.visible.apply_policy_changes(cache)?;
         self.ends_at = current.key.ends_at();
         self.next_check = self.ends_at.map(|end| {
             let wait = Duration::from_secs(u64::try_from(end.saturating_sub(now)).unwrap_or(0));
@@ -181,11 +180,11 @@ impl WatchAccess {
 }
 
 impl Registry {
-    /// Starts a watch, which reads history as large work. It ends cleanly when `ending` says within which time
-    /// all are to end: each after a part of it, at random, so that their clients do not come back all at once.
+    /// Starts a watch, which reads history as large work. When `ending` has a time, all watches end within it: each
+    /// one after a random part of it, so that their clients do not come back all at once.
     ///
     /// # Errors
-    /// 504 when the revision of the initial state does not come in time.
+    /// 504 if the cache does not reach the revision of the initial state in time.
     pub async fn watch(
         &self,
         permit: &Permit,
@@ -228,7 +227,7 @@ impl Registry {
             last_sent: now,
             ends,
             timer: Box::pin(sleep_until(ends)),
-            over: false,
+            has_ended: false,
             subscription,
             ending,
             end_share: u32::try_from(random_below(self.source(), 1000)).ok(),
@@ -246,7 +245,7 @@ impl Registry {
         match options.resource_version {
             None => self.cache().wait_for_request(as_of).await,
             Some(RequestedVersion::Any) => Ok(()),
-            // Without an initial state there is nothing to wait for: the events come later.
+            // Without an initial state there is no reason to wait: the events come later.
             Some(RequestedVersion::At(_)) if !wants_initial(options) => Ok(()),
             Some(RequestedVersion::At(version)) => {
                 self.cache().wait_for_revision(Position::from_packed(version)).await
@@ -256,7 +255,7 @@ impl Registry {
 
     pub(super) fn timeout_of(&self, options: &ListOptions) -> Duration {
         let seconds = options.timeout_seconds.filter(|seconds| *seconds > 0).unwrap_or_else(|| {
-            // At random, so that watches that started together do not end together.
+            // Random, so that watches that started together do not end together.
             SHORTEST_DEFAULT_TIMEOUT_SECONDS
                 + random_below(self.source(), SHORTEST_DEFAULT_TIMEOUT_SECONDS)
         });
@@ -264,15 +263,15 @@ impl Registry {
     }
 }
 
-/// A number below another one, at random.
+/// A random number below `bound`.
 pub(super) fn random_below(source: &dyn Source, bound: u64) -> u64 {
     let mut random = [0; 8];
     source.fill(&mut random);
     u64::from_le_bytes(random) % bound.max(1)
 }
 
-/// Whether a watch starts with the initial state. It does without a version to start from,
-/// unless the options say otherwise (upstream's default for `sendInitialEvents`).
+/// Whether a watch starts with the initial state. Without a version to start from, it does, unless the options say
+/// otherwise. This is upstream's default for `sendInitialEvents`.
 fn wants_initial(options: &ListOptions) -> bool {
     options
         .send_initial_events
@@ -290,8 +289,8 @@ impl Watcher {
         self.access.source.now()
     }
 
-    /// Waits for the next deliveries, at least one; `None` when the watch has ended. Nothing is lost when the
-    /// future is dropped.
+    /// Waits for the next deliveries, at least one; `None` after the end of the watch. If the future is dropped, no
+    /// event is lost.
     pub(crate) async fn next(&mut self) -> Option<Vec<Delivery>> {
         let next = self.next_deliveries().await;
         self.last_sent = Instant::now();
@@ -299,7 +298,7 @@ impl Watcher {
     }
 
     async fn next_deliveries(&mut self) -> Option<Vec<Delivery>> {
-        if self.over {
+        if self.has_ended {
             return None;
         }
         if let Err(error) = self.expired.take().map_or_else(|| self.access.check(&self.cache), Err)
@@ -313,19 +312,19 @@ impl Watcher {
             return Some(vec![Delivery::Bookmark { position: self.cursor, initial_end: true }]);
         }
         loop {
-            // Marked as seen before the read: what comes after the read wakes this task.
+            // Marked as seen before the read: a later event wakes this task.
             self.subscription.mark_unchanged();
             match self.cache.of(self.kind.info()).events_after(self.cursor) {
                 Next::Events(events) => {
-                    if let Some(next) = self.pass(&events, None) {
+                    if let Some(next) = self.process(&events, None) {
                         return next;
                     }
-                    // Events that are not for this watcher are passed without a wait otherwise.
+                    // Events of other watchers would otherwise be passed without a pause.
                     tokio::task::yield_now().await;
                 }
                 Next::Expired(oldest) => {
                     let next = match self.read_history(oldest).await {
-                        Ok(older) => self.pass(&older.events, Some(older.through)),
+                        Ok(older) => self.process(&older.events, Some(older.through)),
                         Err(error) => return Some(self.fail(error)),
                     };
                     if let Some(next) = next {
@@ -346,20 +345,20 @@ impl Watcher {
         }
     }
 
-    /// Passes events, which were read from the store if they end at a given position. Returns what is to be
-    /// returned, if there is anything.
+    /// Processes events. `through` is the position up to which they were read from the store. Returns the deliveries,
+    /// if there are any.
     #[expect(clippy::option_option, reason = "nothing to return; or the end; or deliveries")]
-    fn pass(
+    fn process(
         &mut self,
         events: &[Arc<CacheEvent>],
         through: Option<Position>,
     ) -> Option<Option<Vec<Delivery>>> {
-        // Also where there is always one more event.
+        // Also checked here, because there may always be one more event.
         if let Some(due) = self.due() {
             return Some(due);
         }
         // The permissions are at least as new as these events.
-        if let Err(error) = self.access.visible.follow(&self.cache) {
+        if let Err(error) = self.access.visible.apply_policy_changes(&self.cache) {
             return Some(Some(self.fail(error)));
         }
         let deliveries = self.take(events, through.is_none());
@@ -370,23 +369,23 @@ impl Watcher {
         (!deliveries.is_empty()).then_some(Some(deliveries))
     }
 
-    /// The deliveries that are due by time: a bookmark at each interval and after silence, and the end. One
-    /// more bookmark comes before the end, so that the client resumes from here and not from an old version.
+    /// The deliveries that are due by time: a bookmark at each interval and after silence, and the end. A bookmark
+    /// also comes before the end, so that the client resumes here and not at an old version.
     #[expect(clippy::option_option, reason = "nothing is due; or the end; or a bookmark")]
     fn due(&mut self) -> Option<Option<Vec<Delivery>>> {
         let now = Instant::now();
-        self.look_at_shutdown(now);
-        self.over = now >= self.ends;
+        self.note_shutdown(now);
+        self.has_ended = now >= self.ends;
         if self.bookmarks && now >= self.next_bookmark().min(self.ends) {
             self.next_bookmark = now + BOOKMARK_INTERVAL;
             let bookmark = Delivery::Bookmark { position: self.cursor, initial_end: false };
             return Some(Some(vec![bookmark]));
         }
-        self.over.then_some(None)
+        self.has_ended.then_some(None)
     }
 
-    /// Decides when it ends, once the server is being shut down.
-    fn look_at_shutdown(&mut self, now: Instant) {
+    /// Sets the end of the watch once the server shuts down.
+    fn note_shutdown(&mut self, now: Instant) {
         let Some(within) = *self.ending.borrow() else { return };
         let Some(share) = self.end_share.take() else { return };
         self.ends = self.ends.min(now + within / 1000 * share);
@@ -408,14 +407,14 @@ impl Watcher {
         taken
     }
 
-    /// Takes the next of these events, which other watchers may share. Those that it leaves are read again.
+    /// Takes the next of these events, which other watchers may share. It reads the others again later.
     fn take(&mut self, events: &[Arc<CacheEvent>], are_shared: bool) -> Vec<Delivery> {
-        let (mut taken, mut bytes, mut looked_at) = (Vec::new(), 0, 0);
+        let (mut taken, mut bytes, mut checked) = (Vec::new(), 0, 0);
         for event in events {
-            if bytes >= BYTES_PER_READ || looked_at >= BYTES_BETWEEN_PAUSES {
+            if bytes >= BYTES_PER_READ || checked >= BYTES_BETWEEN_PAUSES {
                 break;
             }
-            looked_at += self.selection.bytes_per_look(&event.object);
+            checked += self.selection.bytes_per_check(&event.object);
             self.cursor = event.position();
             if let Some(delivery) = self.selected(event, are_shared) {
                 bytes += event.object.json().len();
@@ -425,8 +424,8 @@ impl Watcher {
         taken
     }
 
-    /// An event as this watcher has it: with selectors, an object can be added or deleted
-    /// for the watcher without being created or removed.
+    /// An event for this watcher. With selectors, an object can be added or deleted for the watcher without being
+    /// created or removed.
     fn selected(&self, event: &Arc<CacheEvent>, is_shared: bool) -> Option<Delivery> {
         let revision = event.position().revision();
         let visible = &self.access.visible;
@@ -450,7 +449,7 @@ impl Watcher {
             _ => event.object.clone(),
         };
         if self.kind.is_observed() {
-            // Bytes that watchers share must not have the fields that are observed for one caller.
+            // Shared bytes must not have the fields that are observed for one caller.
             let object = self.observed(object);
             return Some(Delivery::Event { event_type, object, shared: None });
         }
@@ -463,24 +462,24 @@ impl Watcher {
         observed(&self.cache, visible.newest(), *is_extended, object)
     }
 
-    /// Reads what comes next and is not in memory any more, up to a position.
+    /// Reads the next events, which are no longer in memory, from the store up to a position.
     ///
     /// # Errors
-    /// 410 when it is not in the store either, and its client has to list again; 429 when too many of the caller's
-    /// watches do this at once.
+    /// 410 if the store does not have them either: the client has to list again. 429 if too many watches of the
+    /// caller read history at once.
     async fn read_history(&self, until: Position) -> Result<OlderEvents, ApiError> {
         let (cache, kind, after) = (self.cache.clone(), self.kind, self.cursor);
         let reading = async move { cache.older_events(kind, after, until).await };
         self.large.run_async(reading).await?.map_err(|error| {
             if !matches!(error, Error::Compacted { .. }) {
-                tracing::warn!("a watch ends, because history cannot be read: {error}");
+                tracing::warn!("a watch ends because history cannot be read: {error}");
             }
             ApiError::expired(format!("too old resource version: {after} ({until})"))
         })
     }
 
     fn fail(&mut self, error: ApiError) -> Vec<Delivery> {
-        self.over = true;
+        self.has_ended = true;
         vec![Delivery::Failed(error)]
     }
 
@@ -489,7 +488,7 @@ impl Watcher {
         let bookmark = self.bookmarks.then(|| self.next_bookmark());
         let times = [bookmark, self.access.next_check];
         let wake_at = times.into_iter().flatten().fold(self.ends, Instant::min);
-        // A timer that is early only wakes it once for nothing.
+        // If the timer is early, it only wakes the watcher once without need.
         if self.timer.is_elapsed() || self.timer.deadline() > wake_at {
             self.timer.as_mut().reset(wake_at);
         }
@@ -510,7 +509,7 @@ pub trait Deliveries: Send + 'static {
     /// The time.
     fn now(&self) -> Timestamp;
 
-    /// Waits for the next deliveries, at least one; `None` when the watch has ended.
+    /// Waits for the next deliveries, at least one; `None` after the end of the watch.
     fn next(&mut self) -> impl Future<Output = Option<Vec<Delivery>>> + Send;
 }
 

@@ -1,5 +1,5 @@
-//! Callers that may write and not read (`docs/reference/api.md#write-without-read`). A pipeline can set a
-//! secret that it may not get, and learns nothing by it.
+//! Callers that may write an object but may not get it (`docs/reference/api.md#write-without-read`). A pipeline can
+//! set a secret that it may not get, and the response tells it nothing about the stored values.
 
 use bytes::Bytes;
 use postern_kinds::Verb;
@@ -11,11 +11,10 @@ use super::{EncodedObject, Registry, decoded};
 use crate::permit::Permit;
 
 impl Registry {
-    /// The result of a write as its writer may see it: without what only those see who may
-    /// get the object.
+    /// The response to a write, without the fields that only callers with the permission to get the object may see.
     ///
     /// # Errors
-    /// 500 when the object cannot be read back: a bug.
+    /// 500 if the object cannot be decoded, which is a bug.
     pub fn for_writer(
         &self,
         permit: &Permit,
@@ -25,7 +24,7 @@ impl Registry {
         if protected.is_empty() {
             return Ok(object);
         }
-        // A create names the object in its body, or not at all.
+        // A create names the object in its body, or has no name.
         let may_read = match permit.name() {
             "" => object.created().is_some_and(|created| self.may_read(permit, &created.name)),
             name => self.may_read(permit, name),
@@ -38,16 +37,16 @@ impl Registry {
             remove(&mut written.fields, path);
         }
         written.metadata.annotations.remove(LAST_APPLIED);
-        // They name the fields, keys of data among them.
+        // They name fields, including the keys of `data`.
         written.metadata.managed_fields.clear();
         Ok(EncodedObject { json: Bytes::from(written.to_json_bytes()), ..object })
     }
 
-    /// Checks that a caller may get the object that they write, for what compares or copies it. `reason`
-    /// says what does.
+    /// Checks that the caller may get the object that it writes, for operations that compare or copy its values.
+    /// `reason` names the operation.
     ///
     /// # Errors
-    /// 403 in kube-apiserver's words.
+    /// 403 in the words of kube-apiserver.
     pub fn check_may_read(&self, permit: &Permit, reason: &str) -> Result<(), ApiError> {
         let is_open = permit.kind().read_protected().is_empty();
         if is_open || self.may_read(permit, permit.name()) {
@@ -56,8 +55,7 @@ impl Registry {
         Err(ApiError::forbidden(permit.kind().info().group_resource(), permit.name(), reason))
     }
 
-    /// Whether the caller may get an object. The newest policy decides, since a caller that has just created an
-    /// object owns it.
+    /// Whether the caller may get an object, under the newest policy: the caller of a create owns the new object.
     fn may_read(&self, permit: &Permit, name: &str) -> bool {
         let namespace = permit.target().namespace.as_deref();
         permit.caller_may_under(&self.cache().policy(), Verb::Get.as_str(), namespace, name)

@@ -1,10 +1,10 @@
-//! The keys that sign endpoint tokens: which keys exist, which of them signs, and when the next one takes
-//! over (`docs/reference/endpoint-tokens.md#signing-keys`).
+//! The keys that sign endpoint tokens: which keys exist, which of them signs, and when the next one takes over
+//! (`docs/reference/endpoint-tokens.md#signing-keys`).
 //!
-//! They are one value in the store, encrypted at rest as all values are. So several servers agree on them: a
-//! change has the value that was read as its condition, and each server follows the store. This module has
-//! functions of that value and the time (`schedule`), and reads and writes it in the store (`stored`). A
-//! controller decides when keys are rotated. An action serves requests for tokens.
+//! They are one value in the store, encrypted at rest like all values. A change has the value that was read as its
+//! condition, and each server follows the store, so several servers agree. `schedule` has pure functions of the value
+//! and the time, and `stored` reads and writes it in the store. A controller rotates the keys. An action serves
+//! requests for tokens.
 
 mod schedule;
 mod stored;
@@ -29,14 +29,13 @@ pub use self::stored::{drop_key, keep_rotating, prepare, rotate};
 pub struct TokenPolicy {
     /// The issuer: the URL under which clients reach this server.
     pub issuer: String,
-    /// The longest life of a token.
+    /// The maximum lifetime of a token.
     pub max_ttl_seconds: i64,
-    /// How long an agent goes on without hearing from this server; a new key is published so long before
-    /// it signs.
+    /// The time that an agent works without contact to this server. A new key is published this long before it signs.
     pub max_offline_seconds: i64,
-    /// How long a key signs before another one takes over.
+    /// The time that a key signs before the next key takes over.
     pub rotation_seconds: i64,
-    /// The groups of callers that agents tell their clusters of: those of the gateway.
+    /// The groups of callers that agents forward to their clusters, as the gateway does.
     pub forward_groups: Vec<String>,
 }
 
@@ -61,19 +60,19 @@ pub(crate) struct KeyRecord {
     pub(crate) kid: String,
     /// The private key: PKCS #8 in base64.
     private_key: SecretText,
-    /// Since when it is published.
+    /// The time from which it is published.
     pub(crate) created: Timestamp,
-    /// From when on it signs.
+    /// The time from which it signs.
     pub(crate) signs_from: Timestamp,
-    /// Until when it signs; `None` as long as no other one is to take over.
+    /// The time until which it signs; `None` if no next key exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) signs_until: Option<Timestamp>,
-    /// Until when it is published: the last token that it has signed has expired by then.
+    /// The time until which it is published. By then, the last token that it signed has expired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) dropped_after: Option<Timestamp>,
 }
 
-/// All keys, as they are stored: in the order in which they sign.
+/// All keys as they are stored, in the order in which they sign.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeyList {
     pub(crate) keys: Vec<KeyRecord>,
@@ -94,7 +93,7 @@ impl KeyRecord {
         })
     }
 
-    /// The key itself; `None` when it cannot be read.
+    /// The key itself; `None` if it cannot be decoded.
     fn read(&self) -> Option<SigningKey> {
         let bytes = Zeroizing::new(BASE64_STANDARD.decode(self.private_key.expose()).ok()?);
         SigningKey::from_pkcs8(&bytes).ok().filter(|key| key.id() == self.kid)
@@ -111,10 +110,12 @@ pub struct SigningKeys {
 }
 
 impl SigningKeys {
-    /// Reads what is stored. A key that cannot be read is left out; without any, no token is issued.
+    /// Reads the stored value. An unreadable key is left out. Without any key, no token is issued.
     pub(crate) fn read(value: &[u8]) -> Self {
         let Ok(list) = decode_typed::<KeyList>(value) else {
-            tracing::error!("the signing keys of endpoint tokens cannot be read");
+            tracing::error!(
+                "the signing keys of endpoint tokens cannot be decoded: run postern admin rotate-signing-key --force"
+            );
             return Self::default();
         };
         let (mut records, mut keys) = (Vec::new(), Vec::new());
@@ -125,7 +126,7 @@ impl SigningKeys {
             } else {
                 tracing::error!(
                     kid = record.kid,
-                    "a signing key of endpoint tokens cannot be read"
+                    "a signing key of endpoint tokens cannot be decoded and is not used"
                 );
             }
         }

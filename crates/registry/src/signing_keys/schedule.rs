@@ -1,4 +1,4 @@
-//! Which key signs when: pure functions of the list of keys and the time.
+//! The schedule of the signing keys: pure functions of the list of keys and the time.
 
 use postern_auth::endpoint_token::SKEW_SECONDS;
 use postern_meta::time::Timestamp;
@@ -8,11 +8,11 @@ use super::{KeyList, KeyRecord, TokenPolicy};
 /// The result of a rotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rotation {
-    /// The key that comes next, or signs already.
+    /// The next key, or the key that signs already.
     pub kid: String,
-    /// From when on it signs.
+    /// The time from which it signs.
     pub signs_from: Timestamp,
-    /// Was it there before?
+    /// Whether the key existed before.
     pub was_announced: bool,
 }
 
@@ -21,14 +21,13 @@ fn after(time: Timestamp, seconds: i64) -> Timestamp {
 }
 
 impl KeyList {
-    /// The key that signs at a time: the last one whose time has come. With a clock that was set
-    /// back, the first.
+    /// The key that signs at a time: the last one whose start has come. If the clock was set back, the first key.
     pub(super) fn signer(&self, now: Timestamp) -> Option<&KeyRecord> {
         let begun = self.keys.iter().rfind(|key| key.signs_from <= now);
         begun.or_else(|| self.keys.first())
     }
 
-    /// The list with a key that takes over at a time.
+    /// The list with a new key that takes over at a time.
     fn with_next(
         &self,
         now: Timestamp,
@@ -43,11 +42,11 @@ impl KeyList {
         Ok(next)
     }
 
-    /// The list as it should be at a time; `None` when it is so. Keys go whose last token has
-    /// expired, and the next key is announced when it is time.
+    /// The list as it should be at a time; `None` if it is unchanged. It removes keys whose last token has expired,
+    /// and adds the next key when it must be published.
     ///
     /// # Errors
-    /// When no key can be made.
+    /// An error if no key can be generated.
     pub(super) fn maintained(
         &self,
         now: Timestamp,
@@ -56,7 +55,7 @@ impl KeyList {
         let mut next = self.clone();
         next.keys.retain(|key| key.dropped_after.is_none_or(|end| end > now));
         for key in &mut next.keys {
-            // Tokens may live longer than when the end was set.
+            // The maximum lifetime of tokens may be longer than when the end was set.
             if let Some(end) = key.signs_until.filter(|end| *end > now) {
                 key.end_at(end, policy);
             }
@@ -75,10 +74,10 @@ impl KeyList {
         Ok(Some(next).filter(|next| next != self))
     }
 
-    /// The list with a new key: one that is announced, or with `force` one that signs at once.
+    /// The list with a new key: a published key that signs later, or with `force` a key that signs at once.
     ///
     /// # Errors
-    /// When no key can be made.
+    /// An error if no key can be generated.
     pub(super) fn rotated(
         &self,
         now: Timestamp,
@@ -91,35 +90,35 @@ impl KeyList {
             return Ok((self.clone(), rotation));
         }
         let mut list = self.clone();
-        // An announced key has signed nothing.
+        // An announced key has signed no token yet.
         list.keys.retain(|key| key.signs_from <= now);
         let signs_from = if force { now } else { after(now, policy.max_offline_seconds) };
         let list = list.with_next(now, signs_from, policy)?;
         let rotation = list.keys.last().map(KeyRecord::as_rotation);
-        let rotation = rotation.ok_or_else(|| anyhow::anyhow!("there is no signing key"))?;
+        let rotation = rotation.ok_or_else(|| anyhow::anyhow!("no signing key was generated"))?;
         Ok((list, rotation))
     }
 
     /// The list without a key.
     ///
     /// # Errors
-    /// When there is no such key, or it is the one that signs.
+    /// An error if the key does not exist, or if it signs now.
     pub(super) fn without(&self, kid: &str, now: Timestamp) -> anyhow::Result<Self> {
         let kids: Vec<&str> = self.keys.iter().map(|key| key.kid.as_str()).collect();
         anyhow::ensure!(
             kids.contains(&kid),
-            "there is no signing key {kid:?}; there are: {}",
+            "the signing key {kid:?} does not exist; the signing keys are: {}",
             kids.join(" ")
         );
         anyhow::ensure!(
             self.signer(now).is_none_or(|signer| signer.kid != kid),
-            "this key signs now: let another one take over first, with postern admin \
-             rotate-signing-key --force"
+            "the signing key {kid:?} is in use: make another key sign first, with postern admin rotate-signing-key \
+             --force"
         );
         let mut list = self.clone();
         list.keys.retain(|key| key.kid != kid);
         if let Some(last) = list.keys.last_mut().filter(|last| last.signs_until > Some(now)) {
-            // The one that would have taken over is gone.
+            // The next key was removed, so this key continues to sign.
             (last.signs_until, last.dropped_after) = (None, None);
         }
         Ok(list)
@@ -127,7 +126,7 @@ impl KeyList {
 }
 
 impl KeyRecord {
-    /// Sets when another one takes over. Its last token expires a while after that.
+    /// Sets when the next key takes over. The last token of this key expires later.
     fn end_at(&mut self, end: Timestamp, policy: &TokenPolicy) {
         self.signs_until = Some(end);
         // The clocks of another server and of an agent may differ.

@@ -1,4 +1,4 @@
-//! The way of the signing keys into the store: one value, changed only as it was read.
+//! Reads and writes the signing keys in the store: one value, changed only if it is as it was read.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use postern_store::{Change, Condition, Error, Store, Txn};
 use super::{KeyList, Rotation, TokenPolicy};
 use crate::storage_key::SIGNING_KEYS;
 
-/// How often a change is tried again because another server was faster.
+/// Attempts at one change while other servers change the keys.
 const ATTEMPTS: usize = 8;
 
-/// Makes the first key of a store that has none, which signs at once. Of several servers that start at
-/// once, one makes it.
+/// Makes the first key of a store without keys, which signs at once. If several servers start at once, one of them
+/// makes it.
 ///
 /// # Errors
-/// The store's.
+/// The errors of the store.
 pub async fn prepare(
     store: &Arc<dyn Store>,
     now: Timestamp,
@@ -26,11 +26,11 @@ pub async fn prepare(
 ) -> anyhow::Result<()> {
     match store.get(SIGNING_KEYS).await {
         Ok(found) if found.value.is_some() => Ok(()),
-        // A start does not replace what cannot be read.
+        // A start does not replace a corrupt value.
         Err(Error::Corrupt { reason, .. }) => {
             tracing::error!(
-                "the signing keys of endpoint tokens are corrupt, and no token is issued: make a new \
-                 one with postern admin rotate-signing-key --force ({reason})"
+                "the signing keys of endpoint tokens are corrupt, and no token is issued: run postern admin \
+                 rotate-signing-key --force ({reason})"
             );
             Ok(())
         }
@@ -39,10 +39,10 @@ pub async fn prepare(
     }
 }
 
-/// Does what is due: drops keys whose last token has expired, and announces the next one.
+/// Removes keys whose last token has expired, and announces the next key, when these are due.
 ///
 /// # Errors
-/// The store's; when what is stored cannot be read.
+/// The errors of the store; an error if the stored value cannot be decoded.
 pub async fn keep_rotating(
     store: &Arc<dyn Store>,
     now: Timestamp,
@@ -51,11 +51,11 @@ pub async fn keep_rotating(
     change(store, false, |list| Ok((list.maintained(now, policy)?, ()))).await
 }
 
-/// Makes a new key: one that is announced, or with `force` one that signs at once. With `force`, a value
-/// that cannot be read is replaced.
+/// Makes a new key: a published key that signs later, or with `force` a key that signs at once. With `force`, a
+/// corrupt value is replaced.
 ///
 /// # Errors
-/// The store's; when what is stored cannot be read.
+/// The errors of the store; an error if the stored value cannot be decoded.
 pub async fn rotate(
     store: &Arc<dyn Store>,
     now: Timestamp,
@@ -69,15 +69,15 @@ pub async fn rotate(
     change(store, force, rotated).await
 }
 
-/// Drops a key at once: tokens that it has signed count no more.
+/// Removes a key at once: the tokens that it signed are no longer valid.
 ///
 /// # Errors
-/// When there is no such key, or it is the one that signs; the store's.
+/// An error if the key does not exist or signs now; the errors of the store.
 pub async fn drop_key(store: &Arc<dyn Store>, now: Timestamp, kid: &str) -> anyhow::Result<()> {
     change(store, false, |list| Ok((Some(list.without(kid, now)?), ()))).await
 }
 
-/// Changes the list as it is; `None` leaves it.
+/// Changes the list. If `change` returns `None`, the list stays.
 async fn change<T>(
     store: &Arc<dyn Store>,
     replaces_corrupt: bool,
@@ -91,7 +91,7 @@ async fn change<T>(
                 match decode_typed(&entry.value) {
                     Ok(list) => (list, Some(as_read)),
                     Err(_) if replaces_corrupt => (KeyList::default(), Some(as_read)),
-                    Err(error) => return Err(error).context("the signing keys cannot be read"),
+                    Err(error) => return Err(error).context("the signing keys cannot be decoded"),
                 }
             }
             Err(Error::Corrupt { .. }) if replaces_corrupt => (KeyList::default(), None),
@@ -108,5 +108,5 @@ async fn change<T>(
             Err(error) => return Err(error.into()),
         }
     }
-    anyhow::bail!("other servers change the signing keys all the time: try again")
+    anyhow::bail!("other servers keep changing the signing keys: try again")
 }

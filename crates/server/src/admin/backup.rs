@@ -1,5 +1,5 @@
-//! Backups: the command that makes one, the file that the caller keeps it in, and the way back to a
-//! database. The store defines the content of a backup.
+//! Backups: the command, the file that the caller gets, and the restore into a new database. The store defines the
+//! content of a backup.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek as _};
@@ -19,24 +19,26 @@ use rustix::io::Errno;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use super::client::call_with;
-use super::{AdminCommand, BackupContent, CommandOutput, Damage, Progress, ServerFiles, storage};
+use super::{
+    AdminCommand, BackupContent, CommandOutput, CorruptValue, Progress, ServerFiles, storage,
+};
 use crate::data_dir::{DataDir, create_private};
 
 /// The suffix of a backup's name until the backup is complete.
 const UNFINISHED: &str = ".unfinished";
 
-/// The file that a backup is written to.
+/// The file to which a backup is written.
 #[derive(Clone, Debug)]
 pub struct BackupFile {
-    /// Its path. It appears when the backup is complete and on the disk.
+    /// The path of the file. It appears when the backup is complete and on the disk.
     pub path: PathBuf,
-    /// Whether a file that exists is replaced.
+    /// Whether an existing file is replaced.
     pub overwrite: bool,
-    /// Whether corrupt values are left out. Otherwise there is no backup when a value is corrupt.
+    /// Whether corrupt values are omitted. Otherwise a corrupt value is an error, and no backup is written.
     pub skip_corrupt: bool,
 }
 
-/// The time of a clock, as the store takes it.
+/// The time of a clock, in the store's type.
 pub(super) fn system_time(source: &dyn Source) -> SystemTime {
     let microseconds = u64::try_from(source.now_micro().unix_microseconds()).unwrap_or_default();
     SystemTime::UNIX_EPOCH + Duration::from_micros(microseconds)
@@ -51,11 +53,11 @@ pub(super) async fn write(
 ) -> anyhow::Result<CommandOutput> {
     let Written { summary, omitted } =
         backup::write(sealed, options, out, |at| report(progress(at))).await?;
-    let damage = |corrupt: &postern_store::CorruptEntry| Damage {
+    let value_of = |corrupt: &postern_store::CorruptEntry| CorruptValue {
         key: storage_key::display_name(&corrupt.key).to_owned(),
         reason: corrupt.reason.clone(),
     };
-    let omitted = omitted.iter().map(damage).collect();
+    let omitted = omitted.iter().map(value_of).collect();
     Ok(CommandOutput::Backup { content: content(&summary), omitted })
 }
 
@@ -71,17 +73,17 @@ fn content(summary: &Summary) -> BackupContent {
         created: Timestamp::from_unix_seconds(created).to_string(),
         values: summary.entries,
         omitted: summary.omitted,
-        seal_keys: storage::to_strings(summary.key_ids.iter().copied()),
+        at_rest_keys: storage::to_strings(summary.key_ids.iter().copied()),
         bytes: summary.bytes,
         checksum: hex::encode(summary.checksum),
     }
 }
 
-/// Makes a backup of the database: the server that runs on it sends one, or without a server this
-/// process reads the database. The file is read again before it gets its name.
+/// Makes a backup of the database. A running server sends it. Without a server, this process reads the database. The
+/// file is read again and verified before it gets its name.
 ///
 /// # Errors
-/// When the file exists or cannot be written; those of the command. There is no file then.
+/// When the file exists or cannot be written, and those of the command. No file is left.
 pub async fn backup(
     files: &ServerFiles<'_>,
     to: &BackupFile,
@@ -97,7 +99,9 @@ pub async fn backup(
     let to = to.clone();
     tokio::task::spawn_blocking(move || {
         let CommandOutput::Backup { content: sent, .. } = &output else {
-            anyhow::bail!("the server has replied to another command");
+            anyhow::bail!(
+                "the server sent the reply of another command: upgrade both to the same version"
+            );
         };
         unfinished.check(sent)?;
         unfinished.finish(&to)?;
@@ -110,19 +114,22 @@ fn ensure_replaceable(to: &BackupFile) -> anyhow::Result<()> {
     let path = to.path.display();
     match std::fs::symlink_metadata(&to.path) {
         Ok(found) => {
-            ensure!(found.is_file(), "{path} exists and is not a file: nothing was written");
+            ensure!(
+                found.is_file(),
+                "{path} exists and is not a regular file: pass another name with --to"
+            );
             ensure!(
                 to.overwrite,
-                "{path} exists already: give another name, or --overwrite to replace it"
+                "{path} already exists: pass another name, or --overwrite to replace it"
             );
             Ok(())
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error).with_context(|| format!("cannot look at {path}")),
+        Err(error) => Err(error).with_context(|| format!("cannot read {path}")),
     }
 }
 
-/// A backup that is being written, under a name of its own and locked. It is removed on drop.
+/// A backup in progress: a locked file with a temporary name. It is removed on drop.
 struct Unfinished {
     file: File,
     path: PathBuf,
@@ -136,9 +143,9 @@ impl Unfinished {
         let busy = || format!("another backup is being written to {}", target.display());
         let file = match create_private(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                // Left by a backup that was killed, unless it is locked.
-                let left = open_left(&path)
-                    .with_context(|| format!("cannot look at {}", path.display()))?;
+                // A backup that was killed left the file, unless it is locked.
+                let left =
+                    open_left(&path).with_context(|| format!("cannot read {}", path.display()))?;
                 lock(&left).with_context(busy)?;
                 std::fs::remove_file(&path)?;
                 create_private(&path)?
@@ -146,23 +153,26 @@ impl Unfinished {
             created => created?,
         };
         lock(&file).with_context(busy)?;
-        // Another process may have taken it for one that was left, before it was locked.
+        // Before the lock, another process may have removed the file as a left-over.
         ensure!(file.metadata()?.nlink() > 0, busy());
         Ok(Self { file, path })
     }
 
-    /// Reads the file, and compares it with what was sent.
+    /// Reads the file, and compares it with the content that the server reported.
     fn check(&self, sent: &BackupContent) -> anyhow::Result<()> {
         self.file.sync_all()?;
         let mut file = &self.file;
         file.rewind()?;
         let written = backup::verify(&mut file)?;
         let matches = content(&written) == *sent;
-        ensure!(matches, "what was written is not what was sent: make the backup again");
+        ensure!(
+            matches,
+            "the written file differs from the backup that was sent: repeat the backup"
+        );
         Ok(())
     }
 
-    /// Gives the file its name, durably.
+    /// Renames the file to its final name, durably.
     fn finish(self, to: &BackupFile) -> anyhow::Result<()> {
         let renamed = || -> io::Result<()> {
             if to.overwrite {
@@ -179,13 +189,12 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // It has its name when it is finished.
+        // A finished backup has its final name, so nothing is removed.
         drop(std::fs::remove_file(&self.path));
     }
 }
 
-/// Opens the file that an earlier backup may have left. Another user may have put a pipe or a link
-/// there.
+/// Opens the file that an earlier backup may have left. It may also be a pipe or a link of another user.
 fn open_left(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     OpenOptions::new().read(true).custom_flags(flags).open(path)
@@ -194,15 +203,15 @@ fn open_left(path: &Path) -> io::Result<File> {
 fn lock(file: &File) -> Result<(), Errno> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => Err(Errno::WOULDBLOCK),
-        // Where files cannot be locked, backups to one file are up to the caller.
+        // If the file system has no locks, the caller must not write two backups to one file.
         _ => Ok(()),
     }
 }
 
-/// Renames a file unless there is one of the new name.
+/// Renames a file, unless the new name exists.
 fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Not every file system can do both at once.
+        // Not every file system supports this in one step.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
             if std::fs::symlink_metadata(to).is_ok() {
                 return Err(io::ErrorKind::AlreadyExists.into());
@@ -213,13 +222,12 @@ fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Restores a backup to a new database in the data directory, which is made if it does not exist. Blocks. A
-/// database that exists is never overwritten. `above` is a resourceVersion that clients are known to
-/// have seen, or 0.
+/// Restores a backup to a new database in the data directory, which is created if necessary. Blocks. An existing
+/// database is never overwritten. `above` is the highest resourceVersion that any client saw, or 0.
 ///
 /// # Errors
-/// When there is a database, when the backup is corrupt, and when its seal keys are missing. Nothing
-/// is restored then.
+/// When a database exists, when the backup is corrupt, and when its at-rest keys are missing. Nothing is restored
+/// then.
 pub fn restore(
     files: &ServerFiles<'_>,
     file: &Path,
@@ -230,11 +238,10 @@ pub fn restore(
     let database = DataDir::database_in(data_dir);
     ensure!(
         std::fs::symlink_metadata(&database).is_err(),
-        "there is a database already, {}: it is not overwritten; move it away, or restore to \
-         another directory",
+        "the database {} already exists: move it away, or pass another --data-dir",
         database.display()
     );
-    // Such a server goes on with a database that has been moved away, and what it acknowledges would be lost.
+    // A running server keeps using a database that was moved away, and its acknowledged writes would be lost.
     let socket = data_dir.join(DataDir::ADMIN_SOCKET);
     ensure!(
         std::os::unix::net::UnixStream::connect(&socket).is_err(),
@@ -242,14 +249,14 @@ pub fn restore(
         data_dir.display()
     );
     let mut opened = File::open(file).with_context(|| format!("cannot open {}", file.display()))?;
-    let keys = DataDir::seal_keys_in(data_dir, key_dir);
+    let keys = DataDir::keyring_file_in(data_dir, key_dir);
     ensure!(
         keys.try_exists()?,
-        "the seal keys {} are missing, and only they open a backup: put the seal.keys of the \
-         database that was backed up there, or point --key-dir at them",
+        "the keyring {} is missing, and a restore needs it: copy the seal.keys of the database \
+         that was backed up to this path, or pass --key-dir",
         keys.display()
     );
-    let using = || format!("cannot use the seal keys {}", keys.display());
+    let using = || format!("cannot use the keyring {}", keys.display());
     let keyring = Keyring::load(&keys).with_context(using)?;
     let dir = DataDir::open(data_dir, key_dir)?;
     let now = system_time(clock);
@@ -263,7 +270,7 @@ pub fn restore(
         let error = anyhow::Error::new(error);
         if missing {
             error.context(format!(
-                "{} are the keys of another database, or older than the backup: nothing was \
+                "the keyring {} is of another database, or older than the backup: nothing was \
                  restored",
                 keys.display()
             ))

@@ -1,5 +1,5 @@
-//! The client: gives a command over the socket of a server that runs or, without one, carries it
-//! out on the database itself.
+//! The client: sends a command to the socket of a running server. Without a server, it runs the command on the
+//! database itself.
 
 use std::io;
 use std::time::Duration;
@@ -15,21 +15,20 @@ use super::{
 };
 use crate::data_dir::DataDir;
 
-/// Bytes of one line of a reply: the corrupt keys of a check are the longest.
+/// The maximum length of one line of a reply, in bytes. The longest line has the corrupt keys of a check.
 const MAX_LINE_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Bytes of a backup that may follow one line.
+/// The most bytes of a backup that follow one line.
 pub(super) const MAX_DATA_BYTES: usize = 64 * 1024;
 
-/// How long the client waits for a line. A server reports its progress more often.
+/// How long the client waits for a line. The server reports its progress more often.
 const SILENCE_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// The output of a command. The server of these files carries it out or, when none runs, this
-/// process, which then is the only one that may have the database open.
+/// Runs a command, and returns its output. The running server of these files runs it. Without a server, this process
+/// does, and no other process may have the database open.
 ///
 /// # Errors
-/// The server's error, or this process's own. Without a running server, a command about access keys or
-/// signing keys is an error.
+/// The error of the command. Without a running server, a command about access keys or signing keys is an error.
 pub async fn call(
     files: &ServerFiles<'_>,
     command: AdminCommand,
@@ -38,7 +37,7 @@ pub async fn call(
     call_with(files, command, &mut tokio::io::sink(), &mut progress).await
 }
 
-/// As [`call`], with an output for the bytes of a backup.
+/// Like [`call`], with an output for the bytes of a backup.
 pub(super) async fn call_with(
     files: &ServerFiles<'_>,
     command: AdminCommand,
@@ -47,11 +46,11 @@ pub(super) async fn call_with(
 ) -> anyhow::Result<CommandOutput> {
     let socket = files.data_dir.join(DataDir::ADMIN_SOCKET);
     match UnixStream::connect(&socket).await {
-        Ok(stream) => ask(stream, command, out, progress).await,
-        Err(error) if nobody_listens(&error) => {
+        Ok(stream) => send_command(stream, command, out, progress).await,
+        Err(error) if has_no_listener(&error) => {
             anyhow::ensure!(
                 !command.needs_server(),
-                "no server runs on {}: start it, and ask again",
+                "no server runs on {}: start it, and repeat the command",
                 files.data_dir.display()
             );
             storage::run_offline(files, command, out, progress).await
@@ -60,11 +59,11 @@ pub(super) async fn call_with(
     }
 }
 
-fn nobody_listens(error: &io::Error) -> bool {
+fn has_no_listener(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
-async fn ask(
+async fn send_command(
     mut stream: UnixStream,
     command: AdminCommand,
     out: &mut (dyn AsyncWrite + Send + Unpin),
@@ -77,16 +76,21 @@ async fn ask(
         let mut line = Vec::new();
         let mut bounded = (&mut lines).take(MAX_LINE_BYTES);
         let read = tokio::time::timeout(SILENCE_TIMEOUT, bounded.read_until(b'\n', &mut line));
-        read.await.context("the server does not reply any more")?.with_context(closed)?;
+        read.await.context("the server did not reply in time")?.with_context(closed)?;
         anyhow::ensure!(line.ends_with(b"\n"), closed());
-        match read_line(&line).context("the server's reply cannot be read")? {
+        match read_line(&line)
+            .context("cannot decode the server's reply: upgrade both to the same version")?
+        {
             Reply::Progress(at) => progress(at),
             Reply::Data(bytes) => {
-                anyhow::ensure!(bytes <= MAX_DATA_BYTES, "the server's reply cannot be read");
+                anyhow::ensure!(
+                    bytes <= MAX_DATA_BYTES,
+                    "cannot decode the server's reply: upgrade both to the same version"
+                );
                 let mut data = vec![0; bytes];
                 let read = tokio::time::timeout(SILENCE_TIMEOUT, lines.read_exact(&mut data));
-                read.await.context("the server does not reply any more")?.with_context(closed)?;
-                out.write_all(&data).await.context("the backup cannot be written")?;
+                read.await.context("the server did not reply in time")?.with_context(closed)?;
+                out.write_all(&data).await.context("cannot write the backup")?;
             }
             Reply::Output(output) => return Ok(output),
             Reply::Error(error) => anyhow::bail!(error),

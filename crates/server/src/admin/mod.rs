@@ -1,11 +1,10 @@
-//! The commands of the machine's administrator: a new key when all are lost, new seal keys, a check
-//! of everything that is stored, backups.
+//! The commands of the machine's administrator: a new administrator's key, at-rest key rotation, rewrapping, a check
+//! of all stored values, backups.
 //!
-//! A running server listens on `DIR/admin.sock` for them (`socket.rs`), and [`call`] connects to
-//! it. When no server runs, `call` itself carries out those that only need the database. The
-//! request is one line of JSON; the reply is any number of lines `{"progress": …}`, then
-//! `{"answer": …}` or `{"error": …}`. Among the lines of a backup are lines `{"data": N}`, each
-//! followed by N bytes of the backup.
+//! A running server listens for them on `DIR/admin.sock` (`socket.rs`), and [`call`] connects to this socket. If no
+//! server runs, `call` itself runs the commands that only need the database. The request is one line of JSON. The
+//! reply is any number of lines `{"progress": …}`, then `{"answer": …}` or `{"error": …}`. The reply to a backup
+//! also has lines `{"data": N}`, each followed by N bytes of the backup.
 
 mod backup;
 mod check;
@@ -29,14 +28,14 @@ use postern_registry::clock::Source;
 pub use backup::{BackupFile, backup, restore};
 pub use client::call;
 
-/// The files of a server, which need not run.
+/// The files of a server, which may be stopped.
 #[derive(Clone, Copy)]
 pub struct ServerFiles<'a> {
     /// The data directory.
     pub data_dir: &'a Path,
-    /// Where the seal keys are, if not in the data directory. A running server knows that itself.
+    /// The directory of the keyring, if it is not in the data directory. A running server uses its own setting.
     pub key_dir: Option<&'a Path>,
-    /// The clock, for what this process does itself.
+    /// The clock, for commands that this process runs itself.
     pub clock: &'a dyn Source,
 }
 
@@ -44,59 +43,69 @@ pub struct ServerFiles<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AdminCommand {
-    /// Issues a new access key for the user `admin`, and writes it into the administrator's
-    /// kubeconfig. It requires a running server.
+    /// Creates an access key for the user `admin`, and writes it to the administrator's kubeconfig. It requires
+    /// a running server.
     ResetKey,
-    /// Makes a new key that signs endpoint tokens. It requires a running server.
+    /// Creates a key that signs endpoint tokens. It requires a running server.
     RotateSigningKey {
-        /// Whether it signs at once, instead of being announced first.
+        /// Whether the key signs at once. Otherwise it is published first.
         force: bool,
     },
-    /// Drops a key that signed endpoint tokens: they count no more. It requires a running server.
+    /// Removes a key that signed endpoint tokens, which makes its tokens invalid. It requires a running server.
     DropSigningKey {
         /// The key's id.
         kid: String,
     },
-    /// Makes a new seal key, for everything that is written from now on.
+    /// Reads whether the server is ready. It requires a running server, and is not recorded in the audit log.
+    Health,
+    /// Creates an at-rest key for all later writes.
     RotateKey,
-    /// Seals everything that is stored under an older seal key with the current one.
-    Reseal,
-    /// Opens and decodes everything that is stored, and reports what is corrupt.
+    /// Encrypts all values of older at-rest keys with the current one.
+    #[serde(alias = "reseal")]
+    Rewrap,
+    /// Decrypts and decodes all stored values, and reports the corrupt ones.
     Check,
-    /// Sends everything that is stored, sealed as it is, as one file: see [`backup`](fn@backup).
+    /// Sends all stored values, still encrypted, as one file. See [`backup`](fn@backup).
     #[serde(rename_all = "kebab-case")]
     Backup {
-        /// Whether corrupt values are left out. Otherwise one of them is an error.
+        /// Whether corrupt values are omitted. Otherwise a corrupt value is an error.
         skip_corrupt: bool,
     },
 }
 
 impl AdminCommand {
-    /// Its name on the command line.
+    /// The command's name on the command line.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::ResetKey => "reset-key",
             Self::RotateSigningKey { .. } => "rotate-signing-key",
             Self::DropSigningKey { .. } => "drop-signing-key",
+            Self::Health => "health",
             Self::RotateKey => "rotate-key",
-            Self::Reseal => "reseal",
+            Self::Rewrap => "rewrap",
             Self::Check => "check",
             Self::Backup { .. } => "backup",
         }
     }
 
-    /// Does only a running server carry it out?
+    /// Whether the command requires a running server.
     fn needs_server(&self) -> bool {
-        matches!(self, Self::ResetKey | Self::RotateSigningKey { .. } | Self::DropSigningKey { .. })
+        matches!(
+            self,
+            Self::ResetKey
+                | Self::RotateSigningKey { .. }
+                | Self::DropSigningKey { .. }
+                | Self::Health
+        )
     }
 }
 
 /// The progress of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Stored values that have been read.
+    /// The stored values that have been read.
     pub seen: u64,
-    /// Stored values that are still to be read, as far as is known.
+    /// The estimated number of stored values that remain to be read.
     pub remaining: u64,
 }
 
@@ -106,23 +115,24 @@ pub struct Progress {
 pub enum CommandOutput {
     /// Of [`AdminCommand::ResetKey`].
     ResetKey {
-        /// Where the new key is: in this file, and nowhere else.
+        /// The only file that contains the new key.
         kubeconfig: PathBuf,
         /// The name of the new OwnedAccessKey.
         key_name: String,
-        /// The user had to be created, enabled, or put into `system:masters` again.
-        user_mended: bool,
-        /// The user's other keys, which still work: an administrator who has lost one should know.
+        /// Whether the user had to be created, enabled, or added to `system:masters` again.
+        #[serde(alias = "user_mended")]
+        user_repaired: bool,
+        /// The user's other keys, which stay valid. An administrator who has lost one must disable it.
         other_keys: Vec<String>,
     },
     /// Of [`AdminCommand::RotateSigningKey`].
     #[serde(rename_all = "kebab-case")]
     RotateSigningKey {
-        /// The id of the key that comes next, or signs from now on. It is not secret.
+        /// The id of the key that signs next, or from now on. It is not secret.
         kid: String,
-        /// From when on it signs.
+        /// The time from which the key signs.
         signs_from: String,
-        /// Had it been announced before?
+        /// Whether the key had been published before.
         was_announced: bool,
     },
     /// Of [`AdminCommand::DropSigningKey`].
@@ -130,23 +140,30 @@ pub enum CommandOutput {
         /// The id of the key.
         kid: String,
     },
+    /// Of [`AdminCommand::Health`].
+    Health {
+        /// The names of the checks of `/readyz` that fail.
+        failed: Vec<String>,
+    },
     /// Of [`AdminCommand::RotateKey`].
     RotateKey {
-        /// The id of the new seal key, which is not secret.
+        /// The id of the new at-rest key, which is not secret.
         current: String,
-        /// The ids of all seal keys, oldest first.
+        /// The ids of all at-rest keys, oldest first.
         all: Vec<String>,
     },
-    /// Of [`AdminCommand::Reseal`].
-    Reseal {
+    /// Of [`AdminCommand::Rewrap`].
+    #[serde(alias = "reseal")]
+    Rewrap {
         /// Values that were read.
         seen: u64,
-        /// Values that were sealed under another key before, and now are under the current one.
+        /// Values that had an older at-rest key, and now have the current one.
         rewritten: u64,
-        /// Values that cannot be opened, and were left as they are.
-        damaged: u64,
-        /// The ids of the seal keys that something stored still needs, history included; `None`
-        /// when that cannot be known because of corrupt values.
+        /// Values that cannot be decrypted, and were not changed.
+        #[serde(alias = "damaged")]
+        corrupt: u64,
+        /// The ids of the at-rest keys that stored values still need, including history; `None` if corrupt values
+        /// make it unknown.
         needed: Option<Vec<String>>,
     },
     /// Of [`AdminCommand::Check`].
@@ -154,16 +171,18 @@ pub enum CommandOutput {
         /// Values that were read.
         seen: u64,
         /// The corrupt values, at most [`MAX_REPORTED`] of them.
-        damaged: Vec<Damage>,
-        /// How many values are corrupt in all.
-        damaged_total: u64,
+        #[serde(alias = "damaged")]
+        corrupt: Vec<CorruptValue>,
+        /// The number of all corrupt values.
+        #[serde(alias = "damaged_total")]
+        corrupt_total: u64,
     },
     /// Of [`AdminCommand::Backup`].
     Backup {
         /// The content of the backup.
         content: BackupContent,
-        /// The first of the corrupt values that were left out.
-        omitted: Vec<Damage>,
+        /// The first of the corrupt values that were omitted.
+        omitted: Vec<CorruptValue>,
     },
     /// Of [`restore`].
     Restore {
@@ -171,9 +190,9 @@ pub enum CommandOutput {
         database: PathBuf,
         /// The content of the backup.
         content: BackupContent,
-        /// The revision at which the new database begins.
+        /// The first revision of the new database.
         revision: u64,
-        /// The clock is behind the time at which the backup was made.
+        /// Whether the clock is behind the time of the backup.
         clock_is_behind: bool,
     },
 }
@@ -181,32 +200,33 @@ pub enum CommandOutput {
 /// The content of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupContent {
-    /// The revision whose state it is.
+    /// The revision whose state the backup has.
     pub revision: u64,
-    /// When it was made, by the clock of the machine that made it.
+    /// When the backup was made, by the clock of the machine that made it.
     pub created: String,
-    /// The values in it.
+    /// The number of values in the backup.
     pub values: u64,
-    /// The values that were left out because they were corrupt.
+    /// The number of corrupt values that were omitted.
     pub omitted: u64,
-    /// The ids of the seal keys that it needs, which are not secret.
-    pub seal_keys: Vec<String>,
-    /// Its length.
+    /// The ids of the at-rest keys that a restore needs, which are not secret.
+    #[serde(alias = "seal_keys")]
+    pub at_rest_keys: Vec<String>,
+    /// The length of the backup in bytes.
     pub bytes: u64,
-    /// Its SHA-256 checksum, in hex.
+    /// The SHA-256 checksum of the backup, in hex.
     pub checksum: String,
 }
 
 /// A stored value that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Damage {
-    /// Its storage key: for objects, group, plural, namespace and name.
+pub struct CorruptValue {
+    /// The storage key of the value. For objects: group, plural, namespace and name.
     pub key: String,
     /// The defect. The text never contains any part of the value.
     pub reason: String,
 }
 
-/// Corrupt values that a check reports one by one.
+/// The most corrupt values that a check reports one by one.
 pub const MAX_REPORTED: usize = 1000;
 
 /// A line of the reply.
@@ -214,7 +234,7 @@ pub const MAX_REPORTED: usize = 1000;
 #[serde(rename_all = "lowercase")]
 enum Reply {
     Progress(Progress),
-    /// So many bytes of a backup follow the line.
+    /// This many bytes of a backup follow the line.
     Data(usize),
     #[serde(rename = "answer")]
     Output(CommandOutput),
@@ -239,12 +259,12 @@ fn to_line<T: Serialize>(value: &T) -> serde_json::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// The administrator's kubeconfig, and what has to be in it.
+/// The administrator's kubeconfig, and the content for it.
 pub(crate) struct Access {
-    /// Its path.
+    /// The path of the file.
     pub(crate) kubeconfig: PathBuf,
-    /// How clients on this machine reach the server.
+    /// The address at which clients on this machine reach the server.
     pub(crate) host: String,
-    /// The certificates that they should trust, in PEM. A new certificate can change them.
+    /// The certificates that these clients trust, in PEM. A new server certificate can change them.
     pub(crate) trust: ArcSwap<String>,
 }

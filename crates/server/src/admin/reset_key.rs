@@ -1,4 +1,4 @@
-//! A new key for the administrator, for when all are lost.
+//! A new access key for the administrator, if all keys are lost.
 
 use postern_auth::bearer::BearerToken;
 use postern_auth::identity::MASTERS_GROUP;
@@ -19,28 +19,30 @@ use serde_json::{Value, json};
 use super::{Access, CommandOutput};
 use crate::data_dir::write_private;
 
-/// Issues a key for the user `admin` and writes the kubeconfig. The user is repaired first, if they
-/// no longer have the rights that the first start gave them. Other keys stay as they are.
+/// Creates a key for the user `admin`, and writes the kubeconfig. It first repairs the user, if the permissions of the
+/// first start are missing. Other keys do not change.
 ///
-/// The kubeconfig is written after the key is stored. If the server stops between the two, the old
-/// file is still there, and the command can be given again.
+/// The kubeconfig is written after the key is stored. If the server stops in between, the old file stays. Repeat the
+/// command then.
 pub(crate) async fn reset_key(
     registry: &Registry,
     access: &Access,
 ) -> anyhow::Result<CommandOutput> {
-    let user_mended = repair_user(registry).await.map_err(|error| message(&error))?;
+    let user_repaired = repair_user(registry).await.map_err(|error| message(&error))?;
     let other_keys = working_keys(registry);
     let key = new_key(registry).await.map_err(|error| message(&error))?;
     let key_name = key.metadata.name.clone();
     let mut value = key.fields.get(KEY_PATH[0]).cloned().unwrap_or_default();
     let Some(Value::String(value)) = value.get_mut(KEY_PATH[1]).map(Value::take) else {
-        anyhow::bail!("the new access key was made, but its value is not in the response");
+        anyhow::bail!(
+            "the new access key was created, but its value is not in the response: repeat the command"
+        );
     };
     let token = BearerToken::of_key(&SecretText::from(value));
     let trust = access.trust.load_full();
     write_private(&access.kubeconfig, &kubeconfig::new(&access.host, &trust, &token))?;
     let kubeconfig = access.kubeconfig.clone();
-    Ok(CommandOutput::ResetKey { kubeconfig, key_name, user_mended, other_keys })
+    Ok(CommandOutput::ResetKey { kubeconfig, key_name, user_repaired, other_keys })
 }
 
 fn message(error: &ApiError) -> anyhow::Error {
@@ -70,10 +72,9 @@ async fn create(
     decoded(&operations::create(registry, &permit, object, &Writing::by_server()).await?)
 }
 
-/// Makes sure that the user exists, is enabled, and is in `system:masters`. Returns whether
-/// something had to be changed.
+/// Makes sure that the user exists, is enabled, and is in `system:masters`. Returns whether anything changed.
 async fn repair_user(registry: &Registry) -> Result<bool, ApiError> {
-    // A corrupt user must not keep the administrator out: it is created anew.
+    // A corrupt user must not lock the administrator out: it is removed and created again.
     if operations::remove_corrupt(registry, &User, ADMIN).await? {
         return create_user(registry).await;
     }
@@ -85,8 +86,8 @@ async fn repair_user(registry: &Registry) -> Result<bool, ApiError> {
         Err(error) => return Err(error),
     };
     if before.is_terminating() {
-        // The user's keys have stopped, and no new one would work: the user is removed at once,
-        // whatever blocks that.
+        // Keys of a terminating user are invalid, and so would be a new one. The user is removed at once, with
+        // all finalizers.
         remove_user(registry).await?;
         return create_user(registry).await;
     }
@@ -132,7 +133,7 @@ fn repaired(user: &Object) -> Object {
 
 /// The names of the user's keys that are not disabled.
 fn working_keys(registry: &Registry) -> Vec<String> {
-    // A corrupt key must not lock the administrator out: it is left out.
+    // A corrupt key must not lock the administrator out: it is omitted.
     let all = registry.page_to_decide(&OwnedAccessKey, None, usize::MAX);
     let keys = all.iter().filter_map(|key| key.part::<Object>().ok());
     let working = keys.filter(|key| {

@@ -1,4 +1,4 @@
-//! The server's side: a socket in the data directory, for the server's own user and root.
+//! The server's side: a socket in the data directory, for the server's user and root.
 
 use std::fs::Permissions;
 use std::io;
@@ -25,62 +25,65 @@ use super::{
 use crate::audit::Audit;
 use crate::audit::Command;
 use crate::data_dir::DataDir;
+use crate::endpoints::health;
+use crate::pipeline::Server;
 
-/// The longest request, in bytes.
+/// The maximum length of a request, in bytes.
 const MAX_REQUEST_BYTES: u64 = 4096;
 
 /// How long the server waits for a command, and for the caller to read each line of the reply.
 const CALLER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the server waits for the caller to take a piece of a backup: their disk may be slow.
+/// How long the server waits for the caller to read a piece of a backup. The caller's disk may be slow.
 const DATA_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Callers at once; more wait in the kernel's queue.
+/// The most callers at once. Further ones wait in the kernel's queue.
 const MAX_CALLERS: usize = 8;
 
-/// After a failed accept the next try waits this long.
+/// The pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The shortest interval between two reports of a command's progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The parts of the server that commands work with.
+/// The parts of the server that commands use.
 pub(crate) struct Admin {
     /// The registry of the server.
     pub(crate) registry: Arc<Registry>,
     /// The audit log, in which commands are recorded.
     pub(crate) audit: Arc<Audit>,
-    /// Its database.
+    /// The database of the server.
     pub(crate) sealed: Arc<Sealed>,
-    /// Its files.
+    /// The files of the server.
     pub(crate) dir: DataDir,
     /// The administrator's kubeconfig.
     pub(crate) access: Arc<Access>,
+    /// The server that responds to requests.
+    pub(crate) server: Arc<Server>,
     /// The clock.
     pub(crate) clock: Arc<dyn Source>,
-    /// Held by the command that runs.
+    /// Locked by the command that runs.
     pub(crate) busy: Mutex<()>,
-    /// Held by the backup that is being made. Backups change nothing, and hold up no other command.
+    /// Locked by the backup in progress. Backups change nothing, so other commands do not wait for them.
     pub(crate) backup: Mutex<()>,
 }
 
-/// The socket's path in the file system. It is removed on drop.
+/// The path of the socket. The socket is removed on drop.
 struct SocketPath(PathBuf);
 
 impl Drop for SocketPath {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The socket may be removed already.
         drop(std::fs::remove_file(&self.0));
     }
 }
 
-/// Opens the socket. This process has the database open, so no other server can be listening there:
-/// a socket that exists is left of a server that was killed. It has its mode only a moment after it was made, so
-/// it is made under another name, which is not longer.
+/// Opens the socket. This process has the database open, so no other server listens there. An existing socket is left
+/// from a server that was killed. A new socket gets its mode after its creation. So it is created with another name,
+/// which is not longer.
 ///
 /// # Errors
-/// When something else than a socket has the path, or the socket cannot be made: its path is
-/// limited to about a hundred bytes.
+/// When another file has the path, or the socket cannot be created. The system limits its path to about 100 bytes.
 fn bind(path: &Path) -> io::Result<(UnixListener, SocketPath)> {
     is_socket(path)?;
     let made = path.with_extension("new");
@@ -93,24 +96,27 @@ fn bind(path: &Path) -> io::Result<(UnixListener, SocketPath)> {
     Ok((listener, SocketPath(path.to_owned())))
 }
 
-/// Whether a socket has this path, or nothing.
+/// Whether the path is a socket; false if it does not exist.
 fn is_socket(path: &Path) -> io::Result<bool> {
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if metadata.file_type().is_socket() => Ok(true),
-        Ok(_) => Err(io::Error::other("something that is not a socket has this path")),
+        Ok(_) => Err(io::Error::other("a file that is not a socket has this path: remove it")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Serves commands until it is dropped. When the socket cannot be opened, that is only logged: the
-/// server runs without it.
+/// Serves commands until it is dropped. If the socket cannot be opened, an error is logged, and the server runs
+/// without it.
 pub(crate) async fn serve(admin: Arc<Admin>) {
     let path = admin.dir.admin_socket();
     let (listener, _socket_path) = match bind(&path) {
         Ok(bound) => bound,
         Err(error) => {
-            tracing::error!("no command can be given: cannot open {}: {error}", path.display());
+            tracing::error!(
+                "cannot open the socket for administrator commands {}: {error}",
+                path.display()
+            );
             return;
         }
     };
@@ -128,12 +134,12 @@ pub(crate) async fn serve(admin: Arc<Admin>) {
                 let admin = admin.clone();
                 callers.spawn(async move {
                     if let Err(error) = serve_caller(&admin, stream).await {
-                        tracing::warn!("a command had no reply: {error:#}");
+                        tracing::warn!("cannot reply to an administrator command: {error:#}");
                     }
                 });
             }
             Err(error) => {
-                tracing::warn!("a command could not be accepted: {error}");
+                tracing::warn!("cannot accept a connection for an administrator command: {error}");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -143,10 +149,18 @@ pub(crate) async fn serve(admin: Arc<Admin>) {
 async fn serve_caller(admin: &Admin, mut stream: UnixStream) -> anyhow::Result<()> {
     let uid = stream.peer_cred()?.uid();
     let own = rustix::process::geteuid();
-    anyhow::ensure!(uid == own.as_raw() || uid == 0, "user {uid} may not give commands");
+    anyhow::ensure!(
+        uid == own.as_raw() || uid == 0,
+        "the user with uid {uid} must not run commands: only the server's user and root can"
+    );
     let reply = match request(&mut stream).await {
+        // A health check reads no object and changes nothing, and comes every few seconds.
+        Ok(AdminCommand::Health) => {
+            let failed = health::failed_checks(admin.server.condition());
+            Ok(CommandOutput::Health { failed: failed.into_iter().map(str::to_owned).collect() })
+        }
         Ok(command) => {
-            tracing::info!(uid, ?command, "a command of the machine's administrator");
+            tracing::info!(uid, ?command, "an administrator command was received");
             recorded(admin, command, uid, &mut stream).await?
         }
         Err(error) => Err(error),
@@ -162,9 +176,12 @@ async fn request(stream: &mut UnixStream) -> anyhow::Result<AdminCommand> {
     let mut line = Vec::new();
     let mut bounded = BufReader::new(stream).take(MAX_REQUEST_BYTES);
     let read = tokio::time::timeout(CALLER_TIMEOUT, bounded.read_until(b'\n', &mut line));
-    read.await.context("no command has come")??;
-    anyhow::ensure!(line.ends_with(b"\n"), "a command is one line of JSON");
-    let request: Request = read_line(&line).context("this is no command")?;
+    read.await.context("no command was received in time")??;
+    anyhow::ensure!(
+        line.ends_with(b"\n"),
+        "a command must be one line of JSON of at most {MAX_REQUEST_BYTES} bytes"
+    );
+    let request: Request = read_line(&line).context("invalid command")?;
     Ok(request.command)
 }
 
@@ -174,7 +191,7 @@ async fn send(stream: &mut UnixStream, reply: &Reply) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Carries out a command, with records in the audit log before and after it.
+/// Runs a command, with audit records before and after it.
 async fn recorded(
     admin: &Admin,
     command: AdminCommand,
@@ -189,14 +206,16 @@ async fn recorded(
     let error = match &result {
         Ok(Ok(_)) => None,
         Ok(Err(error)) => Some(format!("{error:#}")),
-        Err(_) => Some("the caller has closed the connection before the end".to_owned()),
+        Err(_) => {
+            Some("the caller closed the connection before the command was complete".to_owned())
+        }
     };
     record.end(error.as_deref());
     result
 }
 
-/// Carries out a command, and reports its progress to the caller. The outer error means that the
-/// caller has closed the connection; a command that reports progress then stops.
+/// Runs a command, and reports its progress to the caller. The outer error means that the caller closed the
+/// connection. A command that reports progress then stops.
 async fn perform(
     admin: &Admin,
     command: AdminCommand,
@@ -204,7 +223,7 @@ async fn perform(
 ) -> anyhow::Result<anyhow::Result<CommandOutput>> {
     let is_backup = matches!(command, AdminCommand::Backup { .. });
     let Ok(_busy) = (if is_backup { &admin.backup } else { &admin.busy }).try_lock() else {
-        return Ok(Err(anyhow::anyhow!("another command is being carried out: try again later")));
+        return Ok(Err(anyhow::anyhow!("another command is running: retry later")));
     };
     match &command {
         AdminCommand::ResetKey => return Ok(reset_key(&admin.registry, &admin.access).await),
@@ -221,7 +240,7 @@ async fn perform(
         sender.send_replace(at);
     };
     let (mut out, mut data) = tokio::io::duplex(MAX_DATA_BYTES);
-    // The output is closed when the work is done.
+    // The end of the work closes the output.
     let work = async move {
         let Admin { dir, sealed, clock, .. } = admin;
         let target = storage::Target { dir, sealed, clock: &**clock };

@@ -1,4 +1,4 @@
-//! Commands that only need the database: they are the same with and without a running server.
+//! Commands that only need the database. They work with and without a running server.
 
 use anyhow::Context as _;
 use postern_registry::clock::Source;
@@ -11,7 +11,7 @@ use super::{AdminCommand, CommandOutput, Progress, ServerFiles, backup, check};
 use crate::data_dir::DataDir;
 use crate::database;
 
-/// Carries out a command on a database that this process opens for it.
+/// Runs a command on a database that this process opens.
 pub(super) async fn run_offline(
     files: &ServerFiles<'_>,
     command: AdminCommand,
@@ -19,10 +19,14 @@ pub(super) async fn run_offline(
     report: &mut (dyn FnMut(Progress) + Send),
 ) -> anyhow::Result<CommandOutput> {
     let ServerFiles { data_dir, key_dir, clock } = *files;
-    // Opening would create a database that is missing.
+    // Opening would create a missing database.
     let database = DataDir::database_in(data_dir);
     let exists = database.try_exists()?;
-    anyhow::ensure!(exists, "there is no database {}", database.display());
+    anyhow::ensure!(
+        exists,
+        "the database {} does not exist: pass the --data-dir of the server",
+        database.display()
+    );
     let dir = DataDir::open(data_dir, key_dir)?;
     let sealed = database::open(&dir, Options::DEFAULT_CACHE_BYTES).await?;
     let target = Target { dir: &dir, sealed: &sealed, clock };
@@ -31,7 +35,7 @@ pub(super) async fn run_offline(
     output
 }
 
-/// The files, the database and the clock that a command works on.
+/// The files, the database and the clock that a command uses.
 pub(super) struct Target<'a> {
     /// The files.
     pub(super) dir: &'a DataDir,
@@ -41,7 +45,7 @@ pub(super) struct Target<'a> {
     pub(super) clock: &'a dyn Source,
 }
 
-/// Carries out a command on an open database. `out` gets the bytes of a backup.
+/// Runs a command on an open database. `out` receives the bytes of a backup.
 pub(super) async fn run(
     target: &Target<'_>,
     command: AdminCommand,
@@ -52,11 +56,12 @@ pub(super) async fn run(
     match command {
         AdminCommand::ResetKey
         | AdminCommand::RotateSigningKey { .. }
-        | AdminCommand::DropSigningKey { .. } => {
+        | AdminCommand::DropSigningKey { .. }
+        | AdminCommand::Health => {
             anyhow::bail!("this command requires a running server")
         }
         AdminCommand::RotateKey => rotate_key(dir, sealed).await,
-        AdminCommand::Reseal => reseal(sealed, report).await,
+        AdminCommand::Rewrap => rewrap(sealed, report).await,
         AdminCommand::Check => check::run(sealed, report).await,
         AdminCommand::Backup { skip_corrupt } => {
             let options = WriteOptions { now: backup::system_time(*clock), skip_corrupt };
@@ -65,19 +70,20 @@ pub(super) async fn run(
     }
 }
 
-/// Makes a new seal key. It is on the disk before anything is sealed with it.
+/// Creates an at-rest key. It is on the disk before any value is encrypted with it.
 async fn rotate_key(dir: &DataDir, sealed: &Sealed) -> anyhow::Result<CommandOutput> {
-    let path = dir.seal_keys();
+    let path = dir.keyring_file();
     let rotate = tokio::task::spawn_blocking(move || {
-        Keyring::rotate(&path).with_context(|| format!("cannot rotate {}", path.display()))
+        Keyring::rotate(&path)
+            .with_context(|| format!("cannot rotate the keyring {}", path.display()))
     });
-    let ring = rotate.await??;
-    let (current, all) = (ring.current().to_string(), to_strings(ring.ids()));
-    sealed.use_keyring(ring).await?;
+    let keyring = rotate.await??;
+    let (current, all) = (keyring.current().to_string(), to_strings(keyring.ids()));
+    sealed.use_keyring(keyring).await?;
     Ok(CommandOutput::RotateKey { current, all })
 }
 
-async fn reseal(
+async fn rewrap(
     sealed: &Sealed,
     report: &mut (dyn FnMut(Progress) + Send),
 ) -> anyhow::Result<CommandOutput> {
@@ -86,15 +92,15 @@ async fn reseal(
     let needed = match sealed.key_ids_in_use().await {
         Ok(ids) => Some(to_strings(ids)),
         Err(error) => {
-            tracing::warn!("which seal keys are still needed is not known: {error}");
+            tracing::warn!("cannot determine which at-rest keys are still needed: {error}");
             None
         }
     };
-    let postern_store::seal::Progress { seen, rewritten, corrupt: damaged, .. } = done;
-    Ok(CommandOutput::Reseal { seen, rewritten, damaged, needed })
+    let postern_store::seal::Progress { seen, rewritten, corrupt, .. } = done;
+    Ok(CommandOutput::Rewrap { seen, rewritten, corrupt, needed })
 }
 
-/// The ids as texts.
+/// The ids as strings.
 pub(super) fn to_strings(ids: impl IntoIterator<Item = KeyId>) -> Vec<String> {
     ids.into_iter().map(|id| id.to_string()).collect()
 }

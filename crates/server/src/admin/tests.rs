@@ -30,7 +30,7 @@ fn settings(dir: &Path) -> Settings {
             log: crate::AuditLog::File(DataDir::audit_log_in(dir)),
             policy_file: None,
             max_file_bytes: u64::MAX,
-            max_files_aside: 1,
+            max_rotated_files: 1,
             before_answer: false,
             exec_commands: true,
         },
@@ -41,12 +41,12 @@ fn settings(dir: &Path) -> Settings {
     }
 }
 
-/// Runs a server on the directory while `run` does its work.
+/// Runs a server on the directory while `run` runs.
 async fn with_server(dir: &Path, run: impl Future<Output = ()>) {
     let (running, _) = open(settings(dir), Arc::new(System::default())).await.unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let work = async {
-        // It listens as soon as it serves, which starts together with this.
+        // The socket opens when the server starts to serve, which is at the same time.
         while tokio::net::UnixStream::connect(dir.join("admin.sock")).await.is_err() {
             tokio::task::yield_now().await;
         }
@@ -67,30 +67,30 @@ async fn run(dir: &TempDir, command: AdminCommand) -> anyhow::Result<CommandOutp
     call(&files(dir), command, |_| {}).await
 }
 
-/// Rotates, reseals and checks. Returns the current seal key's id.
-async fn rotate_and_reseal(dir: &TempDir, keys: usize) -> String {
+/// Rotates, rewraps and checks. Returns the id of the current at-rest key.
+async fn rotate_and_rewrap(dir: &TempDir, keys: usize) -> String {
     let CommandOutput::RotateKey { current, all } =
         run(dir, AdminCommand::RotateKey).await.unwrap()
     else {
-        panic!("the output of another command")
+        panic!("wrong output")
     };
     assert_eq!(all.len(), keys);
     assert_eq!(all.last(), Some(&current));
-    let CommandOutput::Reseal { seen, rewritten, damaged, needed } =
-        run(dir, AdminCommand::Reseal).await.unwrap()
+    let CommandOutput::Rewrap { seen, rewritten, corrupt, needed } =
+        run(dir, AdminCommand::Rewrap).await.unwrap()
     else {
-        panic!("the output of another command")
+        panic!("wrong output")
     };
-    assert_eq!((rewritten, damaged), (seen, 0), "everything was older than the new key");
+    assert_eq!((rewritten, corrupt), (seen, 0), "all values had an older key");
     assert!(needed.unwrap().contains(&current));
-    let again = run(dir, AdminCommand::Reseal).await.unwrap();
-    assert!(matches!(again, CommandOutput::Reseal { rewritten: 0, .. }));
+    let again = run(dir, AdminCommand::Rewrap).await.unwrap();
+    assert!(matches!(again, CommandOutput::Rewrap { rewritten: 0, .. }));
     let checked = run(dir, AdminCommand::Check).await.unwrap();
-    let CommandOutput::Check { seen, damaged, damaged_total } = checked else {
-        panic!("the output of another command")
+    let CommandOutput::Check { seen, corrupt, corrupt_total } = checked else {
+        panic!("wrong output")
     };
     assert!(seen > 3);
-    assert_eq!((damaged, damaged_total), (Vec::new(), 0));
+    assert_eq!((corrupt, corrupt_total), (Vec::new(), 0));
     current
 }
 
@@ -98,13 +98,13 @@ async fn rotate_and_reseal(dir: &TempDir, keys: usize) -> String {
 async fn storage_commands_work_with_and_without_a_server() {
     let dir = tempfile::tempdir().unwrap();
     let missing = run(&dir, AdminCommand::Check).await.unwrap_err();
-    assert!(missing.to_string().contains("there is no database"), "{missing}");
+    assert!(missing.to_string().contains("does not exist"), "{missing}");
     with_server(dir.path(), async {
-        rotate_and_reseal(&dir, 2).await;
+        rotate_and_rewrap(&dir, 2).await;
     })
     .await;
     assert!(!dir.path().join("admin.sock").exists());
-    rotate_and_reseal(&dir, 3).await;
+    rotate_and_rewrap(&dir, 3).await;
     let refused = run(&dir, AdminCommand::ResetKey).await.unwrap_err();
     assert!(refused.to_string().contains("start it"), "{refused}");
     with_server(dir.path(), async {}).await;
@@ -116,7 +116,7 @@ async fn progress_is_reported() {
     with_server(dir.path(), async {}).await;
     let mut last = None;
     let output = call(&files(&dir), AdminCommand::Check, |at| last = Some(at)).await.unwrap();
-    let CommandOutput::Check { seen, .. } = output else { panic!("the output of another command") };
+    let CommandOutput::Check { seen, .. } = output else { panic!("wrong output") };
     assert_eq!(last, Some(Progress { seen, remaining: 0 }));
 }
 
@@ -134,25 +134,25 @@ async fn corrupt_values_are_reported_by_key_and_without_content() {
     let key = "/objects/management.platform.sh/sharedsecrets/platform/broken";
     let changes = vec![put(key, "canary"), put("/digests/00", "canary")];
     sealed.commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
-    // A value that cannot even be decrypted: it is written without encryption.
+    // This value cannot be decrypted: it is written without encryption.
     let changes = vec![put("/objects/core/namespaces/unsealed", "canary")];
     sealed.inner().commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
     sealed.close().await;
     drop(sealed);
     let output = run(&dir, AdminCommand::Check).await.unwrap();
-    let CommandOutput::Check { damaged, damaged_total, .. } = output else {
-        panic!("the output of another command")
+    let CommandOutput::Check { corrupt, corrupt_total, .. } = output else {
+        panic!("wrong output")
     };
-    let mut keys: Vec<&str> = damaged.iter().map(|damage| damage.key.as_str()).collect();
+    let mut keys: Vec<&str> = corrupt.iter().map(|value| value.key.as_str()).collect();
     keys.sort_unstable();
     let ours = "management.platform.sh/sharedsecrets/platform/broken";
     assert_eq!(keys, ["/digests/00", "core/namespaces/unsealed", ours]);
-    assert_eq!(damaged_total, 3);
-    assert!(damaged.iter().all(|damage| !damage.reason.contains("canary")), "{damaged:?}");
+    assert_eq!(corrupt_total, 3);
+    assert!(corrupt.iter().all(|value| !value.reason.contains("canary")), "{corrupt:?}");
 }
 
 #[tokio::test]
-async fn a_backup_without_corrupt_values_is_made_on_demand_and_says_what_is_missing() {
+async fn skip_corrupt_omits_corrupt_values_and_names_them() {
     use postern_store::{Change, Store as _, Txn};
     let dir = tempfile::tempdir().unwrap();
     with_server(dir.path(), async {}).await;
@@ -173,7 +173,7 @@ async fn a_backup_without_corrupt_values_is_made_on_demand_and_says_what_is_miss
         assert!(!left.any(|path| path.to_string_lossy().contains("/backup")));
         to.skip_corrupt = true;
         let made = backup(&files(&dir), &to, |_| {}).await.unwrap();
-        let CommandOutput::Backup { content, omitted } = made else { panic!("another output") };
+        let CommandOutput::Backup { content, omitted } = made else { panic!("wrong output") };
         assert_eq!((content.omitted, omitted[0].key.as_str()), (1, "core/namespaces/unsealed"));
         assert_eq!(std::fs::metadata(&to.path).unwrap().len(), content.bytes);
     })
@@ -181,7 +181,7 @@ async fn a_backup_without_corrupt_values_is_made_on_demand_and_says_what_is_miss
 }
 
 #[tokio::test]
-async fn a_backup_that_was_killed_does_not_stop_the_next_and_one_that_runs_does() {
+async fn only_a_backup_in_progress_blocks_the_next_one() {
     let dir = tempfile::tempdir().unwrap();
     with_server(dir.path(), async {}).await;
     let to = BackupFile { path: dir.path().join("backup"), overwrite: false, skip_corrupt: false };
@@ -190,7 +190,7 @@ async fn a_backup_that_was_killed_does_not_stop_the_next_and_one_that_runs_does(
     rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let refused = backup(&files(&dir), &to, |_| {}).await.unwrap_err();
     assert!(format!("{refused:#}").contains("another backup is being written"), "{refused:#}");
-    assert!(unfinished.exists(), "what another process writes stays");
+    assert!(unfinished.exists(), "the file of another process stays");
     drop(other);
     let mut last = None;
     backup(&files(&dir), &to, |at| last = Some(at)).await.unwrap();
@@ -199,7 +199,7 @@ async fn a_backup_that_was_killed_does_not_stop_the_next_and_one_that_runs_does(
 }
 
 #[tokio::test]
-async fn a_damaged_administrator_is_made_anew_with_a_new_key() {
+async fn a_corrupt_administrator_is_created_again_with_a_new_key() {
     use postern_store::{Change, Store as _, Txn};
     let dir = tempfile::tempdir().unwrap();
     with_server(dir.path(), async {}).await;
@@ -211,31 +211,31 @@ async fn a_damaged_administrator_is_made_anew_with_a_new_key() {
     sealed.close().await;
     drop(sealed);
     with_server(dir.path(), async {
-        for is_mended in [true, false] {
+        for is_repaired in [true, false] {
             let output = run(&dir, AdminCommand::ResetKey).await.unwrap();
-            let CommandOutput::ResetKey { user_mended, .. } = output else {
-                panic!("the output of another command")
+            let CommandOutput::ResetKey { user_repaired, .. } = output else {
+                panic!("wrong output")
             };
-            assert_eq!(user_mended, is_mended);
+            assert_eq!(user_repaired, is_repaired);
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_reset_key_is_in_the_kubeconfig_and_nowhere_else() {
+async fn a_reset_key_is_only_in_the_kubeconfig() {
     let dir = tempfile::tempdir().unwrap();
     with_server(dir.path(), async {
         let read = || crate::data_dir::read_if_there(&dir.path().join("admin.kubeconfig"));
         let old = read().unwrap().unwrap();
         let output = run(&dir, AdminCommand::ResetKey).await.unwrap();
         let debug = format!("{output:?}");
-        let CommandOutput::ResetKey { kubeconfig, user_mended, other_keys, .. } = output else {
-            panic!("the output of another command")
+        let CommandOutput::ResetKey { kubeconfig, user_repaired, other_keys, .. } = output else {
+            panic!("wrong output")
         };
         assert_eq!(kubeconfig, dir.path().join("admin.kubeconfig"));
         assert_eq!(other_keys, ["admin"]);
-        assert!(!user_mended);
+        assert!(!user_repaired);
         let new = read().unwrap().unwrap();
         assert_ne!(old, new);
         let token = new.lines().find_map(|line| line.trim().strip_prefix("token: ")).unwrap();
@@ -245,13 +245,13 @@ async fn a_reset_key_is_in_the_kubeconfig_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn a_signing_key_is_announced_replaced_and_dropped() {
+async fn a_signing_key_is_published_replaced_and_dropped() {
     let dir = tempfile::tempdir().unwrap();
     with_server(dir.path(), async {
         let rotate = async |force| {
             let output = run(&dir, AdminCommand::RotateSigningKey { force }).await.unwrap();
             let CommandOutput::RotateSigningKey { kid, was_announced, .. } = output else {
-                panic!("the output of another command")
+                panic!("wrong output")
             };
             (kid, was_announced)
         };
@@ -299,10 +299,10 @@ async fn a_user_without_rights_is_repaired() {
         with_server(dir.path(), async {
             for repaired in [true, false] {
                 let output = run(&dir, AdminCommand::ResetKey).await.unwrap();
-                let CommandOutput::ResetKey { user_mended, .. } = output else {
-                    panic!("the output of another command")
+                let CommandOutput::ResetKey { user_repaired, .. } = output else {
+                    panic!("wrong output")
                 };
-                assert_eq!(user_mended, repaired, "round {round}");
+                assert_eq!(user_repaired, repaired, "round {round}");
             }
         })
         .await;

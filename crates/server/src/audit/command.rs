@@ -1,5 +1,5 @@
-//! The records of commands from the administrator's socket. They are written whatever the policy
-//! says: one of the commands makes a key for the administrator.
+//! The records of commands from the administrator's socket. They are written independently of the policy, because one
+//! of the commands creates a key for the administrator.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ const USER: &str = "system:admin-socket";
 /// The key of the extra field with the uid of the caller's process.
 const UNIX_UID: &str = "platform.sh/unix-uid";
 
-/// A command that is being carried out.
+/// A command that is running.
 pub(crate) struct Command {
     audit: Arc<Audit>,
     received: MicroTimestamp,
@@ -31,10 +31,10 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    /// Records that a command was given, before anything is done.
+    /// Records that a command was received, before it runs.
     ///
     /// # Errors
-    /// 503 when nothing can be recorded.
+    /// 503 when the log cannot be written.
     pub(crate) async fn begin(
         audit: &Arc<Audit>,
         name: &'static str,
@@ -53,7 +53,7 @@ impl Command {
         Ok(command)
     }
 
-    /// Records the result; `error` says why the command failed, if it did.
+    /// Records the result. `error` is the message of a failed command.
     pub(crate) fn end(self, error: Option<&str>) {
         let status = match error {
             None => ResponseStatus::of_code(200),

@@ -1,4 +1,4 @@
-//! The audit record of one request, stage by stage.
+//! `AuditContext`: the audit records of one request, at each stage.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,6 +21,7 @@ use postern_meta::time::MicroTimestamp;
 use postern_registry::credential::Credential;
 use postern_registry::permit::ResourceTarget;
 use postern_registry::registry::ObjectIdentity;
+use postern_telemetry::{TraceContext, current};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -38,17 +39,19 @@ use crate::wire::body::Body;
 use crate::wire::incoming::IncomingBody;
 use crate::wire::input::{RequestBody, decode_configuration};
 
-/// Bodies with more bytes are left out of records.
+/// The maximum size of a body in a record, in bytes. Larger bodies are omitted.
 const MAX_BODY_BYTES: usize = 128 * 1024;
 
-/// Addresses from proxies that are recorded.
+/// The annotation with the trace, in the form of the header `traceparent`.
+const TRACEPARENT: &str = "platform.sh/traceparent";
+
+/// The most addresses from proxies in a record.
 const MAX_FORWARDED: usize = 8;
 
-/// The code of a request whose client closed the connection before the response, as proxies log it.
+/// The code of a request whose client closed the connection before the response, as in the logs of proxies.
 const CLIENT_CLOSED_REQUEST: u16 = 499;
 
-/// The sender of a connection's last request, encoded for records: it mostly sends the next one,
-/// too.
+/// The sender of a connection's last request, encoded for records. Most often it also sends the next request.
 #[derive(Default)]
 pub(crate) struct LastSender(Mutex<Option<(Arc<Identity>, Arc<RawValue>)>>);
 
@@ -66,23 +69,24 @@ impl LastSender {
     }
 }
 
-/// How much of a request is recorded.
+/// The progress of a request's records.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// There is no response yet.
+    /// The response has not started.
     Open,
-    /// The response is a stream that has not ended.
+    /// The response is a stream in progress.
     Streaming,
-    /// All is recorded.
+    /// The last record is written.
     Ended,
 }
 
-/// One request, from when it could be parsed until its response has ended. The end is always
-/// recorded: a drop before the response counts as the end, too.
+/// The audit context of one request, from parsing to the end of its response. The end is always recorded. A drop
+/// before the response also counts as the end.
 pub(crate) struct AuditContext {
     audit: Arc<Audit>,
     received: MicroTimestamp,
     id: HeaderValue,
+    trace: Option<TraceContext>,
     peer: IpAddr,
     request: Parsed,
     credential: Option<Credential>,
@@ -93,17 +97,16 @@ pub(crate) struct AuditContext {
     body: Option<Arc<OnceLock<Bytes>>>,
     response: RecordedResponse,
     state: State,
-    /// The number of the newest record's line in the log.
+    /// The number of the last record's line in the log.
     line: Option<u64>,
 }
 
-/// The headers that are recorded, or needed for it.
+/// The headers that records need.
 const RECORDED_HEADERS: [HeaderName; 3] =
     [USER_AGENT, CONTENT_TYPE, HeaderName::from_static("x-forwarded-for")];
 
-/// The addresses in `X-Forwarded-For`. Each proxy appends what it knows, and what comes
-/// before that can be invented, so the last addresses are kept. `X-Real-Ip`, which upstream also
-/// reads, has no such order: with it, a client could push out the true address.
+/// The last addresses in `X-Forwarded-For`. Each proxy appends an address, and the client can forge the earlier ones.
+/// kube-apiserver also reads `X-Real-Ip`. It is ignored here, because a client could hide its true address with it.
 fn forwarded(headers: &HeaderMap) -> Vec<IpAddr> {
     let values = headers.get_all("x-forwarded-for").iter();
     let parts = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
@@ -129,7 +132,7 @@ struct RecordedResponse {
     identity: ObjectIdentity,
 }
 
-/// Whether objects or bodies of a request may have secrets.
+/// Whether the objects or bodies of a request may contain secrets.
 fn is_confidential(target: &ResourceTarget) -> bool {
     target.kind.info().confidential || has_other_bodies(target)
 }
@@ -139,14 +142,14 @@ fn changes(target: &ResourceTarget) -> bool {
     !matches!(target.verb, Verb::Get | Verb::List | Verb::Watch)
 }
 
-/// Whether an action has bodies of its own. Their content is not known here, so they count as
-/// confidential.
+/// Whether a request is for an action with other bodies than the object. Their content is unknown here, so they count
+/// as confidential.
 fn has_other_bodies(target: &ResourceTarget) -> bool {
     target.action.is_some_and(|action| !matches!(action.handler, Handler::Status))
 }
 
-/// Whether the answer of a target behind the gateway may have secrets: kinds that are confidential here
-/// are there, too, and so are the tokens of service accounts.
+/// Whether the response of a target behind the gateway may contain secrets. Kinds that are confidential here are
+/// confidential there as well, and so are the tokens of service accounts.
 fn has_secrets(request: &GatewayRequest) -> bool {
     let Attributes::Resource { group, resource, subresource, .. } = request.kube.attributes()
     else {
@@ -158,7 +161,7 @@ fn has_secrets(request: &GatewayRequest) -> bool {
 }
 
 impl AuditContext {
-    /// The context of a request that could be parsed.
+    /// The context of a parsed request.
     pub(crate) fn begin(
         audit: &Arc<Audit>,
         parsed: &Parsed,
@@ -169,6 +172,7 @@ impl AuditContext {
             received: audit.source.now_micro(),
             audit: audit.clone(),
             id: id.clone(),
+            trace: current().and_then(|ids| ids.trace()),
             peer,
             request: parsed.clone(),
             credential: None,
@@ -183,7 +187,7 @@ impl AuditContext {
         }
     }
 
-    /// Leaves the names in the path out of records: one of them is the value of an access key.
+    /// Omits the names in the path from records, because one of them is the value of an access key.
     pub(crate) fn hide_names(&mut self) {
         self.request = self.request.without_names();
     }
@@ -204,11 +208,11 @@ impl AuditContext {
         }
     }
 
-    /// Sets who sent the request, and decides how much is recorded. Returns the body, which keeps a
-    /// copy of what is read if the policy wants it.
+    /// Sets the sender of the request, and decides how much is recorded. Returns the body. If the policy records
+    /// bodies, the returned body keeps a copy of the bytes that are read.
     ///
     /// # Errors
-    /// 503 when nothing can be recorded.
+    /// 503 when the log cannot be written.
     pub(crate) fn set_authenticated(
         &mut self,
         credential: &Credential,
@@ -254,8 +258,7 @@ impl AuditContext {
         self.audit.log.written(line).await.map_err(|Unwritten| self.audit.reject())
     }
 
-    /// Sets that the sender could not be authenticated. `key` is the name of the access key that
-    /// was sent, if there is one.
+    /// Sets that the authentication failed. `key` is the name of the access key that was sent, if it is known.
     pub(crate) fn set_unauthenticated(&mut self, key: Option<String>) {
         self.rejected_key = key;
         self.decision = self.decide();
@@ -271,22 +274,21 @@ impl AuditContext {
         self.authorization = Some(Authorization::Allowed);
     }
 
-    /// Sets that the request was forbidden, if the error says so.
+    /// Sets that the request was forbidden, if the error is a 403.
     pub(crate) fn set_forbidden(&mut self, error: &ApiError) {
         if error.reason() == Reason::Forbidden {
             self.authorization = Some(Authorization::Forbidden(error.status().message.clone()));
         }
     }
 
-    /// Sets the object that the request created. The response may have another representation of
-    /// it.
+    /// Sets the object that the request created. The response may have another representation of it.
     pub(crate) fn set_created(&mut self, created: ObjectIdentity) {
         if self.decision.level != Level::None {
             self.response.identity = created;
         }
     }
 
-    /// Records the end of a request that was rejected, or that failed.
+    /// Records the end of a request that was rejected or failed.
     pub(crate) fn finish_with_error(mut self: Box<Self>, error: &ApiError) {
         let status = error.status();
         self.response.code = status.code;
@@ -295,24 +297,24 @@ impl AuditContext {
             && details.group == info.version.group
             && (details.kind == info.plural || details.kind == info.kind)
         {
-            // Only then: the details of another error name something else.
+            // The details of other errors name other things.
             self.response.identity.name.clone_from(&details.name);
         }
         if self.decision.level == Level::RequestResponse {
             self.response.object = Some(status.to_value());
         }
-        // A body that was not accepted may be anything, also an object of another kind.
+        // A rejected body may be an object of another kind, and so may contain secrets.
         self.body = None;
         self.response.status = Some(Box::new(status.clone()));
         self.end();
     }
 
-    /// Records the response, and returns it. A stream takes the context with it, and records its
-    /// end. With `--audit-before-answer`, a response with objects of a confidential kind is returned
-    /// when its record is in the file.
+    /// Records the response, and returns it. A stream owns the context, and records its end. With
+    /// `--audit-before-answer`, a response with objects of a confidential kind is returned after its record is in the
+    /// file.
     ///
     /// # Errors
-    /// When the record cannot be written, and the response must not be sent without it.
+    /// When the record cannot be written, and the response needs one.
     pub(crate) async fn finish_with_response(
         mut self: Box<Self>,
         response: Response<Body>,
@@ -328,13 +330,13 @@ impl AuditContext {
         }
         self.record(Stage::ResponseStarted);
         self.state = State::Streaming;
-        // A watch lasts long, and would keep the buffer in which the request's head came in.
+        // A watch is long, and would keep the buffer of the request's head in memory.
         self.request = self.request.detached(&RECORDED_HEADERS);
         self.written_before_answer().await?;
         Ok(response.map(|body| body.owning(self)))
     }
 
-    /// Waits until the newest record is in the file, where an answer has to.
+    /// Waits until the last record is in the file, if the response must wait for it.
     async fn written_before_answer(&self) -> Result<(), ApiError> {
         let carries_secrets = self.target().is_some_and(is_confidential)
             || self.gateway().is_some_and(|request| has_secrets(request));
@@ -344,7 +346,7 @@ impl AuditContext {
         let written = self.audit.log.written(line).await;
         written.map_err(|Unwritten| {
             if self.is_change() {
-                ApiError::internal(UNANSWERED, "its record was not written in time")
+                ApiError::internal(UNANSWERED, "the audit record was not written in time")
             } else {
                 self.audit.reject()
             }
@@ -376,8 +378,7 @@ impl AuditContext {
         self.state = State::Ended;
     }
 
-    /// The policy's decision about the request. Bodies of kinds that have secrets are not recorded,
-    /// whatever it says.
+    /// The policy's decision about the request. Bodies of confidential kinds are never recorded.
     fn decide(&self) -> AuditDecision {
         let mut decision = self.audit.policy.load().decision(&RequestAttributes {
             bearer: self.credential.as_ref().map(Credential::bearer),
@@ -391,7 +392,7 @@ impl AuditContext {
         if self.is_change() && self.credential.is_some() { decision.of_change() } else { decision }
     }
 
-    /// Whether the request may change something, here or behind the gateway.
+    /// Whether the request may change anything, here or behind the gateway.
     fn is_change(&self) -> bool {
         self.target().is_some_and(changes)
             || self.gateway().is_some_and(|request| request.kube.changes())
@@ -410,7 +411,7 @@ impl AuditContext {
         }
     }
 
-    /// Appends a record to the log, if the policy wants one at this stage.
+    /// Appends a record to the log, if the policy records this stage.
     fn record(&mut self, stage: Stage) {
         if !self.decision.wants(stage) {
             return;
@@ -419,11 +420,11 @@ impl AuditContext {
         let mut annotations = self.annotations();
         if self.credential.is_none() {
             let seconds = now.unix_microseconds().div_euclid(1_000_000);
-            let room = self.audit.works();
-            let Some(left_out) = self.failures().note(seconds, room) else { return };
-            if left_out > 0 {
-                let left_out = Cow::Owned(left_out.to_string());
-                annotations.insert("platform.sh/failures-left-out", left_out);
+            let has_room = self.audit.works();
+            let Some(omitted) = self.failures().note(seconds, has_room) else { return };
+            if omitted > 0 {
+                let omitted = Cow::Owned(omitted.to_string());
+                annotations.insert("platform.sh/failures-left-out", omitted);
             }
         }
         let received = stage == Stage::RequestReceived;
@@ -496,6 +497,9 @@ impl AuditContext {
                 note(name, Cow::Owned(value));
             }
         }
+        if let Some(trace) = &self.trace {
+            note(TRACEPARENT, Cow::Owned(trace.to_string()));
+        }
         if self.response.truncated || self.request_is_too_large() {
             note("audit.k8s.io/truncated", Cow::Borrowed("true"));
         }
@@ -506,7 +510,7 @@ impl AuditContext {
         match (&self.response.status, self.state) {
             (Some(status), _) => ResponseStatus::of(status),
             (None, _) if stage == Stage::Panic => {
-                ResponseStatus::of_failure(500, "a mistake in the server: see its log")
+                ResponseStatus::of_failure(500, "an internal error of the server: see its log")
             }
             (None, State::Open) if self.response.code == 0 => {
                 let why = "the client closed the connection before the response; a write may have \
@@ -517,7 +521,7 @@ impl AuditContext {
         }
     }
 
-    /// The addresses from proxies and, as the last one, the address of the connection.
+    /// The addresses from proxies, and at the end the address of the connection.
     fn source_ips(&self) -> Vec<IpAddr> {
         let mut addresses = forwarded(self.request.headers());
         addresses.push(self.peer);
@@ -537,7 +541,7 @@ impl AuditContext {
         decode_sent(content_type, body).map(|value| self.for_record(value))
     }
 
-    /// A body as the policy wants it, without access keys.
+    /// A body for the record, without access keys, and without managed fields if the policy omits them.
     fn for_record(&self, mut body: Value) -> Value {
         clean_value(&mut body);
         if self.decision.omit_managed_fields {
@@ -559,14 +563,14 @@ impl Drop for AuditContext {
     }
 }
 
-/// The value in a body; `None` for one that cannot be read.
+/// The decoded body; `None` if it cannot be decoded.
 fn decode_sent(content_type: Option<&str>, body: &[u8]) -> Option<Value> {
     if patch_type(content_type, &[PatchType::Apply]).is_ok() {
         return decode_configuration(body).ok().map(|decoded| decoded.value);
     }
     let decoded = match content_type_of_body(content_type).ok() {
         Some(format) => decode::decode_body(body, format),
-        // Other patches have types of their own, and are JSON.
+        // Other patches have special media types, and are JSON.
         None => decode::decode(body, Format::Json),
     };
     decoded.ok().map(|decoded| decoded.value)
@@ -583,7 +587,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_from_the_last_proxy_cannot_be_pushed_out() {
+    fn a_client_cannot_hide_the_address_from_the_last_proxy() {
         let mut headers = HeaderMap::new();
         assert!(forwarded(&headers).is_empty());
         let invented = "1.1.1.1, ".repeat(20);

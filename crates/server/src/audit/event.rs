@@ -1,4 +1,4 @@
-//! One record: Kubernetes' `Event` of `audit.k8s.io/v1`.
+//! An audit record: the `Event` of Kubernetes' `audit.k8s.io/v1`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,33 +19,31 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::policy::{Level, Stage};
 
-/// The key of the access key's name: among the extra fields of the user or, when authentication
-/// failed, among the annotations.
+/// The name of the extra field, or annotation after a failed authentication, with the name of the access key.
 pub(super) const ACCESS_KEY: &str = "platform.sh/access-key";
 
-/// Replaces what must not be recorded.
+/// The text that replaces values that must not be recorded.
 const LEFT_OUT: &str = "(left-out)";
 
-/// Bytes of a user agent, and of a path with its query, that are recorded of an authenticated
-/// sender.
+/// The most bytes of a user agent, and of a path with its query, for an authenticated sender.
 const MAX_AGENT_BYTES: usize = 1024;
 const MAX_URI_BYTES: usize = 16 * 1024;
 
-/// Bytes of either that are recorded of an unauthenticated sender, who can send any number of them.
+/// The most bytes of either for an unauthenticated sender, who can send any number of requests.
 const MAX_UNAUTHENTICATED_BYTES: usize = 256;
 
-/// Bytes of a whole record of an unauthenticated sender. With more, its texts are cut to those below.
+/// The most bytes of a record of an unauthenticated sender. In a larger record, texts are cut to the lengths below.
 pub(super) const MAX_UNAUTHENTICATED_RECORD_BYTES: usize = 1024;
 const SHORT_URI_BYTES: usize = 128;
 const SHORT_TEXT_BYTES: usize = 48;
 
-/// Addresses that a shortened record has: that of the connection, and the last from a proxy.
+/// The addresses in a shortened record: that of the connection, and the last from a proxy.
 const SHORT_ADDRESSES: usize = 2;
 
-/// Follows a text whose rest was cut off.
+/// The suffix of a text that was cut.
 const CUT: &str = "(cut)";
 
-/// The parameters whose values are keywords of the API or numbers.
+/// The query parameters whose values are keywords of the API or numbers.
 const KEYWORD_PARAMETERS: &[&str] = &[
     "allowWatchBookmarks",
     "dryRun",
@@ -66,14 +64,14 @@ const KEYWORD_PARAMETERS: &[&str] = &[
     "watch",
 ];
 
-/// The longest value of such a parameter, in bytes, with room to spare.
+/// The maximum length of the value of such a parameter, in bytes. It is longer than all keywords.
 const MAX_KEYWORD_BYTES: usize = 24;
 
-/// The parameters whose values are texts, and recorded as they are. The values of others may be
-/// anything, and are not recorded.
+/// The query parameters whose values are recorded as they are. Values of other parameters may be secret, and are not
+/// recorded.
 const TEXT_PARAMETERS: &[&str] = &["continue", "fieldManager", "fieldSelector", "labelSelector"];
 
-/// A record, of the kind `Event` of `audit.k8s.io/v1`. Optional and empty fields are left out of the line.
+/// An audit record of the kind `Event` of `audit.k8s.io/v1`. The line omits empty optional fields.
 pub(super) struct Event<'a> {
     pub(super) level: Level,
     pub(super) audit_id: &'a str,
@@ -94,9 +92,8 @@ pub(super) struct Event<'a> {
 }
 
 impl Event<'_> {
-    /// Cuts everything that an unauthenticated sender can make long, so that the record has at most
-    /// [`MAX_UNAUTHENTICATED_RECORD_BYTES`]. The requested resource stays in the path, as far as
-    /// there is room.
+    /// Cuts all texts that an unauthenticated sender controls, so that the record has at most
+    /// [`MAX_UNAUTHENTICATED_RECORD_BYTES`]. The cut path still shows the requested resource, if there is room.
     pub(super) fn shorten(&mut self) {
         let short = |text: &mut Cow<'_, str>, max_bytes| {
             *text = cut_encoded(std::mem::take(text), max_bytes);
@@ -115,7 +112,7 @@ impl Event<'_> {
     }
 }
 
-/// A user. Empty for an unauthenticated sender. Texts that came from outside are [`clean`].
+/// A user. It is empty for an unauthenticated sender. Texts from clients are [`clean`].
 #[derive(Default, Serialize)]
 pub(super) struct UserInfo<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -129,7 +126,7 @@ pub(super) struct UserInfo<'a> {
 }
 
 impl<'a> UserInfo<'a> {
-    /// The owner of a key, with the key's name among the extra fields.
+    /// The owner of an access key, with the key's name in the extra fields.
     fn of_bearer(identity: &'a Identity) -> Self {
         let key = vec![Cow::Borrowed(identity.access_key.as_str())];
         let extra = BTreeMap::from([(Cow::Borrowed(ACCESS_KEY), key)]);
@@ -148,7 +145,7 @@ impl<'a> UserInfo<'a> {
     }
 }
 
-/// The owner of a key, encoded for records.
+/// The owner of an access key, encoded for records.
 pub(super) fn bearer_json(identity: &Identity) -> Box<RawValue> {
     user_json(&UserInfo::of_bearer(identity))
 }
@@ -169,7 +166,7 @@ pub(super) struct ObjectRef<'a> {
     pub(super) subresource: Option<Cow<'a, str>>,
 }
 
-/// The namespace that a request is for. For a Namespace, that is its own name, as upstream.
+/// The namespace of a request. For a Namespace, it is the object's name, as in kube-apiserver.
 pub(super) fn namespace_of(target: &ResourceTarget) -> Option<&str> {
     let info = target.kind.info();
     let is_namespace = info.version.group.is_empty() && info.plural == "namespaces";
@@ -193,8 +190,7 @@ impl<'a> ObjectRef<'a> {
         }
     }
 
-    /// The resource that a request asks a target behind the gateway for; `None` for a path that is
-    /// no resource.
+    /// The resource at a target behind the gateway that is requested; `None` for a path that is not a resource.
     pub(super) fn at_target(request: &'a KubeRequest) -> Option<Self> {
         let Attributes::Resource { group, resource, subresource, namespace, name, .. } =
             request.attributes()
@@ -245,7 +241,7 @@ impl<'a> ResponseStatus<'a> {
     }
 }
 
-/// A text, or [`LEFT_OUT`] if it may contain an access key, however that is encoded.
+/// The text, or [`LEFT_OUT`] if the text may contain an access key in any encoding.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     Cow::Borrowed(if may_have_access_key(text) { LEFT_OUT } else { text })
 }
@@ -266,12 +262,12 @@ pub(super) fn clean_value(value: &mut Value) {
     }
 }
 
-/// A user agent as it is recorded.
+/// The user agent for the record.
 pub(super) fn user_agent(text: &str, authenticated: bool) -> Cow<'_, str> {
     cut(clean(text), if authenticated { MAX_AGENT_BYTES } else { MAX_UNAUTHENTICATED_BYTES })
 }
 
-/// A text that has so many bytes at most when it is encoded in JSON, and [`CUT`].
+/// The text, cut to a maximum number of bytes of encoded JSON. [`CUT`] follows a text that was cut.
 fn cut_encoded(text: Cow<'_, str>, max_bytes: usize) -> Cow<'_, str> {
     let encoded = |c: char| match c {
         '"' | '\\' => 2,
@@ -298,7 +294,7 @@ fn cut(text: Cow<'_, str>, max_bytes: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}{CUT}", &text[..end]))
 }
 
-/// The path, and those parts of the query that may be recorded.
+/// The path, and the parts of the query that may be recorded.
 pub(super) fn recorded_uri(uri: &Uri, authenticated: bool) -> Cow<'_, str> {
     cut(clean_uri(uri), if authenticated { MAX_URI_BYTES } else { MAX_UNAUTHENTICATED_BYTES })
 }
@@ -405,7 +401,7 @@ mod tests {
         assert!(line.len() <= MAX_UNAUTHENTICATED_RECORD_BYTES, "{}", line.len());
         event.user_agent = Cow::Borrowed("curl/8");
         event.shorten();
-        assert_eq!(event.user_agent, "curl/8", "what is short stays");
+        assert_eq!(event.user_agent, "curl/8", "a short text is not changed");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The log's file: appended to, rotated when it is full, and created again when another program has
-//! moved it.
+//! `LogFile`: the file of the log. It is appended to, rotated when it is full, and created again after another program
+//! has moved it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -11,14 +11,14 @@ use postern_registry::clock::Source;
 
 use super::{AuditLog, AuditSettings};
 
-/// Readable by the owner only, as all files of the server.
+/// The modes: only the server's user can read its files.
 const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_DIR: u32 = 0o700;
 
-/// How every record begins.
+/// The first bytes of every record.
 const RECORD_START: &[u8] = b"{\"kind\":\"Event\",";
 
-/// The longest record, in bytes, with room to spare: two bodies, and what the head of a request has.
+/// The maximum length of a record, in bytes: more than two bodies and the head of a request.
 const MAX_LINE_BYTES: u64 = 4 * 1024 * 1024;
 
 /// The file or stream to which lines are written.
@@ -26,9 +26,9 @@ pub(super) struct LogFile {
     settings: AuditSettings,
     source: Arc<dyn Source>,
     output: Output,
-    /// Bytes of the current batch that are written.
+    /// The bytes of the current batch that are written.
     done: usize,
-    /// Has it been logged that files cannot be rotated?
+    /// Whether a failed rotation has been logged.
     rotation_error_logged: bool,
 }
 
@@ -40,7 +40,7 @@ enum Output {
 /// An open file, which can also be a pipe or a device.
 struct OpenFile {
     file: File,
-    /// Which file it is, by device and number, if it is a regular one.
+    /// The device and inode number of a regular file; `None` for others.
     identity: Option<(u64, u64)>,
     bytes: u64,
 }
@@ -57,8 +57,8 @@ impl OpenFile {
         Ok(open)
     }
 
-    /// Opens the file for appending. One that exists can be a link, or anything else that the
-    /// operator has put there; a new one is private, and made where the path says.
+    /// Opens the file for appending. An existing path can be a link or another file of the operator. A new file is
+    /// private, and is created at the path itself, not at the target of a link.
     fn open_or_create(path: &Path) -> io::Result<File> {
         match OpenOptions::new().append(true).open(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => OpenOptions::new()
@@ -70,7 +70,7 @@ impl OpenFile {
                 .map_err(|error| match error.kind() {
                     ErrorKind::AlreadyExists => io::Error::new(
                         ErrorKind::NotFound,
-                        "it is a link to a file that is missing",
+                        "it is a link to a file that does not exist: create the file, or remove the link",
                     ),
                     _ => error,
                 }),
@@ -78,10 +78,10 @@ impl OpenFile {
         }
     }
 
-    /// Removes a record that a crash has cut off, so that every line is JSON. No change was made on
-    /// its strength: a record is complete before its change is made. Any other last line without a
-    /// newline is not ours, and gets one. The file is opened again for reading: a pipe that is open
-    /// for both never reports that it has no reader.
+    /// Removes a partial record after a crash, so that every line is JSON. Its request changed nothing, because a
+    /// record is complete before its change is made. Any other last line without a newline is of another program, and
+    /// gets a newline. The file is opened again for reading: a pipe that is open for both never reports that it has
+    /// no reader.
     fn end_last_line(&mut self, path: &Path) -> io::Result<()> {
         if self.bytes == 0 {
             return Ok(());
@@ -96,14 +96,14 @@ impl OpenFile {
             return Ok(());
         }
         let common = partial.len().min(RECORD_START.len());
-        // A file system that lost power may leave zeros where data was to come.
+        // After a power failure, a file system may have zeros in place of the data.
         let is_empty = partial.iter().all(|byte| *byte == 0);
         if is_empty || partial[..common] == RECORD_START[..common] {
             self.bytes -= partial.len() as u64;
             self.file.set_len(self.bytes)?;
             tracing::warn!(
                 bytes = partial.len(),
-                "the last record of the audit log had been cut off, and was taken back"
+                "the last record of the audit log was incomplete after a crash, and was removed"
             );
         } else {
             self.file.write_all(b"\n")?;
@@ -112,8 +112,8 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Whether the path still leads to this file. Sets its length, too: another program may
-    /// have truncated it.
+    /// Whether the path still leads to this file. It also updates the length: another program may have truncated the
+    /// file.
     fn is_at(&mut self, path: &Path) -> bool {
         let Some(identity) = self.identity else { return true };
         let Ok(metadata) = fs::metadata(path) else { return false };
@@ -123,7 +123,7 @@ impl OpenFile {
 }
 
 impl LogFile {
-    /// Opens the log, and makes its directory if there is none.
+    /// Opens the log, and creates its directory if necessary.
     ///
     /// # Errors
     /// When a file cannot be opened; the error names it.
@@ -132,8 +132,8 @@ impl LogFile {
             AuditLog::Stdout => Output::Stdout(io::stdout()),
             AuditLog::File(path) => Output::File(open(path)?),
         };
-        // With a symbolic link, the file is rotated and not the link. A file that is not regular (a
-        // pipe through /dev/stdout, say) may have no other path.
+        // For a symbolic link, the file is rotated and not the link. A file that is not regular (a
+        // pipe through /dev/stdout, for example) may have no other path.
         if let (AuditLog::File(path), Output::File(OpenFile { identity: Some(_), .. })) =
             (&mut settings.log, &output)
         {
@@ -142,14 +142,14 @@ impl LogFile {
         Ok(Self { settings, source, output, done: 0, rotation_error_logged: false })
     }
 
-    /// The settings of a log next to this one, for what agents report: `audit.log` has `audit-agents.log`. There
-    /// is none next to what is not rotated: the standard output, a pipe or a device.
+    /// The settings of the log for agents' records, next to this one: `audit-agents.log` for `audit.log`. It is `None`
+    /// if this log is not rotated: stdout, a pipe or a device.
     pub(super) fn of_agents(&self) -> Option<AuditSettings> {
         let path = path_of_agents(self.rotated()?);
         Some(AuditSettings { log: AuditLog::File(path), ..self.settings.clone() })
     }
 
-    /// The path of the file, if it is one that is rotated.
+    /// The path of the file, if it can be rotated.
     fn rotated(&self) -> Option<&Path> {
         match (&self.settings.log, &self.output) {
             (AuditLog::File(path), Output::File(OpenFile { identity: Some(_), .. })) => Some(path),
@@ -157,24 +157,26 @@ impl LogFile {
         }
     }
 
-    /// Logs when the disk has less room than this log and that [of agents](Self::of_agents) may still take: once it is
-    /// full, nothing is served.
+    /// Logs a warning if the disk has less room than this log and that [of agents](Self::of_agents) can still use. When
+    /// the disk is full, all requests are rejected.
     pub(super) fn warn_of_shortage(&self) {
         let Some(path) = self.rotated() else { return };
         match missing_bytes(path, &self.settings) {
             Ok(None) => {}
             Ok(Some(missing)) => tracing::warn!(
                 missing_mib = missing / (1024 * 1024),
-                "the disk of the audit log {} has less room than the log, and the one next to it of what agents \
-                 report, may take: lower --audit-log-maxsize or --audit-log-maxbackup, or make room",
+                "the disk of the audit log {} has too little room for the maximum size of this log and of the log \
+                 of agents: lower --audit-log-maxsize or --audit-log-maxbackup, or free disk space",
                 path.display()
             ),
-            Err(error) => tracing::debug!("the room for the audit log is not known: {error}"),
+            Err(error) => {
+                tracing::debug!("cannot determine the free disk space for the audit log: {error}");
+            }
         }
     }
 
-    /// Writes a batch of whole lines, and empties it. After an error, call it with the same batch
-    /// again: it continues where it stopped.
+    /// Writes a batch of complete lines, and empties the batch. After an error, call it again with the same batch: it
+    /// continues where it stopped.
     ///
     /// # Errors
     /// Those of the file.
@@ -209,7 +211,7 @@ impl LogFile {
         else {
             return Ok(());
         };
-        // A line must end in the file in which it was started.
+        // A line must end in the file in which it began.
         if self.done > 0 {
             return Ok(());
         }
@@ -220,12 +222,13 @@ impl LogFile {
         if full && open.bytes > 0 && open.identity.is_some() {
             let time = self.source.now_micro().to_string();
             let rotated = rotate(path, &time).map(|new| *open = new);
-            // An error is not returned: a file that is too large, or too many files, are better
-            // than no log.
-            let removed = rotated.and_then(|()| remove_oldest(path, self.settings.max_files_aside));
+            // The error is only logged: a file that is too large, or too many files, are better than no
+            // log.
+            let removed =
+                rotated.and_then(|()| remove_oldest(path, self.settings.max_rotated_files));
             match removed {
                 Err(error) if !self.rotation_error_logged => {
-                    tracing::error!("files of the audit log cannot be rotated: {error}");
+                    tracing::error!("cannot rotate the audit log: {error}");
                     self.rotation_error_logged = true;
                 }
                 Err(_) => {}
@@ -267,9 +270,8 @@ fn write_from(out: &mut impl Write, batch: &[u8], done: &mut usize) -> io::Resul
     Ok(())
 }
 
-/// Truncates the file before a line that could not be written to its end. So readers see whole
-/// lines only, and the line can go into another file. Where that does not work, as with a pipe, the
-/// line is continued later.
+/// Truncates the file before a partially written line. So readers see only complete lines, and the line can go into
+/// another file. If the file cannot be truncated, such as a pipe, the line is continued later.
 fn remove_partial_line(open: &mut OpenFile, batch: &mut Vec<u8>, done: &mut usize) {
     let whole = batch[..*done].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     let bytes = open.bytes.saturating_sub((*done - whole) as u64);
@@ -305,7 +307,7 @@ fn remove_oldest(path: &Path, most: usize) -> io::Result<()> {
     let surplus = rotated.len().saturating_sub(most);
     let mut removed = Ok(());
     for file in rotated.iter().take(surplus) {
-        // One that cannot be removed does not stop the others from being removed.
+        // An error does not stop the removal of the others.
         removed = fs::remove_file(file).and(removed);
     }
     removed
@@ -332,20 +334,20 @@ fn directory(path: &Path) -> &Path {
     path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The path of the log of what agents report, which is next to this one.
+/// The path of the log of agents, which is next to this one.
 fn path_of_agents(path: &Path) -> PathBuf {
     let (stem, extension) = parts(path);
     path.with_file_name(format!("{stem}-agents{extension}"))
 }
 
-/// How many bytes the disk has too few for a log and that of agents; `None` where there are enough.
+/// The bytes that the disk lacks for this log and the log of agents; `None` if the room is sufficient.
 fn missing_bytes(path: &Path, settings: &AuditSettings) -> io::Result<Option<u64>> {
     let disk = rustix::fs::statvfs(directory(path))?;
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     Ok(shortage(free, used_bytes(path)?, settings))
 }
 
-/// How many bytes a log has, and how many that of agents.
+/// The bytes of this log and of the log of agents.
 fn used_bytes(path: &Path) -> io::Result<[u64; 2]> {
     let of_one = |path: &Path| {
         let mut files = rotated_files(path)?;
@@ -356,16 +358,16 @@ fn used_bytes(path: &Path) -> io::Result<[u64; 2]> {
     Ok([of_one(path)?, of_one(&path_of_agents(path))?])
 }
 
-/// How many bytes are missing for each of the logs to become as large as it may.
+/// The bytes that the disk lacks for both logs to reach their maximum size.
 fn shortage(free: u64, used: [u64; 2], settings: &AuditSettings) -> Option<u64> {
-    let files = u64::try_from(settings.max_files_aside).unwrap_or(u64::MAX).saturating_add(1);
+    let files = u64::try_from(settings.max_rotated_files).unwrap_or(u64::MAX).saturating_add(1);
     let bound = settings.max_file_bytes.saturating_mul(files);
     let more = used.iter().map(|used| bound.saturating_sub(*used));
     more.fold(0, u64::saturating_add).checked_sub(free).filter(|missing| *missing > 0)
 }
 
-/// Whether a text is a time as the names of rotated files have it. Files with other names
-/// do not belong to the log, and are not removed.
+/// Whether a text is a time in the format of rotated files' names. Files with other names do not belong to the log, and
+/// are not removed.
 fn is_time(text: &str) -> bool {
     let form = "0000-00-00T00-00-00.000000";
     let fits = |(c, form): (char, char)| if form == '0' { c.is_ascii_digit() } else { c == form };
@@ -377,7 +379,7 @@ impl LogFile {
     /// Makes all writes fail until the file is opened again.
     pub(super) fn break_file(&mut self) {
         if let Output::File(open) = &mut self.output {
-            // Open for reading, not for writing.
+            // It is open for reading only.
             open.file = File::open("/dev/null").unwrap();
         }
     }
@@ -397,7 +399,7 @@ mod tests {
             log: AuditLog::File(path.clone()),
             policy_file: None,
             max_file_bytes,
-            max_files_aside: 2,
+            max_rotated_files: 2,
             before_answer: false,
             exec_commands: true,
         };
@@ -432,12 +434,12 @@ mod tests {
     }
 
     #[test]
-    fn room_is_needed_for_what_the_log_may_still_take() {
+    fn the_missing_room_is_the_sum_of_both_logs() {
         let settings = AuditSettings {
             log: AuditLog::Stdout,
             policy_file: None,
             max_file_bytes: 100,
-            max_files_aside: 2,
+            max_rotated_files: 2,
             before_answer: false,
             exec_commands: true,
         };
@@ -446,11 +448,11 @@ mod tests {
         assert_eq!(shortage(10, [250, 300], &settings), Some(40));
         assert_eq!(shortage(10, [300, 250], &settings), Some(40));
         assert_eq!(shortage(50, [250, 300], &settings), None);
-        assert_eq!(shortage(0, [400, 300], &settings), None, "they take no more");
+        assert_eq!(shortage(0, [400, 300], &settings), None, "the logs grow no more");
         assert_eq!(
             shortage(0, [400, 290], &settings),
             Some(10),
-            "what one has too much is no room"
+            "the surplus of one log is no room for the other"
         );
         let unbounded = AuditSettings { max_file_bytes: u64::MAX, ..settings };
         assert!(shortage(0, [0, 0], &unbounded).is_some());
@@ -477,13 +479,13 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_nothing_is_no_log() {
+    fn a_link_to_a_missing_file_is_rejected() {
         let dir = TempDir::new().unwrap();
         let (link, elsewhere) = (dir.path().join("audit.log"), dir.path().join("elsewhere"));
         std::os::unix::fs::symlink(&elsewhere, &link).unwrap();
         let error = open(&link).err().unwrap().to_string();
-        assert!(error.contains("a link to a file that is missing"), "{error}");
-        assert!(!elsewhere.exists(), "nothing is made where a link leads");
+        assert!(error.contains("a link to a file that does not exist"), "{error}");
+        assert!(!elsewhere.exists(), "no file is created at the target of a link");
     }
 
     #[test]
@@ -519,14 +521,14 @@ mod tests {
         remove_partial_line(open, &mut batch, &mut done);
         assert_eq!((batch.as_slice(), done), (&b"begun\n"[..], 0));
         assert_eq!(fs::read_to_string(&path).unwrap(), "1\n2\n");
-        // The rest goes into the file that is at the path then.
+        // The rest goes into the file that is then at the path.
         fs::remove_file(&path).unwrap();
         log.write(&mut batch).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "begun\n");
     }
 
     #[test]
-    fn a_batch_that_failed_goes_into_the_file_that_is_at_the_path_then() {
+    fn a_failed_batch_goes_into_the_file_at_the_path() {
         let dir = TempDir::new().unwrap();
         let (mut log, path) = log(&dir, 100);
         log.break_file();
@@ -539,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_was_cut_off_is_taken_back() {
+    fn a_partial_record_is_removed() {
         let dir = TempDir::new().unwrap();
         let whole = "{\"kind\":\"Event\",\"level\":\"Metadata\"}\n";
         for before in ["", whole] {
@@ -554,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_somebody_else_is_ended() {
+    fn a_partial_line_of_another_program_gets_a_newline() {
         let dir = TempDir::new().unwrap();
         let (mut first, path) = log(&dir, 100);
         write(&mut first, "1\n2");
@@ -573,7 +575,7 @@ mod tests {
             log: AuditLog::File(link.clone()),
             policy_file: None,
             max_file_bytes: 2,
-            max_files_aside: 2,
+            max_rotated_files: 2,
             before_answer: false,
             exec_commands: true,
         };
@@ -588,7 +590,7 @@ mod tests {
     fn a_file_that_cannot_be_rotated_grows() {
         let dir = TempDir::new().unwrap();
         let (mut log, path) = log(&dir, 2);
-        // At the path of the rotated file there is a directory that is not empty.
+        // The path of the rotated file is a directory that is not empty.
         let Output::File(_) = &log.output else { panic!("a file") };
         log.source = Arc::new(FrozenClock);
         let taken = rotated_path(&path, &FrozenClock.now_micro().to_string());

@@ -1,7 +1,7 @@
-//! A record as one line of JSON, written field by field.
+//! Encodes a record as one line of JSON, field by field.
 //!
-//! Every request writes a record. `serde_json` looks at each byte of each name and text; the names are known here, and
-//! most texts need no escape, which is seen for many bytes at once. The rare parts are still encoded by `serde_json`.
+//! Every request writes a record. `serde_json` examines each byte of all names and texts. Here the names are known, and
+//! most texts need no escape, which is checked for many bytes at once. `serde_json` encodes the rare parts.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -10,10 +10,10 @@ use serde::Serialize;
 
 use super::event::{Event, ObjectRef, ResponseStatus};
 
-/// Bytes that a record without bodies usually has.
+/// The usual length of a record without bodies, in bytes.
 const USUAL_BYTES: usize = 1536;
 
-/// A record as its line in the log, which ends in a newline.
+/// The line of a record, which ends in a newline.
 pub(super) fn line_of(event: &Event<'_>) -> Vec<u8> {
     let mut line = Line(Vec::with_capacity(USUAL_BYTES));
     line.raw(r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1""#);
@@ -81,7 +81,7 @@ fn response_status(line: &mut Line, status: &ResponseStatus<'_>) {
     line.raw("}");
 }
 
-/// JSON that is being written. What stands before a value is given with it, from the comma to the opening quote.
+/// JSON that is being written. Each value is written with the text before it, from the comma to the opening quote.
 struct Line(Vec<u8>);
 
 impl Line {
@@ -89,7 +89,7 @@ impl Line {
         self.0.extend_from_slice(json.as_bytes());
     }
 
-    /// Bytes without a character that JSON escapes.
+    /// Appends bytes without a character that JSON escapes.
     fn plain(&mut self, before: &str, bytes: &[u8]) {
         self.raw(before);
         self.0.extend_from_slice(bytes);
@@ -99,7 +99,7 @@ impl Line {
     fn text(&mut self, before: &str, text: &str) {
         self.plain(before, text.as_bytes());
         if needs_escape(text) {
-            // As serde_json writes it, with its own quotes.
+            // serde_json writes the text with quotes.
             self.0.truncate(self.0.len() - text.len() - 2);
             self.value("", text);
         }
@@ -111,7 +111,7 @@ impl Line {
         }
     }
 
-    /// An address. One of version 4 is written part by part, which takes a fifth of what `fmt` does.
+    /// Appends an address. An IPv4 address is written part by part, which takes a fifth of the time of `fmt`.
     fn address(&mut self, address: IpAddr) {
         match address {
             IpAddr::V4(address) => {
@@ -133,7 +133,7 @@ impl Line {
     }
 }
 
-/// Whether JSON escapes a character of a text. Without an early return, the compiler looks at many bytes at once.
+/// Whether JSON escapes a character of a text. Without an early return, the compiler compares many bytes at once.
 fn needs_escape(text: &str) -> bool {
     text.bytes()
         .fold(false, |found, byte| found || (byte < 0x20) || (byte == b'"') || (byte == b'\\'))
@@ -160,7 +160,7 @@ mod tests {
     }
 
     proptest! {
-        /// The line is the JSON that serde_json makes of the same texts, in one line.
+        /// The line is one line of JSON, from which serde_json reads the same texts.
         #[test]
         fn every_text_comes_back(uri in text(), agent in text(), name in text(), message in text(), why in text()) {
             let time = MicroTimestamp::from_unix_microseconds(1_700_000_000_123_456);

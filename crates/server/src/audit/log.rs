@@ -1,13 +1,12 @@
-//! The log: requests append lines, which are written in batches.
+//! `Log`: requests append lines, which are written in batches.
 //!
-//! A thread of its own writes the lines of a few milliseconds at a time, or at once when a request
-//! waits for one ([`Log::written`]). Lines that must be in the file before something is stored are
-//! written by the store's committer, right before each commit ([`Log::flush`]), for all requests that
-//! wait for that commit. Both may block on a disk or a pipe that stalls; that is why requests do not
-//! write.
+//! A dedicated thread writes the lines of a few milliseconds at a time, or at once if a request waits for a line
+//! ([`Log::written`]). The store's committer writes the lines that must be in the file before a commit
+//! ([`Log::flush`]), for all requests that wait for the commit. Both may block on a stalled disk or pipe. That is why
+//! requests do not write.
 //!
-//! Nothing is dropped. Lines that cannot be written are kept and tried again, and until that works,
-//! requests that would be recorded are rejected.
+//! No line is dropped. Lines that cannot be written are kept and written again. Until that succeeds, requests that need
+//! a record are rejected.
 
 use std::io;
 use std::sync::Arc;
@@ -20,32 +19,32 @@ use tokio::time::Instant;
 
 use super::file::LogFile;
 
-/// Bytes of lines that wait to be written; with more, requests are rejected.
+/// The bytes of unwritten lines above which requests are rejected.
 const MAX_WAITING_BYTES: usize = 16 * 1024 * 1024;
 
-/// With more bytes that wait, who is not this server's own client waits before they append more.
+/// The bytes of unwritten lines above which reports of agents wait before they append more.
 const FILLING_BYTES: usize = MAX_WAITING_BYTES / 4;
 
-/// While a write takes longer than this, requests are rejected.
+/// The duration of a write after which requests are rejected.
 const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long lines are collected while no request waits for one.
 const BATCH_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The time between a failed write and the next try.
+/// The time between a failed write and the next attempt.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// How long a server that shuts down waits for the last lines to be written.
+/// How long a shutdown waits for the last lines to be written.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The capacity that the buffer keeps after a batch, in bytes.
 const BUFFER_BYTES: usize = 1024 * 1024;
 
-/// The error when the log cannot be written.
+/// The log cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unwritten;
 
-/// The audit log's lines, from when they are appended until they are written.
+/// The lines of the audit log, until they are written.
 #[derive(Clone)]
 pub(crate) struct Log {
     shared: Arc<Shared>,
@@ -57,7 +56,7 @@ struct Shared {
     state: Mutex<State>,
     work: Condvar,
     writer: Mutex<Writer>,
-    /// How many lines are written. Changes also when a write fails.
+    /// The number of written lines. A failed write also notifies the receivers.
     written: watch::Sender<u64>,
     failing: AtomicBool,
     failures: AtomicU64,
@@ -67,9 +66,9 @@ struct Shared {
 struct State {
     waiting: Vec<u8>,
     lines: u64,
-    /// A request waits for one of the lines.
+    /// Whether a request waits for one of the lines.
     urgent: bool,
-    /// Since when a batch is being written.
+    /// When the write of the current batch began; `None` if none is being written.
     writing_since: Option<Instant>,
     closing: bool,
 }
@@ -81,10 +80,10 @@ struct Writer {
 }
 
 impl Log {
-    /// Starts the thread that writes. `warning` is what is logged once when that does not work.
+    /// Starts the thread that writes. `warning` is logged once when a write fails.
     ///
     /// # Errors
-    /// When the system has no thread left.
+    /// When the system cannot start a thread.
     pub(super) fn start(file: LogFile, warning: &'static str) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             warning,
@@ -101,7 +100,7 @@ impl Log {
         Ok(Self { shared })
     }
 
-    /// Is it the same log?
+    /// Whether both are the same log.
     pub(super) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
@@ -120,10 +119,10 @@ impl Log {
         number
     }
 
-    /// Waits until the line of a number is written. All who wait at the same time share one write.
+    /// Waits until the line with this number is written. All requests that wait at the same time share one write.
     ///
     /// # Errors
-    /// [`Unwritten`] when that fails, or takes too long. The line is kept.
+    /// [`Unwritten`] when the write fails or takes too long. The line is kept.
     pub(super) async fn written(&self, number: u64) -> Result<(), Unwritten> {
         let mut written = self.shared.written.subscribe();
         if *written.borrow() >= number {
@@ -139,15 +138,15 @@ impl Log {
         }
     }
 
-    /// Writes everything that has been appended. Blocks.
+    /// Writes all appended lines. Blocks.
     ///
     /// # Errors
-    /// [`Unwritten`] when that fails. The lines are kept.
+    /// [`Unwritten`] when the write fails. The lines are kept.
     pub(crate) fn flush(&self) -> Result<(), Unwritten> {
         self.shared.flush()
     }
 
-    /// Whether it accepts lines and can write them.
+    /// Whether the log accepts lines and can write them.
     pub(super) fn works(&self) -> bool {
         let state = self.shared.state.lock();
         let stalled = state.writing_since.is_some_and(|since| since.elapsed() > STALL_TIMEOUT);
@@ -156,20 +155,20 @@ impl Log {
         !stalled && !full && !self.shared.failing.load(Ordering::Relaxed)
     }
 
-    /// Whether more lines than a few wait to be written.
+    /// Whether a quarter of the bytes for unwritten lines is used.
     pub(super) fn is_filling(&self) -> bool {
         self.shared.state.lock().waiting.len() > FILLING_BYTES
     }
 
-    /// How many lines were appended, and how many writes failed.
+    /// The number of appended lines, and of failed writes.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.shared.state.lock().lines, self.shared.failures.load(Ordering::Relaxed))
     }
 
-    /// As [`Log::flush`], on a thread that may block.
+    /// Like [`Log::flush`], on a thread that may block.
     ///
     /// # Errors
-    /// [`Unwritten`], also when it takes too long.
+    /// [`Unwritten`] when the write fails or takes too long.
     pub(super) async fn flushed(&self) -> Result<(), Unwritten> {
         let log = self.clone();
         let flush = tokio::task::spawn_blocking(move || log.flush());
@@ -179,7 +178,7 @@ impl Log {
         }
     }
 
-    /// Writes what has been appended, tries again for a while if that fails, and ends the thread.
+    /// Writes all appended lines, with retries for a few seconds, and ends the thread.
     pub(super) async fn close(&self) {
         let flush = async {
             while self.flushed().await.is_err() {
@@ -187,7 +186,7 @@ impl Log {
             }
         };
         if tokio::time::timeout(CLOSE_TIMEOUT, flush).await.is_err() {
-            tracing::error!("the end of the audit log could not be written");
+            tracing::error!("cannot write the last lines of the audit log");
         }
         self.shared.state.lock().closing = true;
         self.shared.work.notify_one();
@@ -201,12 +200,11 @@ impl Shared {
                 break;
             }
         }
-        // Writes lines that were appended while the log was being closed. An error has been logged.
+        // Writes lines that were appended during the close. An error is logged already.
         let _ = self.flush();
     }
 
-    /// Waits until there is something to write, and a moment longer. Returns false when the log is
-    /// being closed.
+    /// Waits until there are lines, and then a few milliseconds for more. Returns false when the log is being closed.
     fn wait_for_lines(&self) -> bool {
         let mut state = self.state.lock();
         while state.waiting.is_empty() && !self.failing.load(Ordering::Relaxed) {
@@ -240,8 +238,8 @@ impl Shared {
             state = self.state.lock();
             state.writing_since = None;
             if written.is_err() {
-                // Under the lock, and with a notification: the thread has to try again, whichever
-                // caller has seen the error.
+                // Under the lock, and with a notification: the thread must retry, whichever caller
+                // got the error.
                 self.failing.store(true, Ordering::Relaxed);
                 self.work.notify_one();
                 self.written.send_modify(|_| {});
@@ -249,12 +247,15 @@ impl Shared {
             }
         }
         if self.failing.swap(false, Ordering::Relaxed) {
-            tracing::info!("the log is written again, with nothing lost, after: {}", self.warning);
+            tracing::info!(
+                "the log can be written again, and no record was lost; before: {}",
+                self.warning
+            );
         }
         Ok(())
     }
 
-    /// Writes the rest of an earlier batch, and then the lines that wait.
+    /// Writes the rest of an earlier batch, and then the waiting lines.
     fn write(&self, writer: &mut Writer) -> Result<(), Unwritten> {
         let Writer { file, batch } = writer;
         let mut write = |batch: &mut Vec<u8>| {
@@ -275,7 +276,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Counts a failed write. It is logged once, not with every try.
+    /// Counts a failed write. Only the first of consecutive failures is logged.
     fn note_failure(&self, error: &io::Error) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         if !self.failing.load(Ordering::Relaxed) {
@@ -297,7 +298,7 @@ mod tests {
             log: AuditLog::File(path.to_owned()),
             policy_file: None,
             max_file_bytes: u64::MAX,
-            max_files_aside: 1,
+            max_rotated_files: 1,
             before_answer: false,
             exec_commands: true,
         };
@@ -328,7 +329,7 @@ mod tests {
         assert_eq!(log.counts(), (3, 0));
     }
 
-    /// Also without a flush.
+    /// No flush is needed.
     #[test]
     fn appended_lines_are_written_soon() {
         let dir = TempDir::new().unwrap();
@@ -341,9 +342,9 @@ mod tests {
         assert_eq!(read(&path), "1\n");
     }
 
-    /// No other code writes the lines out, and a wait for one line includes those before it.
+    /// Without another flush, and including the lines before it.
     #[tokio::test]
-    async fn a_line_that_somebody_waits_for_is_written_at_once() {
+    async fn a_line_is_written_at_once_if_a_request_waits_for_it() {
         let dir = TempDir::new().unwrap();
         let path = dir.path().join("audit.log");
         let log = log_to(&path);

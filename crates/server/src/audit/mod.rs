@@ -1,13 +1,14 @@
-//! The audit log: who requested what, as whom, and with what result (`docs/reference/audit.md`).
+//! The audit log: the caller, the impersonated user, and the result of each request (`docs/reference/audit.md`).
 //!
-//! Records are Kubernetes' own, `audit.k8s.io/v1`, one line of JSON each, so that programs that
-//! read Kubernetes' audit log can read this one. A request has an [`AuditContext`] from the moment
-//! that it is parsed; `policy.rs` says how much is recorded of it, `event.rs` what a record looks
-//! like, `log.rs` and `file.rs` how it gets to the disk.
+//! Records have Kubernetes' format `audit.k8s.io/v1`, one line of JSON each. So programs for Kubernetes' audit log can
+//! read them. A parsed request has an [`AuditContext`]. `policy.rs` decides how much is recorded, `event.rs` defines
+//! the record, `log.rs` and `file.rs` write it to the disk.
 //!
-//! Three things never happen. Nothing is stored before there is a record of its request in the file, whatever
-//! the policy omits ([`Audit::gate`]). No record contains a credential, or a body of a kind that has secrets.
-//! No record is dropped because the disk is slow or full: the server rejects requests instead.
+//! Three guarantees:
+//! - A change is stored only after the record of its request is in the file, whatever the policy omits
+//!   ([`Audit::gate`]).
+//! - No record contains a credential, or a body of a kind that has secrets.
+//! - No record is dropped because the disk is slow or full. The server rejects requests instead.
 
 mod command;
 mod context;
@@ -40,20 +41,20 @@ pub(crate) use self::command::Command;
 pub(crate) use self::context::{AuditContext, LastSender};
 pub(crate) use self::event::clean;
 
-/// Seconds after which a client may try again while the log cannot be written.
+/// The seconds after which a client may retry while the log cannot be written.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// The message to clients while the log cannot be written.
-const UNWRITTEN: &str = "the audit log cannot be written, and nothing is done without it";
+const UNWRITTEN: &str = "the audit log cannot be written: requests are rejected until it can";
 
-/// The message to clients when a request that may have changed something has no answer for that.
-const UNANSWERED: &str = "the audit log cannot be written, and there is no answer without it; the \
-                        write may have happened: read the object before you try again";
+/// The message to clients when a write may be committed, and its response is not sent without an audit record.
+const UNANSWERED: &str = "the audit record of this request was not written in time; the write may \
+                        have happened: read the object before you retry";
 
 /// Where records are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditLog {
-    /// To the standard output.
+    /// To stdout.
     Stdout,
     /// To a file, which is created if it does not exist.
     File(PathBuf),
@@ -64,34 +65,33 @@ pub enum AuditLog {
 pub struct AuditSettings {
     /// Where records are written.
     pub log: AuditLog,
-    /// The policy, if it is not the built-in one.
+    /// The file of the policy; `None` for the built-in one.
     pub policy_file: Option<PathBuf>,
-    /// A file with more bytes is rotated.
+    /// The size above which a file is rotated, in bytes.
     pub max_file_bytes: u64,
-    /// How many rotated files are kept.
-    pub max_files_aside: usize,
-    /// Whether an answer with an object of a confidential kind waits until its record is in the
-    /// file.
+    /// The most rotated files that are kept.
+    pub max_rotated_files: usize,
+    /// Whether a response with an object of a confidential kind waits until its record is in the file.
     pub before_answer: bool,
-    /// Whether records of exec and attach have the command.
+    /// Whether records of exec and attach contain the command.
     pub exec_commands: bool,
 }
 
 /// The audit log and its policy.
 pub(crate) struct Audit {
     policy: ArcSwap<Policy>,
-    /// Where the policy was read, if it is not the built-in one.
+    /// The file of the policy; `None` for the built-in one.
     policy_file: Option<PathBuf>,
     log: Log,
-    /// The log of the agents' records. With a file of its own, no cluster can have this server's own records rotated
-    /// away.
+    /// The log of the agents' records. It has a separate file, so that reports of a cluster cannot rotate away the
+    /// records of this server.
     agents_log: Log,
     before_answer: bool,
     exec_commands: bool,
-    /// Failures without an access key, or with one that does not exist.
+    /// The limit of failed authentications without an access key, or with an unknown one.
     unknown_key_failures: AuthenticationFailures,
-    /// Failures with an access key that does not work any more. They have a limit of their own, so
-    /// that they are recorded also while a client sends many unknown keys.
+    /// The limit of failed authentications with a known key that is not valid any more. It is separate, so that these
+    /// are recorded also while a client sends many unknown keys.
     known_key_failures: AuthenticationFailures,
     source: Arc<dyn Source>,
     rejected: AtomicU64,
@@ -102,7 +102,7 @@ pub(crate) struct Audit {
 /// The counts for the metrics.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counts {
-    /// Records.
+    /// Records that were appended.
     pub(crate) events: u64,
     /// Writes to the log that failed.
     pub(crate) errors: u64,
@@ -112,11 +112,11 @@ pub(crate) struct Counts {
 
 fn read_policy(path: &Path) -> anyhow::Result<Policy> {
     let wrong = || format!("cannot use the audit policy in {}", path.display());
-    let text = read_if_there(path)?.context("there is no such file");
+    let text = read_if_there(path)?.context("the file does not exist");
     text.and_then(|text| Policy::parse(&text)).with_context(wrong)
 }
 
-/// Reads the policy again with each change of `reload`, until it is dropped.
+/// Reads the policy again at each change of `reload`, until `reload` is closed.
 pub(crate) async fn reload_policy(audit: Arc<Audit>, mut reload: watch::Receiver<()>) {
     while reload.changed().await.is_ok() {
         let audit = audit.clone();
@@ -130,7 +130,7 @@ impl Audit {
     /// Reads the policy and opens the log.
     ///
     /// # Errors
-    /// An error in the policy or the log: no server starts without them.
+    /// When the policy is invalid, or the log cannot be opened.
     pub(crate) fn open(settings: AuditSettings, source: Arc<dyn Source>) -> anyhow::Result<Self> {
         let policy_file = settings.policy_file.clone();
         let policy = match &policy_file {
@@ -141,10 +141,13 @@ impl Audit {
         let file = LogFile::open(settings, source.clone())?;
         file.warn_of_shortage();
         let of_agents = file.of_agents();
-        let log = Log::start(file, "the audit log cannot be written, so nothing is served")?;
+        let log = Log::start(
+            file,
+            "cannot write the audit log: requests are rejected until it can be written",
+        )?;
         let agents_log = match of_agents {
             Some(settings) => {
-                let warning = "what agents report cannot be written, so they keep it";
+                let warning = "cannot write the audit log of agents: agents keep their records until it can be written";
                 Log::start(LogFile::open(settings, source.clone())?, warning)?
             }
             None => log.clone(),
@@ -165,21 +168,21 @@ impl Audit {
         })
     }
 
-    /// Reads the policy's file again, if there is one. Requests that are under way keep what was
-    /// decided for them.
+    /// Reads the policy file again, if there is one. Requests in progress keep their decisions.
     fn read_policy_again(&self) {
         let Some(path) = &self.policy_file else { return };
         match read_policy(path) {
             Ok(policy) => {
                 self.policy.store(Arc::new(policy));
-                tracing::info!("the audit policy was read again, for new requests");
+                tracing::info!("the audit policy was reloaded for new requests");
             }
-            Err(error) => tracing::error!("the audit policy in use stays: {error:#}"),
+            Err(error) => tracing::error!(
+                "cannot reload the audit policy, the current one stays in use: {error:#}"
+            ),
         }
     }
 
-    /// Whether the log can be written. While it cannot, requests that would be recorded are
-    /// rejected.
+    /// Whether the log can be written. While it cannot, requests that need a record are rejected.
     pub(crate) fn works(&self) -> bool {
         self.log.works()
     }
@@ -194,13 +197,12 @@ impl Audit {
         Counts { events, errors, rejected: self.rejected.load(Ordering::Relaxed) }
     }
 
-    /// Waits until the log is written, for a few seconds at most, and closes it.
+    /// Writes the rest of the log, for at most a few seconds, and closes it.
     pub(crate) async fn close(&self) {
         tokio::join!(self.log.close(), self.agents_log.close());
     }
 
-    /// A function that writes the log, which the store's committer calls before each
-    /// commit.
+    /// A function that writes the log. The store's committer calls it before each commit.
     pub(crate) fn gate(&self) -> impl Fn() -> Result<(), &'static str> + Send + Sync + use<> {
         let log = self.log.clone();
         move || log.flush().map_err(|Unwritten| UNWRITTEN)
@@ -209,7 +211,7 @@ impl Audit {
     /// Checks that requests can be recorded.
     ///
     /// # Errors
-    /// 503 while nothing can be recorded.
+    /// 503 while the log cannot be written.
     fn check(&self) -> Result<(), ApiError> {
         if self.works() { Ok(()) } else { Err(self.reject()) }
     }

@@ -1,5 +1,5 @@
-//! The audit policy of Kubernetes, `audit.k8s.io/v1`: what is recorded. The first rule that matches
-//! a request decides. A request that no rule matches is not recorded.
+//! The audit policy, in Kubernetes' format `audit.k8s.io/v1`: decides what is recorded. The first rule that matches a
+//! request applies. A request that matches no rule is not recorded.
 
 use anyhow::{Context as _, ensure};
 use postern_auth::identity::Identity;
@@ -9,28 +9,28 @@ use serde::{Deserialize, Serialize};
 
 use super::event::namespace_of;
 
-/// The built-in policy, which applies when no other is given.
+/// The built-in policy, which applies without `--audit-policy-file`.
 const DEFAULT: &str = include_str!("default-policy.yaml");
 
-/// The most rules that a policy can have.
+/// The most rules of a policy.
 const MAX_RULES: usize = 1000;
 
 /// How much is recorded of a request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub(crate) enum Level {
-    /// Nothing.
+    /// No record.
     #[default]
     None,
-    /// Who, what, when, and with what result.
+    /// The caller, the request, the times, and the result.
     Metadata,
-    /// That, and the body of the request.
+    /// The metadata, and the body of the request.
     Request,
-    /// That, and the body of the response.
+    /// The metadata, and the bodies of the request and the response.
     RequestResponse,
 }
 
 impl Level {
-    /// The level as it is written in policies and records.
+    /// The level's name in policies and records.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::None => "None",
@@ -44,18 +44,18 @@ impl Level {
 /// The stage of a request at which a record is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Stage {
-    /// It is known who sent it, and nothing is done yet.
+    /// The sender is known, and nothing is done yet.
     RequestReceived,
-    /// The response has started; only for streams, which are watches.
+    /// The response has started; only for streams.
     ResponseStarted,
     /// The response is complete.
     ResponseComplete,
-    /// There is no response because of a mistake in the server.
+    /// The server panicked, so there is no response.
     Panic,
 }
 
 impl Stage {
-    /// The stage as it is written in policies and records.
+    /// The stage's name in policies and records.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::RequestReceived => "RequestReceived",
@@ -66,12 +66,12 @@ impl Stage {
     }
 }
 
-/// How a request is recorded, by the rule that matches it.
+/// How a request is recorded, from the rule that matches it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct AuditDecision {
     /// How much is recorded.
     pub(crate) level: Level,
-    /// Are managed fields left out of bodies?
+    /// Whether bodies are recorded without managed fields.
     pub(crate) omit_managed_fields: bool,
     omitted: u8,
 }
@@ -82,8 +82,8 @@ impl AuditDecision {
         self.level != Level::None && self.omitted & bit(stage) == 0
     }
 
-    /// The decision for a request that changes something: its record is written before anything is
-    /// done, whatever the policy omits (`docs/reference/audit.md#audit-policy`).
+    /// The decision for a request that changes anything. Its record is written before the change, whatever the policy
+    /// omits (`docs/reference/audit.md#audit-policy`).
     pub(super) fn of_change(mut self) -> Self {
         if self.level == Level::None {
             (self.level, self.omitted) = (Level::Metadata, u8::MAX);
@@ -160,19 +160,19 @@ impl Policy {
     /// The built-in policy.
     ///
     /// # Errors
-    /// None, as a test proves.
+    /// None: a test parses the policy.
     pub(crate) fn by_default() -> anyhow::Result<Self> {
         Self::parse(DEFAULT)
     }
 
-    /// A policy that is written in YAML or JSON.
+    /// Parses a policy in YAML or JSON.
     ///
     /// # Errors
-    /// The text is not a valid policy. The error says why.
+    /// When the text is not a valid policy. The error names the field.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let decoded = decode(text.as_bytes(), Format::Yaml)?;
         if let Some(field) = decoded.duplicates.first() {
-            anyhow::bail!("{field} is in it twice");
+            anyhow::bail!("{field}: duplicate field");
         }
         let policy: Self = serde_json::from_value(decoded.value)?;
         policy.check()?;
@@ -182,17 +182,17 @@ impl Policy {
     fn check(&self) -> anyhow::Result<()> {
         ensure!(
             self.api_version == "audit.k8s.io/v1" && self.kind == "Policy",
-            "it must be of apiVersion audit.k8s.io/v1 and kind Policy"
+            "apiVersion must be audit.k8s.io/v1, and kind must be Policy"
         );
-        ensure!(!self.rules.is_empty(), "rules: there must be one, or nothing is ever recorded");
-        ensure!(self.rules.len() <= MAX_RULES, "rules: there may be {MAX_RULES} at most");
+        ensure!(!self.rules.is_empty(), "rules: must have at least 1 rule");
+        ensure!(self.rules.len() <= MAX_RULES, "rules: must have at most {MAX_RULES} rules");
         for (index, rule) in self.rules.iter().enumerate() {
             rule.check().with_context(|| format!("rules[{index}]"))?;
         }
         Ok(())
     }
 
-    /// The decision of the first rule that matches; without one, nothing is recorded.
+    /// The decision of the first rule that matches. If no rule matches, nothing is recorded.
     pub(crate) fn decision(&self, request: &RequestAttributes<'_>) -> AuditDecision {
         let Some(rule) = self.rules.iter().find(|rule| rule.matches(request)) else {
             return AuditDecision::default();
@@ -211,14 +211,14 @@ impl Rule {
         let of_resources = !self.resources.is_empty() || !self.namespaces.is_empty();
         ensure!(
             self.paths.is_empty() || !of_resources,
-            "a rule cannot have nonResourceURLs together with resources or namespaces: make two \
-             rules of it"
+            "nonResourceURLs cannot be combined with resources or namespaces: write two \
+             rules"
         );
         for path in &self.paths {
             let star = path.find('*').is_none_or(|index| index + 1 == path.len());
             ensure!(
                 star && (path == "*" || path.starts_with('/')),
-                "nonResourceURLs: {path:?} must start with /, and can have a * at its end only"
+                "nonResourceURLs: {path:?} must start with /, and can have a * only at its end"
             );
         }
         for resources in &self.resources {
@@ -244,10 +244,10 @@ impl Rule {
         if !user || !group || !names(&self.verbs, request.verb) {
             return false;
         }
-        let anything =
+        let matches_all =
             self.resources.is_empty() && self.namespaces.is_empty() && self.paths.is_empty();
         match request.target {
-            _ if anything => true,
+            _ if matches_all => true,
             Some(target) => {
                 let namespace = namespace_of(target).unwrap_or_default();
                 self.paths.is_empty()
@@ -265,9 +265,8 @@ fn matches_path(pattern: &str, path: &str) -> bool {
 }
 
 impl Resources {
-    /// Whether these resources match, as upstream: `users` matches the objects only,
-    /// `users/accesskeys` that subresource only, `users/*` both, `*/accesskeys` the subresource of
-    /// every kind, `*` everything.
+    /// Whether these resources match, as in kube-apiserver. `users` matches only the objects, `users/accesskeys` only
+    /// that subresource, and `users/*` both. `*/accesskeys` matches the subresource of every kind, and `*` everything.
     fn match_with(&self, target: &ResourceTarget) -> bool {
         let info = target.kind.info();
         let name = target.name.as_deref().unwrap_or_default();
@@ -459,13 +458,16 @@ mod tests {
         for (text, wanted) in [
             ("kind: Policy".to_owned(), "apiVersion"),
             ("{apiVersion: v1, kind: Policy, rules: [{level: None}]}".to_owned(), "audit.k8s.io"),
-            (format!("{head}rules: []"), "there must be one"),
+            (format!("{head}rules: []"), "at least 1 rule"),
             (format!("{head}rules: [{{}}]"), "level"),
             (format!("{head}rules: [{{level: All}}]"), "All"),
             (format!("{head}rules: [{{level: None, usres: [a]}}]"), "usres"),
             (format!("{head}rules: [{{level: None, omitStages: [End]}}]"), "End"),
             (format!("{head}rules: [{{level: None, nonResourceURLs: [x]}}]"), "rules[0]"),
-            (format!("{head}rules: [{{level: None, nonResourceURLs: [/*/x]}}]"), "* at its end"),
+            (
+                format!("{head}rules: [{{level: None, nonResourceURLs: [/*/x]}}]"),
+                "* only at its end",
+            ),
             (
                 format!("{head}rules: [{{level: None, nonResourceURLs: [/x], namespaces: [a]}}]"),
                 "two rules",
@@ -475,7 +477,10 @@ mod tests {
                 format!("{head}rules: [{{level: None, resources: [{{resourceNames: [a]}}]}}]"),
                 "require resources",
             ),
-            (format!("{head}rules: [{{level: None}}]\nrules: [{{level: None}}]"), "twice"),
+            (
+                format!("{head}rules: [{{level: None}}]\nrules: [{{level: None}}]"),
+                "duplicate field",
+            ),
         ] {
             let error = format!("{:#}", Policy::parse(&text).unwrap_err());
             assert!(error.contains(wanted), "{text}: {error}");

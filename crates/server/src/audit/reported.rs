@@ -1,5 +1,5 @@
-//! Records that come from the agents of connected clusters. They are written into a file of their own, next to that
-//! of this server. Each record names its source, so no reader can take it for one of this server's own.
+//! Records that the agents of connected clusters report. They are written to a separate file, next to the server's
+//! audit log. Each record names its source, which distinguishes it from the server's records.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -15,24 +15,24 @@ use super::Audit;
 use super::event::clean_value;
 use super::log::Unwritten;
 
-/// The annotations that say of which cluster a record is, and who has reported it. No record of this server's
-/// own has them.
+/// The annotations with the cluster of a record, and the user that reported it. The server's own records do not have
+/// them.
 const CLUSTER: &str = "platform.sh/cluster";
 const REPORTED_BY: &str = "platform.sh/reported-by";
 
-/// The annotation with the time at which this server got a record. The other times are those of the agent's clock.
+/// The annotation with the time at which this server received a record. Other times are those of the agent's clock.
 const RECEIVED_AT: &str = "platform.sh/received-at";
 
-/// Bytes that one cluster may report in a second, and at once: more than the longest list. Otherwise an agent's
-/// key would be enough to have the log of agents rotated until nothing of the others is left in it.
+/// The bytes that one cluster may report in a second, and at once, which is more than the longest list. Without the
+/// limit, one agent's key could rotate away the records of all other agents.
 const BYTES_PER_SECOND: u64 = 256 * 1024;
 const MAX_BYTES_AT_ONCE: u64 = 4 * 1024 * 1024;
 
-/// How long an agent waits whose last report is still being written.
+/// The seconds after which an agent may retry while its last report is being written.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
-/// Records that are remembered, so that they are written once when an agent repeats them: more than any
-/// agent sends in one list, for many agents.
+/// The number of remembered records. A repeated record that is remembered is not written again. It is more than many
+/// agents send in one list each.
 const REMEMBERED: usize = 50_000;
 
 /// The most bytes of one record.
@@ -44,13 +44,13 @@ const MAX_WORD_BYTES: usize = 128;
 /// The stages of Kubernetes.
 const STAGES: [&str; 4] = ["RequestReceived", "ResponseStarted", "ResponseComplete", "Panic"];
 
-/// The records that were written last, by hashes that no client can predict.
+/// The state of the agents' reports: the hashes of the last records, which clients cannot predict, and the rates.
 #[derive(Default)]
 pub(super) struct Reported {
     state: RandomState,
     seen: Mutex<Seen>,
     clusters: Mutex<HashMap<String, OfCluster>>,
-    /// Held while lines are appended: all agents together must not fill what waits to be written.
+    /// Locked while lines are appended. So all agents together cannot fill the buffer of unwritten lines.
     appending: tokio::sync::Mutex<()>,
 }
 
@@ -58,8 +58,9 @@ pub(super) struct Reported {
 #[derive(Clone, Copy, Default)]
 struct OfCluster {
     is_reporting: bool,
-    /// Bytes that were reported and do not count as forgotten yet, at a time in microseconds.
+    /// The reported bytes that still count at the time `at`.
     bytes: u64,
+    /// In microseconds since 1970.
     at: i64,
 }
 
@@ -73,22 +74,22 @@ impl OfCluster {
     }
 }
 
-/// The only report of a cluster that is under way.
+/// The only report of a cluster in progress.
 pub(crate) struct Reporting<'a> {
     reported: &'a Reported,
     cluster: &'a str,
 }
 
 impl Reporting<'_> {
-    /// Counts what is about to be written.
+    /// Counts the bytes that will be written.
     ///
     /// # Errors
-    /// 429 when the cluster has reported too much.
+    /// 429 when the cluster exceeds its rate limit.
     fn count(&self, bytes: u64, now: MicroTimestamp) -> Result<(), ApiError> {
         let mut clusters = self.reported.clusters.lock();
         let of_cluster = clusters.entry(self.cluster.to_owned()).or_default();
         of_cluster.forget_until(now);
-        // A list that is longer than what may be reported at once is taken when nothing else was.
+        // A list that is longer than the limit is accepted if the whole limit is free.
         let left = MAX_BYTES_AT_ONCE.saturating_sub(of_cluster.bytes);
         let missing = bytes.min(MAX_BYTES_AT_ONCE).saturating_sub(left);
         if missing == 0 {
@@ -99,7 +100,7 @@ impl Reporting<'_> {
         let seconds = missing.div_ceil(BYTES_PER_SECOND);
         Err(ApiError::too_many_requests(
             format!(
-                "a cluster may report {BYTES_PER_SECOND} bytes of audit records in a second: send them later"
+                "the cluster exceeds the limit of {BYTES_PER_SECOND} bytes of audit records per second: retry later"
             ),
             u32::try_from(seconds).unwrap_or(RETRY_AFTER_SECONDS),
         ))
@@ -124,7 +125,7 @@ impl Reported {
     /// Begins the report of a cluster.
     ///
     /// # Errors
-    /// 429 while another one is under way.
+    /// 429 while another report is in progress.
     fn begin<'a>(
         &'a self,
         cluster: &'a str,
@@ -132,7 +133,7 @@ impl Reported {
     ) -> Result<Reporting<'a>, ApiError> {
         let mut clusters = self.clusters.lock();
         if !clusters.contains_key(cluster) {
-            // Those of whom nothing is to be known any more.
+            // Clusters without any reported bytes are removed.
             clusters.retain(|_, one| {
                 one.forget_until(now);
                 one.is_reporting || one.bytes > 0
@@ -144,14 +145,14 @@ impl Reported {
         if std::mem::replace(&mut of_cluster.is_reporting, true) {
             drop(clusters);
             let message =
-                "another report of this cluster is being written: send one after the other";
+                "another report of this cluster is being written: send one report at a time";
             return Err(ApiError::too_many_requests(message, RETRY_AFTER_SECONDS));
         }
         drop(clusters);
         Ok(Reporting { reported: self, cluster })
     }
 
-    /// Notes a record. Returns whether it is new.
+    /// Remembers a record. Returns whether it is new.
     fn note(&self, hash: u64) -> bool {
         let mut seen = self.seen.lock();
         if !seen.hashes.insert(hash) {
@@ -167,17 +168,17 @@ impl Reported {
     }
 }
 
-/// A record as its line in the log.
+/// The line of a record, and the hash of the record.
 pub(crate) struct ReportedLine {
     hash: u64,
     line: Vec<u8>,
 }
 
 impl Audit {
-    /// Begins the report of a cluster, which lasts until what is returned is dropped.
+    /// Begins the report of a cluster. It ends when the result is dropped.
     ///
     /// # Errors
-    /// 429 while another one is under way.
+    /// 429 while another report is in progress.
     pub(crate) fn begin_report<'a>(&'a self, cluster: &'a str) -> Result<Reporting<'a>, ApiError> {
         self.reported.begin(cluster, self.source.now_micro())
     }
@@ -185,7 +186,7 @@ impl Audit {
     /// The lines of an agent's records.
     ///
     /// # Errors
-    /// Which record is none.
+    /// When a record is invalid; the error names its field.
     pub(crate) fn reported_lines(
         &self,
         cluster: &str,
@@ -194,7 +195,7 @@ impl Audit {
     ) -> Result<Vec<ReportedLine>, FieldError> {
         let received = self.source.now_micro();
         let lines = events.into_iter().enumerate().map(|(index, event)| {
-            // The whole record: its id can be the client's, who may give two requests the same one.
+            // The hash is that of the whole record: a client can give two requests the same audit id.
             let text = serde_json::to_vec(&event).unwrap_or_default();
             let hash = self.reported.state.hash_one((cluster, text));
             line_of(cluster, agent, received, event)
@@ -206,10 +207,10 @@ impl Audit {
         lines.collect()
     }
 
-    /// Writes lines that are new, and returns when they are in the file.
+    /// Writes the new lines. Returns when they are in the file.
     ///
     /// # Errors
-    /// 503 when they cannot be written; 429 when the cluster has reported too much.
+    /// 503 when the log cannot be written; 429 when the cluster exceeds its rate limit.
     pub(crate) async fn report(
         &self,
         reporting: &Reporting<'_>,
@@ -223,14 +224,14 @@ impl Audit {
         let last = self.append_reported(lines).await.map_err(|Unwritten| self.reject())?;
         match last {
             Some(line) => self.agents_log.written(line).await.map_err(|Unwritten| self.reject()),
-            // Those that were written before may be repeated because they are not in the file yet.
+            // Lines that were appended before may not be in the file yet.
             None => self.agents_log.flushed().await.map_err(|Unwritten| self.reject()),
         }
     }
 }
 
 impl Audit {
-    /// Appends lines that are new, when there is room for them. Returns the number of the last one.
+    /// Appends the new lines, as soon as there is room. Returns the number of the last one.
     async fn append_reported(&self, lines: Vec<ReportedLine>) -> Result<Option<u64>, Unwritten> {
         let _appending = self.reported.appending.lock().await;
         if self.agents_log.is_filling() {
@@ -244,7 +245,7 @@ impl Audit {
 /// The line of a record.
 ///
 /// # Errors
-/// The field that is wrong, and why.
+/// The invalid field, and the reason.
 fn line_of(
     cluster: &str,
     agent: &str,
@@ -277,7 +278,7 @@ fn check(event: &AuditEvent) -> Result<(), (&'static str, String)> {
     };
     let word = || format!("must have 1 to {MAX_WORD_BYTES} letters, digits, '-', '_' or '.'");
     if event.level != "Metadata" {
-        return Err((".level", "must be Metadata: bodies are not reported".to_owned()));
+        return Err((".level", "must be Metadata, because agents do not report bodies".to_owned()));
     }
     if !STAGES.contains(&event.stage.as_str()) {
         return Err((".stage", format!("must be one of {}", STAGES.join(", "))));
@@ -292,10 +293,10 @@ fn check(event: &AuditEvent) -> Result<(), (&'static str, String)> {
         return Err((".requestURI", "must begin with /".to_owned()));
     }
     if event.request_received_timestamp.is_none() {
-        return Err((".requestReceivedTimestamp", "must be given".to_owned()));
+        return Err((".requestReceivedTimestamp", "must be set".to_owned()));
     }
     if event.stage_timestamp.is_none() {
-        return Err((".stageTimestamp", "must be given".to_owned()));
+        return Err((".stageTimestamp", "must be set".to_owned()));
     }
     Ok(())
 }
@@ -309,7 +310,7 @@ mod tests {
     use super::super::{AuditLog, AuditSettings};
     use super::*;
 
-    /// So many milliseconds after 1970.
+    /// The time this many milliseconds after 1970.
     fn at(milliseconds: i64) -> MicroTimestamp {
         MicroTimestamp::from_unix_microseconds(milliseconds * 1000)
     }
@@ -327,7 +328,7 @@ mod tests {
         drop(east);
         let east = reported.begin("east", at(1000)).ok().unwrap();
         let refused = east.count(BYTES_PER_SECOND, at(0));
-        assert!(refused.is_err(), "a clock that goes back forgets nothing");
+        assert!(refused.is_err(), "a clock that moves back forgets nothing");
         assert!(east.count(2 * BYTES_PER_SECOND, at(2000)).is_ok());
         drop((east, west));
         let _north = reported.begin("north", at(60_000)).ok().unwrap();
@@ -335,13 +336,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_agents_report_takes_nothing_of_this_servers_own_log_away() {
+    async fn reports_of_agents_do_not_rotate_the_servers_log() {
         let dir = tempfile::TempDir::new().unwrap();
         let settings = AuditSettings {
             log: AuditLog::File(dir.path().join("audit.log")),
             policy_file: None,
             max_file_bytes: 1000,
-            max_files_aside: 1,
+            max_rotated_files: 1,
             before_answer: false,
             exec_commands: true,
         };
@@ -388,7 +389,7 @@ mod tests {
             log: AuditLog::File(dir.path().join("audit.log")),
             policy_file: None,
             max_file_bytes: 1_000_000,
-            max_files_aside: 1,
+            max_rotated_files: 1,
             before_answer: false,
             exec_commands: true,
         };
@@ -404,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reported_record_says_who_has_reported_it_and_has_no_key() {
+    fn a_reported_record_names_its_source_and_has_no_key() {
         let mut forged = event();
         let note = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         forged.annotations =
@@ -422,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_of_an_agent_is_refused() {
+    fn a_record_that_is_not_an_agents_is_rejected() {
         type Change = fn(&mut AuditEvent);
         let changes: [(Change, &str); 8] = [
             (|event| event.level = "RequestResponse".to_owned(), ".level"),
@@ -443,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_record_is_known_and_what_is_remembered_is_bounded() {
+    fn a_repeated_record_is_known_and_the_memory_is_bounded() {
         let reported = Reported::default();
         assert!(reported.note(0) && !reported.note(0));
         for hash in 1..=REMEMBERED as u64 {

@@ -1,5 +1,5 @@
-//! Aggregated discovery: all resources below `/api` or `/apis` in one document, for clients that
-//! ask for it by `Accept`. It is made from the lists that older clients read one by one.
+//! Aggregated discovery: all resources below `/api` or `/apis` in one document, for clients that request it with
+//! `Accept`. It is made from the lists that older clients read one by one.
 
 use std::sync::OnceLock;
 
@@ -16,17 +16,16 @@ use crate::wire::body::Body;
 const GROUP: &str = "apidiscovery.k8s.io";
 const KIND: &str = "APIGroupDiscoveryList";
 
-/// One version of the document's own kind.
+/// The documents in one version of `APIGroupDiscoveryList`.
 struct Version {
     name: &'static str,
-    /// The `Content-Type` for clients that want no other server's resources in it. There are no
-    /// other servers.
+    /// The `Content-Type` for clients that exclude the resources of other servers. There are no other servers.
     content_type_nopeer: &'static str,
     core: Fixed,
     groups: Fixed,
 }
 
-/// Which resources a document describes.
+/// The path whose resources a document describes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Root {
     /// `/api`
@@ -35,11 +34,11 @@ pub(crate) enum Root {
     Groups,
 }
 
-/// A response with the aggregated document, if the client prefers that.
+/// The response with the aggregated document; `None` if the client prefers the plain list.
 pub(crate) fn response(parsed: &Parsed, root: Root) -> Option<Response<Body>> {
     let accepted = parsed.header_values(header::ACCEPT);
     let (version, nopeer) = choose(&accepted, |clause| match clause.parameter("as") {
-        // Anything without a kind is the plain list, in whatever format.
+        // A media type without a kind requests the plain list.
         None => Some(None),
         Some(kind) if kind == KIND && clause.parameter("g") == Some(GROUP) => {
             let wanted = clause.parameter("v");
@@ -132,7 +131,7 @@ fn resources(version: GroupVersion, list: &Value) -> Vec<Value> {
         };
         let index = resources.iter().position(|known| known["resource"] == parent);
         let index = index.unwrap_or_else(|| {
-            // Old clients require the kind of a parent, even if there is none.
+            // Old clients require the kind of a parent, even if the parent has none.
             resources.push(json!({
                 "resource": parent,
                 "responseKind": { "group": "", "version": "", "kind": "" },
@@ -171,7 +170,7 @@ fn top(version: GroupVersion, resource: &Value) -> Value {
     Value::Object(fields)
 }
 
-/// The kind of a resource's responses, which can be of another group than its own.
+/// The kind of a resource's responses, which can be in another group than the resource.
 fn kind(version: GroupVersion, resource: &Value) -> Value {
     let or = |name: &str, own: &str| resource[name].as_str().unwrap_or(own).to_owned();
     json!({

@@ -1,4 +1,4 @@
-//! Discovery: which groups, versions and resources there are. Built from the list of kinds.
+//! Discovery: the groups, versions and resources, from the list of kinds.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
@@ -8,13 +8,13 @@ use postern_kinds::{AnyKind, Info, MANAGEMENT_V1, Verb, all, versions};
 use postern_meta::gvk::GroupVersion;
 use serde_json::{Value, json};
 
-/// The category of the kinds of our own group that can be listed: `kubectl get platform -A`. None is in
+/// The category of the listable kinds of Postern's group: `kubectl get platform -A`. They are not in the category
 /// `all`, which is for workloads.
 const CATEGORY: &str = "platform";
 
 /// The document `/api`.
 pub(crate) fn core_versions() -> Value {
-    // Clients that get no address here keep the one that they use.
+    // Without an address here, clients keep the one that they use.
     json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] })
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn group(name: &str) -> Option<Value> {
     Some(group)
 }
 
-/// A group with its versions. The first one is preferred: the kinds of newer ones come first.
+/// A group with its versions. The first version is preferred, because kinds of newer versions come first.
 fn group_fields(name: &str) -> Value {
     let versions = versions().into_iter().filter(|version| version.group == name);
     let entry = |version: GroupVersion| json!({ "groupVersion": version.to_string(), "version": version.version });
@@ -115,10 +115,10 @@ fn resource(kind: &dyn AnyKind) -> Value {
     resource
 }
 
-/// A hash that changes when objects of a kind are stored in another version, as kube-apiserver
-/// computes it: base64 of the first eight bytes of the SHA-256 of group, version and kind.
+/// The hash of a kind's storage version, as in kube-apiserver: base64 of the first eight bytes of the SHA-256 of
+/// group, version and kind.
 fn storage_version_hash(info: &Info) -> String {
-    /// Bytes of the hash that are used.
+    /// The bytes of the SHA-256 that are used.
     const BYTES: usize = 8;
     let name = format!("{}/{}/{}", info.version.group, info.version.version, info.kind);
     STANDARD.encode(&digest(&SHA256, name.as_bytes()).as_ref()[..BYTES])
@@ -131,9 +131,9 @@ mod tests {
 
     use super::*;
 
-    /// kube-apiserver has the same for the same kind.
+    /// kube-apiserver has the same hash for the same kind.
     #[test]
-    fn a_stored_kind_has_the_hash_that_upstream_has() {
+    fn a_stored_kind_has_the_hash_of_kube_apiserver() {
         assert_eq!(resource(&Namespace)["storageVersionHash"], "Q3oi5N2YM8M=");
         assert_eq!(resource(&SelfKind).get("storageVersionHash"), None);
     }

@@ -1,5 +1,4 @@
-//! The responses with the documents that describe the API, and with the metrics. That the caller
-//! may read them has been decided before.
+//! The responses with the documents that describe the API, and with the metrics. The caller is authorized already.
 
 use http::{HeaderValue, Response, StatusCode, header};
 use postern_kinds::BASE_PATH;
@@ -22,7 +21,7 @@ use crate::wire::respond;
 /// The response to a GET of a document.
 ///
 /// # Errors
-/// 404 when there is no such document; 406 when it is not in a form that the client accepts.
+/// 404 when the document does not exist; 406 when the client accepts no format of it.
 pub(crate) fn response(
     parsed: &Parsed,
     document: Document,
@@ -60,19 +59,19 @@ pub(crate) fn response(
     Ok(response)
 }
 
-/// The metrics in Prometheus' text format, whatever the client accepts: there is no other.
+/// The metrics in Prometheus' text format. There is no other format, so `Accept` is ignored.
 fn metrics_response(text: String) -> Response<Body> {
     respond::whole(StatusCode::OK, metrics::CONTENT_TYPE, text.into())
 }
 
-/// A response with the one document of version 2.
+/// The response with the document of version 2.
 fn open_api_v2(parsed: &Parsed) -> Result<Response<Body>, ApiError> {
     let document = openapi::document_v2();
     open_api_form(parsed, &document.json, &document.protobuf, &v2::PROTOBUF_TYPES)
         .map(|form| form.response(parsed))
 }
 
-/// The form of an OpenAPI document that the client accepts.
+/// The format of an OpenAPI document that the client accepts.
 fn open_api_form<'a>(
     parsed: &Parsed,
     json: &'a Fixed,
@@ -91,16 +90,15 @@ fn open_api_form<'a>(
     })
 }
 
-/// A response with the index. It has the hash of each document, so its own hash changes
-/// with any of them.
+/// The response with the index. The index has the hash of each document, so its own hash changes with each of them.
 fn open_api_index(parsed: &Parsed, now: Timestamp) -> Result<Response<Body>, ApiError> {
     let negotiated = Negotiated::of(parsed, Offered::JsonDocument, now)?;
     let response = respond::value(StatusCode::OK, &openapi::index(), negotiated.pretty);
     Ok(tagged(parsed, response, &openapi::index_hash()))
 }
 
-/// A response with one document of version 3. With the hash from the index it never
-/// changes; with another hash, the client is redirected to the right one.
+/// The response with one document of version 3. A URL with the hash from the index is immutable. A request with another
+/// hash is redirected to the current one.
 fn open_api(
     parsed: &Parsed,
     version: GroupVersion,
@@ -126,7 +124,7 @@ fn open_api(
             header::CACHE_CONTROL,
             HeaderValue::from_static("public, immutable, max-age=31536000"),
         );
-        // As upstream: for caches that do not know what is immutable.
+        // As in kube-apiserver, for caches that do not support `immutable`.
         if let Some(expires) = http_date(now.unix_seconds() + IMMUTABLE_SECONDS) {
             headers.insert(header::EXPIRES, expires);
         }
@@ -134,10 +132,10 @@ fn open_api(
     Ok(response)
 }
 
-/// How long a document that never changes can be kept: a year.
+/// How long an immutable document can be cached: a year.
 const IMMUTABLE_SECONDS: i64 = 365 * 24 * 60 * 60;
 
-/// A time as HTTP writes it (RFC 9110 section 5.6.7).
+/// A time in the format of HTTP (RFC 9110 section 5.6.7).
 fn http_date(unix_seconds: i64) -> Option<HeaderValue> {
     let time = jiff::Timestamp::from_second(unix_seconds).ok()?;
     let text = time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();

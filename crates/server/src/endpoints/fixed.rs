@@ -1,5 +1,5 @@
-//! Documents that do not change while the server runs: made once, compressed once, with their hash
-//! as `ETag`.
+//! Documents that do not change while the server runs. They are made and compressed once, and have their hash as
+//! `ETag`.
 
 use aws_lc_rs::digest::{SHA512, digest};
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use crate::stages::parse::Parsed;
 use crate::wire::body::{Body, gzip};
 use crate::wire::{encode, respond};
 
-/// One form of a document.
+/// A document in one format.
 pub(crate) struct Fixed {
     content_type: &'static str,
     bytes: Bytes,
@@ -26,12 +26,12 @@ impl Fixed {
         Self { content_type, bytes, gzipped, hash }
     }
 
-    /// The SHA-512 of the document in upper-case hex, as upstream writes it.
+    /// The SHA-512 of the document in upper-case hex, as in kube-apiserver.
     pub(crate) fn hash(&self) -> &str {
         &self.hash
     }
 
-    /// The response to a GET: the document, or 304 when the client has it already.
+    /// The response to a GET: the document, or 304 if the client has it already.
     pub(crate) fn response(&self, parsed: &Parsed) -> Response<Body> {
         let zipped = self.gzipped.as_ref().filter(|_| encode::accepts_gzip(parsed.headers()));
         let bytes = zipped.unwrap_or(&self.bytes).clone();
@@ -43,7 +43,7 @@ impl Fixed {
     }
 }
 
-/// A response with its hash as `ETag`, or 304 when the client has the document already.
+/// The response with the hash as `ETag`, or 304 if the client has the document already.
 pub(crate) fn tagged(parsed: &Parsed, mut response: Response<Body>, hash: &str) -> Response<Body> {
     let tag = format!("\"{hash}\"");
     let known = parsed.header_values(header::IF_NONE_MATCH);
@@ -58,7 +58,7 @@ pub(crate) fn tagged(parsed: &Parsed, mut response: Response<Body>, hash: &str) 
     response
 }
 
-/// Whether a client's `ETag` is this one. GET compares weakly (RFC 9110 section 13.1.2).
+/// Whether a client's `ETag` matches. GET uses weak comparison (RFC 9110 section 13.1.2).
 fn is_tag(known: &str, tag: &str) -> bool {
     let known = known.trim();
     known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag

@@ -1,29 +1,53 @@
-//! `/livez`, `/readyz`, `/healthz`: plain text, as from kube-apiserver.
+//! `/livez`, `/readyz`, `/healthz`: plain text in kube-apiserver's format.
 
 use http::{Response, StatusCode};
 
 use crate::wire::body::Body;
 use crate::wire::respond;
 
-/// The present condition of the server.
+/// The current condition of the server.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "one for each check, which is passed or not")]
 pub(crate) struct Condition {
-    /// Storage works.
+    /// Whether storage works.
     pub(crate) storage: bool,
-    /// The audit log can be written.
+    /// Whether the audit log can be written.
     pub(crate) audit: bool,
-    /// The cache has what the store has.
+    /// Whether the cache is current with the store.
     pub(crate) cache: bool,
-    /// A shutdown has started.
+    /// Whether a shutdown has started.
     pub(crate) draining: bool,
 }
 
 /// A named check and whether it passes.
-type Check = (&'static str, bool);
+pub(crate) type Check = (&'static str, bool);
 
-/// The response to a health path, or `None` for another path. Every request passes here, so
-/// the condition is read for health paths only.
+/// How many of the checks a server has to pass that is alive.
+const LIVENESS_CHECKS: usize = 2;
+
+impl Condition {
+    /// The checks of `/readyz`. The first ones are also those of `/livez`.
+    pub(crate) fn readiness(self) -> [Check; 5] {
+        let Self { storage, audit, cache, draining } = self;
+        [
+            ("ping", true),
+            ("storage", storage),
+            // A restart would repair none of these: such a server is alive, but not ready.
+            ("audit", audit),
+            ("cache", cache),
+            ("shutdown", !draining),
+        ]
+    }
+}
+
+/// The names of the checks of `/readyz` that fail.
+pub(crate) fn failed_checks(condition: Condition) -> Vec<&'static str> {
+    let checks = condition.readiness().into_iter();
+    checks.filter(|(_, passed)| !passed).map(|(name, _)| name).collect()
+}
+
+/// The response to a health path; `None` for other paths. Every request passes here, so the condition is read only
+/// for health paths.
 pub(crate) fn response(
     path: &str,
     query: &str,
@@ -37,16 +61,10 @@ pub(crate) fn response(
     if !matches!(endpoint, "readyz" | "livez" | "healthz") {
         return None;
     }
-    let Condition { storage, audit, cache, draining } = condition();
-    let mut checks: Vec<Check> = vec![("ping", true), ("storage", storage)];
-    if endpoint == "readyz" {
-        // A restart would repair none of these: such a server is alive, but not ready.
-        checks.push(("audit", audit));
-        checks.push(("cache", cache));
-        checks.push(("shutdown", !draining));
-    }
+    let checks = condition().readiness();
+    let checks = if endpoint == "readyz" { &checks[..] } else { &checks[..LIVENESS_CHECKS] };
     match single {
-        None => Some(all(endpoint, &checks, query)),
+        None => Some(all(endpoint, checks, query)),
         Some(name) => {
             let passed = checks.iter().find(|(known, _)| *known == name)?.1;
             Some(report(endpoint, &[], &[], passed))
@@ -104,6 +122,15 @@ mod tests {
         let code = response.status().as_u16();
         let Body::Whole(Some(bytes)) = response.into_body() else { return None };
         Some((code, String::from_utf8(bytes.to_vec()).unwrap()))
+    }
+
+    #[test]
+    fn the_checks_that_fail_are_named() {
+        let of = |storage, draining| {
+            failed_checks(Condition { storage, audit: true, cache: true, draining })
+        };
+        assert!(of(true, false).is_empty());
+        assert_eq!(of(false, true), ["storage", "shutdown"]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The public keys of endpoint tokens (RFC 7517 section 5), which everyone may read: agents and other
-//! readers of tokens verify with them (`docs/reference/endpoint-tokens.md#signing-keys`).
+//! The public keys of endpoint tokens (RFC 7517 section 5). They need no credential: agents and other programs verify
+//! tokens with them (`docs/reference/endpoint-tokens.md#signing-keys`).
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, HeaderValue};
@@ -8,11 +8,11 @@ use http::{Response, StatusCode};
 use crate::wire::body::Body;
 use crate::wire::respond;
 
-/// The path, under the base path: as in Kubernetes.
+/// The path below the base path, as in Kubernetes.
 pub(crate) const PATH: &str = "/openid/v1/jwks";
 
-/// How long a reader may keep it. A new key is published long before it signs; agents hear of a dropped one
-/// at once by another way.
+/// How long clients may cache the keys. A new key is published long before it signs. Agents get the removal of a key
+/// at once, with their configuration.
 const CACHING: HeaderValue = HeaderValue::from_static("public, max-age=300");
 
 /// The response with the keys.

@@ -1,4 +1,4 @@
-//! The endpoints in addition to objects: health, version, discovery, OpenAPI, metrics.
+//! The endpoints that are not objects: health, version, discovery, OpenAPI, metrics, public keys.
 
 mod aggregated;
 mod fixed;

@@ -1,4 +1,4 @@
-//! The OpenAPI documents as they are served: made on first use, with their hashes.
+//! The OpenAPI documents that are served. They are made on first use, with their hashes.
 
 use std::sync::OnceLock;
 
@@ -10,11 +10,11 @@ use serde_json::Value;
 
 use super::fixed::Fixed;
 
-/// One document in its forms.
+/// One document in all its formats.
 pub(crate) struct OpenApi {
-    /// In JSON.
+    /// The document in JSON.
     pub(crate) json: Fixed,
-    /// In protobuf.
+    /// The document in protobuf.
     pub(crate) protobuf: Fixed,
 }
 

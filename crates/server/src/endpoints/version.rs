@@ -1,15 +1,15 @@
-//! `/version`, which clients check before they do anything else.
+//! `/version`, which clients request first.
 
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
-/// The Kubernetes API level whose clients are served unmodified. Clients compare it with their
-/// own version, so it is not Postern's.
+/// The Kubernetes version whose clients are supported. Clients compare it with their own version, so it is not
+/// Postern's version.
 const KUBERNETES_MAJOR: &str = "1";
 const KUBERNETES_MINOR: &str = "36";
 
-/// The sources that the program was built from. Empty where that is not known.
+/// The sources of a build. The fields are empty if they are unknown.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Build {
     /// The commit, in hex.
@@ -18,18 +18,18 @@ pub struct Build {
     pub commit_date: &'static str,
 }
 
-/// The same for all servers of a process.
+/// The build of the process, for all its servers.
 static BUILD: OnceLock<Build> = OnceLock::new();
 
-/// Sets what the process was built from. The first call counts.
+/// Sets the build of the process. Only the first call has an effect.
 pub(crate) fn set_build(build: Build) {
     BUILD.get_or_init(|| build);
 }
 
-/// The version that the platform's clients are told.
+/// The version for the platform's clients.
 static ADVERTISED: OnceLock<String> = OnceLock::new();
 
-/// Sets the version that the platform's clients are told, if there is one. The first call counts.
+/// Sets the version for the platform's clients, if there is one. Only the first call has an effect.
 pub(crate) fn advertise(version: Option<String>) {
     if let Some(version) = version {
         ADVERTISED.get_or_init(|| version);
@@ -44,8 +44,8 @@ fn parts(version: &str) -> Option<(&str, &str)> {
     (is_number(major) && is_number(minor)).then_some((major, minor))
 }
 
-/// The document for the platform's clients, which ask at the root of the server: the version that they are
-/// told, in all fields that they compare with their own.
+/// The document for the platform's clients, which request it at the root of the server. The advertised version is in
+/// all fields that they compare with their own version.
 pub(crate) fn document_at_root() -> Value {
     let mut document = document();
     if let Some((major, minor)) = ADVERTISED.get().and_then(|version| parts(version)) {
@@ -55,8 +55,7 @@ pub(crate) fn document_at_root() -> Value {
     document
 }
 
-/// The document. Go's fields are in it because clients decode them; they are empty, or say
-/// that there is none, where nothing is known.
+/// The document. It has the fields about Go, because clients decode them.
 pub(crate) fn document() -> Value {
     let postern = env!("CARGO_PKG_VERSION");
     let Build { commit, commit_date } = BUILD.get().copied().unwrap_or_default();
@@ -69,7 +68,7 @@ pub(crate) fn document() -> Value {
         "gitVersion": format!("v{KUBERNETES_MAJOR}.{KUBERNETES_MINOR}.0+postern-{postern}"),
         "gitCommit": commit,
         "gitTreeState": "",
-        // The commit's date, so that the same sources make the same program.
+        // The date is that of the commit, so that builds of the same sources are equal.
         "buildDate": date,
         "goVersion": "none",
         "compiler": "rustc",

@@ -1,7 +1,6 @@
-//! The route through a cluster's agent (`docs/reference/clusters.md#routes`). Each request carries a JWT that
-//! is issued for this caller and this cluster, and the agent decides from it as from any other token. So the
-//! central server stores no credential of the cluster, and the gateway can do nothing that the token does not
-//! allow.
+//! The route through a cluster's agent (`docs/reference/clusters.md#routes`). Each request has a JWT that is issued for
+//! this caller and this cluster. The agent decides from it, as from any other token. So the central server stores no
+//! credential of the cluster, and the gateway has only the permissions of the token.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,31 +13,30 @@ use postern_kinds::cluster::DIRECT_ENDPOINT;
 use postern_meta::status::ApiError;
 use postern_proxy::{Renewal, UpstreamAddresses, UpstreamConfig};
 use postern_registry::clock::new_uid;
-use postern_registry::registry::issued_tokens::AsOf;
+use postern_registry::registry::issued_tokens::TokenIdentity;
 
-use super::place::Way;
 use super::session::Caller;
+use super::target_state::Route;
 
-/// How long a token (a JWT) counts: an agent need only see the head of the request.
+/// The lifetime of the token (a JWT). It only has to last until the agent has read the head of the request.
 const TOKEN_TTL_SECONDS: i64 = 60;
 
-/// How a cluster's agent is reached, and for what.
+/// The address of a cluster's agent, and the target behind it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct AgentRoute {
-    /// The Cluster's uid.
+    /// The uid of the Cluster.
     uid: String,
     /// `HOST[:PORT]`
     endpoint: String,
     is_insecure: bool,
-    /// The authorities of its certificate, in base64 of PEM.
+    /// The certificate authorities of the agent, as base64 of PEM.
     ca_data: Option<String>,
     /// The prefix of the target's paths at the agent.
     prefix: String,
 }
 
 impl AgentRoute {
-    /// The way through the agent of a Cluster, which says its endpoint in annotations; `None` without
-    /// one.
+    /// The route through the agent of a Cluster, from the annotations with its endpoint; `None` without an endpoint.
     pub(super) fn of(
         uid: &str,
         annotations: &BTreeMap<String, String>,
@@ -54,14 +52,16 @@ impl AgentRoute {
         })
     }
 
-    /// The configuration of the upstream. It has no credential: each request has its own.
+    /// The configuration of the upstream. It has no credential, because each request has its own token.
     ///
     /// # Errors
-    /// Which annotation is wrong.
+    /// The annotation that is invalid.
     pub(super) fn config(&self, addresses: UpstreamAddresses) -> Result<UpstreamConfig, String> {
         let url = format!("https://{}{}", self.endpoint, self.prefix);
-        let url = url.parse().map_err(|_| format!("{DIRECT_ENDPOINT} is not a host"))?;
-        let wrong = |_| format!("{DIRECT_ENDPOINT}-ca-data is not base64");
+        let url = url
+            .parse()
+            .map_err(|_| format!("the annotation {DIRECT_ENDPOINT} must be HOST or HOST:PORT"))?;
+        let wrong = |_| format!("the annotation {DIRECT_ENDPOINT}-ca-data must be base64");
         let ca_pem = self.ca_data.as_ref().map(|data| STANDARD.decode(data)).transpose();
         let insecure = self.is_insecure;
         Ok(UpstreamConfig {
@@ -73,12 +73,12 @@ impl AgentRoute {
     }
 }
 
-/// The value of `Authorization` for a request through an agent. Of one that goes on (a watch, exec), the agent
-/// keeps what the token has opened until it is ended here, by the session of the request; that the key has such
-/// a token is noted, so that a change of the key ends it there, too. With any other token, nothing goes on.
+/// The value of `Authorization` for a request through an agent. A watch or exec outlives its token at the agent, until
+/// the session of the request ends it here. Such a token is recorded for the key, so that a change of the key also ends
+/// the stream at the agent. No stream can outlive any other token.
 ///
 /// # Errors
-/// 401 and 409 when the caller is not who they were; 503 when no token can be made.
+/// 401 and 409 when the caller's key or permissions have changed; 503 when no token can be issued.
 pub(super) async fn authorization(
     caller: &Caller,
     route: &AgentRoute,
@@ -86,11 +86,11 @@ pub(super) async fn authorization(
     let Caller { registry, credential, request, .. } = caller;
     let (now, is_long) = (registry.source().now(), request.kube.is_long());
     let as_of = if is_long {
-        AsOf::noted(registry, credential, now, TOKEN_TTL_SECONDS).await?
+        TokenIdentity::noted(registry, credential, now, TOKEN_TTL_SECONDS).await?
     } else {
-        AsOf::now(registry, credential, now).await?
+        TokenIdentity::now(registry, credential, now).await?
     };
-    let AsOf { revocation_revision, current } = as_of;
+    let TokenIdentity { revocation_revision, current } = as_of;
     let bearer = Bearer {
         key: &current.key,
         identity: current.identity(),
@@ -106,17 +106,16 @@ pub(super) async fn authorization(
         revocation_revision,
     };
     let keys = registry.cache().signing_keys();
-    let unavailable =
-        |why: &str| ApiError::unavailable(format!("no token for the agent: {why}"), None);
-    let signer = keys.signer(now).ok_or_else(|| unavailable("no key can sign it"))?;
+    let unavailable = |why: &str| {
+        ApiError::unavailable(format!("cannot issue a token for the agent: {why}"), None)
+    };
+    let signer = keys.signer(now).ok_or_else(|| unavailable("there is no signing key"))?;
     let mut claims = Claims::of(&bearer, issuance);
-    // When the key ends is looked at here, again and again: use may prolong it.
+    // The expiry of the key is checked here repeatedly, because use can extend it.
     claims.platform.keys_end = (!is_long).then_some(claims.exp);
     claims.platform.gateway_session = is_long;
     let token = signer.issue(&claims).map_err(|_| {
-        unavailable(
-            "with the caller's groups and the scopes of the access key, it would be too long",
-        )
+        unavailable("with the caller's groups and the scopes of the access key, it is too long")
     })?;
     let value = HeaderValue::from_str(&["Bearer ", token.expose()].concat());
     let mut value = value.map_err(|error| ApiError::internal("a token", error))?;
@@ -124,20 +123,21 @@ pub(super) async fn authorization(
     Ok(value)
 }
 
-/// Issues a new token for a request that is sent again; `None` if the same token works. An agent lets a stream
-/// outlive its token only if it sees that token for the first time. It may have seen the token before the connection
-/// died.
+/// Issues a new token for a request that is sent again; `None` if the same token works. A stream can outlive its token
+/// only if the agent sees the token for the first time. The agent may have seen it before the connection failed.
 pub(super) fn renewal(caller: &Arc<Caller>) -> Option<Renewal> {
-    let (is_long, way) = (caller.request.kube.is_long(), caller.found.way());
-    if !is_long || !matches!(way, Way::Agent(_)) {
+    let (is_long, route) = (caller.request.kube.is_long(), caller.target.route());
+    if !is_long || !matches!(route, Route::Agent(_)) {
         return None;
     }
     let caller = caller.clone();
     Some(Box::new(move || {
         Box::pin(async move {
-            let Way::Agent(route) = caller.found.way() else { return None };
+            let Route::Agent(route) = caller.target.route() else { return None };
             let renewed = authorization(&caller, route).await;
-            renewed.inspect_err(|error| tracing::debug!(%error, "no second token")).ok()
+            renewed
+                .inspect_err(|error| tracing::debug!(%error, "cannot renew the token for an agent"))
+                .ok()
         })
     }))
 }
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_agent_is_reached_as_the_annotations_say() {
+    fn the_route_to_an_agent_is_in_the_annotations() {
         let of = |annotations: &[(&str, &str)]| {
             let named = |(suffix, value): &(&str, &str)| {
                 (format!("{DIRECT_ENDPOINT}{suffix}"), (*value).to_owned())

@@ -1,15 +1,15 @@
-//! The gateway: requests to connected clusters, virtual clusters and spaces are sent on to them
+//! The gateway: forwards requests to connected clusters, virtual clusters and spaces
 //! (`docs/reference/clusters.md#gateway`).
 //!
-//! Whether a request gets there is decided in `auth`, by `stages::authorize`; here it is found out where
-//! a target is ([`place`]), by which credential it is reached ([`upstreams`], [`agent`]), how long a request may go on
-//! ([`session`]), and what access reviews answer ([`review`]). Sending is `postern_proxy`'s.
+//! `stages::authorize` and `auth` decide which requests are forwarded. The gateway finds the route to a target
+//! ([`target_state`]), and its address and credential ([`upstreams`], [`agent`]). It limits the duration of a request
+//! ([`session`]), and answers access reviews ([`review`]). `postern_proxy` sends the requests.
 
 mod agent;
-mod place;
 mod review;
 mod send;
 mod session;
+mod target_state;
 mod upstreams;
 
 use std::sync::Arc;
@@ -18,21 +18,21 @@ use std::time::Duration;
 use postern_listen::{raise_descriptor_limit, upstream_descriptors};
 use postern_proxy::{Limits, Proxy, TcpDial, UpstreamAddresses};
 
-pub(crate) use self::place::Found;
 pub(crate) use self::send::{SendContext, send};
+pub(crate) use self::target_state::TargetState;
 use self::upstreams::Upstreams;
 
-/// How long a stream other than a watch may go on, unless the operator says otherwise.
+/// The default maximum duration of streams other than watches.
 const DEFAULT_MAX_SESSION: Duration = Duration::from_hours(8);
 
 /// The operator's settings for the gateway.
 #[derive(Clone, Debug)]
 pub struct GatewaySettings {
-    /// Which addresses clusters may be at.
+    /// The addresses that are allowed for clusters.
     pub upstream_addresses: UpstreamAddresses,
-    /// Groups of callers that clusters are told of, besides the platform's own.
+    /// The groups of callers that are forwarded to clusters, in addition to the platform's groups.
     pub forward_groups: Vec<String>,
-    /// How long exec, attach, port-forward and the like go on at most.
+    /// The maximum duration of exec, attach, port-forward and other streams.
     pub max_session: Duration,
 }
 
@@ -46,7 +46,7 @@ impl Default for GatewaySettings {
     }
 }
 
-/// The part of the server that sends requests on to targets.
+/// The part of the server that forwards requests to targets.
 pub(crate) struct Gateway {
     settings: GatewaySettings,
     proxy: Proxy,
@@ -54,7 +54,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// A gateway. Nothing is connected yet.
+    /// A gateway without connections.
     pub(crate) fn new(settings: GatewaySettings) -> Self {
         let upstreams = Upstreams::new(settings.upstream_addresses.clone());
         let max_connections = upstream_descriptors(raise_descriptor_limit());
@@ -63,12 +63,12 @@ impl Gateway {
         Self { settings, proxy, upstreams }
     }
 
-    /// The groups that clusters are told of.
+    /// The groups of callers that are forwarded to clusters.
     pub(crate) fn forward_groups(&self) -> &[String] {
         &self.settings.forward_groups
     }
 
-    /// The proxy, for its counts and its shutdown.
+    /// The proxy, for its counters and its shutdown.
     pub(crate) fn proxy(&self) -> &Proxy {
         &self.proxy
     }

@@ -1,4 +1,4 @@
-//! Access reviews at a target: how they are read, sent on and answered. `postern_auth::target_review` decides.
+//! Access reviews at a target: reads, forwards and answers them. `postern_auth::target_review` decides.
 
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
@@ -10,31 +10,31 @@ use postern_meta::decode::{Decoded, decode_typed};
 use postern_meta::status::ApiError;
 use serde_json::Value;
 
-use super::place::Found;
 use super::send::{SendContext, forward};
+use super::target_state::TargetState;
 use crate::stages::authorize::GatewayPermit;
 use crate::wire::body::{Body, Guards};
 use crate::wire::encode;
 use crate::wire::input::{self, RequestBody};
 use crate::wire::respond;
 
-/// The most bytes of a target's answer to a review that are read.
+/// The maximum length of a target's response to a review, in bytes.
 const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
 
-/// The review that a request is; `None` for other requests, and where all requests get to the target.
-pub(super) fn of(permit: &GatewayPermit, found: &Found) -> Option<TargetReview> {
+/// The review in a request; `None` for other requests, and for callers whose requests all get to the target.
+pub(super) fn of(permit: &GatewayPermit, target: &TargetState) -> Option<TargetReview> {
     let is_scoped = permit.credential().bearer().is_scoped();
-    TargetReview::of(is_scoped, &found.place(), &permit.request().kube)
+    TargetReview::of(is_scoped, &target.resolved(), &permit.request().kube)
 }
 
-/// The answer to a review.
+/// The response to a review.
 ///
 /// # Errors
-/// 400, 413 and 415 for a review that cannot be read; those of sending it on.
+/// 400, 413 and 415 for an invalid review, and those of forwarding it.
 pub(super) async fn answer(
     context: SendContext<'_>,
     permit: GatewayPermit,
-    found: Found,
+    target: TargetState,
     asked: TargetReview,
     body: RequestBody,
     charge: Charge,
@@ -42,8 +42,8 @@ pub(super) async fn answer(
     let received = body.read(charge).await?;
     let Decoded { value, duplicates } = input::decode_body(permit.parsed(), &received)?;
     if let Some(field) = duplicates.first() {
-        // The target could read the other occurrence.
-        return Err(ApiError::bad_request(format!("{field} is in the review more than once")));
+        // The target could read the other value.
+        return Err(ApiError::bad_request(format!("duplicate field \"{field}\" in the review")));
     }
     let pretty = encode::wants_pretty(permit.parsed()).unwrap_or(false);
     let own = |mut value: Value, status: Value| {
@@ -52,22 +52,23 @@ pub(super) async fn answer(
     };
     let policy = context.registry.cache().policy();
     let credential = permit.credential().clone();
-    let (identity, place) = (credential.identity(), found.clone());
-    if let Some(status) = asked.status_without_target(&policy, identity, place.place(), &value)? {
+    let (identity, target_state) = (credential.identity(), target.clone());
+    if let Some(status) =
+        asked.status_without_target(&policy, identity, target_state.resolved(), &value)?
+    {
         return own(value, status);
     }
     let (request, guards) = (permit.request().clone(), Guards::default());
-    let answer = forward(context, permit, found, |head| rewritten(head, &value), &guards).await?;
+    let answer = forward(context, permit, target, |head| rewritten(head, &value), &guards).await?;
     if asked == TargetReview::Access || answer.status() != StatusCode::CREATED {
         return Ok(respond::proxied(answer, &request.kube, guards));
     }
     let answer = read(answer).await?;
-    let status = narrowed_rules(&policy, identity, &place.place(), &value, &answer)?;
+    let status = narrowed_rules(&policy, identity, &target_state.resolved(), &value, &answer)?;
     own(answer, status)
 }
 
-/// Writes a review anew, so that the target reads what was read here, and asks for an answer that can be
-/// read.
+/// Encodes a review again, so that the target decodes the same value. Requests a response that can be decoded here.
 fn rewritten(head: &mut HeaderMap, review: &Value) -> Full<Bytes> {
     let json = HeaderValue::from_static("application/json");
     head.insert(CONTENT_TYPE, json.clone());
@@ -84,4 +85,4 @@ async fn read(answer: Response<postern_proxy::ProxyBody>) -> Result<Value, ApiEr
     decode_typed(&bytes).map_err(|error| broken(error.to_string()))
 }
 
-const BROKEN: &str = "the target's answer to the review cannot be read";
+const BROKEN: &str = "the target's response to the review is invalid";

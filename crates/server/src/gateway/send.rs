@@ -1,4 +1,4 @@
-//! Sends an authorised request on, and returns the answer as it comes.
+//! Forwards an authorized request, and returns the response as it arrives.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::AUTHORIZATION;
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body::{Frame, SizeHint};
 use postern_auth::gateway_path::OF_WORKLOAD;
 use postern_flow::budget::{ByteBudget, Charge};
@@ -17,10 +17,11 @@ use postern_flow::{Requester, WatchPermit, too_many_requests};
 use postern_meta::status::{ApiError, Reason};
 use postern_proxy::{Forward, ProxyError, UNREACHABLE};
 use postern_registry::registry::Registry;
+use postern_telemetry::{Span, SpanKind, span};
 use tokio::sync::watch;
 
-use super::place::{Found, Way};
 use super::session::{self, Caller};
+use super::target_state::{Route, TargetState};
 use super::{Gateway, agent, review};
 use crate::stages::authorize::GatewayPermit;
 use crate::wire::body::{Body, Guards};
@@ -28,41 +29,41 @@ use crate::wire::incoming::IncomingBody;
 use crate::wire::input::RequestBody;
 use crate::wire::respond;
 
-/// The longest time from the head of a request until that of its answer, for those that are not long: that
-/// of kube-apiserver.
+/// The timeout from the head of a request to the head of its response, as in kube-apiserver. Long requests have none.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The parts of the server that a request is sent on with.
+/// The parts of the server that forward a request.
 pub(crate) struct SendContext<'a> {
     /// The gateway.
     pub(crate) gateway: &'a Gateway,
     /// The registry of the stored objects.
     pub(crate) registry: &'a Arc<Registry>,
-    /// The limit of what waits to be context.
+    /// The budget of request bodies that are not sent yet.
     pub(crate) bodies: &'a Arc<ByteBudget>,
     /// Whether the server is shutting down.
     pub(crate) draining: watch::Receiver<bool>,
-    /// The request among those that are under way.
+    /// The permit of the request, which counts as a watch.
     pub(crate) under_way: WatchPermit,
-    /// The request's id in the audit log, which the target's has, too.
+    /// The request's id in the audit log, which the target's audit log also gets.
     pub(crate) audit_id: HeaderValue,
 }
 
-/// Sends a request on.
+/// Forwards a request.
 ///
 /// # Errors
-/// 503 when the target cannot be reached, or does not answer; 502 for an answer that is not passed on; 413, 415 and 400 for a review
-/// that cannot be read.
+/// - 503 when the target cannot be reached, or does not respond
+/// - 502 for a response that is not returned to the client
+/// - 400, 413 and 415 for an invalid review
 pub(crate) async fn send(
     context: SendContext<'_>,
     permit: GatewayPermit,
-    found: Found,
+    target: TargetState,
     body: RequestBody,
     requester: Requester,
 ) -> Result<Response<Body>, ApiError> {
-    if let Some(asked) = review::of(&permit, &found) {
+    if let Some(asked) = review::of(&permit, &target) {
         let charge = context.bodies.open(&requester);
-        return review::answer(context, permit, found, asked, body, charge).await;
+        return review::answer(context, permit, target, asked, body, charge).await;
     }
     let no_room = Arc::new(AtomicBool::new(false));
     let body = CountedBody {
@@ -75,18 +76,18 @@ pub(crate) async fn send(
     };
     let request = permit.request().clone();
     let guards = Guards::default();
-    let answer = forward(context, permit, found, |_| body, &guards).await;
+    let answer = forward(context, permit, target, |_| body, &guards).await;
     match answer {
         Err(_) if no_room.load(Ordering::Relaxed) => Err(too_many_requests()),
         answer => Ok(respond::proxied(answer?, &request.kube, guards)),
     }
 }
 
-/// Sends a request on with another body than its own, perhaps.
+/// Forwards a request, with its own body or another one.
 pub(super) async fn forward<B>(
     context: SendContext<'_>,
     permit: GatewayPermit,
-    found: Found,
+    target: TargetState,
     body: impl FnOnce(&mut http::HeaderMap) -> B,
     guards: &Guards,
 ) -> Result<Response<postern_proxy::ProxyBody>, ApiError>
@@ -94,31 +95,32 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<postern_proxy::BoxError>,
 {
-    let upstream = context.gateway.upstreams.of(context.registry, &found).await?;
+    let upstream = context.gateway.upstreams.of(context.registry, &target).await?;
     let request = permit.request().clone();
-    let caller = Caller {
+    let caller = Arc::new(Caller {
         registry: context.registry.clone(),
         credential: permit.credential().clone(),
         request: request.clone(),
-        found,
-    };
-    let caller = Arc::new(caller);
-    let token = match caller.found.way() {
-        Way::Agent(route) => Some(agent::authorization(&caller, route).await?),
-        Way::Kubeconfig(_) | Way::None(_) => None,
+        target,
+    });
+    let token = match caller.target.route() {
+        Route::Agent(route) => Some(agent::authorization(&caller, route).await?),
+        Route::Kubeconfig(_) | Route::None(_) => None,
     };
     guards.keep(context.under_way);
     let max_session = context.gateway.settings.max_session;
     let session = session::of(caller.clone(), context.draining, max_session, guards.clone());
     let path = request.kube.path_and_query().parse::<PathAndQuery>();
-    let path = path.map_err(|error| ApiError::internal("the path cannot be sent on", error))?;
+    let path = path.map_err(|error| ApiError::internal("the path cannot be forwarded", error))?;
     let (mut head, mut headers) = permit.into_head();
     if let Some(token) = token {
-        // It says as whom, and within what: nothing else does.
+        // Only the token says who the caller is, and what is allowed.
         headers.clear();
         headers.insert(AUTHORIZATION, token);
     }
     headers.insert("audit-id", context.audit_id);
+    let mut upstream_span = span("upstream", SpanKind::Client);
+    headers.extend(traceparent(&upstream_span));
     let is_long = request.kube.is_long();
     let forward = Forward {
         headers,
@@ -135,27 +137,34 @@ where
         answered.await
     } else {
         let timed = tokio::time::timeout(ANSWER_TIMEOUT, answered).await;
-        timed.map_err(|_| unreachable_target(&"it did not answer in time"))?
+        timed.map_err(|_| unreachable_target(&"it did not respond in time"))?
     };
     if let Err(ProxyError::SessionEnded(_)) = &answer {
-        // To try again would not help a caller who may not make the request any more.
+        // The caller gets the reason if a new request would be rejected: a retry would not help.
         caller.check().await?;
     }
     let mut answer = answer.map_err(failed)?;
-    if refuses_credential(&mut answer, &caller) {
-        // The caller's own credential is good: it was never sent there.
+    upstream_span.set_status(answer.status().as_u16());
+    if rejects_credential(&mut answer, &caller) {
+        // The caller's own credential was never sent to the target.
         return Err(bad_gateway(
-            "the target does not accept the credential by which it is reached",
+            "the target rejected the credential of the gateway: check the kubeconfig or the agent of \
+             the cluster",
         ));
     }
     Ok(answer)
 }
 
-/// Is an answer a 401 to the credential that the gateway has sent, and not one of a workload behind the subresource
-/// `proxy`? Takes the mark away by which an agent says that it is the latter: without it, the agent has refused the token.
-fn refuses_credential<B>(answer: &mut Response<B>, caller: &Caller) -> bool {
+/// The header with the trace that a request on the way to a target belongs to.
+fn traceparent(span: &Span) -> Option<(HeaderName, HeaderValue)> {
+    Some((HeaderName::from_static("traceparent"), span.traceparent()?.parse().ok()?))
+}
+
+/// Whether a response is a 401 to the gateway's credential, and not a 401 of a workload behind the subresource `proxy`.
+/// An agent marks responses of workloads with a header, which is removed. Without it, the agent rejected the token.
+fn rejects_credential<B>(answer: &mut Response<B>, caller: &Caller) -> bool {
     let is_marked = answer.headers_mut().remove(&OF_WORKLOAD).is_some();
-    let is_direct = !matches!(caller.found.way(), Way::Agent(_));
+    let is_direct = !matches!(caller.target.route(), Route::Agent(_));
     let of_workload = caller.request.kube.is_by_proxy() && (is_direct || is_marked);
     answer.status() == StatusCode::UNAUTHORIZED && !of_workload
 }
@@ -164,7 +173,7 @@ fn bad_gateway(message: &str) -> ApiError {
     ApiError::new(502, Reason::Unknown, message)
 }
 
-/// The error for the client. Where the target is, they need not know.
+/// The error for the client. It does not reveal the address of the target.
 fn failed(error: ProxyError) -> ApiError {
     let message = match &error {
         ProxyError::BadRequest(_) | ProxyError::ClientGone => {
@@ -173,24 +182,24 @@ fn failed(error: ProxyError) -> ApiError {
         ProxyError::SessionEnded(_) | ProxyError::Draining | ProxyError::Overloaded { .. } => {
             return ApiError::unavailable(error.to_string(), Some(1));
         }
-        ProxyError::Redirect { .. } => "the target answered with a redirect to another place",
-        // One text: by differences, authors of kubeconfigs could find open ports.
+        ProxyError::Redirect { .. } => "the target responded with a redirect to another address",
+        // All have the same message. Otherwise authors of kubeconfigs could scan for open ports.
         _ => return unreachable_target(&error),
     };
     bad_gateway(message).with_inner(error)
 }
 
-/// The error for a target that could not be reached. Only the log has the reason.
+/// The error for an unreachable target. Only the log has the reason.
 fn unreachable_target(why: &dyn std::fmt::Display) -> ApiError {
-    tracing::warn!("a target could not be reached: {why}");
+    tracing::warn!("cannot reach a target: {why}");
     ApiError::new(503, Reason::ServiceUnavailable, format!("the target {UNREACHABLE}"))
 }
 
-/// The body of a request on its way to a target. Each part is counted until it is context.
+/// The body of a forwarded request. Each part is counted until it is sent.
 struct CountedBody {
     incoming: IncomingBody,
     charge: Box<dyn Fn() -> Charge + Send>,
-    /// Set when there was no room.
+    /// Whether the byte budget was exceeded.
     no_room: Arc<AtomicBool>,
 }
 
@@ -227,7 +236,9 @@ impl http_body::Body for CountedBody {
             let mut charge = (self.charge)();
             if !charge.grow(bytes.len()) {
                 self.no_room.store(true, Ordering::Relaxed);
-                return Some(Err("too many bytes wait for this owner's targets".into()));
+                return Some(Err(
+                    "too many bytes of this owner's requests wait for their targets".into()
+                ));
             }
             let counted = CountedBytes { bytes, _charge: charge };
             Some(Ok(Frame::data(Bytes::from_owner(counted))))

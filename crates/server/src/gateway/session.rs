@@ -1,5 +1,4 @@
-//! The lifetime of a request to a target: it ends when its caller may not make it any more
-//! (`docs/reference/clusters.md#streams`).
+//! The session of a request to a target. It ends when the caller loses access (`docs/reference/clusters.md#streams`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,21 +6,21 @@ use std::time::Duration;
 use postern_meta::status::ApiError;
 use postern_proxy::Session;
 use postern_registry::credential::Credential;
-use postern_registry::credential::check_rights;
+use postern_registry::credential::check_impersonation;
 use postern_registry::registry::Registry;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::place::{Found, kinds};
+use super::target_state::{TargetState, kinds};
 use crate::stages::authorize::check_request;
 use crate::stages::parse::GatewayRequest;
 use crate::wire::body::Guards;
 
-/// Decisions that depend on time alone are checked this often.
+/// The longest time between two checks. They find changes that depend on time alone.
 const LONGEST_CHECK_INTERVAL: Duration = Duration::from_hours(1);
 
-/// Between two looks there is so much time at least: each change of a role or a Secret concerns every open
-/// stream, and there can be many of both. A single change is seen at once by a stream that is older.
+/// The shortest time between two checks. Each change of a role or a Secret makes every open stream check, and there can
+/// be many of both. A stream that is older than this checks a single change at once.
 const SHORTEST_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A request and its caller.
@@ -29,11 +28,11 @@ pub(super) struct Caller {
     pub(super) registry: Arc<Registry>,
     pub(super) credential: Credential,
     pub(super) request: Arc<GatewayRequest>,
-    pub(super) found: Found,
+    pub(super) target: TargetState,
 }
 
-/// The session of a request: it ends when its caller may not make it any more, when its target is
-/// another one, and, of a watch, when the server drains. `guards` lives as long as it.
+/// The session of a request. It ends when the caller loses access, or when the target's state changes. A watch also
+/// ends when the server drains. `guards` lives as long as the session.
 pub(super) fn of(
     caller: Arc<Caller>,
     draining: watch::Receiver<bool>,
@@ -43,9 +42,9 @@ pub(super) fn of(
     let kube = &caller.request.kube;
     let (is_watch, is_long) = (kube.is_watch(), kube.is_long());
     let session = Session::until(async move {
-        let _kept = guards;
+        let _guards = guards;
         tokio::select! {
-            () = caller.refused() => {}
+            () = caller.until_refused() => {}
             () = drained(draining), if is_watch => {}
         }
     });
@@ -57,16 +56,16 @@ async fn drained(mut draining: watch::Receiver<bool>) {
 }
 
 impl Caller {
-    /// Waits until the caller may not make the request any more.
-    async fn refused(&self) {
+    /// Waits until the caller loses access.
+    async fn until_refused(&self) {
         let cache = self.registry.cache();
-        // It has just been decided, and most requests have their answers before the next look.
+        // The request was just authorized, and most requests end before the next check.
         sleep(SHORTEST_CHECK_INTERVAL).await;
-        // Subscribed first: what changes from here on is not missed.
+        // The subscriptions come before the check, so that no change is missed.
         let mut access = cache.subscribe_to_access();
         let mut objects = kinds().map(|kind| cache.of(kind.info()).subscribe());
-        while let Some(next) = self.still_holds().await {
-            let looked = Instant::now();
+        while let Some(next) = self.recheck().await {
+            let checked_at = Instant::now();
             let [one, two, three, four] = &mut objects;
             tokio::select! {
                 _ = access.changed() => {}
@@ -76,33 +75,33 @@ impl Caller {
                 _ = four.changed() => {}
                 () = sleep(next) => {}
             }
-            sleep_until(looked + SHORTEST_CHECK_INTERVAL).await;
+            sleep_until(checked_at + SHORTEST_CHECK_INTERVAL).await;
         }
     }
 
-    /// Checks whether a new request of the caller, as they are now, would get to the target.
+    /// Checks whether a new request with the caller's current permissions would get to the target.
     ///
     /// # Errors
-    /// 401, 403 and 404: what that request would get.
+    /// The 401, 403 or 404 of that request.
     pub(super) async fn check(&self) -> Result<(), ApiError> {
         let cache = self.registry.cache();
         let now = self.registry.source().now();
         let current = self.credential.current(&cache.principals(), &cache.policy(), now)?;
         let renewed = current.map(|current| self.credential.renewed(&current));
         let credential = renewed.as_ref().unwrap_or(&self.credential);
-        let found = Found::find(&self.registry, &self.request.target).await?;
-        self.decide(credential, &found)
+        let target = TargetState::find(&self.registry, &self.request.target).await?;
+        self.decide(credential, &target)
     }
 
-    /// Decides as for a new request: may the caller act as whom they act as, and does it get to the target?
-    fn decide(&self, credential: &Credential, found: &Found) -> Result<(), ApiError> {
+    /// Decides as for a new request: checks impersonation, and access to the target.
+    fn decide(&self, credential: &Credential, target: &TargetState) -> Result<(), ApiError> {
         let policy = self.registry.cache().policy();
-        check_rights(credential, &policy)?;
-        check_request(&policy, credential, found.place(), &self.request)
+        check_impersonation(credential, &policy)?;
+        check_request(&policy, credential, target.resolved(), &self.request)
     }
 
-    /// How long the request may go on before the next look; `None` when it must end.
-    async fn still_holds(&self) -> Option<Duration> {
+    /// The time until the next check; `None` when the request must end.
+    async fn recheck(&self) -> Option<Duration> {
         let cache = self.registry.cache();
         let now = self.registry.source().now();
         let ends_at = {
@@ -116,11 +115,11 @@ impl Caller {
             }
             current.key.ends_at()
         };
-        let found = Found::find(&self.registry, &self.request.target).await.ok()?;
-        if found != self.found {
+        let target = TargetState::find(&self.registry, &self.request.target).await.ok()?;
+        if target != self.target {
             return None;
         }
-        self.decide(&self.credential, &found).ok()?;
+        self.decide(&self.credential, &target).ok()?;
         let until = ends_at.map(|end| end.saturating_sub(now.unix_seconds()).max(0));
         let until = until.and_then(|seconds| u64::try_from(seconds).ok());
         let until = until.map_or(LONGEST_CHECK_INTERVAL, Duration::from_secs);

@@ -1,5 +1,5 @@
-//! By which address and credential a target is reached: upstreams that are made from kubeconfigs, and kept
-//! until these change.
+//! The upstreams of targets: their addresses and credentials. They are made from kubeconfigs, and cached until these
+//! change.
 
 use std::collections::HashMap;
 
@@ -12,46 +12,46 @@ use postern_registry::registry::Registry;
 use postern_store::Position;
 
 use super::agent::AgentRoute;
-use super::place::{Found, SecretKey, Way, secret_of};
+use super::target_state::{Route, SecretKey, TargetState, secret_of};
 
-/// Upstreams that are kept. With more, an arbitrary one is made anew when it is next needed.
-const MAX_KEPT: usize = 10_000;
+/// The most upstreams in the cache. Beyond it, an arbitrary one is removed, and made again on its next use.
+const MAX_CACHED: usize = 10_000;
 
-/// Seconds after which a client may try again, when a way is just being changed.
+/// The seconds after which a client may retry while a route is being changed.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// The source of an upstream.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Origin {
-    /// Namespace, name and key of a Secret.
+    /// The namespace, name and key of a Secret.
     Secret(String, String, String),
     Agent(AgentRoute),
 }
 
-/// The upstreams that have been made.
+/// The cache of upstreams.
 pub(super) struct Upstreams {
     addresses: UpstreamAddresses,
-    kept: Mutex<HashMap<Origin, (Option<Position>, Upstream)>>,
+    cached: Mutex<HashMap<Origin, (Option<Position>, Upstream)>>,
 }
 
 impl Upstreams {
     pub(super) fn new(addresses: UpstreamAddresses) -> Self {
-        Self { addresses, kept: Mutex::default() }
+        Self { addresses, cached: Mutex::default() }
     }
 
     /// The upstream of a target.
     ///
     /// # Errors
-    /// 503 that says which way is missing, or why it cannot be taken.
+    /// 503 with the reason why there is no usable route.
     pub(super) async fn of(
         &self,
         registry: &Registry,
-        found: &Found,
+        target: &TargetState,
     ) -> Result<Upstream, ApiError> {
-        match found.way() {
-            Way::Kubeconfig(key) => self.by_kubeconfig(registry, key).await,
-            Way::Agent(route) => self.by_agent(route).await,
-            Way::None(why) => Err(no_way(why)),
+        match target.route() {
+            Route::Kubeconfig(key) => self.by_kubeconfig(registry, key).await,
+            Route::Agent(route) => self.by_agent(route).await,
+            Route::None(why) => Err(no_route(why)),
         }
     }
 
@@ -62,86 +62,85 @@ impl Upstreams {
     ) -> Result<Upstream, ApiError> {
         let at = format!("the key {:?} of the Secret {:?}", key.key, key.name);
         if key.position.is_none() {
-            return Err(no_way(&format!("its kubeconfig is to be in {at}, which is not there")));
+            return Err(no_route(&format!("its kubeconfig must be in {at}, which does not exist")));
         }
         let origin = Origin::Secret(key.namespace.clone(), key.name.clone(), key.key.clone());
-        if let Some(upstream) = self.kept(&origin, key.position) {
+        if let Some(upstream) = self.cached(&origin, key.position) {
             return Ok(upstream);
         }
         let changed = || {
-            let message = "the kubeconfig of the target is just being changed";
+            let message = "the kubeconfig of the target is being changed: retry later";
             ApiError::unavailable(message, Some(RETRY_AFTER_SECONDS))
         };
         let secret = secret_of(registry, key)?.ok_or_else(changed)?;
         let (name, addresses) = (key.key.clone(), self.addresses.clone());
-        let upstream = elsewhere(move || {
-            let secret = secret.part().map_err(|_| "the Secret cannot be read".to_owned())?;
-            made(&secret, &name, addresses)
+        let upstream = on_blocking_thread(move || {
+            let secret = secret.part().map_err(|_| "the Secret is corrupt".to_owned())?;
+            upstream_of(&secret, &name, addresses)
         });
         let upstream = upstream.await;
-        let upstream = upstream
-            .map_err(|why| no_way(&format!("the kubeconfig in {at} cannot be used: {why}")))?;
-        self.keep(origin, key.position, &upstream);
+        let upstream =
+            upstream.map_err(|why| no_route(&format!("invalid kubeconfig in {at}: {why}")))?;
+        self.cache(origin, key.position, &upstream);
         Ok(upstream)
     }
 
     async fn by_agent(&self, route: &AgentRoute) -> Result<Upstream, ApiError> {
         let origin = Origin::Agent(route.clone());
-        if let Some(upstream) = self.kept(&origin, None) {
+        if let Some(upstream) = self.cached(&origin, None) {
             return Ok(upstream);
         }
         let (of, addresses) = (route.clone(), self.addresses.clone());
-        let upstream = elsewhere(move || {
+        let upstream = on_blocking_thread(move || {
             Upstream::new(of.config(addresses)?).map_err(|error| error.to_string())
         });
         let upstream = upstream.await;
         let upstream =
-            upstream.map_err(|why| no_way(&format!("its agent cannot be reached: {why}")))?;
-        self.keep(origin, None, &upstream);
+            upstream.map_err(|why| no_route(&format!("invalid route to its agent: {why}")))?;
+        self.cache(origin, None, &upstream);
         Ok(upstream)
     }
 
-    fn kept(&self, origin: &Origin, position: Option<Position>) -> Option<Upstream> {
-        let kept = self.kept.lock();
-        let (of, upstream) = kept.get(origin)?;
+    fn cached(&self, origin: &Origin, position: Option<Position>) -> Option<Upstream> {
+        let cached = self.cached.lock();
+        let (of, upstream) = cached.get(origin)?;
         (*of == position).then(|| upstream.clone())
     }
 
-    fn keep(&self, origin: Origin, position: Option<Position>, upstream: &Upstream) {
-        let mut kept = self.kept.lock();
-        if kept.len() >= MAX_KEPT
-            && !kept.contains_key(&origin)
-            && let Some(other) = kept.keys().next().cloned()
+    fn cache(&self, origin: Origin, position: Option<Position>, upstream: &Upstream) {
+        let mut cached = self.cached.lock();
+        if cached.len() >= MAX_CACHED
+            && !cached.contains_key(&origin)
+            && let Some(other) = cached.keys().next().cloned()
         {
-            kept.remove(&other);
+            cached.remove(&other);
         }
-        kept.insert(origin, (position, upstream.clone()));
+        cached.insert(origin, (position, upstream.clone()));
     }
 }
 
-/// Makes an upstream on a thread that may block: it reads certificates, and perhaps the system's
-/// from disk.
-async fn elsewhere(
+/// Makes an upstream on a thread that may block: it parses certificates, and may read the system's from the disk.
+async fn on_blocking_thread(
     work: impl FnOnce() -> Result<Upstream, String> + Send + 'static,
 ) -> Result<Upstream, String> {
     let made = tokio::task::spawn_blocking(work).await;
-    made.unwrap_or_else(|_| Err("it cannot be read".to_owned()))
+    made.unwrap_or_else(|_| Err("its configuration cannot be read".to_owned()))
 }
 
-/// The 503 of a target that has no usable route. It does not ask the client to try again: an operator has
-/// to act first, and clients would retry for minutes before they report the reason.
-fn no_way(why: &str) -> ApiError {
-    ApiError::unavailable(format!("there is no way to the target: {why}"), None)
+/// The 503 of a target without a usable route. It has no `Retry-After`: an operator must act first, and clients would
+/// retry for minutes before they report the reason.
+fn no_route(why: &str) -> ApiError {
+    ApiError::unavailable(format!("there is no route to the target: {why}"), None)
 }
 
-/// Makes an upstream from the kubeconfig in a Secret. No error has a value of it.
-fn made(
+/// Makes an upstream from the kubeconfig in a Secret. No error contains a value of the kubeconfig.
+fn upstream_of(
     secret: &secret::Spec,
     key: &str,
     addresses: UpstreamAddresses,
 ) -> Result<Upstream, String> {
     let kubeconfig = Kubeconfig::of_secret(secret, key).map_err(|error| error.to_string())?;
-    let url = kubeconfig.server.parse().map_err(|_| "server is no URL".to_owned())?;
+    let url = kubeconfig.server.parse().map_err(|_| "the server is not a URL".to_owned())?;
     let bytes = |text: &str| SecretBytes::new(text.as_bytes().to_vec());
     let authorization = kubeconfig.token.as_ref().map(|token| bearer(token.expose()));
     let certificate = kubeconfig.client_certificate.map(|certificate| ClientCertificate {
@@ -160,7 +159,7 @@ fn made(
     Upstream::new(config).map_err(|error| error.to_string())
 }
 
-/// The value of `Authorization`. It is written once, so that no copy stays in memory.
+/// The value of `Authorization`. It is written in one step, so that no copy stays in memory.
 fn bearer(token: &str) -> SecretBytes {
     const SCHEME: &str = "Bearer ";
     let mut value = Vec::with_capacity(SCHEME.len() + token.len());
@@ -188,8 +187,8 @@ mod tests {
     }
 
     #[test]
-    fn an_upstream_is_made_from_what_is_written_in_a_kubeconfig() {
-        let of = |text: &str| made(&spec(text), "config", UpstreamAddresses::default());
+    fn an_upstream_is_made_from_a_kubeconfig() {
+        let of = |text: &str| upstream_of(&spec(text), "config", UpstreamAddresses::default());
         let upstream = of(&kubeconfig("https://10.0.0.1:6443/k8s", "{token: hunter2}")).unwrap();
         assert_eq!(upstream.address(), "10.0.0.1:6443");
         assert!(!format!("{upstream:?}").contains("hunter2"));
@@ -197,7 +196,7 @@ mod tests {
             let error = of(&kubeconfig("https://10.0.0.1", user)).unwrap_err();
             assert!(error.contains(word), "{error}");
         }
-        assert!(made(&spec("x"), "other", UpstreamAddresses::default()).is_err());
+        assert!(upstream_of(&spec("x"), "other", UpstreamAddresses::default()).is_err());
         let error = of("token: hunter2").unwrap_err();
         assert!(!error.contains("hunter2"), "{error}");
     }

@@ -1,4 +1,4 @@
-//! One connection: HTTP/1.1 or HTTP/2 over TLS, and everything that makes it end.
+//! One connection: HTTP/1.1 or HTTP/2 over TLS, and the conditions that end it.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -31,44 +31,42 @@ use crate::wire::incoming::IncomingBody;
 /// The timeout of the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The timeout for the head of a request over HTTP/1.1, idle time included.
+/// The timeout for the head of a request over HTTP/1.1, including idle time.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A connection that has brought no request with a valid key for this long after it was opened is
-/// closed.
-const STRANGER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time after which a connection without a request with a valid key is closed.
+const UNAUTHENTICATED_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often a connection looks whether it has to end.
+/// How often a connection checks whether it must end.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How often HTTP/2 clients get a PING, and how long they have to respond.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Requests and watches at once on one HTTP/2 connection, as kube-apiserver.
+/// The most streams (requests and watches) of one HTTP/2 connection, as in kube-apiserver.
 const MAX_STREAMS: u32 = 250;
 
-/// Streams at once on one HTTP/2 connection that has brought no valid key yet. More are reset.
-/// Clients open up to 100 before they know the limit.
-const MAX_STRANGER_STREAMS: usize = 100;
+/// The most streams of one unauthenticated HTTP/2 connection. Further ones are reset. Clients open up to 100 streams
+/// before they know the limit.
+const MAX_UNAUTHENTICATED_STREAMS: usize = 100;
 
-/// The same for all HTTP/2 connections that have brought no valid key yet, but for the first few
-/// streams of each.
-pub(super) const MAX_ALL_STRANGER_STREAMS: usize = 2000;
-const FREE_STRANGER_STREAMS: usize = 2;
+/// The most streams of all unauthenticated HTTP/2 connections together. The first few streams of each connection do not
+/// count.
+pub(super) const MAX_ALL_UNAUTHENTICATED_STREAMS: usize = 2000;
+const FREE_UNAUTHENTICATED_STREAMS: usize = 2;
 
-/// Bytes of a request's headers: a token of 8 KiB and room for the rest.
+/// The most bytes of a request's headers: a token of 8 KiB, and room for the rest.
 const MAX_HEADER_BYTES: u32 = 32 * 1024;
 
-/// Bytes that HTTP/1.1 buffers; bounds the head of a request.
+/// The buffer of HTTP/1.1 in bytes, which limits the head of a request.
 const HTTP1_BUFFER_BYTES: usize = 48 * 1024;
 
-/// Bytes of bodies that an HTTP/2 client may send before the server reads them. The server may
-/// never read them.
+/// The bytes of bodies that an HTTP/2 client may send before the server reads them. The server may never read them.
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 128 * 1024;
 
-/// Bytes that one HTTP/2 stream buffers for a client that does not read.
+/// The bytes that one HTTP/2 stream buffers for a client that does not read.
 const SEND_BUFFER_BYTES: usize = 256 * 1024;
 
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
@@ -78,24 +76,28 @@ tokio::task_local! {
     static TRANSFER: Arc<Transfer>;
 }
 
-/// The state that a connection works with.
+/// The state of a connection.
 #[derive(Clone)]
 pub(super) struct Connection {
     pub(super) server: Arc<Server>,
     pub(super) client: Arc<Client>,
-    strangers: StrangerStreams,
+    unauthenticated: UnauthenticatedStreams,
     outgoing: Arc<Outgoing>,
 }
 
 impl Connection {
-    /// A connection; `strangers` limits the streams of all strangers.
-    pub(super) fn new(server: Arc<Server>, client: Arc<Client>, strangers: Arc<Semaphore>) -> Self {
-        let strangers = StrangerStreams::new(strangers);
-        Self { server, client, strangers, outgoing: Outgoing::new() }
+    /// A new connection. `unauthenticated` limits the streams of all unauthenticated connections.
+    pub(super) fn new(
+        server: Arc<Server>,
+        client: Arc<Client>,
+        unauthenticated: Arc<Semaphore>,
+    ) -> Self {
+        let unauthenticated = UnauthenticatedStreams::new(unauthenticated);
+        Self { server, client, unauthenticated, outgoing: Outgoing::new() }
     }
 
-    /// Serves the connection until it ends, or has to, or goes on in another protocol. `open` is its place
-    /// in the table.
+    /// Serves the connection until it ends, must end, or is upgraded to another protocol. `open` is the entry in the
+    /// table of connections.
     pub(super) async fn serve(
         self,
         stream: TcpStream,
@@ -113,7 +115,7 @@ impl Connection {
         flow.serve(waits, serving).await.unwrap_or_else(|panicked| Err(Box::new(panicked)))
     }
 
-    /// Waits until the connection has to end. Returns the reason.
+    /// Waits until the connection must end. Returns the reason.
     async fn closed(&self) -> &'static str {
         let counts = &self.server.metrics().connections;
         let opened = Instant::now();
@@ -121,16 +123,16 @@ impl Connection {
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                () = self.client.peer.closed() => return "another connection needed its place",
+                () = self.client.peer.closed() => return "it was closed to make room for another connection",
                 _ = checks.tick() => {}
             }
-            if !self.client.is_authenticated() && opened.elapsed() >= STRANGER_TIMEOUT {
+            if !self.client.is_authenticated() && opened.elapsed() >= UNAUTHENTICATED_TIMEOUT {
                 counts.count_closed(Closed::Stranger);
-                return "it brought no request with a valid key";
+                return "it sent no request with a valid key in time";
             }
             if self.outgoing.is_stalled() {
                 counts.count_closed(Closed::Stalled);
-                return "its client does not take what is sent";
+                return "its client does not read the responses";
             }
         }
     }
@@ -141,7 +143,7 @@ impl Connection {
         tls: TlsAcceptor,
         open: OpenConnection,
     ) -> Result<(), BoxError> {
-        // Events are small and must not wait for more to come.
+        // Watch events are small, and must not wait for further data.
         stream.set_nodelay(true)?;
         let stream = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
         let speaks_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
@@ -198,8 +200,8 @@ impl Connection {
         Ok(())
     }
 
-    /// The response to a request. When the request has not been read to its end, the
-    /// response says that the connection ends, and it does so without a reset.
+    /// The response to a request. If the request's body was not read to the end, the response closes the connection,
+    /// without a reset.
     async fn http1_reply(&self, request: Request<Incoming>, lingers: &AtomicBool) -> Reply {
         let (parts, incoming) = request.into_parts();
         let (body, leftover) = IncomingBody::with_leftover(incoming, &parts.headers);
@@ -244,28 +246,29 @@ impl Connection {
         if reply.guard.is_refused {
             return Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
         }
-        // One that began before the connection's first valid key counts for the owner of that from now on.
+        // A stream that began before the connection's first valid key now counts for the owner of the connection.
         if reply.guard.is_authenticated()
-            || transfer.is_strangers() && self.counts(&mut reply.guard)
+            || transfer.has_unauthenticated_permits() && self.counts_stream(&mut reply.guard)
         {
-            transfer.release_anonymous_permits();
+            transfer.release_unauthenticated_permits();
         }
         Ok(sending(reply, transfer))
     }
 
-    /// Counts a stranger's stream for the owner of the connection, if it has one now.
-    fn counts(&self, guard: &mut ResponseGuard) -> bool {
+    /// Counts an unauthenticated stream for the owner of the connection, if there is one now. Returns whether it is
+    /// counted.
+    fn counts_stream(&self, guard: &mut ResponseGuard) -> bool {
         self.client.is_authenticated() && guard.opens_stream()
     }
 
-    /// The transfer of a new stream; `None` when strangers, or the owner of the connection, have too many.
-    /// That is looked at before the stream has a task: many may come before the first one is polled.
+    /// The transfer of a new stream; `None` when unauthenticated clients, or the owner of the connection, have too
+    /// many. This is checked before the stream has a task: many streams may come before the first task is polled.
     fn new_transfer(&self) -> Option<Arc<Transfer>> {
         let transfer = Transfer::new(self.outgoing.clone());
         if self.client.is_authenticated() {
             transfer.set_stream(charge_stream(&self.client).ok()?);
         } else {
-            transfer.keep(self.strangers.enter()?);
+            transfer.keep(self.unauthenticated.enter()?);
         }
         Some(transfer)
     }
@@ -285,23 +288,25 @@ fn http2_builder<E>(executor: E) -> http2::Builder<E> {
     builder
 }
 
-/// How many streams strangers have: on this connection, and on all.
+/// The limits of unauthenticated streams: of this connection, and of all.
 #[derive(Clone)]
-struct StrangerStreams {
+struct UnauthenticatedStreams {
     own: Arc<Semaphore>,
     all: Arc<Semaphore>,
 }
 
-impl StrangerStreams {
+impl UnauthenticatedStreams {
     fn new(all: Arc<Semaphore>) -> Self {
-        Self { own: Arc::new(Semaphore::new(MAX_STRANGER_STREAMS)), all }
+        Self { own: Arc::new(Semaphore::new(MAX_UNAUTHENTICATED_STREAMS)), all }
     }
 
-    /// The permits of a new stream; `None` when there are too many. The first few of each
-    /// connection do not depend on the others.
+    /// The permits of a new stream; `None` when there are too many. The first few streams of each connection do not
+    /// depend on other connections.
     fn enter(&self) -> Option<Vec<OwnedSemaphorePermit>> {
         let own = self.own.clone().try_acquire_owned().ok()?;
-        if MAX_STRANGER_STREAMS - self.own.available_permits() <= FREE_STRANGER_STREAMS {
+        if MAX_UNAUTHENTICATED_STREAMS - self.own.available_permits()
+            <= FREE_UNAUTHENTICATED_STREAMS
+        {
             return Some(vec![own]);
         }
         let all = self.all.clone().try_acquire_owned().ok()?;
@@ -314,13 +319,13 @@ fn sending(reply: Reply, transfer: Arc<Transfer>) -> Response<Sending> {
     response.map(|body| Sending::new(body, guard, transfer))
 }
 
-/// Runs the streams of an HTTP/2 connection, each as a task of its own.
+/// Runs each stream of an HTTP/2 connection as a separate task.
 #[derive(Clone)]
 struct StreamExecutor(Connection);
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
     fn execute(&self, stream: F) {
-        // A stream that is dropped is reset. Nothing has been allocated for it yet.
+        // A dropped stream is reset. Nothing is allocated for it yet.
         let Some(transfer) = self.0.new_transfer() else { return };
         let task = StreamTask {
             stream,
@@ -337,7 +342,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
 }
 
 pin_project! {
-    /// A stream, which is reset when its client does not take what is sent.
+    /// A stream, which is reset if its client does not read the response.
     struct StreamTask<F> {
         #[pin]
         stream: F,
@@ -356,7 +361,7 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
         if !*this.is_done {
             *this.is_done = this.stream.poll(cx).is_ready();
         }
-        // The bytes of a finished stream may not have left yet.
+        // The last bytes of a complete stream may not be sent yet.
         if *this.is_done && (this.transfer.is_small() || this.transfer.is_taken(cx)) {
             return Poll::Ready(());
         }
@@ -364,7 +369,7 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
         let counts = &this.connection.server.metrics().connections;
         counts.count_reset();
         if *this.is_done {
-            // HTTP/2 has taken the rest over, and gives it back only with the connection.
+            // The HTTP/2 connection has the remaining bytes, and frees them only when it is closed.
             counts.count_closed(Closed::Stalled);
             this.connection.client.peer.close();
         }
@@ -381,7 +386,7 @@ mod tests {
 
     use super::*;
 
-    /// Balancers cut connections on which nothing is sent for 50 to 60 seconds.
+    /// Load balancers close connections on which nothing is sent for 50 to 60 seconds.
     #[tokio::test(start_paused = true)]
     async fn a_silent_http2_connection_gets_a_ping() {
         const PING_FRAME: u8 = 6;
@@ -392,7 +397,7 @@ mod tests {
         let serving = builder.serve_connection(TokioIo::new(io), service);
         let start = Instant::now();
         let read = async {
-            // The preface, and SETTINGS without any.
+            // The preface, and an empty SETTINGS frame.
             client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
             client.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
             loop {
@@ -401,7 +406,7 @@ mod tests {
                 let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
                 let mut payload = vec![0; usize::try_from(length).unwrap()];
                 client.read_exact(&mut payload).await.unwrap();
-                // hyper measures the first window with a PING of its own, at once.
+                // hyper measures the first window with its own PING, at once.
                 if head[3] == PING_FRAME && start.elapsed() > Duration::from_secs(1) {
                     return start.elapsed();
                 }

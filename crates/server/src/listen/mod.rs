@@ -1,4 +1,4 @@
-//! The accept loop: which connections are taken, and what becomes of them.
+//! The accept loop: admits connections, and serves each in a task.
 
 mod connection;
 mod sending;
@@ -18,12 +18,11 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use self::connection::{Connection, MAX_ALL_STRANGER_STREAMS};
+use self::connection::{Connection, MAX_ALL_UNAUTHENTICATED_STREAMS};
 use crate::metrics::connections::Closed;
 use crate::pipeline::{Client, Server};
 
-/// Accepts connections until the server drains, then waits for those that are open, for at most
-/// `drain_timeout`.
+/// Accepts connections until the server drains. Then waits for open connections, for at most `drain_timeout`.
 pub(crate) async fn serve(
     server: Arc<Server>,
     listener: TcpListener,
@@ -37,7 +36,7 @@ pub(crate) async fn serve(
         server: server.clone(),
         tls,
         table: ConnectionTable::new(limits),
-        strangers: Arc::new(Semaphore::new(MAX_ALL_STRANGER_STREAMS)),
+        unauthenticated: Arc::new(Semaphore::new(MAX_ALL_UNAUTHENTICATED_STREAMS)),
         warning: FullWarning::default(),
     };
     server.metrics().connections.limit.store(limits.total, Ordering::Relaxed);
@@ -48,12 +47,12 @@ pub(crate) async fn serve(
     accept_until_draining(listener, draining, drain_timeout, start).await;
 }
 
-/// The state that new connections are accepted with.
+/// The state for new connections.
 struct Accepting {
     server: Arc<Server>,
     tls: TlsAcceptor,
     table: Arc<ConnectionTable>,
-    strangers: Arc<Semaphore>,
+    unauthenticated: Arc<Semaphore>,
     warning: FullWarning,
 }
 
@@ -75,7 +74,7 @@ impl Accepting {
             self.warning.warn(address, self.table.open());
         }
         counts.open.store(self.table.open(), Ordering::Relaxed);
-        let connection = Connection::new(server.clone(), client, self.strangers.clone());
+        let connection = Connection::new(server.clone(), client, self.unauthenticated.clone());
         let (tls, table) = (self.tls.clone(), self.table.clone());
         connections.spawn(async move {
             if let Err(error) = connection.serve(stream, tls, open).await {

@@ -1,5 +1,4 @@
-//! A response on its way: in chunks, a few at a time, and given up when its client does not take
-//! them.
+//! The sending of a response: in chunks, a few at a time. It is aborted if its client does not read them.
 
 use std::error::Error;
 use std::fmt;
@@ -22,38 +21,37 @@ use crate::pipeline::ResponseGuard;
 use crate::wire::body::Body;
 use crate::wire::list::{CHUNK_BYTES, SMALL_BODY_BYTES};
 
-/// A response whose client takes no chunk for this long is given up.
+/// The time without progress after which a response is aborted.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A client that takes longer than this for its response has no seat any more: its bytes are counted,
-/// and others are to be served.
-const SEAT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time after which a slow response releases its slot, so that other requests are served. Its bytes stay counted.
+const SLOT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bytes of one response that wait to be sent, about: a chunk is sent while the next is made.
+/// The unsent bytes of one response at which no further chunk is made: one chunk is sent while the next is made.
 const MAX_OUTSTANDING_BYTES: usize = CHUNK_BYTES + 1;
 
-/// The chunks of one connection that wait to be sent.
+/// The unsent chunks of one connection.
 pub(super) struct Outgoing {
     start: Instant,
-    /// Their bytes.
+    /// The unsent bytes.
     outstanding: AtomicUsize,
-    /// When the client took a chunk last, in milliseconds from `start`.
+    /// When the last chunk was sent, in milliseconds after `start`.
     progress: AtomicU64,
 }
 
-/// The chunks of one response that wait to be sent.
+/// The unsent chunks of one response.
 pub(super) struct Transfer {
     outgoing: Arc<Outgoing>,
-    /// Their bytes.
+    /// The unsent bytes.
     outstanding: AtomicUsize,
     /// As in [`Outgoing`].
     progress: AtomicU64,
     producer: AtomicWaker,
-    /// The request's seat and the response's charge, until the last chunk has been sent.
+    /// The request's slot and the response's charge, until the last chunk is sent.
     guard: OnceLock<ResponseGuard>,
-    /// The permits of an unauthenticated request, held until its response has gone.
-    stranger: Mutex<Vec<OwnedSemaphorePermit>>,
-    /// The charge of the stream, until the request has it.
+    /// The permits of an unauthenticated request, until its response is sent.
+    unauthenticated: Mutex<Vec<OwnedSemaphorePermit>>,
+    /// The charge of the stream, until the request takes it.
     stream: Mutex<Option<Charge>>,
 }
 
@@ -61,40 +59,41 @@ pub(super) struct Transfer {
 pub(super) struct Sending {
     body: Body,
     rest: Option<Bytes>,
-    /// The charge for bytes that only this response has; `rest` is the part of them that is still
-    /// to be sent.
+    /// The charge for bytes that only this response has. `rest` is the unsent part of them.
     own: Option<Arc<Charge>>,
-    /// When the first bytes were asked for.
+    /// When the first bytes were requested.
     started: Option<Instant>,
     transfer: Arc<Transfer>,
 }
 
-/// A chunk, which is counted until it has been sent or thrown away.
+/// A chunk, which is counted until it is sent or dropped.
 struct Chunk {
     bytes: Bytes,
     transfer: Arc<Transfer>,
     _charge: Option<Arc<Charge>>,
 }
 
-/// Why a response ends before its end.
+/// Why a response is aborted.
 #[derive(Debug)]
-pub(super) enum GivenUp {
-    /// There is no room for more bytes that wait.
+pub(super) enum Aborted {
+    /// The byte budget is used up.
     NoRoom,
     /// An object could not be encoded.
     NotEncoded(ApiError),
 }
 
-impl fmt::Display for GivenUp {
+impl fmt::Display for Aborted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoRoom => f.write_str("too many bytes wait for this owner's clients"),
+            Self::NoRoom => {
+                f.write_str("too many bytes of responses wait for this owner's clients")
+            }
             Self::NotEncoded(error) => error.fmt(f),
         }
     }
 }
 
-impl Error for GivenUp {}
+impl Error for Aborted {}
 
 impl Outgoing {
     pub(super) fn new() -> Arc<Self> {
@@ -109,14 +108,14 @@ impl Outgoing {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The time by which the client must have taken the next chunk; `None` when none waits.
+    /// The time by which the next chunk must be sent; `None` when no chunk is unsent.
     fn deadline(&self, outstanding: &AtomicUsize, progress: &AtomicU64) -> Option<Instant> {
         (outstanding.load(Ordering::Acquire) > 0).then(|| {
             self.start + Duration::from_millis(progress.load(Ordering::Acquire)) + STALL_TIMEOUT
         })
     }
 
-    /// Whether chunks wait, and the client has taken none for too long.
+    /// Whether there are unsent chunks, and none was sent for too long.
     pub(super) fn is_stalled(&self) -> bool {
         let deadline = self.deadline(&self.outstanding, &self.progress);
         deadline.is_some_and(|deadline| deadline <= Instant::now())
@@ -131,34 +130,34 @@ impl Transfer {
             progress: AtomicU64::new(0),
             producer: AtomicWaker::new(),
             guard: OnceLock::new(),
-            stranger: Mutex::default(),
+            unauthenticated: Mutex::default(),
             stream: Mutex::default(),
         })
     }
 
-    /// Keeps what was counted for the stream.
+    /// Keeps the charge of the stream.
     pub(super) fn set_stream(&self, charge: Option<Charge>) {
         *self.stream.lock() = charge;
     }
 
-    /// Gives what was counted for the stream to its request.
+    /// Takes the charge of the stream, for its request.
     pub(super) fn take_stream(&self) -> Option<Charge> {
         self.stream.lock().take()
     }
 
-    /// Keeps what a stranger's request holds.
+    /// Keeps the permits of an unauthenticated request.
     pub(super) fn keep(&self, permits: impl IntoIterator<Item = OwnedSemaphorePermit>) {
-        self.stranger.lock().extend(permits);
+        self.unauthenticated.lock().extend(permits);
     }
 
-    /// Whether it holds what a stranger's request does.
-    pub(super) fn is_strangers(&self) -> bool {
-        !self.stranger.lock().is_empty()
+    /// Whether it has permits of an unauthenticated request.
+    pub(super) fn has_unauthenticated_permits(&self) -> bool {
+        !self.unauthenticated.lock().is_empty()
     }
 
-    /// Gives back what an unauthenticated request holds: its sender is authenticated now.
-    pub(super) fn release_anonymous_permits(&self) {
-        self.stranger.lock().clear();
+    /// Releases the permits of an unauthenticated request, because its sender is authenticated now.
+    pub(super) fn release_unauthenticated_permits(&self) {
+        self.unauthenticated.lock().clear();
     }
 
     fn hand_over(self: &Arc<Self>, bytes: Bytes, charge: Option<Arc<Charge>>) -> Bytes {
@@ -167,8 +166,8 @@ impl Transfer {
             (&self.outstanding, &self.progress),
             (&self.outgoing.outstanding, &self.outgoing.progress),
         ] {
-            // The time is set first: a reader that sees waiting bytes must not see the time of
-            // earlier ones.
+            // The time is set first: a reader that sees the unsent bytes must not see the time of
+            // earlier bytes.
             if outstanding.load(Ordering::Acquire) == 0 {
                 progress.store(now, Ordering::Release);
             }
@@ -177,8 +176,7 @@ impl Transfer {
         Bytes::from_owner(Chunk { bytes, transfer: self.clone(), _charge: charge })
     }
 
-    /// Whether so few bytes wait that the stream needs no supervision until they have left. If so,
-    /// the seat is given back.
+    /// Whether so few bytes are unsent that the stream needs no supervision. If so, the slot is released.
     pub(super) fn is_small(&self) -> bool {
         let is_small = self.outstanding.load(Ordering::Acquire) <= SMALL_BODY_BYTES;
         if is_small && let Some(guard) = self.guard.get() {
@@ -187,8 +185,7 @@ impl Transfer {
         is_small
     }
 
-    /// Whether the client has taken all chunks. If not, the task is woken when it has taken
-    /// one.
+    /// Whether all chunks are sent. If not, the task is woken when one is sent.
     pub(super) fn is_taken(&self, cx: &Context<'_>) -> bool {
         self.producer.register(cx.waker());
         self.outstanding.load(Ordering::Acquire) == 0
@@ -198,8 +195,8 @@ impl Transfer {
         self.outstanding.load(Ordering::Acquire) >= MAX_OUTSTANDING_BYTES
     }
 
-    /// Is ready when the client has not taken the next chunk in time. It has to be polled after
-    /// whatever hands chunks over; `timer` is its own.
+    /// Ready when the next chunk was not sent in time. Poll it after the code that hands over chunks. Only this
+    /// function uses `timer`.
     pub(super) fn poll_stalled(
         &self,
         timer: &mut Option<Pin<Box<Sleep>>>,
@@ -217,7 +214,7 @@ impl Transfer {
             if timer.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
-            // There was progress since it was set.
+            // There was progress since the timer was set.
             timer.as_mut().reset(deadline);
         }
     }
@@ -243,21 +240,21 @@ impl Drop for Chunk {
 
 impl Sending {
     pub(super) fn new(body: Body, guard: ResponseGuard, transfer: Arc<Transfer>) -> Self {
-        // It cannot be set already: a transfer is of one response.
+        // It cannot be set already, because a transfer has one response.
         let _ = transfer.guard.set(guard);
         Self { body, rest: None, own: None, started: None, transfer }
     }
 
-    /// A response without bytes, whose guard is elsewhere: the connection goes on in another protocol.
+    /// A response without bytes. The caller keeps its guard, because the connection is upgraded to another protocol.
     pub(super) fn unguarded(body: Body, transfer: Arc<Transfer>) -> Self {
         Self { body, rest: None, own: None, started: None, transfer }
     }
 
-    fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, GivenUp>>> {
+    fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Aborted>>> {
         let bytes = match self.rest.take() {
             Some(rest) => Poll::Ready(Some(Ok(rest))),
             None => self.body.poll_bytes(cx).map(|bytes| {
-                let bytes = bytes?.map_err(GivenUp::NotEncoded);
+                let bytes = bytes?.map_err(Aborted::NotEncoded);
                 Some(bytes.and_then(|bytes| {
                     self.own = self.charge_own(&bytes)?;
                     Ok(bytes)
@@ -274,17 +271,16 @@ impl Sending {
         })
     }
 
-    /// Counts bytes of a watch that were made for it alone, as a whole until the last of them has been sent.
-    /// Those that others have, too, are the cache's.
-    fn charge_own(&self, bytes: &Bytes) -> Result<Option<Arc<Charge>>, GivenUp> {
+    /// Counts the bytes of a watch that no other response shares, until the last of them is sent. Shared bytes belong
+    /// to the cache.
+    fn charge_own(&self, bytes: &Bytes) -> Result<Option<Arc<Charge>>, Aborted> {
         let is_watch = matches!(self.body, Body::Stream(_));
         let is_own = is_watch && bytes.len() > SMALL_BODY_BYTES && bytes.is_unique();
         if is_own { self.charge(bytes.len()).map(Some) } else { Ok(None) }
     }
 
-    /// Counts the bytes of a stream that wait behind others. Those of other bodies are counted from
-    /// their start.
-    fn charge_waiting(&self, bytes: &Bytes) -> Result<Option<Arc<Charge>>, GivenUp> {
+    /// Counts the bytes of a stream that wait behind others. Bytes of other bodies are counted from the start.
+    fn charge_waiting(&self, bytes: &Bytes) -> Result<Option<Arc<Charge>>, Aborted> {
         if let Some(own) = &self.own {
             return Ok(Some(own.clone()));
         }
@@ -294,20 +290,20 @@ impl Sending {
         self.charge(bytes.len()).map(Some)
     }
 
-    fn charge(&self, bytes: usize) -> Result<Arc<Charge>, GivenUp> {
+    fn charge(&self, bytes: usize) -> Result<Arc<Charge>, Aborted> {
         let charge = self.transfer.guard.get().and_then(|guard| guard.charge(bytes));
-        charge.map(Arc::new).ok_or(GivenUp::NoRoom)
+        charge.map(Arc::new).ok_or(Aborted::NoRoom)
     }
 }
 
 impl http_body::Body for Sending {
     type Data = Bytes;
-    type Error = GivenUp;
+    type Error = Aborted;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, GivenUp>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
         if self.transfer.is_full() {
             self.transfer.producer.register(cx.waker());
             if self.transfer.is_full() {
@@ -315,7 +311,7 @@ impl http_body::Body for Sending {
             }
         }
         let is_slow = if let Some(started) = self.started {
-            started.elapsed() > SEAT_TIMEOUT
+            started.elapsed() > SLOT_TIMEOUT
         } else {
             self.started = Some(Instant::now());
             false
@@ -340,7 +336,7 @@ impl http_body::Body for Sending {
     }
 
     fn size_hint(&self) -> SizeHint {
-        // It is asked for before the first chunk.
+        // The hint is requested before the first chunk.
         self.body.size_hint()
     }
 }

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// Why the server closed a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Closed {
-    /// It brought no request with a valid key in time.
+    /// It sent no request with a valid key in time.
     Stranger,
-    /// All connections were taken, and it was the oldest without a valid key.
+    /// The limit of connections was reached, and it was the oldest unauthenticated one.
     Evicted,
-    /// All connections were taken, and none could be closed for it.
+    /// The limit of connections was reached, and no other one could be closed for it.
     Refused,
-    /// Its client did not take what was sent.
+    /// Its client did not read the responses.
     Stalled,
 }
 
@@ -24,18 +24,18 @@ impl Closed {
     ];
 }
 
-/// The counts, as they go on.
+/// The counters of connections.
 #[derive(Default)]
 pub(crate) struct Connections {
     /// Open connections.
     pub(crate) open: AtomicUsize,
-    /// How many there may be.
+    /// The most connections that may be open.
     pub(crate) limit: AtomicUsize,
     closed: [AtomicU64; Closed::ALL.len()],
     reset_responses: AtomicU64,
 }
 
-/// The counts at one moment.
+/// A snapshot of the counters.
 #[derive(Default)]
 pub(crate) struct ConnectionCounts {
     pub(crate) open: usize,
@@ -50,12 +50,12 @@ impl Connections {
         self.closed[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a response that was given up.
+    /// Counts a response that was aborted.
     pub(crate) fn count_reset(&self) {
         self.reset_responses.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The counts.
+    /// A snapshot of the counters.
     pub(crate) fn counts(&self) -> ConnectionCounts {
         ConnectionCounts {
             open: self.open.load(Ordering::Relaxed),

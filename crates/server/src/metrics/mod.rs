@@ -1,14 +1,16 @@
 //! Metrics, with the names that kube-apiserver uses, so that its dashboards work.
 //!
-//! They are written by hand and not with a library: everything that can be counted is known when
-//! the server starts, so a request costs an index and a few atomic additions, with no lock, no hash
-//! and no allocation. Requests for unknown kinds and paths are counted together, so that no client
-//! can add series by asking for things. No label contains a name, a user or a key.
+//! They use no library: all series are known when the server starts. So a request costs an index and a
+//! few atomic additions, with no lock, no hash and no allocation. Requests for unknown kinds and paths
+//! share one series, so that no client can add series. No label contains a name, a user or a key.
 //!
-//! `text.rs` has the text format; `process.rs` asks the system about this process.
+//! `text.rs` writes the text format. `state.rs` has the state of what the server depends on. `process.rs` reads the
+//! figures of this process from the system.
 
+mod agents;
 pub(crate) mod connections;
 mod process;
+mod state;
 mod text;
 
 use std::sync::Arc;
@@ -20,28 +22,30 @@ use postern_meta::time::Timestamp;
 use postern_registry::permit::ResourceTarget;
 use tokio::time::Instant;
 
+use self::agents::{AgentMeter, Agents};
 use self::connections::Connections;
 use crate::stages::parse::{Document, Parsed, Target};
 
+pub(crate) use state::StateReadings;
 pub(crate) use text::{CONTENT_TYPE, Readings, write};
 
-/// Upper bounds of the histogram of durations, in microseconds: kube-apiserver's.
+/// The upper bounds of the histogram of durations, in microseconds. They are those of kube-apiserver.
 const BUCKETS_MICROSECONDS: [u64; 23] = [
     5_000, 25_000, 50_000, 100_000, 200_000, 400_000, 600_000, 800_000, 1_000_000, 1_250_000,
     1_500_000, 2_000_000, 3_000_000, 4_000_000, 5_000_000, 6_000_000, 8_000_000, 10_000_000,
     15_000_000, 20_000_000, 30_000_000, 45_000_000, 60_000_000,
 ];
 
-/// The status codes that are counted one by one; 0 is for all others.
+/// The status codes that have their own count; 0 stands for all others.
 const CODES: [u16; 24] = [
     200, 201, 202, 204, 301, 304, 400, 401, 403, 404, 405, 406, 408, 409, 410, 413, 415, 422, 429,
     500, 501, 503, 504, 0,
 ];
 
-/// How much of a collection a request is for, in kube-apiserver's words.
+/// The scopes of requests, in kube-apiserver's words.
 const SCOPES: [&str; 3] = ["resource", "namespace", "cluster"];
 
-/// Paths that are no resources. The last one is for all other requests.
+/// The paths that are not resources. The last one stands for all other requests.
 const PATHS: [&str; 11] = [
     "/api",
     "/apis",
@@ -98,8 +102,7 @@ impl SeriesIndex {
     }
 }
 
-/// The kinds and subresources that have series of their own: every kind, and then the subresources
-/// of each.
+/// The kinds and subresources that have their own series: every kind, and then the subresources of each.
 fn counted() -> impl Iterator<Item = (&'static Info, &'static str)> {
     let kinds = all().iter().map(|kind| (kind.info(), ""));
     let subresources = all()
@@ -137,7 +140,7 @@ fn scope_index(target: &ResourceTarget) -> usize {
     }
 }
 
-/// A request that is being served: its series, and when it started.
+/// A request that is being served: its series, and the time at which it started.
 pub(crate) struct Measured {
     started: Instant,
     series: SeriesIndex,
@@ -165,9 +168,9 @@ impl Measured {
 
 /// The counts of one kind of request.
 struct Series {
-    /// By dry run or not, and code.
+    /// By whether it is a dry run, and by code.
     codes: [[AtomicU64; CODES.len()]; 2],
-    /// Each counts what is above the bound of the one before it; the last one has no bound.
+    /// The count of each bucket alone, not cumulative. The last one has no upper bound.
     buckets: [AtomicU64; BUCKETS_MICROSECONDS.len() + 1],
     microseconds: AtomicU64,
 }
@@ -183,25 +186,26 @@ impl Series {
     }
 }
 
-/// Watches of one kind.
+/// The watches of one kind.
 struct Watches {
-    /// Open at the moment, by scope.
+    /// Open watches, by scope.
     open: [AtomicI64; SCOPES.len()],
     /// Events that were sent.
     events: AtomicU64,
 }
 
-/// All counts.
+/// All counters.
 pub(crate) struct Metrics {
     requests: Vec<Series>,
     watches: Vec<Watches>,
     started: Timestamp,
-    /// The counts of connections.
+    /// The counters of connections.
     pub(crate) connections: Connections,
+    agents: Arc<Agents>,
 }
 
 impl Metrics {
-    /// All counts at zero; `started` is when the process started to serve.
+    /// All counters at zero; `started` is the time at which the process started to serve.
     pub(crate) fn new(started: Timestamp) -> Self {
         let series = PATHS.len() + counted().count() * Verb::ALL.len() * SCOPES.len();
         let watches = || Watches {
@@ -213,11 +217,12 @@ impl Metrics {
             watches: std::iter::repeat_with(watches).take(all().len()).collect(),
             started,
             connections: Connections::default(),
+            agents: Arc::default(),
         }
     }
 
-    /// Counts a request that has its response. The time to send the response is not part of the
-    /// duration, and neither is the rest of a watch.
+    /// Counts a request when its response is ready. The duration ends there: it does not include the time to
+    /// send the response, or the rest of a watch.
     pub(crate) fn count(&self, measured: &Measured, code: StatusCode) {
         let Some(series) = self.requests.get(measured.series.0) else { return };
         let code = CODES.iter().position(|known| *known == code.as_u16());
@@ -231,10 +236,23 @@ impl Metrics {
 
     /// Counts a watch as open for as long as the meter lives.
     pub(crate) fn watch(self: &Arc<Self>, target: &ResourceTarget) -> WatchMeter {
+        self.meter(target, None)
+    }
+
+    /// Counts a watch of the agent of a cluster, as [`Metrics::watch`] does, and the agent as connected.
+    pub(crate) fn watch_of_agent(
+        self: &Arc<Self>,
+        target: &ResourceTarget,
+        cluster: &str,
+    ) -> WatchMeter {
+        self.meter(target, Some(self.agents.connect(cluster)))
+    }
+
+    fn meter(self: &Arc<Self>, target: &ResourceTarget, agent: Option<AgentMeter>) -> WatchMeter {
         let kind = kind_index(target.kind.info()).unwrap_or_default();
-        let meter = WatchMeter { metrics: self.clone(), kind, scope: scope_index(target) };
-        self.watches[kind].open[meter.scope].fetch_add(1, Ordering::Relaxed);
-        meter
+        let scope = scope_index(target);
+        self.watches[kind].open[scope].fetch_add(1, Ordering::Relaxed);
+        WatchMeter { metrics: self.clone(), kind, scope, _agent: agent }
     }
 }
 
@@ -243,6 +261,7 @@ pub(crate) struct WatchMeter {
     metrics: Arc<Metrics>,
     kind: usize,
     scope: usize,
+    _agent: Option<AgentMeter>,
 }
 
 impl WatchMeter {

@@ -1,5 +1,5 @@
-//! The system's figures about this process, with the names that all Prometheus clients use. Figures
-//! that the system does not know are left out.
+//! The figures of this process from the system, with the names that all Prometheus clients use. A figure
+//! that the system does not provide is omitted.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The counts in Prometheus' text format. No label's value needs quoting: all are names of kinds,
-//! verbs and paths from this program.
+//! The metrics in Prometheus' text format. No label value needs escaping: all are names of kinds, verbs
+//! and paths from this program.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use postern_kinds::{Info, Verb, all};
 use postern_proxy::{Counts, Failure};
 
-use postern_flow::FlowCounts;
+use postern_flow::{BusiestOwners, FlowCounts, QueueTotals};
 use postern_registry::cache::Counted;
 
 use super::connections::ConnectionCounts;
+use super::state::{self, StateReadings};
 use super::{BUCKETS_MICROSECONDS, CODES, Metrics, PATHS, SCOPES, Series, counted, process};
 
 /// The format's media type.
@@ -21,13 +22,21 @@ pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 pub(crate) struct Readings {
     /// The counts of flow control.
     pub(crate) flow: FlowCounts,
+    /// The requests that waited or were rejected: reads, writes and requests to clusters.
+    pub(crate) queues: [QueueTotals; 3],
+    /// The owners with most requests and watches.
+    pub(crate) owners: BusiestOwners,
+    /// The most watches that one owner may have open.
+    pub(crate) watches_per_owner: usize,
+    /// The state of what the server depends on.
+    pub(crate) state: StateReadings,
     /// The counts of connections.
     pub(crate) connections: ConnectionCounts,
-    /// How many objects of each kind are stored, and how many of them are corrupt.
+    /// The number of stored objects of each kind, and of corrupt ones among them.
     pub(crate) objects: Vec<(&'static Info, Counted)>,
-    /// How many corrupt records there are that are no objects.
+    /// The number of corrupt records that are not objects.
     pub(crate) corrupt_records: usize,
-    /// The revision that is served.
+    /// The revision of the cache, which the server serves.
     pub(crate) revision: u64,
     /// Records that were appended to the audit log.
     pub(crate) audit_events: u64,
@@ -37,21 +46,23 @@ pub(crate) struct Readings {
     pub(crate) audit_rejected: u64,
     /// The counts of the gateway.
     pub(crate) gateway: Counts,
-    /// Background tasks that were started again, and how often.
+    /// The number of restarts of each background task.
     pub(crate) restarts: Vec<(&'static str, u64)>,
 }
 
-/// All counts and the readings as text.
+/// All metrics as text.
 pub(crate) fn write(metrics: &Metrics, readings: &Readings) -> String {
     let mut text = String::new();
     requests(&mut text, metrics);
     durations(&mut text, metrics);
     in_flight(&mut text, readings);
+    owners(&mut text, readings);
     connections(&mut text, &readings.connections);
     watches(&mut text, metrics);
     stored(&mut text, readings);
     audited(&mut text, readings);
     gateway(&mut text, &readings.gateway);
+    state::write(&mut text, &readings.state, metrics.agents.connected());
     let name = "postern_background_task_restarts_total";
     head(&mut text, name, "counter", "Background tasks that failed and were started again.");
     for (task, count) in &readings.restarts {
@@ -93,7 +104,7 @@ fn resource_labels(info: &Info) -> String {
     format!("group=\"{group}\",version=\"{version}\",resource=\"{}\"", info.plural)
 }
 
-/// A verb in capitals; for one that writes, the method.
+/// The verb as a label: in capitals, or the HTTP method of a verb that writes.
 fn verb_label(verb: Verb) -> &'static str {
     match verb {
         Verb::Get => "GET",
@@ -109,7 +120,7 @@ fn verb_label(verb: Verb) -> &'static str {
 
 fn requests(text: &mut String, metrics: &Metrics) {
     let name = "apiserver_request_total";
-    head(text, name, "counter", "Requests, by what they were for and by the code of the response.");
+    head(text, name, "counter", "Requests, by verb, resource and the code of the response.");
     for (index, series) in metrics.requests.iter().enumerate() {
         for (dry_run, codes) in ["", "All"].iter().zip(&series.codes) {
             for (code, count) in CODES.iter().zip(codes) {
@@ -160,7 +171,7 @@ fn histogram(text: &mut String, name: &str, index: usize, series: &Series) {
 }
 
 /// Microseconds as seconds, without zeros at the end.
-fn seconds(microseconds: u64) -> String {
+pub(super) fn seconds(microseconds: u64) -> String {
     let text = format!("{}.{:06}", microseconds / 1_000_000, microseconds % 1_000_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
@@ -173,16 +184,49 @@ fn in_flight(text: &mut String, readings: &Readings) {
     let _ = writeln!(text, "{name}{{request_kind=\"mutating\"}} {}", writes.0);
     let _ = writeln!(text, "{name}{{request_kind=\"proxied\"}} {}", proxied.0);
     let name = "apiserver_current_inqueue_requests";
-    head(text, name, "gauge", "Requests that wait for a seat.");
+    head(text, name, "gauge", "Requests that wait for a slot.");
     let _ = writeln!(text, "{name}{{request_kind=\"readOnly\"}} {}", reads.1);
     let _ = writeln!(text, "{name}{{request_kind=\"mutating\"}} {}", writes.1);
     let _ = writeln!(text, "{name}{{request_kind=\"proxied\"}} {}", proxied.1);
     let name = "postern_request_body_bytes";
-    head(text, name, "gauge", "Bytes of bodies of requests that are kept.");
+    head(text, name, "gauge", "Bytes of request bodies in memory.");
     let _ = writeln!(text, "{name} {body_bytes}");
     let name = "postern_response_bytes_waiting";
-    head(text, name, "gauge", "Bytes of responses that clients have not taken yet.");
+    head(text, name, "gauge", "Bytes of responses that clients have not read yet.");
     let _ = writeln!(text, "{name} {response_bytes}");
+}
+
+/// The classes of requests, in the order in which flow control has them.
+const CLASSES: [&str; 3] = ["readOnly", "mutating", "proxied"];
+
+/// The owners are numbered by their rank: a name would be one of a user, and any number of series.
+fn owners(text: &mut String, readings: &Readings) {
+    let name = "postern_requests_queued_total";
+    head(text, name, "counter", "Requests that had to wait for a seat.");
+    for (class, totals) in CLASSES.iter().zip(readings.queues) {
+        let _ = writeln!(text, "{name}{{request_kind=\"{class}\"}} {}", totals.queued);
+    }
+    let name = "postern_requests_rejected_total";
+    let help = "Requests that got no seat: the queue of the owner was full, or the wait too long.";
+    head(text, name, "counter", help);
+    for (class, totals) in CLASSES.iter().zip(readings.queues) {
+        let _ = writeln!(text, "{name}{{request_kind=\"{class}\"}} {}", totals.rejected);
+    }
+    let name = "postern_owner_requests";
+    head(text, name, "gauge", "Requests of the owners that have most, by rank: 1 has most.");
+    for (rank, load) in (1..).zip(&readings.owners.by_requests) {
+        for (state, count) in [("in_flight", load.in_flight), ("waiting", load.waiting)] {
+            let _ = writeln!(text, "{name}{{rank=\"{rank}\",state=\"{state}\"}} {count}");
+        }
+    }
+    let name = "postern_owner_watches";
+    head(text, name, "gauge", "Open watches of the owners that have most, by rank: 1 has most.");
+    for (rank, watches) in (1..).zip(&readings.owners.by_watches) {
+        let _ = writeln!(text, "{name}{{rank=\"{rank}\"}} {watches}");
+    }
+    let name = "postern_owner_watches_limit";
+    head(text, name, "gauge", "Watches that one owner may have open.");
+    let _ = writeln!(text, "{name} {}", readings.watches_per_owner);
 }
 
 fn connections(text: &mut String, counts: &ConnectionCounts) {
@@ -190,30 +234,40 @@ fn connections(text: &mut String, counts: &ConnectionCounts) {
     head(text, name, "gauge", "Open connections.");
     let _ = writeln!(text, "{name} {}", counts.open);
     let name = "postern_connections_limit";
-    head(text, name, "gauge", "Connections that may be open at once.");
+    head(text, name, "gauge", "Limit of open connections.");
     let _ = writeln!(text, "{name} {}", counts.limit);
     let name = "postern_connections_closed_total";
-    head(text, name, "counter", "Connections that the server closed, by the reason.");
+    head(text, name, "counter", "Connections that the server closed, by reason.");
     for (reason, count) in counts.closed {
         let _ = writeln!(text, "{name}{{reason=\"{reason}\"}} {count}");
     }
     let name = "postern_responses_reset_total";
-    head(text, name, "counter", "Responses that made no progress, and were given up.");
+    head(
+        text,
+        name,
+        "counter",
+        "Responses that the server aborted because the client did not read them.",
+    );
     let _ = writeln!(text, "{name} {}", counts.reset_responses);
 }
 
 fn gateway(text: &mut String, counts: &Counts) {
     for (name, kind, help, count) in [
-        ("requests_total", "counter", "Requests that were sent on to clusters.", counts.requests),
+        ("requests_total", "counter", "Requests that were forwarded to clusters.", counts.requests),
         ("connections", "gauge", "Open connections to clusters.", counts.connections as u64),
-        ("streams", "gauge", "Connections that go on in another protocol.", counts.sessions as u64),
+        (
+            "streams",
+            "gauge",
+            "Connections that were upgraded to another protocol.",
+            counts.sessions as u64,
+        ),
     ] {
         let name = format!("postern_gateway_{name}");
         head(text, &name, kind, help);
         let _ = writeln!(text, "{name} {count}");
     }
     let name = "postern_gateway_failures_total";
-    head(text, name, "counter", "Requests to clusters that failed on the way, by the reason.");
+    head(text, name, "counter", "Requests to clusters that failed on the way, by reason.");
     for failure in Failure::ALL {
         let count = counts.failures_of(failure);
         let _ = writeln!(text, "{name}{{reason=\"{}\"}} {count}", failure.name());
@@ -222,7 +276,7 @@ fn gateway(text: &mut String, counts: &Counts) {
 
 fn watches(text: &mut String, metrics: &Metrics) {
     let name = "apiserver_longrunning_requests";
-    head(text, name, "gauge", "Watches that are open.");
+    head(text, name, "gauge", "Open watches.");
     for (kind, watches) in all().iter().zip(&metrics.watches) {
         for (scope, open) in SCOPES.iter().zip(&watches.open) {
             let labels = resource_labels(kind.info());
@@ -246,23 +300,18 @@ fn watches(text: &mut String, metrics: &Metrics) {
 
 fn stored(text: &mut String, readings: &Readings) {
     let name = "apiserver_storage_objects";
-    head(text, name, "gauge", "Objects that are stored.");
+    head(text, name, "gauge", "Stored objects.");
     by_kind(text, name, readings, |counted| counted.all);
     let name = "postern_corrupt_objects";
-    head(
-        text,
-        name,
-        "gauge",
-        "Objects that are stored and cannot be read, because they are damaged.",
-    );
+    head(text, name, "gauge", "Stored objects that cannot be read because they are corrupt.");
     by_kind(text, name, readings, |counted| counted.corrupt);
     let name = "postern_corrupt_records";
     head(
         text,
         name,
         "gauge",
-        "Records next to objects that cannot be read, because they are damaged: digests of access keys, \
-         write-only fields, unique names. The log names them.",
+        "Corrupt records that are not objects: digests of access keys, write-only fields, unique names. \
+         The log names them.",
     );
     let _ = writeln!(text, "{name} {}", readings.corrupt_records);
     let name = "postern_store_revision";
@@ -285,7 +334,7 @@ fn audited(text: &mut String, readings: &Readings) {
     head(text, name, "counter", "Records that were appended to the audit log.");
     let _ = writeln!(text, "{name} {}", readings.audit_events);
     let name = "apiserver_audit_error_total";
-    head(text, name, "counter", "Writes to the audit log that failed, each try counted.");
+    head(text, name, "counter", "Writes to the audit log that failed, each attempt counted.");
     let _ = writeln!(text, "{name}{{plugin=\"log\"}} {}", readings.audit_errors);
     let name = "apiserver_audit_requests_rejected_total";
     let help = "Requests that were rejected because the audit log could not be written.";

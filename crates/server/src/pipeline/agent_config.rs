@@ -1,4 +1,4 @@
-//! The configuration that the agent of a cluster decides from: as it is now, or as it changes.
+//! Serves the configuration of a cluster's agent: as a get, or as a watch.
 
 use http::{Response, StatusCode};
 use postern_kinds::Verb;
@@ -20,7 +20,7 @@ use crate::wire::{respond, websocket};
 /// Serves a get or a watch.
 ///
 /// # Errors
-/// 404 when there is no such cluster; 400 for a part that there is not.
+/// 404 when the cluster does not exist; 400 for an invalid part.
 pub(super) async fn serve(
     server: &Server,
     request: &VerbRequest,
@@ -35,10 +35,11 @@ pub(super) async fn serve(
         let watch_permit = server.flow.acquire_watch(account)?;
         let ending = server.watches_end();
         let watcher = AgentWatcher::begin(registry, permit, part, &options, ending).await?;
-        let (meter, large) = (server.metrics.watch(permit.target()), request.large_work(server));
+        let meter = server.metrics.watch_of_agent(permit.target(), permit.name());
+        let large = request.large_work(server);
         return Ok(respond::watch(watcher, watch_permit, meter, negotiated, handshake, large));
     }
-    // They have no effect; what they cannot be is refused all the same.
+    // The options have no effect. Invalid ones are rejected all the same.
     GetOptions::parse(parsed.query())?;
     registry.cache().wait_until_current().await?;
     let document = registry.agent_config(permit.name(), part).await?;
@@ -47,12 +48,12 @@ pub(super) async fn serve(
     Ok(tagged(parsed, response, &document.hash))
 }
 
-/// The part that the client requests; `None` for the whole.
+/// The part that the client requests; `None` for all parts.
 fn part_of(parsed: &Parsed) -> Result<Option<Part>, ApiError> {
     let Some(text) = parsed.query().get(Part::PARAMETER) else { return Ok(None) };
     let part = Part::ALL.into_iter().find(|part| part.as_str() == text);
     part.map(Some).ok_or_else(|| {
         let known = Part::ALL.map(Part::as_str).join(" or ");
-        ApiError::bad_request(format!("there is no such part: part is {known}, or left out"))
+        ApiError::bad_request(format!("invalid query parameter part: must be {known}, or omitted"))
     })
 }

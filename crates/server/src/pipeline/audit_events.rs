@@ -1,4 +1,4 @@
-//! `clusters/NAME/auditevents`: the agent of a cluster reports what it has decided, for the audit log.
+//! `clusters/NAME/auditevents`: the agent of a cluster reports its decisions for the audit log.
 
 use postern_kinds::AnyKind as _;
 use postern_kinds::audit_event_list::{AuditEventList, MAX_EVENTS, Spec};
@@ -14,13 +14,15 @@ use serde_json::Map;
 
 use super::Server;
 
-/// Writes records into the audit log, and returns an empty list when they are there. Records that this server
-/// has written before are not written again, so that an agent may repeat what was not acknowledged.
+/// Writes reported records to the audit log, and returns an empty list when they are written. Records that this
+/// server wrote before are skipped, so that an agent can repeat a report that was not acknowledged.
 ///
 /// # Errors
-/// 403 for every caller but the agent of this cluster; 404 without the cluster; 422 for what is no record of an agent;
-/// 429 while another report of this cluster is being written, or when it has reported too much; 503 when the audit
-/// log cannot be written.
+/// - 403 for every caller but the agent of this cluster
+/// - 404 when the cluster does not exist
+/// - 422 for a record that is not an agent's
+/// - 429 while another report of this cluster is being written, or when the cluster exceeds its rate limit
+/// - 503 when the audit log cannot be written
 pub(super) async fn report(
     server: &Server,
     permit: &Permit,
@@ -30,19 +32,20 @@ pub(super) async fn report(
     let cluster = permit.name();
     let agent = permit.credential().bearer().name.clone();
     if agent != agent_subject(cluster) {
-        let why = format!(
-            "only {} reports what the agent of this cluster has decided",
-            agent_subject(cluster)
-        );
+        let why =
+            format!("only {} can report audit events of this cluster", agent_subject(cluster));
         return Err(ApiError::forbidden(Cluster.info().group_resource(), cluster, why));
     }
     let found = server.registry.read_to_decide(&Cluster, None, cluster)?;
     found.ok_or_else(|| not_found(&Cluster, cluster))?;
     let reporting = server.audit.begin_report(cluster)?;
-    let sent = sent.ok_or_else(|| ApiError::bad_request("records are sent in a body"))?;
+    let sent = sent.ok_or_else(|| {
+        ApiError::bad_request("the body is missing: send the audit events in the body")
+    })?;
     let fields = serde_json::Value::Object(sent.fields);
-    let events = Spec::deserialize(fields)
-        .map_err(|error| ApiError::bad_request(format!("the list cannot be read: {error}")))?;
+    let events = Spec::deserialize(fields).map_err(|error| {
+        ApiError::bad_request(format!("cannot decode the list of audit events: {error}"))
+    })?;
     let events = events.items;
     if events.len() > MAX_EVENTS {
         let detail = format!("must have at most {MAX_EVENTS} items");
@@ -59,7 +62,7 @@ pub(super) async fn report(
         metadata: ObjectMeta::default(),
         fields: Map::from_iter([("items".to_owned(), serde_json::json!([]))]),
     };
-    EncodedObject::made(permit, &AuditEventList, &object)
+    EncodedObject::for_action(permit, &AuditEventList, &object)
 }
 
 fn invalid(error: FieldError) -> ApiError {

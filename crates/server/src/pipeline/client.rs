@@ -1,4 +1,4 @@
-//! The other end of a connection.
+//! `Client`: the state of a connection that its requests share.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,28 +12,28 @@ use tokio::sync::Semaphore;
 use crate::audit::LastSender;
 use crate::stages::authenticate::LastCredential;
 
-/// Streams of an unauthenticated client that are served at once.
+/// The most streams of an unauthenticated client that are served at once.
 const MAX_UNAUTHENTICATED_STREAMS: usize = 8;
 
-/// The other end of a connection, as all its requests know it.
+/// The state of a connection that its requests share.
 pub(crate) struct Client {
-    /// The connection, as the table of connections has it.
+    /// The connection's entry in the table of connections.
     pub(crate) peer: Arc<Peer>,
-    /// The sender of its last request, for the audit log.
+    /// The sender of the last request, for the audit log.
     pub(crate) last_sender: LastSender,
-    /// The credential of its last request.
+    /// The credential of the last request.
     pub(crate) last_credential: LastCredential,
     /// The owner of the first valid key.
     requester: OnceLock<Requester>,
     pub(super) flow: Arc<Flow>,
     has_streams: AtomicBool,
-    /// Streams that are served while no request has come with a valid key; others wait. It is closed
-    /// when one has.
+    /// Limits the streams that are served while the client is unauthenticated. Others wait. It is closed at the first
+    /// request with a valid key.
     pub(crate) served: Arc<Semaphore>,
 }
 
 impl Client {
-    /// The client of a connection that has just been accepted: an unauthenticated one.
+    /// The unauthenticated client of a connection that has just been accepted.
     pub(crate) fn new(address: IpAddr, flow: Arc<Flow>) -> Self {
         Self {
             peer: Arc::new(Peer::new(address)),
@@ -46,17 +46,17 @@ impl Client {
         }
     }
 
-    /// Notes that it can have many requests at once, as over HTTP/2.
+    /// Records that the connection can have many requests at once, as over HTTP/2.
     pub(crate) fn set_streams(&self) {
         self.has_streams.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it can have many requests at once.
+    /// Whether the connection can have many requests at once.
     pub(crate) fn has_streams(&self) -> bool {
         self.has_streams.load(Ordering::Relaxed)
     }
 
-    /// Notes that a request came with a key that works. Returns its sender, as flow control knows them.
+    /// Records that a request has a valid key. Returns its sender, for flow control.
     pub(crate) fn set_authenticated(&self, owner: &Identity) -> Requester {
         let is_system = owner.is_in(MASTERS_GROUP);
         if let Some(known) =
@@ -73,24 +73,24 @@ impl Client {
         requester
     }
 
-    /// The owner of the first valid key, as flow control knows them.
+    /// The owner of the first valid key, for flow control.
     pub(super) fn requester(&self) -> Option<&Requester> {
         self.requester.get()
     }
 
-    /// Notes that a request had to wait for its slot, if it was one of the connection's owner.
+    /// Records that a request waited for its slot, if the request's owner is the connection's owner.
     pub(super) fn set_waits(&self, requester: &Requester) {
         if self.requester().is_some_and(|own| Arc::ptr_eq(&own.account, &requester.account)) {
             requester.account.set_waits();
         }
     }
 
-    /// Whether requests of its owner wait for their slots, next to those of others.
+    /// Whether requests of the owner wait for slots while other owners send requests.
     pub(crate) fn waits(&self) -> bool {
         self.requester().is_some_and(|own| own.account.waits()) && self.flow.has_contention()
     }
 
-    /// Whether any request came with a key that works.
+    /// Whether a request with a valid key has arrived.
     pub(crate) fn is_authenticated(&self) -> bool {
         self.peer.is_authenticated()
     }

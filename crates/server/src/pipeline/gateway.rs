@@ -1,30 +1,32 @@
-//! Serves a request to a target behind the gateway. The request has a seat until the head of the target's response
-//! is there. Its body is not buffered, and it is sent on if it is authorised.
+//! Serves a request to a target behind the gateway. The request has a slot until the head of the target's response
+//! arrives. An authorized request is forwarded, and its body is not buffered.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use postern_meta::status::ApiError;
-use postern_registry::credential::check_rights;
+use postern_registry::credential::check_impersonation;
 use tokio::time::timeout;
 
 use super::{Exchange, Outcome};
-use crate::gateway::{Found, SendContext, send};
+use crate::gateway::{SendContext, TargetState, send};
 use crate::stages::authorize::authorize_gateway;
 use crate::stages::impersonate::Acting;
 use crate::stages::parse::GatewayRequest;
 use crate::stages::websocket;
 use crate::wire::input::RequestBody;
 
-/// A target that takes longer than this for the head of its answer keeps no seat from others: its requests are
-/// then counted with the watches alone.
-const SEAT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time after which a request releases its slot, even if the head of the response has not arrived. The request
+/// then only counts as a watch.
+const SLOT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Serves a request to a target.
+/// Serves a request to a target behind the gateway.
 ///
 /// # Errors
-/// 403 and 404 before anything is sent; 429; 502 to 504 of the target.
+/// - 403 and 404 before anything is sent
+/// - 429 when no slot is free, or when the owner has too many watches
+/// - 502 to 504 when the target does not respond
 pub(super) async fn serve(
     exchange: &mut Exchange<'_>,
     acting: Acting,
@@ -33,7 +35,7 @@ pub(super) async fn serve(
 ) -> Result<Outcome, ApiError> {
     let Exchange { server, audit: audit_context, guard, .. } = exchange;
     if websocket::has_credential(acting.parsed().headers()) {
-        // A browser sent it, from a page of any origin.
+        // A browser sent the request, perhaps from a page of another origin.
         let own_url = &server.registry.token_policy().issuer;
         websocket::check_origin(acting.parsed().headers(), own_url)
             .inspect_err(|error| audit_context.set_forbidden(error))?;
@@ -45,16 +47,16 @@ pub(super) async fn serve(
     let cache = registry.cache();
     cache.wait_until_current().await?;
     acting.credential().check(&cache.principals(), &cache.policy(), server.source.now())?;
-    let found = Found::find(registry, &request.target).await?;
+    let target = TargetState::find(registry, &request.target).await?;
     let (policy, groups) = (cache.policy(), gateway.forward_groups());
-    check_rights(acting.credential(), &policy)
+    check_impersonation(acting.credential(), &policy)
         .inspect_err(|error| audit_context.set_forbidden(error))?;
     let permit = authorize_gateway(
         acting,
         request.clone(),
         &policy,
-        found.place(),
-        found.is_there(),
+        target.resolved(),
+        target.exists(),
         groups,
     );
     let permit = permit.inspect_err(|error| audit_context.set_forbidden(error))?;
@@ -70,8 +72,8 @@ pub(super) async fn serve(
         under_way,
         audit_id: audit_context.id().clone(),
     };
-    let mut answer = pin!(send(context, permit, found, body, requester));
-    if let Ok(answer) = timeout(SEAT_TIMEOUT, &mut answer).await {
+    let mut answer = pin!(send(context, permit, target, body, requester));
+    if let Ok(answer) = timeout(SLOT_TIMEOUT, &mut answer).await {
         return answer.map(Outcome::from);
     }
     guard.release_slot();

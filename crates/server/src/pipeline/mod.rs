@@ -1,7 +1,7 @@
-//! The pipeline: a request passes the stages in their order, is carried out, and gets its response.
+//! The pipeline: runs the stages of a request in order, serves the request, and returns the response.
 //!
-//! The few paths that need no credential (health, version, public keys) are served before the first stage. What
-//! each verb does is in [`verbs`]; what every request works with is the [`Server`].
+//! A few paths need no credential (health, version, public keys). They are served before the first stage.
+//! [`verbs`] serves each verb. [`Server`] has the parts that all requests use.
 
 mod agent_config;
 mod audit_events;
@@ -17,19 +17,20 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::poll_fn;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use postern_flow::budget::Charge;
 use postern_flow::too_many_requests;
 use postern_kinds::{BASE_PATH, Verb};
 use postern_meta::decode::Format;
 use postern_meta::status::{ApiError, Reason};
 use postern_registry::clock::new_uuid;
-use postern_registry::credential::{Credential, check_rights};
+use postern_registry::credential::{Credential, check_impersonation};
 use postern_registry::registry::ObjectIdentity;
+use postern_telemetry::{RequestIds, SpanKind, in_current_request, request_span, span};
 
 pub(crate) use self::client::Client;
 pub(crate) use self::response_guard::{ResponseGuard, charge_stream};
-pub(crate) use self::server::Server;
+pub(crate) use self::server::{Server, Storage};
 use self::verbs::VerbRequest;
 use crate::audit::{self, AuditContext};
 use crate::endpoints::{documents, health, jwks, version};
@@ -45,22 +46,26 @@ use crate::wire::incoming::IncomingBody;
 use crate::wire::input::{ReceivedBody, RequestBody};
 use crate::wire::respond;
 
-/// The timeout of a request that reads, as upstream. Watches have a timeout of their own.
+/// The timeout of a read, as in kube-apiserver. Watches have a separate timeout.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The timeout of a request that writes, as upstream.
+/// The timeout of a write, as in kube-apiserver.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(34);
 
-/// Seconds after which a client may try again that a server has rejected at its start or end.
+/// The headers with the client's ids of a request and of its trace.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// The seconds after which a client may retry a request that was rejected at the server's start or shutdown.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
-/// A response, and what its request has until it has gone.
+/// A response, and the guard that its request keeps until the response is sent.
 pub(crate) struct Reply {
     pub(crate) response: Response<Body>,
     pub(crate) guard: ResponseGuard,
 }
 
-/// The response to a request, and what is added to it later.
+/// The response to a request, with the warnings and the audit data that are added to it later.
 struct Outcome {
     response: Response<Body>,
     warnings: Vec<String>,
@@ -74,18 +79,40 @@ impl From<Response<Body>> for Outcome {
     }
 }
 
-/// The response to a request. An error is a response, too. `stream` is what its stream takes, where that was
-/// counted before.
+/// Serves a request. An error is also a response. `stream` is the charge for the request's stream, if it is counted
+/// already.
+///
+/// Its log lines carry the request's ids, and its steps are spans of the request's trace. The request's span ends
+/// with the head of the response.
 pub(crate) async fn handle(
     server: &Arc<Server>,
     client: &Arc<Client>,
     request: Request<IncomingBody>,
     stream: Option<Charge>,
 ) -> Reply {
-    let audit_id = audit_id(server, request.headers());
+    let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let sent_id = header(respond::AUDIT_ID).and_then(|text| uuid::Uuid::try_parse(text).ok());
+    let audit_id = sent_id.unwrap_or_else(|| new_uuid(&*server.source));
+    let mut ids = RequestIds::new(audit_id, header(REQUEST_ID), header(TRACEPARENT));
+    let mut span = request_span("request", &mut ids);
+    let audit_id = id_header(audit_id);
+    // Pinned here: moved into the scope, it would be copied.
+    let replied = pin!(reply(server, client, request, stream, &audit_id));
+    let reply = ids.scope(replied).await;
+    span.set_status(reply.response.status().as_u16());
+    reply
+}
+
+async fn reply(
+    server: &Arc<Server>,
+    client: &Arc<Client>,
+    request: Request<IncomingBody>,
+    stream: Option<Charge>,
+    audit_id: &HeaderValue,
+) -> Reply {
     let head = request.method() == Method::HEAD;
     let changes = !matches!(*request.method(), Method::GET | Method::HEAD);
-    // The query is left out, since tokens end up in queries.
+    // The query is omitted, since clients put tokens in queries.
     let request_line = tracing::enabled!(tracing::Level::DEBUG).then(|| {
         audit::clean(&format!("{} {}", request.method(), request.uri().path())).into_owned()
     });
@@ -101,39 +128,35 @@ pub(crate) async fn handle(
             guard.has_clean_path = true;
             response.into()
         }
-        None => protected(server, client, request, &audit_id, &mut measured, &mut guard).await,
+        None => protected(server, client, request, audit_id, &mut measured, &mut guard).await,
     };
-    let mut response = respond::finish(outcome.response, &audit_id, &outcome.warnings, head);
+    let mut response = respond::finish(outcome.response, audit_id, &outcome.warnings, head);
     if !guard.takes(response.body(), changes) && !changes {
-        // The answer to a change that was made is never replaced: its client would make it again.
+        // The response to a committed change is never replaced: the client would repeat the change.
         let refused = respond::error(&too_many_requests(), Format::Json, false);
-        response = respond::finish(refused, &audit_id, &[], head);
+        response = respond::finish(refused, audit_id, &[], head);
     }
     server.metrics.count(&measured, response.status());
     if let Some(request_line) = request_line {
-        let (code, id) = (response.status().as_u16(), audit_id.to_str());
         let line = if guard.has_clean_path { &*request_line } else { "(left out)" };
-        tracing::debug!(code, audit_id = id.unwrap_or_default(), "{line}");
+        tracing::debug!(code = response.status().as_u16(), "{line}");
     }
     if response.status() == StatusCode::TOO_MANY_REQUESTS && !guard.is_refused {
-        // The request is gone by now, and its seat: what waits here is small.
+        // The request is no longer in memory. Its slot is released before the delay.
         guard.release_slot();
         server.flow.delay_rejection().await;
     }
     Reply { response, guard }
 }
 
-/// The client's own audit id if it is a UUID, and otherwise a new one.
-fn audit_id(server: &Arc<Server>, headers: &http::HeaderMap) -> HeaderValue {
-    let sent = headers.get(respond::AUDIT_ID).and_then(|value| value.to_str().ok());
-    let id = sent.and_then(|text| uuid::Uuid::try_parse(text).ok());
-    let id = id.unwrap_or_else(|| new_uuid(&*server.source));
+/// The header with an audit id.
+fn id_header(id: uuid::Uuid) -> HeaderValue {
     HeaderValue::from_str(id.hyphenated().encode_lower(&mut uuid::Uuid::encode_buffer()))
         .unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-/// The response to a path that needs no credential, at the root or under the base path;
-/// `None` for all other paths.
+/// The response to a path that needs no credential, at the root or under the base path; `None` for all other
+/// paths.
 fn public(
     server: &Server,
     request: &Request<IncomingBody>,
@@ -215,14 +238,14 @@ async fn audited(
     }
 }
 
-/// Checks that requests are served now. No request is decided before the whole policy is loaded.
+/// Checks that the server serves requests. It decides no request before the whole policy is loaded.
 ///
 /// # Errors
-/// 503 while the server starts, and when it ends.
+/// 503 while the server starts, and during its shutdown.
 fn check_phase(server: &Server) -> Result<(), ApiError> {
     let unavailable = |message| Err(ApiError::unavailable(message, Some(RETRY_AFTER_SECONDS)));
     if !server.is_loaded() {
-        return unavailable("the server is starting, and has not loaded what is stored yet");
+        return unavailable("the server is starting: the stored objects are not loaded yet");
     }
     if server.is_draining() {
         return unavailable("the server is shutting down");
@@ -230,7 +253,7 @@ fn check_phase(server: &Server) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Serves a request whose sender has to be known first.
+/// Authenticates and impersonates, and then serves the request.
 async fn identified(
     exchange: &mut Exchange<'_>,
     parsed: Parsed,
@@ -241,7 +264,8 @@ async fn identified(
     within_time(exchange, acting, as_of, body).await
 }
 
-/// Who sent the request, and as whom they act. Nothing here waits: one view of the keys and of the policy decides.
+/// The authenticated caller, and the impersonated user. Nothing here waits: one version of the keys and of the policy
+/// decides.
 fn acting(
     exchange: &mut Exchange<'_>,
     parsed: Parsed,
@@ -249,7 +273,7 @@ fn acting(
 ) -> Result<(Acting, RequestBody), ApiError> {
     let Exchange { server, client, audit, guard } = exchange;
     let (digester, cache) = (server.registry.digester(), server.registry.cache());
-    // The version comes first: what it counts is in the others then.
+    // The version is read first: the others are then at least as new as it says.
     let version = cache.access_version();
     let (principals, policy) = (cache.principals(), cache.policy());
     let misplaced = names_a_key(&parsed, digester, &principals);
@@ -292,21 +316,21 @@ fn acting(
     Ok((acting?, body))
 }
 
-/// Waits until the cache knows the keys that other servers have made, enabled or disabled: what a
-/// completed request did is so for the next one. When the store does not respond, what the cache has
-/// decides: no caller is locked out for that. Returns the revision that the store had, if it responds.
+/// Waits until the cache has all committed changes to keys, including those of other servers. So a completed request
+/// takes effect for the next one. If the store does not respond, the cached keys decide, and no caller is locked
+/// out. Returns the store's revision, if the store responds.
 async fn wait_for_principals(server: &Server, client: &Client) -> Option<u64> {
     let mut current = pin!(server.registry.cache().current());
     if let Poll::Ready(current) = poll_fn(|cx| Poll::Ready(current.as_mut().poll(cx))).await {
         return current.ok();
     }
-    // Few strangers ask at a time; the others wait for them, and are bounded as streams and connections.
+    // Few unauthenticated requests wait for the store at a time. The limits of streams and connections bound the others.
     let _asking =
         if client.is_authenticated() { None } else { server.flow.strangers.acquire().await.ok() };
     current.await.ok()
 }
 
-/// Serves a request within its time: the body comes in, then there is a slot, then it is done.
+/// Serves a request within its timeout: reads the body, acquires a slot, and runs the request.
 async fn within_time(
     exchange: &mut Exchange<'_>,
     acting: Acting,
@@ -347,7 +371,7 @@ async fn within_time(
         act(exchange, acting, Scheduling { as_of, is_low_priority }, body).await
     };
     let mut work = pin!(work);
-    // Most reads are served at once, from memory. They need no timer.
+    // Most reads are served at once from memory. They need no timer.
     if let Poll::Ready(outcome) = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await {
         return outcome;
     }
@@ -359,25 +383,25 @@ async fn within_time(
     })
 }
 
-/// Checks once more that the caller is who they were, and may act as whom they act as. A body or a seat may have taken a while: a
-/// caller could otherwise act until the deadline with a key that has stopped working.
+/// Checks again that the key is valid, and that the caller may impersonate the user. The body or the slot may have
+/// taken seconds. Without this check, a caller could act until the timeout with a key that was revoked.
 ///
 /// # Errors
-/// See [`Credential::check`] and [`check_rights`].
+/// See [`Credential::check`] and [`check_impersonation`].
 async fn check_again(server: &Server, credential: &Credential) -> Result<(), ApiError> {
     let cache = server.registry.cache();
     let _ = cache.wait_until_current().await;
     let policy = cache.policy();
     credential.check(&cache.principals(), &policy, server.source.now())?;
-    check_rights(credential, &policy)
+    check_impersonation(credential, &policy)
 }
 
-/// When and where an authorized request is carried out.
+/// The store's revision and the threads for an authorized request.
 #[derive(Clone, Copy)]
 struct Scheduling {
-    /// The store's revision when it was sent.
+    /// The store's revision when the request arrived.
     as_of: Option<u64>,
-    /// Whether it has waited for its slot, next to requests of others.
+    /// Whether the request waited for its slot while other owners sent requests.
     is_low_priority: bool,
 }
 
@@ -389,16 +413,18 @@ async fn act(
 ) -> Result<Outcome, ApiError> {
     let Exchange { server, audit, guard, .. } = exchange;
     let policy = server.registry.cache().policy();
+    let decision = span("decision", SpanKind::Internal);
     let authorized = authorize(acting, policy).and_then(|authorized| {
         check_origin(server, &authorized)?;
         Ok(authorized)
     });
+    drop(decision);
     let authorized = authorized.inspect_err(|error| audit.set_forbidden(error))?;
     audit.set_allowed();
     match authorized {
         Authorized::Resource(parsed, permit) => {
             check_websocket(&parsed, permit.target().verb == Verb::Watch)?;
-            let permit = permit.asked_at(scheduling.as_of);
+            let permit = permit.received_at(scheduling.as_of);
             guard.reserve(verbs::answer_bytes(server, &permit, &body))?;
             let request = VerbRequest { parsed, permit, account: guard.requester().account };
             verbs::count_write(server, &request, &body);
@@ -417,7 +443,7 @@ async fn act(
     }
 }
 
-/// Checks that a WebSocket is asked for by no page but this server's.
+/// Checks the origin of a WebSocket: a browser may open one only from this server's pages.
 ///
 /// # Errors
 /// 403 for a page of another origin.
@@ -429,20 +455,21 @@ fn check_origin(server: &Server, authorized: &Authorized) -> Result<(), ApiError
     websocket::check_origin(parsed.headers(), &server.registry.token_policy().issuer)
 }
 
-/// Checks that a WebSocket is asked for only where there is one. An upgrade to anything else is ignored, as
-/// HTTP has it.
+/// Checks that a WebSocket is requested only for a watch. An upgrade to another protocol is ignored, as HTTP
+/// requires.
 ///
 /// # Errors
-/// 400: an answer that is none would only puzzle the client.
+/// 400, because a plain response would not tell the client why there is no WebSocket.
 fn check_websocket(parsed: &Parsed, is_watch: bool) -> Result<(), ApiError> {
     if is_watch || !parsed.is_websocket() {
         return Ok(());
     }
-    let message = "only a watch can be a WebSocket: ask for a collection, with watch=true";
+    let message = "only a watch can use a WebSocket: request a collection with watch=true";
     Err(ApiError::bad_request(message))
 }
 
-/// Serves a request where large work is done. It is boxed: other requests need no room for it.
+/// Serves a request on the threads for large work. The caller boxes the future, so that other requests need no room
+/// for it.
 async fn served_as_large(
     server: &Arc<Server>,
     request: VerbRequest,
@@ -453,10 +480,10 @@ async fn served_as_large(
         check_again(&server, request.permit.credential()).await?;
         verbs::serve(&server, &request, body).await
     };
-    large.run_async(work).await?
+    Box::pin(large.run_async(in_current_request(work))).await?
 }
 
-/// Serves a request that has waited for its slot. It is boxed as well.
+/// Serves a request that has waited for its slot, on the low-priority threads. The caller boxes the future as well.
 async fn served_as_queued(
     server: &Arc<Server>,
     request: VerbRequest,
@@ -464,7 +491,7 @@ async fn served_as_queued(
 ) -> Result<Outcome, ApiError> {
     let served_by = server.clone();
     let work = async move { verbs::serve(&served_by, &request, body).await };
-    server.flow.run_queued(work).await?
+    Box::pin(server.flow.run_queued(in_current_request(work))).await?
 }
 
 fn document(server: &Arc<Server>, parsed: &Parsed) -> Result<Response<Body>, ApiError> {
@@ -481,6 +508,6 @@ fn document(server: &Arc<Server>, parsed: &Parsed) -> Result<Response<Body>, Api
 }
 
 fn method_not_allowed(method: &Method) -> ApiError {
-    let message = format!("{method} is not supported on this path: it is read with GET");
+    let message = format!("{method} is not supported on this path: use GET");
     ApiError::new(405, Reason::MethodNotAllowed, message)
 }

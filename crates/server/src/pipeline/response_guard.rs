@@ -1,4 +1,4 @@
-//! `ResponseGuard`: the slot, the bytes and the stream of a request, until its response has gone.
+//! `ResponseGuard`: the slot, the bytes and the stream of a request, until its response is sent.
 
 use std::sync::Arc;
 
@@ -11,28 +11,27 @@ use super::client::Client;
 use crate::wire::body::Body;
 use crate::wire::list::SMALL_BODY_BYTES;
 
-/// The memory of a request on a connection with many, until its response has gone, in bytes.
+/// The memory of one request on a connection with many streams, until its response is sent, in bytes.
 const STREAM_BYTES: usize = 12 * 1024;
 
-/// The slot, the bytes and the stream of a request, until its response has gone. All are released on drop.
+/// The slot, the bytes and the stream of a request, until its response is sent. All are released on drop.
 pub(crate) struct ResponseGuard {
     client: Arc<Client>,
-    /// The sender, once a valid key is known.
+    /// The sender, once the request is authenticated.
     requester: Option<Requester>,
-    /// The charge for the stream and its task, where a connection has many.
+    /// The charge for the stream and its task, if the connection has many streams.
     stream: Option<Charge>,
-    /// The response's bytes.
+    /// The charge for the bytes of the response.
     body: Option<Charge>,
     slot: Mutex<Option<InFlightPermit>>,
-    /// Is it known that no access key is in the path?
+    /// Whether the path is known to contain no access key.
     pub(super) has_clean_path: bool,
-    /// Is there no room for a response at all? The stream is then refused.
+    /// Whether there is no room even for an error response. The stream is then reset.
     pub(crate) is_refused: bool,
 }
 
 impl ResponseGuard {
-    /// The guard of a request that has just come in. `stream` is the charge for its stream, if that is counted
-    /// already.
+    /// The guard of a request that has just arrived. `stream` is the charge for its stream, if it is counted already.
     pub(super) fn new(client: &Arc<Client>, stream: Option<Charge>) -> Self {
         Self {
             client: client.clone(),
@@ -45,13 +44,13 @@ impl ResponseGuard {
         }
     }
 
-    /// A charge for bytes that wait for the client; `None` when there is no room.
+    /// A charge for response bytes; `None` when there is no room.
     pub(crate) fn charge(&self, bytes: usize) -> Option<Charge> {
         self.client.flow.responses.charge(&self.requester(), bytes)
     }
 
-    /// Counts the memory of a stream for the owner of the connection's first valid key, if there is one yet. The
-    /// result is whether there is room.
+    /// Counts the memory of a stream for the owner of the connection's first valid key, if there is one. Returns
+    /// whether there is room.
     pub(crate) fn opens_stream(&mut self) -> bool {
         if self.stream.is_some() {
             return true;
@@ -62,7 +61,7 @@ impl ResponseGuard {
         has_room
     }
 
-    /// Sets who sent the request, and counts its stream for them. The result is whether there is room.
+    /// Sets the sender of the request, and counts its stream for them. Returns whether there is room.
     pub(super) fn set_requester(&mut self, requester: Requester) -> bool {
         let is_counted = self.stream.as_ref().is_some_and(|charge| charge.is_of(&requester));
         self.requester = Some(requester);
@@ -73,28 +72,28 @@ impl ResponseGuard {
         true
     }
 
-    /// Whether the request came with a valid key.
+    /// Whether the request has a valid key.
     pub(crate) fn is_authenticated(&self) -> bool {
         self.requester.is_some()
     }
 
-    /// The sender as flow control knows them.
+    /// The sender, for flow control.
     pub(super) fn requester(&self) -> Requester {
         self.requester.clone().unwrap_or_else(|| self.client.flow.unauthenticated())
     }
 
-    /// Takes a slot, which is kept until the response has gone or [is given back](Self::release_slot).
+    /// Keeps a slot until the response is sent, or until [`release_slot`](Self::release_slot).
     pub(super) fn keep_slot(&mut self, slot: InFlightPermit) {
         self.slot = Mutex::new(Some(slot));
     }
 
-    /// Releases the slot before the response has gone.
+    /// Releases the slot before the response is sent.
     pub(crate) fn release_slot(&self) {
         *self.slot.lock() = None;
     }
 
-    /// Counts the answer to a change before that is made: it is never refused afterwards. So a client that has not
-    /// taken the earlier ones makes no more changes.
+    /// Counts the response to a change before the change is made, because it cannot be rejected afterwards. So a client
+    /// that does not read its responses makes no more changes.
     ///
     /// # Errors
     /// 429 when there is no room for it.
@@ -105,11 +104,11 @@ impl ResponseGuard {
         Ok(())
     }
 
-    /// Counts a response. Returns whether there is room for it; that to a change is counted all the same. A small
-    /// one is not counted: its connection, or its stream, is.
+    /// Counts a response. Returns whether there is room for it. The response to a change is counted even without room. A
+    /// small response is not counted: its connection or stream is.
     pub(super) fn takes(&mut self, body: &Body, changes: bool) -> bool {
         if body.is_stream() {
-            // A watch, and what comes from a cluster, is counted among the watches.
+            // Watches and responses from clusters are counted as watches.
             self.release_slot();
             self.stream = None;
         }
@@ -120,7 +119,7 @@ impl ResponseGuard {
         }
         let open = || self.client.flow.responses.open(&self.requester());
         let mut charge = reserved.unwrap_or_else(open);
-        // The form that the client has asked for may be longer than what is stored.
+        // The requested format may be longer than the stored one.
         let more = bytes.saturating_sub(charge.bytes());
         let has_room = charge.grow(more);
         if !has_room && changes {
@@ -131,12 +130,12 @@ impl ResponseGuard {
     }
 }
 
-/// There is no room for another stream of an owner.
+/// An owner has no room for another stream.
 pub(crate) struct NoRoom;
 
-/// Counts the memory of a stream for the owner of the connection's first valid key; `None` when no valid key has come
-/// yet. Requests that are rejected, or that need no key, count too: their responses wait until the client reads them.
-/// The streams of unauthenticated clients are counted separately.
+/// Counts the memory of a stream for the owner of the connection's first valid key; `None` before the first valid key.
+/// Requests that are rejected, or that need no key, count too: their responses wait until the client reads them.
+/// Streams of unauthenticated clients are counted separately.
 ///
 /// # Errors
 /// When there is no room.
@@ -167,12 +166,12 @@ mod tests {
         let guard =
             || ResponseGuard { requester: Some(ada.clone()), ..ResponseGuard::new(&client, None) };
         assert!(!guard().takes(&answer, false));
-        assert_eq!(flow.counts().response_bytes, 0, "a read is refused instead");
+        assert_eq!(flow.counts().response_bytes, 0, "a read is rejected instead");
         let mut changed = guard();
         assert!(!changed.takes(&answer, true));
         assert_eq!(flow.counts().response_bytes, BYTES);
         let refused = guard().reserve(1 << 20).unwrap_err();
-        assert_eq!(refused.code(), 429, "they make no more large changes meanwhile");
+        assert_eq!(refused.code(), 429, "the owner makes no more large changes meanwhile");
         assert!(guard().reserve(SMALL_BODY_BYTES).is_ok());
         assert!(flow.responses.charge(&by("bob"), 1 << 20).is_some());
         drop(changed);
@@ -181,8 +180,8 @@ mod tests {
         assert_eq!(flow.counts().response_bytes, 1 << 20);
         let answer = |bytes| Body::Whole(Some(Bytes::from(vec![0; bytes])));
         assert!(changed.takes(&answer(3 << 20), true));
-        assert_eq!(flow.counts().response_bytes, 3 << 20, "it was longer than expected");
+        assert_eq!(flow.counts().response_bytes, 3 << 20, "the response was longer than expected");
         assert!(changed.takes(&answer(100), true));
-        assert_eq!(flow.counts().response_bytes, 0, "it was small");
+        assert_eq!(flow.counts().response_bytes, 0, "the response was small");
     }
 }

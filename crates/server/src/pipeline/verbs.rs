@@ -1,5 +1,5 @@
-//! The verbs of an authorised request: each reads the options and the body, carries the request
-//! out, and makes the response.
+//! The verbs of an authorized request. Each reads the options and the body, runs the operation, and makes the
+//! response.
 
 use std::sync::Arc;
 
@@ -37,13 +37,13 @@ use crate::wire::encode::Negotiated;
 use crate::wire::input::{self, ReceivedBody};
 use crate::wire::{respond, websocket};
 
-/// Bytes of YAML from which on reading them counts as large: it takes several times as long as JSON.
+/// The bytes of YAML above which decoding counts as large work. YAML takes several times as long as JSON.
 const LARGE_YAML_BYTES: usize = 8 * 1024;
 
-/// Why JSON Patch is refused to callers who may not get an object.
-const PATCH_READS: &str = "test, copy and move in a JSON Patch need the right to get the object";
+/// Why a JSON Patch is forbidden for callers without permission to get the object.
+const PATCH_READS: &str = "test, copy and move in a JSON Patch need permission to get the object";
 
-/// Longest name of a field manager, as upstream.
+/// The maximum length of a field manager's name, as in kube-apiserver.
 const MAX_MANAGER_BYTES: usize = 128;
 
 /// An authorized request for a resource.
@@ -55,16 +55,16 @@ pub(super) struct VerbRequest {
 }
 
 impl VerbRequest {
-    /// The queue and the threads for work of the request that takes much processor time.
+    /// The queue and the threads for the request's work that needs much processor time.
     pub(super) fn large_work(&self, server: &Server) -> LargeWork {
         server.flow.large_work(self.account.clone())
     }
 }
 
-/// Carries out an authorized request.
+/// Serves an authorized request.
 ///
 /// # Errors
-/// The error of the request, as the client gets it.
+/// The error that the client gets.
 pub(super) async fn serve(
     server: &Server,
     request: &VerbRequest,
@@ -72,7 +72,7 @@ pub(super) async fn serve(
 ) -> Result<Outcome, ApiError> {
     let VerbRequest { parsed, permit, .. } = request;
     let mut outcome = serve_verb(server, request, body).await?;
-    // Reads that agents poll have a parameter of their own.
+    // Reads that agents poll have a special parameter.
     let is_polled = permit
         .target()
         .action
@@ -95,8 +95,8 @@ async fn serve_verb(
         }
         return Box::pin(act(server, request, action, body)).await;
     }
-    // The futures of writes are boxed. Otherwise the future of a read would have room for them, and
-    // that room would be copied each time that the future is moved.
+    // The futures of writes are boxed. Otherwise the future of a read would contain room for them, and
+    // each move of the future would copy that room.
     match permit.target().verb {
         Verb::Get => get(server, request).await.map(Outcome::from),
         Verb::List => list(server, request).await,
@@ -111,8 +111,8 @@ async fn serve_verb(
     }
 }
 
-/// Counts what a request may write, before it does: a client that leaves meanwhile has written it all
-/// the same. A patch writes the whole object again.
+/// Counts the bytes of a write before the write: a client may disconnect meanwhile. A patch writes the whole
+/// object again.
 pub(super) fn count_write(server: &Server, request: &VerbRequest, body: &[u8]) {
     let VerbRequest { parsed, permit, account } = request;
     let patched = match permit.target().verb {
@@ -125,8 +125,7 @@ pub(super) fn count_write(server: &Server, request: &VerbRequest, body: &[u8]) {
     }
 }
 
-/// How long the answer to a change will be, about: the object that is sent, or the one that is stored. 0 for
-/// what changes nothing.
+/// The approximate length of the response to a change: that of the sent or the stored object. It is 0 for reads.
 pub(super) fn answer_bytes(server: &Server, permit: &Permit, body: &[u8]) -> usize {
     match permit.target().verb {
         Verb::Get | Verb::List | Verb::Watch => 0,
@@ -137,8 +136,8 @@ pub(super) fn answer_bytes(server: &Server, permit: &Permit, body: &[u8]) -> usi
     }
 }
 
-/// Whether a request takes much processor time: it sends a large body, or changes a large object.
-/// Reads find out for themselves.
+/// Whether a write needs much processor time: it sends a large body, or changes a large object. Reads decide it
+/// when they have read the object.
 pub(super) fn is_large(server: &Server, request: &VerbRequest, body: &[u8]) -> bool {
     let VerbRequest { parsed, permit, .. } = request;
     if matches!(permit.target().verb, Verb::Get | Verb::List | Verb::Watch) {
@@ -160,7 +159,7 @@ async fn get(server: &Server, request: &VerbRequest) -> Result<Response<Body>, A
     let mut object = found.map_err(|error| with_namespace_to_try(permit.target(), error))?;
     let kind = permit.kind();
     if permit.target().action.is_some() {
-        // A caller who may read only the status must not get the rest.
+        // A caller with permission for the status alone must not get the rest.
         object = server.registry.for_writer(permit, object)?;
     }
     if object.json().len() > LARGE_BYTES && (negotiated.gzip || !negotiated.is_stored()) {
@@ -180,7 +179,7 @@ async fn list(server: &Server, request: &VerbRequest) -> Result<Outcome, ApiErro
     Ok(Outcome { warnings, ..response.into() })
 }
 
-/// Serves a row of the kind's table of actions.
+/// Serves an action from the kind's table of actions.
 async fn act(
     server: &Server,
     request: &VerbRequest,
@@ -202,7 +201,7 @@ async fn act(
     let list = list_options(parsed, lists)?;
     let writes = action.verb != Verb::Get;
     if !writes && !lists {
-        // It has no effect; what the options cannot be is refused all the same.
+        // The options have no effect. Invalid ones are rejected all the same.
         GetOptions::parse(parsed.query())?;
     }
     let (mut sent, mut warnings, mut options) = (None, Vec::new(), WriteOptions::default());
@@ -226,7 +225,7 @@ async fn act(
         ActionOutput::Object(kind, object) => {
             let is_post = action.verb == Verb::Create;
             let code = if is_post { StatusCode::CREATED } else { StatusCode::OK };
-            // An object of another kind is not the one that the request names.
+            // The audit record gets the created object only if it has the kind that the request names.
             let same = matches!(action.response, postern_kinds::action::Response::Same);
             let created = object.created().filter(|_| is_post && same).cloned();
             let response = respond::object(kind, code, object, negotiated)?;
@@ -235,7 +234,7 @@ async fn act(
     }
 }
 
-/// The options of an action that lists; the defaults for one that does not.
+/// The list options of an action that lists; the defaults for other actions.
 fn list_options(parsed: &Parsed, lists: bool) -> Result<ListOptions, ApiError> {
     if !lists {
         return Ok(ListOptions::default());
@@ -270,8 +269,7 @@ fn sent_object(
     input::object_of(kind, decoded, validation)
 }
 
-/// How a write is to be done. Without a field manager in the request, it is the first part
-/// of the user agent.
+/// The parameters of a write. If the request has no field manager, the first part of the user agent is used.
 fn writing(parsed: &Parsed, options: &WriteOptions, part: Part) -> Writing {
     let agent = || {
         let agent = parsed.header(header::USER_AGENT).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! From `Parsed` to `Authenticated`: who is asking?
+//! Authentication, from `Parsed` to `Authenticated`: finds the owner of the access key.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use http::header::{AUTHORIZATION, UPGRADE};
@@ -19,17 +19,17 @@ use zeroize::Zeroizing;
 use super::websocket;
 use crate::stages::parse::{Parsed, Target};
 
-/// A request whose sender is known. Only [`authenticate`] makes one.
+/// An authenticated request. Only [`authenticate`] makes one.
 pub(crate) struct Authenticated {
     parsed: Parsed,
     credential: Credential,
 }
 
-/// A request whose sender could not be authenticated.
+/// A failed authentication.
 pub(crate) struct Unauthenticated {
-    /// 401 that says why.
+    /// The 401 with the reason.
     pub(crate) error: ApiError,
-    /// The name of the access key that was sent, if there is one.
+    /// The name of the access key that was sent, if it is known.
     pub(crate) key: Option<String>,
 }
 
@@ -47,25 +47,25 @@ impl Authenticated {
 
 /// The input of authentication.
 pub(crate) struct AuthenticationView<'a> {
-    /// Makes the digests of access keys.
+    /// Computes the digests of access keys.
     pub(crate) digester: &'a Digester,
     /// The access keys and their owners.
     pub(crate) principals: &'a PrincipalIndex,
-    /// Decides whether the makers of a key may still impersonate as they did.
+    /// Decides whether the creators of a key may still impersonate as they did.
     pub(crate) policy: &'a Policy,
-    /// The version of what decides, read before the principals.
+    /// The version of keys and policy, read before the principals.
     pub(crate) version: u64,
-    /// The time.
+    /// The current time.
     pub(crate) now: Timestamp,
 }
 
-/// The credential of a connection's last request, with its digest: the next request mostly has the same one. Only
-/// the digest of a credential is remembered, never whether it gives access. It cannot be printed.
+/// The credential of a connection's last request, with its digest. Most often the next request has the same one. The
+/// result of the authentication is not stored, only the digest. It has no `Debug`.
 #[derive(Default)]
 pub(crate) struct LastCredential(Mutex<Option<(Zeroizing<Vec<u8>>, Digest)>>);
 
 impl LastCredential {
-    /// The digest of the credential in this header, if the last request had the same one.
+    /// The digest of the credential in this header, if the last request had the same header.
     fn digest_of(&self, header: &[u8]) -> Option<Digest> {
         let last = self.0.lock();
         let (known, digest) = last.as_ref()?;
@@ -80,7 +80,7 @@ impl LastCredential {
 /// Looks up the key by its digest, and records that it was used.
 ///
 /// # Errors
-/// 401 that says why. No message contains the key.
+/// 401 with the reason. No message contains the key.
 pub(crate) fn authenticate(
     parsed: Parsed,
     view: &AuthenticationView<'_>,
@@ -107,7 +107,7 @@ pub(crate) fn authenticate(
     Ok(Authenticated { parsed, credential })
 }
 
-/// The value of `Authorization`, where no other header can have a credential.
+/// The value of `Authorization`; `None` if another header could also have a credential.
 fn only_credential(headers: &HeaderMap) -> Option<&[u8]> {
     if headers.contains_key(UPGRADE) {
         return None;
@@ -116,8 +116,8 @@ fn only_credential(headers: &HeaderMap) -> Option<&[u8]> {
     values.next().filter(|_| values.next().is_none()).map(HeaderValue::as_bytes)
 }
 
-/// The credential of a request: from `Authorization`, or, where a browser asks for a WebSocket and
-/// cannot set that, from the sub-protocols.
+/// The credential of a request, from `Authorization` or from the WebSocket sub-protocols. Browsers cannot set
+/// `Authorization` on a WebSocket.
 fn token_of(parsed: &Parsed) -> Result<BearerToken, ApiError> {
     let headers = parsed.headers();
     let mut of_header = headers.get_all(AUTHORIZATION).iter().map(HeaderValue::as_bytes);
@@ -127,7 +127,8 @@ fn token_of(parsed: &Parsed) -> Result<BearerToken, ApiError> {
             return Err(unauthorized("Unauthorized", advice));
         }
         websocket::Credential::Token(_) if of_header.next().is_some() => {
-            let advice = "there is a credential in Authorization, and another as a sub-protocol";
+            let advice =
+                "send one credential, either in Authorization or as a WebSocket sub-protocol";
             return Err(unauthorized("Unauthorized", advice));
         }
         websocket::Credential::Token(token) => {
@@ -138,9 +139,9 @@ fn token_of(parsed: &Parsed) -> Result<BearerToken, ApiError> {
     token.map_err(refused)
 }
 
-/// Whether the path contains the value of an access key where a name belongs. Values that
-/// the server generates have a form of their own, and parsing has rejected them already; values
-/// that clients choose may look like a name, and with a slash in it like several.
+/// Whether the path contains the value of an access key instead of a name. Parsing has already rejected values that the
+/// server generated, by their format. Values that clients chose may look like a name, or like several names if they
+/// contain a slash.
 pub(crate) fn names_a_key(
     parsed: &Parsed,
     digester: &Digester,
@@ -148,36 +149,36 @@ pub(crate) fn names_a_key(
 ) -> bool {
     let path = parsed.path();
     let is_key = |segment| is_encoded_key(segment, digester, principals);
-    // Encoded, a key is no shorter.
+    // An encoded key is not shorter.
     if parsed.longest_segment_bytes() >= MIN_KEY_CHARS && path.split('/').any(is_key) {
         return true;
     }
     match parsed.target() {
-        // The names in a path with a problem are written nowhere.
+        // The names in a path with a problem are not logged.
         Target::Nothing => parsed.problem().is_none() && has_run(parsed, digester, principals),
         Target::Resource(target) if target.action.is_some() => {
             ends_with_key(path, digester, principals)
         }
         Target::Gateway(request) => match request.kube.attributes() {
-            // Two segments could be a resource and its name there.
+            // Two segments can be a resource and a name.
             Attributes::Resource { subresource: "", .. } => {
                 ends_with_key(path, digester, principals)
             }
             _ => has_run(parsed, digester, principals),
         },
-        // Every segment has been read, and is what it should be.
+        // Every segment was parsed, and is valid.
         Target::Resource(_) | Target::Document(_) => false,
     }
 }
 
-/// Whether the last two segments are a key, with or without the slash at the end.
+/// Whether the last two segments are a key, with or without a slash at the end.
 fn ends_with_key(path: &str, digester: &Digester, principals: &PrincipalIndex) -> bool {
     let trimmed = path.trim_end_matches('/');
     let start = trimmed.rmatch_indices('/').nth(1).map_or(0, |(at, _)| at + 1);
     [&path[start..], &trimmed[start..]].iter().any(|end| is_encoded_key(end, digester, principals))
 }
 
-/// Whether segments that follow each other are a key.
+/// Whether consecutive segments are a key.
 fn has_run(parsed: &Parsed, digester: &Digester, principals: &PrincipalIndex) -> bool {
     if parsed.is_deep() {
         return false;
@@ -192,7 +193,7 @@ fn has_run(parsed: &Parsed, digester: &Digester, principals: &PrincipalIndex) ->
 }
 
 fn is_encoded_key(text: &str, digester: &Digester, principals: &PrincipalIndex) -> bool {
-    // Encoded, it is no shorter.
+    // An encoded key is not shorter.
     text.len() >= MIN_KEY_CHARS
         && is_key(&percent_decode_str(text).decode_utf8_lossy(), digester, principals)
 }

@@ -1,6 +1,6 @@
-//! From `Authenticated` to `Acting`: whom does the caller impersonate, and may they?
+//! Impersonation, from `Authenticated` to `Acting`: applies the impersonation headers, if the caller has permission.
 //!
-//! The headers are Kubernetes': `Impersonate-User`, `-Group` (repeated), `-Uid`, `-Extra-<key>`.
+//! The headers are those of Kubernetes: `Impersonate-User`, `-Group` (repeated), `-Uid`, `-Extra-<key>`.
 
 use http::HeaderValue;
 use percent_encoding::percent_decode_str;
@@ -8,7 +8,7 @@ use postern_auth::policy::Policy;
 use postern_auth::principal_index::PrincipalIndex;
 use postern_kinds::{Impersonation, access_key, identity_name};
 use postern_meta::status::ApiError;
-use postern_registry::credential::{Credential, USERS, check_rights};
+use postern_registry::credential::{Credential, USERS, check_impersonation};
 
 use crate::stages::authenticate::Authenticated;
 use crate::stages::parse::Parsed;
@@ -16,15 +16,14 @@ use crate::stages::parse::Parsed;
 /// The prefix of all impersonation headers.
 const PREFIX: &str = "impersonate-";
 
-/// A request of which it is known who sent it, and as whom they act. Only [`impersonate`] makes
-/// one.
+/// A request with its caller and the impersonated user. Only [`impersonate`] makes one.
 pub(crate) struct Acting {
     parsed: Parsed,
     credential: Credential,
 }
 
 impl Acting {
-    /// The caller's credential, which says as whom they act.
+    /// The caller's credential, with the impersonated user.
     pub(crate) fn credential(&self) -> &Credential {
         &self.credential
     }
@@ -40,11 +39,10 @@ impl Acting {
     }
 }
 
-/// Applies the impersonation headers. Without them, callers act as themselves.
+/// Applies the impersonation headers. Without headers, callers act as themselves.
 ///
 /// # Errors
-/// 400 for headers that make no sense; 403 in kube-apiserver's words when the caller may not
-/// impersonate so.
+/// 400 for invalid headers; 403 in kube-apiserver's words when the caller has no permission to impersonate.
 pub(crate) fn impersonate(
     authenticated: Authenticated,
     principals: &PrincipalIndex,
@@ -58,16 +56,16 @@ pub(crate) fn impersonate(
     let wanted = wanted(&parsed)?;
     let impersonated = principals.impersonate(&wanted, credential.bearer());
     let disabled = impersonated.disabled.then(|| {
-        let message = "the user is disabled, and may do nothing: enable the user first";
+        let message = "the user is disabled: enable the user first";
         ApiError::forbidden(USERS, &wanted.user, message)
     });
     let credential = credential.acting_as(wanted, impersonated.identity);
-    // The rights come first: not every caller may know who is disabled.
-    check_rights(&credential, policy)?;
+    // Permissions are checked first: not every caller may know which users are disabled.
+    check_impersonation(&credential, policy)?;
     disabled.map_or(Ok(Acting { parsed, credential }), Err)
 }
 
-/// The impersonation that the headers ask for.
+/// The impersonation in the headers.
 fn wanted(parsed: &Parsed) -> Result<Impersonation, ApiError> {
     let mut wanted = Impersonation::default();
     for (name, value) in parsed.headers() {
@@ -91,20 +89,19 @@ fn wanted(parsed: &Parsed) -> Result<Impersonation, ApiError> {
     }
     if wanted.user.is_empty() {
         return Err(ApiError::bad_request(
-            "groups, a uid or extra fields are requested without impersonating a user: send \
-             Impersonate-User, too",
+            "requested groups, a uid or extra fields without impersonating a user: send \
+             Impersonate-User as well",
         ));
     }
     Ok(wanted)
 }
 
-/// A header's value as a name that can be printed as it is. Header values are bytes; names
-/// are UTF-8.
+/// A header's value as a printable name. Header values are bytes; names are UTF-8.
 fn text(what: &str, value: &HeaderValue) -> Result<String, ApiError> {
     let text = std::str::from_utf8(value.as_bytes()).ok().map(str::trim);
     let checked = text.ok_or_else(|| "must be UTF-8".to_owned()).and_then(|text| {
         if text.split_whitespace().any(access_key::is_well_formed) {
-            return Err("is the value of an access key: give a name instead".to_owned());
+            return Err("is the value of an access key: send a name instead".to_owned());
         }
         identity_name(text)?;
         Ok(text.to_owned())
@@ -112,26 +109,26 @@ fn text(what: &str, value: &HeaderValue) -> Result<String, ApiError> {
     checked.map_err(|wrong| ApiError::bad_request(format!("header Impersonate-{what}: {wrong}")))
 }
 
-/// Sets a field that may be sent once: a duplicate could be read in two ways.
+/// Sets a field that must be sent only once, because a duplicate is ambiguous.
 fn set_once(field: &mut String, what: &str, value: String) -> Result<(), ApiError> {
     if !field.is_empty() {
-        let message = format!("header Impersonate-{what} is there more than once");
+        let message = format!("header Impersonate-{what} must be sent only once");
         return Err(ApiError::bad_request(message));
     }
     *field = value;
     Ok(())
 }
 
-/// The 400 for an unknown impersonation header. Ignoring it could carry out a request with more permissions
-/// than its sender asked for.
+/// The 400 for an unknown impersonation header. If it were ignored, the request could have more permissions than its
+/// sender requested.
 fn unknown(what: &str) -> ApiError {
     if what == "joined-group" {
         return ApiError::bad_request(
-            "the header Impersonate-Joined-Group is not served: send a header Impersonate-Group for each group",
+            "the header Impersonate-Joined-Group is not supported: send one header Impersonate-Group for each group",
         );
     }
     ApiError::bad_request(format!(
-        "there is no header Impersonate-{what}: there are Impersonate-User, -Group, -Uid and \
+        "unknown header Impersonate-{what}: send Impersonate-User, -Group, -Uid or \
          -Extra-KEY"
     ))
 }

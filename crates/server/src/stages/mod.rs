@@ -1,5 +1,5 @@
-//! The stages of a request, in the order in which it passes them. Each is a plain function that consumes the
-//! proof of the one before and makes its own; a handler that leaves one out does not compile.
+//! The stages of a request, in order. Each stage is a plain function. It consumes the proof of the stage before, and
+//! returns its own. A handler that skips a stage does not compile.
 //!
 //! | stage | proof | rejects with |
 //! |---|---|---|
@@ -10,10 +10,9 @@
 //! | [`authorize`] | `Permit` | 403 |
 //! | `postern_registry::admit` | `Admitted` | 400, 403, 409, 422 |
 //!
-//! The WebSocket headers of a request are read in [`websocket`].
+//! [`websocket`] reads the WebSocket headers of a request.
 //!
-//! Not here: the code that calls the stages (`pipeline`), and what happens with a permit (`postern_registry`).
-//! The audit log follows a request through all of them (`audit`).
+//! `pipeline` calls the stages, `postern_registry` uses the permits, and `audit` records each request.
 
 mod not_served;
 pub(crate) mod parse;

@@ -1,14 +1,14 @@
-//! The answer for a path of our own group at which nothing is served: it says so, and names the nearest path.
+//! The 404 for a path in Postern's group at which nothing is served. It names the nearest path.
 
 use postern_kinds::{AnyKind, BASE_PATH, Info, MANAGEMENT_V1, all};
 use postern_meta::options::nearest;
 use postern_meta::status::ApiError;
 
-/// More segments than any path that is served has.
+/// More segments than any served path has.
 const MAX_SEGMENTS: usize = 6;
 
-/// A 404 for a path that is below the group and version of our own kinds; `None` for any other.
-/// It begins with kube-apiserver's words. The path is not repeated: it can have the value of an access key.
+/// The 404 for a path below the group and version of Postern's kinds; `None` for other paths. It begins with
+/// kube-apiserver's words. It does not repeat the path, which can contain the value of an access key.
 pub(super) fn error(path: &str) -> Option<ApiError> {
     let below = path.strip_prefix(BASE_PATH)?.strip_prefix(&format!("/apis/{MANAGEMENT_V1}/"))?;
     let segments: Vec<&str> = below.trim_end_matches('/').split('/').take(MAX_SEGMENTS).collect();
@@ -33,24 +33,24 @@ fn hint(path: &[&str]) -> Option<String> {
         let names = kinds().flat_map(|info| [info.plural, info.singular]);
         let near = *nearest(plural, names).first()?;
         let info = kinds().find(|info| [info.plural, info.singular].contains(&near))?;
-        return Some(format!("the nearest is {}", place_of(info)));
+        return Some(format!("the nearest is {}", path_of(info)));
     };
     match rest {
         [_, subresource] => {
             let near = nearest(subresource, info.subresources());
             let served: Vec<&str> =
                 if near.is_empty() { info.subresources().collect() } else { near };
-            (!served.is_empty()).then(|| format!("{} has {}", place_of(info), served.join(", ")))
+            (!served.is_empty()).then(|| format!("{} has {}", path_of(info), served.join(", ")))
         }
         _ if info.is_namespaced() != is_in_namespace => {
-            Some(format!("the nearest is {}", place_of(info)))
+            Some(format!("the nearest is {}", path_of(info)))
         }
         _ => None,
     }
 }
 
 /// The path of the objects of a kind.
-fn place_of(info: &Info) -> String {
+fn path_of(info: &Info) -> String {
     if !info.is_stored() {
         return info.plural.to_owned();
     }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_place_is_named() {
+    fn the_nearest_path_is_named() {
         for (path, hint) in [
             (&["project"][..], ": the nearest is projects/NAME"),
             (&["sharedsecret", "a"], ": the nearest is namespaces/NAMESPACE/sharedsecrets/NAME"),

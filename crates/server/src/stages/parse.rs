@@ -1,6 +1,6 @@
-//! `Parsed`: what a request asks for, read once, from its method, path and query.
+//! `Parsed`: a request, parsed once from its method, path, query and headers.
 //!
-//! All later stages use this, and never read the text of the URL again.
+//! All later stages use it, and never parse the URL again.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use postern_registry::permit::{ResourceTarget, selectable_fields};
 
 use super::websocket;
 
-/// The longest path that is accepted: a group, a namespace and a name fit in far less.
+/// The maximum length of a path: a group, a namespace and a name are much shorter.
 pub(crate) const MAX_PATH_BYTES: usize = 2048;
 
-/// The most segments of a path that is accepted, with those of the base path.
+/// The maximum number of segments of a path, including the base path.
 pub(crate) const MAX_PATH_SEGMENTS: usize = 16;
 
 /// The documents that describe the API.
@@ -48,7 +48,7 @@ pub(crate) enum Document {
 }
 
 impl Document {
-    /// Whether it describes the API, and nothing that is stored.
+    /// Whether the document describes the API, and contains nothing stored.
     pub(crate) fn describes_the_api(self) -> bool {
         match self {
             Self::CoreVersions
@@ -66,24 +66,24 @@ impl Document {
 /// A request to a cluster, a virtual cluster or a space, through the gateway.
 #[derive(Debug)]
 pub(crate) struct GatewayRequest {
-    /// Where it goes.
+    /// The target.
     pub(crate) target: GatewayTarget,
-    /// The request there.
+    /// The request at the target.
     pub(crate) kube: KubeRequest,
-    /// The path before the target's own paths, without a slash at the end.
+    /// The part of the path before the target's own path, without a slash at the end.
     pub(crate) prefix: String,
 }
 
 /// The target of a path.
 #[derive(Clone)]
 pub(crate) enum Target {
-    /// Objects.
+    /// One or more objects.
     Resource(ResourceTarget),
     /// A description of the API.
     Document(Document),
-    /// Something at a target behind the gateway.
+    /// A path at a target behind the gateway.
     Gateway(Arc<GatewayRequest>),
-    /// Nothing that is served.
+    /// A path that is not served.
     Nothing,
 }
 
@@ -109,47 +109,45 @@ impl PathShape {
         Self { slashes, bytes: path.len(), longest_segment_bytes }
     }
 
-    /// Whether the path is longer than that of any object.
+    /// Whether the path is longer than the path of any object.
     fn is_deep(self) -> bool {
         self.bytes > MAX_PATH_BYTES || self.slashes > MAX_PATH_SEGMENTS
     }
 }
 
-/// A request that has been read, but whose sender is not known yet. Only [`Parsed::new`] makes one. Clones share
-/// what was read.
+/// A parsed request, whose sender is not known yet. Only [`Parsed::new`] makes one. Clones share the content.
 #[derive(Clone)]
 pub(crate) struct Parsed(Arc<Head>);
 
-/// The head of a request, and what it asks for.
+/// The head of a request, and its parsed target.
 struct Head {
     method: Method,
     uri: Uri,
     query: Query,
     headers: HeaderMap,
     version: Version,
-    /// The connection, once it goes on in another protocol.
+    /// The connection after an upgrade to another protocol.
     upgrade: Option<OnUpgrade>,
-    /// Does the client want to go on in a WebSocket?
+    /// Whether the client requests a WebSocket.
     is_websocket: bool,
     target: Target,
     shape: PathShape,
-    /// Why the request cannot be served, for every sender. Only authenticated callers are told: others get 401
-    /// for every path that is not public.
+    /// Why the request is invalid. Only authenticated callers get it. Others get 401 for all paths that are not public.
     problem: Option<Box<ApiError>>,
 }
 
 impl Parsed {
-    /// Reads a request's head. An error in it is kept for the caller.
+    /// Parses the head of a request. An error is stored for authenticated callers.
     pub(crate) fn new(parts: Parts) -> Self {
         let shape = PathShape::of(parts.uri.path());
-        let (read, problem) = match read(&parts, shape) {
-            Ok(read) => (read, None),
+        let (parsed, problem) = match read(&parts, shape) {
+            Ok(parsed) => (parsed, None),
             Err(problem) => ((Query::default(), Target::Nothing), Some(Box::new(problem))),
         };
-        let (query, target) = read;
+        let (query, target) = parsed;
         let Parts { method, uri, headers, version, mut extensions, .. } = parts;
         let upgrade = extensions.remove::<OnUpgrade>();
-        let is_websocket = websocket::is_asked_for(&headers);
+        let is_websocket = websocket::is_requested(&headers);
         Self(Arc::new(Head {
             method,
             uri,
@@ -164,14 +162,14 @@ impl Parsed {
         }))
     }
 
-    /// The request with these headers alone, in memory of its own: the buffer in which the head came in is freed
-    /// while the copy lasts.
+    /// A copy of the request with only these headers, in separate memory. So the buffer of the received head can be
+    /// freed.
     pub(crate) fn detached(&self, names: &[HeaderName]) -> Self {
         let Head { method, uri, query, version, target, shape, .. } = &*self.0;
         let mut headers = HeaderMap::new();
         for name in names {
             for value in self.0.headers.get_all(name) {
-                // The bytes of a header's value always are one.
+                // The bytes of a header value are always valid.
                 if let Ok(copy) = HeaderValue::from_bytes(value.as_bytes()) {
                     headers.append(name, copy);
                 }
@@ -191,7 +189,7 @@ impl Parsed {
         }))
     }
 
-    /// The request without the names in its path, for records: one of them is the value of an access key.
+    /// The request without the names in its path, for audit records: one of them is the value of an access key.
     pub(crate) fn without_names(&self) -> Self {
         let Head { method, query, headers, version, target, shape, .. } = &*self.0;
         let target = match target {
@@ -215,8 +213,8 @@ impl Parsed {
         }))
     }
 
-    /// Why the request cannot be served, if it cannot: 400 for a path or query that cannot
-    /// be read; 405 for a method that the resource does not have.
+    /// The error of an invalid request: 400 for an invalid path or query; 405 for a method that the resource does not
+    /// support.
     pub(crate) fn problem(&self) -> Option<&ApiError> {
         self.0.problem.as_deref()
     }
@@ -226,12 +224,12 @@ impl Parsed {
         &self.0.method
     }
 
-    /// The path as it was sent.
+    /// The path as it was received.
     pub(crate) fn path(&self) -> &str {
         self.0.uri.path()
     }
 
-    /// Whether the path is so long that keys which go over several of its segments are not looked for.
+    /// Whether the path is too long to search for keys across several segments.
     pub(crate) fn is_deep(&self) -> bool {
         self.0.shape.is_deep()
     }
@@ -241,33 +239,33 @@ impl Parsed {
         self.0.shape.longest_segment_bytes
     }
 
-    /// The path without the base path: the same path has the same rules at both places.
+    /// The path without the base path. The same rules apply to a path with and without it.
     pub(crate) fn path_below_base(&self) -> &str {
         let path = self.0.uri.path();
         path.strip_prefix(BASE_PATH).filter(|rest| rest.starts_with('/')).unwrap_or(path)
     }
 
-    /// Whether the client wants to go on in another protocol over the connection.
+    /// Whether the client requests an upgrade to another protocol.
     pub(crate) fn is_upgrade(&self) -> bool {
         self.0.headers.contains_key(http::header::UPGRADE)
     }
 
-    /// Whether the client wants to go on in a WebSocket.
+    /// Whether the client requests a WebSocket.
     pub(crate) fn is_websocket(&self) -> bool {
         self.0.is_websocket
     }
 
-    /// The connection, once it goes on in another protocol.
+    /// The connection after an upgrade to another protocol.
     pub(crate) fn upgrade(&self) -> Option<OnUpgrade> {
         self.0.upgrade.clone()
     }
 
-    /// The version of HTTP.
+    /// The HTTP version.
     pub(crate) fn version(&self) -> Version {
         self.0.version
     }
 
-    /// The path and the query as they were sent, for the audit log.
+    /// The path and the query as they were received, for the audit log.
     pub(crate) fn uri(&self) -> &Uri {
         &self.0.uri
     }
@@ -282,7 +280,7 @@ impl Parsed {
         &self.0.headers
     }
 
-    /// The head of the request as it came, to be sent on by the gateway.
+    /// The head of the request as it was received, for the gateway.
     pub(crate) fn to_head(&self) -> Parts {
         let (mut parts, ()) = http::Request::new(()).into_parts();
         let Head { method, uri, headers, version, upgrade, .. } = &*self.0;
@@ -294,12 +292,12 @@ impl Parsed {
         parts
     }
 
-    /// The target of the path.
+    /// The parsed target.
     pub(crate) fn target(&self) -> &Target {
         &self.0.target
     }
 
-    /// All values of a header that are text.
+    /// All text values of a header.
     pub(crate) fn header_values(&self, name: HeaderName) -> Vec<&str> {
         self.0.headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect()
     }
@@ -317,23 +315,25 @@ fn read(parts: &Parts, shape: PathShape) -> Result<(Query, Target), ApiError> {
         return gateway_request(parts, path?);
     }
     if shape.is_deep() {
-        return Err(ApiError::bad_request("the path is longer than any object's"));
+        return Err(ApiError::bad_request(
+            "the path is too long: it must have at most 2048 bytes and 16 segments",
+        ));
     }
     let query = Query::parse(parts.uri.query().unwrap_or_default())?;
-    // Split first, decode then: an encoded slash must not become a separator.
+    // The path is split before it is decoded: an encoded slash must not become a separator.
     let under_base = raw.strip_prefix(BASE_PATH).filter(|rest| rest.starts_with('/'));
-    // OpenAPI and metrics are served at the root, too.
+    // OpenAPI and metrics are also served at the root.
     let at_root = || Some(raw).filter(|path| path.starts_with("/openapi/") || is_metrics(path));
     let target = match under_base.or_else(at_root) {
         None | Some("/") => Target::Nothing,
-        // Two readers of one path must not see two: `//apis` is not `/apis`.
+        // All programs must read a path in the same way: `//apis` is not `/apis`.
         Some(rest) if rest.starts_with("//") => Target::Nothing,
         Some(rest) => target_of(&parts.method, &segments(rest)?, &query)?,
     };
     Ok((query, target))
 }
 
-/// Reads a request to a target behind the gateway.
+/// Parses a request to a target behind the gateway.
 fn gateway_request(
     parts: &Parts,
     path: gateway_path::GatewayPath<'_>,
@@ -350,7 +350,7 @@ fn is_metrics(path: &str) -> bool {
 }
 
 fn segments(path: &str) -> Result<Vec<Cow<'_, str>>, ApiError> {
-    // A trailing slash is tolerated, as upstream does; an empty segment inside is not.
+    // A trailing slash is accepted, as in kube-apiserver. An empty segment inside is not.
     let path = path.strip_prefix('/').unwrap_or(path);
     let mut rest = path.strip_suffix('/').unwrap_or(path);
     let mut segments = Vec::with_capacity(MAX_PATH_SEGMENTS);
@@ -362,12 +362,11 @@ fn segments(path: &str) -> Result<Vec<Cow<'_, str>>, ApiError> {
     Ok(segments)
 }
 
-/// The 400 for a path that contains the value of an access key. The value is repeated nowhere: not in a
-/// response, and not in a log.
+/// The 400 for a path that contains the value of an access key. Neither the response nor a log repeats the value.
 pub(crate) fn names_a_key() -> ApiError {
     ApiError::bad_request(
-        "the path contains the value of an access key where its name belongs: that value may be in \
-         logs of proxies in between, so replace it",
+        "the path contains the value of an access key instead of its name: the value may be in logs \
+         of proxies, so replace the key",
     )
 }
 
@@ -388,14 +387,14 @@ fn segment(raw: &str) -> Result<Cow<'_, str>, ApiError> {
     }
     if bad {
         return Err(ApiError::bad_request(
-            "a segment of the path is empty, '.', '..', or contains '/', '%', a backslash or a \
-             control character: no name does",
+            "invalid path: a segment must not be empty, '.' or '..', and must not contain '/', '%', a \
+             backslash or a control character",
         ));
     }
     Ok(text)
 }
 
-/// Whether a segment has nothing to decode and nothing to refuse, as nearly all have.
+/// Whether a segment needs no decoding and no check, as nearly all.
 fn is_plain(raw: &str) -> bool {
     let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b':');
     raw.bytes().all(is_of_name) && !matches!(raw, "" | "." | "..")
@@ -444,7 +443,7 @@ fn resource_target(
     rest: &[&str],
     query: &Query,
 ) -> Result<Target, ApiError> {
-    // `namespaces/<name>` alone is the Namespace object itself; with more after it, a scope.
+    // `namespaces/<name>` alone is the Namespace object. With more segments, it is a scope.
     let served = |plural| find(version.group, version.version, plural);
     let has_subresource = |plural, subresource: &str| {
         let kind = served(plural).filter(|kind| !kind.info().is_namespaced());
@@ -475,7 +474,7 @@ fn resource_target(
         return subresource_target(method, kind, namespace, name, subresource, query);
     }
     let verb = verb_of(kind, method, name.is_some(), query)?;
-    // A write to a collection names the namespace; a read may be of all of them.
+    // A write to a collection needs a namespace. A read can be for all namespaces.
     let writes = matches!(verb, Verb::Create | Verb::DeleteCollection);
     if writes && info.is_namespaced() && namespace.is_none() {
         return Err(ApiError::method_not_allowed(info.group_resource(), verb.as_str()));
@@ -525,10 +524,11 @@ fn verb_of(
     query: &Query,
 ) -> Result<Verb, ApiError> {
     let info = kind.info();
-    let refused = |action: &str| Err(ApiError::method_not_allowed(info.group_resource(), action));
+    let not_allowed =
+        |action: &str| Err(ApiError::method_not_allowed(info.group_resource(), action));
     let verb = match (method, named) {
-        // With a name in the path it stays a get, as upstream: a caller who may read one object
-        // must not be able to watch them all.
+        // With a name in the path it stays a get, as in kube-apiserver: a caller with permission to get one
+        // object must not be able to watch all objects.
         (&Method::GET | &Method::HEAD, true) => Verb::Get,
         (&Method::GET | &Method::HEAD, false) if query.flag("watch")?.unwrap_or(false) => {
             Verb::Watch
@@ -539,15 +539,15 @@ fn verb_of(
         (&Method::PATCH, true) => Verb::Patch,
         (&Method::DELETE, true) => Verb::Delete,
         (&Method::DELETE, false) => Verb::DeleteCollection,
-        (&Method::POST, true) => return refused("create"),
-        (&Method::PUT, false) => return refused("update"),
-        (&Method::PATCH, false) => return refused("patch"),
-        (method, _) => return refused(&method.as_str().to_ascii_lowercase()),
+        (&Method::POST, true) => return not_allowed("create"),
+        (&Method::PUT, false) => return not_allowed("update"),
+        (&Method::PATCH, false) => return not_allowed("patch"),
+        (method, _) => return not_allowed(&method.as_str().to_ascii_lowercase()),
     };
-    if info.serves(verb) { Ok(verb) } else { refused(verb.as_str()) }
+    if info.serves(verb) { Ok(verb) } else { not_allowed(verb.as_str()) }
 }
 
-/// The name that a field selector asks for: a list or watch of exactly one name is authorized as that name.
+/// The name in a field selector: a list or watch of exactly one name is authorized for that name.
 fn selected_name(
     kind: &dyn AnyKind,
     verb: Verb,
@@ -568,7 +568,7 @@ mod tests {
 
     const GROUP: &str = "/kubernetes/management/apis/management.platform.sh/v1";
 
-    /// The result of parsing a request, in a few words; or the code that it is rejected with.
+    /// The result of parsing a request as a short text, or the code of its error.
     fn read(method: &str, path: &str) -> String {
         let request = http::Request::builder().method(method).uri(path).header("host", "h");
         let (parts, ()) = request.body(()).unwrap().into_parts();
@@ -597,7 +597,7 @@ mod tests {
             ("GET", "/namespaces/a/sharedsecrets?watch=1", "watch sharedsecrets a -"),
             ("GET", "/namespaces/a/sharedsecrets/", "list sharedsecrets a -"),
             ("GET", "/namespaces/a/sharedsecrets/b", "get sharedsecrets a b"),
-            // With a name in the path it stays a get: it must not become a watch of the collection.
+            // With a name in the path it stays a get, and does not become a watch of the collection.
             ("GET", "/namespaces/a/sharedsecrets/b?watch=1", "get sharedsecrets a b"),
             ("HEAD", "/namespaces/a/sharedsecrets/b", "get sharedsecrets a b"),
             ("POST", "/namespaces/a/sharedsecrets", "create sharedsecrets a -"),
@@ -626,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_one_name_is_authorised_as_that_name() {
+    fn a_list_of_one_name_is_authorized_for_that_name() {
         let list =
             |selector| read("GET", &format!("{GROUP}/sharedsecrets?fieldSelector={selector}"));
         assert_eq!(list("metadata.name%3Db"), "list sharedsecrets - b");
@@ -650,7 +650,7 @@ mod tests {
         ] {
             assert_eq!(read("GET", &format!("{GROUP}{path}")), want, "{path}");
         }
-        // The same below the root is not served, and neither is the misprint.
+        // The same path at the root is not served, and neither is the misspelt one.
         assert_eq!(read("GET", "/apis/management.platform.sh/v1/sharedsecrets"), "nothing");
         assert_eq!(read("GET", &GROUP.replace("kubernetes", "kubenretes")), "nothing");
         assert_eq!(read("GET", "/kubernetes/management/"), "nothing");

@@ -1,8 +1,8 @@
-//! The WebSocket headers of a request (RFC 6455): whether it asks for a WebSocket, the sub-protocols that it
-//! offers, the credential among them, and the page that it comes from.
+//! The WebSocket headers of a request (RFC 6455): whether it requests a WebSocket, the offered sub-protocols, the
+//! credential among them, and the origin.
 //!
-//! Not here: the handshake and the frames (`wire::websocket`). The gateway passes upgrades on, and has rules of
-//! its own for the headers.
+//! `wire::websocket` has the handshake and the frames. The gateway forwards upgrades, and has other rules for the
+//! headers.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,23 +12,23 @@ use http::uri::Authority;
 use postern_meta::status::{ApiError, Reason};
 use zeroize::Zeroizing;
 
-/// How a sub-protocol begins that is a bearer token, as for kube-apiserver. Browsers cannot set
-/// `Authorization` on a WebSocket.
+/// The prefix of a sub-protocol that is a bearer token, as in kube-apiserver. Browsers cannot set `Authorization` on a
+/// WebSocket.
 const BEARER_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// The credential among the sub-protocols.
 pub(crate) enum Credential {
-    /// There is none.
+    /// There is no credential.
     None,
     /// The bearer token.
     Token(Zeroizing<String>),
-    /// There are several, or it is no token in base64url, or it is the only sub-protocol, so that the
-    /// answer could name none (kube-apiserver refuses that, too). The text says what to do.
+    /// The credential is invalid, and the text says what to do. There are several, or the token is not base64url, or it
+    /// is the only sub-protocol. In the last case the response could select none, and kube-apiserver rejects it too.
     Unusable(&'static str),
 }
 
-/// Whether a request asks for a WebSocket.
-pub(crate) fn is_asked_for(headers: &HeaderMap) -> bool {
+/// Whether a request is for a WebSocket.
+pub(crate) fn is_requested(headers: &HeaderMap) -> bool {
     if !headers.contains_key(UPGRADE) {
         return false;
     }
@@ -38,7 +38,7 @@ pub(crate) fn is_asked_for(headers: &HeaderMap) -> bool {
     has(&UPGRADE, "websocket") && has(&CONNECTION, "upgrade")
 }
 
-/// The sub-protocols that a client offers, without its credential.
+/// The offered sub-protocols, without the credential.
 pub(crate) fn sub_protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     listed(headers, &SEC_WEBSOCKET_PROTOCOL).filter(|offered| encoded_token(offered).is_none())
 }
@@ -48,36 +48,36 @@ pub(crate) fn has_credential(headers: &HeaderMap) -> bool {
     listed(headers, &SEC_WEBSOCKET_PROTOCOL).any(|offered| encoded_token(offered).is_some())
 }
 
-/// The credential among the sub-protocols of a request for a WebSocket. Without such a request,
-/// they mean nothing.
+/// The credential among the sub-protocols of a request for a WebSocket. Other requests have none.
 pub(crate) fn credential(headers: &HeaderMap) -> Credential {
-    if !is_asked_for(headers) {
+    if !is_requested(headers) {
         return Credential::None;
     }
     let mut tokens = listed(headers, &SEC_WEBSOCKET_PROTOCOL).filter_map(encoded_token);
     let Some(encoded) = tokens.next() else { return Credential::None };
     if tokens.next().is_some() {
-        return Credential::Unusable("more than one of the sub-protocols is a bearer token");
+        return Credential::Unusable(
+            "offer only one sub-protocol with a bearer token: there is more than one",
+        );
     }
     if sub_protocols(headers).next().is_none() {
         return Credential::Unusable(
-            "the bearer token is the only sub-protocol: offer base64.binary.k8s.io, too, which can be \
-             answered",
+            "the bearer token is the only sub-protocol: offer base64.binary.k8s.io as well",
         );
     }
     let decoded = URL_SAFE_NO_PAD.decode(encoded).map(Zeroizing::new);
     let text = decoded.ok().and_then(|bytes| std::str::from_utf8(&bytes).map(str::to_owned).ok());
     text.map_or(
-        Credential::Unusable("the bearer token is not in base64url without padding"),
+        Credential::Unusable("the bearer token must be base64url without padding"),
         |text| Credential::Token(Zeroizing::new(text)),
     )
 }
 
-/// Checks that the page that asks for a WebSocket, if a browser says which, is of this server: of the host
-/// that the request names, or of the server's own address `own_url`. There is no list of other origins.
+/// Checks the origin of a request for a WebSocket, if it has one. It must be the host in the request, or the server's
+/// own address `own_url`. Other origins cannot be allowed.
 ///
 /// # Errors
-/// 403.
+/// 403 for another origin.
 pub(crate) fn check_origin(headers: &HeaderMap, own_url: &str) -> Result<(), ApiError> {
     let mut origins = headers.get_all(ORIGIN).iter();
     let Some(origin) = origins.next() else { return Ok(()) };
@@ -90,7 +90,7 @@ pub(crate) fn check_origin(headers: &HeaderMap, own_url: &str) -> Result<(), Api
     if origins.next().is_none() && is_own() == Some(true) {
         return Ok(());
     }
-    let message = "a WebSocket is opened only by pages of this server: the Origin is another";
+    let message = "the Origin is not this server: only its own pages can open a WebSocket";
     Err(ApiError::new(403, Reason::Forbidden, message))
 }
 
@@ -104,7 +104,7 @@ fn origin_of(url: &str) -> Option<(String, String, u16)> {
         _ => return None,
     };
     let authority: Authority = rest.split(['/', '?', '#']).next()?.parse().ok()?;
-    // `user@host` is no host.
+    // `user@host` is not a host.
     if authority.as_str().contains('@') {
         return None;
     }
@@ -112,8 +112,8 @@ fn origin_of(url: &str) -> Option<(String, String, u16)> {
     Some((scheme, authority.host().to_ascii_lowercase(), port))
 }
 
-/// The text after the prefix of a credential. As in the gateway, its letters can be of either case: a text that
-/// looks like a credential is never taken for a name.
+/// The text after the prefix of a credential. The prefix is case-insensitive, as in the gateway: a text that looks like a
+/// credential is never used as a name.
 fn encoded_token(offered: &str) -> Option<&str> {
     let (start, token) = offered.split_at_checked(BEARER_PREFIX.len())?;
     start.eq_ignore_ascii_case(BEARER_PREFIX).then_some(token)
@@ -163,7 +163,7 @@ mod tests {
         let plain = headers(&[(SEC_WEBSOCKET_PROTOCOL, &format!("a, {}", token("YQ")))]);
         assert!(
             matches!(credential(&plain), Credential::None),
-            "without an upgrade it means nothing"
+            "without an upgrade it is no credential"
         );
         assert_eq!(sub_protocols(&plain).collect::<Vec<_>>(), ["a"]);
     }

@@ -1,5 +1,5 @@
-//! The self-made certificate authority. It is made once, and kept, because clients trust it: like the
-//! seal keys, it is checked at each start, and a new one is never made in place of one that is lost.
+//! The self-signed certificate authority. It is created once and stored, because clients trust it. Each start checks
+//! it, as it checks the keyring. A lost authority is never replaced silently.
 
 use anyhow::{Context as _, bail, ensure};
 use postern_registry::kubeconfig;
@@ -11,13 +11,14 @@ use rustls::sign::CertifiedKey;
 use super::provider;
 use crate::data_dir::{DataDir, read_if_there, read_private_if_there, write_private};
 
+/// The common name. It must not change, because it identifies the authorities that clients trust.
 const NAME: &str = "Postern self-made certificate authority";
 
 /// The certificate authority.
 pub(super) struct Authority {
-    /// Its certificate in PEM, which clients trust.
+    /// The certificate in PEM, which clients trust.
     pub(super) certificate: String,
-    /// Whether it was made now.
+    /// Whether it was created now.
     pub(super) is_new: bool,
     key: KeyPair,
 }
@@ -29,11 +30,11 @@ impl Authority {
     }
 }
 
-/// The certificate authority; makes it when there has been none. `is_used` says that the database has
-/// been in use, so that there has been one, unless the administrator's kubeconfig trusts something else.
+/// Opens the certificate authority, or creates the first one. `is_used` is whether the database has been used before.
+/// Then an authority must exist, unless the administrator's kubeconfig trusts another certificate.
 ///
 /// # Errors
-/// When a file of it is missing, damaged, or belongs to another authority; says which.
+/// When a file is missing, corrupt, or belongs to another authority. The error names the file.
 pub(super) fn open(dir: &DataDir, is_used: bool) -> anyhow::Result<Authority> {
     let certificate = read_if_there(&dir.ca_certificate())?;
     let key = read_private_if_there(&dir.ca_key())?;
@@ -46,21 +47,21 @@ pub(super) fn open(dir: &DataDir, is_used: bool) -> anyhow::Result<Authority> {
             Ok(authority)
         }
         (Some(_), None) => bail!(
-            "the certificate authority {at} is there, and its key {key_at} is missing: put it back, \
-             or move the certificate away, too: the next start says how to have a new one made"
+            "the certificate authority {at} has no key, because {key_at} is missing: put the key back, or \
+             move the certificate away as well: the next start says how to create a new authority"
         ),
         (None, key) if is_trusted(dir, is_used) => bail!(
-            "the certificate authority {at} {} missing, and clients trust it: put it back (or point \
-             --key-dir at it); to have a new one made that every client must be given, put an empty \
-             file in the place of {} for one start, and then give postern admin reset-key",
+            "the certificate authority {at} {} missing, and clients trust it: put it back, or pass \
+             --key-dir; to create a new one, which every client must then trust, replace {} with an \
+             empty file for one start, and then run postern admin reset-key",
             if key.is_some() { "is" } else { "and its key are" },
             dir.admin_kubeconfig().display()
         ),
-        // The first start was interrupted between the two files.
+        // The first start stopped between the two files.
         (None, Some(key)) => make(dir, parse_key(dir, &key)?),
         (None, None) => {
             let key = KeyPair::generate()?;
-            // The key first: a certificate without its key could not be used again.
+            // The key is written first: a certificate without its key could not be used again.
             write_private(&dir.ca_key(), &key.serialize_pem())?;
             make(dir, key)
         }
@@ -73,41 +74,41 @@ fn make(dir: &DataDir, key: KeyPair) -> anyhow::Result<Authority> {
     Ok(Authority { certificate, is_new: true, key })
 }
 
-/// Whether clients trust a self-made authority: the administrator's kubeconfig says so. It is kept
-/// elsewhere where operators follow the advice; then there is one as soon as the database is used.
+/// Whether clients trust a self-signed authority, by the administrator's kubeconfig. Operators may have moved the
+/// kubeconfig away. Then clients trust one as soon as the database has been used.
 fn is_trusted(dir: &DataDir, is_used: bool) -> bool {
     match read_if_there(&dir.admin_kubeconfig()) {
         Ok(None) => is_used,
-        found => !self_made_in(&found.ok().flatten().unwrap_or_default()).is_empty(),
+        found => !self_signed_in(&found.ok().flatten().unwrap_or_default()).is_empty(),
     }
 }
 
-/// The certificates of self-made authorities that a kubeconfig trusts.
-fn self_made_in(kubeconfig: &str) -> Vec<CertificateDer<'static>> {
+/// The certificates of self-signed authorities that a kubeconfig trusts.
+fn self_signed_in(kubeconfig: &str) -> Vec<CertificateDer<'static>> {
     let trusted = kubeconfig::trust_in(kubeconfig).unwrap_or_default();
     let certificates = CertificateDer::pem_slice_iter(&trusted).flatten();
     certificates.filter(|one| memchr::memmem::find(one, NAME.as_bytes()).is_some()).collect()
 }
 
-/// Refuses an authority that is another server's, although its files belong together: the administrator's kubeconfig
-/// trusts another one. A damaged certificate there says nothing.
+/// Rejects the authority of another server, although its files match each other: the administrator's kubeconfig trusts
+/// another authority. A corrupt certificate in the kubeconfig is ignored.
 fn check_trusted(dir: &DataDir, authority: &Authority) -> anyhow::Result<()> {
     let kubeconfig = read_if_there(&dir.admin_kubeconfig()).ok().flatten().unwrap_or_default();
-    let trusted = self_made_in(&kubeconfig);
+    let trusted = self_signed_in(&kubeconfig);
     let own = CertificateDer::from_pem_slice(authority.certificate.as_bytes())?;
     ensure!(
         trusted.is_empty() || trusted.contains(&own) || !trusted.iter().any(is_intact),
-        "{} is not the certificate authority that {} trusts: put back the authority that clients \
-         trust, certificate and key; if this one is right, put an empty file in the place of the \
-         kubeconfig, and then give postern admin reset-key",
+        "{} is not the certificate authority that {} trusts: put back the certificate and the key \
+         that clients trust; if this authority is correct, replace the kubeconfig with an empty \
+         file, and then run postern admin reset-key",
         dir.ca_certificate().display(),
         dir.admin_kubeconfig().display()
     );
     Ok(())
 }
 
-/// Whether a self-signed certificate is whole. Its content is signed; what is around that is not, and follows
-/// from it (RFC 5280, 4.1): the algorithm is that in the content, and all of it is in DER.
+/// Whether a self-signed certificate is intact. Only its content is signed. The rest follows from the content (RFC 5280
+/// section 4.1): the algorithm is that in the content, and the encoding is DER.
 fn is_intact(certificate: &CertificateDer<'_>) -> bool {
     let Ok((rest, parsed)) = x509_parser::parse_x509_certificate(certificate) else { return false };
     let content: &[u8] = parsed.tbs_certificate.as_ref();
@@ -123,7 +124,7 @@ fn is_intact(certificate: &CertificateDer<'_>) -> bool {
         && **certificate == *der(0x30, &[content, algorithm, &signature])
 }
 
-/// An element in DER: its tag, its length and its content.
+/// An element in DER: the tag, the length and the content.
 fn der(tag: u8, content: &[&[u8]]) -> Vec<u8> {
     let content = content.concat();
     let length = content.len().to_be_bytes();
@@ -143,34 +144,37 @@ fn der(tag: u8, content: &[&[u8]]) -> Vec<u8> {
 fn read(dir: &DataDir, certificate: String, key: &str) -> anyhow::Result<Authority> {
     let (at, key_at) = (dir.ca_certificate(), dir.ca_key());
     let (at, key_at) = (at.display(), key_at.display());
-    // The errors of these parsers print what they do not understand, byte by byte.
+    // The errors of these parsers print the bytes of invalid input, which may be a key.
     let parsed = CertificateDer::from_pem_slice(certificate.as_bytes()).ok();
     let parsed = parsed.with_context(|| {
-        format!("{at} is damaged: it has no certificate in PEM; put it back from a copy")
+        format!("{at} is corrupt: it contains no certificate in PEM; restore it from a copy")
     })?;
     ensure!(
         is_intact(&parsed),
-        "{at} is damaged: its signature does not match what it says; put it back from a copy, or take the \
+        "{at} is corrupt: its signature does not match its content; restore it from a copy, or take the \
          certificate authority from the kubeconfig of a client"
     );
     let pair = parse_key(dir, key)?;
     let der = PrivateKeyDer::from_pem_slice(key.as_bytes()).ok();
-    let der = der.with_context(|| damaged_key(dir))?;
+    let der = der.with_context(|| corrupt_key(dir))?;
     let matching = CertifiedKey::from_der(vec![parsed.clone()], der, &provider());
     ensure!(
         matching.is_ok() && memchr::memmem::find(&parsed, NAME.as_bytes()).is_some(),
-        "{at} is not the certificate of the self-made authority whose key is in {key_at}: put back \
+        "{at} is not the certificate of the self-signed authority whose key is in {key_at}: put back \
          both files of the same authority"
     );
     Ok(Authority { certificate, is_new: false, key: pair })
 }
 
 fn parse_key(dir: &DataDir, key: &str) -> anyhow::Result<KeyPair> {
-    KeyPair::from_pem(key).ok().with_context(|| damaged_key(dir))
+    KeyPair::from_pem(key).ok().with_context(|| corrupt_key(dir))
 }
 
-fn damaged_key(dir: &DataDir) -> String {
-    format!("{} is damaged: it has no key in PEM; put it back from a copy", dir.ca_key().display())
+fn corrupt_key(dir: &DataDir) -> String {
+    format!(
+        "{} is corrupt: it contains no key in PEM; restore it from a copy",
+        dir.ca_key().display()
+    )
 }
 
 fn params() -> CertificateParams {
@@ -216,20 +220,20 @@ mod tests {
     }
 
     #[test]
-    fn it_is_made_once() {
+    fn it_is_created_once() {
         let home = Home::new();
         let first = open(&home.dir, false).unwrap();
         let second = open(&home.dir, false).unwrap();
         assert_eq!((first.is_new, second.is_new), (true, false));
         assert_eq!(first.certificate, second.certificate);
-        // As after a first start that was interrupted: the same key.
+        // As after an interrupted first start: the key stays the same.
         std::fs::remove_file(home.dir.ca_certificate()).unwrap();
         let third = open(&home.dir, false).unwrap();
         assert_eq!(third.key.serialize_pem(), second.key.serialize_pem());
     }
 
     #[test]
-    fn what_is_missing_is_not_made_again() {
+    fn missing_files_are_not_created_again() {
         let home = Home::started();
         std::fs::remove_file(home.dir.ca_certificate()).unwrap();
         assert!(home.problem().contains("tls-ca.pem is missing"), "{}", home.problem());
@@ -240,13 +244,13 @@ mod tests {
         assert!(home.problem().contains("and its key are missing"), "{}", home.problem());
         assert!(!home.dir.ca_key().exists(), "also with the kubeconfig elsewhere");
         write_private(&home.dir.admin_kubeconfig(), "").unwrap();
-        assert!(open(&home.dir, true).unwrap().is_new, "a way to have a new one");
+        assert!(open(&home.dir, true).unwrap().is_new, "this creates a new authority");
         std::fs::remove_file(home.dir.ca_key()).unwrap();
         assert!(home.problem().contains("tls-ca-key.pem is missing"), "{}", home.problem());
     }
 
     #[test]
-    fn what_is_damaged_or_of_another_is_named() {
+    fn corrupt_and_foreign_files_are_named() {
         let (home, other) = (Home::started(), Home::started());
         let (certificate, key) = (home.dir.ca_certificate(), home.dir.ca_key());
         let keep = |path| (read_if_there(path).unwrap().unwrap(), path);
@@ -257,7 +261,9 @@ mod tests {
             }
         };
         for text in ["", "nonsense", "-----BEGIN CERT", "-----BEGIN CERTIFICATE-----\n!\n"] {
-            for (path, wanted) in [(&certificate, "tls-ca.pem is dam"), (&key, "key.pem is dam")] {
+            for (path, wanted) in
+                [(&certificate, "tls-ca.pem is corrupt"), (&key, "key.pem is corrupt")]
+            {
                 write_private(path, text).unwrap();
                 let problem = home.problem();
                 assert!(problem.contains(wanted) && !problem.contains("[45"), "{problem}");
@@ -267,25 +273,25 @@ mod tests {
         let foreign = read_if_there(&other.dir.ca_certificate()).unwrap().unwrap();
         write_private(&certificate, &foreign).unwrap();
         assert!(home.problem().contains("both files of the same"), "{}", home.problem());
-        // An authority that is another server's, although its files belong together.
+        // An authority of another server, whose files match each other.
         let foreign_key = read_if_there(&other.dir.ca_key()).unwrap().unwrap();
         write_private(&key, &foreign_key).unwrap();
         assert!(home.problem().contains("is not the certificate authority that"));
         write_private(&home.dir.admin_kubeconfig(), "").unwrap();
         open(&home.dir, true).unwrap();
-        // One that is no server's of ours, although its files belong together.
+        // An authority of no Postern server, whose files match each other.
         let own = KeyPair::generate().unwrap();
         write_private(&key, &own.serialize_pem()).unwrap();
-        let mut theirs = params();
-        theirs.distinguished_name = rcgen::DistinguishedName::new();
-        write_private(&certificate, &theirs.self_signed(&own).unwrap().pem()).unwrap();
-        assert!(home.problem().contains("self-made authority"), "{}", home.problem());
+        let mut foreign = params();
+        foreign.distinguished_name = rcgen::DistinguishedName::new();
+        write_private(&certificate, &foreign.self_signed(&own).unwrap().pem()).unwrap();
+        assert!(home.problem().contains("self-signed authority"), "{}", home.problem());
         put_back();
         open(&home.dir, false).unwrap();
     }
 
     #[test]
-    fn a_flipped_bit_anywhere_in_the_certificate_is_noticed() {
+    fn a_flipped_bit_anywhere_in_the_certificate_is_detected() {
         let home = Home::started();
         let whole = read_if_there(&home.dir.ca_certificate()).unwrap().unwrap();
         let der = CertificateDer::from_pem_slice(whole.as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! Bodies of responses: whole, a list that is encoded as it is sent, a stream, or what comes from a
+//! `Body`: the body of a response. It is complete, a list that is encoded as it is sent, a stream, or the body from a
 //! target behind the gateway.
 
 use std::io::Write as _;
@@ -24,34 +24,34 @@ use super::websocket::Socket;
 pub(crate) enum Body {
     /// All bytes, or none.
     Whole(Option<Bytes>),
-    /// A list, whose objects are sent as they are stored.
+    /// A list whose objects are sent in their stored encoding.
     List(Box<ListBody>),
-    /// A list that takes time to encode, and so is encoded elsewhere.
+    /// A list that is encoded on the threads for large work.
     Encoded(EncodedList),
     /// A watch.
     Stream(BoxStream<'static, Bytes>),
     /// The body of a response from a target behind the gateway.
     Proxied(Box<ProxiedBody>),
-    /// No bytes, and then a watch as a WebSocket, until the connection has taken it.
+    /// An empty body, after which the connection becomes a WebSocket with a watch. `None` after the connection has
+    /// taken it.
     Socket(Option<Box<Socket>>),
 }
 
-/// Values that live as long as a request to a target, also when it goes on in another protocol after
-/// its response.
+/// Values that live as long as a request to a target, also after an upgrade to another protocol.
 #[derive(Clone, Default)]
 pub(crate) struct Guards(Arc<Mutex<Vec<Box<dyn Send>>>>);
 
 impl Guards {
-    /// Keeps one thing more.
+    /// Keeps one more value.
     pub(crate) fn keep(&self, value: impl Send + 'static) {
         self.0.lock().push(Box::new(value));
     }
 }
 
-/// The body of an answer from a target behind the gateway.
+/// The body of a response from a target behind the gateway.
 pub(crate) struct ProxiedBody {
     body: ProxyBody,
-    /// Is it made of lines that are whole each, so that it may end at any time?
+    /// Whether it is a watch, which may end after any line.
     is_watch: bool,
     is_long: bool,
     trailers: Option<HeaderMap>,
@@ -59,7 +59,7 @@ pub(crate) struct ProxiedBody {
 }
 
 impl ProxiedBody {
-    /// The body of an answer; `guards` are the session's, too.
+    /// The body of a response. The session shares `guards`.
     pub(crate) fn new(body: ProxyBody, is_watch: bool, is_long: bool, guards: Guards) -> Self {
         Self { body, is_watch, is_long, trailers: None, guards }
     }
@@ -73,11 +73,12 @@ impl ProxiedBody {
                 Poll::Ready(Some(Err(ProxyError::SessionEnded(_) | ProxyError::Lost { .. })))
                     if self.is_watch =>
                 {
-                    // Its client watches again, and is then told why.
+                    // The client watches again, and then gets the reason.
                     return Poll::Ready(None);
                 }
                 Poll::Ready(Some(Err(error))) => {
-                    let error = ApiError::internal("the answer of the target broke off", error);
+                    let error =
+                        ApiError::internal("the response of the target was interrupted", error);
                     return Poll::Ready(Some(Err(error)));
                 }
             };
@@ -91,8 +92,8 @@ impl ProxiedBody {
 }
 
 impl Body {
-    /// How many bytes it keeps in memory until it has been sent. Those of objects in a list
-    /// are the cache's own.
+    /// The bytes that it keeps in memory until it is sent. The objects of a list belong to the cache, and are not
+    /// counted.
     pub(crate) fn held_bytes(&self) -> usize {
         match self {
             Self::Whole(bytes) => bytes.as_ref().map_or(0, Bytes::len),
@@ -102,7 +103,7 @@ impl Body {
         }
     }
 
-    /// Whether it lasts, so that its end is another moment than its response.
+    /// Whether it continues long after the head of the response.
     pub(crate) fn is_long(&self) -> bool {
         match self {
             Self::Stream(_) | Self::Socket(_) => true,
@@ -111,17 +112,17 @@ impl Body {
         }
     }
 
-    /// Whether its bytes come over time, so that nothing is known of them in advance.
+    /// Whether its bytes arrive over time, so that their number is unknown.
     pub(crate) fn is_stream(&self) -> bool {
         matches!(self, Self::Stream(_) | Self::Proxied(_) | Self::Socket(_))
     }
 
-    /// A whole body, compressed at the fastest level.
+    /// A complete body, compressed at the fastest level.
     pub(crate) fn gzipped(bytes: &[u8]) -> Self {
         Self::Whole(Some(gzip(bytes)))
     }
 
-    /// The same body. A stream owns `value` from now on, which is dropped with the stream.
+    /// The same body. A stream owns `value`, which is dropped with it.
     pub(crate) fn owning(self, value: impl Send + 'static) -> Self {
         match self {
             Self::Stream(events) => {
@@ -154,7 +155,7 @@ impl Body {
     /// The next bytes, of any length; `None` at the end.
     ///
     /// # Errors
-    /// When an object of a list cannot be encoded. The response then ends without its end.
+    /// When an object of a list cannot be encoded. The response is then incomplete.
     pub(crate) fn poll_bytes(
         &mut self,
         cx: &mut Context<'_>,
@@ -171,7 +172,7 @@ impl Body {
         }
     }
 
-    /// The watch with which the connection goes on as a WebSocket, once.
+    /// Takes the WebSocket that the connection becomes.
     pub(crate) fn take_socket(&mut self) -> Option<Box<Socket>> {
         if let Self::Socket(socket) = self { socket.take() } else { None }
     }
@@ -192,7 +193,7 @@ impl Body {
         }
     }
 
-    /// How many bytes there are, as far as that is known.
+    /// The number of bytes, if it is known.
     pub(crate) fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),

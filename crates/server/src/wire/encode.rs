@@ -1,4 +1,4 @@
-//! Objects, lists and events in the representation that was negotiated.
+//! Encodes objects, lists and events in the negotiated representation.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::{HeaderMap, header};
@@ -20,27 +20,27 @@ use super::list::SMALL_BODY_BYTES;
 use super::table;
 use crate::stages::parse::Parsed;
 
-/// Lines are joined to chunks of at most this many bytes.
+/// The maximum size of a chunk of joined lines, in bytes.
 const JOINED_BYTES: usize = SMALL_BODY_BYTES;
 
-/// Lines that are longer than this are sent as they are.
+/// The length above which lines are not copied into a chunk, in bytes.
 const LONGEST_COPIED_BYTES: usize = JOINED_BYTES / 4;
 
 /// The annotation of the bookmark that ends a watch's initial state.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// The form of the response that a client wants.
+/// The result of content negotiation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Negotiated {
-    /// Format and transformation.
+    /// The format and the transformation.
     pub(crate) representation: Representation,
-    /// How much of the object a table's rows carry.
+    /// The part of the object in the rows of a table.
     pub(crate) include: IncludeObject,
-    /// Should it be indented?
+    /// Whether the response is indented.
     pub(crate) pretty: bool,
-    /// May lists be compressed?
+    /// Whether the response may be compressed.
     pub(crate) gzip: bool,
-    /// The time of the response, for ages.
+    /// The time of the response, from which ages are computed.
     pub(crate) now: Timestamp,
 }
 
@@ -48,7 +48,7 @@ impl Negotiated {
     /// The result of content negotiation.
     ///
     /// # Errors
-    /// 406 when nothing that is offered is acceptable; 400 for a bad `includeObject`.
+    /// 406 when the client accepts none of the offered formats; 400 for an invalid `includeObject`.
     pub(crate) fn of(parsed: &Parsed, offered: Offered, now: Timestamp) -> Result<Self, ApiError> {
         let accept = parsed.header_values(header::ACCEPT);
         let representation = negotiate(&accept, offered)?;
@@ -67,13 +67,13 @@ impl Negotiated {
 }
 
 impl Negotiated {
-    /// Whether objects are sent as they are stored.
+    /// Whether objects are sent in their stored encoding.
     pub(crate) fn is_stored(self) -> bool {
         is_plain(self) && !self.pretty
     }
 }
 
-/// Whether a response should be indented: `?pretty` decides, and without it the user agent.
+/// Whether a response is indented: by `?pretty`, or else by the user agent.
 pub(crate) fn wants_pretty(parsed: &Parsed) -> Result<bool, ApiError> {
     if let Some(pretty) = parsed.query().flag("pretty")? {
         return Ok(pretty);
@@ -81,8 +81,8 @@ pub(crate) fn wants_pretty(parsed: &Parsed) -> Result<bool, ApiError> {
     Ok(parsed.header(header::USER_AGENT).is_some_and(is_interactive))
 }
 
-/// The form of errors that a client accepts: the format, and whether `Accept` asks for it to be
-/// indented. JSON, when negotiation fails.
+/// The format of errors that a client accepts, and whether `Accept` requests indentation. It is JSON if the negotiation
+/// fails.
 pub(crate) fn error_form(headers: &HeaderMap) -> (Format, bool) {
     let accept = headers.get_all(header::ACCEPT);
     let accept: Vec<&str> = accept.iter().filter_map(|value| value.to_str().ok()).collect();
@@ -104,7 +104,7 @@ pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
-/// A JSON value in the format that was negotiated.
+/// A JSON value in the negotiated format.
 pub(crate) fn value(value: &Value, format: Format, pretty: bool) -> Bytes {
     match (format, pretty) {
         (Format::Yaml, _) => Bytes::from(encode_yaml(value)),
@@ -113,7 +113,7 @@ pub(crate) fn value(value: &Value, format: Format, pretty: bool) -> Bytes {
     }
 }
 
-/// One object in the form that was negotiated.
+/// One object in the negotiated representation.
 ///
 /// # Errors
 /// 500 when the stored bytes cannot be decoded.
@@ -133,7 +133,7 @@ pub(crate) fn object(
     Ok(value(&whole, format, negotiated.pretty))
 }
 
-/// A list without its items, and the name of the field in which they come.
+/// A list without items, and the name of the field for the items.
 pub(crate) fn list_frame(
     kind: &dyn AnyKind,
     list: &ObjectPage,
@@ -187,7 +187,7 @@ pub(crate) fn list_item(
     })
 }
 
-/// The start of a list in plain JSON, up to its first item.
+/// The start of a list in plain JSON, up to the first item.
 pub(crate) fn list_head(kind: &dyn AnyKind, list: &ObjectPage) -> Bytes {
     let info = kind.info();
     Bytes::from(format!(
@@ -210,8 +210,8 @@ fn list_metadata(list: &ObjectPage) -> Map<String, Value> {
     metadata
 }
 
-/// One encoded delivery of a watch. `first` is true for the first event of the stream, the only one
-/// whose table has column definitions.
+/// One encoded delivery of a watch. `first` is true for the first event of the stream. Only the table of this event has
+/// column definitions.
 pub(crate) fn delivery(
     kind: &dyn AnyKind,
     delivery: &Delivery,
@@ -238,8 +238,7 @@ pub(crate) fn delivery(
     encoded.unwrap_or_else(|error| error_event(&error, negotiated))
 }
 
-/// The encoded deliveries of a watch. Those of an initial state are joined if the client may get several at
-/// once.
+/// The encoded deliveries of a watch. Deliveries of the initial state are joined if `is_joined`.
 pub(crate) fn deliveries(
     kind: &dyn AnyKind,
     deliveries: &[Delivery],
@@ -254,8 +253,8 @@ pub(crate) fn deliveries(
     if is_joined && is_initial { joined(lines) } else { lines }
 }
 
-/// Joins lines, up to a chunk that is small enough not to be counted: to send a chunk costs more than to copy a
-/// short line. Long lines are not copied.
+/// Joins lines to chunks that are too small to be counted: sending a chunk costs more than copying a short line. Long
+/// lines are not copied.
 fn joined(lines: Vec<Bytes>) -> Vec<Bytes> {
     if lines.len() < 2 {
         return lines;
@@ -279,7 +278,7 @@ fn joined(lines: Vec<Bytes>) -> Vec<Bytes> {
     chunks
 }
 
-/// Whether objects are sent as they are stored, but for their indentation.
+/// Whether objects are sent in their stored encoding, except for indentation.
 pub(crate) fn is_plain(negotiated: Negotiated) -> bool {
     let Representation { format, transform, .. } = negotiated.representation;
     matches!((format, transform), (Format::Json, Transform::None))
@@ -314,7 +313,7 @@ fn bookmark(
     let mut negotiated = negotiated;
     if initial_end {
         metadata.annotations.insert(INITIAL_EVENTS_END.to_owned(), "true".to_owned());
-        // Without its object, a row would not have the annotation, and its client would wait for ever.
+        // A row without its object would not have the annotation, and the client would wait for ever.
         if matches!(negotiated.include, IncludeObject::None) {
             negotiated.include = IncludeObject::Metadata;
         }
@@ -368,8 +367,9 @@ fn with_metadata(mut whole: Value, metadata: Value) -> Value {
 }
 
 fn read_back<T: DeserializeOwned>(json: &[u8]) -> Result<T, ApiError> {
-    postern_meta::decode::decode_typed(json)
-        .map_err(|error| ApiError::internal("the response could not be read back", error))
+    postern_meta::decode::decode_typed(json).map_err(|error| {
+        ApiError::internal("cannot decode a stored object for the response", error)
+    })
 }
 
 #[cfg(test)]
@@ -380,7 +380,11 @@ mod tests {
     fn short_lines_are_joined_up_to_a_chunk_and_nothing_is_lost() {
         let line = |bytes: usize, letter: u8| Bytes::from(vec![letter; bytes]);
         let alone = line(10, b'a');
-        assert_eq!(joined(vec![alone.clone()])[0].as_ptr(), alone.as_ptr(), "it is not copied");
+        assert_eq!(
+            joined(vec![alone.clone()])[0].as_ptr(),
+            alone.as_ptr(),
+            "the line is not copied"
+        );
         let long = line(LONGEST_COPIED_BYTES + 1, b'l');
         let mut lines: Vec<Bytes> = (0..100).map(|_| line(1300, b's')).collect();
         lines.insert(40, long.clone());
@@ -389,7 +393,10 @@ mod tests {
         assert_eq!(chunks.concat(), lines.concat());
         assert!(chunks.iter().all(|chunk| chunk.len() <= JOINED_BYTES));
         assert!(chunks.len() <= 12, "{} chunks", chunks.len());
-        assert!(chunks.iter().any(|chunk| chunk.as_ptr() == long.as_ptr()), "it is not copied");
+        assert!(
+            chunks.iter().any(|chunk| chunk.as_ptr() == long.as_ptr()),
+            "the line is not copied"
+        );
         assert!(joined(Vec::new()).is_empty());
     }
 }

@@ -1,8 +1,8 @@
-//! The body of a request as it comes in, and what is left of it when the response is ready.
+//! The body of a request as it arrives, and its unread rest when the response is ready.
 //!
-//! A response may be ready before its request has been read: an early error, or the response to a
-//! GET with an unexpected body. Over HTTP/1.1 the next request comes behind the rest of this one.
-//! So the rest is read if it is short; otherwise the connection has to end, and says so.
+//! A response may be ready before the body is read: an early error, or the response to a GET with an unexpected body.
+//! Over HTTP/1.1, the next request follows the rest of this body. So a short rest is read. Otherwise the connection is
+//! closed after the response.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,35 +16,35 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 
-/// How many bytes of an unwanted body are still read, and for how long.
+/// The most bytes of an unwanted body that are read, and the most time for it.
 const MAX_DISCARDED_BYTES: u64 = 64 * 1024;
 const DISCARD_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The body of a request. On drop, its rest goes to its [`Leftover`].
+/// The body of a request. On drop, the unread rest goes to its [`Leftover`].
 pub(crate) struct IncomingBody {
     incoming: Option<Incoming>,
-    asked_for: bool,
+    is_requested: bool,
     leftover: Option<Leftover>,
 }
 
-/// The rest of a body that has not been read.
+/// The unread rest of a body.
 #[derive(Clone)]
 pub(crate) struct Leftover(Arc<Mutex<Rest>>);
 
 #[derive(Default)]
 struct Rest {
     incoming: Option<Incoming>,
-    /// Does the client wait for "100 Continue", and has not got it?
+    /// Whether the client still waits for "100 Continue".
     awaits_continue: bool,
 }
 
 impl IncomingBody {
     /// The body of a request, without a [`Leftover`].
     pub(crate) fn new(incoming: Incoming) -> Self {
-        Self { incoming: Some(incoming), asked_for: false, leftover: None }
+        Self { incoming: Some(incoming), is_requested: false, leftover: None }
     }
 
-    /// The body of a request, and where its rest will be; `None` when it is empty.
+    /// The body of a request, and its leftover; `None` when the body is empty.
     pub(crate) fn with_leftover(
         incoming: Incoming,
         headers: &HeaderMap,
@@ -68,7 +68,7 @@ impl Body for IncomingBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        self.asked_for = true;
+        self.is_requested = true;
         match &mut self.incoming {
             Some(incoming) => Pin::new(incoming).poll_frame(cx),
             None => Poll::Ready(None),
@@ -89,13 +89,13 @@ impl Drop for IncomingBody {
         let Some(leftover) = &self.leftover else { return };
         let mut rest = leftover.0.lock();
         rest.incoming = self.incoming.take().filter(|incoming| !incoming.is_end_stream());
-        rest.awaits_continue &= !self.asked_for;
+        rest.awaits_continue &= !self.is_requested;
     }
 }
 
 impl Leftover {
-    /// Reads what is left of the body, if that is short and comes soon. Returns whether the whole
-    /// body has been read. A client that waits to be told that it may go on is not told so.
+    /// Reads the rest of the body, if it is short and arrives soon. Returns whether the whole body was read. A client
+    /// that waits for "100 Continue" does not get it.
     pub(crate) async fn read(self) -> bool {
         let Rest { incoming, awaits_continue } = std::mem::take(&mut *self.0.lock());
         let Some(incoming) = incoming else { return true };

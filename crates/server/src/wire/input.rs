@@ -1,4 +1,4 @@
-//! Reads what clients send: the body within its limit, and the object in it.
+//! Reads the body of a request within its limit, and decodes the object in it.
 
 use std::sync::{Arc, OnceLock};
 
@@ -22,35 +22,35 @@ use serde_json::Value;
 use super::incoming::IncomingBody;
 use crate::stages::parse::{Parsed, Target};
 
-/// The longest body of a request, in bytes, as in kube-apiserver.
+/// The maximum length of a request body in bytes, as in kube-apiserver.
 pub(crate) const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 
-/// The most bytes that are allocated for the announced length of a body.
+/// The most bytes that are allocated for the `Content-Length` of a body.
 const MAX_RESERVED_BYTES: usize = 64 * 1024;
 
-/// The bytes that a body counts at least: a request that waits for one takes some memory, too.
+/// The least bytes that are counted for a body, because a waiting request also uses memory.
 const MIN_COUNTED_BYTES: usize = 4096;
 
-/// The most characters of a name or type that an error repeats.
+/// The most characters of a sent name or type in an error.
 const MAX_REPEATED_CHARS: usize = 128;
 
-/// Seconds after which a client may try again, when there was no room for its body.
+/// The seconds after which a client may retry if there was no room for its body.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
-/// A request's body. A copy is kept when the audit policy wants it.
+/// The body of a request. A copy is kept if the audit policy records bodies.
 pub(crate) struct RequestBody {
     incoming: IncomingBody,
     copy: Option<Arc<OnceLock<Bytes>>>,
 }
 
-/// A whole body, which is counted against its owner as long as it is kept.
+/// A complete body, which is counted for its owner as long as it is in memory.
 pub(crate) struct ReceivedBody {
     bytes: Bytes,
     _charge: Option<Charge>,
 }
 
 impl ReceivedBody {
-    /// The body of a request that has none, or whose body is not read.
+    /// The body of a request without one, or whose body is not read.
     pub(crate) fn none() -> Self {
         Self { bytes: Bytes::new(), _charge: None }
     }
@@ -65,25 +65,25 @@ impl std::ops::Deref for ReceivedBody {
 }
 
 impl RequestBody {
-    /// A body that has not been read yet; a copy is put into `copy`.
+    /// An unread body. When it is read, `copy` gets a copy.
     pub(crate) fn new(incoming: IncomingBody, copy: Option<Arc<OnceLock<Bytes>>>) -> Self {
         Self { incoming, copy }
     }
 
-    /// The body as it comes in, to be sent on.
+    /// The body as it arrives, to be forwarded.
     pub(crate) fn into_incoming(self) -> IncomingBody {
         self.incoming
     }
 
-    /// All bytes of the body. They are counted as they come in.
+    /// All bytes of the body. They are counted as they arrive.
     ///
     /// # Errors
-    /// 413 above the limit, as soon as that is known; 400 when the client stops before the end; 429
-    /// when too many bytes are on their way.
+    /// 413 above the limit, as soon as it is known; 400 when the client stops before the end; 429 when too many bytes
+    /// are in memory.
     pub(crate) async fn read(self, charge: Charge) -> Result<ReceivedBody, ApiError> {
         let received = read(self.incoming, charge).await?;
         if let Some(copy) = self.copy {
-            // It cannot be set already: the body is read once.
+            // It cannot be set already, because the body is read once.
             let _ = copy.set(received.bytes.clone());
         }
         Ok(received)
@@ -107,7 +107,7 @@ async fn read(mut body: IncomingBody, mut charge: Charge) -> Result<ReceivedBody
         }
         let needed = (whole.len() + data.len()).saturating_sub(whole.capacity());
         if needed > 0 {
-            // Space grows to twice what there is, so that no byte is copied many times.
+            // The capacity is doubled, so that no byte is copied many times.
             let more = needed.max(whole.capacity());
             count(&mut charge, more)?;
             whole.reserve(more);
@@ -121,11 +121,11 @@ fn count(charge: &mut Charge, bytes: usize) -> Result<(), ApiError> {
     if charge.grow(bytes) {
         return Ok(());
     }
-    let message = "too many bytes of requests are on their way, please try again later";
+    let message = "too many bytes of request bodies are in memory, please try again later";
     Err(ApiError::too_many_requests(message, RETRY_AFTER_SECONDS))
 }
 
-/// Whether a body can be YAML, by its Content-Type. That of an apply can, whatever it looks like.
+/// Whether a body can be YAML, by its Content-Type. The body of an apply always can.
 pub(crate) fn can_be_yaml(parsed: &Parsed) -> bool {
     let header = parsed.header(CONTENT_TYPE);
     patch_type(header, &[PatchType::Apply]).is_ok()
@@ -136,11 +136,11 @@ fn looks_like_json(body: &[u8]) -> bool {
     body.trim_ascii_start().first() == Some(&b'{')
 }
 
-/// The configuration of an apply, decoded. JSON is YAML, too, but read faster and within the
-/// limits of JSON: so it is tried first where the body looks like it.
+/// Decodes the configuration of an apply. JSON is also YAML, but it is decoded faster, and with the limits of JSON. So
+/// JSON is tried first if the body looks like it.
 ///
 /// # Errors
-/// 400 for a body that is neither.
+/// 400 for a body that is neither JSON nor YAML.
 pub(crate) fn decode_configuration(body: &[u8]) -> Result<Decoded, ApiError> {
     let json = looks_like_json(body).then(|| decode::decode(body, Format::Json));
     let decoded = match json {
@@ -151,11 +151,10 @@ pub(crate) fn decode_configuration(body: &[u8]) -> Result<Decoded, ApiError> {
     decoded.map_err(|error| ApiError::bad_request(error.to_string()))
 }
 
-/// A body, decoded in the format that its Content-Type names.
+/// Decodes a body in the format of its Content-Type.
 ///
 /// # Errors
-/// 415 for a format that is not supported, which protobuf is for few kinds only; 400 for a body that
-/// is not in its format.
+/// 415 for an unsupported format (protobuf is supported for few kinds); 400 for a body that is not in its format.
 pub(crate) fn decode_body(parsed: &Parsed, body: &[u8]) -> Result<Decoded, ApiError> {
     let format = content_type_of_body(parsed.header(CONTENT_TYPE))?;
     if format == BodyFormat::Protobuf && !takes_protobuf(parsed.target()) {
@@ -165,12 +164,12 @@ pub(crate) fn decode_body(parsed: &Parsed, body: &[u8]) -> Result<Decoded, ApiEr
     decode::decode_body(body, format).map_err(|error| ApiError::bad_request(error.to_string()))
 }
 
-/// Whether what is sent there can be protobuf: the options of a deletion, and the kinds whose
-/// fields are known by number. Typed Go clients send nothing else for kinds of Kubernetes' own.
+/// Whether a body for this target can be protobuf: the options of a deletion, and the kinds with known field numbers.
+/// Typed Go clients send only protobuf for kinds of Kubernetes.
 fn takes_protobuf(target: &Target) -> bool {
     let target = match target {
         Target::Resource(target) => target,
-        // Of what goes to a target, only reviews are read.
+        // Of requests to a target, only access reviews are decoded.
         Target::Gateway(_) => return true,
         Target::Document(_) | Target::Nothing => return false,
     };
@@ -182,8 +181,7 @@ fn takes_protobuf(target: &Target) -> bool {
 /// The object in a decoded body, with the warnings about it.
 ///
 /// # Errors
-/// 400 when it is no object of the kind; under strict validation also for fields that the kind
-/// does not have or that appear twice.
+/// 400 when it is not an object of the kind. Strict validation also rejects unknown and duplicate fields.
 pub(crate) fn object_of(
     kind: &dyn AnyKind,
     decoded: Decoded,
@@ -196,11 +194,11 @@ pub(crate) fn object_of(
     finish(kind, value, warnings)
 }
 
-/// The object in a patched value, with the warnings about it. An error is one in the patch;
-/// its message does not contain the object, which may have secrets.
+/// The object in a patched value, with the warnings about it. An error refers to the patch. Its message does not contain
+/// the object, which may have secrets.
 ///
 /// # Errors
-/// 422 under strict validation, 400 when it is no object of the kind.
+/// 422 under strict validation; 400 when it is not an object of the kind.
 pub(crate) fn patched_object_of(
     kind: &dyn AnyKind,
     name: &str,
@@ -220,12 +218,12 @@ fn bad_patch(kind: &dyn AnyKind, name: &str, reason: String) -> ApiError {
     ApiError::invalid(kind.info().group_kind(), name, errors)
 }
 
-/// The configuration of an apply, for the object of this name, with the warnings about it. It
-/// may leave out the name where the object is there, which clients do.
+/// The configuration of an apply to the object with this name, and the warnings about it. The configuration may omit the
+/// name.
 ///
 /// # Errors
-/// 400 when it is for an object of another kind or name, or has `managedFields`; 422 when it does
-/// not fit the schema, and under strict validation for unknown and duplicate fields.
+/// 400 when it is for an object of another kind or name, or has `managedFields`; 422 when it does not match the schema.
+/// Strict validation also rejects unknown and duplicate fields with 422.
 pub(crate) fn configuration_of(
     kind: &dyn AnyKind,
     name: &str,
@@ -260,7 +258,7 @@ pub(crate) fn configuration_of(
     Ok((object, warnings))
 }
 
-/// Checks that a configuration says that it is of this kind.
+/// Checks that a configuration has this kind.
 fn check_type(kind: &dyn AnyKind, value: &Value) -> Result<(), ApiError> {
     let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
     let (version, sent) = (text("apiVersion"), text("kind"));
@@ -268,18 +266,17 @@ fn check_type(kind: &dyn AnyKind, value: &Value) -> Result<(), ApiError> {
     if sent == info.kind && info.version.matches(version) {
         return Ok(());
     }
-    // As Go writes a group, version and kind.
+    // The format of Go for a group, version and kind.
     let version = if version.contains('/') { version.to_owned() } else { format!("/{version}") };
     let invalid = format!("{version}, Kind={sent}");
     let invalid: String = invalid.chars().take(MAX_REPEATED_CHARS).collect();
     Err(ApiError::bad_request(format!("invalid object type: {invalid}")))
 }
 
-/// Checks that a merge patch does not remove, by a null, a field that is never null: a scope that is
-/// gone is no scope.
+/// Checks that a merge patch does not remove a field that must not be null. A removed scope would mean no scope.
 ///
 /// # Errors
-/// 422 which names the field.
+/// 422 with the field.
 pub(crate) fn check_patch_is_strict(
     kind: &dyn AnyKind,
     name: &str,
@@ -295,7 +292,7 @@ fn errors_to_result(kind: &dyn AnyKind, name: &str, errors: FieldErrors) -> Resu
     Err(ApiError::invalid(kind.info().group_kind(), name, errors))
 }
 
-/// The warnings about unknown and duplicate fields, or the reason to reject them.
+/// The warnings about unknown and duplicate fields, or the error under strict validation.
 fn validated(problems: Vec<String>, validation: FieldValidation) -> Result<Vec<String>, String> {
     match validation {
         FieldValidation::Ignore => Ok(Vec::new()),
@@ -317,11 +314,10 @@ fn finish(
     Ok((object, warnings))
 }
 
-/// Removes fields that the schema does not have. Returns a message for each of them, and for each
-/// duplicate field.
+/// Removes unknown fields. Returns a message for each unknown or duplicate field.
 ///
 /// # Errors
-/// 422 for those that are not ignored, whatever the client asks for.
+/// 422 for fields that are always strict, independently of the client's `fieldValidation`.
 fn field_problems(
     kind: &dyn AnyKind,
     name: &str,
@@ -363,8 +359,7 @@ fn typed(kind: &dyn AnyKind, mut value: Value) -> Result<Object, ApiError> {
     Object::from_value(value).map_err(|reason| unreadable(kind, &reason))
 }
 
-/// Sets a field whose value follows from the endpoint, if it is empty. The error is the value that
-/// was sent, if that is another one.
+/// Sets a field whose value follows from the path, if it is empty. The error is the different value that was sent.
 fn infer(
     fields: &mut serde_json::Map<String, Value>,
     field: &str,

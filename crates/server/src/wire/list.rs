@@ -1,5 +1,5 @@
-//! Lists, encoded as they are sent: a chunk at a time, so that a list of any length takes little
-//! memory and no thread for long.
+//! Lists, which are encoded as they are sent: one chunk at a time. So a list of any length needs little memory, and
+//! blocks no thread for long.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -23,39 +23,39 @@ use serde_json::Value;
 
 use super::encode::{self, Negotiated};
 
-/// Bodies are sent in chunks of about this size: large enough that a chunk costs little, small
-/// enough that few bytes wait for a client.
+/// The approximate size of a chunk of a body, in bytes. It is large enough that a chunk costs little, and small enough
+/// that few bytes wait for a client.
 pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
 
-/// A body, or a chunk, that is shorter is not counted by itself.
+/// The length up to which a body or a chunk is not counted, in bytes.
 pub(crate) const SMALL_BODY_BYTES: usize = 16 * 1024;
 
-/// Bytes of stored objects that are encoded for one chunk, which may be shorter than they are.
+/// The most bytes of stored objects for one chunk. The encoded chunk may be shorter.
 const SOURCE_BYTES_PER_CHUNK: usize = 4 * CHUNK_BYTES;
 
-/// A list: its head, its items with what is between them, and its end.
+/// The body of a list: the head, the items with their separators, and the end.
 pub(crate) struct ListBody {
     head: Option<Bytes>,
     objects: IntoIter<Arc<CachedObject>>,
     items: Items,
     observer: Option<Arc<Observer>>,
     first: bool,
-    /// The field that has the same items once more, with these.
+    /// A second field with the same items, if the list has one.
     again: Option<(&'static str, Vec<Arc<CachedObject>>)>,
     end: Option<&'static str>,
-    /// The bytes of all objects as they are stored.
+    /// The bytes of all objects in their stored encoding.
     source_bytes: usize,
-    /// The length before compression, when it is known from the start.
+    /// The length before compression, if it is known from the start.
     plain_bytes: Option<usize>,
     gzip: Option<GzEncoder<Vec<u8>>>,
 }
 
-/// How items are written.
+/// How items are encoded.
 #[derive(Clone, Copy)]
 enum Items {
-    /// As they are stored.
+    /// In their stored encoding.
     Stored,
-    /// In another form.
+    /// In another representation.
     Encoded { kind: &'static dyn AnyKind, negotiated: Negotiated, layout: Layout },
 }
 
@@ -87,7 +87,7 @@ const PRETTY: Layout = Layout {
     end_of_none: "]\n}\n",
 };
 
-/// The text of an item ends with a line break, which is not to be changed: it may belong to a value.
+/// The text of an item ends with a line break, which must not change: it may belong to a value.
 const YAML: Layout = Layout {
     before_first: "\n- ",
     before_others: "- ",
@@ -129,7 +129,7 @@ fn put_item(chunk: &mut BytesMut, item: &Value, negotiated: Negotiated, layout: 
         (Format::Json, false) => item.to_string(),
     };
     for (index, line) in text.split_inclusive('\n').enumerate() {
-        // An empty line has no indentation: it may be within a value.
+        // An empty line has no indentation, because it may be in a value.
         if index > 0 && line != "\n" {
             chunk.put_slice(layout.indentation.as_bytes());
         }
@@ -143,7 +143,7 @@ impl ListBody {
         let head = encode::list_head(kind, &list);
         let source_bytes = list.objects.iter().map(|object| object.json().len()).sum();
         let commas = list.objects.len().saturating_sub(1);
-        // The fields that an observer adds are not known before each object is encoded.
+        // The fields that an observer adds are unknown before each object is encoded.
         let known = list.observer.is_none() && list.also_as.is_none();
         let again = list.also_as.map(|field| (field, list.objects.to_vec()));
         let plain_bytes = known.then_some(head.len() + source_bytes + commas + JSON.end.len());
@@ -161,7 +161,7 @@ impl ListBody {
         }
     }
 
-    /// The body of a list in any other form.
+    /// The body of a list in another representation.
     pub(crate) fn encoded(
         kind: &'static dyn AnyKind,
         list: ObjectPage,
@@ -187,7 +187,7 @@ impl ListBody {
         }
     }
 
-    /// The bytes of all its objects as they are stored.
+    /// The bytes of all objects in their stored encoding.
     pub(crate) fn source_bytes(&self) -> usize {
         self.source_bytes
     }
@@ -212,15 +212,13 @@ impl ListBody {
         Ok(whole.freeze())
     }
 
-    /// The same list, compressed at the fastest level: for lists, the network is what is
-    /// slow.
+    /// The same list, compressed at the fastest level: for lists, the network is the bottleneck.
     pub(crate) fn gzipped(mut self) -> Self {
         self.gzip = Some(GzEncoder::new(Vec::new(), Compression::fast()));
         self
     }
 
-    /// How many bytes it keeps in memory until it has been sent. Those of the objects are
-    /// the cache's own.
+    /// The bytes that it keeps in memory until it is sent. The objects belong to the cache, and are not counted.
     pub(super) fn held_bytes(&self) -> usize {
         let chunk = CHUNK_BYTES.min(self.plain_bytes.unwrap_or(CHUNK_BYTES));
         self.objects.len() * size_of::<Arc<CachedObject>>() + chunk
@@ -248,7 +246,7 @@ impl ListBody {
                 return Ok(rest.map(Bytes::from));
             };
             let written = gzip.write_all(&plain);
-            written.map_err(|error| ApiError::internal("a list was not compressed", error))?;
+            written.map_err(|error| ApiError::internal("cannot compress a list", error))?;
             let ready = std::mem::take(gzip.get_mut());
             if !ready.is_empty() {
                 return Ok(Some(Bytes::from(ready)));
@@ -306,7 +304,7 @@ impl ListBody {
     }
 }
 
-/// A list whose chunks are made elsewhere, one when the one before has been taken.
+/// A list whose chunks are encoded on the threads for large work, each when the chunk before was taken.
 pub(crate) struct EncodedList {
     large: LargeWork,
     list: Option<Box<ListBody>>,
@@ -317,7 +315,7 @@ pub(crate) struct EncodedList {
 type Step = (Box<ListBody>, Result<Option<Bytes>, ApiError>);
 
 impl EncodedList {
-    /// A list that is encoded where large work is done.
+    /// A list that is encoded on the threads for large work.
     pub(crate) fn new(list: ListBody, large: LargeWork) -> Self {
         Self { large, held_bytes: list.held_bytes(), list: Some(Box::new(list)), next: None }
     }
@@ -389,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_in_pieces_is_the_list() {
+    fn a_list_in_chunks_decodes_to_the_list() {
         let tricky = [
             "",
             " ",

@@ -1,4 +1,4 @@
-//! The bodies of requests and responses on the wire, and objects in the forms that clients ask for.
+//! The bodies of requests and responses, and the encoding of objects in the negotiated formats.
 
 pub(crate) mod body;
 pub(crate) mod encode;

@@ -1,4 +1,4 @@
-//! Makes responses; nothing else does.
+//! Makes all responses.
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
@@ -24,14 +24,14 @@ use super::list::{EncodedList, ListBody};
 use super::websocket::{self, Handshake};
 use crate::metrics::WatchMeter;
 
-/// Responses with more bytes than this are compressed for clients that accept it, as upstream.
+/// The bytes above which responses are compressed for clients that accept it, as in kube-apiserver.
 pub(crate) const GZIP_FROM_BYTES: usize = 128 * 1024;
 
-/// Bytes of objects from which on one step of a watch encodes them where large work is done: there can be
-/// as many steps at once as there are watches.
+/// The bytes of objects above which one step of a watch encodes them on the threads for large work. All watches can have
+/// a step at the same time.
 const LARGE_STEP_BYTES: usize = LARGE_BYTES / 4;
 
-/// The most bytes of all warnings of a response; with more, each warning is shortened.
+/// The bytes of all warnings of a response above which each warning is shortened.
 const MAX_WARNING_BYTES: usize = 4096;
 const SHORT_WARNING_CHARS: usize = 256;
 
@@ -52,7 +52,7 @@ pub(crate) fn object(
     Ok(compressed(whole(code, negotiated.representation.content_type(), bytes), negotiated))
 }
 
-/// A response with a value that is no stored object: a Status, a document.
+/// A response with a value that is not a stored object: a Status or a document.
 pub(crate) fn value(code: StatusCode, value: &serde_json::Value, pretty: bool) -> Response<Body> {
     whole(code, "application/json", encode::value(value, Format::Json, pretty))
 }
@@ -80,8 +80,8 @@ pub(crate) fn empty(code: StatusCode) -> Response<Body> {
     response
 }
 
-/// A response with a list. It is encoded as it is sent: where large work is done, when it is
-/// large and not sent as it is stored.
+/// A response with a list, which is encoded as it is sent. A large list that is not sent in its stored encoding is
+/// encoded on the threads for large work.
 ///
 /// # Errors
 /// 500 when the stored bytes cannot be decoded.
@@ -116,7 +116,7 @@ pub(crate) fn list(
     Ok(response)
 }
 
-/// The response with its whole body compressed, if that is large and the client accepts it.
+/// The response with a compressed body, if the body is large and the client accepts it.
 fn compressed(mut response: Response<Body>, negotiated: Negotiated) -> Response<Body> {
     if let Body::Whole(Some(bytes)) = response.body()
         && negotiated.gzip
@@ -134,8 +134,8 @@ pub(crate) fn note_gzip(response: &mut Response<Body>) {
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
 }
 
-/// The response of a watch: a stream of events, one line each, that ends with the watch; or, with a
-/// handshake, a WebSocket with a message for each.
+/// The response of a watch: a stream with one line for each event, or with a handshake, a WebSocket with one message
+/// for each event.
 pub(crate) fn watch(
     watcher: impl Deliveries,
     permit: WatchPermit,
@@ -146,7 +146,7 @@ pub(crate) fn watch(
 ) -> Response<Body> {
     // A message of a WebSocket is one event.
     let is_joined = handshake.is_none();
-    // Boxed, because it is moved with each event.
+    // The watcher is boxed, because it is moved with each event.
     let state = Some((Box::new(watcher), (permit, meter), true));
     let events = stream::unfold(state, move |state| {
         let large = large.clone();
@@ -155,7 +155,7 @@ pub(crate) fn watch(
             let deliveries = watcher.next().await?;
             owned.1.sent(deliveries.len());
             let kind = watcher.kind();
-            // Ages in tables are as of now, not of the start of the watch.
+            // Ages in tables are computed for now, not for the start of the watch.
             let negotiated = Negotiated { now: watcher.now(), ..negotiated };
             let bytes: usize = deliveries.iter().map(Delivery::source_bytes).sum();
             let encode =
@@ -164,7 +164,7 @@ pub(crate) fn watch(
             let lines = if is_large { large.run(encode).await } else { Ok(encode()) };
             match lines {
                 Ok(lines) => Some((stream::iter(lines), Some((watcher, owned, false)))),
-                // A delivery that cannot be encoded must not be missing: the watch ends.
+                // A delivery that cannot be encoded must not be skipped: the watch ends.
                 Err(error) => {
                     let last = encode::delivery(kind, &Delivery::Failed(error), negotiated, first);
                     Some((stream::iter(vec![last]), None))
@@ -185,7 +185,7 @@ pub(crate) fn watch(
     response
 }
 
-/// The answer of a target behind the gateway, as it comes.
+/// The response of a target behind the gateway, as it arrives.
 pub(crate) fn proxied(
     answer: Response<ProxyBody>,
     request: &KubeRequest,
@@ -195,7 +195,7 @@ pub(crate) fn proxied(
     answer.map(|body| Body::Proxied(Box::new(ProxiedBody::new(body, is_watch, is_long, guards))))
 }
 
-/// A response with the Status of what was done, which is a Status in every form but for its format.
+/// A response with the Status of a completed request. It has no table or metadata form.
 pub(crate) fn success(status: &Status, negotiated: Negotiated) -> Response<Body> {
     let format = negotiated.representation.format;
     let bytes = encode::value(&status.to_value(), format, negotiated.pretty);
@@ -209,7 +209,7 @@ pub(crate) fn error(error: &ApiError, format: Format, pretty: bool) -> Response<
         if code >= 500 {
             tracing::warn!(code, inner, "{message}");
         } else {
-            // Clients can repeat their errors often.
+            // Clients can repeat such errors often.
             tracing::debug!(code, inner, "{message}");
         }
     }
@@ -233,8 +233,8 @@ pub(crate) fn error(error: &ApiError, format: Format, pretty: bool) -> Response<
 /// The header with the id of a request in the audit log.
 pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// The response with what every response has: the audit id, caching rules, warnings. The
-/// response to a HEAD request loses its body.
+/// The response with the headers of all responses: audit id, caching, warnings. The response to a HEAD request loses
+/// its body.
 pub(crate) fn finish(
     mut response: Response<Body>,
     audit_id: &HeaderValue,
@@ -249,7 +249,7 @@ pub(crate) fn finish(
         headers.append(WARNING, warning);
     }
     if head {
-        // The length that a target behind the gateway has given stays.
+        // The length of a response from a target behind the gateway stays.
         if !response.body().is_stream()
             && let Some(length) = response.body().size_hint().exact()
         {

@@ -1,4 +1,4 @@
-//! Objects as rows of a table: what `kubectl get` prints.
+//! Tables, which `kubectl get` prints: one row for each object.
 
 use postern_kinds::{AnyKind, Cell};
 use postern_meta::object::Object;
@@ -20,13 +20,13 @@ pub(crate) fn include_of(query: &Query) -> Result<IncludeObject, ApiError> {
         Some("None") => Ok(IncludeObject::None),
         Some("Object") => Ok(IncludeObject::Object),
         Some(_) => Err(ApiError::bad_request(
-            "Unable to convert to Table as requested: unrecognized includeObject value: it is \
+            "Unable to convert to Table as requested: unrecognized includeObject value: must be \
              None, Metadata or Object",
         )),
     }
 }
 
-/// The columns of a kind: its name, its own columns, its age.
+/// The columns of a kind: the name, the kind's columns, the age.
 pub(crate) fn columns(kind: &dyn AnyKind) -> Vec<Column> {
     let column = |name: &str, r#type: &str, format: &str, description: &str, priority| Column {
         name: name.to_owned(),
@@ -39,7 +39,7 @@ pub(crate) fn columns(kind: &dyn AnyKind) -> Vec<Column> {
     columns.extend(
         kind.columns().iter().map(|c| column(c.name, c.r#type, "", c.description, c.priority)),
     );
-    columns.push(column("Age", "string", "", "How long ago the object was made.", 0));
+    columns.push(column("Age", "string", "", "The time since the object was created.", 0));
     columns
 }
 

@@ -1,8 +1,7 @@
 //! A watch as a WebSocket (RFC 6455): the handshake, and events as text frames.
 //!
-//! A client reads, and has nothing to say: what it sends is ignored, but for a close. An event is one
-//! message in one frame. The next is taken when the client has taken the last, so a slow client makes
-//! nothing wait but one event, and the watch itself is a cursor.
+//! Messages of the client are ignored, except for a close. An event is one message in one frame. The next event is
+//! taken after the last one is sent. So a slow client keeps only one event in memory, and the watch itself is a cursor.
 
 use std::time::Duration;
 
@@ -34,50 +33,48 @@ use crate::stages::websocket;
 /// The suffix that RFC 6455 section 1.3 adds to a client's key.
 const KEY_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Bytes of a client's key, decoded.
+/// The length of a decoded `Sec-WebSocket-Key`, in bytes.
 const KEY_BYTES: usize = 16;
 
-/// The version of the protocol that is served, the only one there is.
+/// The supported version of the protocol, the only one that exists.
 pub(crate) const PROTOCOL_VERSION: &str = "13";
 
-/// The sub-protocols that a client can choose. As for kube-apiserver, events are JSON in text frames under
-/// this one, too: its name is about the streams of containers.
+/// The supported sub-protocols. Events are JSON in text frames also with this one, as in kube-apiserver: its name refers
+/// to the streams of containers.
 const SUB_PROTOCOLS: &[&str] = &["base64.binary.k8s.io"];
 
-/// After this long without an event, the client gets a ping: balancers cut silent connections.
+/// The time without an event after which the client gets a ping. Load balancers close silent connections.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 
-/// Bytes of a message from the client. Longer ones end the connection.
+/// The maximum length of a message from the client, in bytes. A longer one ends the connection.
 const MAX_CLIENT_MESSAGE_BYTES: usize = 4096;
 
-/// A client that takes no more than a chunk of an event in this time is given up, as for other watches.
+/// The time for each chunk of an event, after which a client that does not read is disconnected, as for other watches.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long the client's close is waited for.
+/// How long the server waits for the client's close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bytes of an event from which on it is counted while it waits for the client.
+/// The length above which an event is counted while it waits for the client, in bytes.
 const COUNTED_EVENT_BYTES: usize = 16 * 1024;
 
-/// A request for a WebSocket that can be answered with one.
+/// A valid request for a WebSocket.
 pub(crate) struct Handshake {
     accept: HeaderValue,
     protocol: Option<HeaderValue>,
     upgrade: OnUpgrade,
 }
 
-/// A watch that goes on as a WebSocket when its response has gone.
+/// A watch that continues as a WebSocket after the response.
 pub(crate) struct Socket {
     events: BoxStream<'static, Bytes>,
     upgrade: OnUpgrade,
 }
 
-/// The handshake of a request for a watch; `None` when it does not ask for a WebSocket. Its
-/// origin has been checked.
+/// The handshake of a request for a watch; `None` when it does not request a WebSocket. The origin is checked already.
 ///
 /// # Errors
-/// 426 for another version of the protocol; 400 for a handshake that is malformed, and for sub-protocols of
-/// which none is known.
+/// 426 for another version of the protocol; 400 for a malformed handshake, and if no offered sub-protocol is supported.
 pub(crate) fn handshake(parsed: &Parsed) -> Result<Option<Handshake>, ApiError> {
     if !parsed.is_websocket() {
         return Ok(None);
@@ -85,21 +82,23 @@ pub(crate) fn handshake(parsed: &Parsed) -> Result<Option<Handshake>, ApiError> 
     let headers = parsed.headers();
     let is_possible = parsed.version() == Version::HTTP_11 && *parsed.method() == Method::GET;
     let Some(upgrade) = parsed.upgrade().filter(|_| is_possible) else {
-        return Err(ApiError::bad_request("a WebSocket is asked for with GET, over HTTP/1.1"));
+        return Err(ApiError::bad_request("a WebSocket requires GET over HTTP/1.1"));
     };
     if single(headers, &SEC_WEBSOCKET_VERSION) != Some(PROTOCOL_VERSION) {
-        let message = format!("the version of WebSockets that is served is {PROTOCOL_VERSION}");
+        let message = format!(
+            "unsupported WebSocket version: send Sec-WebSocket-Version: {PROTOCOL_VERSION}"
+        );
         return Err(ApiError::new(426, Reason::BadRequest, message));
     }
     let key = single(headers, &SEC_WEBSOCKET_KEY);
     let key = key.filter(|key| STANDARD.decode(key).is_ok_and(|key| key.len() == KEY_BYTES));
     let Some(key) = key else {
-        return Err(ApiError::bad_request("Sec-WebSocket-Key is not 16 bytes in base64"));
+        return Err(ApiError::bad_request("invalid Sec-WebSocket-Key: must be 16 bytes in base64"));
     };
     Ok(Some(Handshake { accept: accept_of(key)?, protocol: chosen(headers)?, upgrade }))
 }
 
-/// The sub-protocol of the answer: the first offered one that is known; `None` when none is offered.
+/// The sub-protocol of the response: the first offered one that is supported; `None` when none is offered.
 fn chosen(headers: &HeaderMap) -> Result<Option<HeaderValue>, ApiError> {
     let mut offered = websocket::sub_protocols(headers).peekable();
     if offered.peek().is_none() {
@@ -107,9 +106,11 @@ fn chosen(headers: &HeaderMap) -> Result<Option<HeaderValue>, ApiError> {
     }
     let known = offered.find_map(|name| SUB_PROTOCOLS.iter().find(|known| **known == name));
     let known = known.ok_or_else(|| {
-        // The offered names are not repeated: one may be a credential, misspelt.
+        // The offered names are not repeated, because one may be a misspelt credential.
         let known = SUB_PROTOCOLS.join(", ");
-        ApiError::bad_request(format!("none of the sub-protocols is known: offer {known}, or none"))
+        ApiError::bad_request(format!(
+            "no offered sub-protocol is supported: offer {known}, or none"
+        ))
     })?;
     Ok(Some(HeaderValue::from_static(known)))
 }
@@ -117,17 +118,17 @@ fn chosen(headers: &HeaderMap) -> Result<Option<HeaderValue>, ApiError> {
 fn accept_of(key: &str) -> Result<HeaderValue, ApiError> {
     let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, format!("{key}{KEY_SUFFIX}").as_bytes());
     HeaderValue::from_str(&STANDARD.encode(hash.as_ref()))
-        .map_err(|error| ApiError::internal("the WebSocket could not be accepted", error))
+        .map_err(|error| ApiError::internal("cannot accept the WebSocket", error))
 }
 
-/// The value of a header that is there once.
+/// The value of a header that occurs once.
 fn single<'a>(headers: &'a HeaderMap, name: &http::HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.to_str().ok()?;
     values.next().is_none().then_some(value.trim())
 }
 
-/// The response that says that the connection goes on as a WebSocket, with these events.
+/// The response that switches the connection to a WebSocket with these events.
 pub(crate) fn switching(handshake: Handshake, events: BoxStream<'static, Bytes>) -> Response<Body> {
     let Handshake { accept, protocol, upgrade } = handshake;
     let mut response = respond::empty(StatusCode::SWITCHING_PROTOCOLS);
@@ -143,7 +144,7 @@ pub(crate) fn switching(handshake: Handshake, events: BoxStream<'static, Bytes>)
 }
 
 impl Socket {
-    /// The same socket, which owns `value` from now on.
+    /// The same socket, which owns `value`.
     pub(crate) fn owning(self, value: impl Send + 'static) -> Self {
         let own = move |_: &Bytes| {
             let _ = &value;
@@ -151,10 +152,10 @@ impl Socket {
         Self { events: self.events.inspect(own).boxed(), ..self }
     }
 
-    /// Sends the events, until the watch or the client ends it. `charge` counts bytes that wait for the
-    /// client; it returns `None` when there is no room for them.
+    /// Sends the events until the watch or the client ends. `charge` counts the bytes that wait for the client. It
+    /// returns `None` when there is no room for them.
     pub(crate) async fn serve(self, charge: impl Fn(usize) -> Option<Charge>) {
-        // The client went before it was told.
+        // The client closed the connection before the upgrade.
         let Ok(upgraded) = self.upgrade.await else { return };
         pump(TokioIo::new(upgraded), self.events, charge).await;
     }
@@ -166,7 +167,7 @@ async fn pump<S: AsyncRead + AsyncWrite + Unpin>(
     charge: impl Fn(usize) -> Option<Charge>,
 ) {
     let limits = Limits::default().max_payload_len(Some(MAX_CLIENT_MESSAGE_BYTES));
-    // An event is one frame.
+    // Each event is one frame.
     let config = Config::default().frame_size(usize::MAX);
     let mut socket = ServerBuilder::new().config(config).limits(limits).serve(io);
     let mut silence = Box::pin(sleep(PING_INTERVAL));
@@ -179,8 +180,8 @@ async fn pump<S: AsyncRead + AsyncWrite + Unpin>(
             },
             received = socket.next() => {
                 is_unanswered = false;
-                // The answer to a ping goes out before the next frame is read, so that only one waits. An
-                // error has its answer as well, a close; then there is nothing more.
+                // The pong is sent before the next frame is read, so that only one pong waits. After an
+                // error, the close is sent, and the connection ends.
                 if !flush(&mut socket).await || !matches!(received, Some(Ok(_))) {
                     return;
                 }
@@ -201,7 +202,7 @@ async fn pump<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// Sends a message. Returns whether the client has taken it.
+/// Sends a message. Returns whether it was sent.
 async fn send<S: AsyncRead + AsyncWrite + Unpin>(
     socket: &mut WebSocketStream<S>,
     message: Message,
@@ -218,7 +219,7 @@ async fn flush<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut WebSocketStream<S
     matches!(timeout(STALL_TIMEOUT, socket.flush()).await, Ok(Ok(())))
 }
 
-/// Says that the watch has ended, as kube-apiserver does at every end, and waits for the client's answer.
+/// Sends a close, as kube-apiserver does at the end of a watch, and waits for the client's close.
 async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut socket: WebSocketStream<S>) {
     let closing = async {
         let message = Message::close(Some(CloseCode::NORMAL_CLOSURE), "");
@@ -226,7 +227,7 @@ async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut socket: WebSocketStream<S>
             let _ = socket.close().await;
         }
     };
-    // A client that does not answer in time is cut off.
+    // A client that does not answer in time is disconnected.
     let _ = timeout(CLOSE_TIMEOUT, closing).await;
 }
 
@@ -249,7 +250,7 @@ mod tests {
         Bytes::from_static(text.as_bytes())
     }
 
-    /// Reads a short frame of the server: its first byte, and its payload.
+    /// Reads a short frame of the server: the first byte, and the payload.
     async fn frame(client: &mut DuplexStream) -> (u8, Vec<u8>) {
         let mut head = [0; 2];
         client.read_exact(&mut head).await.unwrap();
@@ -282,7 +283,7 @@ mod tests {
                 say(&mut client, PONG, b"").await;
             }
             assert_eq!(frame(&mut client).await.0, PING);
-            assert_eq!(client.read(&mut [0; 8]).await.unwrap(), 0, "a dead client is given up");
+            assert_eq!(client.read(&mut [0; 8]).await.unwrap(), 0, "a dead client is disconnected");
             assert_eq!(start.elapsed().as_secs(), 100);
         };
         tokio::join!(served, client);
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_does_not_answer_a_close_is_cut_off() {
+    async fn a_client_that_does_not_answer_a_close_is_disconnected() {
         let (mut client, served) = start(stream::empty());
         let start = Instant::now();
         served.await;
@@ -326,8 +327,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn frames_that_are_too_long_or_not_masked_end_it() {
-        // 64 KiB are announced; the bytes need not come.
+    async fn frames_that_are_too_long_or_not_masked_end_the_connection() {
+        // 64 KiB are announced, and the bytes are never sent.
         for (frame_start, code) in [
             (&[TEXT, 0xff, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0][..], 1009),
             (&[TEXT, 1, b'x'], 1002),
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_does_not_read_is_given_up() {
+    async fn a_client_that_does_not_read_is_disconnected() {
         let (taken, events) = (Bytes::from(vec![b'x'; 10_000]), 100);
         let (client, served) = start(stream::iter(vec![taken; events]).chain(stream::pending()));
         let start = Instant::now();
@@ -354,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_event_without_room_ends_it() {
+    async fn an_event_without_room_ends_the_connection() {
         let (client, served) = start(stream::once(async { Bytes::from(vec![b'x'; 20_000]) }));
         let start = Instant::now();
         served.await;

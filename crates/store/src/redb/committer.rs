@@ -36,7 +36,7 @@ const GROUP_TASKS: usize = 256;
 const GROUP_BYTES: usize = 1024 * 1024;
 /// Bytes of the disk that are left free. Transactions in the log are acknowledged, and the database must have room
 /// for them: each change takes a few pages.
-const RESERVE_BYTES: u64 = 64 * 1024 * 1024;
+pub(super) const RESERVE_BYTES: u64 = 64 * 1024 * 1024;
 /// After a group of this many tasks, the committer waits for more: its callers are likely to send
 /// the next ones soon.
 const MANY_TASKS: usize = 8;
@@ -299,13 +299,16 @@ impl Committer {
 
     /// Commits a group of transactions, and replies to their callers.
     fn commit(&mut self, group: Vec<Job>) {
+        let begin = Instant::now();
         match self.accept(&group).and_then(|accepted| self.make_durable(accepted)) {
             Ok(results) => {
+                self.shared.commits.count(begin.elapsed());
                 for (job, result) in group.into_iter().zip(results) {
                     reply(job, result);
                 }
             }
             Err(failure) => {
+                self.shared.commits.count_failed();
                 let error = failure.for_callers();
                 if failure.commit_attempted || self.is_broken() {
                     self.fail(&failure.error);
@@ -347,7 +350,7 @@ impl Committer {
 
     /// Refuses what the database may have no room for later, when it is acknowledged.
     fn check_room(&self) -> Result<()> {
-        match (self.opener.free_bytes)() {
+        match (self.opener.space.free)() {
             Some(free) if free < RESERVE_BYTES => Err(Error::Unavailable(format!(
                 "the disk of the database is full: {} MiB are free, and the last {} MiB are for what was \
                  acknowledged before",

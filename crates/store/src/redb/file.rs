@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use ::redb::backends::FileBackend;
@@ -27,14 +28,26 @@ pub(super) struct Opener {
     pub(super) log: Box<dyn Fn() -> Result<wal::File> + Send>,
     /// Renames a log that the database does not need, and that may be another's.
     pub(super) put_log_aside: Box<dyn Fn() + Send>,
-    /// How many bytes of the disk are free; `None` when that is not known.
-    pub(super) free_bytes: Box<dyn Fn() -> Option<u64> + Send>,
+    /// The space on the disk.
+    pub(super) space: Space,
     /// Where it is noted that the disk has failed.
     pub(super) fault: FaultMark,
     /// Bytes of a log that is made.
     pub(super) log_bytes: u64,
     /// Revisions in one segment of history.
     pub(super) segment_revisions: u64,
+}
+
+/// A number of bytes that is asked for; `None` when it is not known.
+type Bytes = Arc<dyn Fn() -> Option<u64> + Send + Sync>;
+
+/// The space on the disk.
+#[derive(Clone)]
+pub(super) struct Space {
+    /// How many bytes of the disk are free.
+    pub(super) free: Bytes,
+    /// How many bytes the database and its log have.
+    pub(super) used: Bytes,
 }
 
 /// An opener that calls `make` and `make_log` for new backends each time.
@@ -49,9 +62,10 @@ pub(super) fn opener<B: StorageBackend, L: StorageBackend>(
         let backend = make_log().map_err(|error| wal::unavailable(&error))?;
         Ok(Box::new(backend) as wal::File)
     });
-    let (free_bytes, fault) = (Box::new(|| None), FaultMark::default());
+    let (space, fault) =
+        (Space { free: Arc::new(|| None), used: Arc::new(|| None) }, FaultMark::default());
     let put_log_aside = Box::new(|| ());
-    Opener { database, log, put_log_aside, free_bytes, fault, log_bytes, segment_revisions }
+    Opener { database, log, put_log_aside, space, fault, log_bytes, segment_revisions }
 }
 
 /// The opener for the database at a path.
@@ -61,13 +75,18 @@ pub(super) fn opener_of(path: &Path, options: Options) -> Opener {
     let [of_database, of_log] = [fault.clone(), fault.clone()];
     let make = move || backend(&database, &of_database);
     let opener = opener(make, move || log_backend(&log, &of_log), options);
-    let free_bytes = Box::new(move || {
+    let free = Arc::new(move || {
         let disk = statvfs(&disk).ok()?;
         disk.f_bavail.checked_mul(disk.f_frsize)
     });
+    let files = [path.to_owned(), log_path(path)];
+    let used = Arc::new(move || -> Option<u64> {
+        files.iter().map(|file| Some(std::fs::metadata(file).ok()?.len())).sum()
+    });
+    let space = Space { free, used };
     let log = log_path(path);
     let put_log_aside = Box::new(move || put_aside(&log));
-    Opener { put_log_aside, free_bytes, fault, ..opener }
+    Opener { put_log_aside, space, fault, ..opener }
 }
 
 /// Renames a log, if there is one.
@@ -189,8 +208,8 @@ fn lock_directory(path: &Path) -> Result<File> {
 
 /// A database that is being created.
 ///
-/// It is created under another name, and renamed when it is complete: a power failure while redb
-/// writes a new file would leave a file that redb does not recognise later, and a restore that is
+/// It is created under another name, and renamed when it is complete. Otherwise a power failure while redb
+/// writes a new file would leave a file that redb does not recognise later. A restore that is
 /// interrupted would leave a part of the data. Dropping it removes it.
 pub(super) struct NewFile {
     path: PathBuf,

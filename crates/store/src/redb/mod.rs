@@ -2,13 +2,18 @@
 //!
 //! One thread decides, and makes all transactions that wait for it durable together: one sync for many
 //! callers, in the write-ahead log. A second one writes them to the database. Here are the store itself, its
-//! opening and its closing. The parts are `committer` (the first thread), `accept` (what it decides), `wal`
-//! and `wal_group` (the file of the write-ahead log, and the bytes of its groups), `pending` (what the database does not
-//! have), `applier` (the second thread), `write` (what it writes), `read`, `history`, `watch` and `tail`
-//! (what callers read), `layout` (the bytes in the database), `notes` (those
-//! of what is known of history), `start` (what happens before it is used), `verify` (the check of
-//! all that is stored), `scan` (the parallel walk), `file` (creation and opening), `fault_mark` (whether the
-//! disk has failed), `restore` (creation from entries) and `shared` (the state that all of them share).
+//! opening and its closing. The parts are:
+//!
+//! - `committer`: the first thread, and `accept`: what it decides,
+//! - `wal`: the file of the write-ahead log, and `wal_group`: the bytes of its groups,
+//! - `pending`: what the database does not have yet,
+//! - `applier`: the second thread, and `write`: what it writes,
+//! - `read`, `history`, `watch` and `tail`: what callers read,
+//! - `layout`: the bytes in the database, and `notes`: the bytes of what is known of history,
+//! - `file`: creation and opening, `start`: what happens before it is used, and `restore`: creation from entries,
+//! - `verify`: the check of all that is stored, and `scan`: the parallel walk,
+//! - `fault_mark`: whether the disk has failed,
+//! - `shared`: the state that all of them share.
 
 use std::io;
 use std::path::Path;
@@ -21,9 +26,9 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
 
-use self::committer::{Committer, Queue};
-use self::file::Opener;
+use self::committer::{Committer, Queue, RESERVE_BYTES};
 pub use self::file::log_path;
+use self::file::{Opener, Space};
 use self::history::Forgetting;
 use self::read::View;
 pub(crate) use self::read::is_in_use;
@@ -35,8 +40,8 @@ use self::write::Task;
 use crate::check::{self, Overhead};
 use crate::cursor::Cursor;
 use crate::{
-    Entry, Error, Events, Gate, ListRequest, Options, Page, Position, Result, Snapshot, Store, Txn,
-    Visitor, Watch,
+    Entry, Error, Events, Figures, Gate, ListRequest, Options, Page, Position, Result, Snapshot,
+    Store, Txn, Visitor, Watch,
 };
 
 mod accept;
@@ -69,6 +74,7 @@ mod write;
 pub struct Redb {
     shared: Arc<Shared>,
     queue: Arc<Queue>,
+    space: Space,
     committer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -101,13 +107,14 @@ impl Redb {
         let shared = Arc::new(Shared::new(database, begin.revision, splits));
         let (queue, jobs) = Queue::new();
         let queue = Arc::new(queue);
+        let space = opener.space.clone();
         let of_committer = (Arc::clone(&shared), Arc::clone(&queue));
         let committer = Committer::new(of_committer.0, of_committer.1, jobs, opener, wal, &begin)?;
         let thread = std::thread::Builder::new()
             .name("store-commit".to_owned())
             .spawn(move || committer.run())
             .map_err(|error| Error::Unavailable(format!("cannot start the committer: {error}")))?;
-        Ok(Self { shared, queue, committer: Mutex::new(Some(thread)) })
+        Ok(Self { shared, queue, space, committer: Mutex::new(Some(thread)) })
     }
 
     /// Runs a function on a snapshot. When that fails, the committer checks the database: only it may
@@ -298,6 +305,19 @@ impl Store for Redb {
 
     fn health(&self) -> Result<()> {
         self.read(|_| Ok(()))
+    }
+
+    fn figures(&self) -> Figures {
+        let free_bytes = (self.space.free)();
+        Figures {
+            free_bytes,
+            // Without a number of free bytes, no write fails for it.
+            reserve_bytes: free_bytes.map(|_| RESERVE_BYTES),
+            size_bytes: (self.space.used)(),
+            applied_revision: self.shared.applied_revision(),
+            commits: self.shared.commits.times(),
+            failed_commits: self.shared.commits.failed(),
+        }
     }
 
     async fn recover(&self) -> Result<()> {

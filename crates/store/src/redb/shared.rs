@@ -14,6 +14,7 @@ use super::pending::Pending;
 use super::read::{View, corrupt_database};
 use super::tail::{Recorded, Tail};
 use crate::contract::Gate;
+use crate::figures::CommitCounters;
 use crate::published::{Published, closed};
 use crate::types::{Error, Result};
 
@@ -41,6 +42,8 @@ pub(super) struct Shared {
     published: watch::Sender<Published>,
     /// The gate before each commit, once it is set.
     pub(super) gate: OnceLock<Gate>,
+    /// The counts of commits.
+    pub(super) commits: CommitCounters,
 }
 
 impl Shared {
@@ -55,6 +58,7 @@ impl Shared {
             tail: Mutex::new(Tail::new(revision)),
             published: watch::Sender::new(Published { revision, closed: false }),
             gate: OnceLock::new(),
+            commits: CommitCounters::default(),
         }
     }
 
@@ -70,6 +74,11 @@ impl Shared {
     /// Sets the thread that writes to the database.
     pub(super) fn set_applier(&self, applier: Option<Handle>) {
         *self.applier.write() = applier;
+    }
+
+    /// The newest revision that the database has; `None` while that is closed.
+    pub(super) fn applied_revision(&self) -> Option<u64> {
+        self.applier.read().as_ref().map(Handle::applied)
     }
 
     /// Waits until snapshots have what is acknowledged.

@@ -103,7 +103,7 @@ fn new_log(opener: &Opener, database: &Database, known: LogState) -> Result<Wal>
         Wal::create((opener.log)()?, id, opener.log_bytes)?
     };
     // While this snapshot lives, redb cannot free the pages of the state before. It would do so in a commit of its own
-    // that is not durable, and as long as there is such a commit, each page that is read and has no room in the cache
+    // that is not durable. As long as there is such a commit, each page that is read and has no room in the cache
     // costs a search through all parts of the write buffer: a fifth of a scan.
     let before = View::open(database)?;
     write::note_log(database, LogState { id, mark: wal.next(), is_closed: false })?;

@@ -35,7 +35,7 @@ pub(super) struct Verification {
 /// otherwise hide keys, and no later check could tell a hidden key from one that never existed.
 ///
 /// Only the first and the last key of each page are looked up. The path through the tree to both of
-/// them is the same, and so is the path to all keys between them: each step compares with one key,
+/// them is the same, and so is the path to all keys between them. Each step compares with one key,
 /// and two keys on different sides of it end on different pages.
 pub(super) fn verify(view: &View) -> Result<Verification> {
     if view.state.compacted > view.state.revision {

@@ -29,8 +29,8 @@ pub use self::rewrap::Progress;
 
 use crate::check::{self, Overhead};
 use crate::{
-    Batch, Change, Condition, CorruptEntry, Entry, Error, Event, Events, Gate, ListRequest, Page,
-    Position, Result, Snapshot, Store, Txn, Visitor, Watch,
+    Batch, Change, Condition, CorruptEntry, Entry, Error, Event, Events, Figures, Gate,
+    ListRequest, Page, Position, Result, Snapshot, Store, Txn, Visitor, Watch,
 };
 
 /// The storage key of the marker. Reserved, like everything under [`RESERVED`].
@@ -81,6 +81,16 @@ impl Sealed {
         self.check_marker(&keyring).await?;
         *self.keyring.write() = Arc::new(keyring);
         Ok(())
+    }
+
+    /// The number of keys in the keyring that is in use.
+    pub fn key_count(&self) -> usize {
+        self.keyring().ids().len()
+    }
+
+    /// Whether a keyring has the key for new values.
+    pub fn is_current_key_in(&self, keyring: &Keyring) -> bool {
+        keyring.holds(self.keyring().current())
     }
 
     /// The keyring that is in use now.
@@ -368,6 +378,10 @@ impl Store for Sealed {
 
     fn health(&self) -> Result<()> {
         self.inner.health()
+    }
+
+    fn figures(&self) -> Figures {
+        self.inner.figures()
     }
 
     async fn recover(&self) -> Result<()> {

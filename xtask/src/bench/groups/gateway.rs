@@ -58,9 +58,9 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
     measure_get_next_to_watches(bench, &mut ways.agent, &mut section)?;
     section.notes.push(
         "The cluster is another server of ours. nginx has one worker, TLS on both sides, connections to the \
-         cluster that stay open, no access log, and sends the same identity as the gateway and the agent; \
-         these authenticate, decide and audit each request. What the verification of a token costs is \
-         measured by `cargo bench -p postern-auth`."
+         cluster that stay open, and no access log. It sends the same identity as the gateway and the agent. \
+         These two authenticate, decide and audit each request. `cargo bench -p postern-auth` measures what \
+         the verification of a token costs."
             .to_owned(),
     );
     Ok(section)

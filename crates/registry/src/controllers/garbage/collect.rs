@@ -1,5 +1,5 @@
-//! The garbage collector's work on one object: nothing, delete it, or remove owner references from it. The
-//! states and decisions are upstream's (`attemptToDeleteItem`).
+//! The garbage collector's work on one object: delete it, remove owner references from it, or leave it. The states
+//! and decisions are those of upstream (`attemptToDeleteItem`).
 
 use std::sync::Arc;
 
@@ -17,20 +17,19 @@ use crate::permit::Permit;
 use crate::registry::Registry;
 use crate::storage_key;
 
-/// The state of the owner that a reference names, in upstream's words.
+/// The state of the owner in a reference, in the words of upstream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum OwnerState {
-    /// The owner exists, or its kind is not served here.
+    /// The owner exists, or this server does not serve its kind.
     Solid,
     /// The owner is gone; its uid never comes back.
     Absent,
-    /// The owner is being deleted, and waits for its dependents to be removed first.
+    /// The owner is terminating, and waits until its dependents are removed.
     Waiting,
 }
 
-/// The storage key of the owner that a reference names. An owner in a namespace can own
-/// only objects in the same one; as upstream, such a reference in a cluster-scoped object names
-/// nothing.
+/// The storage key of the owner in a reference. A namespaced owner can own only objects in its namespace. As
+/// upstream, such a reference in a cluster-scoped object has no effect.
 fn key_of_owner(reference: &OwnerReference, dependent: &ObjectMeta) -> Option<Arc<str>> {
     let info = postern_kinds::of_reference(&reference.api_version, &reference.kind)?.info();
     let namespace = match (info.is_namespaced(), dependent.namespace.as_str()) {
@@ -53,7 +52,7 @@ pub(super) fn owners_of(object: &CachedObject) -> Vec<Arc<str>> {
     keys
 }
 
-/// An object with what is needed to act on it.
+/// A decoded object with its kind and storage key.
 struct LoadedObject {
     kind: &'static dyn AnyKind,
     key: Arc<str>,
@@ -101,7 +100,7 @@ impl LoadedObject {
         let uid = &self.metadata().uid;
         let permit = self.permit(Verb::Update);
         let changed = operations::release(registry, &permit, |object| {
-            // Another object that has the same name by now is not meant.
+            // Another object may have this name by now.
             if object.metadata.uid == *uid {
                 change(&mut object.metadata);
             }
@@ -113,11 +112,11 @@ impl LoadedObject {
         self.rewrite(registry, |metadata| metadata.finalizers.retain(|one| one != finalizer)).await
     }
 
-    /// Deletes it, unless it has changed since it was read, or its kind does not let it be deleted so.
+    /// Deletes it, unless it has changed since it was read, or its kind forbids the deletion.
     async fn delete(&self, registry: &Registry, how: Propagation) -> Result<(), ApiError> {
         let permit = self.permit(Verb::Delete);
         if let Err(refused) = registry.admission().check_collect(&permit, self.metadata()) {
-            tracing::warn!(key = %self.key, "no owner is left, but it stays: {refused}");
+            tracing::warn!(key = %self.key, "the object has no owner left, but is not deleted: {refused}");
             return Ok(());
         }
         let options = DeleteOptions {
@@ -126,11 +125,11 @@ impl LoadedObject {
             precondition_resource_version: Some(self.metadata().resource_version.clone()),
             ..DeleteOptions::default()
         };
-        tracing::debug!(key = %self.key, ?how, "no owner is left");
+        tracing::debug!(key = %self.key, ?how, "deleting an object without an owner");
         ignore_not_found(operations::delete(registry, &permit, &options).await.map(drop))
     }
 
-    /// Whether a reference is to the object with which this one ends, which is the server's to say.
+    /// Whether this object must end with the owner in the reference. The kind decides, not the reference.
     fn ends_with(&self, reference: &OwnerReference) -> bool {
         self.kind.ends_with(&self.object).is_some_and(|uid| uid == reference.uid)
     }
@@ -147,15 +146,15 @@ fn ignore_not_found(result: Result<(), ApiError>) -> Result<(), ApiError> {
     }
 }
 
-/// Whether this may be an owner that is being deleted and waits for its dependents. An error is ignored here:
-/// it occurs again when the object is processed.
+/// Whether this may be a terminating owner that waits for its dependents. An error is ignored here: it occurs again
+/// when the object is processed.
 pub(super) fn may_wait_on_dependents(registry: &Registry, key: &str) -> bool {
     let Some(resource) = resource_of(registry, key) else { return false };
     let object = resource.get(key).ok().flatten();
     object.is_some_and(|object| object.is_deleting())
 }
 
-/// Does for one object what is to be done now. Returns which other objects are to be processed.
+/// Processes one object. Returns the other objects to process.
 pub(super) async fn process(
     registry: &Registry,
     index: &Index,
@@ -178,8 +177,8 @@ pub(super) async fn process(
     Ok(Vec::new())
 }
 
-/// The objects that name this object as owner, by its uid: those of an earlier object of
-/// the same name are not its own.
+/// The objects that name this object as owner by its uid. The uid excludes dependents of an earlier object of the
+/// name.
 fn dependents(
     registry: &Registry,
     index: &Index,
@@ -202,7 +201,7 @@ async fn orphan_dependents(
     let uid = &owner.metadata().uid;
     for dependent in dependents(registry, index, owner)? {
         if dependent.reference_to(uid).is_some_and(|reference| dependent.ends_with(reference)) {
-            // It is deleted when the owner is gone.
+            // The dependent is deleted when the owner is gone.
             continue;
         }
         dependent
@@ -214,8 +213,7 @@ async fn orphan_dependents(
     owner.remove_finalizer(registry, ORPHAN_FINALIZER).await
 }
 
-/// The dependents to delete before their owner. The owner waits only for those that block
-/// its deletion.
+/// The dependents to delete before their owner. The owner waits only for those that block its deletion.
 async fn delete_dependents(
     registry: &Registry,
     index: &Index,
@@ -233,7 +231,7 @@ async fn delete_dependents(
     Ok(to_delete.map(|one| one.key).collect())
 }
 
-/// Deletes the object if it has no owner any more, as upstream decides.
+/// Deletes the object if it has no owner any more. The decision is that of upstream.
 async fn attempt_to_delete(
     registry: &Registry,
     index: &Index,
@@ -243,7 +241,7 @@ async fn attempt_to_delete(
     for reference in &object.metadata().owner_references {
         let state = owner_state(registry, reference, object.metadata())?;
         if state != OwnerState::Solid && object.ends_with(reference) {
-            // Other owners keep nothing that ends with this one.
+            // The object ends with this owner, whatever other owners it has.
             return object.delete(registry, policy_of(object)).await;
         }
         resolved.push((reference.uid.as_str(), state));
@@ -254,8 +252,8 @@ async fn attempt_to_delete(
     };
     let (absent, waiting) = (with(OwnerState::Absent), with(OwnerState::Waiting));
     if !with(OwnerState::Solid).is_empty() {
-        // It stays, since one owner exists. The references to the others are removed, so that those
-        // need not wait for it.
+        // The object stays, because one owner exists. The references to the other owners are removed, so that these
+        // do not wait for it.
         let dangling = [absent, waiting].concat();
         if dangling.is_empty() {
             return Ok(());
@@ -266,7 +264,7 @@ async fn attempt_to_delete(
     let dependents = dependents(registry, index, object)?;
     if !waiting.is_empty() && !dependents.is_empty() {
         if dependents.iter().any(LoadedObject::waits_for_dependents) {
-            // There may be a cycle of owners, each waiting for the next: this one stops waiting.
+            // Owners may form a cycle in which each waits for the next. This object stops waiting.
             unblock_owners(registry, object).await?;
             let Some(current) = LoadedObject::at(registry, &object.key)? else { return Ok(()) };
             return current.delete(registry, Propagation::Foreground).await;
@@ -276,7 +274,7 @@ async fn attempt_to_delete(
     object.delete(registry, policy_of(object)).await
 }
 
-/// The propagation policy of the object's own finalizers; the default is background.
+/// The propagation policy of the object's finalizers; the default is background.
 fn policy_of(object: &LoadedObject) -> Propagation {
     if object.has_finalizer(ORPHAN_FINALIZER) {
         Propagation::Orphan

@@ -1,4 +1,4 @@
-//! The objects that could not be processed: when they are tried again, and when the log says so again.
+//! The objects that could not be processed: the time of the next attempt, and of the next log message, for each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The time until the second try; it doubles with each one, up to [`LONGEST_WAIT`].
+/// The time until the second attempt. It doubles with each attempt, up to [`LONGEST_WAIT`].
 const FIRST_WAIT: Duration = Duration::from_secs(2);
 
-/// The longest time between two tries.
+/// The longest time between two attempts.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
-/// How often the log says that one object cannot be processed.
+/// The shortest time between two log messages for one object.
 const WARNING_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Objects that could not be processed, by their storage keys.
@@ -26,7 +26,7 @@ struct Failure {
 }
 
 impl Failures {
-    /// Notes that an object could not be processed. Returns whether the log is to say so.
+    /// Notes that an object could not be processed. Returns whether a log message is due.
     pub(super) fn note(&mut self, key: Arc<str>, now: Instant) -> bool {
         let Some(known) = self.0.get_mut(&key) else {
             let (wait, next_try) = (FIRST_WAIT, now + FIRST_WAIT);
@@ -42,18 +42,18 @@ impl Failures {
         is_due
     }
 
-    /// Forgets an object: it was processed, or is not there.
+    /// Forgets an object that was processed or does not exist.
     pub(super) fn forget(&mut self, key: &str) {
         self.0.remove(key);
     }
 
-    /// The objects that are to be tried again now.
+    /// The objects that are due for another attempt.
     pub(super) fn due(&self, now: Instant) -> Vec<Arc<str>> {
         let due = self.0.iter().filter(|(_, failure)| failure.next_try <= now);
         due.map(|(key, _)| key.clone()).collect()
     }
 
-    /// The time of the next try, if there is any.
+    /// The time of the next attempt, if there is one.
     pub(super) fn next_try(&self) -> Option<Instant> {
         self.0.values().map(|failure| failure.next_try).min()
     }
@@ -83,7 +83,7 @@ mod tests {
         }
         assert_eq!(tries, [2, 6, 14, 30, 62, 122, 182, 242]);
         assert_eq!(warnings, [62, 122, 182, 242]);
-        // An event of it comes at any time: it is tried, and the log does not say so each time.
+        // An event can cause an attempt at any time. The log does not report each of them.
         assert!(!failures.note(key, after(243)));
         failures.forget("/a");
         assert_eq!(failures.next_try(), None);

@@ -1,7 +1,7 @@
-//! Which objects name which as owner, by storage keys.
+//! The owners and dependents of objects, by storage keys.
 //!
-//! The index has keys and not uids: whether the object with that key has the right uid is looked up
-//! in the cache when it matters. So the index costs nothing for objects that have no owners.
+//! The index has keys and no uids: the uid of the object with a key is checked in the cache when it is needed. So
+//! objects without owners cost nothing.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// Sets the owners of an object. Returns those that it no longer has.
+    /// Sets the owners of an object. Returns the owners that it no longer has.
     pub(super) fn set(&mut self, key: &Arc<str>, owners: Vec<Arc<str>>) -> Vec<Arc<str>> {
         let before = self.owners.remove(key).unwrap_or_default();
         for owner in &before {
@@ -40,8 +40,8 @@ impl Index {
         self.dependents.get(owner).into_iter().flatten().cloned().collect()
     }
 
-    /// Removes the owners of all objects of a collection, but not their dependents. Returns these
-    /// owners and dependents.
+    /// Removes the owners of all objects of a collection, but not their dependents. Returns these owners and
+    /// dependents.
     pub(super) fn clear_collection(&mut self, prefix: &str) -> Vec<Arc<str>> {
         let members: Vec<_> =
             self.owners.keys().filter(|key| key.starts_with(prefix)).cloned().collect();

@@ -22,24 +22,24 @@ use self::index::Index;
 use crate::cache::{CachedObject, Next, ResourceCache};
 use crate::registry::Registry;
 
-/// The changes of this time are processed together: a burst of writes wakes the collector once.
+/// The time in which changes are collected, so that many writes wake the collector once.
 const BATCH_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The longest time until the store is asked again, after it has not answered.
+/// The longest time until the next query, after the store did not answer.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Objects that are read before the task yields to others.
+/// The objects that are read before the task yields.
 const OBJECTS_PER_READ: usize = 64;
 
 /// The collector's index, its cursors, and its queue.
 struct Collector {
     registry: Arc<Registry>,
     index: Index,
-    /// The cursor in each kind's events; `None` where the kind has to be read again.
+    /// The cursor in the events of each kind; `None` if the kind must be read again.
     cursors: Vec<Option<Position>>,
-    /// Storage keys of objects to process.
+    /// The storage keys of the objects to process.
     queue: BTreeSet<Arc<str>>,
-    /// The objects that could not be processed, and wait to be tried again.
+    /// The objects that could not be processed and wait for the next attempt.
     failures: Failures,
 }
 
@@ -60,7 +60,7 @@ pub async fn run(registry: Arc<Registry>) {
 }
 
 impl Collector {
-    /// A collector that has read nothing yet.
+    /// A collector that has not read anything yet.
     fn new(registry: Arc<Registry>) -> Self {
         let cursors = registry.cache().resources().iter().map(|_| None).collect();
         let (index, queue, failures) = (Index::default(), BTreeSet::new(), Failures::default());
@@ -110,13 +110,13 @@ impl Collector {
         }
     }
 
-    /// Indexes and enqueues one object as it is now, or as it was when it was removed.
+    /// Indexes and enqueues a present or a removed object.
     fn note(&mut self, object: &CachedObject, gone: bool) {
         let key = object.key();
         let concerned = object.may_have_owners() || object.is_deleting();
         let owners = if concerned && !gone { collect::owners_of(object) } else { Vec::new() };
-        // Owners are processed again: those that wait until it is removed or no longer names them,
-        // and those that may not have known of it.
+        // Owners are processed again: they may wait until this object is removed or no longer names them, and they
+        // may not have known of it.
         self.queue.extend(owners.iter().cloned());
         self.queue.extend(self.index.set(key, owners));
         if gone {
@@ -126,8 +126,7 @@ impl Collector {
         }
     }
 
-    /// Processes the queue, and what is to be tried again. Returns when the next try is due, if anything
-    /// failed.
+    /// Processes the queue, and the failures that are due. Returns the time of the next attempt, if anything failed.
     async fn work(&mut self) -> Option<Instant> {
         if self.registry.cache().wait_until_current().await.is_err() {
             return Some(Instant::now() + RETRY);
@@ -135,8 +134,8 @@ impl Collector {
         self.queue.extend(self.failures.due(Instant::now()));
         while let Some(key) = self.queue.pop_first() {
             if collect::may_wait_on_dependents(&self.registry, &key) {
-                // Owners are read as they are now. Before the finalizer of one is removed, all
-                // objects that named it as owner before its deletion have to be known.
+                // Owners are read in their present state. Before the finalizer of an owner is removed, all objects
+                // that named it before its deletion must be known.
                 self.catch_up().await;
             }
             match collect::process(&self.registry, &self.index, &key).await {
@@ -144,7 +143,7 @@ impl Collector {
                     self.failures.forget(&key);
                     self.queue.extend(more);
                 }
-                // It has changed since it was read: its event brings it back.
+                // The object has changed since it was read: its event brings it back.
                 Err(error) if error.code() == 409 || error.code() == 404 => {
                     self.failures.forget(&key);
                 }
@@ -236,7 +235,7 @@ mod tests {
             "apiVersion": owner.api_version, "kind": owner.kind, "name": "owner",
             "uid": owner.metadata.uid,
         }]);
-        fixture.damage(&SharedSecret, Some("platform"), "owner").await;
+        fixture.corrupt(&SharedSecret, Some("platform"), "owner").await;
         make(&registry, "dependent", reference).await;
         registry.cache().wait_until_current().await.unwrap();
         collector.catch_up().await;

@@ -1,5 +1,5 @@
-//! The mirror of a secret of a project: a core Secret of its name with its data. A Secret of that name which is
-//! not the mirror stays as it is.
+//! The mirror of a ProjectSecret: a core Secret of the same name with its data. If a Secret of that name is not the
+//! mirror, it is not changed.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,18 @@ use postern_meta::options::DeleteOptions;
 use postern_meta::status::ApiError;
 use serde_json::{Map, Value};
 
-use super::taking::{
+use super::copy::{
     Batch, condition_of, refusal, remove_condition, set_condition, set_data, writing,
 };
 use super::{current, data_of};
 use crate::admit::Writing;
-use crate::events::{self, Happening};
+use crate::events::{self, NewEvent};
 use crate::operations;
 use crate::permit::Permit;
 use crate::registry::Registry;
 use crate::storage_key;
 
-/// Keeps the mirror of a secret in step, or removes it when none is wanted any more.
+/// Updates the mirror of a secret, or removes it if the secret is no longer mirrored.
 pub(super) async fn keep(batch: &Batch<'_>, key: &str) -> Result<(), ApiError> {
     let registry = batch.registry;
     let Some(of) = current(registry, &ProjectSecret, key)? else { return Ok(()) };
@@ -41,29 +41,29 @@ pub(super) async fn keep(batch: &Batch<'_>, key: &str) -> Result<(), ApiError> {
         if let Some(mirror) = found.filter(|_| is_own) {
             remove(registry, &mirror).await?;
         }
-        return say(registry, &of, None).await;
+        return report(registry, &of, None).await;
     }
     let written = match &found {
         None => create(registry, &of).await,
         Some(mirror) if is_own => update(registry, &of, mirror).await,
         Some(_) => Ok(()),
     };
-    let is_anothers = found.is_some() && !is_own;
+    let is_other_secret = found.is_some() && !is_own;
     let condition = match refusal(written)? {
         Some((reason, message)) => (false, reason, message),
-        None if is_anothers => {
-            let message = "that is not the mirror: it stays as it is";
+        None if is_other_secret => {
+            let message = "that is not the mirror, so it was not changed";
             (false, "SecretExists", format!("there is a Secret \"{name}\" {message}"))
         }
         None => (true, "Mirrored", String::new()),
     };
     if let (false, reason, message) = &condition {
-        events::warn(registry, &Happening { object: &of, reason, message }).await;
+        events::warn(registry, &NewEvent { object: &of, reason, message }).await;
     }
-    say(registry, &of, Some(condition)).await
+    report(registry, &of, Some(condition)).await
 }
 
-/// Is a Secret the mirror of this very object? One of an earlier object of the name is not.
+/// Whether a Secret is the mirror of this object. The mirror of an earlier object of the name is not.
 fn is_mirror_of(secret: &Object, of: &Object) -> bool {
     secret.metadata.labels.get(IS_MIRROR).is_some_and(|value| value == "true")
         && secret.metadata.owner_references.iter().any(|one| one.uid == of.metadata.uid)
@@ -124,17 +124,18 @@ async fn remove(registry: &Registry, mirror: &Object) -> Result<(), ApiError> {
     operations::delete(registry, &permit(mirror, Verb::Delete), &options).await.map(drop)
 }
 
-/// Says in the status whether the mirror is there; `None` where none is wanted.
-async fn say(
+/// Sets the condition of the mirror; `None` removes it.
+async fn report(
     registry: &Registry,
     of: &Object,
     condition: Option<(bool, &'static str, String)>,
 ) -> Result<(), ApiError> {
     let ObjectMeta { namespace, name, uid, .. } = &of.metadata;
-    let said =
+    let reported =
         condition_of(of, MIRRORED).map(|one| (one.status == "True", one.reason, one.message));
-    let wanted = condition.clone().map(|(is_so, reason, text)| (is_so, reason.to_owned(), text));
-    if said == wanted {
+    let wanted =
+        condition.clone().map(|(is_true, reason, text)| (is_true, reason.to_owned(), text));
+    if reported == wanted {
         return Ok(());
     }
     let permit = Permit::for_server(&ProjectSecret, Verb::Update, Some(namespace), name);

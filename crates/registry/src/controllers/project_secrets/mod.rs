@@ -1,14 +1,13 @@
-//! Copies data to secrets that take it from another one (`docs/reference/shared-secrets.md#secret-sync`): from
-//! a `SharedSecret` to each `ProjectSecret` that names it, from a `ProjectSecret` to its mirror and to the core
-//! Secrets that name it.
+//! Secret sync (`docs/reference/shared-secrets.md#secret-sync`). It copies data from a `SharedSecret` to each
+//! `ProjectSecret` that names it, and from a `ProjectSecret` to its mirror and to the core Secrets that name it.
 //!
-//! It works from the store, as a watcher of the three kinds and of the permissions. Only the source of each
-//! object is in memory; it is made from the labels at every start. Several servers on one store all do this. A
-//! copy that one server has written, the others find done. Each copy is decided on the object as it is in the
-//! transaction, with the permissions at that time.
+//! It works from the store, as a watcher of the three kinds and of the permissions. Only the source of each object is
+//! in memory; it is read from the labels at every start. Several servers on one store all do this: if one has written
+//! a copy, the others find it done. Each copy is decided on the object in the transaction, with the permissions at
+//! that time.
 
+mod copy;
 mod mirror;
-mod taking;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -28,89 +27,89 @@ use postern_store::Position;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use self::taking::{Batch, Taker};
+use self::copy::{Batch, SyncTarget};
 use crate::cache::{CachedObject, Next, ResourceCache};
 use crate::registry::Registry;
 use crate::storage_key;
 
-/// The kinds that are followed.
+/// The watched kinds.
 const KINDS: [&dyn AnyKind; 3] = [&SharedSecret, &ProjectSecret, &Secret];
 
-/// The changes of this time are worked on together.
+/// The time in which changes are collected and then processed together.
 const BATCH_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The shortest time between two looks at all that is taken, because rights have changed.
-const RIGHTS_INTERVAL: Duration = Duration::from_millis(500);
+/// The shortest time between two checks of all synced secrets after permissions have changed.
+const PERMISSIONS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The longest time until what failed is tried again.
+/// The longest time between a failure and the next attempt.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// The longest time until the clock is looked at again, while a key of a writer is to expire.
+/// The longest time between two checks of the clock, while a writer's key can expire.
 const CLOCK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Secrets that are written at once: they share the commits of the store.
+/// The secrets that are written in parallel: they share the commits of the store.
 const WRITES_AT_ONCE: usize = 32;
 
-/// Objects that are read before the task yields to others.
+/// The objects that are read before the task yields.
 const OBJECTS_PER_READ: usize = 64;
 
-/// The name of all our labels begins so: objects without one are not looked at.
+/// The start of the name of all platform labels. Objects without one are skipped.
 const LABELS: &[u8] = b"\"platform.sh/";
 
-/// Runs until it is dropped. Copies are counted for the writers of the labels. One change of a secret may be as
-/// many writes as there are secrets that take its data.
+/// Runs until it is dropped. Copies count for the rate limit of the writers of the labels. One change of a secret can
+/// cause as many writes as there are secrets with its data.
 pub async fn run(registry: Arc<Registry>, flow: Arc<Flow>) {
     let mut progress = registry.cache().subscribe();
-    let mut rights = registry.cache().subscribe_to_access();
+    let mut permissions = registry.cache().subscribe_to_access();
     let mut follower = Follower::new(registry, flow);
-    let mut next_rights = Instant::now();
+    let mut next_permissions_check = Instant::now();
     loop {
         progress.mark_unchanged();
         follower.catch_up().await;
-        if rights.has_changed().unwrap_or(false) && Instant::now() >= next_rights {
-            rights.mark_unchanged();
-            next_rights = Instant::now() + RIGHTS_INTERVAL;
-            follower.look_at_rights().await;
+        if permissions.has_changed().unwrap_or(false) && Instant::now() >= next_permissions_check {
+            permissions.mark_unchanged();
+            next_permissions_check = Instant::now() + PERMISSIONS_INTERVAL;
+            follower.check_permissions().await;
         }
         follower.enqueue_ended();
         let has_more = follower.work().await;
         let wait = if has_more { RETRY } else { follower.until_next_end() };
-        let rights_wait = async {
-            if !rights.has_changed().unwrap_or(false) && rights.changed().await.is_err() {
+        let permissions_wait = async {
+            if !permissions.has_changed().unwrap_or(false) && permissions.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
-            rights.mark_changed();
-            tokio::time::sleep_until(next_rights).await;
+            permissions.mark_changed();
+            tokio::time::sleep_until(next_permissions_check).await;
         };
         tokio::select! {
             changed = progress.changed() => if changed.is_err() { return },
-            () = rights_wait => {}
+            () = permissions_wait => {}
             () = tokio::time::sleep(wait) => {}
         }
         tokio::time::sleep(BATCH_INTERVAL).await;
     }
 }
 
-/// The source of each secret, by storage keys, and the secrets to look at.
+/// The source of each synced secret, by storage keys, and the secrets to process.
 struct Follower {
     registry: Arc<Registry>,
     flow: Arc<Flow>,
-    /// The cursor in the events of each of [`KINDS`]; `None` where the kind has to be read again.
+    /// The cursor in the events of each of [`KINDS`]; `None` if the kind must be read again.
     cursors: [Option<Position>; 3],
     source_of: HashMap<Arc<str>, Arc<str>>,
-    takers_of: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
-    /// By whose right each of them took its data last.
-    takers: HashMap<Arc<str>, Taker>,
-    /// When the keys of those expire, in seconds since 1970.
+    targets_of: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
+    /// The permission on which the last copy to each secret depends.
+    targets: HashMap<Arc<str>, SyncTarget>,
+    /// The expiries of the writers' keys, in seconds since 1970.
     ends: BTreeSet<(i64, Arc<str>)>,
-    /// The secrets of projects that are, or are to be, mirrored.
+    /// The secrets of projects that are, or must be, mirrored.
     mirrored: BTreeSet<Arc<str>>,
     queue: BTreeSet<Arc<str>>,
-    /// The secrets that wait until more may be copied, by the owner for whom copies are counted.
+    /// The secrets that wait for the rate limit, by the owner that the copies count for.
     waiting: HashMap<Arc<str>, Waiting>,
 }
 
-/// Secrets of one owner that wait, in the order in which they are written.
+/// The waiting secrets of one owner, in the order in which they are written.
 struct Waiting {
     until: Instant,
     order: VecDeque<Arc<str>>,
@@ -137,8 +136,8 @@ impl Follower {
             flow,
             cursors: [None; 3],
             source_of: HashMap::new(),
-            takers_of: HashMap::new(),
-            takers: HashMap::new(),
+            targets_of: HashMap::new(),
+            targets: HashMap::new(),
             ends: BTreeSet::new(),
             mirrored: BTreeSet::new(),
             queue: BTreeSet::new(),
@@ -191,12 +190,12 @@ impl Follower {
         }
     }
 
-    /// Indexes an object as it is now, or as it was when it was removed, and enqueues what it concerns.
+    /// Indexes a present or a removed object, and enqueues the secrets that it concerns.
     fn note(&mut self, kind: &'static dyn AnyKind, object: &CachedObject, is_gone: bool) {
         let key = object.key();
-        self.queue.extend(self.takers_of.get(key).into_iter().flatten().cloned());
+        self.queue.extend(self.targets_of.get(key).into_iter().flatten().cloned());
         if kind.info().kind == Secret.info().kind {
-            // A mirror that was edited, or a Secret that is no longer in the way of one.
+            // An edited mirror, or a Secret that no longer prevents one.
             let (namespace, name) = storage_key::name_of(key);
             let of = storage_key::object(ProjectSecret.info(), namespace, name);
             if self.mirrored.contains(&of) || object.labels().contains_key(IS_MIRROR) {
@@ -208,7 +207,7 @@ impl Follower {
         }
         let has_labels = memchr::memmem::find(&object.json(), LABELS).is_some();
         let source = (has_labels && !is_gone).then(|| source_key(kind, object)).flatten();
-        let is_taking = source.is_some() || self.source_of.contains_key(key);
+        let is_synced = source.is_some() || self.source_of.contains_key(key);
         self.set_source(key, source);
         let mirrors = kind.info().kind == ProjectSecret.info().kind && !is_gone && {
             let labels = object.labels().clone();
@@ -220,7 +219,7 @@ impl Follower {
         } else {
             self.mirrored.remove(key);
         }
-        if !is_gone && (is_taking || mirrors) {
+        if !is_gone && (is_synced || mirrors) {
             self.queue.insert(key.clone());
         }
     }
@@ -231,34 +230,34 @@ impl Follower {
             None => self.source_of.remove(key),
         };
         if let Some(before) = before
-            && let Some(takers) = self.takers_of.get_mut(&before)
+            && let Some(targets) = self.targets_of.get_mut(&before)
         {
-            takers.remove(key);
-            if takers.is_empty() {
-                self.takers_of.remove(&before);
+            targets.remove(key);
+            if targets.is_empty() {
+                self.targets_of.remove(&before);
             }
         }
         if let Some(source) = source {
-            self.takers_of.entry(source).or_default().insert(key.clone());
+            self.targets_of.entry(source).or_default().insert(key.clone());
         } else {
-            self.set_taker(key, None);
+            self.set_target(key, None);
         }
     }
 
-    fn set_taker(&mut self, key: &Arc<str>, taker: Option<Taker>) {
-        let end = |taker: &Taker| taker.ends_at.map(|end| (end, key.clone()));
-        if let Some(before) = self.takers.get(key).and_then(end) {
+    fn set_target(&mut self, key: &Arc<str>, target: Option<SyncTarget>) {
+        let end = |target: &SyncTarget| target.ends_at.map(|end| (end, key.clone()));
+        if let Some(before) = self.targets.get(key).and_then(end) {
             self.ends.remove(&before);
         }
         let now = self.registry.source().now().unix_seconds();
-        self.ends.extend(taker.as_ref().and_then(end).filter(|(end, _)| *end >= now));
-        match taker {
-            Some(taker) => drop(self.takers.insert(key.clone(), taker)),
-            None => drop(self.takers.remove(key)),
+        self.ends.extend(target.as_ref().and_then(end).filter(|(end, _)| *end >= now));
+        match target {
+            Some(target) => drop(self.targets.insert(key.clone(), target)),
+            None => drop(self.targets.remove(key)),
         }
     }
 
-    /// Enqueues those whose writer's key has expired: nothing is written when it does.
+    /// Enqueues the secrets whose writer's key has expired: the expiry itself writes nothing.
     fn enqueue_ended(&mut self) {
         let now = self.registry.source().now().unix_seconds();
         while let Some((end, _)) = self.ends.first()
@@ -269,7 +268,7 @@ impl Follower {
         }
     }
 
-    /// How long it is until a writer's key expires, or until the clock is looked at again, which may be set.
+    /// The time until a writer's key expires, or until the next check of the clock, which may be set.
     fn until_next_end(&self) -> Duration {
         let Some((end, _)) = self.ends.first() else { return Duration::MAX };
         let left = end.saturating_add(1) - self.registry.source().now().unix_seconds();
@@ -277,17 +276,17 @@ impl Follower {
             .clamp(BATCH_INTERVAL, CLOCK_INTERVAL)
     }
 
-    /// Enqueues those whose writers may read what they could not, or may not any more. Rights change all the
-    /// time, most often those of others.
-    async fn look_at_rights(&mut self) {
+    /// Enqueues the secrets whose writers have got or lost the permission to read the source. Permissions change
+    /// often, mostly those of other callers.
+    async fn check_permissions(&mut self) {
         if self.registry.cache().wait_until_current().await.is_err() {
             self.queue.extend(self.source_of.keys().cloned());
             return;
         }
         let batch = Batch::new(&self.registry, &self.flow);
         for (index, key) in self.source_of.keys().enumerate() {
-            // Of those that are not known yet, the namespace may have become a project's.
-            if self.takers.get(key).is_none_or(|taker| taker.has_changed(&batch)) {
+            // If the secret is not known yet, its namespace may have become the namespace of a project.
+            if self.targets.get(key).is_none_or(|target| target.has_changed(&batch)) {
                 self.queue.insert(key.clone());
             }
             if index % OBJECTS_PER_READ == OBJECTS_PER_READ - 1 {
@@ -296,13 +295,13 @@ impl Follower {
         }
     }
 
-    /// Works on the queue, some at a time. Returns whether anything failed or waits; that is looked at again.
+    /// Processes the queue. Returns whether anything failed or waits; that is processed again.
     async fn work(&mut self) -> bool {
         let next = self.next_keys();
         if next.is_empty() {
             return !self.waiting.is_empty();
         }
-        // A permission that another server has taken away is known before anything is decided here.
+        // A permission that another server has removed is known before any decision.
         if self.registry.cache().wait_until_current().await.is_err() {
             self.queue.extend(next);
             return true;
@@ -314,11 +313,11 @@ impl Follower {
         let work = futures_util::stream::iter(with_owner).map(|(owner, key)| {
             let batch = &batch;
             async move {
-                // After the first one that has to wait, the others of the owner are not even read.
+                // After the first secret that must wait, the other secrets of the owner are not even read.
                 if let Some(owner) = owner.filter(|owner| batch.is_refused(owner)) {
                     return (key, Ok(Done::Waits(owner)));
                 }
-                let done = one(batch, &key).await;
+                let done = process(batch, &key).await;
                 (key, done)
             }
         });
@@ -336,37 +335,37 @@ impl Follower {
         match done {
             Done::Nothing => {}
             Done::Waits(owner) => self.wait_for(owner, key),
-            Done::Taken(taker) => {
-                if let Some(owner) = taker.counted_for.clone().filter(|_| taker.is_waiting) {
+            Done::Synced(target) => {
+                if let Some(owner) = target.counted_for.clone().filter(|_| target.is_waiting) {
                     self.wait_for(owner, key.clone());
                 }
-                self.set_taker(&key, Some(taker));
+                self.set_target(&key, Some(target));
             }
         }
     }
 
     fn note_failure(&mut self, key: Arc<str>, error: &ApiError) {
         match error.code() {
-            // It is gone, or its namespace: there is nothing to do.
+            // The secret or its namespace is gone.
             403 | 404 => return,
-            // Another server was faster: it is looked at again.
+            // Another server was faster: the secret is processed again.
             409 => {}
             _ => {
                 let inner = error.inner().unwrap_or_default();
                 let name = storage_key::display_name(&key);
-                tracing::warn!(secret = name, inner, "its data could not be brought: {error}");
+                tracing::warn!(secret = name, inner, "the data could not be copied: {error}");
             }
         }
         self.queue.insert(key);
     }
 
-    /// The owner for whom the copies of a secret are counted, as far as is known.
+    /// The owner that the copies of a secret count for, if it is known.
     fn owner_of(&self, key: &Arc<str>) -> Option<&Arc<str>> {
-        self.takers.get(key)?.counted_for.as_ref()
+        self.targets.get(key)?.counted_for.as_ref()
     }
 
-    /// The keys to work on: first those that have waited long enough. New keys of an owner who waits go to the
-    /// end of that owner's queue, so that no secret is passed by others all the time.
+    /// The keys to process: first those that have waited long enough. New keys of a waiting owner go to the end of
+    /// its queue, so that each secret gets its turn.
     fn next_keys(&mut self) -> Vec<Arc<str>> {
         let now = Instant::now();
         let is_due = |_: &Arc<str>, waiting: &mut Waiting| waiting.until <= now;
@@ -391,15 +390,15 @@ impl Follower {
 
 /// The result of the work on an object.
 enum Done {
-    /// It takes no data.
+    /// It has no source.
     Nothing,
-    /// It has what it takes, or waits for it.
-    Taken(Taker),
-    /// It waits with others of the owner for whom copies are counted.
+    /// It has the source data, or waits for it.
+    Synced(SyncTarget),
+    /// It waits with the other secrets of the owner that the copies count for.
     Waits(Arc<str>),
 }
 
-/// The storage key of what an object takes its data from.
+/// The storage key of the source of an object.
 fn source_key(kind: &'static dyn AnyKind, object: &CachedObject) -> Option<Arc<str>> {
     let (namespace, _) = storage_key::name_of(object.key());
     let metadata = ObjectMeta {
@@ -407,7 +406,7 @@ fn source_key(kind: &'static dyn AnyKind, object: &CachedObject) -> Option<Arc<s
         labels: object.labels().clone(),
         ..ObjectMeta::default()
     };
-    // Whether a namespace is a project's is asked when it is worked on: it may not be known yet.
+    // Whether the namespace belongs to a project is checked when the secret is processed: it may not be known yet.
     let source = kind.data_source(&metadata)?;
     Some(storage_key::object(source.kind.info(), Some(&source.namespace), &source.name))
 }
@@ -416,22 +415,22 @@ fn is_removal(event_type: WatchEventType) -> bool {
     event_type == WatchEventType::Deleted
 }
 
-/// Does for one object what is to be done now.
-async fn one(batch: &Batch<'_>, key: &Arc<str>) -> Result<Done, ApiError> {
+/// Processes one object.
+async fn process(batch: &Batch<'_>, key: &Arc<str>) -> Result<Done, ApiError> {
     let is_of = |kind: &&&dyn AnyKind| key.starts_with(&storage_key::collection(kind.info()));
     let Some(kind) = KINDS.iter().find(is_of).copied() else { return Ok(Done::Nothing) };
-    let taker = taking::take(batch, kind, key).await?;
-    if taker.as_ref().is_some_and(|taker| taker.is_waiting) {
-        return Ok(taker.map_or(Done::Nothing, Done::Taken));
+    let target = copy::copy_data(batch, kind, key).await?;
+    if target.as_ref().is_some_and(|target| target.is_waiting) {
+        return Ok(target.map_or(Done::Nothing, Done::Synced));
     }
     if kind.info().kind == ProjectSecret.info().kind {
         mirror::keep(batch, key).await?;
     }
     tokio::task::yield_now().await;
-    Ok(taker.map_or(Done::Nothing, Done::Taken))
+    Ok(target.map_or(Done::Nothing, Done::Synced))
 }
 
-/// An object as it is now; `None` when it is gone, or going.
+/// The present object; `None` if it does not exist or is terminating.
 fn current(registry: &Registry, kind: &dyn AnyKind, key: &str) -> Result<Option<Object>, ApiError> {
     let found = registry.cache().of(kind.info()).get(key)?;
     let object = found.map(|found| found.decode()).transpose()?;

@@ -1,8 +1,9 @@
-//! The configurations of the agents of clusters, as documents: what tokens are verified by, what is on a cluster and
-//! who may use it, and both together. Each is made anew only when something in it has changed.
+//! The configurations of the agents, as documents. Each cluster has three: the data that tokens are verified with;
+//! the instances on the cluster and their users; and both together. A document is made again only when its content
+//! changes.
 //!
-//! The first depends on nothing but the records about tokens and on the Cluster, so that it is there at once whatever
-//! the second takes.
+//! The first document depends only on the token records and the Cluster. So it is available at once, however long the
+//! second one takes.
 
 mod uses;
 pub mod watch;
@@ -27,18 +28,18 @@ use super::{EncodedObject, Registry, not_found};
 use crate::cache::{Cache, CachedObject, stored_head};
 use crate::storage_key;
 
-/// Clusters whose documents are kept.
+/// The number of clusters whose documents are kept.
 const MAX_KEPT: usize = 1000;
 
 /// A configuration, or a part of one.
 pub struct Document {
-    /// Of what it was made.
+    /// The data that it was made from.
     of: Sources,
     /// The fields of its `spec`, without the cluster and the name of the part.
     fields: String,
     /// The whole object, as the event of its change.
     pub(crate) object: Arc<CachedObject>,
-    /// The hash of what it says, in hex.
+    /// The hash of the content, in hex.
     pub hash: String,
 }
 
@@ -49,15 +50,15 @@ impl Document {
     }
 }
 
-/// Of what a document is made: while it is the same, the document is.
+/// The data that a document is made from. If it is unchanged, the document is unchanged.
 #[derive(PartialEq, Eq)]
 struct Sources {
     cluster: ClusterId,
-    what: What,
+    content: Content,
 }
 
 #[derive(PartialEq, Eq)]
-enum What {
+enum Content {
     Tokens {
         version: u64,
     },
@@ -66,11 +67,11 @@ enum What {
         /// The holders of `use` on the cluster itself, in JSON.
         holders: String,
     },
-    /// By the hashes of its parts.
+    /// The hashes of both parts.
     Whole([String; 2]),
 }
 
-impl What {
+impl Content {
     fn part(&self) -> Option<Part> {
         match self {
             Self::Tokens { .. } => Some(Part::Tokens),
@@ -88,7 +89,7 @@ struct Documents {
     whole: Option<Arc<Document>>,
 }
 
-/// The newest documents of each cluster, and the data that they are made from.
+/// The newest documents of each cluster, and the data of the instances.
 #[derive(Default)]
 pub(crate) struct AgentConfigs {
     uses: tokio::sync::Mutex<Uses>,
@@ -100,16 +101,16 @@ impl AgentConfigs {
         self.documents.lock().get(cluster).cloned().unwrap_or_default()
     }
 
-    /// Lets nothing of what is on clusters be made until what is returned is dropped.
+    /// Blocks the documents of instances until the result is dropped.
     #[cfg(test)]
-    pub(crate) async fn hold_places(&self) -> impl Sized + '_ {
+    pub(crate) async fn block_places(&self) -> impl Sized + '_ {
         self.uses.lock().await
     }
 
-    /// How often an instance was looked at.
+    /// How often an instance was checked.
     #[cfg(test)]
-    pub(crate) async fn looks(&self) -> u64 {
-        self.uses.lock().await.looks
+    pub(crate) async fn checks(&self) -> u64 {
+        self.uses.lock().await.checks
     }
 
     /// Keeps a document of a cluster.
@@ -119,7 +120,7 @@ impl AgentConfigs {
             all.clear();
         }
         let kept = all.entry(cluster.to_owned()).or_default();
-        let place = match document.of.what.part() {
+        let place = match document.of.content.part() {
             Some(Part::Tokens) => &mut kept.tokens,
             Some(Part::Places) => &mut kept.places,
             None => &mut kept.whole,
@@ -129,10 +130,10 @@ impl AgentConfigs {
 }
 
 impl Registry {
-    /// The configuration of the agent of a cluster, or a part of it, as of what the cache has.
+    /// The configuration of the agent of a cluster, or a part of it, at the revision of the cache.
     ///
     /// # Errors
-    /// 404 when there is no such cluster.
+    /// 404 if the cluster does not exist.
     pub async fn agent_config(
         &self,
         name: &str,
@@ -149,35 +150,35 @@ impl Registry {
                 let tokens = self.tokens_of(&cluster);
                 let hashes = [&tokens, &places].map(|part| part.hash.clone());
                 let fields = || [tokens.fields.as_str(), &places.fields].join(",");
-                let of = Sources { cluster, what: What::Whole(hashes) };
+                let of = Sources { cluster, content: Content::Whole(hashes) };
                 Ok(self.document(name, |kept| kept.whole, of, fields))
             }
         }
     }
 
     fn tokens_of(&self, cluster: &ClusterId) -> Arc<Document> {
-        // Read before what it is the version of.
+        // The version is read first, so the content is at least as new.
         let version = self.cache().tokens_version();
         let fields = || self.tokens_fields(&cluster.uid);
-        let of = Sources { cluster: cluster.clone(), what: What::Tokens { version } };
+        let of = Sources { cluster: cluster.clone(), content: Content::Tokens { version } };
         self.document(&cluster.name, |kept| kept.tokens, of, fields)
     }
 
     async fn places_of(&self, cluster: ClusterId) -> Arc<Document> {
         let name = cluster.name.clone();
         let mut uses = self.agent_configs().uses.lock().await;
-        uses.follow(self.cache()).await;
+        uses.apply_changes(self.cache()).await;
         let on_cluster = json(&holders(&self.cache().policy(), Cluster.info().plural, "", &name));
-        let what = What::Places { version: uses.version(&name), holders: on_cluster.clone() };
+        let content = Content::Places { version: uses.version(&name), holders: on_cluster.clone() };
         let fields = || {
             let Lists { instances, uses } = uses.lists(&name);
             let separator = if uses.is_empty() { "" } else { "," };
             format!(r#""instances":[{instances}],"use":[{on_cluster}{separator}{uses}]"#)
         };
-        self.document(&name, |kept| kept.places, Sources { cluster, what }, fields)
+        self.document(&name, |kept| kept.places, Sources { cluster, content }, fields)
     }
 
-    /// The document that is kept, if it is made of this; or a new one with these fields.
+    /// The kept document, if it was made from the same data; otherwise a new document with these fields.
     fn document(
         &self,
         cluster: &str,
@@ -189,12 +190,12 @@ impl Registry {
         if let Some(kept) = kept.filter(|kept| kept.of == of) {
             return kept;
         }
-        let document = Arc::new(made(self.cache(), of, fields()));
+        let document = Arc::new(new_document(self.cache(), of, fields()));
         self.agent_configs().keep(cluster, &document);
         document
     }
 
-    /// The fields by which an agent verifies tokens for a cluster, in JSON.
+    /// The fields with which an agent verifies tokens for a cluster, in JSON.
     fn tokens_fields(&self, cluster_uid: &str) -> String {
         let (cache, policy) = (self.cache(), self.token_policy());
         let mut revocations: Vec<Revocation> = cache
@@ -227,9 +228,9 @@ fn public_key(key: &Jwk) -> PublicKey {
     PublicKey::deserialize(value).unwrap_or_default()
 }
 
-fn made(cache: &Cache, of: Sources, fields: String) -> Document {
+fn new_document(cache: &Cache, of: Sources, fields: String) -> Document {
     let (info, name) = (AgentConfig.info(), of.cluster.name.as_str());
-    let part = of.what.part().map(|part| format!(r#","part":"{}""#, part.as_str()));
+    let part = of.content.part().map(|part| format!(r#","part":"{}""#, part.as_str()));
     let (cluster, part) = (json(&of.cluster), part.unwrap_or_default());
     let head = stored_head(info);
     let stored = format!(
@@ -238,8 +239,8 @@ fn made(cache: &Cache, of: Sources, fields: String) -> Document {
     );
     let position = Position::end_of(cache.applied());
     let (key, modified) = (storage_key::object(info, None, name), WatchEventType::Modified);
-    let laid_out = CachedObject::from_stored(&head, key, position, modified, stored.as_bytes());
-    let Some(object) = laid_out else { unreachable!("it begins with the head") };
+    let cached = CachedObject::from_stored(&head, key, position, modified, stored.as_bytes());
+    let Some(object) = cached else { unreachable!("it begins with the head") };
     let hash = hex::encode(digest(&SHA256, &stored.as_bytes()[head.len()..]));
     Document { of, fields, object: Arc::new(object), hash }
 }

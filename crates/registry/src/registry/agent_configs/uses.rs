@@ -1,8 +1,8 @@
-//! The instances of every cluster and the holders of `use` on them, kept in step with the store. Objects that a
+//! The instances of each cluster and the holders of `use` on them, kept up to date with the store. Objects that a
 //! change does not concern are not read again.
 //!
-//! A change only says which objects to read again. The entry of an object is made from its present state and
-//! the present policy. So the result is that of a computation of everything.
+//! A change only tells which objects to read again. The entry of an object is made from its present state and the
+//! present policy. So the result equals a full computation.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use serde::{Deserialize, Serialize};
 use crate::cache::{Cache, CachedObject, Next, PolicyAt, ResourceCache};
 use crate::storage_key;
 
-/// Objects that are looked at before others get their turn.
-const OBJECTS_AT_ONCE: usize = 64;
+/// The objects that are checked before other tasks get the thread.
+const OBJECTS_PER_STEP: usize = 64;
 
-/// The kinds of instances that a cluster can have, in the order of configurations.
+/// The kinds of instances on a cluster, in the order of configurations.
 pub(super) const INSTANCES: [&dyn AnyKind; 2] = [&VirtualClusterInstance, &SpaceInstance];
 
-/// The one part of an instance that counts here.
+/// The part of an instance that a configuration depends on.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct InstanceSpec {
@@ -43,8 +43,8 @@ struct ClusterRef {
 /// An instance: the index of its kind, and its storage key.
 type ObjectKey = (usize, Arc<str>);
 
-/// The fields of an instance that count here.
-struct Read {
+/// The fields of an instance that a configuration depends on.
+struct InstanceFacts {
     uid: String,
     at: ClusterRef,
 }
@@ -59,32 +59,31 @@ struct Entry {
 
 /// The instances of one cluster.
 #[derive(Default)]
-struct OfCluster {
-    /// It is another one after each change.
+struct ClusterInstances {
+    /// A number that differs after each change.
     version: u64,
     keys: BTreeSet<ObjectKey>,
 }
 
-/// Up to where changes have been followed.
-struct AsOf {
+/// The changes that have been applied.
+struct Progress {
     policy: Arc<PolicyAt>,
     cursors: [Position; INSTANCES.len()],
 }
 
-/// The instances of every cluster, and who holds `use` on them.
+/// The instances of each cluster, and the holders of `use` on them.
 #[derive(Default)]
 pub(super) struct Uses {
-    as_of: Option<AsOf>,
-    read: HashMap<ObjectKey, Read>,
+    progress: Option<Progress>,
+    read: HashMap<ObjectKey, InstanceFacts>,
     entries: BTreeMap<ObjectKey, Entry>,
-    of_clusters: HashMap<String, OfCluster>,
+    of_clusters: HashMap<String, ClusterInstances>,
     last_version: u64,
-    /// The objects to look at again. Each stays here until that is done, even if the task that does it is
-    /// dropped.
-    waiting: BTreeSet<ObjectKey>,
-    /// How often one was looked at.
+    /// The objects to check again. An object stays here until its check is complete, even if the task is dropped.
+    pending: BTreeSet<ObjectKey>,
+    /// How often an object was checked.
     #[cfg(test)]
-    pub(super) looks: u64,
+    pub(super) checks: u64,
 }
 
 /// The elements of two lists of a configuration, in JSON.
@@ -94,28 +93,30 @@ pub(super) struct Lists {
 }
 
 impl Uses {
-    /// Follows all changes up to now.
-    pub(super) async fn follow(&mut self, cache: &Cache) {
+    /// Applies all changes up to now.
+    pub(super) async fn apply_changes(&mut self, cache: &Cache) {
         self.note_changes(cache);
-        let Some(policy) = self.as_of.as_ref().map(|as_of| as_of.policy.clone()) else { return };
-        let mut looked_at = 0;
-        while let Some(key) = self.waiting.first().cloned() {
-            self.look_at(cache, &policy, &key);
-            self.waiting.remove(&key);
+        let Some(policy) = self.progress.as_ref().map(|progress| progress.policy.clone()) else {
+            return;
+        };
+        let mut checked = 0;
+        while let Some(key) = self.pending.first().cloned() {
+            self.update_entry(cache, &policy, &key);
+            self.pending.remove(&key);
             #[cfg(test)]
             {
-                self.looks += 1;
+                self.checks += 1;
             }
-            looked_at += 1;
-            if looked_at % OBJECTS_AT_ONCE == 0 {
+            checked += 1;
+            if checked % OBJECTS_PER_STEP == 0 {
                 tokio::task::yield_now().await;
             }
         }
     }
 
-    /// Notes which objects are to be looked at, because of what has changed.
+    /// Notes the objects that changes concern.
     fn note_changes(&mut self, cache: &Cache) {
-        let Some(AsOf { policy, mut cursors }) = self.as_of.take() else {
+        let Some(Progress { policy, mut cursors }) = self.progress.take() else {
             return self.note_all(cache);
         };
         let kinds = INSTANCES.map(|kind| cache.of(kind.info()));
@@ -127,7 +128,7 @@ impl Uses {
                             *cursor = event.position();
                             let key = (index, event.object.key().clone());
                             self.read.remove(&key);
-                            self.waiting.insert(key);
+                            self.pending.insert(key);
                         }
                     }
                     Next::Expired(_) => return self.note_all(cache),
@@ -138,7 +139,7 @@ impl Uses {
                 }
             }
         }
-        // Read after the objects: what decides about them is at least as new.
+        // The policy is read after the objects, so it is at least as new.
         let newest = cache.policy();
         let Some(snapshots) = cache.policies_after(&policy) else { return self.note_all(cache) };
         for snapshot in snapshots.iter().filter(|one| one.revision <= newest.revision) {
@@ -146,46 +147,46 @@ impl Uses {
                 self.note(&kinds, change);
             }
         }
-        self.as_of = Some(AsOf { policy: newest, cursors });
+        self.progress = Some(Progress { policy: newest, cursors });
     }
 
     /// Notes every object.
     fn note_all(&mut self, cache: &Cache) {
         self.read.clear();
-        self.waiting.extend(self.entries.keys().cloned());
+        self.pending.extend(self.entries.keys().cloned());
         let kinds = INSTANCES.map(|kind| cache.of(kind.info()));
-        // Read before the objects: what comes in between is looked at twice.
+        // The cursors are read before the objects: a change in between is checked twice.
         let cursors = kinds.map(|kind| Position::end_of(kind.revision()));
         for (index, kind) in kinds.into_iter().enumerate() {
-            // Corrupt objects are left out: no subject can reach them, and all others are as before.
+            // Corrupt objects are left out: no subject can reach them, and the other objects stay.
             let all = kind.list_intact(kind.prefix(), None, 0).objects.into_iter();
-            self.waiting.extend(all.map(|object| (index, object.key().clone())));
+            self.pending.extend(all.map(|object| (index, object.key().clone())));
         }
-        self.as_of = Some(AsOf { policy: cache.policy(), cursors });
+        self.progress = Some(Progress { policy: cache.policy(), cursors });
     }
 
     /// Notes the objects that a change of the policy concerns.
     fn note(&mut self, kinds: &[&ResourceCache], change: &UseChange) {
         match change {
-            UseChange::Everything => self.waiting.extend(self.read.keys().cloned()),
+            UseChange::Everything => self.pending.extend(self.read.keys().cloned()),
             UseChange::Named(Some(namespace), name) => {
                 for (index, kind) in kinds.iter().enumerate() {
-                    self.waiting.insert((index, kind.key_of(namespace, name).into()));
+                    self.pending.insert((index, kind.key_of(namespace, name).into()));
                 }
             }
             UseChange::Named(None, name) => {
                 let is_it = |key: &ObjectKey| storage_key::name_of(&key.1).1 == &**name;
-                self.waiting.extend(self.read.keys().filter(|key| is_it(key)).cloned());
+                self.pending.extend(self.read.keys().filter(|key| is_it(key)).cloned());
             }
             UseChange::Namespace(namespace) => {
                 let is_in = |key: &ObjectKey| storage_key::name_of(&key.1).0 == Some(&**namespace);
-                self.waiting.extend(self.read.keys().filter(|key| is_in(key)).cloned());
+                self.pending.extend(self.read.keys().filter(|key| is_in(key)).cloned());
             }
         }
     }
 
-    /// Finds out what a configuration has of an object now.
-    fn look_at(&mut self, cache: &Cache, policy: &Policy, key: &ObjectKey) {
+    /// Updates the entry of an object.
+    fn update_entry(&mut self, cache: &Cache, policy: &Policy, key: &ObjectKey) {
         let Some(kind) = INSTANCES.get(key.0).copied() else { return };
         if !self.read.contains_key(key) {
             let object = cache.of(kind.info()).get(&key.1).ok().flatten();
@@ -219,7 +220,8 @@ impl Uses {
         };
     }
 
-    /// The version of what is on a cluster: while it is the same, all of it is. 0 where nothing is.
+    /// The version of the instances on a cluster: if it is the same, they are the same. 0 for a cluster without
+    /// instances.
     pub(super) fn version(&self, cluster: &str) -> u64 {
         self.of_clusters.get(cluster).map_or(0, |of_cluster| of_cluster.version)
     }
@@ -236,19 +238,19 @@ impl Uses {
     }
 }
 
-fn read(object: &CachedObject) -> Option<Read> {
+fn read(object: &CachedObject) -> Option<InstanceFacts> {
     let object = object.decode().ok()?;
     let spec = object.fields.get("spec").cloned().unwrap_or_default();
     let at = InstanceSpec::deserialize(spec).unwrap_or_default().cluster_ref;
-    Some(Read { uid: object.metadata.uid, at })
+    Some(InstanceFacts { uid: object.metadata.uid, at })
 }
 
-/// The entry of an instance; `None` for one that is on no cluster, or in no project.
-fn entry(policy: &Policy, kind: &dyn AnyKind, key: &str, read: &Read) -> Option<Entry> {
+/// The entry of an instance; `None` if it is on no cluster or in no project.
+fn entry(policy: &Policy, kind: &dyn AnyKind, key: &str, read: &InstanceFacts) -> Option<Entry> {
     let (namespace, name) = storage_key::name_of(key);
     let namespace = namespace?;
     let project = policy.projects().of(namespace)?;
-    let Read { uid, at } = read;
+    let InstanceFacts { uid, at } = read;
     if at.cluster.is_empty() {
         return None;
     }
@@ -282,8 +284,8 @@ pub(super) fn holders(policy: &Policy, resource: &str, namespace: &str, name: &s
     }
 }
 
-/// The subject in a configuration. The permissions of users and teams on themselves are not `use` on anything
-/// here.
+/// The subject in a configuration. Permissions of users and teams on themselves are left out: they are not `use` on
+/// an instance.
 fn subject(who: WhoCan) -> Option<UseSubject> {
     match who {
         WhoCan::Subject(BoundSubject::User(user)) => {

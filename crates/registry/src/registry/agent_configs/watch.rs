@@ -1,7 +1,8 @@
-//! A watch of what an agent decides from: the document first, then each one that differs, and between them bookmarks,
-//! by which the agent knows that nothing has changed.
+//! A watch on the configuration of an agent: the document first, then each changed document. Bookmarks in between
+//! tell the agent that nothing has changed.
 //!
-//! It ends as watches of objects do: with 401 when the key stops, with 410 when its caller may not have it any more.
+//! It ends as watches of objects do: with 401 when the key is no longer valid, and with 410 when the caller may no
+//! longer read the configuration.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,30 +21,29 @@ use tokio::time::{Instant, sleep_until};
 use super::uses::INSTANCES;
 use crate::permit::Permit;
 use crate::registry::Registry;
-use crate::registry::visibility::rights_changed;
+use crate::registry::visibility::permissions_changed;
 use crate::registry::watch::Deliveries;
 use crate::registry::watch::{Delivery, random_below};
 
-/// How often the agent hears that nothing has changed. It takes a connection for dead that brings nothing for some of
-/// these.
+/// The interval of the bookmarks. The agent treats a connection as dead after some intervals without data.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// The shortest time between two checks for changes. The first check is never late.
-const PAUSE_OF_TOKENS: Duration = Duration::from_millis(50);
-const PAUSE_OF_PLACES: Duration = Duration::from_millis(300);
+/// The shortest time between two checks for changes. The first check has no delay.
+const TOKENS_PAUSE: Duration = Duration::from_millis(50);
+const PLACES_PAUSE: Duration = Duration::from_millis(300);
 
-/// Bytes of a document that was sent, for each second that the pause after it is longer: who may change one instance of
-/// many, again and again, must not keep agents busy with all of them.
+/// The bytes of a sent document for which the next pause is one second longer. So a user that keeps changing one of
+/// many instances does not keep the agents busy with all of them.
 const BYTES_PER_SECOND: u64 = 4 * 1024 * 1024;
 
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// How long it is at least until the next look, after a document of so many bytes was sent; 0 for none.
+/// The shortest time until the next check, after a document of this size was sent; 0 if none was sent.
 fn pause_after(part: Option<Part>, sent_bytes: usize) -> Duration {
     let least = match part {
-        Some(Part::Tokens) => return PAUSE_OF_TOKENS,
-        Some(Part::Places) | None => PAUSE_OF_PLACES,
+        Some(Part::Tokens) => return TOKENS_PAUSE,
+        Some(Part::Places) | None => PLACES_PAUSE,
     };
     let sent_bytes = u64::try_from(sent_bytes).unwrap_or(u64::MAX);
     let more = Duration::from_millis(sent_bytes.saturating_mul(1000) / BYTES_PER_SECOND);
@@ -55,20 +55,20 @@ pub struct AgentWatcher {
     registry: Arc<Registry>,
     permit: Permit,
     part: Option<Part>,
-    /// The hash of the document that was sent last.
+    /// The hash of the last sent document.
     sent: Option<String>,
     bookmarks: bool,
     next_bookmark: Instant,
-    next_look: Instant,
+    next_check: Instant,
     ends: Instant,
-    over: bool,
-    /// When the key expires, as far as is known, in seconds since 1970.
+    has_ended: bool,
+    /// The expiry of the key as far as it is known, in seconds since 1970.
     key_ends_at: Option<i64>,
     /// The sources of changes to the document.
     changes: Vec<watch::Receiver<u64>>,
-    /// Within which time watches end, once the server is being shut down.
+    /// The time within which watches end, once the server shuts down.
     ending: watch::Receiver<Option<Duration>>,
-    /// After which part of that time this one ends, in thousandths; `None` once that has been taken into account.
+    /// The part of that time after which this watch ends, in thousandths; `None` once it is applied.
     end_share: Option<u32>,
 }
 
@@ -76,7 +76,7 @@ impl AgentWatcher {
     /// Begins a watch.
     ///
     /// # Errors
-    /// 404 when there is no such cluster; 504 when the cache does not keep up with the store.
+    /// 404 if the cluster does not exist; 504 if the cache does not catch up with the store.
     pub async fn begin(
         registry: &Arc<Registry>,
         permit: &Permit,
@@ -93,7 +93,7 @@ impl AgentWatcher {
         if part != Some(Part::Tokens) {
             changes.extend(INSTANCES.map(|kind| cache.of(kind.info()).subscribe()));
         }
-        // A cluster that is not there is said by the answer, and not by an event.
+        // A missing cluster is reported by the response, not by an event.
         registry.agent_config(permit.name(), Some(Part::Tokens)).await?;
         let now = Instant::now();
         Ok(Self {
@@ -103,9 +103,9 @@ impl AgentWatcher {
             sent: None,
             bookmarks: options.allow_bookmarks,
             next_bookmark: now + HEARTBEAT,
-            next_look: now,
+            next_check: now,
             ends: now + registry.timeout_of(options),
-            over: false,
+            has_ended: false,
             key_ends_at: None,
             changes,
             ending,
@@ -113,10 +113,10 @@ impl AgentWatcher {
         })
     }
 
-    /// Checks that the key works and that its caller may still have this.
+    /// Checks that the key is valid and that the caller may still read the configuration.
     ///
     /// # Errors
-    /// 401 when the key does not work; 410 when the caller may not have it any more.
+    /// 401 if the key is not valid; 410 if the caller may no longer read it.
     fn check(&mut self) -> Result<(), ApiError> {
         let (cache, now) = (self.registry.cache(), self.registry.source().now());
         let credential = self.permit.credential();
@@ -125,7 +125,7 @@ impl AgentWatcher {
             let impersonator_changed =
                 credential.is_acting() && current.key.identity != *credential.shared_bearer();
             if current.is_disabled() || impersonator_changed {
-                return Err(rights_changed());
+                return Err(permissions_changed());
             }
             self.key_ends_at = current.key.ends_at();
         }
@@ -136,16 +136,16 @@ impl AgentWatcher {
                 Ok(())
             }
             Err(error) if error.reason() == Reason::Unauthorized => Err(error),
-            Err(_) => Err(rights_changed()),
+            Err(_) => Err(permissions_changed()),
         }
     }
 
-    /// The document, if it is another one than was sent last.
-    async fn look(&mut self) -> Result<Option<Delivery>, ApiError> {
+    /// The document, if it differs from the last sent one.
+    async fn changed_document(&mut self) -> Result<Option<Delivery>, ApiError> {
         let document = self.registry.agent_config(self.permit.name(), self.part).await?;
         let is_same = self.sent.as_ref() == Some(&document.hash);
         let sent_bytes = if is_same { 0 } else { document.object.bytes() };
-        self.next_look = Instant::now() + pause_after(self.part, sent_bytes);
+        self.next_check = Instant::now() + pause_after(self.part, sent_bytes);
         if is_same {
             return Ok(None);
         }
@@ -154,13 +154,13 @@ impl AgentWatcher {
         Ok(Some(Delivery::Event { event_type, object: document.object.clone(), shared: None }))
     }
 
-    /// The bookmark that is due: it says that what was sent last is so now.
+    /// The bookmark that is due. It tells that the last sent document is current.
     async fn bookmark(&mut self) -> Result<Option<Delivery>, ApiError> {
         if !self.bookmarks || Instant::now() < self.next_bookmark {
             return Ok(None);
         }
         self.registry.cache().wait_until_current().await?;
-        if let Some(changed) = self.look().await? {
+        if let Some(changed) = self.changed_document().await? {
             return Ok(Some(changed));
         }
         let position = Position::end_of(self.registry.cache().applied());
@@ -169,14 +169,14 @@ impl AgentWatcher {
 
     async fn next_delivery(&mut self) -> Result<Option<Delivery>, ApiError> {
         loop {
-            // Marked as seen before the look: what comes after it wakes this task.
+            // Marked as seen before the check: a later change wakes this task.
             self.changes.iter_mut().for_each(watch::Receiver::mark_unchanged);
             self.check()?;
-            self.look_at_shutdown();
+            self.note_shutdown();
             if Instant::now() >= self.ends {
                 return Ok(None);
             }
-            if let Some(changed) = self.look().await? {
+            if let Some(changed) = self.changed_document().await? {
                 return Ok(Some(changed));
             }
             if let Some(bookmark) = self.bookmark().await? {
@@ -186,14 +186,14 @@ impl AgentWatcher {
         }
     }
 
-    /// Decides when it ends, once the server is being shut down.
-    fn look_at_shutdown(&mut self) {
+    /// Sets the end of the watch once the server shuts down.
+    fn note_shutdown(&mut self) {
         let Some(within) = *self.ending.borrow() else { return };
         let Some(share) = self.end_share.take() else { return };
         self.ends = self.ends.min(Instant::now() + within / 1000 * share);
     }
 
-    /// Waits until there may be something to look at.
+    /// Waits until there may be something to send.
     async fn wait(&mut self) {
         let now = self.registry.source().now().unix_seconds();
         let key_ends = self.key_ends_at.map(|end| {
@@ -209,7 +209,7 @@ impl AgentWatcher {
             () = sleep_until(wake_at) => {}
             _ = self.ending.wait_for(Option::is_some), if self.end_share.is_some() => return,
         }
-        sleep_until(self.next_look.min(self.ends)).await;
+        sleep_until(self.next_check.min(self.ends)).await;
     }
 }
 
@@ -223,7 +223,7 @@ impl Deliveries for AgentWatcher {
     }
 
     async fn next(&mut self) -> Option<Vec<Delivery>> {
-        if self.over {
+        if self.has_ended {
             return None;
         }
         let next = self.next_delivery().await;
@@ -231,11 +231,11 @@ impl Deliveries for AgentWatcher {
         match next {
             Ok(Some(delivery)) => Some(vec![delivery]),
             Ok(None) => {
-                self.over = true;
+                self.has_ended = true;
                 None
             }
             Err(error) => {
-                self.over = true;
+                self.has_ended = true;
                 Some(vec![Delivery::Failed(error)])
             }
         }
@@ -252,6 +252,6 @@ mod tests {
         assert_eq!([0, 1000, 2 << 20, 4 << 20].map(of_places), [300, 300, 800, 1300]);
         assert_eq!([of_places(1 << 30), of_places(usize::MAX)], [5000, 5000]);
         assert_eq!(pause_after(None, 4 << 20), pause_after(Some(Part::Places), 4 << 20));
-        assert_eq!(pause_after(Some(Part::Tokens), usize::MAX), PAUSE_OF_TOKENS);
+        assert_eq!(pause_after(Some(Part::Tokens), usize::MAX), TOKENS_PAUSE);
     }
 }

@@ -1,5 +1,4 @@
-//! Tests of agent configurations: as they are kept in step with changes, against a computation of everything;
-//! and the watch of them.
+//! Tests of agent configurations: their updates compared with a full computation, and their watch.
 
 use std::collections::BTreeSet;
 
@@ -62,7 +61,7 @@ fn holders(server: &Fixture, resource: &str, namespace: &str, name: &str) -> Val
     json!([resource, namespace, name, texts])
 }
 
-/// The lists that the agent of a cluster must have, computed from everything that is stored.
+/// The lists that the agent of a cluster must have, computed from all stored objects.
 fn computed(server: &Fixture, cluster: &str) -> (Vec<Value>, Vec<Value>) {
     let cache = server.registry.cache();
     let (mut instances, mut uses) = (Vec::new(), vec![holders(server, "clusters", "", cluster)]);
@@ -89,7 +88,7 @@ fn computed(server: &Fixture, cluster: &str) -> (Vec<Value>, Vec<Value>) {
     (instances, uses)
 }
 
-/// The same of what was made for the agent.
+/// The same lists in the document for the agent.
 async fn made(server: &Fixture, cluster: &str) -> (Vec<Value>, Vec<Value>) {
     let spec = said(server, cluster, Some(Part::Places)).await;
     let text = |one: &Value, name: &str| one[name].as_str().unwrap_or_default().to_owned();
@@ -105,7 +104,7 @@ async fn made(server: &Fixture, cluster: &str) -> (Vec<Value>, Vec<Value>) {
     (instances.collect(), uses.collect())
 }
 
-/// Makes, changes or removes something at random. A rejected request changes nothing.
+/// Creates, changes or removes a random object. A rejected request changes nothing.
 async fn change_at_random(server: &Fixture, pick: &mut impl FnMut(usize) -> usize) {
     let namespace = NAMESPACES[pick(2)];
     let name = NAMES[pick(3)];
@@ -295,7 +294,7 @@ async fn a_revocation_waits_for_nothing_that_is_on_the_cluster() {
     let mut watcher = watch_of(&server, digest, Some(Part::Tokens)).await;
     assert_eq!(next(&mut watcher).await, "ADDED c");
     let before = said(&server, "c", Some(Part::Tokens)).await;
-    let held = server.registry.agent_configs().hold_places().await;
+    let held = server.registry.agent_configs().block_places().await;
     delete(&server, of(&OwnedAccessKey, Verb::Delete, "other"), DeleteOptions::default()).await;
     assert_eq!(next(&mut watcher).await, "MODIFIED c");
     let after = said(&server, "c", Some(Part::Tokens)).await;
@@ -334,10 +333,10 @@ async fn a_change_of_other_rules_makes_nothing_anew() {
     bind("secrets", json!(["*"]), "sharedsecrets").await;
     bind("reads", json!(["get"]), "spaceinstances").await;
     assert!(Arc::ptr_eq(&first, &places().await), "nothing is about use");
-    let looks = server.registry.agent_configs().looks().await;
+    let looks = server.registry.agent_configs().checks().await;
     bind("more", json!(["use"]), "projectsecrets").await;
     places().await;
-    assert_eq!(server.registry.agent_configs().looks().await, looks, "no instance is looked at");
+    assert_eq!(server.registry.agent_configs().checks().await, looks, "no instance is looked at");
     bind("uses", json!(["use"]), "spaceinstances").await;
     let second = places().await;
     assert!(!Arc::ptr_eq(&first, &second));

@@ -1,12 +1,12 @@
-//! Events: how long they live, and those that the server records by itself.
+//! Events: their lifetime, and the events that the server records itself.
 
 use postern_kinds::event::Event;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::controllers::access_keys::record_ends;
+use crate::controllers::access_keys::record_expiries;
 use crate::controllers::events::Sweep;
-use crate::events::{self, Happening};
+use crate::events::{self, NewEvent};
 
 const HOUR: i64 = 3600;
 
@@ -124,8 +124,8 @@ async fn the_end_of_a_key_is_told_once_and_a_day_before() {
         let mut sweep = Sweep::new(&one.registry);
         for server in &servers {
             server.registry.cache().wait_until_current().await.unwrap();
-            record_ends(&server.registry).await;
-            record_ends(&server.registry).await;
+            record_expiries(&server.registry).await;
+            record_expiries(&server.registry).await;
         }
         sweep.run(&one.registry).await;
         one.told().await
@@ -138,14 +138,14 @@ async fn the_end_of_a_key_is_told_once_and_a_day_before() {
     assert_eq!(told_at(2 * DAY + 1).await, [told("KeyExpiresSoon", "long")]);
     assert_eq!(told_at(3 * DAY).await, []);
     assert_eq!(told_at(3 * DAY + 1).await, [told("KeyExpired", "long")]);
-    // After a start it is not told again, when its event is gone.
+    // After a restart the event is not recorded again, although it was removed.
     let third = over_at(store, START_UNIX_SECONDS + 3 * DAY + HOUR + 2).await;
     Sweep::new(&third.registry).run(&third.registry).await;
-    record_ends(&third.registry).await;
+    record_expiries(&third.registry).await;
     assert_eq!(third.told().await, []);
 }
 
-/// Each interval has events about a hundred keys at most, and tells of those that have none yet.
+/// Each interval records at most a hundred events, for keys without an event.
 #[tokio::test]
 async fn the_ends_of_many_keys_are_told_bit_by_bit() {
     let fixture = over(Arc::new(Memory::new())).await;
@@ -156,7 +156,7 @@ async fn the_ends_of_many_keys_are_told_bit_by_bit() {
     let mut counts = Vec::new();
     for _ in 0..3 {
         fixture.registry.cache().wait_until_current().await.unwrap();
-        record_ends(&fixture.registry).await;
+        record_expiries(&fixture.registry).await;
         counts.push(fixture.told().await.len());
     }
     assert_eq!(counts, [100, 130, 130]);
@@ -177,14 +177,14 @@ async fn what_comes_again_is_one_event_with_a_count() {
         for server in &servers {
             for number in 0..10 {
                 let message = format!("minute {minute}, {number}");
-                let what = Happening { object, reason: "Tested", message: &message };
+                let what = NewEvent { object, reason: "Tested", message: &message };
                 events::warn(&server.registry, &what).await;
             }
         }
         servers[0].pass_seconds(60);
     }
-    // Ten of the first server in each of two minutes, and the first of the third. The other server writes its
-    // count at its next turn, which never comes here.
+    // Ten events of the first server in each of two minutes, and the first event of the third minute. The other server
+    // would write its count at its next event, which does not come here.
     assert_eq!(servers[0].told().await, [("Tested".to_owned(), "k".to_owned(), 21)]);
     let event = &servers[0].events().await[0];
     assert_eq!(event["message"], "minute 2, 0");

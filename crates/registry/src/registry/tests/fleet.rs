@@ -1,6 +1,5 @@
-//! One server, and two on one store: each suite here runs on both, and holds on both. After a request to one
-//! server, the other must know the result at its next request, since every request first waits until its server
-//! is current.
+//! Suites that run on one server, and on two servers with one store. After a request to one server, the other must know
+//! the result at its next request, because every request first waits until its server is current.
 
 use std::future::Future;
 
@@ -31,7 +30,7 @@ pub(super) struct Fleet {
 }
 
 impl Fleet {
-    /// Starts them all at once, on a store that has never been used.
+    /// Starts all servers at once, on an unused store.
     async fn of(servers: usize) -> Self {
         let store: Arc<dyn Store> = Arc::new(Memory::new());
         let clock = Fixed::at(START_UNIX_SECONDS);
@@ -40,17 +39,17 @@ impl Fleet {
         Self { servers, store, controllers: tokio::task::JoinSet::new() }
     }
 
-    /// The server that is asked to do things.
+    /// The server that gets the writes.
     pub(super) fn one(&self) -> &Fixture {
         &self.servers[0]
     }
 
-    /// The server that is looked at: another one, if there is another.
+    /// The server that gets the reads: another one, if there are two.
     pub(super) fn other(&self) -> &Fixture {
         &self.servers[self.servers.len() - 1]
     }
 
-    /// Every server, current.
+    /// All servers, after they are current.
     pub(super) async fn current(&self) -> &[Fixture] {
         for server in &self.servers {
             server.registry.cache().wait_until_current().await.unwrap();
@@ -69,22 +68,22 @@ impl Fleet {
         }
     }
 
-    /// The keys of everything that is stored, below a prefix.
+    /// The stored keys with a prefix.
     pub(super) async fn stored(&self, prefix: &str) -> Vec<String> {
         let request = ListRequest { prefix: prefix.to_owned(), ..ListRequest::default() };
         let page = self.store.list(request).await.unwrap();
         page.entries.iter().map(|entry| entry.key.to_string()).collect()
     }
 
-    /// Lets each server tidy the records about endpoint tokens.
+    /// Lets each server clean up the token records.
     pub(super) async fn tidy(&self) {
         for server in self.current().await {
-            server.registry.tidy_token_records().await.unwrap();
+            server.registry.clean_up_token_records().await.unwrap();
         }
         self.current().await;
     }
 
-    /// Waits until nothing is stored below a prefix.
+    /// Waits until no key with a prefix is stored.
     async fn until_gone(&self, prefix: &str) {
         let gone = async {
             while !self.stored(prefix).await.is_empty() {
@@ -194,14 +193,14 @@ async fn an_owner_who_is_disabled_or_gone_stops_on_every_server() {
         let user = of(&User, Verb::Create, "ada");
         make(fleet.one(), user, json!({ "metadata": { "name": "ada" } })).await;
         for server in fleet.current().await {
-            // The namesake has none of the keys.
+            // The new user of the name has none of the keys.
             assert_eq!(server.refusal(&digest), Some(Refusal::Unknown));
         }
     })
     .await;
 }
 
-/// The permit of the bearer of a key for all shared secrets in `platform`, if they get one.
+/// The permit of the bearer of a key for all shared secrets in `platform`, if it is allowed.
 pub(super) async fn permit_of(
     server: &Fixture,
     digest: Digest,
@@ -216,7 +215,7 @@ pub(super) async fn permit_of(
     Permit::decide(cache.policy(), Credential::of_key(identity, digest), target)
 }
 
-/// Makes a user with a key, and a secret that they may get as a member of a team, by a binding.
+/// Creates a user with a key, and a secret that the user may get through a team and a binding.
 async fn make_reader(fleet: &Fleet) -> Digest {
     let one = fleet.one();
     let spec = json!({ "metadata": { "name": "ada" }, "spec": { "subject": "ada@example.com" } });
@@ -402,7 +401,7 @@ async fn what_is_written_on_one_is_read_on_the_other() {
         for number in 0..50 {
             let name = format!("s{number}");
             fleet.one().create(&name).await.unwrap();
-            // A read without a version is current, whichever server answers.
+            // A read without a version is current on each server.
             let read = permit(Verb::Get, &name);
             fleet.other().registry.get(&read, &GetOptions::default()).await.unwrap();
             let taken = fleet.other().create(&name).await.unwrap_err();
@@ -505,7 +504,7 @@ async fn compaction_by_one_server_is_survived_by_the_other() {
         fleet.current().await;
         let mut watcher = fleet.other().watch("watch=1&resourceVersion=0").await;
         assert_eq!(names(&watcher.next().await.unwrap()), ["ADDED a"]);
-        // The other server hears nothing for a while, and what it missed is compacted meanwhile.
+        // The other server does not follow the store for a while, and the missed history is compacted.
         fleet.other().following.abort();
         let cache = fleet.other().registry.cache().clone();
         let missed = cache.watch().await.unwrap();
@@ -518,22 +517,22 @@ async fn compaction_by_one_server_is_survived_by_the_other() {
             let txn = Txn { conditions: vec![], changes: vec![change] };
             fleet.store.commit(txn).await.unwrap();
         }
-        // As the controller does it, which keeps the newest state listable.
+        // As the controller compacts: the newest state stays listable.
         fleet.store.compact(fleet.store.revision().await.unwrap() - 1).await.unwrap();
         let following = cache.clone().follow(Some(missed));
         tokio::pin!(following);
         let current = cache.wait_until_current();
         tokio::select! {
-            () = &mut following => unreachable!("it follows for ever"),
+            () = &mut following => unreachable!("it never ends"),
             current = current => current.unwrap(),
         }
         let (all, everything) = (permit(Verb::List, "unused").of_all(), options(""));
         let listed = tokio::select! {
-            () = &mut following => unreachable!("it follows for ever"),
+            () = &mut following => unreachable!("it never ends"),
             list = fleet.other().registry.list(&all, &everything) => list.unwrap(),
         };
         assert_eq!(listed.objects.len(), 21);
-        // A watcher that missed something is told so; it is never skipped.
+        // A watcher that missed an event gets an error; no event is skipped.
         let mut told = Vec::new();
         while told.len() < 20 {
             match watcher.next().await {

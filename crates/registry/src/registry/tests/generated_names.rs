@@ -1,4 +1,4 @@
-//! Names that the server generates: how often it tries, when one is taken.
+//! Generated names: the number of attempts if a name exists already.
 
 use postern_kinds::shared_secret::SharedSecret;
 use postern_kinds::{AnyKind as _, Verb};
@@ -24,7 +24,7 @@ async fn generate(fixture: &Fixture) -> Result<EncodedObject, ApiError> {
     operations::create(&fixture.registry, &permit, object, &Writing::by_server()).await
 }
 
-/// The first creation takes the first name, the second one the name that is tried after it, and so on.
+/// The first create gets the first name, the second create the next attempted name, and so on.
 #[tokio::test]
 async fn after_eight_names_that_are_taken_the_client_has_to_try_again() {
     let fixture = fixture().await;

@@ -1,4 +1,4 @@
-//! Access keys in time: when they end, and what is told then.
+//! The expiry of access keys, and its events.
 
 use postern_auth::bearer::{BearerToken, Refusal};
 use postern_auth::digest::Digest;
@@ -79,7 +79,7 @@ impl Fixture {
         self.registry.watch(&permit, &options("watch=true"), ending, large_work()).await.unwrap()
     }
 
-    /// A watch on access keys, by the bearer of one who sees only their own.
+    /// A watch on access keys, by a caller that sees only its own keys.
     pub(super) async fn watch_keys_with(&self, digest: Digest) -> Watcher {
         let now = self.clock.now().unix_seconds();
         let key = self.identify(&digest, now).unwrap();
@@ -106,7 +106,7 @@ async fn a_ttl_ends_a_key_and_its_watches() {
     assert_eq!(fixture.refusal(&digest), None);
     fixture.pass_seconds(1);
     assert_eq!(fixture.refusal(&digest), Some(Refusal::Expired));
-    // Nothing happens but that time passes: the watcher looks by itself.
+    // Only time passes: the watcher checks by itself.
     let Some(last) = watch.next().await else { panic!("no word") };
     assert!(matches!(&last[..], [Delivery::Failed(error)] if error.code() == 401));
     assert!(watch.next().await.is_none());
@@ -270,7 +270,7 @@ async fn a_new_value_takes_the_rights_that_the_key_carries() {
     assert_eq!(code(fixture.change_as(own, "carries", json!({ "description": "x" })).await), 200);
     let admin = key_permit(Verb::Update, "carries");
     assert_eq!(code(fixture.change_key(&admin, &value("c")).await), 200);
-    // The value that is stored is no new one.
+    // The stored value is not a new value.
     assert_eq!(code(fixture.change_as(own, "carries", value("c")).await), 200);
     assert_eq!(code(fixture.change_as(own, "carries", json!({ "disabled": true })).await), 200);
     assert_eq!(code(fixture.change_as(own, "carries", json!({ "disabled": false })).await), 403);
@@ -304,7 +304,7 @@ async fn a_namesake_has_and_is_told_nothing_of_the_old_keys_which_are_removed() 
     let fixture = fixture().await;
     fixture.user("ada").await;
     fixture.key_of("old", "ada", json!({})).await;
-    // Orphaned, so that the garbage collector would leave it.
+    // Orphaned, so that the garbage collector skips it.
     let permit = key_permit(Verb::Update, "old");
     operations::release(&fixture.registry, &permit, |key| {
         key.metadata.owner_references.clear();
@@ -315,7 +315,7 @@ async fn a_namesake_has_and_is_told_nothing_of_the_old_keys_which_are_removed() 
     fixture.set_finalizers("held", &["example.com/held"]).await;
     let held = key_permit(Verb::Delete, "held");
     operations::delete(&fixture.registry, &held, &DeleteOptions::default()).await.unwrap();
-    // The owner is there: nothing is removed.
+    // The owner exists: nothing is removed.
     operations::remove_keys_without_owner(&fixture.registry).await.unwrap();
     assert!(fixture.names_of_keys().await.contains(&"old".to_owned()));
     let gone = Permit::for_server(&User, Verb::Delete, None, "ada");
@@ -340,7 +340,7 @@ async fn a_namesake_has_and_is_told_nothing_of_the_old_keys_which_are_removed() 
     let of_ada = server.decide_for(of_ada).unwrap();
     let keys = fixture.registry.access_keys_of(&of_ada, &options("")).await.unwrap();
     assert_eq!(keys.objects.len(), 1);
-    // Nor that an old one is being deleted: only that the name is taken.
+    // The error does not tell that the old key is terminating, only that the name exists.
     let taken = fixture.make_as(namesake, "held", json!({})).await.unwrap_err();
     assert_eq!(taken.code(), 409);
     assert!(!taken.to_string().contains("being deleted"), "{taken}");
@@ -372,7 +372,7 @@ async fn admission_reads_the_policy_and_the_principals_once() {
         "apiVersion": "management.platform.sh/v1", "kind": "SharedSecret",
         "metadata": { "name": "s" }, "spec": {},
     }));
-    // The other tasks of the server rest meanwhile: nothing is awaited between two looks at the count.
+    // The other tasks of the server do not run in between: there is no await between two checks of the count.
     let before = registry.cache().reads();
     let admitted = admit::create(&registry.admission(), &creating, new.unwrap(), &writing);
     assert_eq!(reads_since(before), (1, 1));

@@ -1,5 +1,5 @@
 //! Migrations under load, on one store with two servers: at every revision each instance is in exactly one
-//! project, with its Secret, its roles and its unique key, and nothing of it is lost.
+//! project, with its Secret, its roles and its unique key, and no data is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicUsize;
@@ -18,10 +18,10 @@ use super::*;
 use crate::actions;
 use crate::registry::decoded;
 
-/// Instances that are moved.
+/// The number of moved instances.
 const INSTANCES: usize = 4;
 
-/// Migrations that each of two tasks asks for.
+/// The number of migrations that each of two tasks requests.
 const MIGRATIONS: usize = 100;
 
 const PROJECTS: [&str; 2] = ["a", "b"];
@@ -123,7 +123,7 @@ fn other(project: &str) -> &'static str {
     if project == "a" { "b" } else { "a" }
 }
 
-/// Asks for migrations, each from where the instance was last seen.
+/// Requests migrations, each from the last known project of the instance.
 async fn migrate_all(server: &Fixture, by: usize) -> usize {
     let mut moved = 0;
     for number in 0..MIGRATIONS {
@@ -138,7 +138,7 @@ async fn migrate_all(server: &Fixture, by: usize) -> usize {
     moved
 }
 
-/// Counts in the descriptions until the migrations are over. Returns how often each was raised.
+/// Counts in the descriptions until the migrations end. Returns the number of increments for each.
 async fn update_all(server: &Fixture, running: &AtomicUsize) -> BTreeMap<String, usize> {
     let mut raised = BTreeMap::new();
     let mut number = 0;
@@ -165,7 +165,7 @@ async fn update_all(server: &Fixture, running: &AtomicUsize) -> BTreeMap<String,
     raised
 }
 
-/// Makes, moves and deletes one more instance until the migrations are over.
+/// Creates, moves and deletes one more instance until the migrations end.
 async fn come_and_go(server: &Fixture, running: &AtomicUsize) {
     while running.load(Ordering::Relaxed) > 0 {
         let _ = make_instance(server, "p-a", "d").await;
@@ -183,7 +183,7 @@ async fn come_and_go(server: &Fixture, running: &AtomicUsize) {
 /// An event: revision, type, namespace, name, uid.
 type Seen = (u64, WatchEventType, String, String, String);
 
-/// Follows all instances from a version on. After each event it begins anew, on the other server.
+/// Watches all instances from a version on. After each event it resumes on the other server.
 async fn follow(servers: &[Fixture; 2], from: u64, running: &AtomicUsize) -> Vec<Seen> {
     let (mut version, mut seen): (u64, Vec<Seen>) = (from, Vec::new());
     loop {
@@ -315,7 +315,7 @@ fn owner_uid(server: &Fixture, namespace: &str) -> String {
     found.owner_uid().unwrap().to_owned()
 }
 
-/// Whom the binding of the first access rule of `v0` is for, by uid.
+/// The uids of the subjects in the binding of the first access rule of `v0`.
 async fn subject_uids(server: &Fixture, namespace: &str) -> String {
     server.registry.cache().wait_until_current().await.unwrap();
     let info = postern_kinds::role_binding::RoleBinding.info();

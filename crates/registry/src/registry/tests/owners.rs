@@ -1,4 +1,4 @@
-//! The policy of a running server follows the owners of objects.
+//! The policy of a running server is updated with the owners of objects.
 
 use postern_auth::attributes::Attributes;
 use postern_auth::identity::Identity;
@@ -75,7 +75,7 @@ async fn the_policy_follows_the_owners_of_objects() {
     };
     cache.wait_until_current().await.unwrap();
     assert!(may("s00") && !may("s01") && !may("without-owner") && !may("s99"));
-    // A change that leaves the owner alone makes no new snapshot, so that no watch has to look.
+    // A change without a new owner makes no new snapshot, so no watch has to check.
     let (before, version) = (cache.policy(), cache.access_version());
     change("s00", &|object| drop(object.metadata.annotations.insert("a".into(), "b".into()))).await;
     change("s00", &|object| object.metadata.annotations.clear()).await;
@@ -91,7 +91,7 @@ async fn the_policy_follows_the_owners_of_objects() {
     operations::delete(&fixture.registry, &permit, &DeleteOptions::default()).await.unwrap();
     cache.wait_until_current().await.unwrap();
     assert!(!may("s01"));
-    // A server that starts knows the same.
+    // A restarted server has the same policy.
     let again = over(fixture.store.clone()).await;
     let question = |name| Attributes::Resource {
         verb: "get",

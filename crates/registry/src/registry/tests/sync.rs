@@ -1,4 +1,4 @@
-//! Secrets that take their data from another one: many of them, on two servers, across a restart.
+//! Secret sync: many secrets with one source, on two servers, across a restart.
 
 use postern_auth::writer::Writer;
 use postern_flow::{Flow, Limits};
@@ -14,7 +14,7 @@ use super::*;
 use crate::controllers;
 use crate::registry::decoded;
 
-/// Secrets that take their data from one.
+/// The number of secrets with one source.
 const MANY: usize = 250;
 
 type AnyKindRef = &'static dyn postern_kinds::AnyKind;
@@ -40,7 +40,7 @@ async fn set_source(server: &Fixture, value: &str) {
     update.await.unwrap();
 }
 
-/// How many of the secrets have this value.
+/// The number of secrets with this value.
 fn count(server: &Fixture, value: &str) -> usize {
     let resource = server.registry.cache().of(ProjectSecret.info());
     let objects = resource.page(None, usize::MAX);
@@ -60,7 +60,7 @@ async fn until_all(server: &Fixture, value: &str) {
     assert!(waited.is_ok(), "{} of {MANY}", count(server, value));
 }
 
-/// A store with a user who may read everything, a source, and secrets that take their data from it.
+/// A store with a user who may read everything, a source, and its synced secrets.
 async fn scene(servers: &[Fixture]) {
     let one = &servers[0];
     let labels = json!({ "metadata": { "labels": { PROJECT_LABEL: "many" } } });
@@ -102,7 +102,7 @@ async fn many_follow_one_on_two_servers_and_across_a_restart() {
     }
     until_all(&servers[1], "b25l").await;
     set_source(&servers[0], "dHdv").await;
-    // In the middle of it, both servers end.
+    // Both servers stop in the middle of the work.
     let mut progress = servers[0].registry.cache().subscribe();
     while count(&servers[0], "dHdv") == 0 {
         progress.changed().await.unwrap();
@@ -130,7 +130,7 @@ async fn copies_beyond_what_their_writer_may_have_written_wait_and_keep_nobody_f
     let at_once = count(&servers[0], "b25l");
     assert!(at_once > 0 && at_once * bytes <= BYTES_PER_MINUTE * 5 / 4, "{at_once}");
     flow.write_rate.check(&flow.account("ada")).unwrap();
-    // New copies of an owner do not pass those that wait.
+    // New copies of an owner do not overtake waiting ones.
     set_source(&servers[0], "dHdv").await;
     tokio::time::sleep(Duration::from_secs(20)).await;
     let (old, new) = (count(&servers[0], "b25l"), count(&servers[0], "dHdv"));

@@ -1,5 +1,4 @@
-//! Revocation of endpoint tokens, each a JWT, and the keys that sign them: on one server, and on two on one
-//! store.
+//! Revocation of endpoint tokens, each a JWT, and their signing keys: on one server, and on two servers with one store.
 
 use postern_auth::digest::Digest;
 use postern_auth::endpoint_token::{
@@ -21,7 +20,7 @@ use crate::registry::issued_tokens::Subjects;
 const ISSUER: &str = "https://postern.test";
 const TTL_SECONDS: i64 = 3600;
 
-/// The subjects of a token that one key alone asks for.
+/// The subjects of a token that depends on one key.
 fn subjects(key_uid: &str) -> Subjects {
     Subjects { keys: vec![key_uid.to_owned()], impersonations: Vec::new() }
 }
@@ -49,7 +48,7 @@ impl Fixture {
         cache.signing_keys().signer(now).unwrap().issue(&claims).unwrap()
     }
 
-    /// The refusal of a token by an agent that has heard of everything from this server.
+    /// The rejection of a token by an agent with the newest configuration of this server.
     pub(super) fn verified(&self, token: &SecretText) -> Option<TokenRefusal> {
         let verifier = Verifier::new(ISSUER, [GENERAL_AUDIENCE.to_owned()]);
         verifier.set_keys(self.registry.cache().signing_keys().public());
@@ -184,7 +183,7 @@ async fn a_revocation_is_dropped_when_every_token_from_before_has_expired() {
         update(one, &OwnedAccessKey, "laptop", json!({ "groups": ["x"] })).await;
         fleet.tidy().await;
         assert_eq!(fleet.stored("/revocations/").await.len(), 1);
-        // A note reaches an hour further than the token and its streams; clocks may differ by a minute each.
+        // A note covers one hour more than the token and its streams need; each clock may differ by a minute.
         one.pass_seconds(TTL_SECONDS + MAX_SESSION_SECONDS + 3600 + 119);
         fleet.tidy().await;
         assert_eq!(fleet.stored("/revocations/").await.len(), 1);
@@ -234,12 +233,12 @@ async fn what_the_store_knows_nothing_of_is_revoked_as_if_it_were_noted() {
             fleet.current().await;
         };
         one.key("laptop", json!({})).await;
-        // Of a store of an older version, or one that was restored, it is not known what was issued.
+        // For a store of an older version or a restored store, the issued tokens are unknown.
         note(false).await;
         update(one, &OwnedAccessKey, "laptop", json!({ "groups": ["x"] })).await;
         fleet.tidy().await;
         assert_eq!(fleet.stored("/revocations/").await.len(), 1);
-        // The next start finds the note, and moves its end no further.
+        // The next start finds the note, and does not extend it.
         one.pass_seconds(24 * 3600 + MAX_SESSION_SECONDS + 119);
         note(false).await;
         fleet.tidy().await;
@@ -290,7 +289,7 @@ async fn a_change_revokes_a_token_that_another_server_issued_a_moment_ago() {
         let digest = one.key_of("laptop", "ada", json!({})).await;
         fleet.current().await;
         for number in 0..20 {
-            // Each server may have heard of what the other did, or not yet.
+            // Each server may or may not know the change of the other.
             let group = json!({ "groups": [format!("g{number}")] });
             let change = update(one, &OwnedAccessKey, "laptop", group.clone());
             let (token, ()) = tokio::join!(other.token(&digest), change);
@@ -322,7 +321,7 @@ async fn many_revocations_of_one_owner_are_folded_and_revoke_no_less() {
         }
         let left = fleet.stored("/revocations/").await.len();
         assert!(left < 100, "{left}");
-        // It is the keys that are revoked, and not the owner: of a team, the members depend on that.
+        // The keys are revoked, not the owner: the tokens of a team's members depend on the team.
         let owner = one.registry.cache().principals().uid(Principal::User("admin")).unwrap();
         let revoked: Vec<_> =
             one.registry.cache().revocations().into_iter().map(|(uid, _)| uid).collect();
@@ -354,7 +353,7 @@ async fn servers_agree_on_the_keys_that_sign_and_on_those_that_are_dropped() {
                 signing_keys::rotate(registry.store(), now, policy, force).await.unwrap()
             }
         };
-        // Both are told at once: one key is announced.
+        // Both servers rotate at once: one key is announced.
         let (first, second) = tokio::join!(rotate(one, false), rotate(other, false));
         assert_eq!(first.kid, second.kid);
         rotate(other, true).await;

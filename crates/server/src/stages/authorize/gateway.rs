@@ -1,4 +1,4 @@
-//! From `Acting` to `GatewayPermit`: does a request get to its target behind the gateway, and as whom?
+//! Authorization of a request to a target behind the gateway, from `Acting` to `GatewayPermit`.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use postern_registry::credential::Credential;
 use crate::stages::impersonate::Acting;
 use crate::stages::parse::{GatewayRequest, Parsed};
 
-/// The proof that a request gets to its target. The gateway sends nothing without one. Only
-/// [`authorize_gateway`] makes one.
+/// The proof that a request may be sent to its target. The gateway sends nothing without one. Only [`authorize_gateway`]
+/// makes one.
 pub(crate) struct GatewayPermit {
     parsed: Parsed,
     request: Arc<GatewayRequest>,
@@ -32,7 +32,7 @@ impl GatewayPermit {
         &self.request
     }
 
-    /// The request as it was read.
+    /// The parsed request.
     pub(crate) fn parsed(&self) -> &Parsed {
         &self.parsed
     }
@@ -42,32 +42,31 @@ impl GatewayPermit {
         &self.credential
     }
 
-    /// The head of the request as it came, and the headers that say as whom it is sent on.
+    /// The head of the request as it was received, and the headers with the forwarded identity.
     pub(crate) fn into_head(self) -> (Parts, HeaderMap) {
         (self.parsed.to_head(), self.identity)
     }
 }
 
-/// The permit, when `auth` lets the request get to its target. `is_there` says whether the
-/// target is.
+/// The permit, if `auth` allows the request. `exists` is whether the target exists.
 ///
 /// # Errors
-/// 403 that says why; 404 when the target is not there, for those who may use it.
+/// 403 with the reason; 404 when the target does not exist, for callers with access to it.
 pub(crate) fn authorize_gateway(
     acting: Acting,
     request: Arc<GatewayRequest>,
     policy: &Policy,
-    place: ResolvedTarget<'_>,
-    is_there: bool,
+    target: ResolvedTarget<'_>,
+    exists: bool,
     forward_groups: &[String],
 ) -> Result<GatewayPermit, ApiError> {
     let (parsed, credential) = acting.into_parts();
     let identity = credential.identity();
-    let (resource, name) = resource_of(&place);
-    let asked = TargetRequest::new(place, &request.kube);
-    let forbidden = |refusal: &TargetRefusal| at_target(&place, refusal);
+    let (resource, name) = resource_of(&target);
+    let asked = TargetRequest::new(target, &request.kube);
+    let forbidden = |refusal: &TargetRefusal| forbidden_target(&target, refusal);
     match policy.decide_at_target(identity, &asked) {
-        Ok(()) | Err(TargetRefusal::OutsideSpace) if !is_there => {
+        Ok(()) | Err(TargetRefusal::OutsideSpace) if !exists => {
             return Err(ApiError::not_found(resource, name));
         }
         decided => decided.map_err(|refusal| forbidden(&refusal))?,
@@ -79,32 +78,32 @@ pub(crate) fn authorize_gateway(
     Ok(GatewayPermit { parsed, request, credential, identity: headers })
 }
 
-const UNPRINTABLE: &str = "the caller's name cannot be written in a header";
+const UNPRINTABLE: &str = "the name of the caller contains characters that no header can contain";
 
-/// Checks whether a request that got to its target still would.
+/// Checks whether a request in progress is still allowed.
 ///
 /// # Errors
-/// 403 when it would not.
+/// 403 when it is not.
 pub(crate) fn check_request(
     policy: &Policy,
     credential: &Credential,
-    place: ResolvedTarget<'_>,
+    target: ResolvedTarget<'_>,
     request: &GatewayRequest,
 ) -> Result<(), ApiError> {
-    let asked = TargetRequest::new(place, &request.kube);
+    let asked = TargetRequest::new(target, &request.kube);
     let decided = policy.decide_at_target(credential.identity(), &asked);
-    decided.map_err(|refusal| at_target(&place, &refusal))
+    decided.map_err(|refusal| forbidden_target(&target, &refusal))
 }
 
-/// The 403 of a refusal.
-fn at_target(place: &ResolvedTarget<'_>, refusal: &TargetRefusal) -> ApiError {
-    let (resource, name) = resource_of(place);
+/// The 403 for a refusal.
+fn forbidden_target(target: &ResolvedTarget<'_>, refusal: &TargetRefusal) -> ApiError {
+    let (resource, name) = resource_of(target);
     ApiError::forbidden(resource, name, refusal.to_string())
 }
 
-/// The object at the central server that a target is.
-fn resource_of<'a>(place: &ResolvedTarget<'a>) -> (GroupResource, &'a str) {
-    let (resource, name) = match place.target {
+/// The object of a target at the central server.
+fn resource_of<'a>(target: &ResolvedTarget<'a>) -> (GroupResource, &'a str) {
+    let (resource, name) = match target.target {
         RequestTarget::Management => ("", ""),
         RequestTarget::Cluster { cluster } => ("clusters", cluster),
         RequestTarget::VirtualCluster { name, .. } => (VIRTUAL_CLUSTERS, name),

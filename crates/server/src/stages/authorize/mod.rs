@@ -1,5 +1,4 @@
-//! From `Acting` to `Permit`: may the caller do this? `auth` decides, from a snapshot of the policy
-//! and from names.
+//! Authorization, from `Acting` to `Permit`. `auth` decides, from a snapshot of the policy and from names.
 
 mod gateway;
 
@@ -19,19 +18,18 @@ use super::impersonate::Acting;
 use super::not_served;
 use super::parse::{Document, Parsed, Target};
 
-/// An authorised request.
+/// An authorized request.
 pub(crate) enum Authorized {
-    /// For a resource.
+    /// A request for a resource.
     Resource(Parsed, Permit),
-    /// For a document such as discovery.
+    /// A request for a document, such as discovery.
     Document(Parsed),
 }
 
-/// The permit, when `auth` allows the request.
+/// The permit, if `auth` allows the request.
 ///
 /// # Errors
-/// 403 in kube-apiserver's words. A path at which nothing is served is 404, but only for callers
-/// who may know that.
+/// 403 in kube-apiserver's words. A path that is not served is 404, but only for callers who may know that.
 pub(crate) fn authorize(acting: Acting, policy: Arc<PolicyAt>) -> Result<Authorized, ApiError> {
     let (parsed, credential) = acting.into_parts();
     let identity = credential.identity();
@@ -43,7 +41,7 @@ pub(crate) fn authorize(acting: Acting, policy: Arc<PolicyAt>) -> Result<Authori
             }
             Ok(Authorized::Resource(parsed, permit))
         }
-        // It has a permit of its own.
+        // The gateway has another permit.
         Target::Gateway(_) => Err(ApiError::resource_not_served()),
         Target::Document(document) => {
             let verb = parsed.method().as_str().to_ascii_lowercase();
@@ -55,7 +53,7 @@ pub(crate) fn authorize(acting: Acting, policy: Arc<PolicyAt>) -> Result<Authori
             Ok(Authorized::Document(parsed))
         }
         Target::Nothing => {
-            // The paths of our own group are described to every authenticated caller.
+            // All authenticated callers may know the paths of Postern's group.
             let is_known = identity.is_in(AUTHENTICATED_GROUP);
             if let Some(error) = not_served::error(parsed.path()).filter(|_| is_known) {
                 return Err(error);
@@ -68,8 +66,7 @@ pub(crate) fn authorize(acting: Acting, policy: Arc<PolicyAt>) -> Result<Authori
     }
 }
 
-/// The attributes of a document. Those that describe the API are open to every caller who
-/// has a key.
+/// The attributes of a document. Documents that describe the API are open to all authenticated callers.
 fn path_attributes<'a>(document: Document, verb: &'a str, path: &'a str) -> Attributes<'a> {
     if document.describes_the_api() {
         Attributes::Description { verb, path }
@@ -90,6 +87,6 @@ fn check_path(
         Attributes::Description { verb, path } | Attributes::Path { verb, path } => {
             Err(ApiError::forbidden_path(&identity.name, verb, path))
         }
-        Attributes::Resource { .. } => unreachable!("a path is no resource"),
+        Attributes::Resource { .. } => unreachable!("a path is not a resource"),
     }
 }

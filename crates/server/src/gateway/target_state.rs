@@ -1,4 +1,4 @@
-//! Where a target is: the objects of the central server that say so.
+//! `TargetState`: the state of a target and the route to it, from the objects of the central server.
 
 use std::collections::BTreeMap;
 
@@ -18,42 +18,41 @@ use serde::Deserialize;
 use super::agent::AgentRoute;
 use crate::stages::authorize::{SPACES, VIRTUAL_CLUSTERS};
 
-/// The known state of a target. As long as two are equal, a request takes the same route.
+/// The state of a target. If two states are equal, requests take the same route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct TargetState {
     target: GatewayTarget,
-    /// Kind, namespace and name of the instance that it is, and its uid when it is there.
+    /// The resource, namespace and name of a target that is an instance.
     instance: Option<(&'static str, String, String)>,
     uid: String,
     space_namespace: Option<String>,
-    /// Is the target there, as far as the central server knows?
-    is_there: bool,
-    /// The way to it.
-    way: Way,
+    /// Whether the target exists, as far as the central server knows.
+    exists: bool,
+    route: Route,
 }
 
-/// The way to a target.
+/// The route to a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// By a kubeconfig in a core Secret.
+pub(crate) enum Route {
+    /// With a kubeconfig in a core Secret.
     Kubeconfig(SecretKey),
     /// Through the agent of a cluster.
     Agent(AgentRoute),
-    /// There is none: why.
+    /// There is no route, for this reason.
     None(String),
 }
 
-/// A key of a core Secret, at one state of that.
+/// A key of a core Secret, at one version of the Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SecretKey {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) key: String,
-    /// The Secret's last change; `None` when it is not there.
+    /// The last change of the Secret; `None` if the Secret does not exist.
     pub(super) position: Option<Position>,
 }
 
-/// The fields of a Cluster or an instance that count here.
+/// The fields of a Cluster or an instance that the gateway reads.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Stored {
@@ -82,9 +81,9 @@ struct ClusterRef {
     namespace: String,
 }
 
-impl Found {
-    /// The facts that access decisions need.
-    pub(crate) fn place(&self) -> ResolvedTarget<'_> {
+impl TargetState {
+    /// The target for access decisions.
+    pub(crate) fn resolved(&self) -> ResolvedTarget<'_> {
         let instance = self.instance.as_ref();
         ResolvedTarget {
             target: self.target.request_target(),
@@ -97,20 +96,20 @@ impl Found {
         }
     }
 
-    /// Is the target there?
-    pub(crate) fn is_there(&self) -> bool {
-        self.is_there
+    /// Whether the target exists.
+    pub(crate) fn exists(&self) -> bool {
+        self.exists
     }
 
-    /// The way to it.
-    pub(super) fn way(&self) -> &Way {
-        &self.way
+    /// The route to the target.
+    pub(super) fn route(&self) -> &Route {
+        &self.route
     }
 
     /// Finds a target.
     ///
     /// # Errors
-    /// 500 when what is stored is damaged; 503 when the store does not answer.
+    /// 500 when a stored object is corrupt; 503 when the store does not respond.
     pub(crate) async fn find(
         registry: &Registry,
         target: &GatewayTarget,
@@ -129,12 +128,11 @@ impl Found {
                 let kind = &VirtualClusterInstance;
                 let at = [cluster.as_str(), namespace, name].join("/");
                 let Some((in_namespace, instance)) = registry.holder_of(kind, &at).await? else {
-                    // Callers who may use the cluster reach it there, if its agent knows it.
-                    let is_there = stored(registry, &Cluster, None, cluster)?.is_some();
-                    let why =
-                        "no instance is known there, and its cluster's agent serves instances";
-                    let way = Way::None(why.to_owned());
-                    return Ok(Self { is_there, way, ..Self::nowhere(target) });
+                    // Callers with access to the cluster reach the virtual cluster there, if the agent knows it.
+                    let exists = stored(registry, &Cluster, None, cluster)?.is_some();
+                    let why = "the central server has no instance for it, and the cluster's agent serves only instances";
+                    let route = Route::None(why.to_owned());
+                    return Ok(Self { exists, route, ..Self::missing(target) });
                 };
                 let of = VIRTUAL_CLUSTERS;
                 Self::of_instance(registry, target, kind, of, &in_namespace, &instance)
@@ -142,14 +140,14 @@ impl Found {
         }
     }
 
-    fn nowhere(target: &GatewayTarget) -> Self {
+    fn missing(target: &GatewayTarget) -> Self {
         Self {
             target: target.clone(),
             instance: None,
             uid: String::new(),
             space_namespace: None,
-            is_there: false,
-            way: Way::None("it is not there".to_owned()),
+            exists: false,
+            route: Route::None("it does not exist".to_owned()),
         }
     }
 
@@ -159,14 +157,14 @@ impl Found {
         name: &str,
     ) -> Result<Self, ApiError> {
         let Some(cluster) = stored(registry, &Cluster, None, name)? else {
-            return Ok(Self::nowhere(target));
+            return Ok(Self::missing(target));
         };
-        let way = way_to_cluster(registry, &cluster, "/kubernetes/cluster".to_owned())?;
+        let route = route_to_cluster(registry, &cluster, "/kubernetes/cluster".to_owned())?;
         let uid = cluster.metadata.uid;
-        Ok(Self { uid, is_there: true, way, ..Self::nowhere(target) })
+        Ok(Self { uid, exists: true, route, ..Self::missing(target) })
     }
 
-    /// The known state of an instance of a project.
+    /// The state of an instance of a project.
     fn of_instance(
         registry: &Registry,
         target: &GatewayTarget,
@@ -176,24 +174,26 @@ impl Found {
         name: &str,
     ) -> Result<Self, ApiError> {
         let named = Some((resource, namespace.to_owned(), name.to_owned()));
-        let nowhere = Self { instance: named, ..Self::nowhere(target) };
+        let missing = Self { instance: named, ..Self::missing(target) };
         let Some(instance) = stored(registry, kind, Some(namespace), name)? else {
-            return Ok(nowhere);
+            return Ok(missing);
         };
         let at = instance.spec.cluster_ref.unwrap_or_default();
         let is_space = resource == SPACES;
-        let way = match instance.spec.config {
+        let route = match instance.spec.config {
             Some(config) if !is_space => by_kubeconfig(registry, &config, namespace)?,
-            _ if at.cluster.is_empty() => Way::None("it names no cluster yet".to_owned()),
+            _ if at.cluster.is_empty() => {
+                Route::None("it has no cluster yet (spec.clusterRef)".to_owned())
+            }
             _ => match stored(registry, &Cluster, None, &at.cluster)? {
-                None => Way::None("its cluster is not there".to_owned()),
+                None => Route::None("its cluster does not exist".to_owned()),
                 Some(cluster) => {
                     let policy = registry.cache().policy();
                     let project = policy.projects().of(namespace).unwrap_or_default();
                     let kind = if is_space { "space" } else { "virtualcluster" };
                     let prefix = format!("/kubernetes/project/{project}/{kind}/{name}");
                     if is_space {
-                        way_to_cluster(registry, &cluster, prefix)?
+                        route_to_cluster(registry, &cluster, prefix)?
                     } else {
                         by_agent(&cluster, prefix)
                     }
@@ -202,16 +202,16 @@ impl Found {
         };
         let space_namespace = is_space.then_some(at.namespace).filter(|name| !name.is_empty());
         let uid = instance.metadata.uid;
-        Ok(Self { uid, space_namespace, is_there: true, way, ..nowhere })
+        Ok(Self { uid, space_namespace, exists: true, route, ..missing })
     }
 }
 
-/// The namespace of a project. If there is no project, it is the namespace that it would have: a
-/// response to a caller without permission must not tell whether the project exists.
+/// The namespace of a project. If the project does not exist, it is the namespace that the project would have. So a
+/// response to a caller without permission does not reveal whether the project exists.
 fn namespace_of(registry: &Registry, project: &str) -> String {
     let namespace = project::namespace_of(project);
     let policy = registry.cache().policy();
-    // Which project a namespace belongs to is never read off its name alone.
+    // The name of a namespace alone does not decide its project.
     if policy.projects().of(&namespace).is_none_or(|of| of == project) {
         namespace
     } else {
@@ -219,7 +219,7 @@ fn namespace_of(registry: &Registry, project: &str) -> String {
     }
 }
 
-/// An object, as far as it counts here.
+/// The fields of an object that the gateway reads.
 fn stored(
     registry: &Registry,
     kind: &'static dyn AnyKind,
@@ -230,23 +230,27 @@ fn stored(
     object.map(|object| object.part()).transpose()
 }
 
-/// The way to a cluster, or to what is at `prefix` of its agent.
-fn way_to_cluster(registry: &Registry, cluster: &Stored, prefix: String) -> Result<Way, ApiError> {
+/// The route to a cluster, or to the target at `prefix` of its agent.
+fn route_to_cluster(
+    registry: &Registry,
+    cluster: &Stored,
+    prefix: String,
+) -> Result<Route, ApiError> {
     match &cluster.spec.config {
         Some(config) => by_kubeconfig(registry, config, ""),
         None => Ok(by_agent(cluster, prefix)),
     }
 }
 
-fn by_agent(cluster: &Stored, prefix: String) -> Way {
+fn by_agent(cluster: &Stored, prefix: String) -> Route {
     let StoredMetadata { uid, annotations } = &cluster.metadata;
     AgentRoute::of(uid, annotations, prefix).map_or_else(
         || {
-            let why = "it has no kubeconfig (spec.config), and no agent says where it is reached \
-                       (platform.sh/direct-cluster-endpoint on the Cluster)";
-            Way::None(why.to_owned())
+            let why = "the Cluster has no kubeconfig (spec.config), and no agent endpoint (annotation \
+                       platform.sh/direct-cluster-endpoint)";
+            Route::None(why.to_owned())
         },
-        Way::Agent,
+        Route::Agent,
     )
 }
 
@@ -254,10 +258,10 @@ fn by_kubeconfig(
     registry: &Registry,
     config: &KubeconfigRef,
     namespace: &str,
-) -> Result<Way, ApiError> {
+) -> Result<Route, ApiError> {
     let in_namespace = config.namespace_in(namespace).to_owned();
     let secret = registry.read_to_decide(&Secret, Some(&in_namespace), &config.secret_name)?;
-    Ok(Way::Kubeconfig(SecretKey {
+    Ok(Route::Kubeconfig(SecretKey {
         namespace: in_namespace,
         name: config.secret_name.clone(),
         key: config.key_or_default().to_owned(),
@@ -265,7 +269,7 @@ fn by_kubeconfig(
     }))
 }
 
-/// The Secret that a kubeconfig is in, if it is still in that state.
+/// The Secret with a kubeconfig, if it has not changed.
 pub(super) fn secret_of(
     registry: &Registry,
     key: &SecretKey,
@@ -274,7 +278,7 @@ pub(super) fn secret_of(
     Ok(secret.filter(|secret| Some(secret.position()) == key.position))
 }
 
-/// The kinds whose objects say where a target is.
+/// The kinds of the objects that a target's state depends on.
 pub(super) fn kinds() -> [&'static dyn AnyKind; 4] {
     [&Cluster, &SpaceInstance, &VirtualClusterInstance, &Secret]
 }

@@ -1,4 +1,4 @@
-//! Objects that are corrupt: what goes on without them, what waits, and what their removal brings with it.
+//! Corrupt objects: the operations that work without them, those that wait, and the effects of their removal.
 
 use std::sync::atomic::AtomicBool;
 use std::task::{Context, Wake};
@@ -59,12 +59,12 @@ async fn scene() -> Fixture {
 }
 
 #[tokio::test]
-async fn a_damaged_instance_keeps_no_agent_and_no_token_from_the_others() {
+async fn a_corrupt_instance_keeps_no_agent_and_no_token_from_the_others() {
     let fixture = scene().await;
     for name in ["bad", "good"] {
         make_instance(&fixture, "p-a", name, name).await.unwrap();
     }
-    fixture.damage(&VirtualClusterInstance, Some("p-a"), "bad").await;
+    fixture.corrupt(&VirtualClusterInstance, Some("p-a"), "bad").await;
     let config = fixture.registry.agent_config("c", None).await.unwrap();
     let config = config.object.decode().unwrap().into_value();
     let instances = config["spec"]["instances"].as_array().unwrap();
@@ -92,12 +92,12 @@ async fn a_damaged_instance_keeps_no_agent_and_no_token_from_the_others() {
 }
 
 #[tokio::test]
-async fn a_damaged_object_counts_in_a_quota() {
+async fn a_corrupt_object_counts_in_a_quota() {
     let fixture = scene().await;
     for name in ["bad", "good"] {
         make_instance(&fixture, "p-a", name, name).await.unwrap();
     }
-    fixture.damage(&VirtualClusterInstance, Some("p-a"), "bad").await;
+    fixture.corrupt(&VirtualClusterInstance, Some("p-a"), "bad").await;
     let refused = make_instance(&fixture, "p-a", "third", "third").await.unwrap_err();
     assert!(refused.status().message.contains("exceeded quota"), "{refused}");
     remove(&fixture, &VirtualClusterInstance, Some("p-a"), "good").await;
@@ -105,7 +105,7 @@ async fn a_damaged_object_counts_in_a_quota() {
 }
 
 #[tokio::test]
-async fn a_damaged_object_in_the_project_is_named_to_who_moves_an_instance() {
+async fn a_corrupt_object_in_the_project_is_named_to_who_moves_an_instance() {
     let servers = super::migration::scene().await;
     let one = &servers[0];
     super::migration::make(
@@ -118,25 +118,25 @@ async fn a_damaged_object_in_the_project_is_named_to_who_moves_an_instance() {
     )
     .await
     .unwrap();
-    one.damage(&VirtualClusterInstance, Some("p-a"), "bad").await;
+    one.corrupt(&VirtualClusterInstance, Some("p-a"), "bad").await;
     let refused = super::migration::migrate(one, "a", "b", "v0").await.unwrap_err();
     assert_eq!(refused.code(), 409, "{refused}");
-    assert!(refused.status().message.contains("p-a/bad, which is damaged"), "{refused}");
+    assert!(refused.status().message.contains("p-a/bad, which is corrupt"), "{refused}");
     remove(one, &VirtualClusterInstance, Some("p-a"), "bad").await;
-    // One outside of the project is no reason.
+    // A corrupt object outside of the project does not block the migration.
     super::migration::make(one, &Cluster, None, "d", json!({})).await.unwrap();
-    one.damage(&Cluster, None, "d").await;
+    one.corrupt(&Cluster, None, "d").await;
     super::migration::migrate(one, "a", "b", "v0").await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_waits_for_a_damaged_object_and_says_so_once() {
+async fn a_namespace_waits_for_a_corrupt_object_and_says_so_once() {
     let fixture = fixture().await;
     fixture.try_make(&Namespace, "n", &json!({})).await.unwrap();
     for name in ["bad", "good"] {
         super::migration::make(&fixture, &SharedSecret, Some("n"), name, json!({})).await.unwrap();
     }
-    fixture.damage(&SharedSecret, Some("n"), "bad").await;
+    fixture.corrupt(&SharedSecret, Some("n"), "bad").await;
     let mut running = tokio::task::JoinSet::new();
     running.spawn(controllers::namespaces::run(fixture.registry.clone()));
     let permit = Permit::for_server(&Namespace, Verb::Delete, None, "n");
@@ -180,19 +180,19 @@ async fn a_namespace_waits_for_a_damaged_object_and_says_so_once() {
 }
 
 #[tokio::test]
-async fn the_removal_of_a_damaged_object_frees_its_own_unique_keys_alone() {
+async fn the_removal_of_a_corrupt_object_frees_its_own_unique_keys_alone() {
     let fixture = scene().await;
     make_instance(&fixture, "p-a", "dev", "one").await.unwrap();
     make_instance(&fixture, "p-b", "dev", "two").await.unwrap();
-    fixture.damage(&VirtualClusterInstance, Some("p-a"), "dev").await;
+    fixture.corrupt(&VirtualClusterInstance, Some("p-a"), "dev").await;
     remove(&fixture, &VirtualClusterInstance, Some("p-a"), "dev").await;
     let taken = make_instance(&fixture, "p-b", "other", "two").await.unwrap_err();
     assert_eq!(taken.code(), 409, "{taken}");
     make_instance(&fixture, "p-b", "third", "one").await.unwrap();
-    // Two of the name are damaged: the records say which of them has which.
+    // Two objects of the name are corrupt: the records tell which unique key each one has.
     make_instance(&fixture, "p-a", "dev", "three").await.unwrap();
     for namespace in ["p-a", "p-b"] {
-        fixture.damage(&VirtualClusterInstance, Some(namespace), "dev").await;
+        fixture.corrupt(&VirtualClusterInstance, Some(namespace), "dev").await;
     }
     remove(&fixture, &VirtualClusterInstance, Some("p-a"), "dev").await;
     let taken = make_instance(&fixture, "p-a", "new", "two").await.unwrap_err();
@@ -203,13 +203,13 @@ async fn the_removal_of_a_damaged_object_frees_its_own_unique_keys_alone() {
 }
 
 #[tokio::test]
-async fn pages_of_the_past_go_on_without_a_damaged_user() {
+async fn pages_of_the_past_go_on_without_a_corrupt_user() {
     let fixture = fixture().await;
     for name in ["b", "m", "n", "z"] {
         fixture.try_make(&User, name, &json!({})).await.unwrap();
     }
-    fixture.damage(&User, None, "m").await;
-    fixture.damage(&User, None, "n").await;
+    fixture.corrupt(&User, None, "m").await;
+    fixture.corrupt(&User, None, "n").await;
     let all = Permit::for_server(&User, Verb::List, None, "").of_all();
     for selector in ["", "&labelSelector=!absent"] {
         let (mut names, mut warnings, mut after) = (Vec::new(), Vec::new(), String::new());
@@ -218,7 +218,7 @@ async fn pages_of_the_past_go_on_without_a_damaged_user() {
             let page = fixture.registry.list(&all, &options(&query)).await.unwrap();
             names.extend(page.objects.iter().map(|one| one.decode().unwrap().metadata.name));
             warnings.extend(page.warnings);
-            // Now the rest of the list is one of the past.
+            // Now the rest of the list is a past list.
             fixture.create(&format!("s{}{}", names.len(), selector.len())).await.unwrap();
             fixture.registry.cache().wait_until_current().await.unwrap();
             let Some(token) = page.continue_token else { break };
@@ -228,24 +228,24 @@ async fn pages_of_the_past_go_on_without_a_damaged_user() {
         let told = |name: &str| warnings.iter().filter(|one| one.contains(name)).count();
         assert_eq!((told("users/m"), told("users/n"), warnings.len()), (1, 1, 2), "{warnings:?}");
     }
-    // A list of what decides nothing about itself fails, as that of now.
+    // A past list of an ordinary kind fails, as a present list does.
     fixture.create("a").await.unwrap();
-    fixture.damage(&SharedSecret, Some("platform"), "a").await;
+    fixture.corrupt(&SharedSecret, Some("platform"), "a").await;
     let revision = Position::end_of(fixture.store.revision().await.unwrap());
     fixture.create("b").await.unwrap();
     fixture.registry.cache().wait_until_current().await.unwrap();
     let query = format!("resourceVersion={revision}&resourceVersionMatch=Exact");
     let all = permit(Verb::List, "unused").of_all();
     let failed = fixture.registry.list(&all, &options(&query)).await.err().unwrap();
-    assert!(failed.status().message.contains("is damaged"), "{failed}");
+    assert!(failed.status().message.contains("is corrupt"), "{failed}");
 }
 
 #[tokio::test]
-async fn a_damaged_key_is_as_absent_to_who_may_change_only_their_own() {
+async fn a_corrupt_key_is_as_absent_to_who_may_change_only_their_own() {
     let fixture = scene().await;
     let digest = fixture.key_of("laptop", "ada", json!({})).await;
     fixture.key("hidden", json!({})).await;
-    fixture.damage(&OwnedAccessKey, None, "hidden").await;
+    fixture.corrupt(&OwnedAccessKey, None, "hidden").await;
     let credential = permit_of(&fixture, digest, Verb::List).await.unwrap().credential().clone();
     let answer = async |verb, name: &str| {
         let target = ResourceTarget::object(&OwnedAccessKey, verb, None, name);
@@ -273,7 +273,7 @@ async fn a_damaged_key_is_as_absent_to_who_may_change_only_their_own() {
 }
 
 #[tokio::test]
-async fn watchers_list_again_when_a_damaged_object_is_removed_or_replaced() {
+async fn watchers_list_again_when_a_corrupt_object_is_removed_or_replaced() {
     for is_removed in [true, false] {
         let fixture = fixture().await;
         fixture.create("a").await.unwrap();
@@ -281,7 +281,7 @@ async fn watchers_list_again_when_a_damaged_object_is_removed_or_replaced() {
         assert_eq!(names(&watch.next().await.unwrap()), ["ADDED a"]);
         let key = storage_key::object(SharedSecret.info(), Some("platform"), "a");
         let whole = fixture.store.get(&key).await.unwrap().value.unwrap().value;
-        fixture.damage(&SharedSecret, Some("platform"), "a").await;
+        fixture.corrupt(&SharedSecret, Some("platform"), "a").await;
         if is_removed {
             remove(&fixture, &SharedSecret, Some("platform"), "a").await;
         } else {
@@ -289,7 +289,7 @@ async fn watchers_list_again_when_a_damaged_object_is_removed_or_replaced() {
             fixture.store.commit(Txn { conditions: vec![], changes }).await.unwrap();
         }
         assert_eq!(names(&watch.next().await.unwrap()), ["ERROR 410"], "it ends");
-        // A client that has listed meanwhile goes on.
+        // A client that has listed again continues.
         let mut watch = fixture.watch("watch=1").await;
         if !is_removed {
             assert_eq!(names(&watch.next().await.unwrap()), ["ADDED a"]);
@@ -300,7 +300,7 @@ async fn watchers_list_again_when_a_damaged_object_is_removed_or_replaced() {
 }
 
 #[tokio::test]
-async fn the_removal_of_who_is_damaged_revokes_the_tokens_that_depend_on_them() {
+async fn the_removal_of_who_is_corrupt_revokes_the_tokens_that_depend_on_them() {
     for way in ["key", "key and record", "user", "user and key", "team", "team with a key"] {
         let fixture = fixture().await;
         for name in ["ada", "bob"] {
@@ -325,46 +325,46 @@ async fn the_removal_of_who_is_damaged_revokes_the_tokens_that_depend_on_them() 
             "team" | "team with a key" => (&Team, "db"),
             _ => (&OwnedAccessKey, "laptop"),
         };
-        fixture.damage(kind, None, name).await;
+        fixture.corrupt(kind, None, name).await;
         if way == "key and record" {
             let key = storage_key::secret_record(OwnedAccessKey.info(), None, "laptop");
             let changes = vec![Change::Delete { key }];
             fixture.store.commit(Txn { conditions: vec![], changes }).await.unwrap();
         }
         if way == "user and key" {
-            fixture.damage(&OwnedAccessKey, None, "laptop").await;
+            fixture.corrupt(&OwnedAccessKey, None, "laptop").await;
         }
         assert_eq!(fixture.verified(&token), None, "{way}");
         remove(&fixture, kind, None, name).await;
         assert_eq!(fixture.verified(&token), Some(TokenRefusal::Revoked), "{way}");
-        // Of a team without a key, it is not known who was in it.
+        // Without a key of the team, its members are unknown.
         let expected = (way == "team").then_some(TokenRefusal::Revoked);
         assert_eq!(fixture.verified(&others), expected, "{way}");
     }
 }
 
 #[tokio::test]
-async fn damaged_default_roles_are_made_anew_with_the_others() {
+async fn corrupt_default_roles_are_created_again_with_the_others() {
     let fixture = fixture().await;
-    default_roles::put_back(&fixture.registry).await;
+    default_roles::restore(&fixture.registry).await;
     fixture.registry.cache().wait_until_current().await.unwrap();
     let roles = fixture.registry.cache().of(ClusterRole.info());
     let all = roles.count().all;
-    fixture.damage(&ClusterRole, None, "platform-admin").await;
+    fixture.corrupt(&ClusterRole, None, "platform-admin").await;
     assert_eq!(roles.count().corrupt, 1);
     let last = roles.page(None, usize::MAX).last().unwrap().decode().unwrap().metadata.name;
     remove(&fixture, &ClusterRole, None, &last).await;
-    default_roles::put_back(&fixture.registry).await;
+    default_roles::restore(&fixture.registry).await;
     fixture.registry.cache().wait_until_current().await.unwrap();
     let count = roles.count();
     assert_eq!((count.all, count.corrupt), (all, 0));
 }
 
 #[tokio::test]
-async fn an_instance_on_a_damaged_cluster_can_be_changed_and_says_why_it_is_not_ready() {
+async fn an_instance_on_a_corrupt_cluster_can_be_changed_and_says_why_it_is_not_ready() {
     let fixture = scene().await;
     make_instance(&fixture, "p-a", "v", "v").await.unwrap();
-    fixture.damage(&Cluster, None, "c").await;
+    fixture.corrupt(&Cluster, None, "c").await;
     let permit = Permit::for_server(&VirtualClusterInstance, Verb::Update, Some("p-a"), "v");
     let writing = Writing::by_server();
     let same = operations::update(&fixture.registry, &permit, &writing, |now| Ok(now.clone()));
@@ -372,21 +372,21 @@ async fn an_instance_on_a_damaged_cluster_can_be_changed_and_says_why_it_is_not_
     assert_eq!(written.fields["status"]["reason"], "ClusterUnreadable");
 }
 
-/// A new project of the name had what was in the namespace of the earlier one.
+/// A new project of the name must not get the content of the earlier namespace.
 #[tokio::test]
-async fn a_damaged_namespace_stays_as_long_as_anything_is_in_it() {
+async fn a_corrupt_namespace_stays_as_long_as_anything_is_in_it() {
     let fixture = scene().await;
     let make = super::migration::make(&fixture, &SharedSecret, Some("p-a"), "db", json!({}));
     make.await.unwrap();
-    fixture.damage(&Namespace, None, "p-a").await;
+    fixture.corrupt(&Namespace, None, "p-a").await;
     let removal = Permit::for_server(&Namespace, Verb::Delete, None, "p-a");
     let how = DeleteOptions { ignore_store_read_error: true, ..DeleteOptions::default() };
-    for damaged in [false, true] {
-        if damaged {
-            fixture.damage(&SharedSecret, Some("p-a"), "db").await;
+    for has_corrupt in [false, true] {
+        if has_corrupt {
+            fixture.corrupt(&SharedSecret, Some("p-a"), "db").await;
         }
         let error = operations::delete(&fixture.registry, &removal, &how).await.err().unwrap();
-        assert_eq!(error.code(), 409, "{damaged}");
+        assert_eq!(error.code(), 409, "{has_corrupt}");
         assert!(error.status().message.contains("sharedsecrets/p-a/db"), "{error}");
     }
     remove(&fixture, &SharedSecret, Some("p-a"), "db").await;
@@ -394,23 +394,23 @@ async fn a_damaged_namespace_stays_as_long_as_anything_is_in_it() {
 }
 
 #[tokio::test]
-async fn a_damaged_or_missing_permanent_namespace_is_made_anew() {
+async fn a_corrupt_or_missing_permanent_namespace_is_created_again() {
     let fixture = fixture().await;
     let namespaces = || fixture.registry.cache().of(Namespace.info());
-    default_namespaces::put_back(&fixture.registry).await;
+    default_namespaces::restore(&fixture.registry).await;
     let before = namespaces().count();
-    fixture.damage(&Namespace, None, "platform").await;
+    fixture.corrupt(&Namespace, None, "platform").await;
     let gone = vec![Change::Delete { key: storage_key::object(Namespace.info(), None, "default") }];
     fixture.store.commit(Txn { conditions: vec![], changes: gone }).await.unwrap();
     fixture.registry.cache().wait_until_current().await.unwrap();
     assert_eq!((namespaces().count().corrupt, namespaces().count().all), (1, before.all - 1));
-    default_namespaces::put_back(&fixture.registry).await;
+    default_namespaces::restore(&fixture.registry).await;
     fixture.registry.cache().wait_until_current().await.unwrap();
     assert_eq!((namespaces().count().corrupt, namespaces().count().all), (0, before.all));
 }
 
 #[tokio::test]
-async fn a_key_whose_secret_record_is_damaged_can_be_disabled_and_removed() {
+async fn a_key_whose_secret_record_is_corrupt_can_be_disabled_and_removed() {
     let fixture = fixture().await;
     fixture.try_make(&User, "ada", &json!({})).await.unwrap();
     let record = || storage_key::secret_record(OwnedAccessKey.info(), None, "laptop");
@@ -425,7 +425,7 @@ async fn a_key_whose_secret_record_is_damaged_can_be_disabled_and_removed() {
         operations::update(&fixture.registry, &permit, &Writing::by_server(), update).await
     };
     for _ in 0..2 {
-        // Also the second time, when the first one is gone.
+        // The second time as well, after the first object is gone.
         let digest = fixture.key_of("laptop", "ada", json!({})).await;
         assert!(permit_of(&fixture, digest, Verb::List).await.is_ok());
         fixture.overwrite(record()).await;
@@ -469,14 +469,14 @@ async fn corrupt_records_are_counted_until_they_are_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cache_that_meets_a_damaged_change_reads_everything_anew() {
+async fn a_cache_that_meets_a_corrupt_change_reads_everything_anew() {
     let sealed = Sealed::open(Arc::new(Memory::new()), Keyring::generate().unwrap()).await.unwrap();
     let sealed = Arc::new(sealed);
     let fixture = over(sealed.clone()).await;
     fixture.create("a").await.unwrap();
     let mut watch = fixture.watch("watch=1").await;
     assert_eq!(names(&watch.next().await.unwrap()), ["ADDED a"]);
-    // Past the seal: the change itself cannot be opened.
+    // Written past the encryption: the change cannot be decrypted.
     let key = storage_key::object(SharedSecret.info(), Some("platform"), "bad");
     let change = Change::Put { key: key.clone(), value: bytes::Bytes::from_static(b"flipped") };
     let txn = Txn { conditions: vec![], changes: vec![change] };
@@ -486,13 +486,13 @@ async fn a_cache_that_meets_a_damaged_change_reads_everything_anew() {
     let resource = cache.of(SharedSecret.info());
     assert!(resource.corrupt_at(&key).is_some());
     assert_eq!(names(&watch.next().await.unwrap()), ["ERROR 410"], "it lists again");
-    // It follows from there on.
+    // The watch continues from there.
     fixture.create("b").await.unwrap();
     cache.wait_until_current().await.unwrap();
     assert_eq!(resource.page(None, usize::MAX).len(), 2);
 }
 
-/// Whether a task is to be polled again.
+/// Whether a task asks to be polled again.
 #[derive(Default)]
 struct Woken(AtomicBool);
 
@@ -525,7 +525,7 @@ async fn a_watch_that_selects_nothing_lets_others_have_the_thread() {
     fixture.registry.cache().wait_until_current().await.unwrap();
     let mut none =
         watch(&format!("watch=1&resourceVersion={version}&fieldSelector=type=none")).await;
-    // It looks at a few events at a time, and asks to be polled again.
+    // The watch checks some events at a time, and asks to be polled again.
     let woken = Arc::new(Woken::default());
     let mut polls = 0;
     {
@@ -534,7 +534,7 @@ async fn a_watch_that_selects_nothing_lets_others_have_the_thread() {
         loop {
             polls += 1;
             assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-            // The runtime passes on who has given way.
+            // The runtime runs the other tasks first.
             tokio::task::yield_now().await;
             if !woken.0.swap(false, Ordering::Relaxed) {
                 break;

@@ -1,4 +1,4 @@
-//! One secret that takes its data from another one: may its writer still read that, and what does it have?
+//! The copy of data to one synced secret: whether its writer may still read the source, and the data of the source.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use serde_json::{Map, Value};
 
 use super::{current, data_of};
 use crate::admit::{Part, Writing, data_source};
-use crate::events::{self, Happening};
+use crate::events::{self, NewEvent};
 use crate::operations;
 use crate::permit::Permit;
 use crate::registry::Registry;
 use crate::registry::sync_writers::inline_writer;
 use crate::storage_key;
 
-/// Writers with their identities, as of a version of what decides.
+/// The identities of writers, at one version of the access state.
 type Writers = (u64, HashMap<String, Option<Arc<Identity>>>);
 
-/// The data of secrets that is kept while a batch is worked on, in bytes as it is stored.
+/// The maximum bytes of source data that is kept during a batch, by its stored size.
 const MAX_KEPT_BYTES: usize = 8 << 20;
 
-/// The data of secrets, with the positions that it is of, and how many bytes it has in all.
+/// The data of source secrets, each with its position, and the bytes of all of it.
 #[derive(Default)]
 struct Sources {
     data: HashMap<Arc<str>, (Position, Arc<Data>)>,
@@ -40,41 +40,41 @@ struct Sources {
 /// The data of a secret.
 type Data = Map<String, Value>;
 
-/// Data that is the same for many secrets, and found out once.
+/// Data that many secrets share, read once for a batch.
 pub(super) struct Batch<'a> {
     pub(super) registry: &'a Registry,
     flow: &'a Flow,
-    /// For whom no more may be copied now.
+    /// The owners whose rate limit for copies is exhausted.
     refused: Mutex<HashSet<Arc<str>>>,
     writers: Mutex<Writers>,
     sources: Mutex<Sources>,
 }
 
-/// By whose right a secret takes data, and from what.
-pub(super) struct Taker {
+/// The source of a secret, and the writer whose permission it depends on.
+pub(super) struct SyncTarget {
     writer: Option<String>,
     source: DataSource,
     may_read: bool,
-    /// When the key that set the labels expires, in seconds since 1970, if it does.
+    /// The expiry of the key that set the labels, in seconds since 1970, if it expires.
     pub(super) ends_at: Option<i64>,
-    /// For whom the copies are counted, if they are known.
+    /// The owner whose rate limit counts the copies, if it is known.
     pub(super) counted_for: Option<Arc<str>>,
-    /// Has it still to be written, when there is room for more copies?
+    /// Whether the copy waits for the rate limit.
     pub(super) is_waiting: bool,
 }
 
-impl Taker {
+impl SyncTarget {
     fn of(batch: &Batch<'_>, object: &Object, source: DataSource) -> Self {
         let writer = object.metadata.annotations.get(SYNCED_FOR).cloned();
         let identity = writer.as_deref().and_then(|writer| batch.identity(writer));
-        let may_read = identity.as_ref().is_some_and(|identity| batch.holds(identity, &source));
+        let may_read =
+            identity.as_ref().is_some_and(|identity| batch.has_permission(identity, &source));
         let counted_for = identity.map(|identity| Arc::from(identity.name.as_str()));
         let ends_at = writer.as_deref().and_then(|writer| batch.end_of_key(writer));
         Self { writer, source, may_read, ends_at, counted_for, is_waiting: false }
     }
 
-    /// Whether its writer may read the source as things are now, where they could not before, or
-    /// may not any more; or until another time.
+    /// Whether the writer's permission to read the source, or its expiry, differs from the recorded one.
     pub(super) fn has_changed(&self, batch: &Batch<'_>) -> bool {
         let writer = self.writer.as_deref();
         batch.may_read(writer, &self.source) != self.may_read
@@ -84,7 +84,7 @@ impl Taker {
 
 /// The result for a secret.
 enum Outcome {
-    Taken(Arc<Data>),
+    Data(Arc<Data>),
     Failed { reason: &'static str, message: String },
 }
 
@@ -94,7 +94,7 @@ impl<'a> Batch<'a> {
         Self { registry, flow, refused, writers: Mutex::default(), sources: Mutex::default() }
     }
 
-    /// The identity of a writer now. Permissions may change while a batch is worked on.
+    /// The present identity of a writer. Permissions may change during a batch.
     fn identity(&self, writer: &str) -> Option<Arc<Identity>> {
         let cache = self.registry.cache();
         let version = cache.access_version();
@@ -117,14 +117,14 @@ impl<'a> Batch<'a> {
         inline.or_else(|| self.registry.cache().sync_writer(annotation))
     }
 
-    /// The time when the key of a writer expires, in seconds since 1970, if it does.
+    /// The expiry of a writer's key, in seconds since 1970, if it expires.
     fn end_of_key(&self, annotation: &str) -> Option<i64> {
         let writer = self.writer(annotation)?;
         let principals = self.registry.cache().principals();
         principals.is_key(&writer.key, &writer.key_uid).then(|| principals.end_of(&writer.key))?
     }
 
-    /// The data of an object; `None` when there is none.
+    /// The data of an object; `None` if it does not exist.
     fn data(&self, source: &DataSource) -> Result<Option<Arc<Data>>, ApiError> {
         let info = source.kind.info();
         let key = storage_key::object(info, Some(&source.namespace), &source.name);
@@ -144,25 +144,25 @@ impl<'a> Batch<'a> {
         Ok(Some(data))
     }
 
-    /// Whether a copy for an owner had to wait already.
+    /// Whether a copy for an owner already had to wait.
     pub(super) fn is_refused(&self, owner: &str) -> bool {
         self.refused.lock().contains(owner)
     }
 
-    /// Counts the data that is about to be copied, also that to the mirror. Returns whether it may be.
-    fn counts_copy(&self, taker: &Taker, of: &ObjectMeta) -> bool {
-        let Some(owner) = &taker.counted_for else { return true };
+    /// Counts the bytes of a copy, including the copy to the mirror. Returns whether the rate limit permits it.
+    fn counts_copy(&self, target: &SyncTarget, of: &ObjectMeta) -> bool {
+        let Some(owner) = &target.counted_for else { return true };
         let account = self.flow.account(owner);
         if self.flow.copy_rate.check(&account).is_err() {
             self.refused.lock().insert(owner.clone());
             return false;
         }
         let copies = 1 + usize::from(is_mirrored(of));
-        self.flow.copy_rate.count(&account, copies * self.stored_bytes(&taker.source));
+        self.flow.copy_rate.count(&account, copies * self.stored_bytes(&target.source));
         true
     }
 
-    /// How long an object is as it is stored.
+    /// The stored size of an object.
     fn stored_bytes(&self, of: &DataSource) -> usize {
         let info = of.kind.info();
         let key = storage_key::object(info, Some(&of.namespace), &of.name);
@@ -170,17 +170,17 @@ impl<'a> Batch<'a> {
         found.map_or(0, |found| found.json().len())
     }
 
-    /// May a writer read a source, as things are now?
+    /// Whether a writer may read a source now.
     fn may_read(&self, writer: Option<&str>, source: &DataSource) -> bool {
         let identity = writer.and_then(|writer| self.identity(writer));
-        identity.is_some_and(|identity| self.holds(&identity, source))
+        identity.is_some_and(|identity| self.has_permission(&identity, source))
     }
 
-    fn holds(&self, identity: &Identity, source: &DataSource) -> bool {
+    fn has_permission(&self, identity: &Identity, source: &DataSource) -> bool {
         self.registry.cache().policy().satisfies(identity, &source.right().into())
     }
 
-    /// The data that a secret is to have, or why it gets none, as things are now.
+    /// The data that a secret must have now, or the reason why it gets none.
     fn outcome(&self, object: &Object, source: &DataSource) -> Result<Outcome, ApiError> {
         let what = format!(
             "{} \"{}\" in the namespace \"{}\"",
@@ -190,73 +190,74 @@ impl<'a> Batch<'a> {
         );
         let not_authorized = |who: &str| Outcome::Failed {
             reason: "NotAuthorized",
-            message: format!("{who} may not read the {what}: the data stays as it was"),
+            message: format!("{who} may not read the {what}; the last copy stays"),
         };
         let writer = object.metadata.annotations.get(SYNCED_FOR);
         let Some(identity) = writer.and_then(|writer| self.identity(writer)) else {
-            return Ok(not_authorized("the writer of the labels is not known any more, and"));
+            return Ok(not_authorized("the writer of the labels is no longer known, and"));
         };
-        if !self.holds(&identity, source) {
+        if !self.has_permission(&identity, source) {
             return Ok(not_authorized(&identity.name));
         }
         Ok(match self.data(source)? {
-            Some(data) => Outcome::Taken(data),
+            Some(data) => Outcome::Data(data),
             None => Outcome::Failed {
                 reason: "SourceNotFound",
-                message: format!("there is no {what}: the data stays as it was"),
+                message: format!("the {what} does not exist; the last copy stays"),
             },
         })
     }
 }
 
-/// Brings a secret the data that it takes from another one, if it does, and says in its status whether that
-/// worked. Returns by whose right, as of before the data was looked at.
-pub(super) async fn take(
+/// Copies the source data to a secret, if it has a source, and reports the result in its status. Returns the
+/// permission that it depends on, as of before the data was read.
+pub(super) async fn copy_data(
     batch: &Batch<'_>,
     kind: &'static dyn AnyKind,
     key: &str,
-) -> Result<Option<Taker>, ApiError> {
+) -> Result<Option<SyncTarget>, ApiError> {
     let registry = batch.registry;
     let Some(object) = current(registry, kind, key)? else { return Ok(None) };
     let source = data_source(&registry.cache().policy(), kind, &object.metadata);
     if source.is_none() && condition_of(&object, SYNCED).is_none() {
         return Ok(None);
     }
-    let mut taker = source.map(|source| Taker::of(batch, &object, source));
-    let (wanted, mut failure) = decided(batch, kind, &object)?;
-    // Most often nothing is to be done: who may do what changes for others.
+    let mut target = source.map(|source| SyncTarget::of(batch, &object, source));
+    let (wanted, mut failure) = wanted_state(batch, kind, &object)?;
+    // Most often there is no change: permissions change for other callers.
     if wanted.fields != object.fields {
         if data_of(&wanted) != data_of(&object)
-            && let Some(taker) = taker.take_if(|taker| !batch.counts_copy(taker, &object.metadata))
+            && let Some(target) =
+                target.take_if(|target| !batch.counts_copy(target, &object.metadata))
         {
-            return Ok(Some(Taker { is_waiting: true, ..taker }));
+            return Ok(Some(SyncTarget { is_waiting: true, ..target }));
         }
         let metadata = &object.metadata;
         let permit =
             Permit::for_server(kind, Verb::Update, Some(&metadata.namespace), &metadata.name);
         let writing = writing();
-        // Decided on the object as it is in the transaction, even if it was written meanwhile.
+        // Decided on the object in the transaction, which may have been written in the meantime.
         let update = operations::update(registry, &permit, &writing, |now| {
-            decided(batch, kind, now).map(|(object, _)| object)
+            wanted_state(batch, kind, now).map(|(object, _)| object)
         });
         if let Some(refused) = refusal(update.await)? {
-            say(registry, kind, &object, &refused).await?;
+            report(registry, kind, &object, &refused).await?;
             failure = Some(refused);
         }
     }
     if let Some((reason, message)) = failure {
-        events::warn(registry, &Happening { object: &object, reason, message: &message }).await;
+        events::warn(registry, &NewEvent { object: &object, reason, message: &message }).await;
     }
-    Ok(taker)
+    Ok(target)
 }
 
-/// Why a secret has not the data of its source: in one word, and for people.
+/// The reason why a secret does not have the data of its source: in one word, and as a message.
 pub(super) type Failure = (&'static str, String);
 
-/// Why a write is refused, where to try it again would not help before something else changes.
+/// The reason why a write is rejected, if another attempt would fail before something else changes.
 ///
 /// # Errors
-/// Those of a write that is to be tried again.
+/// The error of a write that must be tried again.
 pub(super) fn refusal<T>(written: Result<T, ApiError>) -> Result<Option<Failure>, ApiError> {
     match written {
         Ok(_) => Ok(None),
@@ -265,8 +266,8 @@ pub(super) fn refusal<T>(written: Result<T, ApiError>) -> Result<Option<Failure>
     }
 }
 
-/// Says in the status why the data of a secret stays as it is, where the kind has a status.
-async fn say(
+/// Reports in the status why the data of a secret was not changed, if its kind has a status.
+async fn report(
     registry: &Registry,
     kind: &'static dyn AnyKind,
     of: &Object,
@@ -290,8 +291,8 @@ async fn say(
     update.await.map(drop)
 }
 
-/// A secret as it is to be now, and what failed.
-fn decided(
+/// A secret as it must be now, and the failure, if any.
+fn wanted_state(
     batch: &Batch<'_>,
     kind: &'static dyn AnyKind,
     now: &Object,
@@ -304,7 +305,7 @@ fn decided(
         return Ok((object, None));
     };
     let (condition, failure) = match batch.outcome(&object, &source)? {
-        Outcome::Taken(data) => {
+        Outcome::Data(data) => {
             if data_of(&object) != *data {
                 set_data(kind, &mut object, Data::clone(&data));
             }
@@ -318,12 +319,12 @@ fn decided(
     Ok((object, failure))
 }
 
-/// How the server writes spec and status of a secret together.
+/// The options with which the server writes spec and status of a secret together.
 pub(super) fn writing() -> Writing {
     Writing { part: Part::Action("sync"), ..Writing::by_server() }
 }
 
-/// Sets the data of a secret, where its kind has it.
+/// Sets the data of a secret, at the place where its kind has it.
 pub(super) fn set_data(kind: &dyn AnyKind, object: &mut Object, data: Data) {
     let data = Value::Object(data);
     if kind.layout() == postern_kinds::Layout::TopLevel {
@@ -354,7 +355,7 @@ fn set_conditions(object: &mut Object, conditions: &[Condition]) {
     }
 }
 
-/// Removes a condition, if it is there.
+/// Removes a condition, if it exists.
 pub(super) fn remove_condition(object: &mut Object, of: &str) {
     let mut conditions = conditions_of(object);
     let before = conditions.len();
@@ -364,19 +365,19 @@ pub(super) fn remove_condition(object: &mut Object, of: &str) {
     }
 }
 
-/// Sets a condition: is it so, why, and the words for people. Of a kind without a status, nothing is said.
+/// Sets a condition: its status, reason and message. Kinds without a status have no conditions.
 pub(super) fn set_condition(
     registry: &Registry,
     kind: &dyn AnyKind,
     object: &mut Object,
     of: &str,
-    (is_so, reason, message): (bool, &str, String),
+    (is_true, reason, message): (bool, &str, String),
 ) {
     if kind.layout() == postern_kinds::Layout::TopLevel {
         return;
     }
     let mut conditions = conditions_of(object);
-    let (status, reason) = (if is_so { "True" } else { "False" }, reason.to_owned());
+    let (status, reason) = (if is_true { "True" } else { "False" }, reason.to_owned());
     let now = Some(registry.source().now());
     match conditions.iter_mut().find(|one| one.r#type == of) {
         Some(one) if one.status == status && one.reason == reason && one.message == message => {

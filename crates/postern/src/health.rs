@@ -1,0 +1,89 @@
+//! `postern health`: whether a server or an agent is ready, for health checks of containers and for scripts.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use postern_client::{ServerUrl, Trust, health};
+use postern_server::System;
+use postern_server::admin::{AdminCommand, CommandOutput, ServerFiles, call};
+
+use crate::settings::duration;
+
+/// The default of `--timeout`.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// `postern health`
+#[derive(Args)]
+pub(crate) struct Health {
+    /// The data directory of the server on this machine, which is asked over its admin socket
+    #[arg(long, env = "POSTERN_DATA_DIR", value_name = "DIR", default_value = "postern-data")]
+    data_dir: PathBuf,
+
+    /// The URL of a server or an agent, whose /readyz is asked; --data-dir is then not used
+    #[arg(long, env = "POSTERN_HEALTH_URL", value_name = "URL", value_parser = ServerUrl::parse)]
+    url: Option<ServerUrl>,
+
+    /// The certificate authorities of the URL, in PEM; an agent's are in ca.pem of its state directory
+    /// [default: those of the system]
+    #[arg(long, env = "POSTERN_HEALTH_CA_FILE", value_name = "FILE", requires = "url")]
+    ca_file: Option<PathBuf>,
+
+    /// How long to wait for the response [default: 5s]
+    #[arg(long, value_name = "DURATION")]
+    timeout: Option<String>,
+}
+
+impl Health {
+    /// Prints `ok`, or the checks that fail. The exit code is 0 if all checks pass.
+    ///
+    /// # Errors
+    /// When there is no response.
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let timeout = duration("timeout", self.timeout.as_deref(), TIMEOUT)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (is_ready, text) = runtime.block_on(async {
+            match &self.url {
+                Some(url) => self.of_url(url, timeout).await,
+                None => tokio::time::timeout(timeout, self.of_data_dir())
+                    .await
+                    .with_context(|| format!("no response within {} s", timeout.as_secs_f32()))?,
+            }
+        })?;
+        if is_ready {
+            writeln!(io::stdout(), "{text}")?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        writeln!(io::stderr(), "{text}")?;
+        Ok(ExitCode::FAILURE)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the binary reads its own settings")]
+    async fn of_url(&self, url: &ServerUrl, timeout: Duration) -> anyhow::Result<(bool, String)> {
+        let trust = match &self.ca_file {
+            None => Trust::System,
+            Some(path) => {
+                let pem = std::fs::read(path)
+                    .with_context(|| format!("--ca-file: cannot read {}", path.display()))?;
+                Trust::of_pem(pem).with_context(|| format!("--ca-file {}", path.display()))?
+            }
+        };
+        let read = health(url, &trust, timeout).await?;
+        Ok((read.is_ready, read.text))
+    }
+
+    async fn of_data_dir(&self) -> anyhow::Result<(bool, String)> {
+        let clock = System::default();
+        let files = ServerFiles { data_dir: &self.data_dir, key_dir: None, clock: &clock };
+        match call(&files, AdminCommand::Health, |_| {}).await? {
+            CommandOutput::Health { failed } if failed.is_empty() => Ok((true, "ok".to_owned())),
+            CommandOutput::Health { failed } => {
+                Ok((false, format!("not ready: {}", failed.join(", "))))
+            }
+            _ => anyhow::bail!("the server has replied to another command"),
+        }
+    }
+}

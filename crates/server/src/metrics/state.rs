@@ -1,0 +1,101 @@
+//! The state of what the server depends on: its health checks, its store, its keyring, its certificate, and the
+//! clusters. A figure that is not known is left out.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use postern_registry::registry::cluster_counts::ClusterClass;
+use postern_store::Figures;
+
+use super::text::{head, seconds};
+
+/// The state at one moment.
+#[derive(Default)]
+pub(crate) struct StateReadings {
+    /// The checks of `/readyz`, and whether each passes.
+    pub(crate) checks: Vec<(&'static str, bool)>,
+    /// The figures of the store.
+    pub(crate) store: Figures,
+    /// Whether the keyring can be read that the next start needs.
+    pub(crate) is_keyring_readable: bool,
+    /// The number of keys in the keyring in use.
+    pub(crate) keyring_keys: usize,
+    /// When the certificate of the listener expires, in seconds since 1970.
+    pub(crate) certificate_expires_at: Option<i64>,
+    /// The clusters in each class.
+    pub(crate) clusters: BTreeMap<ClusterClass, usize>,
+}
+
+/// Appends the metrics of the state.
+pub(super) fn write(text: &mut String, readings: &StateReadings, connected_agents: usize) {
+    let name = "kubernetes_healthcheck";
+    head(text, name, "gauge", "Whether a health check passes: 1 if so.");
+    for (check, passed) in &readings.checks {
+        let _ = writeln!(text, "{name}{{name=\"{check}\",type=\"readyz\"}} {}", u8::from(*passed));
+    }
+    store(text, &readings.store);
+    let name = "postern_keyring_readable";
+    head(
+        text,
+        name,
+        "gauge",
+        "Whether the file of the keyring can be read and has the current key.",
+    );
+    let _ = writeln!(text, "{name} {}", u8::from(readings.is_keyring_readable));
+    let name = "postern_keyring_keys";
+    head(text, name, "gauge", "Keys in the keyring in use.");
+    let _ = writeln!(text, "{name} {}", readings.keyring_keys);
+    let name = "postern_certificate_expiry_timestamp_seconds";
+    head(
+        text,
+        name,
+        "gauge",
+        "When the certificate of the listener expires, in seconds since 1970.",
+    );
+    if let Some(at) = readings.certificate_expires_at {
+        let _ = writeln!(text, "{name} {at}");
+    }
+    let name = "postern_clusters";
+    head(text, name, "gauge", "Clusters, by how they are reached and by their phase.");
+    for (ClusterClass { connection, phase }, count) in &readings.clusters {
+        let _ = writeln!(text, "{name}{{connection=\"{connection}\",phase=\"{phase}\"}} {count}");
+    }
+    let name = "postern_agents_connected";
+    head(text, name, "gauge", "Clusters whose agents watch their configuration.");
+    let _ = writeln!(text, "{name} {connected_agents}");
+}
+
+fn store(text: &mut String, figures: &Figures) {
+    let mut gauge = |name: &str, help: &str, labels: &str, value: Option<u64>| {
+        head(text, name, "gauge", help);
+        if let Some(value) = value {
+            let _ = writeln!(text, "{name}{labels} {value}");
+        }
+    };
+    let help = "Free bytes of the disk of the database.";
+    gauge("postern_store_free_bytes", help, "", figures.free_bytes);
+    let help = "Writes fail when fewer bytes of the disk are free.";
+    gauge("postern_store_reserve_bytes", help, "", figures.reserve_bytes);
+    let help = "Bytes of the database and of its write-ahead log.";
+    let labels = "{storage_cluster_id=\"postern\"}";
+    gauge("apiserver_storage_size_bytes", help, labels, figures.size_bytes);
+    let help = "The newest revision in the database. Later ones are in the write-ahead log.";
+    gauge("postern_store_applied_revision", help, "", figures.applied_revision);
+    let name = "postern_store_failed_commits_total";
+    let help =
+        "Commits that failed: the disk was full or failed, or the audit log was not written.";
+    head(text, name, "counter", help);
+    let _ = writeln!(text, "{name} {}", figures.failed_commits);
+    let name = "postern_store_commit_duration_seconds";
+    let help =
+        "Seconds until a commit is durable. One commit is for all writes that waited together.";
+    head(text, name, "histogram", help);
+    for (bound, count) in figures.commits.at_most() {
+        let _ = writeln!(text, "{name}_bucket{{le=\"{}\"}} {count}", seconds(bound));
+    }
+    let (count, sum) = (figures.commits.count(), seconds(figures.commits.microseconds()));
+    let _ = writeln!(
+        text,
+        "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {sum}\n{name}_count {count}"
+    );
+}

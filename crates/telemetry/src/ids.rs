@@ -1,0 +1,142 @@
+//! The ids of the request that a task works on.
+
+use std::fmt;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::trace_context::TraceContext;
+
+/// The longest request id of a client.
+const MAX_REQUEST_ID: usize = 128;
+
+/// The ids of one request.
+#[derive(Clone, Debug)]
+pub struct RequestIds {
+    /// The id in the audit log, in the response's header `Audit-Id`, and in the upstream's audit log.
+    pub audit_id: Uuid,
+    /// The id that the client or a load balancer has given the request in `X-Request-Id`.
+    request_id: Option<Arc<str>>,
+    /// The trace: of the client's `traceparent`, or of the request's own span.
+    trace: Option<TraceContext>,
+}
+
+tokio::task_local! {
+    static CURRENT: RequestIds;
+}
+
+/// The ids of the request that this task works on; `None` outside of a request.
+pub fn current() -> Option<RequestIds> {
+    CURRENT.try_with(Clone::clone).ok()
+}
+
+impl RequestIds {
+    /// The ids of a request with these values of the headers `X-Request-Id` and `traceparent`. Values that are
+    /// invalid are ignored: a request id has at most 128 letters, digits, and `-._:/+=@`.
+    pub fn new(audit_id: Uuid, request_id: Option<&str>, traceparent: Option<&str>) -> Self {
+        Self {
+            audit_id,
+            request_id: request_id.filter(|id| is_request_id(id)).map(Arc::from),
+            trace: traceparent.and_then(TraceContext::parse),
+        }
+    }
+
+    /// The client's request id, or the audit id.
+    pub fn request_id(&self) -> impl fmt::Display + '_ {
+        match &self.request_id {
+            Some(id) => id.to_string(),
+            None => self.audit_id.to_string(),
+        }
+    }
+
+    /// The trace's id, as in `traceparent`: that of the client's trace or of the exported one, or the audit id's
+    /// bytes.
+    pub fn trace_id(&self) -> u128 {
+        self.trace.map_or(self.audit_id.as_u128(), |trace| trace.trace_id)
+    }
+
+    /// The trace that the client's header named, or that the request's span began.
+    pub fn trace(&self) -> Option<TraceContext> {
+        self.trace
+    }
+
+    #[cfg(feature = "otel")]
+    pub(crate) fn set_trace(&mut self, trace: TraceContext) {
+        self.trace = Some(trace);
+    }
+
+    /// The header `traceparent` for a request that is sent on behalf of this one. Its parent is the span of this
+    /// request if spans are exported, and else what the client has sent. Without either, the ids come from the
+    /// audit id, and the header says that no span was recorded.
+    pub fn traceparent(&self) -> String {
+        let of_audit_id = || {
+            let (_, low) = self.audit_id.as_u64_pair();
+            TraceContext { trace_id: self.audit_id.as_u128(), parent_id: low | 1, flags: 0 }
+        };
+        self.trace.unwrap_or_else(of_audit_id).to_string()
+    }
+
+    /// Does work as part of this request.
+    pub fn scope<F: Future>(self, work: F) -> impl Future<Output = F::Output> {
+        CURRENT.scope(self, work)
+    }
+}
+
+/// Work that belongs to the current request wherever it is done, also in another task or thread.
+pub fn in_current_request<T>(work: impl Future<Output = T>) -> impl Future<Output = T> {
+    let ids = current();
+    async move {
+        match ids {
+            Some(ids) => ids.scope(work).await,
+            None => work.await,
+        }
+    }
+}
+
+fn is_request_id(id: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:/+=@".contains(&byte);
+    !id.is_empty() && id.len() <= MAX_REQUEST_ID && id.bytes().all(is_allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AUDIT_ID: Uuid = Uuid::from_u128(0x1111_2222_3333_4444_5555_6666_7777_8888);
+
+    #[test]
+    fn ids_of_a_request_without_headers_come_from_the_audit_id() {
+        let ids = RequestIds::new(AUDIT_ID, None, None);
+        assert_eq!(ids.request_id().to_string(), "11112222-3333-4444-5555-666677778888");
+        assert_eq!(ids.trace_id(), AUDIT_ID.as_u128());
+        assert_eq!(ids.traceparent(), "00-11112222333344445555666677778888-5555666677778889-00");
+    }
+
+    #[test]
+    fn ids_of_the_client_are_taken_if_they_are_valid() {
+        let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let ids = RequestIds::new(AUDIT_ID, Some("lb/1.2-3"), Some(parent));
+        assert_eq!(ids.request_id().to_string(), "lb/1.2-3");
+        assert_eq!((ids.trace().unwrap().is_sampled(), ids.traceparent().as_str()), (true, parent));
+        let long = "x".repeat(MAX_REQUEST_ID + 1);
+        for invalid in ["", "a b", "a\nb", "é", "\"", long.as_str()] {
+            let ids = RequestIds::new(AUDIT_ID, Some(invalid), Some("00-1-1-1"));
+            assert_eq!(ids.request_id().to_string(), AUDIT_ID.to_string(), "{invalid:?}");
+            assert_eq!(ids.trace(), None);
+        }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn ids_are_known_within_their_scope_only() {
+        assert!(current().is_none());
+        let ids = RequestIds::new(AUDIT_ID, None, None);
+        let seen = ids.scope(async {
+            let elsewhere = in_current_request(async { current().map(|ids| ids.audit_id) });
+            let mut tasks = tokio::task::JoinSet::new();
+            tasks.spawn(elsewhere);
+            (current().map(|ids| ids.audit_id), tasks.join_next().await.unwrap().unwrap())
+        });
+        assert_eq!(seen.await, (Some(AUDIT_ID), Some(AUDIT_ID)));
+        assert!(current().is_none());
+    }
+}

@@ -1,0 +1,10 @@
+//! What a span measures.
+
+/// What a span measures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SpanKind {
+    /// A request that this process sends.
+    Client,
+    /// A step within this process.
+    Internal,
+}

@@ -1,0 +1,420 @@
+//! The page of limits, compared with the constants of the server and the agent. The limits of
+//! objects and requests that other crates publish are compared in [`OTHER_TEST`].
+
+use super::constants::Constants;
+use super::{Finding, SourceFile, Sources};
+
+pub(super) const PAGE: &str = "docs/reference/limits.md";
+
+/// The test with the rows that are not here.
+pub(super) const OTHER_TEST: &str = "crates/kinds/tests/limits.rs";
+
+const INPUT: &str = "crates/server/src/wire/input.rs";
+const PARSE: &str = "crates/server/src/stages/parse.rs";
+const RESPOND: &str = "crates/server/src/wire/respond.rs";
+const PIPELINE: &str = "crates/server/src/pipeline/mod.rs";
+const CONNECTION: &str = "crates/server/src/listen/connection.rs";
+const FLOW: &str = "crates/flow/src/flow.rs";
+const STORE: &str = "crates/store/src/types.rs";
+
+/// One row of the page.
+struct Row {
+    /// The first cell. It can have placeholders as the limit has.
+    name: &'static str,
+    /// The second cell. Each placeholder stands for the next number: `{count}`, `{bytes}`,
+    /// `{seconds}` for a duration, and `{part}` for a divisor.
+    limit: &'static str,
+    /// The numbers, first those in the name: each a file and an expression over its constants.
+    numbers: &'static [(&'static str, &'static str)],
+}
+
+const ROWS: &[Row] = &[
+    Row { name: "body", limit: "{bytes}", numbers: &[(INPUT, "MAX_BODY_BYTES")] },
+    Row {
+        name: "path of the management API",
+        limit: "{bytes}, {count} segments",
+        numbers: &[(PARSE, "MAX_PATH_BYTES"), (PARSE, "MAX_PATH_SEGMENTS")],
+    },
+    Row {
+        name: "warnings",
+        limit: "{count}, together {bytes}",
+        numbers: &[(RESPOND, "MAX_WARNINGS"), (RESPOND, "MAX_WARNING_BYTES")],
+    },
+    Row {
+        name: "time of a read, of a write",
+        limit: "{seconds} s, {seconds} s",
+        numbers: &[(PIPELINE, "READ_TIMEOUT"), (PIPELINE, "WRITE_TIMEOUT")],
+    },
+    Row {
+        name: "endpoint token",
+        limit: "{bytes}",
+        numbers: &[("crates/auth/src/bearer.rs", "MAX_TOKEN_BYTES")],
+    },
+    Row {
+        name: "managers that apply, that update",
+        limit: "{count}, {count}",
+        numbers: &[
+            ("crates/registry/src/admit/fields.rs", "MAX_APPLY_MANAGERS"),
+            ("crates/meta/src/apply/managers.rs", "MAX_UPDATE_MANAGERS"),
+        ],
+    },
+    Row {
+        name: "changes in a transaction",
+        limit: "{count} changes, {count} conditions",
+        numbers: &[(STORE, "CHANGES_PER_TXN"), (STORE, "CONDITIONS_PER_TXN")],
+    },
+    Row {
+        name: "reads, writes in flight",
+        limit: "{count}, {count}, settable",
+        numbers: &[(FLOW, "Limits.reading"), (FLOW, "Limits.writing")],
+    },
+    Row {
+        name: "reads of one owner in flight",
+        limit: "{part} of the slots",
+        numbers: &[(FLOW, "READS_SHARE")],
+    },
+    Row {
+        name: "writes of one owner in flight",
+        limit: "{part} of the slots; all but {part} while no other owner sends requests",
+        numbers: &[(FLOW, "WRITES_SHARE"), (FLOW, "WRITES_RESERVE")],
+    },
+    Row {
+        name: "waiting reads, writes of one owner",
+        limit: "{count}, {count}, for {seconds} s",
+        numbers: &[
+            (FLOW, "READS_WAITING_PER_OWNER"),
+            (FLOW, "WRITES_WAITING_PER_OWNER"),
+            (FLOW, "LONGEST_WAIT"),
+        ],
+    },
+    Row {
+        name: "requests to clusters that wait for the head of a response",
+        limit: "{count}; one owner {part}",
+        numbers: &[(FLOW, "PROXIED_SEATS"), (FLOW, "PROXIED_SHARE")],
+    },
+    Row {
+        name: "requests to clusters of one owner that wait for such a slot",
+        limit: "{count}, for {seconds} s",
+        numbers: &[(FLOW, "PROXIED_WAITING_PER_OWNER"), (FLOW, "LONGEST_WAIT")],
+    },
+    Row {
+        name: "open watches and requests to clusters of one owner",
+        limit: "{count}, settable",
+        numbers: &[(FLOW, "Limits.watches_per_owner")],
+    },
+    Row {
+        name: "large work (above {bytes}, YAML above {bytes})",
+        limit: "{count} at once; one owner {part}",
+        numbers: &[
+            ("crates/flow/src/large.rs", "LARGE_BYTES"),
+            ("crates/server/src/pipeline/verbs.rs", "LARGE_YAML_BYTES"),
+            (FLOW, "LARGE_SEATS"),
+            (FLOW, "LARGE_SHARE"),
+        ],
+    },
+    Row {
+        name: "access keys of one owner",
+        limit: "{count}, settable",
+        numbers: &[("crates/registry/src/admit/view.rs", "KeyPolicy.max_per_owner")],
+    },
+    Row {
+        name: "message of a WebSocket client",
+        limit: "{bytes}",
+        numbers: &[("crates/server/src/wire/websocket.rs", "MAX_CLIENT_MESSAGE_BYTES")],
+    },
+    Row {
+        name: "request bodies in transit",
+        limit: "{bytes} in total; one owner {part} of the free part, at most {bytes} if alone",
+        numbers: &[
+            (FLOW, "BODY_BYTES.total"),
+            (FLOW, "BODY_BYTES.free_times"),
+            (FLOW, "BODY_BYTES.total / (BODY_BYTES.free_times + 1)"),
+        ],
+    },
+    Row {
+        name: "responses that clients have not taken",
+        limit: "{bytes} in total; one owner {part} of the free part, at most {bytes} if alone",
+        numbers: &[
+            (FLOW, "RESPONSE_BYTES.total"),
+            (FLOW, "RESPONSE_BYTES.free_times"),
+            (FLOW, "RESPONSE_BYTES.total / (RESPONSE_BYTES.free_times + 1)"),
+        ],
+    },
+    Row {
+        name: "{bytes} of a response",
+        limit: "{seconds} s until the client has taken them",
+        numbers: &[
+            ("crates/server/src/wire/list.rs", "CHUNK_BYTES"),
+            ("crates/server/src/listen/sending.rs", "STALL_TIMEOUT"),
+        ],
+    },
+    Row {
+        name: "bytes that one owner writes in a minute",
+        limit: "{bytes}, settable; not for `system:masters`",
+        numbers: &[(FLOW, "Limits.write_bytes_per_owner")],
+    },
+    Row {
+        name: "bytes that secret sync copies for one writer in a minute",
+        limit: "the same number, counted separately, also for `system:masters`",
+        numbers: &[],
+    },
+    Row {
+        name: "free disk space",
+        limit: "{bytes}",
+        numbers: &[("crates/store/src/redb/committer.rs", "RESERVE_BYTES")],
+    },
+    Row {
+        name: "connections",
+        limit: "{count}, or fewer if the limit of open files is lower",
+        numbers: &[("crates/listen/src/table.rs", "MAX_CONNECTIONS")],
+    },
+    Row {
+        name: "connections of one address (an IPv6 network of 64 bits)",
+        limit: "half of all",
+        numbers: &[],
+    },
+    Row { name: "unauthenticated connections", limit: "half of all", numbers: &[] },
+    Row {
+        name: "an unauthenticated connection",
+        limit: "{seconds} s",
+        numbers: &[(CONNECTION, "UNAUTHENTICATED_TIMEOUT")],
+    },
+    Row {
+        name: "TLS handshake",
+        limit: "{seconds} s",
+        numbers: &[(CONNECTION, "HANDSHAKE_TIMEOUT")],
+    },
+    Row {
+        name: "streams of an HTTP/2 connection",
+        limit: "{count}; unauthenticated {count}, of which {count} are served at once",
+        numbers: &[
+            (CONNECTION, "MAX_STREAMS"),
+            (CONNECTION, "MAX_UNAUTHENTICATED_STREAMS"),
+            ("crates/server/src/pipeline/client.rs", "MAX_UNAUTHENTICATED_STREAMS"),
+        ],
+    },
+    Row {
+        name: "unauthenticated streams in total",
+        limit: "{count}, plus the first {count} of each connection",
+        numbers: &[
+            (CONNECTION, "MAX_ALL_UNAUTHENTICATED_STREAMS"),
+            (CONNECTION, "FREE_UNAUTHENTICATED_STREAMS"),
+        ],
+    },
+    Row {
+        name: "requests of one caller",
+        limit: "{count}",
+        numbers: &[("crates/agent/src/flow.rs", "MAX_REQUESTS")],
+    },
+    Row {
+        name: "watches and streams of one caller",
+        limit: "{count}",
+        numbers: &[("crates/agent/src/flow.rs", "MAX_LONG_REQUESTS")],
+    },
+    Row {
+        name: "virtual clusters in use",
+        limit: "{count}",
+        numbers: &[("crates/agent/src/virtual_clusters/mod.rs", "MAX_TRACKED")],
+    },
+    Row {
+        name: "audit queue",
+        limit: "{bytes}",
+        numbers: &[("crates/agent/src/audit/queue.rs", "MAX_BYTES")],
+    },
+    Row {
+        name: "records that the server takes from one cluster",
+        limit: "{bytes} a second, {bytes} at once",
+        numbers: &[
+            ("crates/server/src/audit/reported.rs", "BYTES_PER_SECOND"),
+            ("crates/server/src/audit/reported.rs", "MAX_BYTES_AT_ONCE"),
+        ],
+    },
+];
+
+/// Compares each row of the page with [`ROWS`], or finds it in the other test.
+pub(super) fn check(page: &str, other_test: &str, sources: &Sources<'_>) -> Vec<Finding> {
+    let value = |path: &'static str, expression: &str| {
+        let of = |file: &SourceFile| Constants::of(&file.syntax).value(expression);
+        sources.below(path).find_map(of)
+    };
+    compare(page, other_test, ROWS, value)
+}
+
+fn compare(
+    page: &str,
+    other_test: &str,
+    rows: &[Row],
+    value: impl Fn(&'static str, &str) -> Option<u64>,
+) -> Vec<Finding> {
+    let finding = |line, message| Finding { path: PAGE.into(), line, message };
+    let mut findings = Vec::new();
+    let mut expected = Vec::new();
+    for row in rows {
+        match row.cells(&value) {
+            Ok(cells) => expected.push(cells),
+            Err(message) => findings.push(finding(1, message)),
+        }
+    }
+    let is_complete = findings.is_empty();
+    let found: Vec<_> = page.lines().enumerate().filter_map(cells).collect();
+    for (name, limit) in &expected {
+        if !found.iter().any(|(_, found, _)| found == name) {
+            findings.push(finding(1, format!("there is no row `{name}`: its limit is {limit}")));
+        }
+    }
+    for (line, name, limit) in found {
+        let of_name = expected.iter().find(|(expected, _)| expected == name);
+        let is_elsewhere = other_test.contains(&format!("\"{name}\""));
+        match of_name {
+            Some((_, expected)) if expected != limit => {
+                findings.push(finding(line, format!("the limit of `{name}` is {expected}")));
+            }
+            None if !is_elsewhere && is_complete => {
+                let message = format!("nothing compares `{name}` with the code: add it to ROWS");
+                findings.push(finding(line, message));
+            }
+            _ => {}
+        }
+    }
+    findings
+}
+
+/// The line and the first two cells of a row with a limit.
+fn cells((index, line): (usize, &str)) -> Option<(usize, &str, &str)> {
+    let mut cells = line.strip_prefix("| ")?.split(" | ");
+    let (name, limit) = (cells.next()?, cells.next()?);
+    (name != "what").then_some((index + 1, name, limit))
+}
+
+impl Row {
+    /// The first two cells, with the numbers in place.
+    ///
+    /// # Errors
+    /// Which constant does not exist.
+    fn cells(
+        &self,
+        value: impl Fn(&'static str, &str) -> Option<u64>,
+    ) -> Result<(String, String), String> {
+        let missing = |path, name| format!("`{}`: {path} has no number {name}", self.name);
+        let values = self.numbers.iter();
+        let values: Result<Vec<_>, _> = values
+            .map(|(path, name)| value(path, name).ok_or_else(|| missing(path, name)))
+            .collect();
+        let mut values = values?.into_iter();
+        let name = filled(self.name, &mut values);
+        let limit = filled(self.limit, &mut values);
+        Ok((name, limit))
+    }
+}
+
+/// A text with the next numbers for its placeholders.
+fn filled(template: &str, values: &mut impl Iterator<Item = u64>) -> String {
+    let mut parts = template.split('{');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (unit, rest) = part.split_once('}').unwrap_or((part, ""));
+        let value = values.next().unwrap_or_default();
+        text.push_str(&match unit {
+            "bytes" => bytes(value),
+            "seconds" => (value / 1000).to_string(),
+            "part" => fraction(value),
+            _ => count(value),
+        });
+        text.push_str(rest);
+    }
+    text
+}
+
+fn bytes(count: u64) -> String {
+    const MIB: u64 = 1024 * 1024;
+    match count {
+        _ if count >= MIB && count.is_multiple_of(MIB) => format!("{} MiB", count / MIB),
+        _ if count >= 4096 && count.is_multiple_of(1024) => format!("{} KiB", count / 1024),
+        _ => format!("{count} bytes"),
+    }
+}
+
+/// A count with commas, from ten thousand on.
+fn count(number: u64) -> String {
+    if number < 10_000 {
+        return number.to_string();
+    }
+    format!("{},{:03}", number / 1000, number % 1000)
+}
+
+/// One part of so many.
+fn fraction(divisor: u64) -> String {
+    match divisor {
+        2 => "half".to_owned(),
+        3 => "a third".to_owned(),
+        4 => "a quarter".to_owned(),
+        8 => "an eighth".to_owned(),
+        _ => format!("1/{divisor}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLES: &[Row] = &[
+        Row {
+            name: "x (above {bytes})",
+            limit: "{count} for {seconds} s; one {part}",
+            numbers: &[("a.rs", "A"), ("a.rs", "B"), ("a.rs", "C"), ("a.rs", "D")],
+        },
+        Row { name: "y", limit: "none", numbers: &[] },
+    ];
+
+    fn found(page: &str, other_test: &str) -> Vec<String> {
+        let value = |_: &'static str, name: &str| match name {
+            "A" => Some(64 * 1024),
+            "B" => Some(10_000),
+            "C" => Some(5000),
+            "D" => Some(4),
+            _ => None,
+        };
+        let findings = compare(page, other_test, SAMPLES, value);
+        findings.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_page_with_the_limits_of_the_code_passes() {
+        let page = "| what | limit | beyond it |\n|---|---|---|\n\
+                    | x (above 64 KiB) | 10,000 for 5 s; one a quarter | 429 |\n\
+                    | y | none | 400 |\n| z | 3 | 404 |\n";
+        assert_eq!(found(page, "(\"z\", 3)"), [""; 0]);
+        assert_eq!(
+            found(page, ""),
+            [format!("{PAGE}:5: nothing compares `z` with the code: add it to ROWS")]
+        );
+    }
+
+    #[test]
+    fn another_number_and_a_missing_row_are_found() {
+        assert_eq!(
+            found("| x (above 64 KiB) | 9 for 5 s; one a quarter | 429 |\n", ""),
+            [
+                format!("{PAGE}:1: there is no row `y`: its limit is none"),
+                format!(
+                    "{PAGE}:1: the limit of `x (above 64 KiB)` is 10,000 for 5 s; one a quarter"
+                ),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_constant_that_is_gone_is_named() {
+        let row = Row { name: "x", limit: "{count}", numbers: &[("a.rs", "GONE")] };
+        let cells = row.cells(|_, _| None);
+        assert_eq!(cells, Err("`x`: a.rs has no number GONE".to_owned()));
+    }
+
+    #[test]
+    fn each_row_has_a_number_for_each_placeholder() {
+        for row in ROWS {
+            let placeholders = row.name.matches('{').count() + row.limit.matches('{').count();
+            assert_eq!(placeholders, row.numbers.len(), "{}", row.name);
+        }
+    }
+}
