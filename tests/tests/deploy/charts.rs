@@ -167,7 +167,11 @@ const WRONG: &[(&str, &str, &str)] = &[
     ("postern-agent", "key.value=x", "set exactly one of key.existingSecret.name"),
     ("postern-agent", "advertise.host=,advertise.ca=system", "advertise.host is empty"),
     ("postern-agent", "tlsRoute.enabled=true,advertise.host=", "advertise.host is no name"),
-    ("postern-agent", "ingress.enabled=true,advertise.host=192.0.2.7:9443", "advertise.host is no name"),
+    (
+        "postern-agent",
+        "ingress.enabled=true,advertise.host=192.0.2.7:9443",
+        "advertise.host is no name",
+    ),
     ("postern-agent", "advertise.ca=secret", "advertise.caSecret.name is empty"),
     ("postern-agent", "settings.key-file=/x", "additional properties 'key-file' not allowed"),
     ("postern-agent", "metrics.serviceMonitor.enabled=true", "metrics.enabled is false"),
