@@ -18,7 +18,7 @@ const COMPLETIONS: [(&str, &str); 3] =
 /// Makes the package of a binary, and returns its path.
 pub(crate) fn make(root: &Path, binary: &Path) -> Result<PathBuf> {
     let cargo_deb = cargo_deb(root)?;
-    // cargo-deb finds the files of `target/` in the target directory. This one has nothing but them.
+    // cargo-deb finds the files of `target/release/` in the target directory. This one has nothing but them.
     let stage = shell::target_directory(root)?.join("debian-package");
     stage_files(binary, &stage)?;
     let mut command = Command::new(cargo_deb);
@@ -42,7 +42,8 @@ fn stage_files(binary: &Path, stage: &Path) -> Result<()> {
     if stage.exists() {
         std::fs::remove_dir_all(stage)?;
     }
-    let (release, made) = (stage.join("release"), stage.join("deb"));
+    let release = stage.join("release");
+    let made = release.join("deb");
     for directory in [&release, &made] {
         std::fs::create_dir_all(directory)?;
     }

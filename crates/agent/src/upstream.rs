@@ -106,7 +106,10 @@ fn bearer(token: &str) -> SecretBytes {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
+    use crate::state_dir::create_anew;
 
     /// An authority that is valid as a certificate.
     fn authority() -> String {
@@ -121,7 +124,10 @@ mod tests {
             let upstream = of_path(home.path(), "https://kubernetes.default.svc");
             upstream.map_err(|error| format!("{error:#}"))
         };
-        let write = |name: &str, text: &str| std::fs::write(home.path().join(name), text).unwrap();
+        let write = |name: &str, text: &str| {
+            let mut file = create_anew(&home.path().join(name)).unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+        };
         write(CA_FILE, &authority());
         assert!(of().unwrap_err().contains("token does not exist"));
         write(TOKEN_FILE, " \n");

@@ -2,11 +2,12 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use postern_tests::objects::endpoint_token;
 use postern_tests::rights::{path, user};
 use postern_tests::{Agent, Home, Kubeconfig, wait};
 use serde_json::json;
 
-use crate::agent::scene::{Central, agent_setup, member, start_agent};
+use crate::agent::scene::{CLUSTER, Central, SECRETS, agent_setup, member, start_agent};
 
 /// Waits until the Cluster has the condition Ready with this reason, and returns its status and message.
 async fn ready_by(central: &Central, reason: &str) -> (String, String) {
@@ -73,5 +74,21 @@ async fn a_cluster_says_whether_its_agent_may_impersonate() {
     client.get("/healthz").without("authorization").send().await.expect_text(200);
     let logged = agent.logged();
     assert!(logged.contains("the cluster does not answer: cannot connect to"), "{logged}");
+    agent.stop().await;
+}
+
+/// As in a pod: the files of a service account, and no kubeconfig.
+#[tokio::test]
+async fn the_agent_reaches_its_cluster_as_the_service_account_of_its_pod() {
+    let (central, member, home) = (Central::new().await, member().await, Home::new());
+    let known = Kubeconfig::read(&member.home().kubeconfig()).unwrap();
+    let account = home.path().join("account");
+    std::fs::create_dir(&account).unwrap();
+    std::fs::write(account.join("token"), format!("{}\n", known.token)).unwrap();
+    std::fs::write(account.join("ca.crt"), &known.authority).unwrap();
+    let setup = agent_setup(&central, &account, &home);
+    let agent = setup.argument(format!("--upstream-server={}", known.server)).start().await;
+    let token = endpoint_token(&central.ada, json!({})).await;
+    agent.client(&token).get(&format!("{CLUSTER}{SECRETS}")).send().await.expect(200);
     agent.stop().await;
 }

@@ -149,7 +149,8 @@ const WRONG: &[(&str, &str, &str)] = &[
     ("postern", "runAsUser=0", "at '/runAsUser': minimum: got 0, want 1"),
     ("postern", "replicas=2", "additional properties 'replicas' not allowed"),
     ("postern", "externalUrl=http://a", "at '/externalUrl'"),
-    ("postern", "ingress.enabled=true", "hosts is empty"),
+    ("postern", "ingress.enabled=true", "hosts has no name"),
+    ("postern", "tlsRoute.enabled=true,hosts={192.0.2.7}", "hosts has no name"),
     ("postern", "tlsRoute.enabled=true,hosts={a}", "tlsRoute.parentRefs is empty"),
     ("postern", "ingress.enabled=true,hosts={a}", "ingress needs TLS passthrough"),
     (
@@ -165,6 +166,12 @@ const WRONG: &[(&str, &str, &str)] = &[
     ("postern-agent", "key.existingSecret.name=", "set exactly one of key.existingSecret.name"),
     ("postern-agent", "key.value=x", "set exactly one of key.existingSecret.name"),
     ("postern-agent", "advertise.host=,advertise.ca=system", "advertise.host is empty"),
+    ("postern-agent", "tlsRoute.enabled=true,advertise.host=", "advertise.host is no name"),
+    (
+        "postern-agent",
+        "ingress.enabled=true,advertise.host=192.0.2.7:9443",
+        "advertise.host is no name",
+    ),
     ("postern-agent", "advertise.ca=secret", "advertise.caSecret.name is empty"),
     ("postern-agent", "settings.key-file=/x", "additional properties 'key-file' not allowed"),
     ("postern-agent", "metrics.serviceMonitor.enabled=true", "metrics.enabled is false"),

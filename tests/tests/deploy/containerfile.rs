@@ -22,8 +22,9 @@ fn the_image_has_nothing_but_the_program_and_runs_without_root() {
     };
     assert_eq!(of("RUN"), [""; 0], "there is no shell in it");
     let user = &of("USER")[0];
-    let ids: Vec<u32> = user.split(':').map(|id| id.parse().expect("an id is a number")).collect();
-    assert!(ids.len() == 2 && !ids.contains(&0), "{user}");
+    let (id, group) = user.split_once(':').expect("a user and a group");
+    let ids: [u64; 2] = [id, group].map(|id| id.parse().expect("an id is a number"));
+    assert!(!ids.contains(&0), "{user}");
     assert_eq!(of("ENTRYPOINT"), [r#"["/usr/bin/postern"]"#]);
     assert_eq!(of("CMD"), [r#"["serve"]"#]);
     assert!(of("HEALTHCHECK")[0].ends_with(r#"CMD ["/usr/bin/postern", "health"]"#));
@@ -35,10 +36,7 @@ fn the_image_has_nothing_but_the_program_and_runs_without_root() {
     let values = repository().join("deploy/charts/postern/values.yaml");
     let values: serde_json::Value =
         serde_saphyr::from_str(&std::fs::read_to_string(values).unwrap()).unwrap();
-    assert_eq!(
-        ids,
-        [&values["runAsUser"], &values["runAsGroup"]]
-            .map(|id| u32::try_from(id.as_u64().unwrap()).unwrap())
-    );
+    let of_chart = ["runAsUser", "runAsGroup"].map(|name| values[name].as_u64().unwrap());
+    assert_eq!(ids, of_chart);
     assert_eq!(of("VOLUME"), [r#"["/var/lib/postern"]"#]);
 }

@@ -42,7 +42,7 @@ fn the_package_has_these_files_with_these_modes() {
             false if is_program => "-rwxr-xr-x",
             false => "-rw-r--r--",
         };
-        assert_eq!((mode.as_str(), owner.as_str()), (expected, "root/root"), "{path}");
+        assert_eq!((mode.as_str(), owner.as_str()), (expected, "0/0"), "{path}");
     }
     for path in [
         "/usr/bin/postern",

@@ -162,8 +162,8 @@ secret:
 {{- if and (eq .Values.advertise.ca "secret") (not .Values.advertise.caSecret.name) -}}
 {{- fail "advertise.caSecret.name is empty: advertise.ca is secret" -}}
 {{- end -}}
-{{- if and (or .Values.ingress.enabled .Values.tlsRoute.enabled) (not .Values.advertise.host) -}}
-{{- fail "advertise.host is empty: ingress and tlsRoute forward by the name in the TLS handshake" -}}
+{{- if and (or .Values.ingress.enabled .Values.tlsRoute.enabled) (regexMatch "^[0-9.]*$|:" (include "postern-agent.host" .)) -}}
+{{- fail "advertise.host is no name: ingress and tlsRoute forward by the name in the TLS handshake" -}}
 {{- end -}}
 {{- if and .Values.tlsRoute.enabled (not .Values.tlsRoute.parentRefs) -}}
 {{- fail "tlsRoute.parentRefs is empty: name the Gateway with a listener of protocol TLS and mode Passthrough" -}}

@@ -78,6 +78,15 @@ which hostAliases resolves to 127.0.0.1 in the pod.
 {{- concat $first .Values.hosts $own | uniq | toJson -}}
 {{- end -}}
 
+{{/* The hosts that are names: a TLS handshake has no address, so nothing forwards by one. */}}
+{{- define "postern.names" -}}
+{{- $names := list -}}
+{{- range .Values.hosts -}}
+{{- if not (regexMatch "^[0-9.]+$|:" .) }}{{ $names = append $names . }}{{ end -}}
+{{- end -}}
+{{- toJson $names -}}
+{{- end -}}
+
 {{/* The settings file. */}}
 {{- define "postern.settings" -}}
 {{- $settings := dict
@@ -120,8 +129,8 @@ which hostAliases resolves to 127.0.0.1 in the pod.
 
 {{/* Values that contradict each other end the rendering with a message. */}}
 {{- define "postern.check" -}}
-{{- if and (or .Values.ingress.enabled .Values.tlsRoute.enabled) (not .Values.hosts) -}}
-{{- fail "hosts is empty: ingress and tlsRoute forward by the name in the TLS handshake, so name at least one host" -}}
+{{- if and (or .Values.ingress.enabled .Values.tlsRoute.enabled) (not (include "postern.names" . | fromJsonArray)) -}}
+{{- fail "hosts has no name: ingress and tlsRoute forward by the name in the TLS handshake, so add one" -}}
 {{- end -}}
 {{- if and .Values.tlsRoute.enabled (not .Values.tlsRoute.parentRefs) -}}
 {{- fail "tlsRoute.parentRefs is empty: name the Gateway with a listener of protocol TLS and mode Passthrough" -}}
