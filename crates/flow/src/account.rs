@@ -78,7 +78,7 @@ impl OwnerAccount {
 /// What one owner has now. It does not say which owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OwnerLoad {
-    /// Requests that have a seat.
+    /// Requests that have a slot.
     pub in_flight: usize,
     /// Requests that wait for one.
     pub waiting: usize,
@@ -93,7 +93,7 @@ pub(crate) const QUEUES: usize = 7;
 #[derive(Default)]
 pub(crate) struct Share {
     pub(crate) taken: usize,
-    pub(crate) waiting: BTreeMap<u64, oneshot::Sender<Seat>>,
+    pub(crate) waiting: BTreeMap<u64, oneshot::Sender<Slot>>,
 }
 
 impl Share {
@@ -110,13 +110,13 @@ pub(crate) trait SlotQueue: Send + Sync {
 }
 
 /// A slot: room for one request in flight. It is released on drop.
-pub struct Seat {
+pub struct Slot {
     queue: Arc<dyn SlotQueue>,
     account: Arc<OwnerAccount>,
     has_waited: bool,
 }
 
-impl Seat {
+impl Slot {
     pub(crate) fn new(
         queue: Arc<dyn SlotQueue>,
         account: Arc<OwnerAccount>,
@@ -131,7 +131,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for Slot {
     fn drop(&mut self) {
         self.queue.clone().release(&self.account);
     }
@@ -154,7 +154,7 @@ impl Accounts {
         if self.by_owner.len() >= self.sweep_at {
             // The lock of this table keeps other threads from taking an account that only the table refers to.
             self.by_owner.retain(|_, account| {
-                let has_spent = |spent: &Mutex<Spent>| !spent.lock().is_paid_back(bytes_per_minute);
+                let has_spent = |spent: &Mutex<Spent>| !spent.lock().is_forgiven(bytes_per_minute);
                 Arc::strong_count(account) > 1 || account.spent.iter().any(has_spent)
             });
             self.sweep_at = 2 * self.by_owner.len() + FIRST_SWEEP;
@@ -195,6 +195,6 @@ mod tests {
         for number in 0..1000 {
             all.of(&number.to_string(), 60);
         }
-        assert!(!all.of("a", 60).spent[0].lock().is_paid_back(60));
+        assert!(!all.of("a", 60).spent[0].lock().is_forgiven(60));
     }
 }

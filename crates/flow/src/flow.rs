@@ -13,7 +13,7 @@ use tokio::runtime::{Handle, RuntimeMetrics};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::account::{Accounts, OwnerAccount, OwnerLoad, Seat as InFlightPermit};
+use super::account::{Accounts, OwnerAccount, OwnerLoad, Slot};
 use super::budget::{ByteBudget, ByteLimits, BytesOf};
 use super::fair_queue::{FairQueue, QueueLimits};
 use super::large::{LargeThreads, LargeWork};
@@ -43,13 +43,13 @@ const LARGE_SHARE: usize = 2;
 const WRITES_RESERVE: usize = 4;
 
 /// The most requests to clusters that wait for the head of the response. They cost memory and little else.
-const PROXIED_SEATS: usize = 512;
+const PROXIED_SLOTS: usize = 512;
 
 /// The most waiting requests of all owners.
 const MOST_WAITING: usize = 10_000;
 
 /// The reserved slots for `system:masters`, of each class.
-const SYSTEM_SEATS: usize = 16;
+const SYSTEM_SLOTS: usize = 16;
 
 /// The queues in which a request waits for a slot of its own: those of each class, and their system slots.
 const REQUEST_QUEUES: Range<usize> = 0..6;
@@ -58,10 +58,10 @@ const REQUEST_QUEUES: Range<usize> = 0..6;
 const BUSIEST: usize = 5;
 
 /// The slots for requests that need much processor time. Every machine can run two of them and still answer others.
-const LARGE_SEATS: usize = 2;
+const LARGE_SLOTS: usize = 2;
 
 /// The most unauthenticated requests that wait for the store at once.
-const STRANGERS_WAITING: usize = 64;
+const MAX_UNAUTHENTICATED_WAITING: usize = 64;
 
 /// The shortest delay of a rejection; the longest is twice as long. The delays differ, so that clients that were
 /// rejected together do not retry together.
@@ -129,7 +129,7 @@ impl Class {
 pub struct Flow {
     limits: Limits,
     /// By [`Class`].
-    seats: [Arc<FairQueue>; 3],
+    slots: [Arc<FairQueue>; 3],
     /// By [`Class`].
     system: [Arc<FairQueue>; 3],
     large: Arc<FairQueue>,
@@ -144,7 +144,7 @@ pub struct Flow {
     /// Bytes of responses.
     pub responses: Arc<ByteBudget>,
     /// The unauthenticated requests that wait for the store.
-    pub strangers: Semaphore,
+    pub unauthenticated_permits: Semaphore,
     /// The bytes that owners write.
     pub write_rate: WriteRate,
     /// The bytes that secret sync copies for owners. They are counted separately: a caller that changes a source
@@ -203,13 +203,13 @@ impl Drop for DelayedRejection<'_> {
     }
 }
 
-/// The limits of a queue in which one owner has at most `seats / share` slots.
-fn class_limits(seats: usize, share: usize, waiting_per_owner: usize) -> QueueLimits {
-    let seats_per_owner = seats.div_ceil(share);
+/// The limits of a queue in which one owner has at most `slots / share` slots.
+fn class_limits(slots: usize, share: usize, waiting_per_owner: usize) -> QueueLimits {
+    let slots_per_owner = slots.div_ceil(share);
     QueueLimits {
-        seats,
-        seats_per_owner,
-        seats_alone: seats_per_owner,
+        slots,
+        slots_per_owner,
+        slots_alone: slots_per_owner,
         waiting_per_owner,
         waiting: MOST_WAITING,
         wait: LONGEST_WAIT,
@@ -225,26 +225,26 @@ impl Flow {
         let contention = Arc::<Contention>::default();
         let queue = |index, limits| FairQueue::new(limits, index, contention.clone());
         let mut writes = class_limits(limits.writing, WRITES_SHARE, writes);
-        writes.seats_alone = writes.seats - writes.seats / WRITES_RESERVE;
+        writes.slots_alone = writes.slots - writes.slots / WRITES_RESERVE;
         Self {
             limits,
-            seats: [
+            slots: [
                 queue(0, class_limits(limits.reading, READS_SHARE, reads)),
                 queue(1, writes),
-                queue(2, class_limits(PROXIED_SEATS, PROXIED_SHARE, proxied)),
+                queue(2, class_limits(PROXIED_SLOTS, PROXIED_SHARE, proxied)),
             ],
             system: [3, 4, 5].map(|index| {
-                queue(index, class_limits(SYSTEM_SEATS, SYSTEM_SHARE, waiting[index - 3]))
+                queue(index, class_limits(SYSTEM_SLOTS, SYSTEM_SHARE, waiting[index - 3]))
             }),
-            large: queue(6, class_limits(LARGE_SEATS, LARGE_SHARE, READS_WAITING_PER_OWNER)),
-            large_threads: LargeThreads::start(LARGE_SEATS),
+            large: queue(6, class_limits(LARGE_SLOTS, LARGE_SHARE, READS_WAITING_PER_OWNER)),
+            large_threads: LargeThreads::start(LARGE_SLOTS),
             queued_threads: QueuedThreads::start(),
             accounts: Mutex::default(),
             unauthenticated: OwnerAccount::new(""),
             contention,
             bodies: ByteBudget::new(BytesOf::Bodies, BODY_BYTES),
             responses: ByteBudget::new(BytesOf::Responses, RESPONSE_BYTES),
-            strangers: Semaphore::new(STRANGERS_WAITING),
+            unauthenticated_permits: Semaphore::new(MAX_UNAUTHENTICATED_WAITING),
             write_rate: WriteRate::new(WrittenBy::Requests, limits.write_bytes_per_owner),
             copy_rate: WriteRate::new(WrittenBy::SecretSync, limits.write_bytes_per_owner),
             has_slow_threads: AtomicBool::new(false),
@@ -262,36 +262,36 @@ impl Flow {
         &self,
         verb: Option<Verb>,
         requester: &Requester,
-    ) -> Result<InFlightPermit, ApiError> {
+    ) -> Result<Slot, ApiError> {
         let class = Class::of(verb);
-        let seat = self.seat(class, requester).await.ok_or_else(too_many_requests)?;
-        if class == Class::Reads && !seat.has_waited() && self.has_long_queue() {
+        let slot = self.slot(class, requester).await.ok_or_else(too_many_requests)?;
+        if class == Class::Reads && !slot.has_waited() && self.has_long_queue() {
             tokio::task::yield_now().await;
         }
-        Ok(seat)
+        Ok(slot)
     }
 
     /// A slot for a request to a cluster. The request keeps it until the head of the response arrives.
     ///
     /// # Errors
     /// As [`Flow::acquire`].
-    pub async fn acquire_proxied(&self, requester: &Requester) -> Result<InFlightPermit, ApiError> {
-        self.seat(Class::Proxied, requester).await.ok_or_else(too_many_requests)
+    pub async fn acquire_proxied(&self, requester: &Requester) -> Result<Slot, ApiError> {
+        self.slot(Class::Proxied, requester).await.ok_or_else(too_many_requests)
     }
 
-    async fn seat(&self, class: Class, requester: &Requester) -> Option<InFlightPermit> {
+    async fn slot(&self, class: Class, requester: &Requester) -> Option<Slot> {
         // The address of the account identifies the owner.
         self.contention.note(Arc::as_ptr(&requester.account) as u64);
-        let seats = &self.seats[class as usize];
+        let slots = &self.slots[class as usize];
         if requester.is_system {
-            let free = seats.try_acquire(&requester.account);
+            let free = slots.try_acquire(&requester.account);
             let free = free.or_else(|| self.system[class as usize].try_acquire(&requester.account));
             if free.is_some() {
                 return free;
             }
         }
         // No request waits for a system slot: a later request could overtake it.
-        seats.acquire(&requester.account).await
+        slots.acquire(&requester.account).await
     }
 
     /// Runs a request that has waited for its slot, on the low-priority threads.
@@ -378,8 +378,8 @@ impl Flow {
     /// The requests and bytes in flight.
     pub fn counts(&self) -> FlowCounts {
         let of = |class: Class| {
-            let (seats, system) = (&self.seats[class as usize], &self.system[class as usize]);
-            let ((taken, waiting), more) = (seats.counts(), system.counts());
+            let (slots, system) = (&self.slots[class as usize], &self.system[class as usize]);
+            let ((taken, waiting), more) = (slots.counts(), system.counts());
             (taken + more.0, waiting + more.1)
         };
         FlowCounts {
@@ -394,7 +394,7 @@ impl Flow {
     /// The requests that had to wait, and those that were rejected: reads, writes and requests to clusters.
     pub fn totals(&self) -> [QueueTotals; 3] {
         [Class::Reads, Class::Writes, Class::Proxied].map(|class| {
-            let (queued, rejected) = self.seats[class as usize].totals();
+            let (queued, rejected) = self.slots[class as usize].totals();
             QueueTotals { queued, rejected }
         })
     }
@@ -449,9 +449,9 @@ mod tests {
 
     use super::*;
 
-    fn flow(seats: usize) -> Flow {
+    fn flow(slots: usize) -> Flow {
         let limits =
-            Limits { reading: seats, writing: seats, watches_per_owner: 1, ..Limits::default() };
+            Limits { reading: slots, writing: slots, watches_per_owner: 1, ..Limits::default() };
         Flow::new(limits)
     }
 
@@ -460,14 +460,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn reads_and_writes_have_seats_of_their_own() {
+    async fn reads_and_writes_have_slots_of_their_own() {
         let (flow, k) = (flow(1), by("k"));
-        let seat = flow.acquire(Some(Verb::Get), &k).await.unwrap();
+        let slot = flow.acquire(Some(Verb::Get), &k).await.unwrap();
         assert_eq!(flow.counts().reads, (1, 0));
         let rejected = flow.acquire(Some(Verb::List), &k).await.err().unwrap();
         assert_eq!((rejected.code(), rejected.retry_after_seconds()), (429, Some(1)));
         assert!(flow.acquire(Some(Verb::Create), &k).await.is_ok());
-        drop(seat);
+        drop(slot);
         assert!(flow.acquire(None, &k).await.is_ok());
         let to_cluster = flow.acquire_proxied(&k).await.unwrap();
         assert_eq!((flow.counts().proxied, flow.counts().reads), ((1, 0), (0, 0)));
@@ -501,7 +501,7 @@ mod tests {
         assert_eq!(
             found.by_requests[0],
             OwnerLoad { in_flight: 1, waiting: 1, watches: 0 },
-            "one owner has one of eight seats"
+            "one owner has one of eight slots"
         );
         assert_eq!(found.by_requests[1].in_flight, 1);
         assert_eq!((found.by_requests.len(), found.by_watches), (3, vec![1, 0, 0]));
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn administrators_have_seats_in_reserve() {
+    async fn administrators_have_slots_in_reserve() {
         let flow = flow(2);
         let _all = [flow.acquire(None, &by("a")).await, flow.acquire(None, &by("b")).await];
         assert!(flow.acquire(None, &by("c")).await.is_err());

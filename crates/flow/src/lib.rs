@@ -34,6 +34,6 @@ mod requester;
 mod spent;
 pub mod write_rate;
 
-pub use self::account::{OwnerAccount, OwnerLoad, Seat as InFlightPermit};
+pub use self::account::{OwnerAccount, OwnerLoad, Slot};
 pub use self::flow::{BusiestOwners, Flow, FlowCounts, Limits, QueueTotals, WatchPermit};
 pub use self::requester::{Requester, too_many_requests};

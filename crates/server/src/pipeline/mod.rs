@@ -325,8 +325,11 @@ async fn wait_for_principals(server: &Server, client: &Client) -> Option<u64> {
         return current.ok();
     }
     // Few unauthenticated requests wait for the store at a time. The limits of streams and connections bound the others.
-    let _asking =
-        if client.is_authenticated() { None } else { server.flow.strangers.acquire().await.ok() };
+    let _asking = if client.is_authenticated() {
+        None
+    } else {
+        server.flow.unauthenticated_permits.acquire().await.ok()
+    };
     current.await.ok()
 }
 

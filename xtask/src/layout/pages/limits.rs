@@ -90,7 +90,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "requests to clusters that wait for the head of a response",
         limit: "{count}; one owner {part}",
-        numbers: &[(FLOW, "PROXIED_SEATS"), (FLOW, "PROXIED_SHARE")],
+        numbers: &[(FLOW, "PROXIED_SLOTS"), (FLOW, "PROXIED_SHARE")],
     },
     Row {
         name: "requests to clusters of one owner that wait for such a slot",
@@ -108,7 +108,7 @@ const ROWS: &[Row] = &[
         numbers: &[
             ("crates/flow/src/large.rs", "LARGE_BYTES"),
             ("crates/server/src/pipeline/verbs.rs", "LARGE_YAML_BYTES"),
-            (FLOW, "LARGE_SEATS"),
+            (FLOW, "LARGE_SLOTS"),
             (FLOW, "LARGE_SHARE"),
         ],
     },
