@@ -38,7 +38,7 @@ use crate::metrics::{self, Measured};
 use crate::stages::authenticate::{AuthenticationView, authenticate, names_a_key};
 use crate::stages::authorize::{Authorized, authorize};
 use crate::stages::impersonate::{Acting, impersonate};
-use crate::stages::parse::{self, Parsed, Target};
+use crate::stages::parse::{self, Document, Parsed, Target};
 use crate::stages::websocket;
 use crate::wire::body::Body;
 use crate::wire::encode;
