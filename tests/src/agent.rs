@@ -159,6 +159,14 @@ impl Agent {
         self.child.id()
     }
 
+    /// `HOST:PORT` of its metrics, for an agent with `--metrics-listen`.
+    #[must_use]
+    pub fn metrics_address(&self) -> String {
+        let logged = self.logged();
+        let (_, rest) = logged.split_once("metrics on http://").expect("it has --metrics-listen");
+        rest.split_once('/').expect("a path").0.to_owned()
+    }
+
     /// `HOST:PORT`
     #[must_use]
     pub fn address(&self) -> &str {

@@ -31,6 +31,7 @@ pub mod http;
 pub mod kubectl;
 pub mod objects;
 pub mod playground;
+pub mod prometheus;
 pub mod python;
 pub mod rights;
 pub mod slow;

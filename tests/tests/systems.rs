@@ -1,5 +1,5 @@
-//! The processes as a whole: starts, kills and restores, agents, streams, and attacks on availability. One module
-//! for each suite.
+//! The processes as a whole: starts, kills and restores, agents, streams, attacks on availability, and what operators
+//! observe of them. One module for each suite.
 #![expect(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -9,5 +9,6 @@
 
 mod agent;
 mod attacks;
+mod observe;
 mod process;
 mod streams;

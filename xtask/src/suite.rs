@@ -60,6 +60,7 @@ pub(crate) fn fetch_what_is_needed(root: &Path, all: bool) -> Result<fetch::Tool
     let tools = fetch::everything(root, all)?;
     if all {
         fetch::nginx()?;
+        fetch::prometheus(root)?;
         cluster::fetch(root)?;
     }
     Ok(tools)

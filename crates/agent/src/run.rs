@@ -134,17 +134,16 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let dir = StateDir::open(&settings.state_dir).context("--state-dir")?;
     let client_settings = client_settings(&settings)?;
-    let upstream =
-        upstream::of_path(&settings.upstream, &settings.upstream_server).context("--upstream")?;
+    let upstream = upstream::of_path(&settings.upstream, &settings.upstream_server);
+    let upstream = upstream.context("--upstream")?;
     let max_offline = i64::try_from(settings.max_offline.as_secs()).unwrap_or(i64::MAX);
     let state = Arc::new(State::new(clock, max_offline));
     if let Some(stored) = dir.load_config(&settings.cluster) {
         // A time that has not come yet would keep the agent going for longer than --max-offline.
-        let at = stored.at.min(state.now());
-        state.apply_config(stored.spec, at);
+        state.apply_config(stored.spec, stored.at.min(state.now()));
     }
     let endpoint = settings.advertise.as_deref().map(Endpoint::parse).transpose();
-    let endpoint = endpoint.map_err(|what| anyhow::anyhow!("--advertise: {what}"))?;
+    let endpoint = endpoint.map_err(anyhow::Error::msg).context("--advertise")?;
     let hosts = hosts(settings.listen, endpoint.as_ref());
     let certificate = Certificate::prepare(&dir, hosts, state.now())?;
     let listener = bind("--listen", settings.listen)?;
@@ -173,10 +172,10 @@ pub async fn run(
         draining: watch::Sender::new(false),
     });
     let (mut tasks, mut storing) = start_sync_tasks(&agent, &client_settings, dir)?;
+    tasks.spawn(renew(certificate.clone(), agent.state.clone()));
     if let Some(address) = settings.metrics_listen {
         tasks.spawn(scrape::serve(agent.clone(), metrics_listener(address)?));
     }
-    tasks.spawn(renew(certificate.clone(), agent.state.clone()));
     if let Some(endpoint) = endpoint {
         let client = Client::new(client_settings)?;
         let host = endpoint.with_port(address.port());
@@ -191,7 +190,6 @@ pub async fn run(
     agent.draining.send_replace(true);
     let (_, ()) = tokio::join!(serving.join_next(), agent.proxy.drain(settings.drain_timeout));
     tasks.shutdown().await;
-    // No configuration arrives any more.
     let _ = timeout(STORE_TIMEOUT, storing.join_next()).await;
     agent.audit.queue.written().await;
     Ok(())

@@ -20,6 +20,10 @@ enum Outcome {
     Usage,
     /// Printed already, when it happened.
     Reported,
+    /// An exit code of its own, for a command whose page has it.
+    Code(u8),
+    /// An exit code that is the result, with nothing to print.
+    Exit(u8),
     /// The reader of the standard output closed it, which is no error of this command.
     OutputClosed,
 }
@@ -38,6 +42,26 @@ impl CliError {
     /// The error of a command whose errors have been printed one by one.
     pub(crate) fn reported() -> Self {
         Self { outcome: Outcome::Reported, ..Self::new("") }
+    }
+
+    /// An error with an exit code that the command documents.
+    pub(crate) fn with_code(message: impl Into<String>, code: u8) -> Self {
+        Self { outcome: Outcome::Code(code), ..Self::new(message) }
+    }
+
+    /// The same error with an exit code that the command documents. What was printed already stays so.
+    pub(crate) fn into_code(mut self, code: u8) -> Self {
+        self.outcome = match self.outcome {
+            Outcome::Failed | Outcome::Code(_) | Outcome::Usage => Outcome::Code(code),
+            Outcome::Reported | Outcome::Exit(_) => Outcome::Exit(code),
+            Outcome::OutputClosed => Outcome::OutputClosed,
+        };
+        self
+    }
+
+    /// An exit code that is the result of the command: nothing is printed.
+    pub(crate) fn exit(code: u8) -> Self {
+        Self { outcome: Outcome::Exit(code), ..Self::new("") }
     }
 
     /// The error of writing to the standard output.
@@ -76,7 +100,7 @@ impl CliError {
 
     /// Whether the error is still to be printed.
     pub(crate) fn is_to_print(&self) -> bool {
-        matches!(self.outcome, Outcome::Failed | Outcome::Usage)
+        matches!(self.outcome, Outcome::Failed | Outcome::Usage | Outcome::Code(_))
     }
 
     /// The command's exit code.
@@ -84,6 +108,7 @@ impl CliError {
         match self.outcome {
             Outcome::Failed | Outcome::Reported => ExitCode::FAILURE,
             Outcome::Usage => ExitCode::from(2),
+            Outcome::Code(code) | Outcome::Exit(code) => ExitCode::from(code),
             Outcome::OutputClosed => ExitCode::SUCCESS,
         }
     }

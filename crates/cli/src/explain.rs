@@ -28,6 +28,11 @@ pub(crate) fn explain(error: &Error, server: &str, acting_as: Option<&str>) -> C
         Error::Connect { .. } | Error::Timeout { .. } => {
             explained.hint("check the address, the network, and that the server is up")
         }
+        Error::Proxy { .. } => explained
+            .hint(
+                "HTTPS_PROXY, or proxy-url in the kubeconfig, names the proxy and its credentials",
+            )
+            .hint("to reach the server without the proxy, add its host to NO_PROXY"),
         Error::Handshake { .. } => {
             explained.hint("another program may use this port: check host and port")
         }

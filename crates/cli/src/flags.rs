@@ -120,7 +120,7 @@ pub(crate) enum KubeconfigFormat {
     Name,
 }
 
-/// How one object or a list is printed by `get` and `list`.
+/// How a list is printed by `list`.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TableFormat {
     /// A table with more columns.
@@ -131,15 +131,4 @@ pub(crate) enum TableFormat {
     Yaml,
     /// KIND/NAME, one a line, as kubectl takes it.
     Name,
-}
-
-/// How a secret is printed by `get`.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum SecretFormat {
-    /// The value of NAME.KEY, decoded, byte for byte.
-    Value,
-    /// The object in JSON, values in base64.
-    Json,
-    /// The object in YAML, values in base64.
-    Yaml,
 }

@@ -22,6 +22,51 @@ pub(crate) fn served_where(
     infos.filter(move |info| info.on_command_line && info.serves(verb))
 }
 
+/// All kinds. First those that have commands of their own: a name of two kinds is that of the commands.
+pub(crate) fn all() -> impl Iterator<Item = &'static Info> {
+    let all = || postern_kinds::all().iter().map(|kind| kind.info());
+    let others = all().filter(|info| !info.on_command_line);
+    all().filter(|info| info.on_command_line).chain(others)
+}
+
+/// The first of the kinds that has this name: one of [`names`], alone or with the group as kubectl has it, as in
+/// `roles.rbac.authorization.k8s.io` and `secrets.v1.`.
+pub(crate) fn find(
+    name: &str,
+    mut kinds: impl Iterator<Item = &'static Info>,
+) -> Option<&'static Info> {
+    let (word, suffix) = match name.split_once('.') {
+        None => (name, None),
+        Some((word, suffix)) => (word, Some(suffix)),
+    };
+    kinds.find(|info| {
+        let version = info.version;
+        let in_group = suffix.is_none_or(|suffix| {
+            suffix == version.group
+                || suffix.strip_prefix(version.version).and_then(|rest| rest.strip_prefix('.'))
+                    == Some(version.group)
+        });
+        in_group && names(info).contains(&word)
+    })
+}
+
+/// The fields of the kind's objects that have secret values, by their paths.
+pub(crate) fn secret_fields(info: &Info) -> impl Iterator<Item = &'static [&'static str]> {
+    let is_it = |kind: &&&'static dyn AnyKind| {
+        kind.info().kind == info.kind && kind.info().version == info.version
+    };
+    let found = postern_kinds::all().iter().find(is_it);
+    found.into_iter().flat_map(|kind| {
+        let written = kind.write_only().iter().map(|field| field.path);
+        kind.read_protected().iter().copied().chain(written)
+    })
+}
+
+/// A path of fields as a JSON pointer (RFC 6901).
+pub(crate) fn json_pointer(path: &[&str]) -> String {
+    path.iter().flat_map(|name| ["/", name]).collect()
+}
+
 /// Whether the answer to a create has a credential that is never shown again: so it is where
 /// the server stores no more of a field than its digest.
 pub(crate) fn answers_with_credential(info: &Info) -> bool {
@@ -94,6 +139,14 @@ mod tests {
             served(Verb::Create).filter(|info| answers_with_credential(info)).collect();
         assert_eq!(kinds.iter().map(|info| info.kind).collect::<Vec<_>>(), ["OwnedAccessKey"]);
         assert!(!answers_with_credential(&SharedSecret::INFO));
+    }
+
+    #[test]
+    fn secret_fields_are_those_that_are_protected_and_those_that_are_only_written() {
+        let of = |info: &Info| secret_fields(info).map(|path| path.join(".")).collect::<Vec<_>>();
+        assert_eq!(of(&SharedSecret::INFO), ["spec.data"]);
+        assert!(of(&OwnedAccessKey::INFO).contains(&"spec.key".to_owned()));
+        assert_eq!(of(&Namespace::INFO), [""; 0]);
     }
 
     #[test]

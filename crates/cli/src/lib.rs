@@ -1,29 +1,38 @@
 //! The command line: commands, kubeconfigs, and what is printed.
 //!
 //! Data goes to the standard output, everything else to the standard error. The exit code is 0, 1
-//! for a failure, or 2 for a command that makes no sense. Requests are made by `postern-client`;
+//! for a failure, or 2 for a command that makes no sense; a few commands have codes of their own. Requests are made by `postern-client`;
 //! the server and its commands are not here.
 
 mod access_rules;
+mod changes;
 mod commands;
 mod duration;
+mod editor;
 mod error;
 mod explain;
 mod flags;
 mod impersonation_config;
+mod jsonpath;
 mod kinds;
 mod kubeconfig;
 mod locked_file;
 mod manifest;
+mod manifest_files;
 mod output;
+mod output_format;
 mod parse;
 mod process;
+mod resources;
 mod scope_flags;
+mod server_table;
 mod session;
 mod similar;
+mod sort;
 mod target;
 mod token_cache;
 mod usage;
+mod variables;
 
 use std::process::ExitCode;
 

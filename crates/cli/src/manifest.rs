@@ -9,7 +9,7 @@ use crate::error::CliError;
 use crate::kinds;
 use crate::output::escape;
 
-/// An object of a kind that can be created.
+/// An object of a kind that serves a verb.
 pub(crate) struct Manifest {
     /// File and document, for messages.
     pub(crate) location: String,
@@ -21,7 +21,7 @@ pub(crate) struct Manifest {
 
 /// The objects in a file, each with its own error, in their order. Documents without
 /// content are left out; the items of a list count each.
-pub(crate) fn parse(file: &str, bytes: &[u8]) -> Vec<Result<Manifest, CliError>> {
+pub(crate) fn parse(file: &str, bytes: &[u8], verb: Verb) -> Vec<Result<Manifest, CliError>> {
     let mut manifests = Vec::new();
     for (index, (line, document)) in documents(bytes).enumerate() {
         let from = if index == 0 { String::new() } else { format!(" (from line {line})") };
@@ -32,10 +32,10 @@ pub(crate) fn parse(file: &str, bytes: &[u8]) -> Vec<Result<Manifest, CliError>>
                 Ok(items) => {
                     for (index, item) in items.into_iter().enumerate() {
                         let location = format!("{location}, item {}", index + 1);
-                        manifests.push(manifest(location, item));
+                        manifests.push(manifest(location, item, verb));
                     }
                 }
-                Err(value) => manifests.push(manifest(location, value)),
+                Err(value) => manifests.push(manifest(location, value, verb)),
             },
         }
     }
@@ -102,7 +102,7 @@ fn items_of(mut list: Value) -> Result<Vec<Value>, Value> {
     Ok(items)
 }
 
-fn manifest(location: String, value: Value) -> Result<Manifest, CliError> {
+fn manifest(location: String, value: Value, verb: Verb) -> Result<Manifest, CliError> {
     let wrong = |what: String| CliError::new(format!("{location}: {what}"));
     let object = Object::from_value(value).map_err(wrong)?;
     for (field, text) in [("apiVersion", &object.api_version), ("kind", &object.kind)] {
@@ -110,14 +110,15 @@ fn manifest(location: String, value: Value) -> Result<Manifest, CliError> {
             return Err(wrong(format!("{field} is not set")));
         }
     }
-    let served = || kinds::served(Verb::Create);
-    let info = served()
+    let info = kinds::all()
+        .filter(|info| info.serves(verb))
         .find(|info| info.kind == object.kind && info.version.to_string() == object.api_version);
     let info = info.ok_or_else(|| {
         let (kind, version) = (escape(&object.kind), escape(&object.api_version));
-        let all: Vec<_> =
-            served().map(|info| format!("{} ({})", info.kind, info.version)).collect();
-        wrong(format!("objects of the kind {kind} in {version} cannot be created"))
+        let all = kinds::served(verb).map(|info| format!("{} ({})", info.kind, info.version));
+        let all: Vec<_> = all.collect();
+        let done = if verb == Verb::Create { "created" } else { "applied" };
+        wrong(format!("objects of the kind {kind} in {version} cannot be {done}"))
             .hint(format!("these kinds can: {}", all.join(", ")))
     })?;
     Ok(Manifest { location, info, object })
@@ -130,7 +131,7 @@ mod tests {
     const USER: &str = "apiVersion: management.platform.sh/v1\nkind: User\nmetadata: {name: ";
 
     fn summary(text: &str) -> Vec<String> {
-        let parsed = parse("f", text.as_bytes()).into_iter();
+        let parsed = parse("f", text.as_bytes(), Verb::Create).into_iter();
         parsed
             .map(|one| match one {
                 Ok(manifest) => format!("{}: {}", manifest.location, manifest.object.metadata.name),
@@ -188,7 +189,8 @@ mod tests {
             assert!(message.starts_with("f, document 2 (from line 4): "), "{message}");
             assert!(message.contains(wanted) && !message.contains("hush"), "{message}");
         }
-        let error = parse("f", b"apiVersion: v1\nkind: Pod\n").remove(0).err().unwrap();
+        let error =
+            parse("f", b"apiVersion: v1\nkind: Pod\n", Verb::Create).remove(0).err().unwrap();
         let all = &error.hints[0];
         assert!(all.contains("Namespace (v1)") && all.contains("SharedSecret ("), "{all}");
     }

@@ -121,12 +121,22 @@ pub(crate) fn table(headings: Vec<String>, mut rows: Vec<Vec<String>>) -> String
 /// Writes rows in aligned columns.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let mut widths = Vec::new();
+    widen(&mut widths, rows);
+    aligned(&widths, rows)
+}
+
+/// Makes columns as wide as the cells of these rows, where they are narrower.
+pub(crate) fn widen(widths: &mut Vec<usize>, rows: &[Vec<String>]) {
     for row in rows {
         widths.resize(widths.len().max(row.len()), 0);
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
+}
+
+/// Writes rows in columns of these widths.
+pub(crate) fn aligned(widths: &[usize], rows: &[Vec<String>]) -> String {
     let mut out = String::new();
     for row in rows {
         let mut line = String::new();
@@ -163,7 +173,8 @@ pub(crate) fn server_table(table_value: &Value, wide: bool, namespaced: bool) ->
     table(headings, rows)
 }
 
-fn cell(value: &Value) -> String {
+/// A cell of a table as one line.
+pub(crate) fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => escape(text),

@@ -1,11 +1,13 @@
 //! The process' environment variables, its three standard streams, the time, and random bytes. No other file
-//! of the command line asks the system for them.
+//! of the command line asks the system for them, except that `commands/top/terminal.rs` reads keys.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufRead as _, IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use postern_kinds::SecretText;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
@@ -18,11 +20,25 @@ const CTRL_C: char = '\u{3}';
 
 /// The name of this program.
 const PROGRAM: &str = "postern";
+/// The name of its file when it is a plugin of kubectl.
+const PLUGIN_PROGRAM: &str = "kubectl-postern";
+/// How its commands begin then.
+const PLUGIN_COMMAND: &str = "kubectl postern";
+
+/// How commands of this program begin, given the path that it was started by: `postern`, or `kubectl postern`.
+pub(crate) fn command_prefix(program: Option<&OsStr>) -> &'static str {
+    let name = program.and_then(|program| Path::new(program).file_name());
+    if name == Some(OsStr::new(PLUGIN_PROGRAM)) { PLUGIN_COMMAND } else { PROGRAM }
+}
 
 /// The input that a command gets from its process, besides its arguments.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about a stream")]
 pub(crate) struct Process {
     environment: HashMap<String, OsString>,
+    command: &'static str,
     stdout_is_terminal: bool,
+    stdout_is_coloured: bool,
+    stderr_is_terminal: bool,
     stderr_is_coloured: bool,
 }
 
@@ -40,7 +56,10 @@ impl Process {
             || environment.get("TERM").is_some_and(|term| term == "dumb");
         Self {
             environment,
+            command: command_prefix(std::env::args_os().next().as_deref()),
             stdout_is_terminal: io::stdout().is_terminal(),
+            stdout_is_coloured: io::stdout().is_terminal() && !plain,
+            stderr_is_terminal: io::stderr().is_terminal(),
             stderr_is_coloured: io::stderr().is_terminal() && !plain,
         }
     }
@@ -62,6 +81,11 @@ impl Process {
         self.stdout_is_terminal
     }
 
+    /// Whether a picture can be drawn on the standard output, and replaced by the next one.
+    pub(crate) fn can_draw(&self) -> bool {
+        self.stdout_is_terminal && self.variable("TERM").is_none_or(|term| term != "dumb")
+    }
+
     /// Writes data to the standard output.
     pub(crate) fn write_stdout(&self, data: &[u8]) -> Result<(), CliError> {
         let mut out = io::stdout().lock();
@@ -76,7 +100,33 @@ impl Process {
 
     /// Prints a note, which the reader should not miss.
     pub(crate) fn print_note(&self, text: &str) {
-        self.print_status(&format!("{} {text}", self.coloured("note:", "33")));
+        self.note_printer()(text);
+    }
+
+    /// A printer of notes, for callers that cannot keep the process itself.
+    pub(crate) fn note_printer(&self) -> impl Fn(&str) + Send + Sync + use<> {
+        let label = self.coloured("note:", "33");
+        move |text| {
+            // A failure to print is ignored: there is no other place for it.
+            let _ = writeln!(io::stderr(), "{label} {text}");
+        }
+    }
+
+    /// Shows what a command waits for, in a line that is gone afterwards. On a terminal only.
+    pub(crate) fn show_progress(&self, text: &str) {
+        if self.stderr_is_terminal {
+            let _ = write!(io::stderr(), "\r\x1b[K{text}");
+        }
+    }
+
+    /// Removes the line of [`Process::show_progress`].
+    pub(crate) fn clear_progress(&self) {
+        self.show_progress("");
+    }
+
+    /// Whether the standard output may have colours.
+    pub(crate) fn stdout_is_coloured(&self) -> bool {
+        self.stdout_is_coloured
     }
 
     /// Prints a warning, about something that may do harm.
@@ -98,10 +148,21 @@ impl Process {
         if !error.is_to_print() {
             return;
         }
-        self.print_status(&format!("{} {}", self.coloured("error:", "1;31"), error.message));
+        let message = self.with_command(&error.message);
+        self.print_status(&format!("{} {message}", self.coloured("error:", "1;31")));
         for hint in &error.hints {
+            let hint = self.with_command(hint);
             self.print_status(&format!("  {} {hint}", self.coloured("hint:", "36")));
         }
+    }
+
+    /// The text with the commands in it as the user writes them.
+    fn with_command<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        if self.command == PROGRAM {
+            return Cow::Borrowed(text);
+        }
+        let (from, to) = (format!("`{PROGRAM} "), format!("`{} ", self.command));
+        Cow::Owned(text.replace(&from, &to))
     }
 
     fn coloured(&self, text: &str, colour: &str) -> String {
@@ -153,6 +214,11 @@ impl Process {
         #[expect(clippy::disallowed_methods, reason = "this is the clock that is passed on")]
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         now.ok().and_then(|since| i64::try_from(since.as_secs()).ok()).unwrap_or(0)
+    }
+
+    /// A moment, to measure how long something takes.
+    pub(crate) fn instant(&self) -> Instant {
+        Instant::now()
     }
 
     /// The id of the process that has called this one; 0 when that is not known.
@@ -238,7 +304,10 @@ impl Process {
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), OsString::from(value));
         Self {
             environment: variables.iter().map(own).collect(),
+            command: PROGRAM,
             stdout_is_terminal: false,
+            stdout_is_coloured: false,
+            stderr_is_terminal: false,
             stderr_is_coloured: false,
         }
     }
@@ -260,6 +329,23 @@ mod tests {
         assert_eq!(**read_limited(&b"abc"[..], 3, "it").unwrap(), *b"abc");
         let error = read_limited(&b"abcd"[..], 3, "it").unwrap_err();
         assert_eq!(error.message, "it has more than 3 bytes");
+    }
+
+    #[test]
+    fn a_plugin_of_kubectl_is_known_by_its_name() {
+        for (program, wanted) in [
+            (Some("/opt/krew/bin/kubectl-postern"), "kubectl postern"),
+            (Some("kubectl-postern"), "kubectl postern"),
+            (Some("./postern"), "postern"),
+            (Some("kubectl-postern-next"), "postern"),
+            (None, "postern"),
+        ] {
+            assert_eq!(command_prefix(program.map(OsStr::new)), wanted, "{program:?}");
+        }
+        let plugin = Process { command: PLUGIN_COMMAND, ..Process::with(&[]) };
+        let text = "`postern whoami` says it, and postern-data is a directory";
+        assert!(plugin.with_command(text).starts_with("`kubectl postern whoami`"));
+        assert_eq!(Process::with(&[]).with_command(text), text);
     }
 
     #[test]

@@ -7,7 +7,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postern_client::{
-    Client, Collection, Error, Representation, ServerUrl, Settings, Trust, decode_fields,
+    Client, Collection, Error, NoProxy, Proxy, Representation, ServerUrl, Settings, Trust,
+    decode_fields,
 };
 use postern_kinds::Kind as _;
 use postern_kinds::selves::{SelfKind, Status};
@@ -41,6 +42,7 @@ pub(crate) struct Session {
     pub(crate) context: Option<String>,
     /// The namespace of the context; the server's default for requests that name none, if `None`.
     namespace: Option<String>,
+    note: Box<dyn Fn(&str) + Send + Sync>,
 }
 
 impl Session {
@@ -113,7 +115,18 @@ impl Session {
             request_timeout: flags.target.credential.timeout,
         };
         let namespace = text_in(resolved.context, "namespace").map(str::to_owned);
-        Self::new(settings, Some(resolved.name.to_owned()), namespace, process)
+        let mut session = Self::new(settings, Some(resolved.name.to_owned()), namespace, process)?;
+        session.use_proxy_of(&resolved)?;
+        Ok(session)
+    }
+
+    /// Uses the proxy that the kubeconfig names. As in kubectl, it wins over the environment.
+    fn use_proxy_of(&mut self, resolved: &ResolvedContext<'_>) -> Result<(), CliError> {
+        let Some(url) = text_in(resolved.cluster, "proxy-url") else { return Ok(()) };
+        let wrong =
+            |what| CliError::new(format!("proxy-url of the context {:?}: {what}", resolved.name));
+        self.client.set_proxy(Some(Proxy::parse(url).map_err(wrong)?));
+        Ok(())
     }
 
     /// A session with what a context of a kubeconfig says, whatever the environment says: as whom it
@@ -133,7 +146,9 @@ impl Session {
             tls_server_name: text_in(resolved.cluster, "tls-server-name").map(str::to_owned),
             request_timeout,
         };
-        Self::new(settings, Some(resolved.name.to_owned()), None, process)
+        let mut session = Self::new(settings, Some(resolved.name.to_owned()), None, process)?;
+        session.use_proxy_of(resolved)?;
+        Ok(session)
     }
 
     /// A session with settings that have been chosen. The server's warnings are printed.
@@ -147,7 +162,23 @@ impl Session {
         let mut client = client.map_err(|error| explain(&error, "https://HOST:PORT", None))?;
         let print = process.warning_printer();
         client.set_warning_handler(Box::new(move |text| print(&escape(text))));
-        Ok(Self { client, context, namespace })
+        client.set_proxy(proxy_for(client.server(), process)?);
+        let note = Box::new(process.note_printer());
+        Ok(Self { client, context, namespace, note })
+    }
+
+    /// Another session with the same server, key and identity, on a connection of its own.
+    pub(crate) fn again(&self, process: &Process) -> Result<Self, CliError> {
+        let (settings, proxy) = (self.client.settings().clone(), self.client.proxy().cloned());
+        let (context, namespace) = (self.context.clone(), self.namespace.clone());
+        let mut session = Self::new(settings, context, namespace, process)?;
+        session.client.set_proxy(proxy);
+        Ok(session)
+    }
+
+    /// Prints a note about what the session does by itself.
+    pub(crate) fn note(&self, text: &str) {
+        (self.note)(&escape(text));
     }
 
     /// Explains the failure of a request, with the next steps.
@@ -261,6 +292,22 @@ fn set_names(status: &Status) {
     };
     // A command asks one server.
     let _ = set_namespace_names(&names);
+}
+
+/// The proxy that the environment names for a server: as Go's programs, such as kubectl, have it.
+fn proxy_for(server: &ServerUrl, process: &Process) -> Result<Option<Proxy>, CliError> {
+    let first = |names: [&'static str; 2]| -> Result<Option<(&'static str, &str)>, CliError> {
+        for name in names {
+            if let Some(text) = process.text(name)? {
+                return Ok(Some((name, text)));
+            }
+        }
+        Ok(None)
+    };
+    let Some((name, url)) = first(["HTTPS_PROXY", "https_proxy"])? else { return Ok(None) };
+    let no_proxy = first(["NO_PROXY", "no_proxy"])?.map_or("", |(_, list)| list);
+    Proxy::for_server(url, &NoProxy::parse(no_proxy), server)
+        .map_err(|what| CliError::usage(format!("{name}: {what}")))
 }
 
 /// Starts to print requests on the standard error.
@@ -414,11 +461,6 @@ fn server_of(config: &Kubeconfig, resolved: &ResolvedContext<'_>) -> Result<Serv
         );
         return Err(CliError::new(message).hint("log in again with --ca-file"));
     }
-    if text_in(resolved.cluster, "proxy-url").is_some() {
-        let message =
-            format!("the context {:?} asks for a proxy, which is not supported", resolved.name);
-        return Err(CliError::new(message));
-    }
     ServerUrl::parse(url).map_err(|what| {
         CliError::new(format!("the server of the context {:?}: {what}", resolved.name))
     })
@@ -463,4 +505,38 @@ fn key_of(resolved: &ResolvedContext<'_>) -> Result<SecretText, CliError> {
 /// A field's text, unless it is missing or empty.
 fn text_in<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
     value[field].as_str().filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_names_the_proxy() {
+        let chosen = |variables: &[(&str, &str)], url: &str| {
+            let server = ServerUrl::parse(url).unwrap();
+            let proxy = proxy_for(&server, &Process::with(variables));
+            proxy.map(|proxy| proxy.map(|proxy| proxy.authority())).map_err(|error| error.message)
+        };
+        let (upper, lower) = (("HTTPS_PROXY", "http://upper:1"), ("https_proxy", "lower:2"));
+        for (variables, url, wanted) in [
+            (&[][..], "https://h", None),
+            (&[upper], "https://h", Some("upper:1")),
+            (&[lower], "https://h", Some("lower:2")),
+            (&[lower, upper], "https://h", Some("upper:1")),
+            (&[("HTTPS_PROXY", ""), lower], "https://h", Some("lower:2")),
+            (&[("HTTP_PROXY", "http://p"), ("ALL_PROXY", "http://p")], "https://h", None),
+            (&[upper, ("NO_PROXY", "h")], "https://h", None),
+            (&[upper, ("no_proxy", "h")], "https://h", None),
+            (&[upper, ("NO_PROXY", "other"), ("no_proxy", "h")], "https://h", Some("upper:1")),
+            (&[upper], "https://127.0.0.1:8443", None),
+        ] {
+            assert_eq!(chosen(variables, url), Ok(wanted.map(str::to_owned)), "{variables:?}");
+        }
+        let error = chosen(&[("https_proxy", "socks5://u:hush@p")], "https://h").unwrap_err();
+        assert!(
+            error.starts_with("https_proxy: only http://") && !error.contains("hush"),
+            "{error}"
+        );
+    }
 }

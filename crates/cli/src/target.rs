@@ -48,7 +48,7 @@ impl Resource {
         if self.is_namespaced.is_some() || self.plural == ALL {
             return None;
         }
-        let known = infos().flat_map(kinds::names);
+        let known = kinds::all().flat_map(kinds::names);
         let near = nearest(&self.plural, known);
         let near = match near.first() {
             Some(near) => format!("; did you mean {near}?"),
@@ -98,13 +98,6 @@ fn filled(fields: &[(&str, &str)]) -> Map<String, Value> {
     fields.map(|(name, value)| ((*name).to_owned(), json!(value))).collect()
 }
 
-/// All kinds. First those that have commands: a name of two kinds is that of the commands.
-fn infos() -> impl Iterator<Item = &'static Info> {
-    let all = || postern_kinds::all().iter().map(|kind| kind.info());
-    let others = all().filter(|info| !info.on_command_line);
-    all().filter(|info| info.on_command_line).chain(others)
-}
-
 /// Parses `RESOURCE[/NAME]`, or a path, which begins with a slash. A resource is any name of a kind,
 /// alone or with its group as kubectl has it: `roles.rbac.authorization.k8s.io`, `secrets.v1.`.
 pub(crate) fn target(text: &str) -> Result<Target, String> {
@@ -148,16 +141,7 @@ fn resolve(text: &str, name: &str) -> Resource {
         None => (text, None),
         Some((word, suffix)) => (word, Some(suffix)),
     };
-    let is_meant = |info: &&Info| {
-        let version = info.version;
-        let in_group = suffix.is_none_or(|suffix| {
-            suffix == version.group
-                || suffix.strip_prefix(version.version).and_then(|rest| rest.strip_prefix('.'))
-                    == Some(version.group)
-        });
-        in_group && kinds::names(info).contains(&word)
-    };
-    match infos().find(is_meant) {
+    match kinds::find(text, kinds::all()) {
         Some(info) => Resource::of_kind(info, name),
         None => Resource {
             group: suffix.unwrap_or_default().to_owned(),

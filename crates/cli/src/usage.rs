@@ -8,6 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use postern_kinds::{Verb, access_key};
 
 use crate::kinds;
+use crate::process::command_prefix;
 
 /// The commands that have secret values among their arguments. A value without quotes, or one that
 /// begins with a dash, looks like an argument too many. Repeating it would print it on the screen,
@@ -17,7 +18,8 @@ const SECRET_ARGUMENTS: [&str; 2] = ["login", "set"];
 /// Parses the command line. Where that fails, prints why and exits the process.
 pub fn parse_or_exit<P: Parser>() -> P {
     let words: Vec<_> = std::env::args_os().collect();
-    let mut command = P::command();
+    let prefix = command_prefix(words.first().map(OsString::as_os_str));
+    let mut command = P::command().bin_name(prefix);
     let parsed = command
         .try_get_matches_from_mut(&words)
         .and_then(|matches| P::from_arg_matches(&matches))
@@ -122,7 +124,8 @@ mod tests {
 
     #[test]
     fn what_is_no_secret_is_repeated() {
-        for words in [&["get", "secret", "a_b"][..], &["frobnicate"], &["login", "--timeout=x"]] {
+        for words in [&["delete", "secret", "a_b"][..], &["frobnicate"], &["login", "--timeout=x"]]
+        {
             let words: Vec<_> = [&["postern"], words].concat().iter().map(OsString::from).collect();
             let error = Line::try_parse_from(&words).map(|line| drop(line.command)).unwrap_err();
             assert!(may_repeat(&error, &words), "{error}");

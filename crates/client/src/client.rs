@@ -12,6 +12,7 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, ETAG, HOST, IF_NONE_MATC
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use postern_kinds::{Impersonation, SecretText};
 use postern_meta::object::Object;
 use postern_meta::status::Reason;
@@ -23,9 +24,11 @@ use crate::collection::Collection;
 use crate::connection::{self, Sender};
 use crate::error::Error;
 use crate::impersonation_headers;
+use crate::proxy::Proxy;
 use crate::request::{
     ApiRequest, Representation, decode_object, decode_response, retry_after, take_continue,
 };
+use crate::selection::{ApplyOptions, Selection};
 use crate::server_url::ServerUrl;
 use crate::trust::{CaDigest, Trust};
 use crate::warnings::{WarningHandler, Warnings};
@@ -72,6 +75,7 @@ pub struct Client {
     /// Empty, unless requests impersonate another user.
     impersonation: HeaderMap,
     tls: Arc<ClientConfig>,
+    proxy: Option<Proxy>,
     sender: Option<Sender>,
     tasks: JoinSet<()>,
     warnings: Warnings,
@@ -103,6 +107,7 @@ impl Client {
             authorization,
             impersonation,
             tls,
+            proxy: None,
             sender: None,
             tasks: JoinSet::new(),
             warnings: Warnings::default(),
@@ -114,6 +119,21 @@ impl Client {
     /// handler they are dropped.
     pub fn set_warning_handler(&mut self, handler: WarningHandler) {
         self.warnings.set_handler(handler);
+    }
+
+    /// Sets the proxy that connections go through; `None` for none.
+    pub fn set_proxy(&mut self, proxy: Option<Proxy>) {
+        self.proxy = proxy;
+    }
+
+    /// The proxy that connections go through.
+    pub fn proxy(&self) -> Option<&Proxy> {
+        self.proxy.as_ref()
+    }
+
+    /// The server, the access key, and how to reach it.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// The access key.
@@ -149,6 +169,7 @@ impl Client {
         representation: Representation,
     ) -> Result<Value, Error> {
         let request = ApiRequest::new(Method::GET, of.path_of(name)?);
+        let request = request.query(representation.rows_query());
         self.send(request.accept(representation.accept_object())).await
     }
 
@@ -188,13 +209,40 @@ impl Client {
     ) -> Result<Watch, Error> {
         let path = format!("{}/{subresource}", of.path_of(name)?);
         let query = format!("watch=true&allowWatchBookmarks=true&{query}");
-        let request = ApiRequest::new(Method::GET, path).query(query);
+        self.begin_watch(ApiRequest::new(Method::GET, path).query(query)).await
+    }
+
+    /// Watches the objects of a collection that a selection has, from a version on. Only its beginning has a deadline.
+    ///
+    /// # Errors
+    /// As for every request. The reason is `Expired` or `Gone` when the version is too old.
+    pub async fn watch(
+        &mut self,
+        of: Collection<'_>,
+        representation: Representation,
+        selection: &Selection,
+        resource_version: &str,
+    ) -> Result<Watch, Error> {
+        let version = utf8_percent_encode(resource_version, NON_ALPHANUMERIC);
+        let query = format!(
+            "watch=true&allowWatchBookmarks=true&resourceVersion={version}{}{}",
+            selection.query(),
+            representation.rows_parameter()
+        );
+        let request = ApiRequest::new(Method::GET, of.path()?).query(query);
+        self.begin_watch(request.accept(representation.accept_object())).await
+    }
+
+    async fn begin_watch(&mut self, request: ApiRequest) -> Result<Watch, Error> {
         let (address, after) = (self.settings.server.authority(), self.settings.request_timeout);
         let begun = tokio::time::timeout(after, async {
             let response = self.attempt(&request).await?;
+            let code = response.status();
+            tracing::debug!(method = "WATCH", path = %request.path, code = code.as_u16(), "answer");
+            self.warnings.receive(response.headers());
             // The watch takes the connection.
             let sender = self.sender.take();
-            if response.status() != StatusCode::OK {
+            if code != StatusCode::OK {
                 let (code, body) = self.read(response).await?;
                 decode_response(code, &body)?;
                 return Err(Error::NoWatch);
@@ -234,6 +282,23 @@ impl Client {
         self.send(ApiRequest::of_gateway(path)).await
     }
 
+    /// Reads a document that is text and no object, such as `/metrics`. `path` begins behind the base path.
+    ///
+    /// # Errors
+    /// As for every request.
+    pub async fn get_text(&mut self, path: &str) -> Result<String, Error> {
+        let (code, body) = self.exchange(&ApiRequest::new(Method::GET, path.to_owned())).await?;
+        if !code.is_success() {
+            // The server's reason, as for every request.
+            decode_response(code, &body)?;
+        }
+        let not_text = |_| Error::Unexpected {
+            code: code.as_u16(),
+            what: "the answer is not text".to_owned(),
+        };
+        String::from_utf8(body.into()).map_err(not_text)
+    }
+
     /// Has the server carry out an action on an object, or only check whether it would. Unknown fields are
     /// errors.
     pub async fn act(
@@ -260,6 +325,35 @@ impl Client {
     ) -> Result<Object, Error> {
         let request = ApiRequest::new(Method::PATCH, of.path_of(name)?)
             .body("application/merge-patch+json", patch.to_string().into_bytes());
+        decode_object(self.send(request).await?)
+    }
+
+    /// Changes parts of an object by a JSON merge patch, as a field manager. Unknown fields are errors.
+    pub async fn merge_patch_as(
+        &mut self,
+        of: Collection<'_>,
+        name: &str,
+        patch: &Value,
+        field_manager: &str,
+    ) -> Result<Object, Error> {
+        let manager = utf8_percent_encode(field_manager, NON_ALPHANUMERIC);
+        let request = ApiRequest::new(Method::PATCH, of.path_of(name)?)
+            .query(format!("fieldManager={manager}&{STRICT}"))
+            .body("application/merge-patch+json", patch.to_string().into_bytes());
+        decode_object(self.send(request).await?)
+    }
+
+    /// Applies an object: server-side apply creates it, or changes the fields that the field manager owns. Unknown
+    /// fields are errors.
+    pub async fn apply(
+        &mut self,
+        of: Collection<'_>,
+        object: &Object,
+        options: ApplyOptions<'_>,
+    ) -> Result<Object, Error> {
+        let request = ApiRequest::new(Method::PATCH, of.path_of(&object.metadata.name)?)
+            .query(options.query())
+            .body("application/apply-patch+yaml", object.to_json_bytes());
         decode_object(self.send(request).await?)
     }
 
@@ -330,15 +424,26 @@ impl Client {
         of: Collection<'_>,
         representation: Representation,
     ) -> Result<Value, Error> {
+        self.list_selected(of, representation, &Selection::default()).await
+    }
+
+    /// The same for the objects of a selection.
+    pub async fn list_selected(
+        &mut self,
+        of: Collection<'_>,
+        representation: Representation,
+        selection: &Selection,
+    ) -> Result<Value, Error> {
         let path = of.path()?;
+        let selection = selection.query();
         let items = representation.items_field();
-        let mut whole = self.page(&path, representation, "").await?;
+        let mut whole = self.page(&path, representation, &selection, "").await?;
         let mut next = take_continue(&mut whole);
         for _ in 0..PAGES_MAX {
             if next.is_empty() {
                 return Ok(whole);
             }
-            let mut page = self.page(&path, representation, &next).await?;
+            let mut page = self.page(&path, representation, &selection, &next).await?;
             next = take_continue(&mut page);
             if let (Some(Value::Array(all)), Some(Value::Array(more))) =
                 (whole.get_mut(items), page.get_mut(items))
@@ -356,7 +461,7 @@ impl Client {
 
     /// The names on the first page, to suggest one instead of a mistyped name.
     pub async fn some_names(&mut self, of: Collection<'_>) -> Result<Vec<String>, Error> {
-        let mut list = self.page(&of.path()?, Representation::Metadata, "").await?;
+        let mut list = self.page(&of.path()?, Representation::Metadata, "", "").await?;
         let Some(Value::Array(items)) = list.get_mut("items").map(Value::take) else {
             return Ok(Vec::new());
         };
@@ -368,23 +473,30 @@ impl Client {
         &mut self,
         path: &str,
         representation: Representation,
+        selection: &str,
         next: &str,
     ) -> Result<Value, Error> {
-        let mut query = format!("limit={}", representation.page_size());
+        let rows = representation.rows_parameter();
+        let mut query = format!("limit={}{selection}{rows}", representation.page_size());
         if !next.is_empty() {
-            let next =
-                percent_encoding::utf8_percent_encode(next, percent_encoding::NON_ALPHANUMERIC);
+            let next = utf8_percent_encode(next, NON_ALPHANUMERIC);
             query = format!("{query}&continue={next}");
         }
         let request = ApiRequest::new(Method::GET, path.to_owned()).query(query);
         self.send(request.accept(representation.accept_list())).await
     }
 
-    /// Sends within the deadline.
+    /// Sends within the deadline, and decodes the answer.
     async fn send(&mut self, request: ApiRequest) -> Result<Value, Error> {
+        let (code, body) = self.exchange(&request).await?;
+        decode_response(code, &body)
+    }
+
+    /// Sends within the deadline.
+    async fn exchange(&mut self, request: &ApiRequest) -> Result<(StatusCode, Bytes), Error> {
         let after = self.settings.request_timeout;
         let address = self.settings.server.authority();
-        let answered = tokio::time::timeout(after, self.attempts(&request)).await;
+        let answered = tokio::time::timeout(after, self.attempts(request)).await;
         if answered.is_err() {
             // The answer may still arrive there, and must not be taken for the next request's.
             self.sender = None;
@@ -392,7 +504,7 @@ impl Client {
         answered.map_err(|_| Error::Timeout { address, after })?
     }
 
-    async fn attempts(&mut self, request: &ApiRequest) -> Result<Value, Error> {
+    async fn attempts(&mut self, request: &ApiRequest) -> Result<(StatusCode, Bytes), Error> {
         for attempt in 1.. {
             let response = self.attempt(request).await?;
             let code = response.status();
@@ -410,7 +522,7 @@ impl Client {
                 .filter(|_| request.method.is_idempotent() && attempt < ATTEMPTS_MAX);
             let (code, body) = self.read(response).await?;
             match wait {
-                None => return decode_response(code, &body),
+                None => return Ok((code, body)),
                 Some(wait) => {
                     tracing::debug!(seconds = wait.as_secs(), "the server asks to wait");
                     tokio::time::sleep(wait).await;
@@ -439,7 +551,8 @@ impl Client {
         }
         tracing::debug!(server = %self.settings.server, "connect");
         let name = self.settings.tls_server_name.as_deref();
-        connection::open(&self.settings.server, name, &self.tls, &mut self.tasks).await
+        let (server, proxy) = (&self.settings.server, self.proxy.as_ref());
+        connection::open(server, proxy, name, &self.tls, &mut self.tasks).await
     }
 
     fn http_request(&self, wanted: &ApiRequest) -> Result<Request<Full<Bytes>>, Error> {

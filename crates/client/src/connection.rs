@@ -1,4 +1,4 @@
-//! Opening a connection: TCP, TLS and HTTP/1.1, with a deadline.
+//! Opening a connection: TCP, also through a proxy, TLS and HTTP/1.1, with a deadline.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,9 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
 use crate::error::{CertificateProblem, Error};
+use crate::proxy::Proxy;
 use crate::server_url::ServerUrl;
+use crate::tunnel;
 
 /// For the name, the connection and the handshake together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,17 +27,20 @@ pub(crate) type Sender = SendRequest<Full<Bytes>>;
 /// Connects; the connection's own work is done by a task in `tasks`.
 pub(crate) async fn open(
     server: &ServerUrl,
+    proxy: Option<&Proxy>,
     tls_name: Option<&str>,
     tls: &Arc<ClientConfig>,
     tasks: &mut JoinSet<()>,
 ) -> Result<Sender, Error> {
-    let opened = tokio::time::timeout(CONNECT_TIMEOUT, handshakes(server, tls_name, tls, tasks));
+    let opened =
+        tokio::time::timeout(CONNECT_TIMEOUT, handshakes(server, proxy, tls_name, tls, tasks));
     let late = || Error::Timeout { address: server.authority(), after: CONNECT_TIMEOUT };
     opened.await.map_err(|_| late())?
 }
 
 async fn handshakes(
     server: &ServerUrl,
+    proxy: Option<&Proxy>,
     tls_name: Option<&str>,
     tls: &Arc<ClientConfig>,
     tasks: &mut JoinSet<()>,
@@ -46,15 +51,15 @@ async fn handshakes(
         address: address.clone(),
         problem: CertificateProblem::WrongName,
     })?;
-    let found = lookup_host((server.host(), server.port())).await;
-    let found: Vec<_> = found
-        .map_err(|source| Error::Resolve { host: server.host().to_owned(), source })?
-        .collect();
-    let stream = TcpStream::connect(&found[..])
-        .await
-        .map_err(|source| Error::Connect { address: address.clone(), source })?;
-    // A request is one small write, which must not be delayed. Without this it is only slower.
-    let _ = stream.set_nodelay(true);
+    let stream = match proxy {
+        None => connect(server.host(), server.port(), address.clone()).await?,
+        // The proxy resolves the name of the server.
+        Some(proxy) => {
+            let mut stream = connect(proxy.host(), proxy.port(), proxy.authority()).await?;
+            tunnel::open(&mut stream, proxy, server).await?;
+            stream
+        }
+    };
     let stream = TlsConnector::from(Arc::clone(tls))
         .connect(name, stream)
         .await
@@ -67,4 +72,15 @@ async fn handshakes(
         let _ = connection.await;
     });
     Ok(sender)
+}
+
+async fn connect(host: &str, port: u16, address: String) -> Result<TcpStream, Error> {
+    let found = lookup_host((host, port)).await;
+    let found: Vec<_> =
+        found.map_err(|source| Error::Resolve { host: host.to_owned(), source })?.collect();
+    let stream = TcpStream::connect(&found[..]).await;
+    let stream = stream.map_err(|source| Error::Connect { address, source })?;
+    // A request is one small write, which must not be delayed. Without this it is only slower.
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
 }

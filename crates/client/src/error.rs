@@ -38,6 +38,16 @@ pub enum Error {
         /// The error of the system.
         source: io::Error,
     },
+    /// The proxy opened no tunnel to the server.
+    #[error("the proxy {proxy} does not connect to {target}: {reason}")]
+    Proxy {
+        /// `HOST:PORT` of the proxy.
+        proxy: String,
+        /// `HOST:PORT` of the server.
+        target: String,
+        /// The answer of the proxy.
+        reason: String,
+    },
     /// The TLS handshake failed, for another reason than the certificate.
     #[error("no TLS connection to {address}: {reason}")]
     Handshake {

@@ -34,7 +34,7 @@ pub async fn health(url: &ServerUrl, trust: &Trust, timeout: Duration) -> Result
     let address = url.authority();
     let read = async {
         let mut tasks = JoinSet::new();
-        let mut sender = connection::open(url, None, &tls, &mut tasks).await?;
+        let mut sender = connection::open(url, None, None, &tls, &mut tasks).await?;
         let lost = |reason: String| Error::Lost { address: url.authority(), reason };
         let prefix = url.base_path().strip_suffix(BASE_PATH).unwrap_or_default();
         let request = Request::get(format!("{prefix}/readyz"))

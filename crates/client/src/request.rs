@@ -21,6 +21,8 @@ pub enum Representation {
     Whole,
     /// A Table: the server's columns, as `kubectl get` prints them, without secret values.
     Table,
+    /// A Table whose rows also have the whole objects, secret values included.
+    TableWithObjects,
     /// Metadata alone.
     Metadata,
 }
@@ -30,7 +32,7 @@ impl Representation {
     pub(crate) fn accept_object(self) -> &'static str {
         match self {
             Self::Whole => "application/json",
-            Self::Table => "application/json;as=Table;g=meta.k8s.io;v=v1",
+            Self::Table | Self::TableWithObjects => "application/json;as=Table;g=meta.k8s.io;v=v1",
             Self::Metadata => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
         }
     }
@@ -47,7 +49,7 @@ impl Representation {
     /// stays below the limit of a response's size.
     pub(crate) fn page_size(self) -> usize {
         match self {
-            Self::Whole => 20,
+            Self::Whole | Self::TableWithObjects => 20,
             // An object's annotations have at most 256 KiB.
             Self::Table | Self::Metadata => 200,
         }
@@ -55,7 +57,22 @@ impl Representation {
 
     /// The field of a list that its items are in.
     pub(crate) fn items_field(self) -> &'static str {
-        if self == Self::Table { "rows" } else { "items" }
+        if self.is_table() { "rows" } else { "items" }
+    }
+
+    /// Whether it is a table.
+    pub fn is_table(self) -> bool {
+        matches!(self, Self::Table | Self::TableWithObjects)
+    }
+
+    /// The query for what the rows of a table have of their objects.
+    pub(crate) fn rows_query(self) -> &'static str {
+        if self == Self::TableWithObjects { "includeObject=Object" } else { "" }
+    }
+
+    /// The same behind other parameters.
+    pub(crate) fn rows_parameter(self) -> &'static str {
+        if self == Self::TableWithObjects { "&includeObject=Object" } else { "" }
     }
 }
 

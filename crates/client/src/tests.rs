@@ -13,7 +13,10 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use crate::{Client, Collection, Error, ServerUrl, Settings, Trust, WatchEvent};
+use crate::{
+    ApplyOptions, ChangeType, Client, Collection, Error, Representation, Selection, ServerUrl,
+    Settings, Trust, WatchEvent,
+};
 
 /// A server with one answer for each request; after the last it is silent.
 struct ScriptedServer {
@@ -126,6 +129,21 @@ async fn attempts_end_and_changes_are_sent_once() {
     assert_eq!(writing.seen.lock().unwrap().len(), 1);
 }
 
+#[tokio::test]
+async fn text_is_read_as_it_is_and_errors_as_everywhere() {
+    let status = json!({ "kind": "Status", "reason": "Forbidden", "message": "cannot get path" });
+    let denied = answer("403 Forbidden", &status.to_string());
+    let (found, broken) = (answer("200 OK", "# no JSON\n"), answer("502 Bad Gateway", "<html>"));
+    let mut script = script(&[&busy(), &found, &denied, &broken], LONG_TIMEOUT).await;
+    assert_eq!(script.client.get_text("/metrics").await.unwrap(), "# no JSON\n");
+    let error = script.client.get_text("/metrics").await.unwrap_err();
+    assert_eq!(error.reason(), Some(Reason::Forbidden));
+    let error = script.client.get_text("/metrics").await.unwrap_err();
+    assert!(matches!(error, Error::Unexpected { code: 502, .. }), "{error}");
+    let seen = script.seen.lock().unwrap();
+    assert!(seen[0].starts_with("GET /kubernetes/management/metrics HTTP/1.1\r\n"), "{}", seen[0]);
+}
+
 /// Adds a name to the list; nothing where it is there.
 fn add_name(object: &mut postern_meta::object::Object, name: &str) -> bool {
     let names = object.fields["spec"]["names"].as_array_mut().unwrap();
@@ -205,7 +223,7 @@ async fn a_list_is_assembled_from_its_pages() {
     };
     let pages = [page(&["a", "b"], "t/1"), page(&["c"], "")];
     let mut script = script(&[&pages[0], &pages[1]], LONG_TIMEOUT).await;
-    let list = script.client.list(secrets(), crate::Representation::Whole).await.unwrap();
+    let list = script.client.list(secrets(), Representation::Whole).await.unwrap();
     assert_eq!(list["items"].as_array().unwrap().len(), 3);
     assert!(script.seen.lock().unwrap()[1].contains("&continue=t%2F1 "));
 }
@@ -224,7 +242,7 @@ async fn every_request_has_the_impersonation_headers() {
     let mut script = script_for(&[&busy, &found, &found, &found], LONG_TIMEOUT, Some(asked)).await;
     script.client.get(secrets(), "db").await.unwrap();
     script.client.merge_patch(secrets(), "db", &json!({})).await.unwrap();
-    script.client.list(secrets(), crate::Representation::Whole).await.unwrap();
+    script.client.list(secrets(), Representation::Whole).await.unwrap();
     let seen = script.seen.lock().unwrap();
     assert_eq!(seen.len(), 4, "the one that is sent again, too");
     for request in seen.iter() {
@@ -343,4 +361,60 @@ async fn a_server_without_the_watch_and_one_that_falls_silent_are_noticed() {
     let mut watch = script.client.watch_part(secrets(), "db", "parts", "").await.unwrap();
     let silent = watch.next(Duration::from_millis(1)).await;
     assert!(matches!(silent, Err(Error::Timeout { .. })), "{silent:?}");
+}
+
+#[tokio::test]
+async fn a_watch_of_a_collection_has_every_change() {
+    let event = |kind: &str, object: serde_json::Value| json!({ "type": kind, "object": object });
+    let row = json!({ "cells": ["db"], "object": { "metadata": { "resourceVersion": "8" } } });
+    let gone = json!({ "kind": "Status", "reason": "Expired", "message": "too old", "code": 410 });
+    let lines = [
+        event("ADDED", json!({ "kind": "Table", "rows": [row] })),
+        event("MODIFIED", json!({})),
+        event("DELETED", json!({})),
+        event("BOOKMARK", json!({})),
+        event("ERROR", gone),
+    ];
+    let mut script = script(&[&watched(&lines)], LONG_TIMEOUT).await;
+    let selection = Selection { labels: "a=b".to_owned(), ..Selection::of_name("db") };
+    let watch = script.client.watch(secrets(), Representation::Table, &selection, "7").await;
+    let mut watch = watch.unwrap();
+    let mut types = Vec::new();
+    let error = loop {
+        match watch.next_change(LONG_TIMEOUT).await {
+            Ok(change) => types.push(change.unwrap().change_type),
+            Err(error) => break error,
+        }
+    };
+    let all = [ChangeType::Added, ChangeType::Modified, ChangeType::Deleted, ChangeType::Bookmark];
+    assert_eq!(types, all);
+    assert_eq!(error.reason(), Some(Reason::Expired));
+    let seen = script.seen.lock().unwrap();
+    let query = "/sharedsecrets?watch=true&allowWatchBookmarks=true&resourceVersion=7&labelSelector=a%3Db\
+                 &fieldSelector=metadata%2Ename%3Ddb ";
+    assert!(seen[0].contains(query) && seen[0].contains("as=Table"), "{}", seen[0]);
+}
+
+#[tokio::test]
+async fn selections_and_applies_are_in_the_query() {
+    let list = answer("200 OK", r#"{"metadata":{},"rows":[]}"#);
+    let object = answer("200 OK", r#"{"metadata":{"name":"db"}}"#);
+    let mut script = script(&[&list, &object, &object], LONG_TIMEOUT).await;
+    let selection = Selection::of_name("db");
+    let rows = Representation::TableWithObjects;
+    script.client.list_selected(secrets(), rows, &selection).await.unwrap();
+    let new = postern_meta::object::Object::from_value(json!({ "metadata": { "name": "db" } }));
+    let options = ApplyOptions { field_manager: "m", force: true, dry_run: true };
+    script.client.apply(secrets(), &new.unwrap(), options).await.unwrap();
+    script.client.merge_patch_as(secrets(), "db", &json!({ "a": 1 }), "m").await.unwrap();
+    let seen = script.seen.lock().unwrap();
+    for (request, wanted) in [
+        (&seen[0], "?limit=20&fieldSelector=metadata%2Ename%3Ddb&includeObject=Object "),
+        (&seen[1], "/db?fieldManager=m&force=true&dryRun=All&fieldValidation=Strict "),
+        (&seen[1], "content-type: application/apply-patch+yaml"),
+        (&seen[2], "/db?fieldManager=m&fieldValidation=Strict "),
+        (&seen[2], "content-type: application/merge-patch+json"),
+    ] {
+        assert!(request.contains(wanted), "{wanted}: {request}");
+    }
 }

@@ -1,5 +1,6 @@
 //! A watch: what the server sends of something as it changes, one event a line.
 
+use std::fmt;
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
@@ -22,6 +23,34 @@ pub enum WatchEvent {
     Object(Box<Object>),
     /// Nothing has changed since the last event.
     Bookmark,
+}
+
+/// A change of an object in a collection.
+pub struct Change {
+    /// The type of the change.
+    pub change_type: ChangeType,
+    /// The object in the watch's representation. Of a bookmark it has the version alone.
+    pub object: Value,
+}
+
+/// The type of a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ChangeType {
+    /// The object exists, or belongs to the selection now.
+    Added,
+    /// The object has changed.
+    Modified,
+    /// The object was deleted, or no longer belongs to the selection.
+    Deleted,
+    /// Every change up to its version was sent.
+    Bookmark,
+}
+
+/// Without the object, which may hold secret values.
+impl fmt::Debug for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Change").field("change_type", &self.change_type).finish_non_exhaustive()
+    }
 }
 
 /// An event as it is sent.
@@ -57,16 +86,34 @@ impl Watch {
     /// The server's reason why it has ended; [`Error::Timeout`] when nothing came for so long; [`Error::NoWatch`] when
     /// the server has sent something else than events.
     pub async fn next(&mut self, within: Duration) -> Result<Option<WatchEvent>, Error> {
+        match self.next_line(within).await? {
+            Some(line) => event_of(&line).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The next change of a watch of a collection; `None` when the watch has ended.
+    ///
+    /// # Errors
+    /// As [`Watch::next`].
+    pub async fn next_change(&mut self, within: Duration) -> Result<Option<Change>, Error> {
+        match self.next_line(within).await? {
+            Some(line) => change_of(&line).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn next_line(&mut self, within: Duration) -> Result<Option<BytesMut>, Error> {
         loop {
             if let Some(line) = self.take_line() {
-                return event_of(&line).map(Some);
+                return Ok(Some(line));
             }
             let frame = tokio::time::timeout(within, self.body.frame()).await;
             let late = || Error::Timeout { address: self.address.clone(), after: within };
             let Some(frame) = frame.map_err(|_| late())? else {
                 // A server without the watch sends one object, perhaps without the end of a line.
                 let rest = std::mem::take(&mut self.received);
-                return if rest.is_empty() { Ok(None) } else { event_of(&rest).map(Some) };
+                return Ok(Some(rest).filter(|rest| !rest.is_empty()));
             };
             let frame = frame.map_err(|error| Error::Lost {
                 address: self.address.clone(),
@@ -93,24 +140,42 @@ impl Watch {
     }
 }
 
+fn line_of(line: &[u8]) -> Result<Line, Error> {
+    decode_typed::<Line>(line).map_err(|_| Error::NoWatch)
+}
+
 fn event_of(line: &[u8]) -> Result<WatchEvent, Error> {
-    let Ok(Line { event_type, object }) = decode_typed::<Line>(line) else {
-        return Err(Error::NoWatch);
-    };
+    let Line { event_type, object } = line_of(line)?;
     match event_type.as_str() {
         "BOOKMARK" => Ok(WatchEvent::Bookmark),
         "ADDED" | "MODIFIED" => Ok(WatchEvent::Object(Box::new(decode_object(object)?))),
-        "ERROR" => {
-            let code = object.get("code").and_then(Value::as_u64);
-            let code = code.and_then(|code| u16::try_from(code).ok());
-            let code = code.and_then(|code| StatusCode::from_u16(code).ok());
-            let code = code.filter(|code| !code.is_success());
-            let code = code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            match decode_response(code, object.to_string().as_bytes()) {
-                Err(error) => Err(error),
-                Ok(_) => Err(Error::NoWatch),
-            }
-        }
+        "ERROR" => Err(failure_of(&object)),
         _ => Err(Error::NoWatch),
+    }
+}
+
+fn change_of(line: &[u8]) -> Result<Change, Error> {
+    let Line { event_type, object } = line_of(line)?;
+    let change_type = match event_type.as_str() {
+        "ADDED" => ChangeType::Added,
+        "MODIFIED" => ChangeType::Modified,
+        "DELETED" => ChangeType::Deleted,
+        "BOOKMARK" => ChangeType::Bookmark,
+        "ERROR" => return Err(failure_of(&object)),
+        _ => return Err(Error::NoWatch),
+    };
+    Ok(Change { change_type, object })
+}
+
+/// The error that a Status stands for.
+fn failure_of(status: &Value) -> Error {
+    let code = status.get("code").and_then(Value::as_u64);
+    let code = code.and_then(|code| u16::try_from(code).ok());
+    let code = code.and_then(|code| StatusCode::from_u16(code).ok());
+    let code = code.filter(|code| !code.is_success());
+    let code = code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    match decode_response(code, status.to_string().as_bytes()) {
+        Err(error) => error,
+        Ok(_) => Error::NoWatch,
     }
 }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use super::owner_requests::{Counted, OwnerRequests, Ranking, RequestCount};
 use super::recent_load::Recently;
 use super::spent::Spent;
 
@@ -23,6 +24,8 @@ pub struct OwnerAccount {
     /// When a request of the owner last waited for a slot. All connections of the owner share it. Otherwise
     /// connections that find a slot at once would stay on the normal threads.
     pub(crate) waits: Recently,
+    /// The requests since the account was created.
+    pub(crate) requests: RequestCount,
     /// Open watches, and requests to clusters in progress.
     pub(crate) watches: AtomicUsize,
     /// The bytes in use, for each [`ByteBudget`](super::budget::ByteBudget).
@@ -38,6 +41,7 @@ impl OwnerAccount {
         Arc::new(Self {
             name: Arc::from(name),
             waits: Recently::default(),
+            requests: RequestCount::default(),
             watches: AtomicUsize::new(0),
             bytes: Default::default(),
             spent: Default::default(),
@@ -78,7 +82,7 @@ impl OwnerAccount {
 /// What one owner has now. It does not say which owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OwnerLoad {
-    /// Requests that have a seat.
+    /// Requests that have a slot.
     pub in_flight: usize,
     /// Requests that wait for one.
     pub waiting: usize,
@@ -93,7 +97,7 @@ pub(crate) const QUEUES: usize = 7;
 #[derive(Default)]
 pub(crate) struct Share {
     pub(crate) taken: usize,
-    pub(crate) waiting: BTreeMap<u64, oneshot::Sender<Seat>>,
+    pub(crate) waiting: BTreeMap<u64, oneshot::Sender<Slot>>,
 }
 
 impl Share {
@@ -110,13 +114,13 @@ pub(crate) trait SlotQueue: Send + Sync {
 }
 
 /// A slot: room for one request in flight. It is released on drop.
-pub struct Seat {
+pub struct Slot {
     queue: Arc<dyn SlotQueue>,
     account: Arc<OwnerAccount>,
     has_waited: bool,
 }
 
-impl Seat {
+impl Slot {
     pub(crate) fn new(
         queue: Arc<dyn SlotQueue>,
         account: Arc<OwnerAccount>,
@@ -131,7 +135,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for Slot {
     fn drop(&mut self) {
         self.queue.clone().release(&self.account);
     }
@@ -143,6 +147,7 @@ pub(crate) struct Accounts {
     by_owner: HashMap<Arc<str>, Arc<OwnerAccount>>,
     /// The number of accounts at which the next sweep removes unused ones.
     sweep_at: usize,
+    ranking: Ranking,
 }
 
 impl Accounts {
@@ -154,7 +159,7 @@ impl Accounts {
         if self.by_owner.len() >= self.sweep_at {
             // The lock of this table keeps other threads from taking an account that only the table refers to.
             self.by_owner.retain(|_, account| {
-                let has_spent = |spent: &Mutex<Spent>| !spent.lock().is_paid_back(bytes_per_minute);
+                let has_spent = |spent: &Mutex<Spent>| !spent.lock().is_forgiven(bytes_per_minute);
                 Arc::strong_count(account) > 1 || account.spent.iter().any(has_spent)
             });
             self.sweep_at = 2 * self.by_owner.len() + FIRST_SWEEP;
@@ -167,6 +172,15 @@ impl Accounts {
     /// What the owners have now in the queues of these numbers, in no order.
     pub(crate) fn loads(&self, queues: &Range<usize>) -> Vec<OwnerLoad> {
         self.by_owner.values().map(|account| account.load(queues.clone())).collect()
+    }
+
+    /// The owners with most requests lately.
+    pub(crate) fn most_requests(&mut self) -> Vec<OwnerRequests> {
+        self.ranking.rank(self.by_owner.values().map(|account| Counted {
+            owner: &account.name,
+            count: &account.requests,
+            watches: account.watches.load(Ordering::Relaxed),
+        }))
     }
 }
 
@@ -195,6 +209,6 @@ mod tests {
         for number in 0..1000 {
             all.of(&number.to_string(), 60);
         }
-        assert!(!all.of("a", 60).spent[0].lock().is_paid_back(60));
+        assert!(!all.of("a", 60).spent[0].lock().is_forgiven(60));
     }
 }

@@ -13,7 +13,7 @@ use super::account::OwnerAccount;
 use super::requester::Requester;
 
 /// The divisor of the total that members of `system:masters` have in addition.
-const SYSTEM_PART: usize = 4;
+const SYSTEM_EXTRA_DIVISOR: usize = 4;
 
 /// The limits of a byte budget.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,7 @@ impl ByteBudget {
         let mut limits = self.limits;
         if is_system {
             // So other callers cannot use everything.
-            limits.total += limits.total / SYSTEM_PART;
+            limits.total += limits.total / SYSTEM_EXTRA_DIVISOR;
         }
         limits
     }

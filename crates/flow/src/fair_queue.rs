@@ -12,18 +12,18 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::account::{OwnerAccount, Seat, Share, SlotQueue};
+use super::account::{OwnerAccount, Share, Slot, SlotQueue};
 use super::recent_load::Contention;
 
 /// The number of slots, and of requests that may wait for one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueueLimits {
     /// All slots.
-    pub(super) seats: usize,
+    pub(super) slots: usize,
     /// The most slots of one owner while others send requests.
-    pub(super) seats_per_owner: usize,
+    pub(super) slots_per_owner: usize,
     /// The most slots of one owner while no other owner sends requests.
-    pub(super) seats_alone: usize,
+    pub(super) slots_alone: usize,
     /// The most waiting requests of one owner.
     pub(super) waiting_per_owner: usize,
     /// The most waiting requests of all owners. An owner without a waiting request may add one beyond it.
@@ -41,7 +41,7 @@ pub(super) struct FairQueue {
     state: Mutex<State>,
     /// Requests that had to wait, since the start.
     queued: AtomicU64,
-    /// Requests that got no seat, since the start.
+    /// Requests that got no slot, since the start.
     rejected: AtomicU64,
 }
 
@@ -56,7 +56,7 @@ struct State {
 }
 
 /// The channel on which the slot arrives, and the request's number in the order of arrival.
-type Ticket = (oneshot::Receiver<Seat>, u64);
+type Ticket = (oneshot::Receiver<Slot>, u64);
 
 /// A waiting request. It leaves the queue on drop.
 struct Waiting<'a> {
@@ -81,7 +81,7 @@ impl FairQueue {
     /// is considered again when one of these is released.
     fn per_owner(&self) -> usize {
         let limits = &self.limits;
-        if self.contention.get() { limits.seats_per_owner } else { limits.seats_alone }
+        if self.contention.get() { limits.slots_per_owner } else { limits.slots_alone }
     }
 
     /// The number of taken slots and of waiting requests.
@@ -96,38 +96,38 @@ impl FairQueue {
     }
 
     /// A slot, if one is free and the owner may have another.
-    pub(super) fn try_acquire(self: &Arc<Self>, account: &Arc<OwnerAccount>) -> Option<Seat> {
+    pub(super) fn try_acquire(self: &Arc<Self>, account: &Arc<OwnerAccount>) -> Option<Slot> {
         self.try_take(&mut self.state.lock(), account)
     }
 
-    fn try_take(self: &Arc<Self>, state: &mut State, account: &Arc<OwnerAccount>) -> Option<Seat> {
+    fn try_take(self: &Arc<Self>, state: &mut State, account: &Arc<OwnerAccount>) -> Option<Slot> {
         let per_owner = self.per_owner();
         let taken = account.shares[self.index].lock().taken;
-        if state.taken >= self.limits.seats || taken >= per_owner {
+        if state.taken >= self.limits.slots || taken >= per_owner {
             return None;
         }
         state.taken += 1;
         self.reorder(state, account, per_owner, |share| share.taken += 1);
-        Some(Seat::new(self.clone(), account.clone(), false))
+        Some(Slot::new(self.clone(), account.clone(), false))
     }
 
     /// A slot, as soon as it is this request's turn. `None` when the owner's queue is full, or when the wait takes
     /// too long.
-    pub(super) async fn acquire(self: &Arc<Self>, account: &Arc<OwnerAccount>) -> Option<Seat> {
+    pub(super) async fn acquire(self: &Arc<Self>, account: &Arc<OwnerAccount>) -> Option<Slot> {
         let (granted, ticket) = match self.take_or_enter(account) {
-            Some(Ok(seat)) => return Some(seat),
+            Some(Ok(slot)) => return Some(slot),
             Some(Err(waiting)) => waiting,
             None => return self.reject(),
         };
         self.queued.fetch_add(1, Ordering::Relaxed);
         let _waiting = Waiting { queue: self, account, ticket };
         match tokio::time::timeout(self.limits.wait, granted).await {
-            Ok(Ok(seat)) => Some(seat),
+            Ok(Ok(slot)) => Some(slot),
             Ok(Err(_)) | Err(_) => self.reject(),
         }
     }
 
-    fn reject(&self) -> Option<Seat> {
+    fn reject(&self) -> Option<Slot> {
         self.rejected.fetch_add(1, Ordering::Relaxed);
         None
     }
@@ -137,11 +137,11 @@ impl FairQueue {
     pub(super) async fn acquire_again(
         self: &Arc<Self>,
         account: &Arc<OwnerAccount>,
-    ) -> Option<Seat> {
+    ) -> Option<Slot> {
         let entered = {
             let mut state = self.state.lock();
             match self.try_take(&mut state, account) {
-                Some(seat) => return Some(seat),
+                Some(slot) => return Some(slot),
                 None => self.enter(&mut state, account),
             }
         };
@@ -155,10 +155,10 @@ impl FairQueue {
     fn take_or_enter(
         self: &Arc<Self>,
         account: &Arc<OwnerAccount>,
-    ) -> Option<Result<Seat, Ticket>> {
+    ) -> Option<Result<Slot, Ticket>> {
         let mut state = self.state.lock();
-        if let Some(seat) = self.try_take(&mut state, account) {
-            return Some(Ok(seat));
+        if let Some(slot) = self.try_take(&mut state, account) {
+            return Some(Ok(slot));
         }
         let own = account.shares[self.index].lock().waiting.len();
         let full = own > 0 && state.waiting >= self.limits.waiting;
@@ -193,10 +193,10 @@ impl FairQueue {
         &self,
         state: &mut State,
         per_owner: usize,
-    ) -> Option<(Arc<OwnerAccount>, oneshot::Sender<Seat>)> {
+    ) -> Option<(Arc<OwnerAccount>, oneshot::Sender<Slot>)> {
         let (&(taken, ticket), account) = state.next.first_key_value()?;
         // The owner may have been alone when the request was queued.
-        if state.taken >= self.limits.seats || taken >= per_owner {
+        if state.taken >= self.limits.slots || taken >= per_owner {
             return None;
         }
         let account = account.clone();
@@ -242,7 +242,7 @@ impl SlotQueue for FairQueue {
         drop(state);
         for (account, sender) in granted {
             // If the request has just left, the slot is dropped, which gives it to the next request.
-            let _ = sender.send(Seat::new(self.clone(), account, true));
+            let _ = sender.send(Slot::new(self.clone(), account, true));
         }
     }
 }
@@ -265,9 +265,9 @@ mod tests {
     use super::*;
 
     const LIMITS: QueueLimits = QueueLimits {
-        seats: 4,
-        seats_per_owner: 3,
-        seats_alone: 4,
+        slots: 4,
+        slots_per_owner: 3,
+        slots_alone: 4,
         waiting_per_owner: 5,
         waiting: 8,
         wait: Duration::from_secs(5),
@@ -283,7 +283,7 @@ mod tests {
     fn acquiring(
         queue: &Arc<FairQueue>,
         account: &Arc<OwnerAccount>,
-    ) -> BoxFuture<'static, Option<Seat>> {
+    ) -> BoxFuture<'static, Option<Slot>> {
         let (queue, account) = (queue.clone(), account.clone());
         async move { queue.acquire(&account).await }.boxed()
     }
@@ -293,27 +293,27 @@ mod tests {
     }
 
     /// Polls a request once, so that it waits, has its slot, or is rejected.
-    fn poll(request: &mut BoxFuture<'static, Option<Seat>>) -> Poll<Option<Seat>> {
+    fn poll(request: &mut BoxFuture<'static, Option<Slot>>) -> Poll<Option<Slot>> {
         request.now_or_never().map_or(Poll::Pending, Poll::Ready)
     }
 
-    fn seat(polled: Poll<Option<Seat>>) -> Seat {
+    fn slot(polled: Poll<Option<Slot>>) -> Slot {
         match polled {
-            Poll::Ready(Some(seat)) => seat,
+            Poll::Ready(Some(slot)) => slot,
             Poll::Ready(None) => panic!("rejected"),
             Poll::Pending => panic!("it waits"),
         }
     }
 
-    fn is_refused(polled: &Poll<Option<Seat>>) -> bool {
+    fn is_refused(polled: &Poll<Option<Slot>>) -> bool {
         matches!(polled, Poll::Ready(None))
     }
 
     /// Takes the slots that waiting requests have been given.
-    fn take_granted(waiting: &mut Vec<BoxFuture<'static, Option<Seat>>>, seats: &mut Vec<Seat>) {
+    fn take_granted(waiting: &mut Vec<BoxFuture<'static, Option<Slot>>>, slots: &mut Vec<Slot>) {
         waiting.retain_mut(|request| match poll(request) {
-            Poll::Ready(seat) => {
-                seats.extend(seat);
+            Poll::Ready(slot) => {
+                slots.extend(slot);
                 false
             }
             Poll::Pending => true,
@@ -321,55 +321,55 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_owner_leaves_seats_to_others_and_a_free_seat_goes_to_who_has_fewest() {
+    async fn an_owner_leaves_slots_to_others_and_a_free_slot_goes_to_the_owner_with_fewest() {
         let queue = shared(LIMITS);
         let [busy, a, b] = accounts(["busy", "a", "b"]);
-        let mut seats: VecDeque<Seat> = (0..3).map(|_| queue.try_acquire(&busy).unwrap()).collect();
+        let mut slots: VecDeque<Slot> = (0..3).map(|_| queue.try_acquire(&busy).unwrap()).collect();
         assert!(queue.try_acquire(&busy).is_none(), "the last slot is not for this owner");
         let first = queue.try_acquire(&a).unwrap();
         let mut more: Vec<_> = [&busy, &busy, &b, &a].map(|o| acquiring(&queue, o)).into();
         assert!(more.iter_mut().all(|request| poll(request).is_pending()));
         assert_eq!(queue.counts(), (4, 4));
-        seats.pop_front();
+        slots.pop_front();
         // b has no slot, and so is next. Then comes a, and then the first waiting request.
-        let granted = seat(poll(&mut more[2]));
+        let granted = slot(poll(&mut more[2]));
         drop(first);
-        let again = seat(poll(&mut more[3]));
+        let again = slot(poll(&mut more[3]));
         drop(again);
-        let third = seat(poll(&mut more[0]));
+        let third = slot(poll(&mut more[0]));
         assert!(poll(&mut more[1]).is_pending());
-        drop((granted, third, seats, more));
+        drop((granted, third, slots, more));
         assert_eq!(queue.counts(), (0, 0));
         assert!(queue.state.lock().next.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_alone_has_more_seats_until_others_come() {
+    async fn an_owner_alone_has_more_slots_until_others_come() {
         let queue = FairQueue::new(LIMITS, 0, Arc::default());
         let [busy, a] = accounts(["busy", "a"]);
-        let mut seats: Vec<Seat> = (0..4).map(|_| queue.try_acquire(&busy).unwrap()).collect();
+        let mut slots: Vec<Slot> = (0..4).map(|_| queue.try_acquire(&busy).unwrap()).collect();
         let mut waiting = [acquiring(&queue, &busy), acquiring(&queue, &busy)];
         assert!(waiting.iter_mut().all(|request| poll(request).is_pending()));
         queue.contention.set(true);
         let mut other = acquiring(&queue, &a);
         assert!(poll(&mut other).is_pending(), "all slots are taken");
-        seats.pop();
-        let other = seat(poll(&mut other));
-        seats.pop();
-        let _again = seat(poll(&mut waiting[0]));
+        slots.pop();
+        let other = slot(poll(&mut other));
+        slots.pop();
+        let _again = slot(poll(&mut waiting[0]));
         assert_eq!(queue.counts(), (4, 1));
         drop(other);
         assert!(poll(&mut waiting[1]).is_pending(), "the last slot is not for this owner");
         queue.contention.set(false);
-        seats.pop();
+        slots.pop();
         assert!(poll(&mut waiting[1]).is_ready());
     }
 
     #[tokio::test(start_paused = true)]
     async fn queues_are_bounded_in_length_and_in_time() {
-        let queue = shared(QueueLimits { seats: 1, seats_per_owner: 1, ..LIMITS });
+        let queue = shared(QueueLimits { slots: 1, slots_per_owner: 1, ..LIMITS });
         let [a, b, c] = accounts(["a", "b", "c"]);
-        let seat = queue.try_acquire(&a).unwrap();
+        let slot = queue.try_acquire(&a).unwrap();
         let mut waiting: Vec<_> = (0..5).map(|_| acquiring(&queue, &a)).collect();
         assert!(waiting.iter_mut().all(|request| poll(request).is_pending()));
         assert!(is_refused(&poll(&mut acquiring(&queue, &a))), "their queue is full");
@@ -386,7 +386,7 @@ mod tests {
         }
         assert_eq!(queue.counts(), (1, 0));
         assert_eq!(queue.totals(), (9, 11), "two found a full queue, and nine waited too long");
-        drop(seat);
+        drop(slot);
         assert_eq!(queue.counts(), (0, 0));
     }
 
@@ -394,63 +394,63 @@ mod tests {
         /// In any order of steps: no slot is lost, none is added, and no request waits next to a free slot that
         /// it may have.
         #[test]
-        fn seats_are_neither_lost_nor_made(steps in prop::collection::vec((0..4_usize, 0..3_usize), 1..200)) {
+        fn slots_are_neither_lost_nor_made(steps in prop::collection::vec((0..4_usize, 0..3_usize), 1..200)) {
             let owners = accounts(["a", "b", "c"]);
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_time().start_paused(true).build().unwrap();
             let _inside = runtime.enter();
             let queue = shared(LIMITS);
-            let (mut seats, mut waiting) = (Vec::<Seat>::new(), Vec::new());
+            let (mut slots, mut waiting) = (Vec::<Slot>::new(), Vec::new());
             for (step, which) in steps {
                 match step {
-                    0 => seats.extend(queue.try_acquire(&owners[which])),
+                    0 => slots.extend(queue.try_acquire(&owners[which])),
                     1 => waiting.push(acquiring(&queue, &owners[which])),
-                    2 if !seats.is_empty() => drop(seats.swap_remove(which % seats.len())),
+                    2 if !slots.is_empty() => drop(slots.swap_remove(which % slots.len())),
                     3 if !waiting.is_empty() => drop(waiting.swap_remove(which % waiting.len())),
                     _ => {}
                 }
-                take_granted(&mut waiting, &mut seats);
+                take_granted(&mut waiting, &mut slots);
                 let state = queue.state.lock();
-                prop_assert_eq!(state.taken, seats.len());
-                prop_assert!(state.taken <= LIMITS.seats);
+                prop_assert_eq!(state.taken, slots.len());
+                prop_assert!(state.taken <= LIMITS.slots);
                 prop_assert_eq!(state.waiting, waiting.len());
-                prop_assert!(owners.iter().all(|owner| owner.shares[0].lock().taken <= LIMITS.seats_per_owner));
-                prop_assert!(state.taken == LIMITS.seats || state.next.is_empty());
+                prop_assert!(owners.iter().all(|owner| owner.shares[0].lock().taken <= LIMITS.slots_per_owner));
+                prop_assert!(state.taken == LIMITS.slots || state.next.is_empty());
             }
         }
 
         /// Contention begins and ends: no slot is lost, and no owner exceeds the limit. An owner who waits next to
         /// a free slot has slots, so the owner is considered again.
         #[test]
-        fn nobody_is_left_behind_when_others_come_and_go(steps in prop::collection::vec((0..5_usize, 0..3_usize), 1..200)) {
+        fn no_owner_is_left_behind_when_contention_changes(steps in prop::collection::vec((0..5_usize, 0..3_usize), 1..200)) {
             let owners = accounts(["a", "b", "c"]);
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_time().start_paused(true).build().unwrap();
             let _inside = runtime.enter();
             let queue = FairQueue::new(LIMITS, 0, Arc::default());
-            let (mut seats, mut waiting) = (Vec::<Seat>::new(), Vec::new());
+            let (mut slots, mut waiting) = (Vec::<Slot>::new(), Vec::new());
             for (step, which) in steps {
                 match step {
-                    0 => seats.extend(queue.try_acquire(&owners[which])),
+                    0 => slots.extend(queue.try_acquire(&owners[which])),
                     1 => waiting.push(acquiring(&queue, &owners[which])),
-                    2 if !seats.is_empty() => drop(seats.swap_remove(which % seats.len())),
+                    2 if !slots.is_empty() => drop(slots.swap_remove(which % slots.len())),
                     3 if !waiting.is_empty() => drop(waiting.swap_remove(which % waiting.len())),
                     4 => queue.contention.set(which > 0),
                     _ => {}
                 }
-                take_granted(&mut waiting, &mut seats);
+                take_granted(&mut waiting, &mut slots);
                 let state = queue.state.lock();
-                prop_assert_eq!((state.taken, state.waiting), (seats.len(), waiting.len()));
-                prop_assert!(state.taken <= LIMITS.seats);
+                prop_assert_eq!((state.taken, state.waiting), (slots.len(), waiting.len()));
+                prop_assert!(state.taken <= LIMITS.slots);
                 let is_seen = |owner: &Arc<OwnerAccount>| {
                     let share = owner.shares[0].lock();
                     share.waiting.is_empty() || share.taken > 0
                 };
-                prop_assert!(state.taken == LIMITS.seats || owners.iter().all(is_seen));
+                prop_assert!(state.taken == LIMITS.slots || owners.iter().all(is_seen));
             }
-            while let Some(given_back) = seats.pop() {
+            while let Some(given_back) = slots.pop() {
                 drop(given_back);
-                take_granted(&mut waiting, &mut seats);
+                take_granted(&mut waiting, &mut slots);
             }
             prop_assert!(waiting.is_empty(), "all have had their turn");
             let state = queue.state.lock();

@@ -13,10 +13,11 @@ use tokio::runtime::{Handle, RuntimeMetrics};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::account::{Accounts, OwnerAccount, OwnerLoad, Seat as InFlightPermit};
+use super::account::{Accounts, OwnerAccount, OwnerLoad, Slot};
 use super::budget::{ByteBudget, ByteLimits, BytesOf};
 use super::fair_queue::{FairQueue, QueueLimits};
 use super::large::{LargeThreads, LargeWork};
+use super::owner_requests::OwnerRequests;
 use super::queued::QueuedThreads;
 use super::recent_load::Contention;
 use super::requester::{RETRY_AFTER_SECONDS, Requester, too_many_requests};
@@ -30,26 +31,26 @@ const READS_WAITING_PER_OWNER: usize = 400;
 const WRITES_WAITING_PER_OWNER: usize = 200;
 const PROXIED_WAITING_PER_OWNER: usize = 400;
 
-/// The divisor of the slots that one owner may have. Reads wait only for a thread: a few keep all threads busy, and
-/// more would only make other owners wait. Writes wait for the disk together.
-const READS_SHARE: usize = 8;
-const WRITES_SHARE: usize = 4;
-const PROXIED_SHARE: usize = 2;
-const SYSTEM_SHARE: usize = 1;
-const LARGE_SHARE: usize = 2;
+/// The part of the slots that one owner may have, as numerator and denominator. Reads wait only for a thread: a few
+/// keep all threads busy, and more would only make other owners wait. Writes wait for the disk together.
+const MAX_READ_FRACTION: (usize, usize) = (1, 8);
+const MAX_WRITE_FRACTION: (usize, usize) = (1, 4);
+const MAX_PROXIED_FRACTION: (usize, usize) = (1, 2);
+const MAX_SYSTEM_FRACTION: (usize, usize) = (1, 1);
+const MAX_LARGE_FRACTION: (usize, usize) = (1, 2);
 
-/// The divisor of the slots for writes that stay free when one owner writes alone. More writes in flight share a
-/// commit, and the next owner finds a free slot.
-const WRITES_RESERVE: usize = 4;
+/// The part of the slots for writes that stays free when one owner writes alone. More writes in flight share a commit,
+/// and the next owner finds a free slot.
+const RESERVED_WRITE_FRACTION: (usize, usize) = (1, 4);
 
 /// The most requests to clusters that wait for the head of the response. They cost memory and little else.
-const PROXIED_SEATS: usize = 512;
+const PROXIED_SLOTS: usize = 512;
 
 /// The most waiting requests of all owners.
 const MOST_WAITING: usize = 10_000;
 
 /// The reserved slots for `system:masters`, of each class.
-const SYSTEM_SEATS: usize = 16;
+const SYSTEM_SLOTS: usize = 16;
 
 /// The queues in which a request waits for a slot of its own: those of each class, and their system slots.
 const REQUEST_QUEUES: Range<usize> = 0..6;
@@ -58,10 +59,10 @@ const REQUEST_QUEUES: Range<usize> = 0..6;
 const BUSIEST: usize = 5;
 
 /// The slots for requests that need much processor time. Every machine can run two of them and still answer others.
-const LARGE_SEATS: usize = 2;
+const LARGE_SLOTS: usize = 2;
 
 /// The most unauthenticated requests that wait for the store at once.
-const STRANGERS_WAITING: usize = 64;
+const MAX_UNAUTHENTICATED_WAITING: usize = 64;
 
 /// The shortest delay of a rejection; the longest is twice as long. The delays differ, so that clients that were
 /// rejected together do not retry together.
@@ -129,7 +130,7 @@ impl Class {
 pub struct Flow {
     limits: Limits,
     /// By [`Class`].
-    seats: [Arc<FairQueue>; 3],
+    slots: [Arc<FairQueue>; 3],
     /// By [`Class`].
     system: [Arc<FairQueue>; 3],
     large: Arc<FairQueue>,
@@ -144,7 +145,7 @@ pub struct Flow {
     /// Bytes of responses.
     pub responses: Arc<ByteBudget>,
     /// The unauthenticated requests that wait for the store.
-    pub strangers: Semaphore,
+    pub unauthenticated_permits: Semaphore,
     /// The bytes that owners write.
     pub write_rate: WriteRate,
     /// The bytes that secret sync copies for owners. They are counted separately: a caller that changes a source
@@ -203,13 +204,17 @@ impl Drop for DelayedRejection<'_> {
     }
 }
 
-/// The limits of a queue in which one owner has at most `seats / share` slots.
-fn class_limits(seats: usize, share: usize, waiting_per_owner: usize) -> QueueLimits {
-    let seats_per_owner = seats.div_ceil(share);
+/// The limits of a queue in which one owner has at most this fraction of the slots.
+fn class_limits(
+    slots: usize,
+    (numerator, denominator): (usize, usize),
+    waiting_per_owner: usize,
+) -> QueueLimits {
+    let slots_per_owner = (slots * numerator).div_ceil(denominator);
     QueueLimits {
-        seats,
-        seats_per_owner,
-        seats_alone: seats_per_owner,
+        slots,
+        slots_per_owner,
+        slots_alone: slots_per_owner,
         waiting_per_owner,
         waiting: MOST_WAITING,
         wait: LONGEST_WAIT,
@@ -224,27 +229,28 @@ impl Flow {
         let [reads, writes, proxied] = waiting;
         let contention = Arc::<Contention>::default();
         let queue = |index, limits| FairQueue::new(limits, index, contention.clone());
-        let mut writes = class_limits(limits.writing, WRITES_SHARE, writes);
-        writes.seats_alone = writes.seats - writes.seats / WRITES_RESERVE;
+        let mut writes = class_limits(limits.writing, MAX_WRITE_FRACTION, writes);
+        let (numerator, denominator) = RESERVED_WRITE_FRACTION;
+        writes.slots_alone = writes.slots - writes.slots * numerator / denominator;
         Self {
             limits,
-            seats: [
-                queue(0, class_limits(limits.reading, READS_SHARE, reads)),
+            slots: [
+                queue(0, class_limits(limits.reading, MAX_READ_FRACTION, reads)),
                 queue(1, writes),
-                queue(2, class_limits(PROXIED_SEATS, PROXIED_SHARE, proxied)),
+                queue(2, class_limits(PROXIED_SLOTS, MAX_PROXIED_FRACTION, proxied)),
             ],
             system: [3, 4, 5].map(|index| {
-                queue(index, class_limits(SYSTEM_SEATS, SYSTEM_SHARE, waiting[index - 3]))
+                queue(index, class_limits(SYSTEM_SLOTS, MAX_SYSTEM_FRACTION, waiting[index - 3]))
             }),
-            large: queue(6, class_limits(LARGE_SEATS, LARGE_SHARE, READS_WAITING_PER_OWNER)),
-            large_threads: LargeThreads::start(LARGE_SEATS),
+            large: queue(6, class_limits(LARGE_SLOTS, MAX_LARGE_FRACTION, READS_WAITING_PER_OWNER)),
+            large_threads: LargeThreads::start(LARGE_SLOTS),
             queued_threads: QueuedThreads::start(),
             accounts: Mutex::default(),
             unauthenticated: OwnerAccount::new(""),
             contention,
             bodies: ByteBudget::new(BytesOf::Bodies, BODY_BYTES),
             responses: ByteBudget::new(BytesOf::Responses, RESPONSE_BYTES),
-            strangers: Semaphore::new(STRANGERS_WAITING),
+            unauthenticated_permits: Semaphore::new(MAX_UNAUTHENTICATED_WAITING),
             write_rate: WriteRate::new(WrittenBy::Requests, limits.write_bytes_per_owner),
             copy_rate: WriteRate::new(WrittenBy::SecretSync, limits.write_bytes_per_owner),
             has_slow_threads: AtomicBool::new(false),
@@ -262,36 +268,37 @@ impl Flow {
         &self,
         verb: Option<Verb>,
         requester: &Requester,
-    ) -> Result<InFlightPermit, ApiError> {
+    ) -> Result<Slot, ApiError> {
         let class = Class::of(verb);
-        let seat = self.seat(class, requester).await.ok_or_else(too_many_requests)?;
-        if class == Class::Reads && !seat.has_waited() && self.has_long_queue() {
+        let slot = self.slot(class, requester).await.ok_or_else(too_many_requests)?;
+        if class == Class::Reads && !slot.has_waited() && self.has_long_queue() {
             tokio::task::yield_now().await;
         }
-        Ok(seat)
+        Ok(slot)
     }
 
     /// A slot for a request to a cluster. The request keeps it until the head of the response arrives.
     ///
     /// # Errors
     /// As [`Flow::acquire`].
-    pub async fn acquire_proxied(&self, requester: &Requester) -> Result<InFlightPermit, ApiError> {
-        self.seat(Class::Proxied, requester).await.ok_or_else(too_many_requests)
+    pub async fn acquire_proxied(&self, requester: &Requester) -> Result<Slot, ApiError> {
+        self.slot(Class::Proxied, requester).await.ok_or_else(too_many_requests)
     }
 
-    async fn seat(&self, class: Class, requester: &Requester) -> Option<InFlightPermit> {
+    async fn slot(&self, class: Class, requester: &Requester) -> Option<Slot> {
+        requester.account.requests.add();
         // The address of the account identifies the owner.
         self.contention.note(Arc::as_ptr(&requester.account) as u64);
-        let seats = &self.seats[class as usize];
+        let slots = &self.slots[class as usize];
         if requester.is_system {
-            let free = seats.try_acquire(&requester.account);
+            let free = slots.try_acquire(&requester.account);
             let free = free.or_else(|| self.system[class as usize].try_acquire(&requester.account));
             if free.is_some() {
                 return free;
             }
         }
         // No request waits for a system slot: a later request could overtake it.
-        seats.acquire(&requester.account).await
+        slots.acquire(&requester.account).await
     }
 
     /// Runs a request that has waited for its slot, on the low-priority threads.
@@ -308,6 +315,11 @@ impl Flow {
     /// The account of an owner of access keys. Keep it for as long as the connection lasts.
     pub fn account(&self, owner: &str) -> Arc<OwnerAccount> {
         self.accounts.lock().of(owner, self.write_rate.bytes_per_minute())
+    }
+
+    /// The owners with most requests lately, the busiest first. Their number is bounded.
+    pub fn owners_with_most_requests(&self) -> Vec<OwnerRequests> {
+        self.accounts.lock().most_requests()
     }
 
     /// The requester of unauthenticated clients.
@@ -378,8 +390,8 @@ impl Flow {
     /// The requests and bytes in flight.
     pub fn counts(&self) -> FlowCounts {
         let of = |class: Class| {
-            let (seats, system) = (&self.seats[class as usize], &self.system[class as usize]);
-            let ((taken, waiting), more) = (seats.counts(), system.counts());
+            let (slots, system) = (&self.slots[class as usize], &self.system[class as usize]);
+            let ((taken, waiting), more) = (slots.counts(), system.counts());
             (taken + more.0, waiting + more.1)
         };
         FlowCounts {
@@ -394,7 +406,7 @@ impl Flow {
     /// The requests that had to wait, and those that were rejected: reads, writes and requests to clusters.
     pub fn totals(&self) -> [QueueTotals; 3] {
         [Class::Reads, Class::Writes, Class::Proxied].map(|class| {
-            let (queued, rejected) = self.seats[class as usize].totals();
+            let (queued, rejected) = self.slots[class as usize].totals();
             QueueTotals { queued, rejected }
         })
     }
@@ -449,9 +461,9 @@ mod tests {
 
     use super::*;
 
-    fn flow(seats: usize) -> Flow {
+    fn flow(slots: usize) -> Flow {
         let limits =
-            Limits { reading: seats, writing: seats, watches_per_owner: 1, ..Limits::default() };
+            Limits { reading: slots, writing: slots, watches_per_owner: 1, ..Limits::default() };
         Flow::new(limits)
     }
 
@@ -460,19 +472,37 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn reads_and_writes_have_seats_of_their_own() {
+    async fn reads_and_writes_have_slots_of_their_own() {
         let (flow, k) = (flow(1), by("k"));
-        let seat = flow.acquire(Some(Verb::Get), &k).await.unwrap();
+        let slot = flow.acquire(Some(Verb::Get), &k).await.unwrap();
         assert_eq!(flow.counts().reads, (1, 0));
         let rejected = flow.acquire(Some(Verb::List), &k).await.err().unwrap();
         assert_eq!((rejected.code(), rejected.retry_after_seconds()), (429, Some(1)));
         assert!(flow.acquire(Some(Verb::Create), &k).await.is_ok());
-        drop(seat);
+        drop(slot);
         assert!(flow.acquire(None, &k).await.is_ok());
         let to_cluster = flow.acquire_proxied(&k).await.unwrap();
         assert_eq!((flow.counts().proxied, flow.counts().reads), ((1, 0), (0, 0)));
         drop(to_cluster);
         assert_eq!(flow.counts(), FlowCounts::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_are_counted_by_owner_also_when_they_are_rejected() {
+        let flow = flow(1);
+        let by = |owner: &str| Requester { account: flow.account(owner), is_system: false };
+        let (a, b) = (by("a"), by("b"));
+        let _seat = flow.acquire(None, &b).await.unwrap();
+        assert!(flow.acquire(None, &a).await.is_err());
+        flow.acquire_proxied(&a).await.unwrap();
+        let _watch = flow.acquire_watch(&a.account).unwrap();
+        let counted = flow.owners_with_most_requests();
+        let of = |owner: &str, requests, watches| OwnerRequests {
+            owner: Arc::from(owner),
+            requests,
+            watches,
+        };
+        assert_eq!(counted, [of("a", 2, 1), of("b", 1, 0)]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -494,14 +524,14 @@ mod tests {
         let (busy, calm, watching) = (by("busy"), by("calm"), by("watching"));
         let _watch = flow.acquire_watch(&watching.account).unwrap();
         let _own = flow.acquire(None, &calm).await.unwrap();
-        let _seat = flow.acquire(None, &busy).await.unwrap();
+        let _slot = flow.acquire(None, &busy).await.unwrap();
         let mut waiting = flow.acquire(None, &busy).boxed();
         assert!((&mut waiting).now_or_never().is_none());
         let found = flow.busiest();
         assert_eq!(
             found.by_requests[0],
             OwnerLoad { in_flight: 1, waiting: 1, watches: 0 },
-            "one owner has one of eight seats"
+            "one owner has one of eight slots"
         );
         assert_eq!(found.by_requests[1].in_flight, 1);
         assert_eq!((found.by_requests.len(), found.by_watches), (3, vec![1, 0, 0]));
@@ -512,7 +542,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn administrators_have_seats_in_reserve() {
+    async fn administrators_have_slots_in_reserve() {
         let flow = flow(2);
         let _all = [flow.acquire(None, &by("a")).await, flow.acquire(None, &by("b")).await];
         assert!(flow.acquire(None, &by("c")).await.is_err());

@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 
-use super::account::{OwnerAccount, Seat};
+use super::account::{OwnerAccount, Slot};
 use super::fair_queue::FairQueue;
 use super::priority::lower_thread_priority;
 use super::requester::too_many_requests;
@@ -92,8 +92,8 @@ impl LargeWork {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
-        let seat = self.queue.acquire(&self.account).await.ok_or_else(too_many_requests)?;
-        self.on_thread(seat, work).await
+        let slot = self.queue.acquire(&self.account).await.ok_or_else(too_many_requests)?;
+        self.on_thread(slot, work).await
     }
 
     /// Runs work that may wait, for a commit for example. While it waits, it has no thread and no slot. So a slow disk
@@ -105,12 +105,12 @@ impl LargeWork {
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, ApiError> {
-        let seat = self.queue.acquire(&self.account).await.ok_or_else(too_many_requests)?;
+        let slot = self.queue.acquire(&self.account).await.ok_or_else(too_many_requests)?;
         let (sender, done) = oneshot::channel();
         let large = self.clone();
         self.threads.spawn(async move {
             // The task that requested the work may have ended.
-            let _ = sender.send(large.drive(seat, Box::pin(work)).await);
+            let _ = sender.send(large.drive(slot, Box::pin(work)).await);
         });
         done.await.map_err(|_| not_done("the server is shutting down"))?
     }
@@ -118,7 +118,7 @@ impl LargeWork {
     /// Polls the work on the threads for large work until it is done.
     async fn drive<T: Send + 'static>(
         &self,
-        mut seat: Seat,
+        mut slot: Slot,
         mut work: Pin<Box<dyn Future<Output = T> + Send>>,
     ) -> Result<T, ApiError> {
         let woken = Arc::new(Woken(Notify::new()));
@@ -130,27 +130,27 @@ impl LargeWork {
                 (work, polled)
             };
             let polled;
-            (work, polled) = self.on_thread(seat, step).await?;
+            (work, polled) = self.on_thread(slot, step).await?;
             if let Poll::Ready(done) = polled {
                 return Ok(done);
             }
             woken.0.notified().await;
             // Part of the work is done, perhaps committed. So it is never rejected from here on.
             let again = self.queue.acquire_again(&self.account).await;
-            seat = again.ok_or_else(|| not_done("its queue has ended"))?;
+            slot = again.ok_or_else(|| not_done("its queue has ended"))?;
         }
     }
 
     /// Runs one step of the work on a thread for large work, and releases the slot.
     async fn on_thread<T: Send + 'static>(
         &self,
-        seat: Seat,
+        slot: Slot,
         step: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
         let (sender, done) = oneshot::channel();
         let job = move || {
             let done = step();
-            drop(seat);
+            drop(slot);
             // The task that requested the work may have ended.
             let _ = sender.send(done);
         };
@@ -183,7 +183,7 @@ mod tests {
     use crate::{Flow, Limits};
 
     #[tokio::test]
-    async fn work_is_done_elsewhere_and_a_panic_harms_nobody() {
+    async fn work_runs_elsewhere_and_a_panic_harms_no_other_work() {
         let work = {
             let flow = Flow::new(Limits::default());
             flow.large_work(flow.account("a"))
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_waits_has_no_thread_and_no_seat_and_goes_on_without_its_client() {
+    async fn work_that_waits_has_no_thread_and_no_slot_and_goes_on_without_its_client() {
         let flow = Flow::new(Limits::default());
         let [begun, disk, done] = [(); 3].map(|()| Arc::new(Semaphore::new(0)));
         let mut clients = JoinSet::new();

@@ -27,6 +27,7 @@ pub mod budget;
 mod fair_queue;
 mod flow;
 pub mod large;
+mod owner_requests;
 mod priority;
 mod queued;
 mod recent_load;
@@ -34,6 +35,7 @@ mod requester;
 mod spent;
 pub mod write_rate;
 
-pub use self::account::{OwnerAccount, OwnerLoad, Seat as InFlightPermit};
+pub use self::account::{OwnerAccount, OwnerLoad, Slot};
 pub use self::flow::{BusiestOwners, Flow, FlowCounts, Limits, QueueTotals, WatchPermit};
+pub use self::owner_requests::OwnerRequests;
 pub use self::requester::{Requester, too_many_requests};

@@ -46,7 +46,7 @@ fn end_turn() {
 pub(super) struct QueuedThreads {
     runtime: Option<Runtime>,
     /// The runtime that all owners share.
-    everybody: Handle,
+    shared: Handle,
 }
 
 /// A task that is aborted when the future that waits for it is dropped.
@@ -64,7 +64,7 @@ pin_project! {
     struct Lent<F> {
         #[pin]
         work: F,
-        everybody: Handle,
+        shared: Handle,
     }
 }
 
@@ -73,7 +73,7 @@ impl<F: Future> Future for Lent<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let _entered = this.everybody.enter();
+        let _entered = this.shared.enter();
         let polled = this.work.poll(cx);
         end_turn();
         polled
@@ -111,11 +111,11 @@ impl QueuedThreads {
         let runtime = runtime.build().inspect_err(|error| {
             tracing::error!("cannot start the threads for queued requests: {error}");
         });
-        Self { runtime: runtime.ok(), everybody: Handle::current() }
+        Self { runtime: runtime.ok(), shared: Handle::current() }
     }
 
     fn lend<F: Future>(&self, work: F) -> Lent<F> {
-        Lent { work, everybody: self.everybody.clone() }
+        Lent { work, shared: self.shared.clone() }
     }
 
     /// Runs work on the low-priority threads.
@@ -167,13 +167,13 @@ impl QueuedThreads {
         stream: impl Future<Output = ()> + Send + 'static,
     ) {
         let Some(runtime) = self.runtime.as_ref().filter(|_| waits()) else {
-            self.everybody.spawn(stream);
+            self.shared.spawn(stream);
             return;
         };
-        let (stream, everybody) = (Box::pin(stream), self.everybody.clone());
+        let (stream, shared) = (Box::pin(stream), self.shared.clone());
         runtime.spawn(self.lend(async move {
             if let Either::Right(left) = while_waits(stream, &waits, true).await {
-                everybody.spawn(left);
+                shared.spawn(left);
             }
         }));
     }
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn work_is_done_elsewhere_and_ends_with_whoever_waits() {
+    async fn work_runs_elsewhere_and_ends_with_its_caller() {
         let threads = QueuedThreads::start();
         let here = std::thread::current().id();
         assert_ne!(threads.run(async { std::thread::current().id() }).await.unwrap(), here);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_begun_there_is_everybodys() {
+    async fn work_started_there_belongs_to_the_shared_runtime() {
         let threads = QueuedThreads::start();
         let here = Handle::current().id();
         let sleep = async { tokio::time::sleep(Duration::from_millis(1)).await };

@@ -22,13 +22,13 @@ impl Spent {
     }
 
     /// Whether all bytes are forgiven.
-    pub(crate) fn is_paid_back(&mut self, bytes_per_minute: u64) -> bool {
-        self.get_back(bytes_per_minute);
+    pub(crate) fn is_forgiven(&mut self, bytes_per_minute: u64) -> bool {
+        self.forgive(bytes_per_minute);
         self.bytes == 0
     }
 
     /// Forgives the bytes for the time that has passed.
-    pub(crate) fn get_back(&mut self, bytes_per_minute: u64) {
+    pub(crate) fn forgive(&mut self, bytes_per_minute: u64) {
         let Some(at) = self.at else { return };
         let now = Instant::now();
         let elapsed = (now - at).min(MINUTE * 2).as_micros();

@@ -39,7 +39,7 @@ impl WriteRate {
     /// 429 with the seconds until the owner may write again.
     pub fn check(&self, account: &OwnerAccount) -> Result<(), ApiError> {
         let mut of_owner = account.spent[self.by as usize].lock();
-        of_owner.get_back(self.bytes_per_minute);
+        of_owner.forgive(self.bytes_per_minute);
         let Some(over) = of_owner.bytes.checked_sub(self.bytes_per_minute) else { return Ok(()) };
         let seconds = (over * MINUTE.as_secs()).div_ceil(self.bytes_per_minute);
         Err(ApiError::too_many_requests(
@@ -55,7 +55,7 @@ impl WriteRate {
     /// Counts an object that was written.
     pub fn count(&self, account: &OwnerAccount, bytes: usize) {
         let mut of_owner = account.spent[self.by as usize].lock();
-        of_owner.get_back(self.bytes_per_minute);
+        of_owner.forgive(self.bytes_per_minute);
         of_owner.add((bytes + BYTES_PER_WRITE) as u64);
     }
 }
@@ -82,6 +82,6 @@ mod tests {
         rate.check(&a).unwrap();
         tokio::time::advance(2 * MINUTE).await;
         rate.check(&a).unwrap();
-        assert!(a.spent[0].lock().is_paid_back(60_000));
+        assert!(a.spent[0].lock().is_forgiven(60_000));
     }
 }

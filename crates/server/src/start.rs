@@ -356,7 +356,7 @@ fn spawn_supervised(
     let restarts = server.restarts();
     let first = parking_lot::Mutex::new(Some(watch));
     let cache = registry.cache().clone();
-    // Every request waits for the cache. So its follower has a thread of its own, and does not wait for one behind
+    // Every request waits for the cache. So its follower has a dedicated thread, and does not wait for one behind
     // requests.
     let follow =
         supervise("cache", restarts.clone(), move || cache.clone().follow(first.lock().take()));

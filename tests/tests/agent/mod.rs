@@ -3,7 +3,7 @@
 
 mod audit;
 mod reach;
-mod scene;
+pub(crate) mod scene;
 mod trust;
 
 use std::path::PathBuf;

@@ -196,7 +196,7 @@ async fn files_that_make_no_sense_end_before_a_request() {
         (2, &["create", "-f", "-", "-f", "-"], "only once"),
         (2, &["create", "-f", "-", "--access-key", "-"], "only once"),
         (1, &["create", "-f", "absent"], "cannot read absent"),
-        (1, &["create", "-f", "."], "cannot read ."),
+        (1, &["create", "-f", "."], ". has no file that ends with .yaml"),
         (1, &["create", "-f", &empty], "contain no object"),
         (1, &["create", "-f", "-"], "contain no object"),
         (1, &["create", "-f", &one], "not logged in"),

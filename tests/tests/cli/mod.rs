@@ -2,19 +2,29 @@
 
 mod access_keys;
 mod access_reviews;
+mod apply;
 mod connect;
 mod create;
+mod get;
 mod impersonation;
 mod kinds;
 mod login;
 mod operator;
+mod plugin;
 mod projects;
+mod prompts;
+mod proxy;
+mod running;
 mod scopes;
+mod secret_run;
 mod secrets;
 mod sharing;
+mod terminal;
 mod tokens;
+mod top;
 mod tour;
 mod usage;
+mod waiting;
 
 use postern_tests::Server;
 use postern_tests::cli::CliUser;

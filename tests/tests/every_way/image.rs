@@ -102,6 +102,18 @@ impl Image {
     fn command(&self) -> Vec<String> {
         serde_json::from_value(self.config["Cmd"].clone()).unwrap()
     }
+
+    /// Runs the health check, and tells whether it succeeded, and what it said.
+    fn check_health(&self, script: &Path) -> (bool, String) {
+        let test: Vec<&str> = self.config["Healthcheck"]["Test"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|word| word.as_str().unwrap())
+            .collect();
+        assert_eq!(test[..2], ["CMD", "/usr/bin/postern"]);
+        run(script, &test[2..])
+    }
 }
 
 /// Runs a command to its end, which has to be a success.
@@ -128,16 +140,17 @@ fn json_of(path: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Only the volume belongs to the user of the image, only `/tmp` is for all, and there is no shell.
+/// Only the directories of volumes belong to the user of the image, only `/tmp` is for all, and there is no shell.
 fn assert_owners(listed: &str) {
     let lines: Vec<_> = listed.lines().collect();
     let with = |start: &str| {
         let found = lines.iter().filter(|line| line.starts_with(start));
         found.map(|line| line.rsplit(' ').next().unwrap()).collect::<Vec<_>>()
     };
-    assert_eq!(with("drwx------ 65532/65532 "), ["var/lib/postern/"], "{listed}");
+    let volumes = ["var/lib/postern/", "var/lib/postern-keys/"];
+    assert_eq!(with("drwx------ 65532/65532 "), volumes, "{listed}");
     assert_eq!(with("drwxrwxrwt 0/0 "), ["tmp/"], "{listed}");
-    let others = lines.len() - 2;
+    let others = lines.len() - 3;
     assert_eq!(
         with("drwxr-xr-x 0/0 ").len()
             + with("-rw-r--r-- 0/0 ").len()
@@ -203,6 +216,8 @@ async fn server_and_agent_run_from_the_image_without_root_on_a_read_only_root() 
     let central = central.argument("--allow-local-upstreams").argument("--drain-timeout=1s");
     let mut central = central.environment("POSTERN_LISTEN", "127.0.0.1:0").start().await;
     assert_confined(inner(central.id()));
+    let (healthy, said) = image.check_health(&script);
+    assert!(healthy, "{said}");
 
     let member = Server::start().await;
     let cli = CliUser::new().with("KUBECONFIG", home.kubeconfig().to_str().unwrap());
@@ -210,7 +225,7 @@ async fn server_and_agent_run_from_the_image_without_root_on_a_read_only_root() 
     let upstream = home.path().join("upstream");
     std::fs::copy(member.home().kubeconfig(), &upstream).unwrap();
     let agent = AgentSetup::new(&home, central.kubeconfig(), "member", key.trim(), &upstream)
-        .program(script)
+        .program(script.clone())
         .argument("--advertise=127.0.0.1")
         .argument("--allow-local-upstreams");
     let agent = agent.start().await;
@@ -222,4 +237,6 @@ async fn server_and_agent_run_from_the_image_without_root_on_a_read_only_root() 
     kill_process(process, Signal::TERM).unwrap();
     let status = central.ended().await;
     assert!(status.success(), "the server ended with {status}: {}", home.logged());
+    let (healthy, said) = image.check_health(&script);
+    assert!(!healthy, "there is no server: {said}");
 }

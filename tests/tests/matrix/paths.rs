@@ -9,12 +9,13 @@ use crate::matrix::routes::{Effect, Operation, Row};
 use crate::matrix::tables::{Answered, ask_together};
 use crate::matrix::world::World;
 
-const PATHS: [&str; 24] = [
+const PATHS: [&str; 25] = [
     "/livez",
     "/readyz",
     "/healthz",
     "/version",
     "/metrics",
+    "/metrics/owners",
     "/api",
     "/apis",
     "/api/v1",

@@ -31,7 +31,11 @@ impl Dependencies {
     /// Asks cargo, and reads `Cargo.lock`.
     pub(crate) fn of(root: &Path, release: &Release) -> Result<Self> {
         let in_program = in_program(root, release)?;
-        let options = ["--locked", "--filter-platform", &release.target].map(str::to_owned);
+        let mut options =
+            ["--locked", "--filter-platform", &release.target].map(str::to_owned).to_vec();
+        for feature in &release.features {
+            options.extend(["--features".to_owned(), format!("{PACKAGE}/{feature}")]);
+        }
         let metadata = MetadataCommand::new().current_dir(root).other_options(options).exec()?;
         let (mut own, mut foreign) = (Vec::new(), Vec::new());
         for package in metadata.packages.iter().filter(|one| in_program.contains(&name_of(one))) {

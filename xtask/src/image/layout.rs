@@ -341,6 +341,33 @@ mod tests {
         assert_eq!(labels["org.opencontainers.image.source"], "https://example.com/postern");
     }
 
+    /// The image that a builder makes from the Containerfile runs in the same way.
+    #[test]
+    fn the_containerfile_has_the_same_configuration() {
+        let path = crate::shell::workspace_root().unwrap().join("deploy/Containerfile");
+        let text = std::fs::read_to_string(path).unwrap();
+        let text = text.replace("\\\n", " ");
+        let stage = text.rsplit("\nFROM ").next().unwrap();
+        let words: Vec<_> = stage.split_whitespace().collect();
+        let stage = words.join(" ") + " ";
+        let instructions = [
+            format!("ENV {}", ENVIRONMENT.join(" ")),
+            format!("USER {USER}:{USER}"),
+            format!("WORKDIR {VOLUME}"),
+            format!("VOLUME [\"{VOLUME}\"]"),
+            format!("EXPOSE {}", PORTS.join(" ").replace("/tcp", "")),
+            format!("org.opencontainers.image.description=\"{DESCRIPTION}\""),
+            "ENTRYPOINT [\"/usr/bin/postern\"]".to_owned(),
+            "CMD [\"serve\"]".to_owned(),
+            "HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
+                CMD [\"/usr/bin/postern\", \"health\"]"
+                .to_owned(),
+        ];
+        for instruction in instructions {
+            assert!(stage.contains(&format!("{instruction} ")), "{instruction}: {stage}");
+        }
+    }
+
     #[test]
     fn an_architecture_has_the_name_that_images_have_for_it() {
         for (target, expected) in [

@@ -22,6 +22,9 @@ const USER: u64 = 65532;
 /// The directory of the volume.
 const VOLUME: &str = "/var/lib/postern";
 
+/// A second directory that a volume may be mounted at, for the keyring.
+const KEYS: &str = "/var/lib/postern-keys";
+
 /// The certificate authorities that Debian trusts, in the same place on this machine and in the image.
 const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
@@ -52,7 +55,6 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
 
 /// Names of the user, sources of host names, mount points, and the directories that may be written to.
 fn files_of_a_system() -> Vec<Entry> {
-    let home = VOLUME.trim_start_matches('/');
     let users = format!(
         "root:x:0:0:root:/:/sbin/nologin\npostern:x:{USER}:{USER}:postern:{VOLUME}:/sbin/nologin\n"
     );
@@ -61,9 +63,11 @@ fn files_of_a_system() -> Vec<Entry> {
         Entry::file("etc/group", format!("root:x:0:\npostern:x:{USER}:\n")),
         Entry::file("etc/nsswitch.conf", "hosts: files dns\n"),
         Entry::directory("tmp").mode(0o1777),
-        Entry::directory(home).mode(0o700).owned_by(USER),
     ];
     entries.extend(["dev", "proc", "sys"].map(Entry::directory));
+    let own =
+        |path: &str| Entry::directory(path.trim_start_matches('/')).mode(0o700).owned_by(USER);
+    entries.extend([VOLUME, KEYS].map(own));
     entries
 }
 

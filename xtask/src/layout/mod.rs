@@ -2,9 +2,9 @@
 //!
 //! [`edges`] checks which crates depend on which, [`circles`] the modules inside each crate,
 //! [`unused`] dependencies that nothing uses, [`source`] the files, [`words`] their words, and
-//! [`sentences`] the length of their sentences. [`conformance`] checks the tests that the list of what
-//! clients expect names, and [`pages`] some pages of the reference. Each finding says where it is and
-//! what to do about it.
+//! [`sentences`] the length of their sentences. [`paths`] checks the files that documents name,
+//! [`conformance`] the tests that the list of what clients expect names, and [`pages`] some pages of
+//! the documentation. Each finding says where it is and what to do about it.
 
 mod circles;
 mod conformance;
@@ -13,6 +13,7 @@ mod files;
 mod lengths;
 mod modules;
 mod pages;
+mod paths;
 mod prose;
 mod references;
 mod sentences;
@@ -56,6 +57,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     findings.extend(unused::check(root, &metadata, &crates)?);
     findings.extend(words::check(root)?);
     findings.extend(sentences::check(root)?);
+    findings.extend(paths::check(root)?);
     findings.extend(conformance::check(root)?);
     findings.extend(pages::check(root, &crates)?);
     findings.sort();

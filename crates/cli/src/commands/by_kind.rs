@@ -1,5 +1,5 @@
 //! One subcommand for each kind that serves a verb, made at run time from the kinds themselves: `postern list KIND`,
-//! `postern get KIND NAME`. The file of the verb has the code of the command.
+//! `postern delete KIND NAME`. The file of the verb has the code of the command.
 
 use std::fmt::Debug;
 

@@ -528,9 +528,10 @@ impl Target {
         if let Some(endpoint) = &route.direct {
             return endpoint.cluster(&self.path_at_agent());
         }
-        // It is the same server, which is verified in the same way.
+        // It is the same server, which is verified and reached in the same way.
         let mut cluster = Map::new();
-        let fields = ["certificate-authority-data", "certificate-authority", "tls-server-name"];
+        let fields =
+            ["certificate-authority-data", "certificate-authority", "tls-server-name", "proxy-url"];
         for field in fields {
             if let Some(value) = login.cluster.get(field) {
                 cluster.insert(field.to_owned(), value.clone());

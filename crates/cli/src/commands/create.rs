@@ -1,24 +1,20 @@
 //! `postern create`: any objects from files, and what has a command of its own.
 
-use std::path::{Path, PathBuf};
-
 use clap::{Args, Subcommand};
 use postern_client::Collection;
 use postern_kinds::owned_access_key::OwnedAccessKey;
-use postern_kinds::{Info, Kind as _};
+use postern_kinds::{Info, Kind as _, Verb};
 use postern_meta::object::Object;
 
 use super::{access_keys, clusters, principals, projects};
 use crate::error::CliError;
 use crate::flags::{ConnectionFlags, NamespaceFlag, ObjectFormat};
 use crate::kinds;
-use crate::manifest::{self, Manifest};
+use crate::manifest::Manifest;
+use crate::manifest_files::FileFlags;
 use crate::output::{self, escape};
-use crate::process::{Process, read_file};
+use crate::process::Process;
 use crate::session::Session;
-
-/// The largest file with objects that is read.
-const FILE_MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// The arguments of `postern create`.
 #[derive(Args, Debug)]
@@ -69,9 +65,8 @@ pub(crate) enum Special {
 /// Objects to create from files.
 #[derive(Args, Debug)]
 pub(crate) struct FromFiles {
-    /// A file with objects in YAML or JSON, - for the standard input; may be repeated
-    #[arg(short, long = "filename", value_name = "FILE", required = true)]
-    files: Vec<PathBuf>,
+    #[command(flatten)]
+    files: FileFlags,
 
     /// Output format of the created object [default: no output]. Only json and yaml print the value of a new
     /// access key
@@ -151,26 +146,7 @@ impl FromFiles {
 
     /// Reads everything before anything is created.
     fn read(&self, process: &Process) -> Result<Vec<Result<Manifest, CliError>>, CliError> {
-        let stdin_count = self.files.iter().filter(|file| is_stdin(file)).count();
-        let key_from_stdin = self.connection.target.credential.reads_key_from_stdin();
-        if stdin_count + usize::from(key_from_stdin) > 1 {
-            let message = "the standard input can be used only once: for `-f -` or for \
-                           `--access-key -`";
-            return Err(CliError::usage(message));
-        }
-        let mut manifests = Vec::new();
-        for file in &self.files {
-            if is_stdin(file) {
-                let bytes = process.read_stdin(FILE_MAX_BYTES)?;
-                manifests.extend(manifest::parse("the standard input", &bytes));
-            } else {
-                let bytes = read_file(file, FILE_MAX_BYTES)?;
-                manifests.extend(manifest::parse(&file.display().to_string(), &bytes));
-            }
-        }
-        if manifests.is_empty() {
-            return Err(CliError::new("the files of -f contain no object"));
-        }
+        let manifests = self.files.read(Verb::Create, &self.connection, process)?;
         let whole = matches!(self.output, Some(ObjectFormat::Json | ObjectFormat::Yaml));
         let mut understood = manifests.iter().flatten();
         match understood.find(|manifest| kinds::answers_with_credential(manifest.info) && !whole) {
@@ -180,11 +156,8 @@ impl FromFiles {
     }
 }
 
-fn is_stdin(file: &Path) -> bool {
-    file.as_os_str() == "-"
-}
-
-fn would_be_lost(manifest: &Manifest) -> CliError {
+/// The error for an object whose only copy of a credential would not be printed.
+pub(super) fn would_be_lost(manifest: &Manifest) -> CliError {
     let kind = manifest.info.kind;
     let message = format!(
         "{}: the response contains the only copy of the credential of the new {kind}",

@@ -25,6 +25,10 @@ pub struct Delete {
     #[arg(required = true, value_name = "NAME", value_parser = parse::name)]
     names: Vec<String>,
 
+    /// Ask before anything is deleted
+    #[arg(short, long)]
+    interactive: bool,
+
     /// Print KIND/NAME of what was deleted
     #[arg(short, long, value_name = "FORMAT", value_parser = ["name"])]
     output: Option<String>,
@@ -115,6 +119,18 @@ impl OfKind<Delete> {
         self.run_with_hint(process, |_| None).await
     }
 
+    fn confirm(&self, process: &Process) -> Result<(), CliError> {
+        if !process.stdin_is_terminal() {
+            let text = "--interactive asks for confirmation, and there is no terminal";
+            return Err(CliError::usage(text));
+        }
+        let kind = kinds::name(self.info);
+        if process.confirm(&format!("Delete {kind} {}?", self.args.names.join(", ")))? {
+            return Ok(());
+        }
+        Err(CliError::new("not confirmed, so nothing was done"))
+    }
+
     /// Deletes one object after the other, also after an error. `hint` says what else a name may
     /// mean that does not exist.
     async fn run_with_hint(
@@ -122,6 +138,9 @@ impl OfKind<Delete> {
         process: &Process,
         hint: fn(&str) -> Option<String>,
     ) -> Result<(), CliError> {
+        if self.args.interactive {
+            self.confirm(process)?;
+        }
         let mut session = Session::open(&self.args.connection, process)?;
         session.load_namespace(self.namespace_args.as_ref()).await?;
         let namespace = self.namespace_args.as_ref().map(|flag| session.namespace_or(flag));

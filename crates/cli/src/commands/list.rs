@@ -29,11 +29,11 @@ pub struct List {
 #[derive(Args, Debug)]
 pub struct ListNamespaces {
     #[command(flatten)]
-    namespace: NamespaceFlag,
+    pub(super) namespace: NamespaceFlag,
 
     /// List all namespaces
     #[arg(short = 'A', long, conflicts_with = "namespace")]
-    all_namespaces: bool,
+    pub(super) all_namespaces: bool,
 }
 
 impl KindArgs for List {

@@ -1,25 +1,33 @@
-//! The commands. Verbs for all kinds have a file each (`get.rs`, `list.rs`, `create.rs`,
-//! `delete.rs`, with `by_kind.rs` for what they share); the others are for one thing.
+//! The commands. Verbs for all kinds have a file each (`get/`, `list.rs`, `create.rs`, `delete.rs` and others); what
+//! some of them share is in `by_kind.rs`. The others are for one thing.
 
 mod access_keys;
 mod access_reviews;
+mod apply;
 mod by_kind;
 mod clusters;
 mod connect;
 mod create;
 mod delete;
+mod describe;
+mod diff;
 mod docs;
+mod edit;
 mod get;
 mod list;
 mod login;
 mod migrate;
 mod principals;
 mod projects;
+mod run;
 mod secret_names;
+mod secret_watch;
 mod secrets;
 mod share;
 mod successor;
 mod token;
+mod top;
+mod wait;
 mod whoami;
 
 use clap::Subcommand;
@@ -58,9 +66,25 @@ pub enum Command {
     ///
     /// Groups, and * for all users, have one row with their size. If the list is incomplete, a note says so.
     WhoCan(Box<access_reviews::WhoCan>),
-    /// Print one object.
-    #[command(subcommand)]
-    Get(ByKind<get::Get>),
+    /// Print objects: all of a kind, or those that are named.
+    ///
+    /// Kinds are named as in kubectl: users, user, users.management.platform.sh, or a short name. A table has
+    /// no secret values. -o json, yaml, jsonpath and custom-columns print whole objects, values included.
+    ///
+    /// `get secret NAME.KEY` prints one value, decoded, byte for byte. On a terminal a line break follows; into
+    /// a pipe or a file nothing is added. `get secret NAME` lists the keys with their sizes, and without values
+    /// unless --all is given. NAME ends at the first dot. If this secret or its key does not exist, the command
+    /// tries longer names. For a.b.c, these are the secret a.b.c, and the key c of a.b. With --key or --whole,
+    /// NAME is the whole name.
+    Get(Box<get::Get>),
+    /// Describe objects for people, with their events. Of secret values, only the sizes are printed.
+    Describe(describe::Describe),
+    /// Edit objects in the editor of KUBE_EDITOR or EDITOR.
+    ///
+    /// If the server does not accept the object, the editor is opened again with the reason. If it is saved
+    /// without a change then, the command fails, and the file is kept. If another writer changed the object
+    /// meanwhile, nothing is written, and the file is kept, too.
+    Edit(edit::Edit),
     /// Set one value.
     #[command(subcommand)]
     Set(secrets::Set),
@@ -72,6 +96,27 @@ pub enum Command {
     /// Files are YAML, also with several documents, or JSON. The kind and the apiVersion come from each
     /// document. After an error, the command continues with the other documents, and exits with 1.
     Create(Box<create::Create>),
+    /// Apply objects from files: create them, or change the fields that the files have.
+    ///
+    /// This is server-side apply, with the field manager `postern`. After an error, the command continues with
+    /// the other objects, and exits with 1.
+    Apply(Box<apply::Apply>),
+    /// Print what `apply` would change, as a unified diff.
+    ///
+    /// The server says what each object would be, and stores nothing. Values of secrets are not printed. The
+    /// exit code is 0 without differences, 1 with some, and 2 after an error.
+    Diff(Box<diff::Diff>),
+    /// Wait until objects have a condition or a value, exist, or are deleted.
+    ///
+    /// The command watches the objects, and ends as soon as the condition holds. It exits with 1 if the time is
+    /// over, if there is no such object, or if it is deleted meanwhile.
+    Wait(Box<wait::Wait>),
+    /// Run a command with the values of secrets in its environment, and nowhere else.
+    ///
+    /// Each key becomes a variable of the same name. The exit code is that of the command. With
+    /// --on-change=restart the command gets SIGTERM when a value changes, and starts again with the new values.
+    /// The variable POSTERN_ACCESS_KEY is not passed on.
+    Run(Box<run::Run>),
     /// Delete objects.
     #[command(subcommand)]
     Delete(ByKind<delete::Delete>),
@@ -108,6 +153,12 @@ pub enum Command {
     /// credential plugin in a kubeconfig, it prints what kubectl expects, and caches the token until less
     /// than a fifth of its lifetime is left.
     Token(Box<token::Token>),
+    /// Show what the server does now: requests, latencies, owners, watches, the store, clusters.
+    ///
+    /// In a terminal, the figures are drawn again every two seconds, until q or Ctrl-C. Rates and latencies are
+    /// those between two readings of the metrics. You need `get` on the path /metrics, and on /metrics/owners for
+    /// the names of owners: members of system:masters have both.
+    Top(Box<top::Top>),
     /// Print a completion script for a shell.
     Completion(docs::Completion),
     /// Print the manual page, or write them all.
@@ -138,8 +189,13 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Whoami(command) => command.run(process).await,
         Command::CanI(command) => command.run(process).await,
         Command::WhoCan(command) => command.run(process).await,
-        Command::Get(ByKind::Special(secrets::Get::Secret(command))) => command.run(process).await,
-        Command::Get(ByKind::Generic(command)) => command.run(process).await,
+        Command::Get(command) => command.run(process).await,
+        Command::Describe(command) => command.run(process).await,
+        Command::Edit(command) => command.run(process).await,
+        Command::Apply(command) => command.run(process).await,
+        Command::Diff(command) => command.run(process).await,
+        Command::Wait(command) => command.run(process).await,
+        Command::Run(command) => command.run(process).await,
         Command::Set(secrets::Set::Secret(command)) => command.run(process).await,
         Command::List(ByKind::Special(none)) => match none {},
         Command::List(ByKind::Generic(command)) => command.run(process).await,
@@ -159,6 +215,7 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Enable(OfAccessKey::AccessKey(command)) => command.run(process).await,
         Command::Rotate(OfAccessKey::AccessKey(command)) => command.run(process).await,
         Command::Token(command) => command.run(process).await,
+        Command::Top(command) => command.run(process).await,
         // They need no server and are done already.
         Command::Completion(_) | Command::Man(_) => Ok(()),
     }

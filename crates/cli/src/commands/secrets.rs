@@ -1,6 +1,6 @@
 //! `postern get secret` and `postern set secret`: reading and writing the values of shared secrets, and of
 //! those of a project.
-//! Listing and deleting secrets is in the verbs' own files.
+//! Watching one secret is in `secret_watch.rs`, listing and deleting secrets in the verbs' own files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,36 +21,18 @@ use zeroize::Zeroizing;
 use super::new_object;
 use super::secret_names::{FindError, GivenPath, NotFound, NotUnique};
 use crate::error::CliError;
-use crate::flags::{ConnectionFlags, NamespaceFlag, SecretFormat};
+use crate::flags::{ConnectionFlags, NamespaceFlag};
 use crate::kinds;
 use crate::output::{self, escape};
+use crate::output_format::OutputFormat;
 use crate::parse::{self, SecretPath};
 use crate::process::{Process, read_file};
 use crate::session::Session;
 use crate::similar::nearest;
+use crate::variables::{Data, VariableFlags, dotenv_lines, shell_lines};
 
 /// How often a write is tried when others write the same secret.
 const WRITES_MAX: usize = 5;
-
-/// Get commands that are written for one kind.
-#[derive(Subcommand, Debug)]
-pub enum Get {
-    /// Print one value of a secret, or list its keys.
-    ///
-    /// With NAME.KEY the value itself is printed, decoded, byte for byte. On a terminal a line
-    /// break follows; into a pipe or a file nothing is added. With NAME alone the keys are listed
-    /// with their sizes, and without values unless --all is given.
-    ///
-    /// NAME ends at the first dot. If this secret or its key does not exist, the command tries longer names.
-    /// For a.b.c, these are the secret a.b.c, and the key c of a.b. With --key or --whole, NAME is the whole
-    /// name.
-    #[command(
-        name = kinds::name(&SharedSecret::INFO),
-        visible_aliases = kinds::visible_aliases(&SharedSecret::INFO),
-        aliases = kinds::hidden_aliases(&SharedSecret::INFO),
-    )]
-    Secret(GetSecret),
-}
 
 /// The values that can be set.
 #[derive(Subcommand, Debug)]
@@ -71,34 +53,30 @@ pub enum Set {
     Secret(SetSecret),
 }
 
-/// A secret to get.
-#[derive(Args, Debug)]
-pub struct GetSecret {
-    /// The secret, or one key of it
-    #[arg(value_name = "NAME[.KEY]", value_parser = parse::secret_path)]
-    path: SecretPath,
-
-    /// The key; NAME is then the whole name of the secret, also with dots
-    #[arg(long, value_name = "KEY", value_parser = parse::data_key)]
-    key: Option<String>,
-
-    /// Use the argument as the whole name of the secret, dots included
-    #[arg(long, conflicts_with = "key")]
-    whole: bool,
-
-    /// How to print it [default: value for NAME.KEY, a table of the keys for NAME]
-    #[arg(short, long, value_name = "FORMAT")]
-    output: Option<SecretFormat>,
-
-    /// Also print the values in the table
-    #[arg(long, conflicts_with = "output")]
-    all: bool,
-
-    #[command(flatten)]
-    location: LocationFlags,
-
-    #[command(flatten)]
-    connection: ConnectionFlags,
+/// A secret to get: `get secret NAME[.KEY]`.
+///
+/// NAME ends at the first dot. If this secret or its key does not exist, the command tries longer names. For a.b.c,
+/// these are the secret a.b.c, and the key c of a.b.
+#[derive(Debug)]
+pub(super) struct GetSecret {
+    /// The secret, or one key of it.
+    pub(super) path: SecretPath,
+    /// The key, where the path is the whole name of the secret.
+    pub(super) key: Option<String>,
+    /// Whether the path is the whole name of the secret.
+    pub(super) whole: bool,
+    /// How it is printed.
+    pub(super) output: Option<OutputFormat>,
+    /// Whether the table of the keys has the values.
+    pub(super) all: bool,
+    /// Whether each change is printed, too.
+    pub(super) watch: bool,
+    /// The names of variables.
+    pub(super) variables: VariableFlags,
+    /// Where the secret is.
+    pub(super) location: LocationFlags,
+    /// Which server.
+    pub(super) connection: ConnectionFlags,
 }
 
 /// A secret to set.
@@ -135,16 +113,16 @@ pub struct SetSecret {
 #[derive(Args, Debug)]
 pub(super) struct LocationFlags {
     #[command(flatten)]
-    namespace: NamespaceFlag,
+    pub(super) namespace: NamespaceFlag,
 
     /// Use the project secrets of this project
     #[arg(long, value_name = "PROJECT", value_parser = parse::name, conflicts_with = "namespace")]
-    project: Option<String>,
+    pub(super) project: Option<String>,
 }
 
 impl LocationFlags {
     /// Asks the server for the names of namespaces that [`LocationFlags::locate`] needs.
-    async fn load_names(&self, session: &mut Session) -> Result<(), CliError> {
+    pub(super) async fn load_names(&self, session: &mut Session) -> Result<(), CliError> {
         match &self.project {
             Some(_) => session.load_names().await,
             None => session.load_namespace(Some(&self.namespace)).await,
@@ -152,7 +130,7 @@ impl LocationFlags {
     }
 
     /// The kind of the secret, and its namespace.
-    fn locate(&self, session: &Session) -> (&'static Info, String) {
+    pub(super) fn locate(&self, session: &Session) -> (&'static Info, String) {
         match &self.project {
             Some(project) => (&ProjectSecret::INFO, namespace_of(project)),
             None => (&SharedSecret::INFO, session.namespace_or(&self.namespace)),
@@ -160,14 +138,11 @@ impl LocationFlags {
     }
 }
 
-/// The values of a secret, by their keys.
-type Data = BTreeMap<String, SecretText>;
-
 /// A secret that was read, and which key of it was asked for.
-struct ReadSecret {
-    path: SecretPath,
-    object: Object,
-    data: Data,
+pub(super) struct ReadSecret {
+    pub(super) path: SecretPath,
+    pub(super) object: Object,
+    pub(super) data: Data,
 }
 
 impl GetSecret {
@@ -179,8 +154,12 @@ impl GetSecret {
         self.location.load_names(&mut session).await?;
         let (info, namespace) = self.location.locate(&session);
         let of = Collection::new(info, Some(&namespace));
-        let found = self.find(&mut session, of, &given, process).await?;
-        self.print(found, process)
+        let with_key = self.output == Some(OutputFormat::Value);
+        let found = find_secret(&mut session, of, &given, with_key, process).await?;
+        if self.watch {
+            return self.watch(&mut session, of, found.path, process).await;
+        }
+        process.write_stdout(&self.text(found, process)?)
     }
 
     /// Refuses arguments that make no sense, before any request.
@@ -193,7 +172,14 @@ impl GetSecret {
             ))
             .hint("if it is the whole name of a secret, add --whole"));
         }
-        if self.output == Some(SecretFormat::Value) && path.key.is_none() {
+        let has_variables = matches!(self.output, Some(OutputFormat::Env | OutputFormat::Dotenv));
+        if self.variables.is_used() && !has_variables {
+            return Err(CliError::usage("--prefix and --map are for -o env and -o dotenv"));
+        }
+        if self.watch && self.output == Some(OutputFormat::Value) {
+            return Err(CliError::usage("--watch prints values with -o env, -o dotenv or -o json"));
+        }
+        if self.output == Some(OutputFormat::Value) && path.key.is_none() {
             let name =
                 if self.whole { format!("{written} --key KEY") } else { format!("{written}.KEY") };
             return Err(CliError::usage("-o value prints one value: pass NAME.KEY")
@@ -203,46 +189,58 @@ impl GetSecret {
         Ok(())
     }
 
-    /// Reads the secret, and says which it is where the name is longer than up to the first dot.
-    async fn find(
+    /// The secret as it is printed.
+    pub(super) fn text(
         &self,
-        session: &mut Session,
-        of: Collection<'_>,
-        given: &GivenPath,
+        found: ReadSecret,
         process: &Process,
-    ) -> Result<ReadSecret, CliError> {
-        let with_key = self.output == Some(SecretFormat::Value);
-        let found = given.find(with_key, async |path| read(session, of, path).await).await;
-        match found {
-            Ok(secret) => {
-                if secret.path != given.path {
-                    process.print_note(&secret.path.describe());
-                }
-                Ok(secret)
-            }
-            Err(missing) => Err(explain_missing(session, of, given, missing).await),
-        }
-    }
-
-    fn print(&self, found: ReadSecret, process: &Process) -> Result<(), CliError> {
-        let ReadSecret { path, mut object, data } = found;
+    ) -> Result<Zeroizing<Vec<u8>>, CliError> {
+        let ReadSecret { path, mut object, mut data } = found;
         if let Some(key) = &path.key {
             keep_only(&mut object, key);
+            data.retain(|other, _| other == key);
         }
-        match (self.output, &path.key) {
-            (Some(SecretFormat::Json), _) => {
-                process.write_stdout(output::json(object.into_value()).as_bytes())
+        let bytes = |text: Zeroizing<String>| Zeroizing::new(text.as_bytes().to_vec());
+        match (&self.output, &path.key) {
+            (Some(OutputFormat::Json), _) => Ok(bytes(output::json(object.into_value()))),
+            (Some(OutputFormat::Yaml), _) => Ok(bytes(output::yaml(object.into_value()))),
+            (Some(format @ (OutputFormat::Env | OutputFormat::Dotenv)), _) => {
+                let variables = self.variables.variables(&[(&path.name, &data)])?;
+                let text = match format {
+                    OutputFormat::Env => shell_lines(&variables),
+                    _ => dotenv_lines(&variables)?,
+                };
+                check_terminal(&path.written(), &text, process)?;
+                Ok(text)
             }
-            (Some(SecretFormat::Yaml), _) => {
-                process.write_stdout(output::yaml(object.into_value()).as_bytes())
-            }
-            (_, Some(key)) => print_value(&path, &data[key], process),
+            (_, Some(key)) => value_text(&path, &data[key], process),
             (_, None) if data.is_empty() => {
                 process.print_status(&format!("the secret {} has no keys", path.name));
-                Ok(())
+                Ok(Zeroizing::default())
             }
-            (_, None) => process.write_stdout(key_table(&data, self.all)?.as_bytes()),
+            (_, None) => Ok(bytes(key_table(&data, self.all)?)),
         }
+    }
+}
+
+/// Reads the secret, and says which it is where the name is longer than up to the first dot. `with_key` leaves out
+/// paths that are a name alone.
+pub(super) async fn find_secret(
+    session: &mut Session,
+    of: Collection<'_>,
+    given: &GivenPath,
+    with_key: bool,
+    process: &Process,
+) -> Result<ReadSecret, CliError> {
+    let found = given.find(with_key, async |path| read(session, of, path).await).await;
+    match found {
+        Ok(secret) => {
+            if secret.path != given.path {
+                process.print_note(&secret.path.describe());
+            }
+            Ok(secret)
+        }
+        Err(missing) => Err(explain_missing(session, of, given, missing).await),
     }
 }
 
@@ -279,15 +277,19 @@ async fn read(
     path: SecretPath,
 ) -> Result<Result<ReadSecret, CliError>, Error> {
     let object = session.client.get(of, &path.name).await?;
-    let data = if of.info().kind == ProjectSecret::INFO.kind {
-        decode_fields::<ProjectSecret>(&object)?.spec.data
-    } else {
-        decode_fields::<SharedSecret>(&object)?.spec.data
-    };
+    let data = data_of(of, &object)?;
     Ok(match &path.key {
         Some(key) if !data.contains_key(key) => Err(no_key(&path.name, key, &data)),
         _ => Ok(ReadSecret { path, object, data }),
     })
+}
+
+/// The values of a secret.
+pub(super) fn data_of(of: Collection<'_>, object: &Object) -> Result<Data, Error> {
+    if of.info().kind == ProjectSecret::INFO.kind {
+        return Ok(decode_fields::<ProjectSecret>(object)?.spec.data);
+    }
+    Ok(decode_fields::<SharedSecret>(object)?.spec.data)
 }
 
 /// Removes all keys but one from the object's data.
@@ -305,22 +307,30 @@ fn decoded(key: &str, value: &SecretText) -> Result<Zeroizing<Vec<u8>>, CliError
         .map_err(|_| CliError::new(format!("the value of {key} is not base64")))
 }
 
-fn print_value(path: &SecretPath, value: &SecretText, process: &Process) -> Result<(), CliError> {
+/// The value, byte for byte; on a terminal, with a line break behind it.
+fn value_text(
+    path: &SecretPath,
+    value: &SecretText,
+    process: &Process,
+) -> Result<Zeroizing<Vec<u8>>, CliError> {
     let mut bytes = decoded(&path.written(), value)?;
-    if process.stdout_is_terminal() {
-        if !is_plain_text(&bytes) {
-            let message = format!(
-                "the value of {} ({} bytes) is not plain text and is not printed on a terminal",
-                path.written(),
-                bytes.len()
-            );
-            return Err(CliError::new(message).hint("redirect it into a file or a pipe"));
-        }
-        if !bytes.ends_with(b"\n") {
-            bytes.push(b'\n');
-        }
+    check_terminal(&path.written(), &bytes, process)?;
+    if process.stdout_is_terminal() && !bytes.ends_with(b"\n") {
+        bytes.push(b'\n');
     }
-    process.write_stdout(&bytes)
+    Ok(bytes)
+}
+
+/// Refuses to print to a terminal what could do something to it.
+fn check_terminal(what: &str, bytes: &[u8], process: &Process) -> Result<(), CliError> {
+    if !process.stdout_is_terminal() || is_plain_text(bytes) {
+        return Ok(());
+    }
+    let message = format!(
+        "the value of {what} ({} bytes) is not plain text and is not printed on a terminal",
+        bytes.len()
+    );
+    Err(CliError::new(message).hint("redirect it into a file or a pipe"))
 }
 
 /// Whether the value is plain text, which does nothing else to a terminal.

@@ -43,7 +43,7 @@ pub(crate) fn response(
             discovery::group(name).ok_or_else(ApiError::resource_not_served)?
         }
         Document::Resources(version) => discovery::resources(&version),
-        Document::Metrics => return Ok(metrics_response(metrics_text())),
+        Document::Metrics | Document::OwnerMetrics => return Ok(metrics_response(metrics_text())),
         Document::OpenApiV2 => return open_api_v2(parsed),
         Document::OpenApiIndex => return open_api_index(parsed, now),
         Document::OpenApi(version) => return open_api(parsed, version, now),

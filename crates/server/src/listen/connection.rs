@@ -127,7 +127,7 @@ impl Connection {
                 _ = checks.tick() => {}
             }
             if !self.client.is_authenticated() && opened.elapsed() >= UNAUTHENTICATED_TIMEOUT {
-                counts.count_closed(Closed::Stranger);
+                counts.count_closed(Closed::Unauthenticated);
                 return "it sent no request with a valid key in time";
             }
             if self.outgoing.is_stalled() {

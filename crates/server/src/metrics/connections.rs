@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Closed {
     /// It sent no request with a valid key in time.
-    Stranger,
+    Unauthenticated,
     /// The limit of connections was reached, and it was the oldest unauthenticated one.
     Evicted,
     /// The limit of connections was reached, and no other one could be closed for it.
@@ -17,7 +17,7 @@ pub(crate) enum Closed {
 
 impl Closed {
     const ALL: [(Self, &'static str); 4] = [
-        (Self::Stranger, "unauthenticated"),
+        (Self::Unauthenticated, "unauthenticated"),
         (Self::Evicted, "evicted"),
         (Self::Refused, "refused"),
         (Self::Stalled, "stalled"),

@@ -4,11 +4,13 @@
 //! few atomic additions, with no lock, no hash and no allocation. Requests for unknown kinds and paths
 //! share one series, so that no client can add series. No label contains a name, a user or a key.
 //!
+//! `owners.rs` is a page of its own: its labels are names of owners, so it needs a permission of its own.
 //! `text.rs` writes the text format. `state.rs` has the state of what the server depends on. `process.rs` reads the
 //! figures of this process from the system.
 
 mod agents;
 pub(crate) mod connections;
+mod owners;
 mod process;
 mod state;
 mod text;
@@ -26,6 +28,7 @@ use self::agents::{AgentMeter, Agents};
 use self::connections::Connections;
 use crate::stages::parse::{Document, Parsed, Target};
 
+pub(crate) use owners::write as write_owners;
 pub(crate) use state::StateReadings;
 pub(crate) use text::{CONTENT_TYPE, Readings, write};
 
@@ -97,7 +100,7 @@ impl SeriesIndex {
             Document::Groups | Document::Group(_) | Document::Resources(_) => "/apis",
             Document::OpenApiV2 => "/openapi/v2",
             Document::OpenApiIndex | Document::OpenApi(_) => "/openapi/v3",
-            Document::Metrics => "/metrics",
+            Document::Metrics | Document::OwnerMetrics => "/metrics",
         })
     }
 }

@@ -202,12 +202,12 @@ const CLASSES: [&str; 3] = ["readOnly", "mutating", "proxied"];
 /// The owners are numbered by their rank: a name would be one of a user, and any number of series.
 fn owners(text: &mut String, readings: &Readings) {
     let name = "postern_requests_queued_total";
-    head(text, name, "counter", "Requests that had to wait for a seat.");
+    head(text, name, "counter", "Requests that had to wait for a slot.");
     for (class, totals) in CLASSES.iter().zip(readings.queues) {
         let _ = writeln!(text, "{name}{{request_kind=\"{class}\"}} {}", totals.queued);
     }
     let name = "postern_requests_rejected_total";
-    let help = "Requests that got no seat: the queue of the owner was full, or the wait too long.";
+    let help = "Requests that got no slot: the queue of the owner was full, or the wait too long.";
     head(text, name, "counter", help);
     for (class, totals) in CLASSES.iter().zip(readings.queues) {
         let _ = writeln!(text, "{name}{{request_kind=\"{class}\"}} {}", totals.rejected);

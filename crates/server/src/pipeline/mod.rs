@@ -325,8 +325,11 @@ async fn wait_for_principals(server: &Server, client: &Client) -> Option<u64> {
         return current.ok();
     }
     // Few unauthenticated requests wait for the store at a time. The limits of streams and connections bound the others.
-    let _asking =
-        if client.is_authenticated() { None } else { server.flow.strangers.acquire().await.ok() };
+    let _asking = if client.is_authenticated() {
+        None
+    } else {
+        server.flow.unauthenticated_permits.acquire().await.ok()
+    };
     current.await.ok()
 }
 
@@ -502,8 +505,9 @@ fn document(server: &Arc<Server>, parsed: &Parsed) -> Result<Response<Body>, Api
         return Err(method_not_allowed(parsed.method()));
     }
     let now = server.source.now();
-    documents::response(parsed, *document, now, || {
-        metrics::write(&server.metrics, &server.readings())
+    documents::response(parsed, *document, now, || match document {
+        Document::OwnerMetrics => metrics::write_owners(&server.flow.owners_with_most_requests()),
+        _ => metrics::write(&server.metrics, &server.readings()),
     })
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use postern_flow::budget::Charge;
-use postern_flow::{InFlightPermit, Requester, too_many_requests};
+use postern_flow::{Requester, Slot, too_many_requests};
 use postern_meta::status::ApiError;
 
 use super::client::Client;
@@ -23,7 +23,7 @@ pub(crate) struct ResponseGuard {
     stream: Option<Charge>,
     /// The charge for the bytes of the response.
     body: Option<Charge>,
-    slot: Mutex<Option<InFlightPermit>>,
+    slot: Mutex<Option<Slot>>,
     /// Whether the path is known to contain no access key.
     pub(super) has_clean_path: bool,
     /// Whether there is no room even for an error response. The stream is then reset.
@@ -83,7 +83,7 @@ impl ResponseGuard {
     }
 
     /// Keeps a slot until the response is sent, or until [`release_slot`](Self::release_slot).
-    pub(super) fn keep_slot(&mut self, slot: InFlightPermit) {
+    pub(super) fn keep_slot(&mut self, slot: Slot) {
         self.slot = Mutex::new(Some(slot));
     }
 

@@ -6,7 +6,7 @@
 //! | [`parse`] | `Parsed` | 400, 405 |
 //! | [`authenticate`] | `Authenticated` | 401 |
 //! | [`impersonate`] | `Acting` | 400, 403 |
-//! | `postern_flow` | `InFlightPermit` | 429 |
+//! | `postern_flow` | `Slot` | 429 |
 //! | [`authorize`] | `Permit` | 403 |
 //! | `postern_registry::admit` | `Admitted` | 400, 403, 409, 422 |
 //!

@@ -39,6 +39,8 @@ pub(crate) enum Document {
     Resources(GroupVersion),
     /// `/metrics`
     Metrics,
+    /// `/metrics/owners`
+    OwnerMetrics,
     /// `/openapi/v2`
     OpenApiV2,
     /// `/openapi/v3`
@@ -58,7 +60,7 @@ impl Document {
             | Self::OpenApiIndex
             | Self::OpenApi(_)
             | Self::OpenApiV2 => true,
-            Self::Metrics => false,
+            Self::Metrics | Self::OwnerMetrics => false,
         }
     }
 }
@@ -346,7 +348,7 @@ fn gateway_request(
 }
 
 fn is_metrics(path: &str) -> bool {
-    path.strip_suffix('/').unwrap_or(path) == "/metrics"
+    matches!(path.strip_suffix('/').unwrap_or(path), "/metrics" | "/metrics/owners")
 }
 
 fn segments(path: &str) -> Result<Vec<Cow<'_, str>>, ApiError> {
@@ -412,6 +414,7 @@ fn target_of(method: &Method, path: &[Cow<'_, str>], query: &Query) -> Result<Ta
             group.map_or(Ok(Target::Nothing), |group| document(Document::Group(group)))
         }
         ["metrics"] => document(Document::Metrics),
+        ["metrics", "owners"] => document(Document::OwnerMetrics),
         ["openapi", "v2"] => document(Document::OpenApiV2),
         ["openapi", "v3"] => document(Document::OpenApiIndex),
         ["openapi", "v3", rest @ ..] => match version_of(rest) {

@@ -8,7 +8,7 @@ use syn::visit::Visit;
 const MAX_DEPTH: usize = 8;
 
 /// The expressions of a file that have a name: its constants, `NAME`; the fields of constants,
-/// `NAME.field`; and the default values of fields, `Type.field`.
+/// `NAME.field` and `NAME.0`; and the default values of fields, `Type.field`.
 #[derive(Default)]
 pub(super) struct Constants<'a> {
     expressions: HashMap<String, &'a syn::Expr>,
@@ -67,8 +67,14 @@ impl<'a> Constants<'a> {
 impl<'a> Visit<'a> for Constants<'a> {
     fn visit_item_const(&mut self, item: &'a syn::ItemConst) {
         let name = item.ident.to_string();
-        if let syn::Expr::Struct(expression) = &*item.expr {
-            self.add_fields(&name, expression);
+        match &*item.expr {
+            syn::Expr::Struct(expression) => self.add_fields(&name, expression),
+            syn::Expr::Tuple(tuple) => {
+                for (index, element) in tuple.elems.iter().enumerate() {
+                    self.expressions.entry(format!("{name}.{index}")).or_insert(element);
+                }
+            }
+            _ => {}
         }
         self.expressions.entry(name).or_insert(&item.expr);
     }
@@ -97,7 +103,9 @@ fn name_of(expression: &syn::Expr) -> Option<String> {
         syn::Expr::Path(path) => Some(path.path.segments.last()?.ident.to_string()),
         syn::Expr::Field(field) => match &field.member {
             syn::Member::Named(member) => Some(format!("{}.{member}", name_of(&field.base)?)),
-            syn::Member::Unnamed(_) => None,
+            syn::Member::Unnamed(member) => {
+                Some(format!("{}.{}", name_of(&field.base)?, member.index))
+            }
         },
         _ => None,
     }
@@ -137,6 +145,7 @@ mod tests {
         let text = "const A: usize = 3 * 1024;\nconst B: u32 = A as u32 + 1;\n\
                     const C: Duration = Duration::from_secs(34);\n\
                     const D: Limits = Limits { total: 96, parts: 3 };\n\
+                    const QUARTER: (u64, u64) = (1, 4);\n\
                     const LOOP: usize = LOOP;\nconst OTHER: usize = f(1);\n\
                     mod limits { pub const E: usize = 1 << 4; }\n\
                     impl Default for Limits { fn default() -> Self { Self { reads: 64 } } }\n\
@@ -148,6 +157,7 @@ mod tests {
             ("B", Some(3073)),
             ("C", Some(34_000)),
             ("D.total / (D.parts + 1)", Some(24)),
+            ("QUARTER.1", Some(4)),
             ("E - 1", Some(15)),
             ("Limits.reads", Some(64)),
             ("Limits.writes", None),

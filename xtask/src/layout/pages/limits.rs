@@ -71,12 +71,12 @@ const ROWS: &[Row] = &[
     Row {
         name: "reads of one owner in flight",
         limit: "{part} of the slots",
-        numbers: &[(FLOW, "READS_SHARE")],
+        numbers: &[(FLOW, "MAX_READ_FRACTION.1")],
     },
     Row {
         name: "writes of one owner in flight",
         limit: "{part} of the slots; all but {part} while no other owner sends requests",
-        numbers: &[(FLOW, "WRITES_SHARE"), (FLOW, "WRITES_RESERVE")],
+        numbers: &[(FLOW, "MAX_WRITE_FRACTION.1"), (FLOW, "RESERVED_WRITE_FRACTION.1")],
     },
     Row {
         name: "waiting reads, writes of one owner",
@@ -90,7 +90,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "requests to clusters that wait for the head of a response",
         limit: "{count}; one owner {part}",
-        numbers: &[(FLOW, "PROXIED_SEATS"), (FLOW, "PROXIED_SHARE")],
+        numbers: &[(FLOW, "PROXIED_SLOTS"), (FLOW, "MAX_PROXIED_FRACTION.1")],
     },
     Row {
         name: "requests to clusters of one owner that wait for such a slot",
@@ -108,8 +108,8 @@ const ROWS: &[Row] = &[
         numbers: &[
             ("crates/flow/src/large.rs", "LARGE_BYTES"),
             ("crates/server/src/pipeline/verbs.rs", "LARGE_YAML_BYTES"),
-            (FLOW, "LARGE_SEATS"),
-            (FLOW, "LARGE_SHARE"),
+            (FLOW, "LARGE_SLOTS"),
+            (FLOW, "MAX_LARGE_FRACTION.1"),
         ],
     },
     Row {

@@ -1,8 +1,10 @@
-//! Pages of the reference whose facts are in the sources of several crates. Each check compares a
-//! page with these sources. A page about one crate is compared by a test of that crate.
+//! Pages whose facts are in the sources of several crates, or in the form of a source. Each check
+//! compares a page with these sources. A page about values of one crate is compared by a test of
+//! that crate.
 
 mod annotations;
 mod constants;
+mod hooks;
 mod limits;
 mod public_paths;
 
@@ -20,6 +22,7 @@ pub(super) fn check(root: &Path, crates: &[Crate]) -> Result<Vec<Finding>> {
     let sources = Sources(crates);
     let read = |page: &str| files::read(root, Path::new(page));
     let mut findings = annotations::check(&read(annotations::PAGE)?, &sources);
+    findings.extend(hooks::check(&read(hooks::PAGE)?, &sources));
     findings.extend(public_paths::check(&read(public_paths::PAGE)?, &sources));
     let elsewhere = read(limits::OTHER_TEST)?;
     findings.extend(limits::check(&read(limits::PAGE)?, &elsewhere, &sources));

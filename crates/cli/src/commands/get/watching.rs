@@ -1,0 +1,131 @@
+//! `postern get --watch`: objects, and then each change of them.
+
+use postern_client::{Change, Collection, Representation, Selection};
+use postern_kinds::{Info, Verb};
+use serde_json::Value;
+
+use super::Get;
+use super::print::{Objects, cells, document, headings, name_line};
+use crate::changes::{Changes, Event};
+use crate::error::CliError;
+use crate::output::{aligned, widen};
+use crate::output_format::OutputFormat;
+use crate::process::Process;
+use crate::resources::Wanted;
+use crate::server_table::TablePrinter;
+use crate::session::Session;
+
+impl Get {
+    /// Prints the objects of one kind, and then each change. Ends with an error only, or with the reader of the output.
+    pub(super) async fn watch_objects(
+        &self,
+        session: &mut Session,
+        wanted: &[Wanted],
+        process: &Process,
+    ) -> Result<(), CliError> {
+        let [Wanted { info, name }] = wanted else {
+            return Err(CliError::usage("--watch takes one kind, and at most one name"));
+        };
+        if !info.serves(Verb::Watch) {
+            return Err(CliError::usage(format!("{} cannot be watched", info.plural)));
+        }
+        let namespace = self.namespace_of(session, info);
+        let of = Collection::new(info, namespace.as_deref());
+        let selection = match name {
+            None => self.selection(),
+            Some(name) => {
+                // An object that does not exist is an error, as in kubectl.
+                if let Err(error) = session.client.get_as(of, name, Representation::Metadata).await
+                {
+                    return Err(session.explain_named(of, name, &error).await);
+                }
+                Selection::of_name(name)
+            }
+        };
+        let begun = Changes::begin(session, of, self.representation(), selection).await;
+        let (mut changes, list) = begun.map_err(|error| session.explain(&error))?;
+        let mut printer = ChangePrinter::new(self, info, &list);
+        if !self.watch_only {
+            printer.print_list(self.objects(info, list), process)?;
+        }
+        loop {
+            match changes.next(session).await? {
+                Event::Change(Change { object, .. }) => {
+                    let items = if self.representation().is_table() {
+                        self.objects(info, object)
+                    } else {
+                        vec![object]
+                    };
+                    printer.print_list(items, process)?;
+                }
+                Event::List(list) => {
+                    let text = "changes were missed; these are all objects as they are now";
+                    process.print_note(text);
+                    printer.print_list(self.objects(info, list), process)?;
+                }
+            }
+        }
+    }
+
+    fn objects(&self, info: &'static Info, value: Value) -> Vec<Value> {
+        Objects::new(info, None, value, self.representation(), true).items
+    }
+}
+
+/// Prints objects one after the other.
+struct ChangePrinter<'a> {
+    get: &'a Get,
+    info: &'static Info,
+    table: TablePrinter,
+    widths: Vec<usize>,
+    separator: &'static str,
+}
+
+impl<'a> ChangePrinter<'a> {
+    fn new(get: &'a Get, info: &'static Info, list: &Value) -> Self {
+        let table = TablePrinter::new(list, get.table_options(info, None));
+        let mut widths = Vec::new();
+        if let Some(OutputFormat::CustomColumns(columns)) = &get.output {
+            widen(&mut widths, &[headings(columns)]);
+        }
+        Self { get, info, table, widths, separator: "" }
+    }
+
+    fn print_list(&mut self, items: Vec<Value>, process: &Process) -> Result<(), CliError> {
+        match &self.get.output {
+            None | Some(OutputFormat::Wide) => {
+                process.write_stdout(self.table.lines(&items).as_bytes())
+            }
+            Some(OutputFormat::Name) => {
+                let lines: String = items.iter().map(|item| name_line(self.info, item)).collect();
+                process.write_stdout(lines.as_bytes())
+            }
+            Some(OutputFormat::CustomColumns(columns)) => {
+                let mut rows = Vec::new();
+                if self.separator.is_empty() && !self.get.no_headers && !items.is_empty() {
+                    self.separator = "printed";
+                    rows.push(headings(columns));
+                }
+                for item in &items {
+                    rows.push(cells(columns, item)?);
+                }
+                widen(&mut self.widths, &rows);
+                process.write_stdout(aligned(&self.widths, &rows).as_bytes())
+            }
+            Some(format) => {
+                for item in items {
+                    let mut text = document(item, format)?;
+                    if !text.ends_with('\n') {
+                        text.push('\n');
+                    }
+                    if *format == OutputFormat::Yaml {
+                        let separator = std::mem::replace(&mut self.separator, "---\n");
+                        text.insert_str(0, separator);
+                    }
+                    process.write_stdout(text.as_bytes())?;
+                }
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! The values of secrets as environment variables: their names, and their text for shells and `.env` files.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::Args;
+use postern_kinds::SecretText;
+use zeroize::Zeroizing;
+
+use crate::error::CliError;
+use crate::output::escape;
+use crate::parse;
+
+/// The values of a secret in base64, by their keys.
+pub(crate) type Data = BTreeMap<String, SecretText>;
+
+/// Which variables the keys of secrets become.
+#[derive(Args, Clone, Debug, Default)]
+#[expect(clippy::doc_markdown, reason = "this is the text of --help")]
+pub(crate) struct VariableFlags {
+    /// Put this before the name of each variable: --prefix DB_
+    #[arg(long, value_name = "TEXT", value_parser = prefix)]
+    prefix: Option<String>,
+
+    /// The variable of a key: --map tls.crt=TLS_CERT. Without a name the key is left out: --map tls.crt=.
+    /// It has no prefix; may be repeated
+    #[arg(long, value_name = "KEY=NAME", value_parser = mapping)]
+    map: Vec<(String, String)>,
+}
+
+/// A variable. Its value is in no output of this program but those that are asked for.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Variable {
+    /// The name.
+    pub(crate) name: String,
+    value: Zeroizing<Vec<u8>>,
+}
+
+/// Without the value.
+impl fmt::Debug for Variable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Variable").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Variable {
+    /// The value, for the environment of a command and never for a message.
+    pub(crate) fn expose(&self) -> &[u8] {
+        &self.value
+    }
+}
+
+impl VariableFlags {
+    /// Whether any flag is given.
+    pub(crate) fn is_used(&self) -> bool {
+        self.prefix.is_some() || !self.map.is_empty()
+    }
+
+    /// The variables of several secrets, each with its name, in the order of their names.
+    ///
+    /// # Errors
+    /// For names that are no variables, names that occur twice, mappings of keys that no secret has, and values that no
+    /// variable can have.
+    pub(crate) fn variables(&self, secrets: &[(&str, &Data)]) -> Result<Vec<Variable>, CliError> {
+        let mut variables: BTreeMap<String, Variable> = BTreeMap::new();
+        let mut unfit = Vec::new();
+        let mut mapped = BTreeSet::new();
+        for (secret, data) in secrets {
+            for (key, value) in *data {
+                let mapping = self.map.iter().rfind(|(of, _)| of == key);
+                let name = match mapping {
+                    None => format!("{}{key}", self.prefix.as_deref().unwrap_or_default()),
+                    Some((of, name)) => {
+                        mapped.insert(of.as_str());
+                        name.clone()
+                    }
+                };
+                if mapping.is_some() && name.is_empty() {
+                    continue;
+                }
+                if !is_variable_name(&name) {
+                    unfit.push(key.as_str());
+                    continue;
+                }
+                let value = decoded(secret, key, value)?;
+                if variables.insert(name.clone(), Variable { name: name.clone(), value }).is_some()
+                {
+                    return Err(twice(&name, key));
+                }
+            }
+        }
+        if let Some((key, _)) = self.map.iter().find(|(key, _)| !mapped.contains(key.as_str())) {
+            let message = format!("--map {}: no secret has this key", escape(key));
+            return Err(CliError::new(message).hint("`postern get secret NAME` lists the keys"));
+        }
+        if !unfit.is_empty() {
+            return Err(self.unfit(&unfit));
+        }
+        Ok(variables.into_values().collect())
+    }
+
+    /// The error for keys that are no names of variables.
+    fn unfit(&self, keys: &[&str]) -> CliError {
+        let list = keys.iter().map(|key| escape(key)).collect::<Vec<_>>().join(", ");
+        let message = format!("not the name of a variable: {list}");
+        let first = keys.first().copied().unwrap_or_default();
+        let name: String = first
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' })
+            .collect();
+        let name = if is_variable_name(&name) { name } else { format!("_{name}") };
+        let error = CliError::new(message)
+            .hint("a variable has letters, digits and _, and does not begin with a digit")
+            .hint(format!("give it a name: --map {}={name}", escape(first)))
+            .hint(format!("or leave it out: --map {}=", escape(first)));
+        let helps =
+            self.prefix.is_none() && keys.iter().all(|k| is_variable_name(&format!("_{k}")));
+        error.hint_if(helps, "or put a prefix before all names: --prefix SECRET_")
+    }
+}
+
+fn twice(name: &str, key: &str) -> CliError {
+    CliError::new(format!("two keys become the variable {name}"))
+        .hint(format!("name one of them with --map {}=OTHER_NAME", escape(key)))
+}
+
+fn decoded(secret: &str, key: &str, value: &SecretText) -> Result<Zeroizing<Vec<u8>>, CliError> {
+    let wrong =
+        |what: &str| CliError::new(format!("the value of {} in {secret} {what}", escape(key)));
+    let bytes = STANDARD.decode(value.expose()).map_err(|_| wrong("is not base64"))?;
+    let bytes = Zeroizing::new(bytes);
+    if bytes.contains(&0) {
+        let hint = format!("leave it out: --map {}=", escape(key));
+        return Err(wrong("has a zero byte, which no variable can have").hint(hint));
+    }
+    Ok(bytes)
+}
+
+/// Whether shells and programs can have a variable of this name.
+fn is_variable_name(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+fn prefix(text: &str) -> Result<String, String> {
+    let wrong = "a prefix has letters, digits and _, and does not begin with a digit";
+    if is_variable_name(text) { Ok(text.to_owned()) } else { Err(wrong.to_owned()) }
+}
+
+fn mapping(text: &str) -> Result<(String, String), String> {
+    let (key, name) = text.split_once('=').ok_or("write it as KEY=NAME")?;
+    let key = parse::data_key(key)?;
+    if !name.is_empty() && !is_variable_name(name) {
+        return Err(
+            "a variable has letters, digits and _, and does not begin with a digit".to_owned()
+        );
+    }
+    Ok((key, name.to_owned()))
+}
+
+/// Lines that a shell reads: `export NAME='value'`.
+pub(crate) fn shell_lines(variables: &[Variable]) -> Zeroizing<Vec<u8>> {
+    let mut out = Zeroizing::new(Vec::new());
+    for variable in variables {
+        out.extend_from_slice(b"export ");
+        out.extend_from_slice(variable.name.as_bytes());
+        out.extend_from_slice(b"='");
+        for byte in variable.expose() {
+            match byte {
+                b'\'' => out.extend_from_slice(b"'\\''"),
+                byte => out.push(*byte),
+            }
+        }
+        out.extend_from_slice(b"'\n");
+    }
+    out
+}
+
+/// Lines of a `.env` file: `NAME="value"`, with `\n` for a line break.
+///
+/// # Errors
+/// For a value that is not UTF-8.
+pub(crate) fn dotenv_lines(variables: &[Variable]) -> Result<Zeroizing<Vec<u8>>, CliError> {
+    let mut out = Zeroizing::new(String::new());
+    for variable in variables {
+        let value = std::str::from_utf8(variable.expose()).map_err(|_| {
+            let message = format!("the value of {} is not UTF-8", variable.name);
+            CliError::new(message).hint("-o env prints it byte for byte, and -o json in base64")
+        })?;
+        out.push_str(&variable.name);
+        out.push_str("=\"");
+        for c in value.chars() {
+            match c {
+                '\n' => out.push_str("\\n"),
+                '\r' => out.push_str("\\r"),
+                '"' | '\\' | '$' | '`' => out.extend(['\\', c]),
+                c => out.push(c),
+            }
+        }
+        out.push_str("\"\n");
+    }
+    Ok(Zeroizing::new(out.as_bytes().to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(pairs: &[(&str, &[u8])]) -> Data {
+        let one = |(key, value): &(&str, &[u8])| {
+            ((*key).to_owned(), SecretText::from(STANDARD.encode(value)))
+        };
+        pairs.iter().map(one).collect()
+    }
+
+    fn flags(prefix: Option<&str>, map: &[(&str, &str)]) -> VariableFlags {
+        let map = map.iter().map(|(key, name)| ((*key).to_owned(), (*name).to_owned()));
+        VariableFlags { prefix: prefix.map(str::to_owned), map: map.collect() }
+    }
+
+    fn names(flags: &VariableFlags, secrets: &[(&str, &Data)]) -> Result<String, CliError> {
+        let variables = flags.variables(secrets)?;
+        let names: Vec<_> = variables.iter().map(|variable| variable.name.clone()).collect();
+        Ok(names.join(" "))
+    }
+
+    #[test]
+    fn keys_become_variables() {
+        let db = data(&[("password", b"hush"), ("tls.crt", b"x"), ("user", b"ada")]);
+        let other = data(&[("token", b"t")]);
+        let both = [("db", &db), ("other", &other)];
+        let map = [("tls.crt", "CERT")];
+        assert_eq!(names(&flags(None, &map), &both).unwrap(), "CERT password token user");
+        let prefixed = flags(Some("DB_"), &[("tls.crt", ""), ("user", "WHO")]);
+        assert_eq!(names(&prefixed, &both[..1]).unwrap(), "DB_password WHO");
+        assert_eq!(names(&flags(None, &[]), &[]).unwrap(), "");
+        let variables = flags(None, &map).variables(&both[..1]).unwrap();
+        assert_eq!(variables[1].expose(), b"hush");
+        assert!(!format!("{variables:?}").contains("hush"), "{variables:?}");
+    }
+
+    #[test]
+    fn what_is_no_variable_says_what_to_do() {
+        let said = |flags: &VariableFlags, data: &Data| {
+            let error = names(flags, &[("db", data)]).unwrap_err();
+            assert!(!format!("{error:?}").contains("hush"), "{error:?}");
+            format!("{} | {}", error.message, error.hints.join(" | "))
+        };
+        let none = flags(None, &[]);
+        let error = said(&none, &data(&[("tls.crt", b"hush"), ("a-b", b"hush")]));
+        assert!(error.contains("a-b, tls.crt") && error.contains("--map a-b=A_B"), "{error}");
+        assert!(error.contains("--map a-b= ") || error.ends_with("--map a-b="), "{error}");
+        assert!(!error.contains("--prefix"), "a prefix does not help: {error}");
+        let error = said(&none, &data(&[("1st", b"hush")]));
+        assert!(error.contains("--prefix") && error.contains("--map 1st=_1ST"), "{error}");
+        let error = said(&flags(None, &[("b", "a")]), &data(&[("a", b"hush"), ("b", b"hush")]));
+        assert!(error.contains("two keys become the variable a"), "{error}");
+        let error = said(&flags(None, &[("absent", "X")]), &data(&[("a", b"hush")]));
+        assert!(error.contains("--map absent: no secret has this key"), "{error}");
+        let error = said(&none, &data(&[("a", b"hu\0sh")]));
+        assert!(error.contains("zero byte"), "{error}");
+    }
+
+    #[test]
+    fn lines_for_shells_and_files() {
+        let data = data(&[("A", b"it's\n$x"), ("B", "\"\\é\r".as_bytes()), ("C", b"")]);
+        let variables = flags(None, &[]).variables(&[("db", &data)]).unwrap();
+        let shell = shell_lines(&variables);
+        let wanted = "export A='it'\\''s\n$x'\nexport B='\"\\é\r'\nexport C=''\n";
+        assert_eq!(std::str::from_utf8(&shell).unwrap(), wanted);
+        let file = dotenv_lines(&variables).unwrap();
+        let wanted = "A=\"it's\\n\\$x\"\nB=\"\\\"\\\\é\\r\"\nC=\"\"\n";
+        assert_eq!(std::str::from_utf8(&file).unwrap(), wanted);
+        let binary = self::data(&[("A", &[0xff])]);
+        let variables = flags(None, &[]).variables(&[("db", &binary)]).unwrap();
+        assert_eq!(**shell_lines(&variables), b"export A='\xff'\n"[..]);
+        assert!(dotenv_lines(&variables).unwrap_err().message.contains("UTF-8"));
+    }
+
+    #[test]
+    fn flags_are_checked() {
+        assert_eq!(mapping("tls.crt=CERT"), Ok(("tls.crt".to_owned(), "CERT".to_owned())));
+        assert_eq!(mapping("a="), Ok(("a".to_owned(), String::new())));
+        for wrong in ["a", "=A", "a=1", "a=b-c", "a/b=X"] {
+            assert!(mapping(wrong).is_err(), "{wrong}");
+        }
+        assert!(prefix("DB_").is_ok() && prefix("1").is_err() && prefix("a-").is_err());
+    }
+}

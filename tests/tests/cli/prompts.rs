@@ -1,0 +1,103 @@
+//! Questions at a terminal, and what only a terminal gets.
+
+use postern_tests::Server;
+use postern_tests::cli::CliUser;
+
+use crate::cli::terminal::Terminal;
+use crate::cli::{admin, authority, url};
+
+#[tokio::test]
+async fn a_key_that_is_typed_is_not_on_the_screen() {
+    let server = Server::start().await;
+    let user = CliUser::new();
+    let (url, ca) = (url(&server), authority(&user, &server));
+    let mut terminal = Terminal::start(&user, &["login", &url, "--ca-file", &ca]);
+    terminal.shows("Access key (not shown): ").await;
+    terminal.types(&format!("{}\r", server.kubeconfig().token));
+    let (status, screen) = terminal.ended().await;
+    assert!(status.success(), "{screen}");
+    assert!(
+        screen.contains("logged in to") && !screen.contains(&server.kubeconfig().token),
+        "{screen}"
+    );
+    assert!(user.ok(&["whoami"]).await.contains("admin"));
+
+    // Ctrl-C and an empty line are no key, and the terminal has its echo again.
+    for typed in ["\u{3}\r", "\r"] {
+        let mut terminal = Terminal::start(&user, &["login", &url, "--ca-file", &ca]);
+        terminal.shows("Access key (not shown): ").await;
+        terminal.types(typed);
+        let (status, screen) = terminal.ended().await;
+        assert_eq!(status.code(), Some(1), "{screen}");
+        assert!(screen.contains("the input was empty; nothing was done"), "{screen}");
+    }
+}
+
+#[tokio::test]
+async fn a_value_that_is_typed_is_not_on_the_screen() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    let mut terminal = Terminal::start(&admin, &["set", "secret", "db.password"]);
+    terminal.shows("Value of db.password (not shown): ").await;
+    terminal.types("hush hush\r");
+    let (status, screen) = terminal.ended().await;
+    assert!(status.success() && !screen.contains("hush"), "{screen}");
+    assert_eq!(admin.ok(&["get", "secret", "db.password"]).await, "hush hush");
+    // On a terminal, a line break follows the value.
+    let (_, screen) = Terminal::start(&admin, &["get", "secret", "db.password"]).ended().await;
+    assert_eq!(screen, "hush hush\r\n");
+}
+
+#[tokio::test]
+async fn nothing_is_deleted_without_a_yes() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    for name in ["red", "blue"] {
+        admin.ok(&["create", "team", name]).await;
+    }
+    let delete = ["delete", "team", "red", "blue", "--interactive"];
+    let said = admin.fails(2, &delete).await;
+    assert!(said.contains("no terminal"), "{said}");
+    for answer in ["n\r", "\r", "nonsense\r"] {
+        let mut terminal = Terminal::start(&admin, &delete);
+        terminal.shows("Delete team red, blue? [y/N] ").await;
+        terminal.types(answer);
+        let (status, screen) = terminal.ended().await;
+        assert_eq!(status.code(), Some(1), "{screen}");
+        assert!(screen.contains("nothing was done"), "{screen}");
+    }
+    assert_eq!(admin.ok(&["get", "teams", "--no-headers"]).await.lines().count(), 2);
+    let mut terminal = Terminal::start(&admin, &delete);
+    terminal.shows("[y/N] ").await;
+    terminal.types("YES\r");
+    let (status, screen) = terminal.ended().await;
+    assert!(status.success() && screen.contains("team red deleted"), "{screen}");
+    assert_eq!(admin.ok(&["get", "teams", "-o", "name"]).await, "");
+}
+
+#[tokio::test]
+async fn colours_and_progress_are_for_terminals() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    admin.ok(&["create", "user", "ada"]).await;
+    let failing = ["get", "user", "absent"];
+    let (_, screen) = Terminal::start(&admin, &failing).ended().await;
+    assert!(screen.contains("\u{1b}[1;31merror:\u{1b}[0m"), "{screen:?}");
+    let plain = admin.clone().with("NO_COLOR", "1");
+    let (_, screen) = Terminal::start(&plain, &failing).ended().await;
+    assert!(screen.contains("error: ") && !screen.contains('\u{1b}'), "{screen:?}");
+    assert!(!admin.fails(1, &failing).await.contains('\u{1b}'));
+
+    let waiting = ["wait", "user/ada", "--for=create"];
+    let (_, screen) = Terminal::start(&admin, &waiting).ended().await;
+    assert!(screen.contains("waiting for user ada"), "{screen:?}");
+    let output = admin.run(&waiting).await;
+    assert_eq!((output.code, output.err.as_str()), (0, "user ada: condition met\n"));
+
+    let file = admin.file("ada.yaml", "apiVersion: management.platform.sh/v1\nkind: User\nmetadata: {name: ada}\nspec: {displayName: Ada}\n");
+    let diff = ["diff", "-f", &file];
+    let (status, screen) = Terminal::start(&admin, &diff).ended().await;
+    assert_eq!(status.code(), Some(1), "{screen}");
+    assert!(screen.contains("\u{1b}[32m+  displayName: Ada\u{1b}[0m"), "{screen:?}");
+    assert!(!admin.run(&diff).await.text().contains('\u{1b}'));
+}
