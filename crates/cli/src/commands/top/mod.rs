@@ -19,7 +19,7 @@ use postern_client::Error;
 
 use self::report::{Reading, Report};
 use self::scrape::Scrape;
-use self::terminal::{Event, Terminal};
+use self::terminal::{Event, Terminal, window_size};
 use crate::duration::{display_duration, parse_positive_duration};
 use crate::error::CliError;
 use crate::flags::ConnectionFlags;
@@ -113,7 +113,7 @@ impl Top {
         };
         let mut terminal = Terminal::enter(process)?;
         loop {
-            view.draw(&terminal, process)?;
+            view.draw(process)?;
             let pause = tokio::time::sleep(self.interval);
             if view.show_until(&mut terminal, process, pause).await?.is_none() {
                 return Ok(());
@@ -194,14 +194,14 @@ struct View {
 }
 
 impl View {
-    fn draw(&mut self, terminal: &Terminal<'_>, process: &Process) -> Result<(), CliError> {
+    fn draw(&mut self, process: &Process) -> Result<(), CliError> {
         if let Some(warning) = self.warnings.try_iter().last() {
             self.warning = Some(format!("warning: {warning}"));
         }
         let error = self.error.as_ref().map(|error| format!("error: {error}"));
         let notes: Vec<String> = error.into_iter().chain(self.warning.clone()).collect();
         let title = format!("{}   version {}", self.title, escape(&self.report.version));
-        let lines = screen::picture(&self.report, &title, &notes, terminal.size());
+        let lines = screen::picture(&self.report, &title, &notes, window_size());
         process.write_stdout(screen::draw(&lines, self.is_coloured).as_bytes())
     }
 
@@ -220,7 +220,7 @@ impl View {
             };
             match event {
                 Event::Leave => return Ok(None),
-                Event::Resized => self.draw(terminal, process)?,
+                Event::Resized => self.draw(process)?,
             }
         }
     }

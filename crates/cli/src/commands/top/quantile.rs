@@ -62,7 +62,9 @@ mod tests {
 
     fn buckets(of: &[(&str, f64)]) -> Buckets {
         let mut buckets = Buckets::default();
-        of.iter().for_each(|(bound, count)| buckets.add(bound, *count));
+        for (bound, count) in of {
+            buckets.add(bound, *count);
+        }
         buckets
     }
 

@@ -71,15 +71,6 @@ impl<'a> Terminal<'a> {
         Ok(terminal)
     }
 
-    /// The size of the window.
-    pub(super) fn size(&self) -> Size {
-        let Ok(size) = tcgetwinsize(io::stdout()) else { return DEFAULT_SIZE };
-        match (usize::from(size.ws_col), usize::from(size.ws_row)) {
-            (0, _) | (_, 0) => DEFAULT_SIZE,
-            (columns, rows) => Size { columns, rows },
-        }
-    }
-
     /// The next event.
     pub(super) async fn event(&mut self) -> Event {
         let [interrupt, terminate, hangup, quit] = &mut self.ending;
@@ -97,6 +88,15 @@ impl<'a> Terminal<'a> {
             _ = quit.recv() => Event::Leave,
             () = leave_key => Event::Leave,
         }
+    }
+}
+
+/// The size of the window of the standard output.
+pub(super) fn window_size() -> Size {
+    let Ok(size) = tcgetwinsize(io::stdout()) else { return DEFAULT_SIZE };
+    match (usize::from(size.ws_col), usize::from(size.ws_row)) {
+        (0, _) | (_, 0) => DEFAULT_SIZE,
+        (columns, rows) => Size { columns, rows },
     }
 }
 

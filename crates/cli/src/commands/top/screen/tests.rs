@@ -1,19 +1,22 @@
 //! Tests of pictures: what is shown in windows of different sizes, and how it is drawn.
 
+use std::fmt::Write as _;
+
 use super::*;
 use crate::commands::top::report::Reading;
 use crate::commands::top::scrape::Scrape;
 
 fn reading(at_seconds: f64, requests: u32) -> Reading {
-    let mut text = format!("process_start_time_seconds 1\npostern_corrupt_objects 2\n");
+    let mut text = "process_start_time_seconds 1\npostern_corrupt_objects 2\n".to_owned();
     for resource in ["users", "teams", "projects", "secrets", "clusters", "tasks", "spaces"] {
-        text += &format!(
-            "apiserver_request_total{{verb=\"GET\",resource=\"{resource}\",code=\"200\"}} {requests}\n"
-        );
+        let labels = format!("verb=\"GET\",resource=\"{resource}\",code=\"200\"");
+        writeln!(text, "apiserver_request_total{{{labels}}} {requests}").unwrap();
     }
-    let owners: String = (0..9)
-        .map(|n| format!("postern_owner_requests_total{{owner=\"o{n}\"}} {}\n", requests * (n + 1)))
-        .collect();
+    let mut owners = String::new();
+    for n in 0..9 {
+        let count = requests * (n + 1);
+        writeln!(owners, "postern_owner_requests_total{{owner=\"o{n}\"}} {count}").unwrap();
+    }
     Reading {
         at_seconds,
         server: Scrape::parse(&text).unwrap(),
