@@ -90,6 +90,7 @@ async fn every_metric_that_is_named_is_exported() {
     let agent = start_agent_with(&central, &member, &home, &["--metrics-listen=127.0.0.1:0"]).await;
     agent.ready().await;
     let mut exported = Metrics::of(&central.admin()).await.types();
+    exported.extend(Metrics::of_owners(&central.admin()).await.types());
     exported.extend(Metrics::of_agent(&agent).await.types());
     let mut named = BTreeMap::from([
         ("deploy/alerts/postern.yaml".to_owned(), names_in(&read("deploy/alerts/postern.yaml"))),
