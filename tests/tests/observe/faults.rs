@@ -238,7 +238,10 @@ async fn a_missing_keyring_is_seen() {
     server.stop().await;
     let ended = Setup::on(&home).run_to_end().await;
     assert!(!ended.status.success());
-    assert!(ended.stderr.contains("the keyring") && ended.stderr.contains("is missing"), "{ended:?}");
+    assert!(
+        ended.stderr.contains("the keyring") && ended.stderr.contains("is missing"),
+        "{ended:?}"
+    );
     if let Some(prometheus) = &prometheus {
         prometheus.until_firing("PosternServerDown").await;
     }
