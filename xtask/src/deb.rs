@@ -50,7 +50,9 @@ fn stage_files(binary: &Path, stage: &Path) -> Result<()> {
     let program = release.join("postern");
     shell::run(Command::new("strip").arg("-o").arg(&program).arg(binary))
         .context("strip is in Debian's binutils")?;
-    shell::run(Command::new(&program).args(["man", "--out"]).arg(made.join("man")))?;
+    let pages = made.join("man");
+    shell::run(Command::new(&program).args(["man", "--out"]).arg(&pages))?;
+    shell::run(Command::new("gzip").args(["--no-name", "--best", "--recursive"]).arg(&pages))?;
     for (name, file) in COMPLETIONS {
         let text = shell::output_of(Command::new(&program).args(["completion", name]))?;
         ensure!(!text.is_empty(), "`postern completion {name}` printed nothing");

@@ -93,6 +93,7 @@ async fn a_missing_permission_is_named() {
     let text = admin.ok(&[&once[..], &["--as", "ada"]].concat()).await;
     assert!(text.contains("needs the verb get on the path /metrics/owners"), "{text}");
     assert!(text.contains("VERB") && !text.contains("admin"), "{text}");
+    let _kubeconfig = server.home().clone();
     server.stop().await;
     let said = admin.fails(1, &once).await;
     assert!(said.contains("no connection to"), "{said}");
@@ -170,7 +171,9 @@ impl Terminal {
                 drawn.map(|(above, last)| plain(&format!("{above}{last}"))).collect();
             let picture =
                 pictures.last().filter(|last| words.iter().all(|word| last.contains(word)));
-            picture.map(|picture| picture.split("\r\n").map(str::to_owned).collect())
+            // The terminal adds a carriage return to each line feed.
+            let line = |line: &str| line.trim_end_matches('\r').to_owned();
+            picture.map(|picture| picture.split('\n').map(line).collect())
         })
         .await
     }
@@ -213,7 +216,7 @@ async fn in_a_terminal_it_draws_until_the_user_leaves() {
     assert!(!terminal.modes().0.contains(LocalModes::ECHO), "keys are not shown");
     assert!(!terminal.read().contains("\x1b[1"), "NO_COLOR is respected");
     server.stop().await;
-    terminal.picture_with(&["error: no connection to", "trying again", "Requests"]).await;
+    terminal.picture_with(&["error, trying again: no connection to", "Requests"]).await;
     terminal.press(b"xyz");
     terminal.press(b"q");
     ends_well(&mut terminal, child, &before).await;
@@ -251,11 +254,13 @@ async fn signals_and_ctrl_c_restore_the_terminal_and_a_new_size_is_drawn_at_once
 async fn a_terminal_is_left_as_it_was_when_the_first_reading_fails() {
     let server = Server::start().await;
     let user = admin(&server);
+    let _kubeconfig = server.home().clone();
     server.stop().await;
     let mut terminal = Terminal::open(24, 80);
     let before = terminal.modes().1;
-    let mut child = terminal.start(user.command(&["top"]));
-    let status = wait::within("top to end", child.wait()).await.unwrap();
-    assert_eq!((status.code(), terminal.modes().1), (Some(1), before));
+    let child = terminal.start(user.command(&["top"]));
+    let ended = wait::within("top to end", child.wait_with_output()).await.unwrap();
+    assert_eq!((ended.status.code(), terminal.modes().1), (Some(1), before));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("no connection to"), "{ended:?}");
     assert_eq!(terminal.read(), "", "nothing is drawn");
 }

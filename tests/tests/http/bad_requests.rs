@@ -135,7 +135,7 @@ async fn parameters_of_reads_that_make_no_sense() {
         ),
         (
             list("includeObject=All").accept("application/json;as=Table;v=v1;g=meta.k8s.io"),
-            "400 BadRequest\nUnable to convert to Table as requested: unrecognized includeObject value: it is None, Metadata or Object",
+            "400 BadRequest\nUnable to convert to Table as requested: unrecognized includeObject value: must be None, Metadata or Object",
         ),
         (
             list("export=true"),

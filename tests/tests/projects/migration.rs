@@ -141,7 +141,12 @@ async fn the_states_that_are_in_the_way_are_conflicts_that_name_them() {
     let admin = server.client();
     let instance = two_projects(&admin).await;
     let at = format!("{}/v", instances("a"));
-    assert_refused(&migrate(&admin, V, "a", "").await, 409, "Conflict", &["\"a\" already"]);
+    assert_refused(
+        &migrate(&admin, V, "a", "").await,
+        409,
+        "Conflict",
+        &["already in the project \"a\""],
+    );
     create(&admin, &instances("b"), "v", json!({ "spec": {} })).await;
     for query in ["", "?dryRun=All"] {
         assert_refused(&migrate(&admin, V, "b", query).await, 409, "AlreadyExists", &["\"v\""]);

@@ -463,7 +463,7 @@ async fn requests_that_cannot_be_recorded_are_refused() {
     server.kill();
     let server = Setup::on(&home).start().await;
     assert_eq!(server.client().get(&secret_path("db")).send().await.status, 404);
-    assert!(home.logged().contains("the audit log cannot be written"));
+    assert!(home.logged().contains("cannot write the audit log"));
 }
 
 #[tokio::test]

@@ -123,7 +123,7 @@ impl Top {
                 None => return Ok(()),
                 Some(Ok(report)) => (view.report, view.error) = (report, None),
                 Some(Err(error)) => {
-                    view.error = Some(format!("{}: trying again", error.message));
+                    view.error = Some(format!("error, trying again: {}", error.message));
                 }
             }
         }
@@ -184,11 +184,11 @@ fn parse(text: &str) -> Result<Scrape, CliError> {
 struct View {
     title: String,
     report: Report,
-    /// Why the last scrape failed.
+    /// Why the last scrape failed, as a line of the picture.
     error: Option<String>,
     /// The server's warnings, which are not printed while the screen is drawn.
     warnings: Receiver<String>,
-    /// The last warning.
+    /// The last warning, as a line of the picture.
     warning: Option<String>,
     is_coloured: bool,
 }
@@ -198,8 +198,7 @@ impl View {
         if let Some(warning) = self.warnings.try_iter().last() {
             self.warning = Some(format!("warning: {warning}"));
         }
-        let error = self.error.as_ref().map(|error| format!("error: {error}"));
-        let notes: Vec<String> = error.into_iter().chain(self.warning.clone()).collect();
+        let notes: Vec<String> = self.error.iter().chain(&self.warning).cloned().collect();
         let title = format!("{}   version {}", self.title, escape(&self.report.version));
         let lines = screen::picture(&self.report, &title, &notes, window_size());
         process.write_stdout(screen::draw(&lines, self.is_coloured).as_bytes())

@@ -343,7 +343,8 @@ fn watches(server: &Scrape, window: Option<&Window<'_>>) -> ((f64, Option<f64>),
         let events = window.map(|window| growth / window.seconds);
         rows.entry(key(sample)).or_default().1 = events;
     }
-    let all = rows.values().map(|(open, _)| open).sum();
+    // The sum of no numbers would be -0.
+    let all = rows.values().fold(0.0, |sum, (open, _)| sum + open);
     let in_use =
         |open: f64, events: Option<f64>| open > 0.0 || events.is_some_and(|rate| rate > 0.0);
     let rows = rows.into_iter().filter(|(_, (open, events))| in_use(*open, *events));

@@ -105,6 +105,7 @@ fn the_first_scrape_has_states_and_no_rates() {
     let report = Report::new(None, &reading(10.0, &requests("GET", "users", 200, 3), ""));
     assert_eq!((report.seconds, report.is_restarted), (None, false));
     assert_eq!(report.requests, Traffic::default());
+    assert!(report.watches.0.is_sign_positive(), "0 is not -0");
     let at_once = reading(10.0, "apiserver_request_total 1\n", "");
     let report = Report::new(Some(&at_once), &at_once);
     assert_eq!(report.requests.rate, None, "no division by 0");
