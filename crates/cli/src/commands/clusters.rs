@@ -142,6 +142,18 @@ fn print_start(session: &Session, name: &str, process: &Process) {
          --state-dir DIR --advertise HOST\n\n{about} In the cluster, the user of KUBECONFIG needs this \
          role:\n\n{LEAST_ROLE}"
     ));
+    let chart_trust = match session.client.authority() {
+        Some(digest) => format!("--set server.caDigest={digest}"),
+        None => "--set-file server.caBundle=CA.pem".to_owned(),
+    };
+    process.print_note(&format!(
+        "or install the chart of the agent, which creates the role, with the key in a Secret:\n\n  \
+         kubectl create namespace postern-agent\n  \
+         kubectl --namespace postern-agent create secret generic {name} --from-file=key=KEYFILE\n  \
+         helm install postern-agent deploy/charts/postern-agent --namespace postern-agent \\\n    \
+         --set cluster={name},server.url={server} {chart_trust} \\\n    \
+         --set key.existingSecret.name={name},advertise.host=HOST\n"
+    ));
     process.print_note(&format!(
         "for virtual clusters through the agent, also create this role and a RoleBinding in the \
          namespace of each one:\n\n{VIRTUAL_CLUSTERS_ROLE}"
