@@ -20,6 +20,9 @@ const HISTOGRAM_ENDS: [&str; 3] = ["_bucket", "_sum", "_count"];
 /// Names that look like metrics and are none: the unit tests of the rules.
 const NO_METRICS: [&str; 1] = ["postern_test"];
 
+/// The beginnings of commands.
+const COMMANDS: [&str; 3] = ["postern ", "kubectl ", "chmod "];
+
 /// The rows of the dashboard.
 const ROWS: [&str; 8] = [
     "Overview",
@@ -143,6 +146,47 @@ fn every_alert_has_a_severity_texts_and_a_runbook() {
     for page in pages().iter().filter(|page| !page.ends_with("monitor.md")) {
         assert!(explained.contains(page), "{} is about no alert", page.display());
     }
+}
+
+/// The files of sources below a directory.
+fn sources(directory: PathBuf, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(path, found);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// Whether a text in backticks is a message: several words, and no command.
+fn is_message(quoted: &str) -> bool {
+    let is_letter = |c: char| c.is_ascii_lowercase() || "…'-,".contains(c);
+    let is_word = |word: &str| !word.is_empty() && word.chars().all(is_letter);
+    let is_command = COMMANDS.iter().any(|command| quoted.starts_with(command));
+    quoted.split(' ').count() > 2 && quoted.split(' ').all(is_word) && !is_command
+}
+
+/// An operator searches the log for the messages that the runbooks quote.
+#[test]
+fn every_message_that_a_runbook_quotes_is_in_the_sources() {
+    let mut files = Vec::new();
+    sources(repository().join("crates"), &mut files);
+    let code = files.iter().map(|file| std::fs::read_to_string(file).unwrap());
+    // A long text goes on in the next line, behind a backslash.
+    let code = code.collect::<String>().replace("\\\n", "\n");
+    let code = code.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut messages = BTreeSet::new();
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).unwrap().replace('\n', " ");
+        let quoted = text.split('`').skip(1).step_by(2).filter(|quoted| is_message(quoted));
+        messages.extend(quoted.map(str::to_owned));
+    }
+    assert!(messages.len() > 5, "only {messages:?} were found: the search for them is wrong");
+    let is_there = |message: &&String| message.split('…').all(|part| code.contains(part.trim()));
+    let unknown: Vec<_> = messages.iter().filter(|message| !is_there(message)).collect();
+    assert!(unknown.is_empty(), "the sources have no {unknown:?}");
 }
 
 #[test]
