@@ -113,15 +113,16 @@ async fn an_error_does_not_stop_the_other_objects() {
     let output = admin.run_with(&["apply", "-f", "-"], key.as_bytes()).await;
     assert_eq!(output.code, 2);
     assert!(output.err.contains("only copy of the credential"), "{}", output.err);
-    let nobody = CliUser::new().with("POSTERN_ACCESS_KEY", "pst_wrong");
-    let file = nobody.file("users.yaml", user("a", "{}") + &user("b", "{}"));
-    let said = nobody
+    let unauthenticated = CliUser::new().with("POSTERN_ACCESS_KEY", "pst_wrong");
+    let file = unauthenticated.file("users.yaml", user("a", "{}") + &user("b", "{}"));
+    let said = unauthenticated
         .fails(1, &["apply", "-f", &file, "--server", "https://127.0.0.1:1", "-n", "x"])
         .await;
     assert_eq!(said.matches("error: ").count(), 1, "{said}");
     assert!(said.contains("not tried: ") && said.contains("document 2"), "{said}");
-    let said =
-        nobody.fails(2, &["diff", "-f", &file, "--server", "https://127.0.0.1:1", "-n", "x"]).await;
+    let said = unauthenticated
+        .fails(2, &["diff", "-f", &file, "--server", "https://127.0.0.1:1", "-n", "x"])
+        .await;
     assert!(said.contains("refused"), "{said}");
 }
 

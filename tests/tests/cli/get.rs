@@ -156,9 +156,10 @@ async fn whole_objects_are_those_of_kubectl() {
     let (server, admin) = filled().await;
     for objects in [&["user", "ada"][..], &["users"], &["user/ada", "team/red"]] {
         let arguments = [&["get"], objects, &["-o", "json"]].concat();
-        let ours: Value = serde_json::from_str(&admin.ok(&arguments).await).unwrap();
-        let theirs: Value = serde_json::from_str(&server.kubectl().ok(&arguments).await).unwrap();
-        assert_eq!(ours, theirs, "{objects:?}");
+        let of_postern: Value = serde_json::from_str(&admin.ok(&arguments).await).unwrap();
+        let of_kubectl: Value =
+            serde_json::from_str(&server.kubectl().ok(&arguments).await).unwrap();
+        assert_eq!(of_postern, of_kubectl, "{objects:?}");
     }
     let yaml = admin.ok(&["get", "teams", "-o", "yaml"]).await;
     assert!(yaml.starts_with("apiVersion: v1\n") && yaml.contains("kind: List\n"), "{yaml}");
@@ -184,9 +185,13 @@ async fn tables_are_those_of_kubectl() {
         &["get", "team", "red"],
         &["get", "ns", "--no-headers"],
     ] {
-        let ours = admin.ok(arguments).await;
-        let theirs = server.kubectl().ok(arguments).await;
-        assert_eq!(columns(&ours), columns(&theirs), "{arguments:?}\n{ours}\n{theirs}");
+        let of_postern = admin.ok(arguments).await;
+        let of_kubectl = server.kubectl().ok(arguments).await;
+        assert_eq!(
+            columns(&of_postern),
+            columns(&of_kubectl),
+            "{arguments:?}\n{of_postern}\n{of_kubectl}"
+        );
     }
 }
 
