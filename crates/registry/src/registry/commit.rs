@@ -485,6 +485,9 @@ fn creates_namespace(staged: &[StagedChange], namespace: &str) -> bool {
 
 /// The condition on the owner of a new object. Its uid is in the owner reference that admission has added.
 fn owner_condition(kind: &'static dyn AnyKind, object: &Object) -> Option<OwnerCondition> {
+    if !kind.is_delegated() {
+        return None;
+    }
     let owner = kind.owner(&object.to_json_bytes())?;
     let (role, name) = match owner.principal()? {
         Principal::User(name) => (AccessChange::User(None), name),

@@ -4,38 +4,43 @@
 //! A sealed value is
 //!
 //! ```text
-//! version (1) │ key id (8) │ salt (32) │ ciphertext │ tag (16)
+//! version 2 (1) │ key id (8) │ salt (20) │ nonce (12) │ ciphertext │ tag (16)
+//! version 1 (1) │ key id (8) │ salt (32)              │ ciphertext │ tag (16)
 //! ```
 //!
-//! The salt is random and new for each write. Together with the seed it gives a key that is used for
-//! this one value: HKDF-SHA256(seed, salt, purpose and key id). That is why the nonce of AES-256-GCM
-//! can be zero. The cipher demands that no nonce is used twice *with one key*; here no key is used
-//! twice, and with 256 random bits for each write no number of writes makes a repetition likely. A
-//! random 96-bit nonce with the seed itself as the key would allow only about 2³² writes.
+//! Values are sealed in version 2, with AES-256-GCM under a derived key: HKDF-SHA256(seed, salt, purpose and key id).
+//! The nonce is random. A derived key seals so few values that no two nonces are equal (`derived`).
+//!
+//! Version 1 is only opened. There, the salt was new for each value, each derived key sealed one value, and the nonce
+//! was zero.
 //!
 //! Authenticated with the value, but not stored again: version, key id, and the storage key. So a
 //! sealed value that is moved to another storage key does not open there.
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use std::sync::Arc;
+
+use aws_lc_rs::aead::{Aad, LessSafeKey, NONCE_LEN, Nonce};
 use aws_lc_rs::error::Unspecified;
-use aws_lc_rs::hkdf::{self, HKDF_SHA256};
 use aws_lc_rs::rand;
 use bytes::{Buf, Bytes, BytesMut};
-use zeroize::Zeroizing;
 
-use super::keyring::{HkdfLength, KEY_ID_BYTES, Key, KeyId};
+use super::derived::{SALT_BYTES, Salt};
+use super::keyring::{KEY_ID_BYTES, Key, KeyId};
 use crate::limits;
 
-/// The version of the format. There is only one.
-const VERSION: u8 = 1;
-const SALT_BYTES: usize = 32;
+/// The version of the format in which values are sealed.
+const VERSION: u8 = 2;
+/// The version in which each value had a derived key of its own.
+const KEY_FOR_EACH_VALUE: u8 = 1;
 const TAG_BYTES: usize = 16;
-const HEADER_BYTES: usize = 1 + KEY_ID_BYTES + SALT_BYTES;
+/// Salt and nonce. In version 1, all of it is the salt.
+const DERIVATION_BYTES: usize = SALT_BYTES + NONCE_LEN;
+const HEADER_BYTES: usize = 1 + KEY_ID_BYTES + DERIVATION_BYTES;
 /// The bytes that sealing adds to a value.
 const OVERHEAD_BYTES: usize = HEADER_BYTES + TAG_BYTES;
 const _: () = assert!(OVERHEAD_BYTES <= limits::ENVELOPE_BYTES, "engines must take sealed values");
-/// Separates the keys that are derived for values from keys for any other purpose.
-const PURPOSE: &[u8] = b"postern/seal/value/v1";
+/// The purpose of the derived keys of version 1.
+const PURPOSE_V1: &[u8] = b"postern/seal/value/v1";
 
 /// Why a sealed value does not open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,16 +69,19 @@ impl std::fmt::Display for OpenError {
 
 /// Seals a value for a storage key.
 pub(super) fn seal(key: &Key, storage_key: &str, value: &[u8]) -> Result<Bytes, Unspecified> {
-    let mut salt = [0; SALT_BYTES];
-    rand::fill(&mut salt)?;
+    let (salt, cipher) = key.cipher_for_sealing()?;
+    let mut nonce = [0; NONCE_LEN];
+    rand::fill(&mut nonce)?;
     let mut sealed = Vec::with_capacity(value.len() + OVERHEAD_BYTES);
     sealed.push(VERSION);
     sealed.extend_from_slice(key.id().as_bytes());
     sealed.extend_from_slice(&salt);
+    sealed.extend_from_slice(&nonce);
     sealed.extend_from_slice(value);
-    let aad = Aad::from(associated(key.id(), storage_key));
+    let aad = Aad::from(associated(VERSION, key.id(), storage_key));
     let (_, body) = sealed.split_at_mut(HEADER_BYTES);
-    let tag = cipher(key, &salt)?.seal_in_place_separate_tag(zero_nonce(), aad, body)?;
+    let nonce = Nonce::assume_unique_for_key(nonce);
+    let tag = cipher.seal_in_place_separate_tag(nonce, aad, body)?;
     sealed.extend_from_slice(tag.as_ref());
     Ok(Bytes::from(sealed))
 }
@@ -85,52 +93,63 @@ pub(super) fn open<'k>(
     storage_key: &str,
     sealed: Bytes,
 ) -> Result<Bytes, OpenError> {
-    let (id, salt, _) = parse(&sealed).ok_or(OpenError::NotSealed)?;
+    let header = parse(&sealed).ok_or(OpenError::NotSealed)?;
+    let id = header.id;
     let key = find(id).ok_or(OpenError::UnknownKey(id))?;
-    let cipher = cipher(key, salt).map_err(|Unspecified| OpenError::Forged(id))?;
-    let aad = Aad::from(associated(id, storage_key));
+    let forged = |Unspecified| OpenError::Forged(id);
+    let (cipher, nonce) = cipher(key, &header).map_err(forged)?;
+    let aad = Aad::from(associated(header.version, id, storage_key));
     let mut value = sealed.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&*shared));
     value.advance(HEADER_BYTES);
-    let length = cipher
-        .open_in_place(zero_nonce(), aad, &mut value)
-        .map_err(|Unspecified| OpenError::Forged(id))?
-        .len();
+    let length = cipher.open_in_place(nonce, aad, &mut value).map_err(forged)?.len();
     value.truncate(length);
     Ok(value.freeze())
 }
 
 /// The id of the key with which a value is sealed. Checks only the format.
 pub(super) fn key_id(sealed: &[u8]) -> Option<KeyId> {
-    parse(sealed).map(|(id, ..)| id)
+    parse(sealed).map(|header| header.id)
 }
 
-fn parse(sealed: &[u8]) -> Option<(KeyId, &[u8], &[u8])> {
+/// What a sealed value says about its encryption.
+struct Header {
+    version: u8,
+    id: KeyId,
+    salt: Salt,
+    nonce: [u8; NONCE_LEN],
+}
+
+fn parse(sealed: &[u8]) -> Option<Header> {
     let (version, rest) = sealed.split_first()?;
     let (id, rest) = rest.split_first_chunk::<KEY_ID_BYTES>()?;
-    let (salt, body) = rest.split_at_checked(SALT_BYTES)?;
-    (*version == VERSION && body.len() >= TAG_BYTES).then_some((KeyId::new(*id), salt, body))
+    let (salt, rest) = rest.split_first_chunk::<SALT_BYTES>()?;
+    let (nonce, body) = rest.split_first_chunk::<NONCE_LEN>()?;
+    let is_sealed = matches!(*version, VERSION | KEY_FOR_EACH_VALUE) && body.len() >= TAG_BYTES;
+    let header = Header { version: *version, id: KeyId::new(*id), salt: *salt, nonce: *nonce };
+    is_sealed.then_some(header)
 }
 
-fn cipher(key: &Key, salt: &[u8]) -> Result<LessSafeKey, Unspecified> {
-    let mut bytes = Zeroizing::new([0; 32]);
-    hkdf::Salt::new(HKDF_SHA256, salt)
-        .extract(key.seed())
-        .expand(&[PURPOSE, key.id().as_bytes()], HkdfLength(bytes.len()))?
-        .fill(bytes.as_mut_slice())?;
-    UnboundKey::new(&AES_256_GCM, bytes.as_slice()).map(LessSafeKey::new)
+/// The cipher and the nonce of a value.
+fn cipher(key: &Key, header: &Header) -> Result<(Arc<LessSafeKey>, Nonce), Unspecified> {
+    if header.version == KEY_FOR_EACH_VALUE {
+        let mut salt = [0; DERIVATION_BYTES];
+        let (first, last) = salt.split_at_mut(SALT_BYTES);
+        first.copy_from_slice(&header.salt);
+        last.copy_from_slice(&header.nonce);
+        let cipher = Arc::new(key.derive(&salt, PURPOSE_V1)?);
+        return Ok((cipher, Nonce::assume_unique_for_key([0; NONCE_LEN])));
+    }
+    let cipher = key.cipher_for_opening(&header.salt)?;
+    Ok((cipher, Nonce::assume_unique_for_key(header.nonce)))
 }
 
-fn associated(id: KeyId, storage_key: &str) -> Vec<u8> {
+/// What is authenticated with a value.
+fn associated(version: u8, id: KeyId, storage_key: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(1 + KEY_ID_BYTES + storage_key.len());
-    out.push(VERSION);
+    out.push(version);
     out.extend_from_slice(id.as_bytes());
     out.extend_from_slice(storage_key.as_bytes());
     out
-}
-
-/// See the top of this file for why it may be zero.
-fn zero_nonce() -> Nonce {
-    Nonce::assume_unique_for_key([0; NONCE_LEN])
 }
 
 #[cfg(test)]
@@ -182,5 +201,29 @@ mod tests {
         let sealed = seal(&key, "/a", b"").unwrap();
         assert_eq!(open(|_| Some(&key), "/a", sealed.clone()).unwrap(), "");
         assert_eq!(key_id(&sealed), Some(key.id()));
+    }
+
+    /// A value of version 1, made by another implementation: "hello" for the storage key "/a".
+    const VERSION_1: &str = "01359b3715d6d9671b000102030405060708090a0b0c0d0e0f10111213141516\
+                             1718191a1b1c1d1e1fae8da3fded08c2d842328824f34b0d0d9f273bfb42";
+
+    #[test]
+    fn a_value_of_version_1_still_opens() {
+        let key = key(1);
+        let sealed = hex::decode(VERSION_1).unwrap();
+        assert_eq!(open(|_| Some(&key), "/a", sealed.clone().into()).unwrap(), "hello");
+        for bit in 0..sealed.len() * 8 {
+            let mut bytes = sealed.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let find = |id| (id == key.id()).then_some(&key);
+            assert!(open(find, "/a", bytes.into()).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn another_process_opens_what_was_sealed() {
+        let (one, other) = (key(1), key(1));
+        let sealed = seal(&one, "/a", b"hello").unwrap();
+        assert_eq!(open(|_| Some(&other), "/a", sealed).unwrap(), "hello");
     }
 }

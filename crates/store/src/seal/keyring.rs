@@ -2,13 +2,17 @@
 //! file is in `keyring_file`.
 
 use std::fmt;
+use std::sync::Arc;
 
+use aws_lc_rs::aead::LessSafeKey;
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::hkdf::{self, HKDF_SHA256};
 use aws_lc_rs::rand;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use zeroize::Zeroizing;
+
+use super::derived::{self, DerivedKeys, Salt};
 
 /// Keys in one keyring.
 const KEYS: usize = 256;
@@ -126,6 +130,7 @@ impl From<Unspecified> for KeyringError {
 pub(super) struct Key {
     id: KeyId,
     seed: Zeroizing<[u8; SEED_BYTES]>,
+    derived: Arc<DerivedKeys>,
 }
 
 impl Key {
@@ -141,7 +146,7 @@ impl Key {
             .extract(seed.as_slice())
             .expand(&[ID_PURPOSE], HkdfLength(id.len()))?
             .fill(&mut id)?;
-        Ok(Self { id: KeyId(id), seed })
+        Ok(Self { id: KeyId(id), seed, derived: Arc::default() })
     }
 
     fn generate() -> Result<Self, Unspecified> {
@@ -155,8 +160,23 @@ impl Key {
         self.id
     }
 
+    /// The cipher for one more value, and its salt.
+    pub(super) fn cipher_for_sealing(&self) -> Result<(Salt, Arc<LessSafeKey>), Unspecified> {
+        self.derived.for_sealing(self.id, self.seed())
+    }
+
+    /// The cipher of the values with this salt.
+    pub(super) fn cipher_for_opening(&self, salt: &Salt) -> Result<Arc<LessSafeKey>, Unspecified> {
+        self.derived.for_opening(self.id, self.seed(), salt)
+    }
+
+    /// A cipher that is not kept, for a salt and a purpose.
+    pub(super) fn derive(&self, salt: &[u8], purpose: &[u8]) -> Result<LessSafeKey, Unspecified> {
+        derived::derive(self.id, self.seed(), salt, purpose)
+    }
+
     /// The seed, which is secret.
-    pub(super) fn seed(&self) -> &[u8] {
+    fn seed(&self) -> &[u8] {
         self.seed.as_slice()
     }
 }

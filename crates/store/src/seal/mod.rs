@@ -10,6 +10,7 @@
 //! written when an empty database is opened for the first time, and opened at each later start, so
 //! that a wrong keyring is detected before anything is served. Callers cannot see or change it.
 
+mod derived;
 mod envelope;
 mod keyring;
 mod keyring_file;
