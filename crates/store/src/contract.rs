@@ -7,7 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::figures::Figures;
-use crate::types::{Batch, Entry, Events, ListRequest, Page, Position, Result, Snapshot, Txn};
+use crate::types::{
+    Batch, Entry, Events, ListRequest, Page, Position, Result, Snapshot, Txn, WithOld,
+};
 
 /// The function that [`Store::scan`] calls with each page, possibly from several threads at once.
 pub type Visitor = Arc<dyn Fn(Page) + Send + Sync>;
@@ -179,7 +181,7 @@ pub trait Store: Send + Sync + 'static {
     async fn commit(&self, txn: Txn) -> Result<u64>;
 
     /// A watch on the keys under a prefix, which starts right after a position.
-    async fn watch(&self, prefix: &str, after: Position) -> Result<Box<dyn Watch>>;
+    async fn watch(&self, prefix: &str, after: Position, old: WithOld) -> Result<Box<dyn Watch>>;
 
     /// The next changes to keys under a prefix, from the first one after a position. The engine decides how
     /// many there are, and bounds their bytes, which the first one may exceed. The call does not wait and
@@ -187,7 +189,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`Error::Compacted`] as for a watch. [`Error::Corrupt`] when a change is corrupt. Other than in a
-    /// watch, also when the replaced entry is corrupt: a reader of history cannot tell that from a new key.
+    /// watch, also when the replaced entry is corrupt: a reader of history needs the state before each change.
     ///
     /// [`Error::Compacted`]: crate::Error::Compacted
     /// [`Error::Corrupt`]: crate::Error::Corrupt

@@ -107,6 +107,7 @@ impl EventsPage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Replaced;
 
     #[test]
     fn a_page_of_events_ends_where_it_is_full() {
@@ -114,7 +115,7 @@ mod tests {
             key: "/a".into(),
             position: Position::from_packed(packed),
             value: Some(vec![0; length].into()),
-            previous: None,
+            replaced: Replaced::New,
         };
         let mut page = EventsPage::new(&Cursor::new("", Position::ZERO), 9);
         for packed in [300, 301] {

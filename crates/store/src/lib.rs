@@ -28,5 +28,5 @@ pub use engine::{OPEN_WAIT, open, open_within};
 pub use figures::{CommitTimes, Figures};
 pub use types::{
     Batch, Change, Condition, CorruptEntry, Entry, Error, Event, Events, ListRequest, Options,
-    Page, Position, Result, Snapshot, Txn, limits,
+    Page, Position, Replaced, Result, Snapshot, Txn, WithOld, limits,
 };

@@ -19,7 +19,7 @@ use crate::last_change::{ChangeCollector, NotedChanges, Search};
 use crate::published::{Published, closed, wait_for_revision_after};
 use crate::{
     Batch, Change, Condition, Entry, Error, Event, Events, Gate, ListRequest, Page, Position,
-    RestoreTarget, Result, Snapshot, Store, Txn, Watch,
+    Replaced, RestoreTarget, Result, Snapshot, Store, Txn, Watch, WithOld,
 };
 
 /// Changes that one read of a watch looks at before it releases the lock.
@@ -199,7 +199,7 @@ impl Store for Memory {
             .unwrap_or_else(|error| Err(Error::Unknown(error.to_string())))
     }
 
-    async fn watch(&self, prefix: &str, after: Position) -> Result<Box<dyn Watch>> {
+    async fn watch(&self, prefix: &str, after: Position, _: WithOld) -> Result<Box<dyn Watch>> {
         let cursor = Cursor::new(prefix, after);
         cursor.check_not_compacted(self.shared.lock()?.compacted)?;
         let published = self.shared.published.subscribe();
@@ -410,7 +410,10 @@ impl State {
             key: Arc::clone(&record.key),
             position: Position::from_packed(packed),
             value: record.value.clone(),
-            previous: record.previous.and_then(|previous| self.entry(previous)),
+            replaced: match record.previous {
+                Some(previous) => Replaced::Old(self.entry(previous)),
+                None => Replaced::New,
+            },
         }
     }
 
@@ -481,7 +484,7 @@ mod tests {
     #[tokio::test]
     async fn dropping_it_ends_its_watches() {
         let store = Memory::new();
-        let mut watch = store.watch("", Position::ZERO).await.unwrap();
+        let mut watch = store.watch("", Position::ZERO, WithOld::Yes).await.unwrap();
         drop(store);
         assert!(matches!(watch.next().await, Err(Error::Unavailable(_))));
     }

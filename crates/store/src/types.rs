@@ -260,6 +260,34 @@ pub struct Txn {
     pub changes: Vec<Change>,
 }
 
+/// What a change replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Replaced {
+    /// Nothing: the key did not exist.
+    New,
+    /// A value. Its entry is missing if it is corrupt, or if the watch was asked for none ([`WithOld::No`]).
+    Old(Option<Entry>),
+}
+
+impl Replaced {
+    /// The entry that was replaced, if it is known.
+    pub fn entry(&self) -> Option<&Entry> {
+        match self {
+            Self::New => None,
+            Self::Old(entry) => entry.as_ref(),
+        }
+    }
+}
+
+/// Whether the events of a watch have the entries that they replace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WithOld {
+    /// An engine may leave them out. [`Replaced`] still tells whether the key existed.
+    No,
+    /// They have them.
+    Yes,
+}
+
 /// A change as a watch delivers it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Event {
@@ -269,15 +297,15 @@ pub struct Event {
     pub position: Position,
     /// The new value; `None` when the key was removed.
     pub value: Option<Bytes>,
-    /// The entry that was replaced; `None` when the key is new, or that entry is corrupt.
-    pub previous: Option<Entry>,
+    /// What the change replaced.
+    pub replaced: Replaced,
 }
 
 impl Event {
     /// The bytes that its values take in memory.
     pub(crate) fn bytes(&self) -> usize {
         let value = self.value.as_ref().map_or(0, Bytes::len);
-        value + self.previous.as_ref().map_or(0, |entry| entry.value.len())
+        value + self.replaced.entry().map_or(0, |entry| entry.value.len())
     }
 }
 

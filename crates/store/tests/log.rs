@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use postern_store::redb::Redb;
-use postern_store::{Change, Error, ListRequest, Options, Position, Store, Txn};
+use postern_store::{Change, Error, ListRequest, Options, Position, Store, Txn, WithOld};
 use redb::StorageBackend;
 use redb::backends::InMemoryBackend;
 use tempfile::TempDir;
@@ -270,7 +270,7 @@ async fn conditions_and_reads_see_what_is_only_in_the_log() {
     let (gate, store) = open_gated();
     let position = Position::new(store.commit(put("/a", 10)).await.unwrap(), 0);
     gate.set_open(false);
-    let mut watch = store.watch("/", Position::ZERO).await.unwrap();
+    let mut watch = store.watch("/", Position::ZERO, WithOld::Yes).await.unwrap();
     assert_eq!(watch.next().await.unwrap().events.len(), 1);
     let at = |position| vec![postern_store::Condition::At("/a".into(), position)];
     let second = Txn { conditions: at(position), ..put("/a", 20) };
@@ -279,7 +279,7 @@ async fn conditions_and_reads_see_what_is_only_in_the_log() {
     let found = Some(Position::new(revision, 0));
     assert!(matches!(refused, Error::Conflict { found: other, .. } if other == found));
     let event = watch.next().await.unwrap().events.remove(0);
-    assert_eq!(event.previous.unwrap().position, position);
+    assert_eq!(event.replaced.entry().unwrap().position, position);
     let read = store.get("/a").await.unwrap();
     assert_eq!((read.value.unwrap().value.len(), read.revision), (20, revision));
     let delete = Change::Delete { key: "/a".into() };

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use common::{InMemory, OnFile, Seal};
 use postern_store::conformance::Subject;
-use postern_store::{Change, Condition, Entry, Error, Event, ListRequest, Position, Store, Txn};
+use postern_store::{
+    Change, Condition, Entry, Error, Event, ListRequest, Position, Replaced, Store, Txn, WithOld,
+};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -208,7 +210,10 @@ impl Model {
             key: change.name.into(),
             position: change.position,
             value: change.is_put.then(|| self.bytes[&change.position].clone()),
-            previous: change.previous.map(|previous| self.entry(change.name, previous)),
+            replaced: match change.previous {
+                Some(previous) => Replaced::Old(Some(self.entry(change.name, previous))),
+                None => Replaced::New,
+            },
         };
         wanted.map(event).collect()
     }
@@ -254,7 +259,7 @@ async fn check_list(model: &Model, store: &Arc<dyn Store>, request: ListRequest)
 
 async fn check_watch(model: &Model, store: &Arc<dyn Store>, prefix: &str, after: Position) {
     let is_gone = model.compacted > 0 && after < Position::end_of(model.compacted);
-    let mut watch = match store.watch(prefix, after).await {
+    let mut watch = match store.watch(prefix, after, WithOld::Yes).await {
         Err(Error::Compacted { compacted }) => {
             assert!(is_gone);
             assert_eq!(compacted, model.compacted);

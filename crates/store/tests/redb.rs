@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use postern_store::redb::Redb;
-use postern_store::{Change, Error, ListRequest, OPEN_WAIT, Options, Position, Store, Txn};
+use postern_store::{
+    Change, Error, ListRequest, OPEN_WAIT, Options, Position, Store, Txn, WithOld,
+};
 use tokio::task::JoinSet;
 
 fn open(path: &Path) -> postern_store::Result<Redb> {
@@ -116,14 +118,14 @@ async fn a_closed_store_is_unavailable_and_releases_its_file() {
     let path = directory.path().join("db");
     let store = open(&path).unwrap();
     set(&store, "/a").await.unwrap();
-    let mut watch = store.watch("", Position::end_of(1)).await.unwrap();
+    let mut watch = store.watch("", Position::end_of(1), WithOld::Yes).await.unwrap();
     store.close().await;
     store.close().await;
     assert!(is_unavailable(&store.get("/a").await));
     assert!(is_unavailable(&store.list(ListRequest::default()).await));
     assert!(is_unavailable(&set(&store, "/b").await));
     assert!(is_unavailable(&watch.next().await));
-    assert!(is_unavailable(&store.watch("", Position::ZERO).await.map(drop)));
+    assert!(is_unavailable(&store.watch("", Position::ZERO, WithOld::Yes).await.map(drop)));
     assert!(store.health().is_err());
     assert!(open(&path).is_ok());
 }
@@ -158,7 +160,7 @@ async fn a_running_watch_fails_when_compaction_overtakes_it() {
     drop(store);
     // Nothing of this is in memory any more.
     let store = open(&directory.path().join("db")).unwrap();
-    let mut watch = store.watch("", Position::ZERO).await.unwrap();
+    let mut watch = store.watch("", Position::ZERO, WithOld::Yes).await.unwrap();
     store.compact(2).await.unwrap();
     assert!(matches!(watch.next().await, Err(Error::Compacted { compacted: 2 })));
 }

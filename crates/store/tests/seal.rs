@@ -11,8 +11,8 @@ use bytes::Bytes;
 use postern_store::memory::Memory;
 use postern_store::seal::{Keyring, Progress, Sealed};
 use postern_store::{
-    Change, Condition, Entry, Error, Events, Gate, ListRequest, Options, Page, Position, Result,
-    Snapshot, Store, Txn, Watch,
+    Change, Condition, Entry, Error, Events, Gate, ListRequest, Options, Page, Position, Replaced,
+    Result, Snapshot, Store, Txn, Watch, WithOld,
 };
 
 const SECRET: &str = "correct horse battery staple";
@@ -150,21 +150,21 @@ async fn a_corrupt_value_can_be_replaced_and_deleted() {
     let page = store.list(ListRequest::default()).await.unwrap();
     assert_eq!((page.entries[0].value.as_ref(), page.corrupt.len()), (b"3".as_slice(), 0));
     // The changes that replaced it are delivered, without what they replaced.
-    let mut watch = store.watch("/", Position::end_of(revision - 2)).await.unwrap();
+    let mut watch = store.watch("/", Position::end_of(revision - 2), WithOld::Yes).await.unwrap();
     for key in ["/a", "/b"] {
         let batch = watch.next().await.unwrap();
         let [event] = batch.events.as_slice() else { panic!("{batch:?}") };
-        assert_eq!((&*event.key, &event.previous), (key, &None));
+        assert_eq!((&*event.key, &event.replaced), (key, &Replaced::Old(None)));
     }
     // Its history is still corrupt. A watch over it fails; a watch from after it works.
-    let mut watch = store.watch("/", Position::ZERO).await.unwrap();
+    let mut watch = store.watch("/", Position::ZERO, WithOld::Yes).await.unwrap();
     let error = loop {
         if let Err(error) = watch.next().await {
             break error;
         }
     };
     assert!(matches!(error, Error::Corrupt { key: Some(key), .. } if &*key == "/a"));
-    let mut watch = store.watch("/", Position::end_of(revision)).await.unwrap();
+    let mut watch = store.watch("/", Position::end_of(revision), WithOld::Yes).await.unwrap();
     commit(&store, vec![put("/c", "4")]).await;
     assert_eq!(watch.next().await.unwrap().events.len(), 1);
 }
@@ -219,7 +219,7 @@ async fn a_rotation_rewraps_and_drops_the_old_key() {
     assert!(reports.len() > 1 && reports.last() == Some(&done));
     let after = store.list(ListRequest::default()).await.unwrap().entries;
     assert_eq!(after[..40], before);
-    let mut watch = store.watch("", Position::end_of(newest + 1)).await.unwrap();
+    let mut watch = store.watch("", Position::end_of(newest + 1), WithOld::Yes).await.unwrap();
     assert_eq!(watch.next().await.unwrap().events, []);
     assert_eq!(store.rewrap(|_| ()).await.unwrap().rewritten, 0);
 
@@ -280,8 +280,8 @@ impl Store for ChangedMeanwhile {
         self.inner.commit(txn).await
     }
 
-    async fn watch(&self, prefix: &str, after: Position) -> Result<Box<dyn Watch>> {
-        self.inner.watch(prefix, after).await
+    async fn watch(&self, prefix: &str, after: Position, old: WithOld) -> Result<Box<dyn Watch>> {
+        self.inner.watch(prefix, after, old).await
     }
 
     async fn next_events(&self, prefix: &str, after: Position) -> Result<Events> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use postern_kinds::AnyKind;
 use postern_meta::event::WatchEventType;
-use postern_store::{Entry, Error, Event, Position};
+use postern_store::{Entry, Error, Event, Position, Replaced};
 
 use super::resource::{CacheEntry, CacheEvent, ResourceCache};
 use super::{Cache, CachedObject};
@@ -49,11 +49,13 @@ fn to_cache_event(resource: &ResourceCache, event: &Event) -> postern_store::Res
     let object = |position, event_type, value: &[u8]| {
         intact(resource.to_entry(&event.key, position, event_type, value), &event.key)
     };
-    let previous = event
-        .previous
-        .as_ref()
-        .map(|Entry { position, value, .. }| object(*position, WatchEventType::Modified, value));
-    let previous = previous.transpose()?;
+    let previous = match &event.replaced {
+        Replaced::New => None,
+        Replaced::Old(Some(Entry { position, value, .. })) => {
+            Some(object(*position, WatchEventType::Modified, value)?)
+        }
+        Replaced::Old(None) => return Err(corrupt(&event.key, "the replaced state is unknown")),
+    };
     let event_type = match (&event.value, &previous) {
         (Some(_), None) => WatchEventType::Added,
         (Some(_), Some(_)) => WatchEventType::Modified,

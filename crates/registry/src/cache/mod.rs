@@ -30,7 +30,9 @@ use postern_meta::accept::Representation;
 use postern_meta::event::WatchEventType;
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
-use postern_store::{Batch, CorruptEntry, Entry, Error, Event, Page, Position, Store, Watch};
+use postern_store::{
+    Batch, CorruptEntry, Entry, Error, Event, Page, Position, Store, Watch, WithOld,
+};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
@@ -232,7 +234,7 @@ impl Cache {
     /// # Errors
     /// The errors of the store.
     pub(crate) async fn watch(&self) -> postern_store::Result<Box<dyn Watch>> {
-        self.store.watch("", Position::end_of(self.applied())).await
+        self.store.watch("", Position::end_of(self.applied()), WithOld::No).await
     }
 
     /// Loads all data again, because another server has compacted the history from here on. Watchers at an older

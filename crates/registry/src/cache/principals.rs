@@ -16,7 +16,7 @@ use postern_kinds::rbac::PolicyChange;
 use postern_kinds::{AnyKind, all};
 use postern_meta::decode;
 use postern_meta::time::Timestamp;
-use postern_store::{Batch, Event};
+use postern_store::{Batch, Event, Replaced};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -108,7 +108,7 @@ impl AccessValue {
         let is_changed_to = |content| policy.is_changed_by(&(namespace.as_deref(), name, content));
         // An object that was corrupt is not new, and may have an owner.
         let has_owner = is_changed_to(PolicyChange::Owner(*kind, None));
-        if event.previous.is_none() && event.value.is_some() && !has_owner {
+        if event.replaced == Replaced::New && event.value.is_some() && !has_owner {
             return new.insert(event.key.clone());
         }
         !new.contains(&event.key) && !is_changed_to(content.clone())
@@ -404,13 +404,13 @@ mod tests {
             format!("{head}\"name\":\"{name}\"}}}}\n{owner}").into()
         };
         let before = Entry { key: key.clone(), value: json("before"), position: Position::ZERO };
-        let previous = was_there.then_some(before);
-        Event { key, position: Position::ZERO, value: owner.map(json), previous }
+        let replaced = if was_there { Replaced::Old(Some(before)) } else { Replaced::New };
+        Event { key, position: Position::ZERO, value: owner.map(json), replaced }
     }
 
     fn user() -> Event {
         let key = storage_key::object(User.info(), None, "ada");
-        Event { key, position: Position::ZERO, value: None, previous: None }
+        Event { key, position: Position::ZERO, value: None, replaced: Replaced::Old(None) }
     }
 
     /// Applies transactions, and returns each snapshot's revision with the owners of the secrets.
@@ -454,8 +454,16 @@ mod tests {
         let new = |name: &str| vec![secret(name, Some("ada"), false)];
         let gone = |name: &str| vec![secret(name, None, true)];
         let given = |name: &str| vec![secret(name, Some("bob"), true)];
+        // As from an engine that leaves out what was replaced.
+        let given_without_old = |name: &str| {
+            vec![Event { replaced: Replaced::Old(None), ..secret(name, Some("bob"), false) }]
+        };
+        for unset in [given, given_without_old] {
+            let all = snapshots(vec![new("b"), unset("a")], &["a"]);
+            assert_eq!(all, [(1, "-".to_owned()), (2, "bob".to_owned())]);
+        }
         let nobodys =
-            Event { previous: gone("a")[0].previous.clone(), ..secret("a", Some(""), false) };
+            Event { replaced: gone("a")[0].replaced.clone(), ..secret("a", Some(""), false) };
         let all = snapshots(vec![new("a"), vec![nobodys]], &["a"]);
         assert_eq!(all, [(1, "ada".to_owned()), (2, "-".to_owned())]);
         let all = snapshots(vec![new("a"), gone("a"), new("a"), given("a")], &["a"]);

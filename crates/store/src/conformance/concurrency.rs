@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use super::{
     Subject, absent, at, commit, events_until, get, listed, put, set, text, txn, under, watch,
 };
-use crate::{Error, Position, Store};
+use crate::{Error, Position, Store, WithOld};
 
 const WRITERS: usize = 8;
 const ROUNDS: usize = 25;
@@ -221,7 +221,7 @@ pub async fn watches_go_on_while_another_client_compacts(subject: &impl Subject)
     assert_eq!(store.compacted().await.unwrap(), second);
     assert_eq!(events_until(early.as_mut(), last).await.len(), 2 * ROUNDS);
     assert_eq!(events_until(late.as_mut(), last).await.len(), ROUNDS);
-    let refused = store.watch("", Position::end_of(first)).await.map(drop);
+    let refused = store.watch("", Position::end_of(first), WithOld::Yes).await.map(drop);
     assert!(matches!(refused, Err(Error::Compacted { compacted }) if compacted == second));
     let mut resumed = watch(&store, "", Position::end_of(second)).await;
     assert_eq!(events_until(resumed.as_mut(), last).await.len(), 2 * ROUNDS);

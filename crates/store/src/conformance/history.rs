@@ -4,7 +4,7 @@ use super::{
     Subject, bytes, commit, delete, events_until, get, listed, put, rewrite, set, text, under,
     watch,
 };
-use crate::{Error, ListRequest, Position};
+use crate::{Error, ListRequest, Position, WithOld};
 
 /// The compacted revision moves, and only forward.
 pub async fn compacts_what_is_superseded(subject: &impl Subject) {
@@ -50,10 +50,10 @@ pub async fn keeps_previous_values_after_the_compacted_revision(subject: &impl S
     let events = events_until(watch.as_mut(), last).await;
     let previous: Vec<_> = events
         .iter()
-        .map(|event| event.previous.as_ref().map(|entry| entry.value.clone()))
+        .map(|event| event.replaced.entry().map(|entry| entry.value.clone()))
         .collect();
     assert_eq!(previous, [Some(bytes("2")), Some(bytes("1")), None]);
-    assert_eq!(events[1].previous.as_ref().unwrap().position.index(), 1);
+    assert_eq!(events[1].replaced.entry().unwrap().position.index(), 1);
     let request = ListRequest { at: Some(compacted + 1), ..under("") };
     let expected = [("/a", "3"), ("/c", "1")].map(|(k, v)| (k.to_owned(), v.to_owned()));
     assert_eq!(listed(&store, request).await, expected);
@@ -67,7 +67,7 @@ pub async fn refuses_to_watch_compacted_history(subject: &impl Subject) {
     set(&store, "/a", "3").await;
     store.compact(second).await.unwrap();
     for after in [Position::ZERO, Position::new(first, 0), Position::end_of(first)] {
-        match store.watch("", after).await.map(drop) {
+        match store.watch("", after, WithOld::Yes).await.map(drop) {
             Err(Error::Compacted { compacted }) => assert_eq!(compacted, second),
             other => panic!("expected it compacted, got {other:?}"),
         }

@@ -13,7 +13,7 @@ use super::{
     Subject, absent, check_it_waits, commit, delete, events_until, get, listed, put, result_of,
     set, text, txn, under, waiting_call, watch,
 };
-use crate::{Error, ListRequest, Position, Result, Store, Txn};
+use crate::{Error, ListRequest, Position, Result, Store, Txn, WithOld};
 
 /// Bounds the wait for a watch that should end.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -192,7 +192,7 @@ pub async fn refuses_everything_after_close(subject: &impl Subject) {
         assert!(is_unavailable(&store.scan(first, Arc::new(|_| panic!("a page"))).await));
         assert!(is_unavailable(&store.commit(Txn::default()).await));
         assert!(is_unavailable(&store.commit(txn(Vec::new(), vec![put("/a", "2")])).await));
-        assert!(is_unavailable(&store.watch("", Position::ZERO).await.map(drop)));
+        assert!(is_unavailable(&store.watch("", Position::ZERO, WithOld::Yes).await.map(drop)));
         assert!(is_unavailable(&store.compact(first).await));
         assert!(is_unavailable(&store.recover().await));
     }

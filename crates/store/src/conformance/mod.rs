@@ -31,6 +31,7 @@ use tokio::task::{JoinSet, yield_now};
 
 use crate::{
     Batch, Change, Condition, Entry, Event, ListRequest, Position, Result, Store, Txn, Watch,
+    WithOld,
 };
 
 /// How the stores under test are created.
@@ -70,6 +71,7 @@ macro_rules! conformance {
             watches: delivers_every_change_in_order_and_once, keeps_a_transaction_in_one_batch,
                 resumes_between_any_two_changes, delivers_only_its_prefix_and_progress,
                 starts_anywhere_in_history, waits_for_the_future, delivers_previous_values,
+                tells_new_keys_without_previous_values,
                 reads_events_bit_by_bit, reads_no_events_that_are_compacted,
                 delivers_no_events_for_rewrites, loses_nothing_when_a_call_is_dropped,
                 follows_while_changes_are_made, catches_up_over_a_long_history;
@@ -175,7 +177,7 @@ async fn listed(store: &Arc<dyn Store>, request: ListRequest) -> Vec<(String, St
 }
 
 async fn watch(store: &Arc<dyn Store>, prefix: &str, after: Position) -> Box<dyn Watch> {
-    store.watch(prefix, after).await.unwrap()
+    store.watch(prefix, after, WithOld::Yes).await.unwrap()
 }
 
 /// The batches with events up to a revision. Checks that they are in order.

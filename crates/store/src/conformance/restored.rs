@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     Subject, at, commit, delete, events_until, get, listed, put, set, text, txn, under, watch,
 };
-use crate::{Entry, Error, ListRequest, Position, Store};
+use crate::{Entry, Error, ListRequest, Position, Replaced, Store, WithOld};
 
 /// The newest revision of the restored stores, far behind every position of an entry.
 const BEGIN: u64 = (1 << 40) + 7;
@@ -49,7 +49,7 @@ pub async fn expires_everything_before_the_restore(subject: &impl Subject) {
     let store = restored(subject).await;
     for revision in [0, 1, 5, 9, 10, BEGIN - 2, BEGIN - 1] {
         for after in [Position::new(revision, 0), Position::new(revision, 1)] {
-            match store.watch("", after).await.map(drop) {
+            match store.watch("", after, WithOld::Yes).await.map(drop) {
                 Err(Error::Compacted { compacted }) => assert_eq!(compacted, BEGIN - 1),
                 other => panic!("a watch from {after} gave {other:?}"),
             }
@@ -69,9 +69,9 @@ pub async fn delivers_what_follows_the_restore(subject: &impl Subject) {
     commit(&store, vec![delete("/b"), put("/a", "4")]).await;
     let last = set(&store, "/d", "5").await;
     let events = events_until(watching.as_mut(), last).await;
-    let previous: Vec<_> = events.into_iter().map(|event| event.previous).collect();
+    let replaced: Vec<_> = events.into_iter().map(|event| event.replaced).collect();
     let [a, b, _] = <[Entry; 3]>::try_from(entries()).unwrap();
-    assert_eq!(previous, [Some(b), Some(a), None]);
+    assert_eq!(replaced, [Replaced::Old(Some(b)), Replaced::Old(Some(a)), Replaced::New]);
     // It can be compacted like any other.
     store.compact(last).await.unwrap();
     let expected = [("/a", "4"), ("/c", "3"), ("/d", "5")];

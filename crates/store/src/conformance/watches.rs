@@ -9,7 +9,7 @@ use super::{
     Subject, batches_until, bytes, check_it_waits, commit, delete, events_until, put, result_of,
     rewrite, set, waiting_call, watch,
 };
-use crate::{Batch, Error, Event, Events, Position, Store, Watch};
+use crate::{Batch, Error, Event, Events, Position, Replaced, Store, Watch, WithOld};
 
 /// A few transactions of several kinds. Returns the last revision.
 async fn some_history(store: &Arc<dyn Store>) -> u64 {
@@ -133,7 +133,7 @@ pub async fn delivers_previous_values(subject: &impl Subject) {
         .iter()
         .filter(|event| &*event.key == "/a")
         .map(|event| {
-            let previous = event.previous.as_ref();
+            let previous = event.replaced.entry();
             (event.value.clone(), previous.map(|entry| (entry.value.clone(), entry.position)))
         })
         .collect();
@@ -145,6 +145,23 @@ pub async fn delivers_previous_values(subject: &impl Subject) {
             (None, Some((bytes("2"), Position::new(first + 1, 1)))),
             (Some(bytes("3")), None),
         ]
+    );
+}
+
+/// Without the replaced entries, a watch still tells a new key from one that existed.
+pub async fn tells_new_keys_without_previous_values(subject: &impl Subject) {
+    let store = subject.create().await;
+    let start = store.revision().await.unwrap();
+    commit(&store, vec![put("/a", "1"), put("/b", "1")]).await;
+    commit(&store, vec![put("/a", "2"), delete("/b"), put("/c", "1")]).await;
+    let last = set(&store, "/b", "2").await;
+    let mut watch = store.watch("", Position::end_of(start), WithOld::No).await.unwrap();
+    let events = events_until(watch.as_mut(), last).await;
+    let new: Vec<_> =
+        events.iter().map(|event| (&*event.key, event.replaced == Replaced::New)).collect();
+    assert_eq!(
+        new,
+        [("/a", true), ("/b", true), ("/a", false), ("/b", false), ("/c", true), ("/b", true)]
     );
 }
 
@@ -197,7 +214,7 @@ pub async fn reads_no_events_that_are_compacted(subject: &impl Subject) {
     }
     let read = store.next_events("/", Position::end_of(first)).await.unwrap();
     assert_eq!(positions(&read.events), [Position::new(last, 0)]);
-    let replaced = read.events[0].previous.as_ref().unwrap();
+    let replaced = read.events[0].replaced.entry().unwrap();
     assert_eq!((&replaced.value, replaced.position), (&bytes("1"), Position::new(first, 0)));
 }
 
@@ -214,7 +231,7 @@ pub async fn delivers_no_events_for_rewrites(subject: &impl Subject) {
     assert_eq!(found, [("/a", first), ("/b", Position::new(mixed, 1))]);
     let last = set(&store, "/a", "2").await;
     let event = events_until(watch.as_mut(), last).await.remove(0);
-    let previous = event.previous.unwrap();
+    let previous = event.replaced.entry().unwrap().clone();
     assert_eq!((previous.value, previous.position), (bytes("uno"), first));
 }
 

@@ -11,7 +11,7 @@ use super::pending::{Pending, PendingRow, Rows};
 use super::read::{View, corrupt_key, engine_error};
 use super::tail::Recorded;
 use super::wal_group::{Accepted, AcceptedTxn, Kind};
-use crate::{Change, Condition, Entry, Error, Event, Position, Result, Txn};
+use crate::{Change, Condition, Entry, Error, Event, Position, Replaced, Result, Txn};
 
 /// A group of transactions that is being accepted.
 pub(super) struct Acceptance<'a> {
@@ -29,7 +29,7 @@ pub(super) struct Acceptance<'a> {
 }
 
 /// The version of a key that a change replaces.
-struct Replaced {
+struct Before {
     before: PreviousVersion,
     /// Its value, which may be corrupt; `None` when there is none.
     value: Option<std::result::Result<Bytes, Corruption>>,
@@ -66,7 +66,7 @@ impl<'a> Acceptance<'a> {
         Ok(Ok(self.revision))
     }
 
-    fn accept(&mut self, txn: &Txn, replaced: Vec<Replaced>) {
+    fn accept(&mut self, txn: &Txn, replaced: Vec<Before>) {
         let revision = self.revision;
         let mut recorded = Recorded { revision, events: Vec::new(), complete: true };
         let mut changes = Vec::with_capacity(txn.changes.len());
@@ -98,7 +98,7 @@ impl<'a> Acceptance<'a> {
     }
 
     /// Checks the conditions of a transaction, and returns the version that each change replaces.
-    fn check(&self, txn: &Txn) -> Result<Result<Vec<Replaced>>> {
+    fn check(&self, txn: &Txn) -> Result<Result<Vec<Before>>> {
         for condition in &txn.conditions {
             let (key, wanted) = match condition {
                 Condition::Absent(key) => (key, None),
@@ -149,33 +149,33 @@ impl<'a> Acceptance<'a> {
         })
     }
 
-    fn replaced(&self, key: &str) -> Result<Replaced> {
+    fn replaced(&self, key: &str) -> Result<Before> {
         let of_pending = |row: &PendingRow| match &row.value {
-            Some(value) => Replaced {
+            Some(value) => Before {
                 before: PreviousVersion::Value(row.packed),
                 value: Some(Ok(value.clone())),
             },
-            None => Replaced { before: PreviousVersion::Tombstone(row.packed), value: None },
+            None => Before { before: PreviousVersion::Tombstone(row.packed), value: None },
         };
         if let Some(replaced) = self.pending(key, of_pending) {
             return Ok(replaced);
         }
         let found = self.view.row(key)?;
         let Some(bytes) = &found else {
-            return Ok(Replaced { before: PreviousVersion::Nothing, value: None });
+            return Ok(Before { before: PreviousVersion::Nothing, value: None });
         };
         Ok(match layout::decode_row(key.as_bytes(), bytes.value()) {
             Ok(row) if row.mark == PUT => {
                 let value = row.body.check().map(Bytes::copy_from_slice);
-                Replaced { before: PreviousVersion::Value(row.packed), value: Some(value) }
+                Before { before: PreviousVersion::Value(row.packed), value: Some(value) }
             }
-            Ok(row) => Replaced { before: PreviousVersion::Tombstone(row.packed), value: None },
-            Err(reason) => Replaced { before: PreviousVersion::Corrupt, value: Some(Err(reason)) },
+            Ok(row) => Before { before: PreviousVersion::Tombstone(row.packed), value: None },
+            Err(reason) => Before { before: PreviousVersion::Corrupt, value: Some(Err(reason)) },
         })
     }
 
     /// Refuses to rewrite a value that is corrupt, or whose change is.
-    fn check_rewrite(&self, key: &str, replaced: &Replaced) -> Result<Result<()>> {
+    fn check_rewrite(&self, key: &str, replaced: &Before) -> Result<Result<()>> {
         if let Some(Err(reason)) = &replaced.value {
             return Ok(Err(corrupt_key(key, *reason)));
         }
@@ -196,24 +196,25 @@ impl View {
 
 /// The event of a change. It has no previous value when that is corrupt: the change itself
 /// is how a corrupt key is repaired, and watches must get it.
-fn event(change: &Change, position: Position, replaced: Replaced) -> Event {
+fn event(change: &Change, position: Position, before: Before) -> Event {
     let key = change.key();
     let value = match change {
         Change::Put { value, .. } => Some(value.clone()),
         Change::Delete { .. } | Change::Rewrite { .. } => None,
     };
-    let mut previous = None;
-    match (replaced.before, replaced.value) {
+    let replaced = match (before.before, before.value) {
         (PreviousVersion::Value(packed), Some(Ok(value))) => {
             let position = Position::from_packed(packed);
-            previous = Some(Entry { key: Arc::clone(key), value, position });
+            Replaced::Old(Some(Entry { key: Arc::clone(key), value, position }))
         }
-        (PreviousVersion::Value(_), Some(Err(reason))) => {
+        (PreviousVersion::Nothing | PreviousVersion::Tombstone(_), _) => Replaced::New,
+        (PreviousVersion::Value(_) | PreviousVersion::Corrupt, reason) => {
+            let reason = reason.and_then(std::result::Result::err);
             tracing::warn!(%key, reason, "a replaced value is corrupt; its event is without it");
+            Replaced::Old(None)
         }
-        _ => {}
-    }
-    Event { key: Arc::clone(key), position, value, previous }
+    };
+    Event { key: Arc::clone(key), position, value, replaced }
 }
 
 fn conflict(key: &Arc<str>, found: Option<u64>) -> Error {

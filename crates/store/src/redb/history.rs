@@ -10,7 +10,7 @@ use super::layout::{self, Corruption, PUT, PreviousVersion, Record, SEGMENTS, TO
 use super::read::{Version, View, corrupt_database, corrupt_key, engine_error};
 use crate::cursor::{Cursor, EventsPage};
 use crate::last_change::{ChangeCollector, NotedChanges, Search};
-use crate::{Batch, Entry, Event, Events, Position, Result};
+use crate::{Batch, Entry, Event, Events, Position, Replaced, Result};
 
 /// Changes that one read of history looks at before it returns what it has.
 const HISTORY_CHANGES: usize = 4096;
@@ -243,15 +243,16 @@ impl View {
         }
         let value = record.body.check().map_err(|reason| corrupt_key(key, reason))?;
         let value = (record.head.mark == PUT).then(|| Bytes::copy_from_slice(value));
-        let (previous, replaced) = match self.previous(packed, &record)? {
-            Ok(previous) => (previous, Ok(())),
+        let (replaced, is_intact) = match self.previous(packed, &record)? {
+            Ok(None) => (Replaced::New, Ok(())),
+            Ok(previous) => (Replaced::Old(previous), Ok(())),
             // That does not keep a watch from being told of the change.
             Err(reason) => {
                 tracing::warn!(%key, reason, "a replaced value is corrupt; its event is without it");
-                (None, Err(reason))
+                (Replaced::Old(None), Err(reason))
             }
         };
-        Ok(Some((Event { key: key.into(), position, value, previous }, replaced)))
+        Ok(Some((Event { key: key.into(), position, value, replaced }, is_intact)))
     }
 
     /// The entry that a change replaced; `None` when there was none. The inner error is corruption of

@@ -41,7 +41,7 @@ use crate::check::{self, Overhead};
 use crate::cursor::Cursor;
 use crate::{
     Entry, Error, Events, Figures, Gate, ListRequest, Options, Page, Position, Result, Snapshot,
-    Store, Txn, Visitor, Watch,
+    Store, Txn, Visitor, Watch, WithOld,
 };
 
 mod accept;
@@ -257,7 +257,7 @@ impl Store for Redb {
         self.queue.run(Task::Commit(txn)).await
     }
 
-    async fn watch(&self, prefix: &str, after: Position) -> Result<Box<dyn Watch>> {
+    async fn watch(&self, prefix: &str, after: Position, _: WithOld) -> Result<Box<dyn Watch>> {
         Ok(Box::new(RedbWatch::new(&self.shared, prefix, after)?))
     }
 

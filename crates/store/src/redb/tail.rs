@@ -82,14 +82,14 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::Position;
+    use crate::{Position, Replaced};
 
     fn recorded(revision: u64, bytes: usize) -> Recorded {
         let event = Event {
             key: "k".into(),
             position: Position::new(revision, 0),
             value: Some(Bytes::from(vec![0; bytes])),
-            previous: None,
+            replaced: Replaced::New,
         };
         Recorded { revision, events: vec![event], complete: true }
     }

@@ -114,7 +114,7 @@ impl Watch for RedbWatch {
 mod tests {
     use super::*;
     use crate::redb::Redb;
-    use crate::{Change, Options, Store as _, Txn};
+    use crate::{Change, Options, Store as _, Txn, WithOld};
 
     /// Some revisions that only the file has, as after a start.
     const REVISIONS: u64 = 600;
@@ -134,7 +134,7 @@ mod tests {
         }
         store.close().await;
         let store = Redb::open(&path, Options::default()).unwrap();
-        let mut watch = store.watch("", Position::ZERO).await.unwrap();
+        let mut watch = store.watch("", Position::ZERO, WithOld::Yes).await.unwrap();
         for revision in 1..=REVISIONS {
             // Nothing that is dropped on the way may be lost.
             let batch = match ready(&mut watch).await {

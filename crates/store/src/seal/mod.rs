@@ -31,7 +31,7 @@ pub use self::rewrap::Progress;
 use crate::check::{self, Overhead};
 use crate::{
     Batch, Change, Condition, CorruptEntry, Entry, Error, Event, Events, Figures, Gate,
-    ListRequest, Page, Position, Result, Snapshot, Store, Txn, Visitor, Watch,
+    ListRequest, Page, Position, Replaced, Result, Snapshot, Store, Txn, Visitor, Watch, WithOld,
 };
 
 /// The storage key of the marker. Reserved, like everything under [`RESERVED`].
@@ -235,14 +235,16 @@ fn open_page(keyring: &Keyring, page: Page) -> Page {
     opened
 }
 
-fn open_batch(keyring: &Keyring, mut batch: Batch) -> Result<Batch> {
+fn open_batch(keyring: &Keyring, mut batch: Batch, old: WithOld) -> Result<Batch> {
     batch.events.retain(|event| &*event.key != MARKER);
     for event in &mut batch.events {
         if let Some(value) = &mut event.value {
             *value = open_value(keyring, &event.key, std::mem::take(value))?;
         }
-        event.previous =
-            event.previous.take().and_then(|previous| open_previous(keyring, previous));
+        if let Replaced::Old(previous) = &mut event.replaced {
+            let wanted = previous.take().filter(|_| old == WithOld::Yes);
+            *previous = wanted.and_then(|previous| open_previous(keyring, previous));
+        }
     }
     Ok(batch)
 }
@@ -250,8 +252,11 @@ fn open_batch(keyring: &Keyring, mut batch: Batch) -> Result<Batch> {
 fn open_events(keyring: &Keyring, read: Events) -> Result<Events> {
     let open = |event: Event| {
         let value = event.value.map(|value| open_value(keyring, &event.key, value)).transpose()?;
-        let previous = event.previous.map(|previous| open_entry(keyring, previous)).transpose()?;
-        Ok(Event { value, previous, ..event })
+        let replaced = match event.replaced {
+            Replaced::Old(Some(previous)) => Replaced::Old(Some(open_entry(keyring, previous)?)),
+            replaced => replaced,
+        };
+        Ok(Event { value, replaced, ..event })
     };
     let events = read.events.into_iter().filter(|event| &*event.key != MARKER);
     Ok(Events { events: events.map(open).collect::<Result<_>>()?, through: read.through })
@@ -348,9 +353,9 @@ impl Store for Sealed {
         self.inner.commit(Txn { changes, ..txn }).await
     }
 
-    async fn watch(&self, prefix: &str, after: Position) -> Result<Box<dyn Watch>> {
-        let inner = self.inner.watch(prefix, after).await?;
-        Ok(Box::new(SealedWatch { inner, keyring: Arc::clone(&self.keyring) }))
+    async fn watch(&self, prefix: &str, after: Position, old: WithOld) -> Result<Box<dyn Watch>> {
+        let inner = self.inner.watch(prefix, after, old).await?;
+        Ok(Box::new(SealedWatch { inner, keyring: Arc::clone(&self.keyring), old }))
     }
 
     async fn next_events(&self, prefix: &str, after: Position) -> Result<Events> {
@@ -397,6 +402,7 @@ impl Store for Sealed {
 struct SealedWatch {
     inner: Box<dyn Watch>,
     keyring: SharedKeyring,
+    old: WithOld,
 }
 
 #[async_trait]
@@ -404,6 +410,6 @@ impl Watch for SealedWatch {
     async fn next(&mut self) -> Result<Batch> {
         let batch = self.inner.next().await?;
         let keyring = Arc::clone(&self.keyring.read());
-        open_batch(&keyring, batch)
+        open_batch(&keyring, batch, self.old)
     }
 }

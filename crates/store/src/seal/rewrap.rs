@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{KeyId, Keyring, Sealed, envelope, open, seal};
-use crate::{Change, Condition, Entry, Error, ListRequest, Page, Position, Result, Txn, limits};
+use crate::{
+    Change, Condition, Entry, Error, ListRequest, Page, Position, Result, Txn, WithOld, limits,
+};
 
 /// Bytes of values that one transaction rewrites. The last value of it may exceed them.
 const REWRITE_BYTES: usize = limits::TXN_BYTES / 4;
@@ -84,13 +86,13 @@ impl Sealed {
         };
         let mut scanned = self.inner.compacted().await?;
         let start = if scanned == 0 { Position::ZERO } else { Position::end_of(scanned) };
-        let mut watch = self.inner.watch("", start).await?;
+        let mut watch = self.inner.watch("", start, WithOld::Yes).await?;
         while scanned < revision {
             let batch = watch.next().await?;
             scanned = batch.revision;
             for event in batch.events {
                 ids.extend(event.value.as_deref().and_then(envelope::key_id));
-                ids.extend(event.previous.and_then(|entry| envelope::key_id(&entry.value)));
+                ids.extend(event.replaced.entry().and_then(|entry| envelope::key_id(&entry.value)));
             }
         }
         Ok(ids)

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use postern_store::backup::{BackupError, REVISION_MARGIN, RestoreOptions};
 use postern_store::memory::{Memory, MemoryRestore};
 use postern_store::seal::{Keyring, Sealed};
-use postern_store::{Change, Error, ListRequest, Position, Store, limits};
+use postern_store::{Change, Error, ListRequest, Position, Store, WithOld, limits};
 
 use crate::{
     MADE, RESTORED, backed_up, commit, entries, on_file, options, put, restore_to, restored, time,
@@ -16,7 +16,7 @@ use crate::{
 
 /// Checks that a watch from a position fails with `Compacted`.
 async fn assert_compacted(store: &Sealed, after: Position) {
-    match store.watch("", after).await.map(drop) {
+    match store.watch("", after, WithOld::Yes).await.map(drop) {
         Err(Error::Compacted { .. }) => {}
         other => panic!("a watch from {after} gave {other:?}"),
     }
@@ -60,7 +60,7 @@ async fn every_position_of_the_lost_store_is_compacted() {
         let seconds = RESTORED.as_secs() - MADE.as_secs();
         assert_compacted(&store, Position::end_of(summary.revision + seconds * 1_000_000)).await;
         let listed = store.list(ListRequest::default()).await.unwrap();
-        assert!(store.watch("", Position::end_of(listed.revision)).await.is_ok());
+        assert!(store.watch("", Position::end_of(listed.revision), WithOld::Yes).await.is_ok());
         // A client with an object of the lost store that was changed after the backup gets a
         // conflict.
         let all = entries(&store).await;
@@ -167,7 +167,7 @@ impl Informer {
         after: Position,
         until: u64,
     ) -> postern_store::Result<()> {
-        let mut watch = store.watch("", after).await?;
+        let mut watch = store.watch("", after, WithOld::Yes).await?;
         let mut delivered = 0;
         while delivered < until {
             let batch = watch.next().await?;

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use postern_store::seal::{Keyring, Sealed};
-use postern_store::{Change, Error, Event, ListRequest, Page, Position, Result, Store, Txn};
+use postern_store::{
+    Change, Error, Event, ListRequest, Page, Position, Replaced, Result, Store, Txn, WithOld,
+};
 
 use crate::disk::{Disk, Faults, Rng};
 use crate::workload::{for_segments, new_disk, open};
@@ -80,7 +82,7 @@ async fn compare_notes(store: &impl Store) -> bool {
 async fn events(store: &impl Store) -> Result<Vec<Event>> {
     let newest = store.revision().await?;
     let mut delivered = store.compacted().await?;
-    let mut watch = store.watch("", Position::end_of(delivered)).await?;
+    let mut watch = store.watch("", Position::end_of(delivered), WithOld::Yes).await?;
     let mut events = Vec::new();
     while delivered < newest {
         let batch = watch.next().await?;
@@ -172,9 +174,9 @@ fn compare_events(events: Vec<Event>, truth: &[Event]) -> bool {
     assert_eq!(events.len(), truth.len());
     let mut detected = false;
     for (event, truth) in events.into_iter().zip(truth) {
-        let is_without = event.previous.is_none() && truth.previous.is_some();
-        let previous = if is_without { truth.previous.clone() } else { event.previous };
-        assert_eq!(Event { previous, ..event }, *truth);
+        let is_without = event.replaced == Replaced::Old(None) && truth.replaced.entry().is_some();
+        let replaced = if is_without { truth.replaced.clone() } else { event.replaced };
+        assert_eq!(Event { replaced, ..event }, *truth);
         detected |= is_without;
     }
     detected
@@ -203,7 +205,7 @@ fn flip(truth: &Truth, seed: u64) -> Vec<u8> {
 /// follows.
 async fn repaired(store: &impl Store) -> Vec<Event> {
     let begin = store.revision().await.unwrap();
-    let mut watch = store.watch("", Position::end_of(begin)).await.unwrap();
+    let mut watch = store.watch("", Position::end_of(begin), WithOld::Yes).await.unwrap();
     let replace = Change::Put { key: "/a".into(), value: Bytes::from_static(b"new") };
     let delete = Change::Delete { key: "/b".into() };
     let mut events = Vec::new();
@@ -238,7 +240,7 @@ fn repairing_a_corrupt_value_is_an_event() {
         let events = repaired(&store).await;
         let seen: Vec<_> = events
             .iter()
-            .map(|event| (&*event.key, event.value.as_deref(), event.previous.is_some()))
+            .map(|event| (&*event.key, event.value.as_deref(), event.replaced.entry().is_some()))
             .collect();
         assert_eq!(seen, [("/a", Some(b"new".as_slice()), false), ("/b", None, false)]);
         // From the file too.
@@ -248,7 +250,7 @@ fn repairing_a_corrupt_value_is_an_event() {
         // again.
         let error = store.next_events("", Position::end_of(filled)).await.unwrap_err();
         assert!(matches!(error, Error::Corrupt { key: Some(key), .. } if &*key == "/a"));
-        let mut watch = store.watch("", Position::end_of(filled)).await.unwrap();
+        let mut watch = store.watch("", Position::end_of(filled), WithOld::Yes).await.unwrap();
         let mut read = Vec::new();
         while read.len() < events.len() {
             read.extend(watch.next().await.unwrap().events);

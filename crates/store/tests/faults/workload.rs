@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postern_store::redb::Redb;
-use postern_store::{Change, Condition, Error, ListRequest, Options, Position, Result, Store, Txn};
+use postern_store::{
+    Change, Condition, Error, ListRequest, Options, Position, Result, Store, Txn, WithOld,
+};
 
 use crate::disk::{Disk, LOG_BYTES, Rng};
 
@@ -207,13 +209,14 @@ impl Workload {
             return;
         }
         let start = if delivered == 0 { Position::ZERO } else { Position::end_of(delivered) };
-        let mut watch = store.watch("", start).await.unwrap();
+        let mut watch = store.watch("", start, WithOld::Yes).await.unwrap();
         while delivered < newest {
             let batch = watch.next().await.unwrap();
             for event in batch.events {
                 let before = state.iter().position(|(key, _)| *key == event.key);
                 let before = before.map(|index| state.swap_remove(index));
-                let previous = event.previous.map(|entry| (entry.key, entry.position));
+                let previous =
+                    event.replaced.entry().map(|entry| (entry.key.clone(), entry.position));
                 assert_eq!(before, previous);
                 if event.value.is_some() {
                     state.push((event.key, event.position));
