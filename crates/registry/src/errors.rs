@@ -36,5 +36,9 @@ pub fn from_store(error: Error) -> ApiError {
             ApiError::internal("storage rejected a write", format!("unexpected conflict on {key}"))
         }
         Error::Invalid(reason) => ApiError::internal("storage rejected a write", reason),
+        error @ Error::TooLarge { .. } => ApiError::request_entity_too_large(error),
+        Error::EpochChanged { .. } => ApiError::expired(
+            "The provided resource version is too old: the storage was restored in the meantime",
+        ),
     }
 }

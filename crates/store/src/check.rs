@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use crate::{Change, Condition, Entry, Error, Position, Result, Txn, limits};
+use crate::{Change, Condition, Entry, Error, Limits, Position, Result, Txn, limits};
 
 /// The bytes that a value may have in addition to those of the caller.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -23,8 +23,9 @@ impl Overhead {
     }
 }
 
-/// Checks a transaction: [`Error::Invalid`] if no engine may accept it.
-pub(crate) fn txn(txn: &Txn, overhead: Overhead) -> Result<()> {
+/// Checks a transaction: [`Error::Invalid`] if no engine may accept it, and [`Error::TooLarge`] if its values exceed the
+/// engine's limits.
+pub(crate) fn txn(txn: &Txn, limits: Limits, overhead: Overhead) -> Result<()> {
     at_most("changes", txn.changes.len(), limits::CHANGES_PER_TXN)?;
     at_most("conditions", txn.conditions.len(), limits::CONDITIONS_PER_TXN)?;
     for condition in &txn.conditions {
@@ -39,14 +40,11 @@ pub(crate) fn txn(txn: &Txn, overhead: Overhead) -> Result<()> {
             return Err(Error::Invalid(format!("{} is changed twice", change.key())));
         }
         let length = value_bytes(change);
-        at_most("bytes in a value", length, limits::VALUE_BYTES + overhead.bytes_per_value())?;
+        fits("a value", length, limits.value_bytes + overhead.bytes_per_value())?;
         bytes += length;
     }
-    at_most(
-        "bytes in a transaction",
-        bytes,
-        limits::TXN_BYTES + overhead.bytes_per_value() * limits::CHANGES_PER_TXN,
-    )
+    let overhead = overhead.bytes_per_value() * limits::CHANGES_PER_TXN;
+    fits("a transaction", bytes, limits.txn_bytes + overhead)
 }
 
 /// Checks prefixes: [`Error::Invalid`] for more than one call may name, or for one longer than a
@@ -71,7 +69,7 @@ pub(crate) fn restored_entry(revision: u64, entry: &Entry) -> Result<()> {
     let limit = limits::VALUE_BYTES + Overhead::Envelope.bytes_per_value();
     at_most("bytes in a value", entry.value.len(), limit)?;
     let position = entry.position;
-    let is_change = usize::from(position.index()) < limits::CHANGES_PER_TXN;
+    let is_change = position.index() != u8::MAX;
     if !is_change || !(1..revision).contains(&position.revision()) {
         let key = &entry.key;
         return Err(Error::Invalid(format!("{key} has position {position}, which cannot be")));
@@ -109,6 +107,13 @@ fn key(key: &str) -> Result<()> {
         return Err(Error::Invalid("a key is empty".to_owned()));
     }
     at_most("bytes in a key", key.len(), limits::KEY_BYTES)
+}
+
+fn fits(of: &'static str, found: usize, limit: usize) -> Result<()> {
+    if found > limit {
+        return Err(Error::TooLarge { of, found, limit, advice: None });
+    }
+    Ok(())
 }
 
 fn at_most(what: &str, found: usize, limit: usize) -> Result<()> {

@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::check;
 use crate::figures::Figures;
+use crate::fleet::Fleet;
 use crate::types::{
-    Batch, Entry, Events, ListRequest, Page, Position, Result, Snapshot, Txn, WithOld,
+    Batch, Entry, Epoch, Error, Events, Limits, ListRequest, Page, Position, Result, Snapshot, Txn,
+    WithOld,
 };
 
 /// The function that [`Store::scan`] calls with each page, possibly from several threads at once.
@@ -29,8 +32,8 @@ const SCAN_PAGE: usize = 256;
 /// **Keys** are UTF-8 strings, not empty, ordered by their bytes. **Values** are bytes that the store
 /// never interprets.
 ///
-/// **Revisions.** Every transaction that changes something takes the next revision: a number that
-/// is assigned *at commit*, inside the transaction, by whatever serialises commits. There may be
+/// **Revisions.** Every transaction that changes something takes a revision: a number that is greater than
+/// all before, not always by one, and that is assigned *at commit*, inside the transaction, by whatever serialises commits. There may be
 /// other processes; nothing here assumes that this one is the only one. Revisions start at 1, and
 /// their order is the order of commits: once a revision is visible, no smaller one can still become
 /// visible. Within its transaction each change has an *index*, its index in [`Txn::changes`]; there
@@ -104,8 +107,8 @@ const SCAN_PAGE: usize = 256;
 ///
 /// **Restored stores** are made from entries instead of transactions ([`RestoreTarget`]). Such a store
 /// has a given newest revision. The entries keep their positions, which are all older; everything
-/// before the newest revision is compacted, and the restore itself counts as that revision. So a watch
-/// from any older position fails with [`Error::Compacted`], and a list at the newest revision works.
+/// before the newest revision is compacted, and the restore itself counts as that revision, with which an
+/// [epoch](Store::epoch) begins. So a watch from any older position fails with [`Error::Compacted`], and a list at the newest revision works.
 ///
 /// **Faults.** While the storage below fails, operations return [`Error::Unavailable`]. An engine that
 /// can recover does so by itself; what was acknowledged is there then. [`Store::health`] returns what
@@ -122,8 +125,21 @@ const SCAN_PAGE: usize = 256;
 /// [`Error::Unknown`]: crate::Error::Unknown
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
+    /// The sizes that the engine accepts.
+    fn limits(&self) -> Limits {
+        Limits::EMBEDDED
+    }
+
+    /// The answer of [`Store::revision`], if the engine knows it without waiting: one in this process does.
+    fn revision_here(&self) -> Option<Result<u64>> {
+        None
+    }
+
     /// The newest revision whose transaction is visible. Linearisable, like every read.
     async fn revision(&self) -> Result<u64>;
+
+    /// The present epoch.
+    async fn epoch(&self) -> Result<Epoch>;
 
     /// The compacted revision: every revision up to and including it is compacted; 0 if none
     /// is.
@@ -174,17 +190,18 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// [`Error::Conflict`] names the first condition that did not hold, with what was found.
     /// [`Error::Invalid`] is a malformed transaction: a key changed twice, too many changes,
-    /// a key or value over its limit. Deleting or rewriting a key that is absent is a conflict.
+    /// a key over its limit. [`Error::TooLarge`] if values exceed [`Store::limits`]. Deleting or rewriting a key that is absent is a conflict.
     ///
     /// [`Error::Conflict`]: crate::Error::Conflict
     /// [`Error::Invalid`]: crate::Error::Invalid
+    /// [`Error::TooLarge`]: crate::Error::TooLarge
     async fn commit(&self, txn: Txn) -> Result<u64>;
 
     /// A watch on the keys under a prefix, which starts right after a position.
     async fn watch(&self, prefix: &str, after: Position, old: WithOld) -> Result<Box<dyn Watch>>;
 
-    /// The next changes to keys under a prefix, from the first one after a position. The engine decides how
-    /// many there are, and bounds their bytes, which the first one may exceed. The call does not wait and
+    /// The next changes to keys under a prefix, from the first one after a position, and none after `until`. The engine
+    /// decides how many there are, and bounds their bytes, which the first one may exceed. The call does not wait and
     /// keeps nothing open: it is for watchers that are behind and read history bit by bit.
     ///
     /// # Errors
@@ -193,7 +210,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// [`Error::Compacted`]: crate::Error::Compacted
     /// [`Error::Corrupt`]: crate::Error::Corrupt
-    async fn next_events(&self, prefix: &str, after: Position) -> Result<Events>;
+    async fn next_events(&self, prefix: &str, after: Position, until: Position) -> Result<Events>;
 
     /// Compacts history up to and including a revision. Compacting it again is no error. Notes no last
     /// changes: see [`Store::compact_noting`].
@@ -228,7 +245,17 @@ pub trait Store: Send + Sync + 'static {
     /// [`Error::Compacted`]: crate::Error::Compacted
     /// [`Error::Future`]: crate::Error::Future
     /// [`Error::Invalid`]: crate::Error::Invalid
-    async fn last_changes(&self, prefixes: &[String], at: u64) -> Result<Vec<Position>>;
+    async fn last_changes(&self, prefixes: &[String], at: u64) -> Result<Vec<Position>> {
+        check::prefixes(prefixes)?;
+        let (current, compacted) = (self.revision().await?, self.compacted().await?);
+        if at > current {
+            return Err(Error::Future { current });
+        }
+        if at < compacted {
+            return Err(Error::Compacted { compacted });
+        }
+        Ok(vec![Position::end_of(at); prefixes.len()])
+    }
 
     /// Notes that it is `now`, as time since 1970, and returns the revision that was the newest one
     /// `keep` ago, or some time before; 0 when that is not known. To be called at each start, and then
@@ -253,6 +280,11 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// [`Error::Unavailable`]: crate::Error::Unavailable
     fn health(&self) -> Result<()>;
+
+    /// The servers that share the store; `None` if this one is alone.
+    fn fleet(&self) -> Option<&dyn Fleet> {
+        None
+    }
 
     /// What the engine knows about itself, for metrics. It does not wait for the committer.
     fn figures(&self) -> Figures {

@@ -76,14 +76,18 @@ pub(crate) struct EventsPage {
 }
 
 impl EventsPage {
-    /// An empty page after a cursor, for an engine whose newest revision is the given one.
-    pub(crate) fn new(cursor: &Cursor, newest: u64) -> Self {
-        let read = Events { events: Vec::new(), through: cursor.end_of(newest) };
+    /// An empty page after a cursor and up to a position, for an engine whose newest revision is the given one.
+    pub(crate) fn new(cursor: &Cursor, newest: u64, until: Position) -> Self {
+        let through = cursor.after.max(cursor.end_of(newest).min(until));
+        let read = Events { events: Vec::new(), through };
         Self { read, seen: 0, bytes: 0 }
     }
 
     /// Counts the change at a packed position. Breaks when the page ends before it.
     pub(crate) fn see(&mut self, packed: u64) -> ControlFlow<()> {
+        if packed > self.read.through.packed() {
+            return ControlFlow::Break(());
+        }
         if self.seen >= EVENTS_CHANGES || self.bytes >= EVENTS_BYTES {
             self.read.through = Position::from_packed(packed - 1);
             return ControlFlow::Break(());
@@ -117,7 +121,7 @@ mod tests {
             value: Some(vec![0; length].into()),
             replaced: Replaced::New,
         };
-        let mut page = EventsPage::new(&Cursor::new("", Position::ZERO), 9);
+        let mut page = EventsPage::new(&Cursor::new("", Position::ZERO), 9, Position::MAX);
         for packed in [300, 301] {
             assert!(page.see(packed).is_continue());
             page.add(event(packed, EVENTS_BYTES / 2));
@@ -126,12 +130,16 @@ mod tests {
         let read = page.finish();
         assert_eq!((read.events.len(), read.through), (2, Position::end_of(1)));
 
-        let mut page = EventsPage::new(&Cursor::new("", Position::ZERO), 9);
+        let mut page = EventsPage::new(&Cursor::new("", Position::ZERO), 9, Position::MAX);
         assert!((0..EVENTS_CHANGES as u64).all(|packed| page.see(packed).is_continue()));
         assert!(page.see(EVENTS_CHANGES as u64).is_break());
         assert_eq!(page.finish().through.packed(), EVENTS_CHANGES as u64 - 1);
-        let page = EventsPage::new(&Cursor::new("", Position::new(12, 3)), 9);
+        let page = EventsPage::new(&Cursor::new("", Position::new(12, 3)), 9, Position::MAX);
         assert_eq!(page.finish().through, Position::new(12, 3), "it never goes back");
+        let mut page = EventsPage::new(&Cursor::new("", Position::ZERO), 9, Position::new(4, 1));
+        assert!(page.see(Position::new(4, 1).packed()).is_continue());
+        assert!(page.see(Position::new(4, 2).packed()).is_break());
+        assert_eq!(page.finish().through, Position::new(4, 1), "it ends where the caller wants");
     }
 
     #[test]

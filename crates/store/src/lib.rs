@@ -8,6 +8,8 @@
 
 pub mod backup;
 pub mod conformance;
+#[doc(hidden)]
+pub mod hostile;
 pub mod memory;
 pub mod redb;
 pub mod seal;
@@ -18,6 +20,7 @@ mod contract;
 mod cursor;
 mod engine;
 mod figures;
+mod fleet;
 mod last_change;
 mod published;
 mod types;
@@ -26,7 +29,8 @@ pub use age::HISTORY_STEPS;
 pub use contract::{Gate, RestoreTarget, Store, Visitor, Watch};
 pub use engine::{OPEN_WAIT, open, open_within};
 pub use figures::{CommitTimes, Figures};
+pub use fleet::{Fleet, Lease, Member};
 pub use types::{
-    Batch, Change, Condition, CorruptEntry, Entry, Error, Event, Events, ListRequest, Options,
-    Page, Position, Replaced, Result, Snapshot, Txn, WithOld, limits,
+    Batch, Change, Condition, CorruptEntry, Entry, Epoch, Error, Event, Events, Limits,
+    ListRequest, Options, Page, Position, Replaced, Result, Snapshot, Txn, WithOld, limits,
 };

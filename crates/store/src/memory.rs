@@ -18,8 +18,8 @@ use crate::cursor::{Cursor, EventsPage};
 use crate::last_change::{ChangeCollector, NotedChanges, Search};
 use crate::published::{Published, closed, wait_for_revision_after};
 use crate::{
-    Batch, Change, Condition, Entry, Error, Event, Events, Gate, ListRequest, Page, Position,
-    Replaced, RestoreTarget, Result, Snapshot, Store, Txn, Watch, WithOld,
+    Batch, Change, Condition, Entry, Epoch, Error, Event, Events, Gate, ListRequest, Page,
+    Position, Replaced, RestoreTarget, Result, Snapshot, Store, Txn, Watch, WithOld,
 };
 
 /// Changes that one read of a watch looks at before it releases the lock.
@@ -48,6 +48,9 @@ struct State {
     is_closed: bool,
     revision: u64,
     compacted: u64,
+    epoch: Epoch,
+    /// Whether transactions leave revisions out, as in a store that takes revisions for something else.
+    is_sparse: bool,
     /// All changes that are kept, by packed position.
     changes: BTreeMap<u64, Record>,
     /// The packed positions of each key's changes, rising.
@@ -70,6 +73,13 @@ impl Memory {
     pub fn new() -> Self {
         Self { shared: Arc::default() }
     }
+
+    /// An empty store whose transactions leave revisions out.
+    pub(crate) fn sparse() -> Self {
+        let memory = Self::new();
+        memory.shared.state.lock().is_sparse = true;
+        memory
+    }
 }
 
 /// A store in memory that is being made from entries.
@@ -84,8 +94,20 @@ impl MemoryRestore {
     /// # Errors
     /// [`Error::Invalid`] for a revision that no store can have.
     pub fn begin(revision: u64) -> Result<Self> {
+        Self::begin_epoch(Epoch { number: 1, begins: revision })
+    }
+
+    /// Begins a store with an epoch.
+    pub(crate) fn begin_epoch(epoch: Epoch) -> Result<Self> {
+        let revision = epoch.begins;
         check::restored_revision(revision)?;
-        Ok(Self { state: State { revision, compacted: revision - 1, ..State::default() } })
+        Ok(Self { state: State { revision, compacted: revision - 1, epoch, ..State::default() } })
+    }
+
+    /// The same, with transactions that leave revisions out.
+    pub(crate) fn sparse(mut self) -> Self {
+        self.state.is_sparse = true;
+        self
     }
 }
 
@@ -162,8 +184,16 @@ impl Shared {
 
 #[async_trait]
 impl Store for Memory {
+    fn revision_here(&self) -> Option<Result<u64>> {
+        Some(self.shared.lock().map(|state| state.revision))
+    }
+
     async fn revision(&self) -> Result<u64> {
         Ok(self.shared.lock()?.revision)
+    }
+
+    async fn epoch(&self) -> Result<Epoch> {
+        Ok(self.shared.lock()?.epoch)
     }
 
     async fn compacted(&self) -> Result<u64> {
@@ -189,7 +219,7 @@ impl Store for Memory {
     }
 
     async fn commit(&self, txn: Txn) -> Result<u64> {
-        check::txn(&txn, Overhead::Envelope)?;
+        check::txn(&txn, self.limits(), Overhead::Envelope)?;
         if self.shared.gate.get().is_none() {
             return self.shared.commit(txn);
         }
@@ -206,8 +236,8 @@ impl Store for Memory {
         Ok(Box::new(MemoryWatch { shared: Arc::clone(&self.shared), published, cursor }))
     }
 
-    async fn next_events(&self, prefix: &str, after: Position) -> Result<Events> {
-        self.shared.lock()?.next_events(&Cursor::new(prefix, after))
+    async fn next_events(&self, prefix: &str, after: Position, until: Position) -> Result<Events> {
+        self.shared.lock()?.next_events(&Cursor::new(prefix, after), until)
     }
 
     async fn compact_noting(&self, revision: u64, prefixes: &[String]) -> Result<()> {
@@ -316,7 +346,8 @@ impl State {
             }
         }
         if !txn.changes.is_empty() {
-            self.revision += 1;
+            // 1 to 4, and not always the same.
+            self.revision += if self.is_sparse { 1 + self.revision * 7 / 3 % 4 } else { 1 };
         }
         for (index, change) in (0_u8..).zip(txn.changes) {
             self.apply(Position::new(self.revision, index).packed(), change);
@@ -417,9 +448,9 @@ impl State {
         }
     }
 
-    fn next_events(&self, cursor: &Cursor) -> Result<Events> {
+    fn next_events(&self, cursor: &Cursor, until: Position) -> Result<Events> {
         cursor.check_not_compacted(self.compacted)?;
-        let mut page = EventsPage::new(cursor, self.revision);
+        let mut page = EventsPage::new(cursor, self.revision, until);
         let Some(first) = cursor.first_packed() else { return Ok(page.finish()) };
         for (packed, record) in self.changes.range(first..) {
             if page.see(*packed).is_break() {

@@ -8,16 +8,15 @@ use bytes::Bytes;
 
 /// Limits that every engine enforces, so that all engines accept the same transactions.
 pub mod limits {
-    /// Changes in one transaction. A position's index is one byte, and 255 means the end of a
-    /// revision; etcd's default for operations in one transaction is also 128.
-    pub const CHANGES_PER_TXN: usize = 128;
-    /// Conditions in one transaction.
-    pub const CONDITIONS_PER_TXN: usize = 256;
+    /// Changes in one transaction. By default, etcd takes 128 operations in a transaction, and two are for the engine.
+    pub const CHANGES_PER_TXN: usize = 126;
+    /// Conditions in one transaction, for the same reason.
+    pub const CONDITIONS_PER_TXN: usize = 126;
     /// Bytes in a key.
     pub const KEY_BYTES: usize = 1024;
-    /// Bytes in a value: a 3 MiB request body and room for what the server adds.
+    /// Bytes in a value, on an engine that takes the most: a 3 MiB request body and room for what the server adds.
     pub const VALUE_BYTES: usize = 4 * 1024 * 1024;
-    /// Bytes of all values in one transaction.
+    /// Bytes of all values in one transaction, on an engine that takes the most.
     pub const TXN_BYTES: usize = 16 * 1024 * 1024;
     /// Prefixes in one call that asks for, or notes, the last change under each of them.
     pub const PREFIXES: usize = 256;
@@ -28,6 +27,30 @@ pub mod limits {
     /// wraps another one, as sealing does, can so offer the same limits as the engine. Callers must
     /// not rely on it.
     pub const ENVELOPE_BYTES: usize = 64;
+}
+
+/// The sizes that an engine accepts, without what a store around it adds ([`limits::ENVELOPE_BYTES`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes in a value.
+    pub value_bytes: usize,
+    /// Bytes of all values in one transaction.
+    pub txn_bytes: usize,
+}
+
+impl Limits {
+    /// The limits of the engines of this process.
+    pub const EMBEDDED: Self =
+        Self { value_bytes: limits::VALUE_BYTES, txn_bytes: limits::TXN_BYTES };
+}
+
+/// A part of a store's history in which revisions rise. A restore begins another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Epoch {
+    /// 0 for a store that was never restored; greater for each later one.
+    pub number: u32,
+    /// Its first revision. All positions that were given out in earlier epochs are below.
+    pub begins: u64,
 }
 
 /// How a database is opened.
@@ -75,6 +98,9 @@ pub struct Position {
 impl Position {
     /// Before the first change.
     pub const ZERO: Self = Self { revision: 0, index: 0 };
+
+    /// After the last change that there can be.
+    pub const MAX: Self = Self::end_of(limits::REVISION);
 
     /// The position of one change.
     pub const fn new(revision: u64, index: u8) -> Self {
@@ -351,6 +377,24 @@ pub enum Error {
     /// The request itself is malformed.
     #[error("invalid request to the store: {0}")]
     Invalid(String),
+    /// The values are larger than the engine accepts. Nothing was done.
+    #[error("{found} bytes in {of}; the store accepts {limit}{}", advice.map_or_else(String::new, |advice| format!(": {advice}")))]
+    TooLarge {
+        /// What is too large: a value or a transaction.
+        of: &'static str,
+        /// Its bytes.
+        found: usize,
+        /// The most bytes that are accepted.
+        limit: usize,
+        /// How an operator can raise the limit, if that is possible.
+        advice: Option<&'static str>,
+    },
+    /// The store was restored: history before `begins` may have been another one. Load everything again.
+    #[error("the store was restored, and its history begins at revision {begins}")]
+    EpochChanged {
+        /// The first revision of the new epoch.
+        begins: u64,
+    },
     /// Nothing was done, and nothing can be done at the moment.
     #[error("storage is unavailable: {0}")]
     Unavailable(String),

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use postern_store::memory::Memory;
 use postern_store::seal::{Keyring, Progress, Sealed};
 use postern_store::{
-    Change, Condition, Entry, Error, Events, Gate, ListRequest, Options, Page, Position, Replaced,
-    Result, Snapshot, Store, Txn, Watch, WithOld,
+    Change, Condition, Entry, Epoch, Error, Events, Gate, ListRequest, Options, Page, Position,
+    Replaced, Result, Snapshot, Store, Txn, Watch, WithOld,
 };
 
 const SECRET: &str = "correct horse battery staple";
@@ -257,6 +257,10 @@ impl Store for ChangedMeanwhile {
         self.inner.revision().await
     }
 
+    async fn epoch(&self) -> Result<Epoch> {
+        self.inner.epoch().await
+    }
+
     async fn compacted(&self) -> Result<u64> {
         self.inner.compacted().await
     }
@@ -284,8 +288,8 @@ impl Store for ChangedMeanwhile {
         self.inner.watch(prefix, after, old).await
     }
 
-    async fn next_events(&self, prefix: &str, after: Position) -> Result<Events> {
-        self.inner.next_events(prefix, after).await
+    async fn next_events(&self, prefix: &str, after: Position, until: Position) -> Result<Events> {
+        self.inner.next_events(prefix, after, until).await
     }
 
     async fn compact_noting(&self, revision: u64, prefixes: &[String]) -> Result<()> {

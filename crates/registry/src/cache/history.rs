@@ -36,12 +36,11 @@ impl Cache {
         until: Position,
     ) -> postern_store::Result<OlderEvents> {
         let resource = self.of(kind.info());
-        let read = self.store.next_events(resource.prefix(), after).await?;
         // Later events need later permissions, which this cache may not have yet.
-        let events = read.events.iter().take_while(|event| event.position <= until);
-        let events = events.map(|event| to_cache_event(resource, event).map(Arc::new));
+        let read = self.store.next_events(resource.prefix(), after, until).await?;
+        let events = read.events.iter().map(|event| to_cache_event(resource, event).map(Arc::new));
         let events = events.collect::<postern_store::Result<_>>()?;
-        Ok(OlderEvents { events, through: read.through.min(until) })
+        Ok(OlderEvents { events, through: read.through })
     }
 }
 

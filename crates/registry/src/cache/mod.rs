@@ -73,8 +73,11 @@ pub enum IncludeObject {
     Object,
 }
 
-/// The time between two attempts to follow the store after a fault. The store opens its file again by itself.
-const FOLLOW_RETRY: Duration = Duration::from_millis(500);
+/// The pause before the first attempt to follow the store after a fault. Each pause is twice as long as the one before.
+const FIRST_RETRY: Duration = Duration::from_millis(10);
+
+/// The longest pause between two attempts. A store in a file opens it again by itself.
+const MAX_RETRY: Duration = Duration::from_millis(500);
 
 /// An encoding of an event other than plain JSON. Watchers with the same encoding share the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -150,10 +153,10 @@ const LAG_MAX: Duration = Duration::from_secs(1);
 /// The maximum of transactions that are applied together: requests that wait for the first one wait for all.
 const APPLIED_AT_ONCE: usize = 32;
 
-/// Whether the cache must load all data again: another server has compacted the missing history, or an event is
-/// corrupt.
+/// Whether the cache must load all data again: another server has compacted the missing history, an event is corrupt, or
+/// the store was restored.
 fn must_reload(error: &Error) -> bool {
-    matches!(error, Error::Compacted { .. } | Error::Corrupt { .. })
+    matches!(error, Error::Compacted { .. } | Error::Corrupt { .. } | Error::EpochChanged { .. })
 }
 
 /// Waits for the next transaction of a watch. Returns it with the ready transactions after it, and the error that
@@ -325,23 +328,29 @@ impl Cache {
     /// Keeps the cache up to date with the store until the future is dropped, also across disk faults. It continues
     /// `watch`; without one, it loads all data.
     pub async fn follow(self: Arc<Self>, watch: Option<Box<dyn Watch>>) {
+        let mut pause = FIRST_RETRY;
         let mut watch = match watch {
             Some(watch) => watch,
-            None => self.resume(true).await,
+            None => self.resume(true, &mut pause).await,
         };
         loop {
+            let before = self.applied();
             let error = self.follow_until_fault(watch).await;
             tracing::error!("the cache cannot follow the store: {error}");
-            // A fault that repeats at once must not keep the processor busy.
-            tokio::time::sleep(FOLLOW_RETRY).await;
-            watch = self.resume(must_reload(&error)).await;
+            if self.applied() != before {
+                pause = FIRST_RETRY;
+            }
+            watch = self.resume(must_reload(&error), &mut pause).await;
             tracing::info!("the cache follows the store again");
         }
     }
 
-    /// Tries to continue until that succeeds.
-    async fn resume(self: &Arc<Self>, mut reload: bool) -> Box<dyn Watch> {
+    /// Tries to continue until that succeeds. Each attempt comes after a pause: a fault that repeats at once must not
+    /// keep the processor busy.
+    async fn resume(self: &Arc<Self>, mut reload: bool, pause: &mut Duration) -> Box<dyn Watch> {
         loop {
+            tokio::time::sleep(*pause).await;
+            *pause = (*pause * 2).min(MAX_RETRY);
             let resumed = if reload { self.reload().await } else { self.watch().await };
             match resumed {
                 Ok(watch) => return watch,
@@ -350,7 +359,6 @@ impl Cache {
                     tracing::warn!("the cache still cannot follow the store: {error}");
                 }
             }
-            tokio::time::sleep(FOLLOW_RETRY).await;
         }
     }
 

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 
 use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, Shared, poll_fn};
+use futures_util::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use postern_store::{Result, Store};
 
@@ -24,20 +23,21 @@ struct Round {
 /// The result must contain every change that was acknowledged before the call. So a caller never gets the result of a
 /// query that started before it called. Callers that come during a query share the next one.
 pub(super) struct NewestRevision {
+    /// The answer of an engine in this process.
+    here: Box<dyn Fn() -> Option<Result<u64>> + Send + Sync>,
     query: Box<dyn Fn() -> Query + Send + Sync>,
     last: Mutex<Option<Round>>,
 }
 
 impl NewestRevision {
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
-        Self::with_query(Box::new(move || {
-            let store = store.clone();
-            Box::pin(async move { store.revision().await })
-        }))
-    }
-
-    fn with_query(query: Box<dyn Fn() -> Query + Send + Sync>) -> Self {
-        Self { query, last: Mutex::new(None) }
+        let (here, elsewhere) = (store.clone(), store);
+        let here = Box::new(move || here.revision_here());
+        let query = Box::new(move || {
+            let store = elsewhere.clone();
+            async move { store.revision().await }.boxed()
+        });
+        Self { here, query, last: Mutex::new(None) }
     }
 
     /// A revision that is at least the newest at the time of the call.
@@ -45,28 +45,20 @@ impl NewestRevision {
     /// # Errors
     /// The errors of the store.
     pub(super) async fn get(&self) -> Result<u64> {
-        let is_running = self.last.lock().as_ref().is_some_and(Round::is_running);
-        let mut started = None;
-        if !is_running {
-            let mut query = (self.query)();
-            // An engine in this process answers at once, so there is nothing to share.
-            if let Poll::Ready(revision) = poll_once(&mut query).await {
-                return revision;
-            }
-            started = Some(query);
+        if let Some(revision) = (self.here)() {
+            return revision;
         }
-        let round = self.round(started);
+        let round = self.round();
         round.result.await
     }
 
-    /// The round to wait for. `started` is a query that this caller has already started.
-    fn round(&self, started: Option<Query>) -> Round {
+    /// The round to wait for.
+    fn round(&self) -> Round {
         let mut last = self.last.lock();
-        let round = match (last.take().filter(Round::is_running), started) {
-            (Some(round), _) if !round.started.load(Ordering::Acquire) => round,
-            (Some(round), _) => Round::after(round, (self.query)()),
-            (None, Some(started)) => Round::started(started),
-            (None, None) => Round::started((self.query)()),
+        let round = match last.take().filter(Round::is_running) {
+            Some(round) if !round.started.load(Ordering::Acquire) => round,
+            Some(round) => Round::after(round, (self.query)()),
+            None => Round::started((self.query)()),
         };
         last.insert(round).clone()
     }
@@ -96,10 +88,6 @@ impl Round {
     }
 }
 
-async fn poll_once(future: &mut Query) -> Poll<Result<u64>> {
-    poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -118,7 +106,7 @@ mod tests {
     }
 
     fn asking(remote: Arc<Remote>) -> NewestRevision {
-        NewestRevision::with_query(Box::new(move || {
+        let query: Box<dyn Fn() -> Query + Send + Sync> = Box::new(move || {
             let remote = remote.clone();
             Box::pin(async move {
                 remote.questions.fetch_add(1, Ordering::SeqCst);
@@ -129,7 +117,8 @@ mod tests {
                 }
                 Ok(newest)
             })
-        }))
+        });
+        NewestRevision { here: Box::new(|| None), query, last: Mutex::new(None) }
     }
 
     #[tokio::test]
@@ -175,13 +164,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_engine_that_answers_at_once_is_asked_each_time() {
+    async fn an_engine_in_this_process_is_asked_each_time() {
         let remote = Arc::new(Remote::default());
-        let newest = asking(remote.clone());
+        let here = remote.clone();
+        let here = Box::new(move || Some(Ok(here.newest.load(Ordering::SeqCst))));
+        let newest = NewestRevision { here, ..asking(remote.clone()) };
         for revision in 1..4 {
             remote.newest.store(revision, Ordering::SeqCst);
             assert_eq!(newest.get().await.unwrap(), revision);
         }
-        assert_eq!(remote.questions.load(Ordering::SeqCst), 3);
+        assert_eq!(remote.questions.load(Ordering::SeqCst), 0);
     }
 }

@@ -12,7 +12,6 @@ use postern_kinds::{AnyKind, Owner, SecretText, all};
 use postern_meta::decode::decode_typed;
 use postern_meta::object::{Object, OwnerReference};
 use postern_meta::status::ApiError;
-use postern_store::limits::VALUE_BYTES;
 use postern_store::{Change, Condition, Error, Position, Txn, limits};
 use postern_telemetry::{SpanKind, span};
 use serde_json::Value;
@@ -182,7 +181,7 @@ impl Registry {
         let AdmittedChange { kind, namespace, name, write, members } = change;
         let of = RecordsOf { kind, namespace: namespace.as_deref(), name: &name };
         let (mut owner, mut owned_by, mut new_cluster, mut before) = (None, None, None, None);
-        let mut gone = Vec::new();
+        let (mut gone, max_bytes) = (Vec::new(), self.store().limits().value_bytes);
         let (key, previous, stored, result, side) = match write {
             Write::Unchanged(_) => return Ok(None),
             Write::Create { mut object, owner_uid: belongs_to, write_only } => {
@@ -194,7 +193,7 @@ impl Registry {
                 let mut side =
                     self.side_records_of_new(of, &object, owner_uid, &write_only, dry_run)?;
                 side.changes.extend(self.move_sync_writer(kind, &mut object, None));
-                let (stored, json) = encode_within(VALUE_BYTES, object, belongs_to.as_deref());
+                let (stored, json) = encode_within(max_bytes, object, belongs_to.as_deref());
                 (key, None, Some(stored), json, side)
             }
             Write::Replace { mut object, owner_uid, previous, write_only, secrets } => {
@@ -204,7 +203,7 @@ impl Registry {
                 let mut side =
                     self.side_records_of_changed(of, &object, &old, &secrets, &write_only)?;
                 side.changes.extend(self.move_sync_writer(kind, &mut object, Some(&old)));
-                let (stored, json) = encode_within(VALUE_BYTES, object, owner_uid.as_deref());
+                let (stored, json) = encode_within(max_bytes, object, owner_uid.as_deref());
                 before = Some(cached.json());
                 (cached.key().clone(), Some(cached.position()), Some(stored), json, side)
             }
@@ -271,7 +270,8 @@ impl Registry {
             conditions.extend(revocation.conditions);
             let records = limits.changes.into_iter().chain(revocation.changes);
             let records = records.chain(bound.iter().cloned()).collect();
-            let txn = Txn { conditions, changes: changes(staged, records)? };
+            let txn = Txn { conditions, changes: changes(staged, records) };
+            check_counts(staged, &txn)?;
             match self.store().commit(txn).await {
                 Ok(revision) => return Ok(Some(Position::new(revision, 0))),
                 Err(Error::Conflict { key, found })
@@ -502,24 +502,30 @@ fn owner_condition(kind: &'static dyn AnyKind, object: &Object) -> Option<OwnerC
 }
 
 /// The changes of a transaction: the objects first, each at its index, then their side records.
-fn changes(staged: &[StagedChange], records: Vec<Change>) -> Result<Vec<Change>, ApiError> {
+fn changes(staged: &[StagedChange], records: Vec<Change>) -> Vec<Change> {
     let objects = staged.iter().map(|one| match &one.stored {
         Some(stored) => Change::Put { key: one.key.clone(), value: stored.clone() },
         None => Change::Delete { key: one.key.clone() },
     });
     let side = staged.iter().flat_map(|one| one.side.changes.iter().cloned());
-    let changes: Vec<Change> = objects.chain(side).chain(records).collect();
-    if changes.len() <= limits::CHANGES_PER_TXN {
-        return Ok(changes);
-    }
+    objects.chain(side).chain(records).collect()
+}
+
+/// Checks that the store takes so many changes and conditions in one transaction.
+fn check_counts(staged: &[StagedChange], txn: &Txn) -> Result<(), ApiError> {
+    let counts = [
+        ("changes", txn.changes.len(), limits::CHANGES_PER_TXN),
+        ("conditions", txn.conditions.len(), limits::CONDITIONS_PER_TXN),
+    ];
+    let Some((what, needed, limit)) = counts.into_iter().find(|(_, needed, limit)| needed > limit)
+    else {
+        return Ok(());
+    };
     let (name, resource) = staged.first().map_or(("", Namespace.info().group_resource()), |one| {
         (&one.name, one.kind.info().group_resource())
     });
-    let text = format!(
-        "the write needs {} changes, and one transaction can have at most {}",
-        changes.len(),
-        limits::CHANGES_PER_TXN
-    );
+    let text =
+        format!("the write needs {needed} {what}, and one transaction can have at most {limit}");
     Err(ApiError::conflict(resource, name, text))
 }
 

@@ -11,7 +11,7 @@ use postern_auth::endpoint_token::{MAX_SESSION_SECONDS, SKEW_SECONDS, impersonat
 use postern_kinds::Impersonation;
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
-use postern_store::{Change, Condition, Error, Position, Store, Txn, backup};
+use postern_store::{Change, Condition, Error, Position, Store, Txn};
 use serde::Serialize;
 
 use super::Registry;
@@ -162,8 +162,8 @@ impl Registry {
 }
 
 /// Notes the time until which tokens that the store does not know can be valid. A server may have issued them after
-/// the backup that the store was restored from. A restored store starts at a revision far above its backup, so a gap
-/// in the revisions shows a restore. A new store has no such tokens.
+/// the backup that the store was restored from. A note from before the present epoch of the store is not about them. A
+/// new store has no such tokens.
 ///
 /// # Errors
 /// The errors of the store.
@@ -175,10 +175,9 @@ pub async fn note_unknown(
 ) -> anyhow::Result<()> {
     let key: Arc<str> = storage_key::UNKNOWN_ISSUED_TOKENS.into();
     let found = store.get(&key).await?;
+    let epoch = store.epoch().await?;
     let position = found.value.as_ref().map(|entry| entry.position);
-    let is_restored =
-        |at: Position| found.revision.saturating_sub(at.revision()) >= backup::REVISION_MARGIN;
-    if position.is_some_and(|at| !is_restored(at)) {
+    if position.is_some_and(|at| at.revision() >= epoch.begins) {
         return Ok(());
     }
     let now = now.unix_seconds();

@@ -137,6 +137,7 @@ mod corruption;
 mod events;
 mod fleet;
 mod generated_names;
+mod hostile;
 mod keys;
 mod migration;
 mod owners;

@@ -3,18 +3,18 @@
 use bytes::Bytes;
 
 use super::{Subject, absent, at, bytes, commit, delete, get, key, put, rewrite, set, text, txn};
-use crate::{Change, Condition, Error, Position, Txn, limits};
+use crate::{Change, Condition, Error, Limits, Position, Txn, limits};
 
-/// Each transaction takes the next revision.
+/// Each transaction takes a revision that is greater than all before.
 pub async fn assigns_revisions_in_order_of_commit(subject: &impl Subject) {
     let store = subject.create().await;
     let first = set(&store, "/a", "1").await;
-    assert!(first >= 1);
-    assert_eq!(set(&store, "/a", "2").await, first + 1);
-    assert_eq!(set(&store, "/b", "1").await, first + 2);
-    assert_eq!(store.revision().await.unwrap(), first + 2);
+    let second = set(&store, "/a", "2").await;
+    let third = set(&store, "/b", "1").await;
+    assert!(1 <= first && first < second && second < third, "{first}, {second}, {third}");
+    assert_eq!(store.revision().await.unwrap(), third);
     let snapshot = store.get("/a").await.unwrap();
-    assert_eq!(snapshot.revision, first + 2);
+    assert_eq!(snapshot.revision, third);
 }
 
 /// Changes are numbered in the order in which the transaction names them.
@@ -90,7 +90,7 @@ pub async fn takes_all_changes_or_none(subject: &impl Subject) {
     }
     assert_eq!(text(&store, "/d").await, None);
     let taken = commit(&store, changes).await;
-    assert_eq!(taken, revision + 1);
+    assert!(taken > revision);
     assert_eq!(text(&store, "/a").await.as_deref(), Some("2"));
     assert_eq!(text(&store, "/b").await, None);
     assert_eq!(text(&store, "/c").await.as_deref(), Some("2"));
@@ -177,20 +177,22 @@ pub async fn refuses_malformed_transactions(subject: &impl Subject) {
 pub async fn enforces_its_limits(subject: &impl Subject) {
     let store = subject.create().await;
     let long = "k".repeat(limits::KEY_BYTES);
-    let great = Bytes::from(vec![7; limits::VALUE_BYTES]);
+    let Limits { value_bytes, txn_bytes } = store.limits();
+    assert!(value_bytes <= limits::VALUE_BYTES && txn_bytes <= limits::TXN_BYTES);
+    let great = Bytes::from(vec![7; value_bytes]);
     let greatest = |count: usize| -> Vec<Change> {
         let put = |number| Change::Put { key: key(&format!("/{number}")), value: great.clone() };
         (0..count).map(put).collect()
     };
     commit(&store, vec![Change::Put { key: key(&long), value: great.clone() }]).await;
     assert_eq!(get(&store, &long).await.unwrap().value, great);
-    let fit = limits::TXN_BYTES / limits::VALUE_BYTES;
+    let fit = txn_bytes / value_bytes;
     commit(&store, greatest(fit)).await;
-    let beyond = limits::VALUE_BYTES + limits::ENVELOPE_BYTES + 1;
+    let beyond = value_bytes + limits::ENVELOPE_BYTES + 1;
     let too_great = Change::Put { key: key("/b"), value: Bytes::from(vec![7; beyond]) };
     for changes in [vec![too_great], greatest(fit + 1)] {
         let result = store.commit(txn(Vec::new(), changes)).await;
-        assert!(matches!(result, Err(Error::Invalid(_))), "{result:?}");
+        assert!(matches!(result, Err(Error::TooLarge { .. })), "{result:?}");
     }
 }
 
@@ -214,7 +216,7 @@ pub async fn rewrites_in_place(subject: &impl Subject) {
     let first = set(&store, "/a", "1").await;
     let position = Position::new(first, 0);
     let again = store.commit(txn(vec![at("/a", position)], vec![rewrite("/a", "one")])).await;
-    assert_eq!(again.unwrap(), first + 1, "it takes a revision");
+    assert!(again.unwrap() > first, "it takes a revision");
     let entry = get(&store, "/a").await.unwrap();
     assert_eq!((entry.value, entry.position), (bytes("one"), position));
     assert!(store.commit(txn(vec![at("/a", position)], vec![put("/a", "2")])).await.is_ok());
@@ -224,9 +226,9 @@ pub async fn rewrites_in_place(subject: &impl Subject) {
 /// A key that is created again after its deletion gets a new position.
 pub async fn recreates_a_deleted_key(subject: &impl Subject) {
     let store = subject.create().await;
-    let first = set(&store, "/a", "1").await;
+    set(&store, "/a", "1").await;
     commit(&store, vec![delete("/a")]).await;
     assert_eq!(get(&store, "/a").await, None);
-    set(&store, "/a", "2").await;
-    assert_eq!(get(&store, "/a").await.unwrap().position, Position::new(first + 2, 0));
+    let again = set(&store, "/a", "2").await;
+    assert_eq!(get(&store, "/a").await.unwrap().position, Position::new(again, 0));
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::{
-    Subject, absent, at, commit, events_until, get, listed, put, set, text, txn, under, watch,
+    Subject, absent, at, commit, events_until, get, listed, next_events, put, set, text, txn,
+    under, watch,
 };
 use crate::{Error, Position, Store, WithOld};
 
@@ -48,12 +49,11 @@ async fn increment(store: &Arc<dyn Store>) {
 pub async fn shows_all_watchers_the_same_order(subject: &impl Subject) {
     let store = subject.create().await;
     let start = store.revision().await.unwrap();
-    let last = start + (WRITERS * ROUNDS) as u64;
     let mut watchers = JoinSet::new();
     let mut writers = JoinSet::new();
     for number in 0..WRITERS {
         let mut early = watch(&store, "", Position::end_of(start)).await;
-        watchers.spawn(async move { events_until(early.as_mut(), last).await });
+        watchers.spawn(async move { next_events(early.as_mut(), 2 * WRITERS * ROUNDS).await });
         let store = Arc::clone(&store);
         writers.spawn(async move {
             let mut results = Vec::new();
@@ -66,6 +66,7 @@ pub async fn shows_all_watchers_the_same_order(subject: &impl Subject) {
         });
     }
     let results = writers.join_all().await.concat();
+    let last = store.revision().await.unwrap();
     let mut late = watch(&store, "", Position::end_of(start)).await;
     let history = events_until(late.as_mut(), last).await;
     assert_eq!(history.len(), 2 * WRITERS * ROUNDS);
@@ -157,7 +158,6 @@ pub async fn two_clients_see_each_others_writes(subject: &impl Subject) {
     let store = subject.create().await;
     set(&store, "/counter", "0").await;
     let start = store.revision().await.unwrap();
-    let last = start + 2 * ROUNDS as u64;
     let mut clients = JoinSet::new();
     for name in ["/one", "/two"] {
         let client = Arc::clone(&store);
@@ -167,7 +167,7 @@ pub async fn two_clients_see_each_others_writes(subject: &impl Subject) {
                 increment_and_note(&client, name).await;
             }
             // The last increment of the other client need not be committed yet.
-            events_until(watching.as_mut(), last).await
+            next_events(watching.as_mut(), 4 * ROUNDS).await
         });
     }
     let seen = clients.join_all().await;

@@ -57,9 +57,10 @@ pub async fn runs_the_gate_before_each_commit(subject: &impl Subject) {
     let store = subject.create().await;
     let first = set(&store, "/a", "1").await;
     let gate = Switch::set_on(&store);
-    assert_eq!(set(&store, "/a", "2").await, first + 1);
+    let second = set(&store, "/a", "2").await;
     assert_eq!(gate.calls(), 1);
-    assert_eq!(commit(&store, vec![put("/b", "1"), delete("/a")]).await, first + 2);
+    let third = commit(&store, vec![put("/b", "1"), delete("/a")]).await;
+    assert!(first < second && second < third);
     assert_eq!(gate.calls(), 2);
     let malformed = txn(Vec::new(), vec![put("/b", "1"), put("/b", "2")]);
     assert!(matches!(store.commit(malformed).await, Err(Error::Invalid(_))));
@@ -90,10 +91,10 @@ pub async fn commits_nothing_while_the_gate_fails(subject: &impl Subject) {
     store.health().unwrap();
     check_it_waits(&mut call).await;
     gate.fail(false);
-    assert_eq!(set(&store, "/b", "1").await, first + 1);
+    let second = set(&store, "/b", "1").await;
     let (_, batch) = result_of(call).await;
     let names: Vec<_> = batch.events.iter().map(|event| &*event.key).collect();
-    assert_eq!((batch.revision, &*names), (first + 1, &["/b"][..]));
+    assert_eq!((batch.revision, &*names), (second, &["/b"][..]));
 }
 
 /// While the gate blocks, its transaction is not visible, and reads and watches go on.
@@ -123,10 +124,11 @@ pub async fn shows_nothing_before_the_gate_has_passed(subject: &impl Subject) {
     check_it_waits(&mut call).await;
     check_it_waits(&mut late).await;
     release.send(()).unwrap();
-    assert_eq!(tasks.join_all().await, [first + 1]);
+    let second = tasks.join_all().await[0];
+    assert!(second > first);
     for call in [call, late] {
         let (_, batch) = result_of(call).await;
-        assert_eq!((batch.revision, batch.events.len()), (first + 1, 1));
+        assert_eq!((batch.revision, batch.events.len()), (second, 1));
     }
     assert_eq!(text(&store, "/a").await.as_deref(), Some("2"));
 }
@@ -171,7 +173,7 @@ pub async fn recovers_without_loss(subject: &impl Subject) {
     store.recover().await.unwrap();
     assert_eq!(text(&store, "/a").await.as_deref(), Some("1"));
     let second = set(&store, "/a", "2").await;
-    assert_eq!(second, first + 1);
+    assert!(second > first);
     assert_eq!(events_until(watching.as_mut(), second).await.len(), 1);
 }
 

@@ -3,7 +3,7 @@
 //! The tests of an engine define how to create a store ([`Subject`]), and
 //! [`conformance!`](crate::conformance!) turns each case into a test of its own. Cases are in `commits`,
 //! `lists`, `watches`, `history`, `concurrency`, `restored`,
-//! `notes` and `lifecycle`; here are the subject and the helpers
+//! `notes`, `exact_notes` and `lifecycle`; here are the subject and the helpers
 //! that all of them use. Of a new store, cases assume only that it lists no keys: a store that wraps
 //! another one may have taken revisions already.
 
@@ -15,6 +15,7 @@
 
 pub mod commits;
 pub mod concurrency;
+pub mod exact_notes;
 pub mod history;
 pub mod lifecycle;
 pub mod lists;
@@ -52,7 +53,8 @@ pub trait Subject: Send + Sync {
     fn reopen(&self, store: Arc<dyn Store>) -> impl Future<Output = Option<Arc<dyn Store>>> + Send;
 }
 
-/// Declares a test for each case, on the subject that the expression returns.
+/// Declares a test for each case, on the subject that the expression returns. With `exact last changes:` before it, the
+/// cases are those of an engine that knows the last change under each prefix; others may say that a prefix has changed.
 #[macro_export]
 macro_rules! conformance {
     ($subject:expr) => {
@@ -87,10 +89,7 @@ macro_rules! conformance {
             restored: begins_at_the_restored_revision, expires_everything_before_the_restore,
                 delivers_what_follows_the_restore, reopens_what_was_restored,
                 restores_an_empty_store;
-            notes: finds_the_last_change_under_each_prefix, knows_the_past_as_it_was,
-                remembers_last_changes_over_compaction, counts_what_it_did_not_note_as_changed,
-                counts_what_was_before_a_restore_as_changed, counts_what_is_beyond_its_search_as_changed,
-                refuses_last_changes_that_it_cannot_know, says_of_any_history_what_a_watch_shows,
+            notes: never_misses_a_last_change, refuses_last_changes_that_it_cannot_know,
                 knows_which_revision_is_old, keeps_the_age_over_restarts,
                 keeps_the_age_while_clocks_step_and_differ, forgets_in_spite_of_restarts;
             lifecycle: runs_the_gate_before_each_commit, commits_nothing_while_the_gate_fails,
@@ -98,6 +97,14 @@ macro_rules! conformance {
                 compacts_without_the_gate, is_healthy_until_it_is_closed,
                 recovers_without_loss, refuses_everything_after_close,
                 ends_watches_that_wait_when_it_is_closed;
+        );
+    };
+    (exact last changes: $subject:expr) => {
+        $crate::conformance!(@cases $subject;
+            exact_notes: finds_the_last_change_under_each_prefix, knows_the_past_as_it_was,
+                remembers_last_changes_over_compaction, counts_what_it_did_not_note_as_changed,
+                counts_what_was_before_a_restore_as_changed, counts_what_is_beyond_its_search_as_changed,
+                says_of_any_history_what_a_watch_shows;
         );
     };
     (@cases $subject:expr; $($module:ident: $($case:ident),+;)+) => {
@@ -206,6 +213,20 @@ async fn batches_until(watch: &mut dyn Watch, revision: u64) -> Vec<Batch> {
 
 async fn events_until(watch: &mut dyn Watch, revision: u64) -> Vec<Event> {
     batches_until(watch, revision).await.into_iter().flat_map(|batch| batch.events).collect()
+}
+
+/// The next events, as many as are given. Checks their order as [`batches_until`] does.
+async fn next_events(watch: &mut dyn Watch, count: usize) -> Vec<Event> {
+    let mut events: Vec<Event> = Vec::new();
+    while events.len() < count {
+        let batch = watch.next().await.unwrap();
+        let last = events.last().map_or(Position::ZERO, |event| event.position);
+        let is_later = |event: &Event| event.position > last;
+        assert!(batch.events.first().is_none_or(is_later), "events are in order");
+        events.extend(batch.events);
+    }
+    assert_eq!(events.len(), count, "no transaction is cut");
+    events
 }
 
 /// A task that calls `next`, and ends with the watch and what the call returned.

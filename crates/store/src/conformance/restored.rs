@@ -40,8 +40,9 @@ pub async fn begins_at_the_restored_revision(subject: &impl Subject) {
         assert_eq!((page.entries, page.revision), (entries(), BEGIN));
     }
     let change = txn(vec![at("/a", Position::new(9, 1))], vec![put("/a", "4")]);
-    assert_eq!(store.commit(change).await.unwrap(), BEGIN + 1);
-    assert_eq!(get(&store, "/a").await.unwrap().position, Position::new(BEGIN + 1, 0));
+    let next = store.commit(change).await.unwrap();
+    assert!(next > BEGIN);
+    assert_eq!(get(&store, "/a").await.unwrap().position, Position::new(next, 0));
 }
 
 /// History begins with the restore: nothing older can be listed or watched.
@@ -96,5 +97,5 @@ pub async fn reopens_what_was_restored(subject: &impl Subject) {
 pub async fn restores_an_empty_store(subject: &impl Subject) {
     let store = subject.restore(BEGIN, Vec::new()).await;
     assert_eq!(listed(&store, under("")).await, []);
-    assert_eq!(set(&store, "/a", "1").await, BEGIN + 1);
+    assert!(set(&store, "/a", "1").await > BEGIN);
 }

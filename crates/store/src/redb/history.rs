@@ -190,8 +190,8 @@ impl View {
     }
 
     /// The next changes for a cursor: see [`crate::Store::next_events`].
-    pub(super) fn next_events(&self, cursor: &Cursor) -> Result<Events> {
-        let mut page = EventsPage::new(cursor, self.state.revision);
+    pub(super) fn next_events(&self, cursor: &Cursor, until: Position) -> Result<Events> {
+        let mut page = EventsPage::new(cursor, self.state.revision, until);
         self.visit_changes(cursor, |packed, record| {
             let next = page.see(packed);
             if next.is_continue()

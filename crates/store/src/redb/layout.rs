@@ -24,12 +24,14 @@ pub(super) const STATE: TableDefinition<&str, &[u8]> = TableDefinition::new("sta
 /// The number that is named below.
 pub(super) const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 
-/// The facts about history other than its changes, in the bytes of `notes`: under [`NOTES_AGES`] and
-/// [`NOTES_LAST_CHANGES`].
+/// The facts about history other than its changes, in the bytes of `notes`: under [`NOTES_AGES`],
+/// [`NOTES_EPOCH`] and [`NOTES_LAST_CHANGES`].
 pub(super) const NOTES: TableDefinition<&str, &[u8]> = TableDefinition::new("notes");
 
 /// In [`NOTES`]: which revision was the newest one at which time.
 pub(super) const NOTES_AGES: &str = "ages";
+/// In [`NOTES`], if the database was restored: its epoch.
+pub(super) const NOTES_EPOCH: &str = "epoch";
 /// In [`NOTES`]: the last change under each of some prefixes.
 pub(super) const NOTES_LAST_CHANGES: &str = "last-changes";
 /// In [`STATE`]: the only record.

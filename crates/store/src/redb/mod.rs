@@ -40,8 +40,8 @@ use self::write::Task;
 use crate::check::{self, Overhead};
 use crate::cursor::Cursor;
 use crate::{
-    Entry, Error, Events, Figures, Gate, ListRequest, Options, Page, Position, Result, Snapshot,
-    Store, Txn, Visitor, Watch, WithOld,
+    Entry, Epoch, Error, Events, Figures, Gate, ListRequest, Options, Page, Position, Result,
+    Snapshot, Store, Txn, Visitor, Watch, WithOld,
 };
 
 mod accept;
@@ -144,10 +144,10 @@ impl Redb {
     }
 
     /// Reads the next changes of a snapshot.
-    async fn read_events(&self, cursor: &Cursor) -> Result<Events> {
+    async fn read_events(&self, cursor: &Cursor, until: Position) -> Result<Events> {
         let (shared, cursor) = (Arc::clone(&self.shared), cursor.clone());
         let reading = spawn_blocking(move || {
-            shared.read(|view| Ok((view.next_events(&cursor)?, view.state.revision)))
+            shared.read(|view| Ok((view.next_events(&cursor, until)?, view.state.revision)))
         });
         let (read, revision) = self.probe_if_unavailable(
             reading.await.map_err(|error| Error::Unavailable(error.to_string()))?,
@@ -192,8 +192,17 @@ fn join(thread: Option<JoinHandle<()>>) {
 impl Store for Redb {
     /// The number is in memory: revisions are published before their callers get them, and no other
     /// process writes to this file. Every linearisable read of the server asks for it.
+    fn revision_here(&self) -> Option<Result<u64>> {
+        let revision = self.shared.with(|_| Ok(self.shared.published_revision()));
+        Some(self.probe_if_unavailable(revision))
+    }
+
     async fn revision(&self) -> Result<u64> {
         self.probe_if_unavailable(self.shared.with(|_| Ok(self.shared.published_revision())))
+    }
+
+    async fn epoch(&self) -> Result<Epoch> {
+        self.read(View::epoch)
     }
 
     async fn compacted(&self) -> Result<u64> {
@@ -253,7 +262,7 @@ impl Store for Redb {
     }
 
     async fn commit(&self, txn: Txn) -> Result<u64> {
-        check::txn(&txn, Overhead::Envelope)?;
+        check::txn(&txn, self.limits(), Overhead::Envelope)?;
         self.queue.run(Task::Commit(txn)).await
     }
 
@@ -261,15 +270,15 @@ impl Store for Redb {
         Ok(Box::new(RedbWatch::new(&self.shared, prefix, after)?))
     }
 
-    async fn next_events(&self, prefix: &str, after: Position) -> Result<Events> {
+    async fn next_events(&self, prefix: &str, after: Position, until: Position) -> Result<Events> {
         let cursor = Cursor::new(prefix, after);
-        let read = self.read_events(&cursor).await?;
-        // Only who has everything that a snapshot has waits for what was acknowledged since.
+        let read = self.read_events(&cursor, until).await?;
+        // Only a caller that has everything that a snapshot has waits for what was acknowledged since.
         if !read.events.is_empty() || read.through > after {
             return Ok(read);
         }
         self.catch_up().await?;
-        self.read_events(&cursor).await
+        self.read_events(&cursor, until).await
     }
 
     async fn compact_noting(&self, revision: u64, prefixes: &[String]) -> Result<()> {

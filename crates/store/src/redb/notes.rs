@@ -3,6 +3,7 @@
 //! as changed.
 
 use super::layout::{with_checksum, without_checksum};
+use crate::Epoch;
 use crate::age::{Ages, Mark};
 use crate::last_change::NotedChanges;
 
@@ -50,6 +51,20 @@ pub(super) fn decode_last_changes(bytes: &[u8]) -> Option<NotedChanges> {
     Some(noted)
 }
 
+/// The bytes of an epoch.
+pub(super) fn encode_epoch(epoch: Epoch) -> Vec<u8> {
+    let numbers = [u64::from(epoch.number), epoch.begins];
+    with_checksum(numbers.into_iter().flat_map(u64::to_le_bytes).collect())
+}
+
+/// The epoch; none for bytes that are not what was written.
+pub(super) fn decode_epoch(bytes: &[u8]) -> Option<Epoch> {
+    let mut rest = without_checksum(bytes)?;
+    let number = u32::try_from(number(&mut rest)?).ok()?;
+    let epoch = Epoch { number, begins: self::number(&mut rest)? };
+    rest.is_empty().then_some(epoch)
+}
+
 /// Takes a number from the start of some bytes.
 fn number(rest: &mut &[u8]) -> Option<u64> {
     let (number, after) = rest.split_first_chunk()?;
@@ -84,11 +99,14 @@ mod tests {
     #[test]
     fn every_flipped_bit_and_every_missing_end_is_detected() {
         let (ages, noted) = (encode_ages(&ages()), encode_last_changes(&noted()));
-        for intact in [&ages, &noted] {
+        let epoch = encode_epoch(Epoch { number: 3, begins: 1 << 50 });
+        assert_eq!(decode_epoch(&epoch), Some(Epoch { number: 3, begins: 1 << 50 }));
+        for intact in [&ages, &noted, &epoch] {
             for bit in 0..intact.len() * 8 {
                 let mut bytes = intact.clone();
                 bytes[bit / 8] ^= 1 << (bit % 8);
                 assert_eq!((decode_ages(&bytes), decode_last_changes(&bytes)), (None, None));
+                assert_eq!(decode_epoch(&bytes), None);
             }
             for length in 0..intact.len() {
                 let short = &intact[..length];

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::layout::{self, Corruption, LIVE, NOTES, PUT, Row, STATE, State, TOMBSTONE};
 use super::notes;
 use crate::last_change::NotedChanges;
-use crate::{CorruptEntry, Entry, Error, ListRequest, Page, Position, Result, Snapshot};
+use crate::{CorruptEntry, Entry, Epoch, Error, ListRequest, Page, Position, Result, Snapshot};
 
 /// Keys on a page of [`crate::Store::next_page`].
 const PAGE_KEYS: usize = 256;
@@ -91,6 +91,16 @@ impl Version<'_> {
 }
 
 impl View {
+    /// The epoch of the database.
+    pub(super) fn epoch(&self) -> Result<Epoch> {
+        let noted = self.transaction.open_table(NOTES).map_err(engine_error)?;
+        let Some(bytes) = noted.get(layout::NOTES_EPOCH).map_err(engine_error)? else {
+            return Ok(Epoch::default());
+        };
+        notes::decode_epoch(bytes.value())
+            .ok_or_else(|| corrupt_database("the note of its restore is corrupt".to_owned()))
+    }
+
     /// Opens a snapshot of the newest committed state.
     pub(super) fn open(database: &Database) -> Result<Self> {
         let transaction = database.begin_read().map_err(engine_error)?;

@@ -15,7 +15,7 @@ use super::notes;
 use super::read::{corrupt_database, engine_error, state};
 use super::wal_group::{Accepted, AcceptedTxn, Kind};
 use crate::check;
-use crate::{Entry, Error, Options, Position, Result, Txn};
+use crate::{Entry, Epoch, Error, Options, Position, Result, Txn};
 
 /// Bytes of records in one segment. The last transaction may exceed them.
 const SEGMENT_BYTES: u64 = 1024 * 1024;
@@ -143,6 +143,10 @@ pub(super) fn finish_restore(database: &Database, revision: u64) -> Result<()> {
     commit_durably(database, |tables| {
         tables.state.revision = revision;
         tables.state.compacted = revision.saturating_sub(1);
+        let epoch = notes::encode_epoch(Epoch { number: 1, begins: revision });
+        let mut noted = tables.notes()?;
+        noted.insert(layout::NOTES_EPOCH, epoch.as_slice()).map_err(engine_error)?;
+        drop(noted);
         // The restore itself, which has no changes, is a revision of history.
         tables.begin_segment(revision)
     })

@@ -30,8 +30,9 @@ pub use self::rewrap::Progress;
 
 use crate::check::{self, Overhead};
 use crate::{
-    Batch, Change, Condition, CorruptEntry, Entry, Error, Event, Events, Figures, Gate,
-    ListRequest, Page, Position, Replaced, Result, Snapshot, Store, Txn, Visitor, Watch, WithOld,
+    Batch, Change, Condition, CorruptEntry, Entry, Epoch, Error, Event, Events, Figures, Fleet,
+    Gate, Limits, ListRequest, Page, Position, Replaced, Result, Snapshot, Store, Txn, Visitor,
+    Watch, WithOld,
 };
 
 /// The storage key of the marker. Reserved, like everything under [`RESERVED`].
@@ -291,8 +292,24 @@ impl std::fmt::Debug for Sealed {
 
 #[async_trait]
 impl Store for Sealed {
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+
+    fn revision_here(&self) -> Option<Result<u64>> {
+        self.inner.revision_here()
+    }
+
     async fn revision(&self) -> Result<u64> {
         self.inner.revision().await
+    }
+
+    async fn epoch(&self) -> Result<Epoch> {
+        self.inner.epoch().await
+    }
+
+    fn fleet(&self) -> Option<&dyn Fleet> {
+        self.inner.fleet()
     }
 
     async fn compacted(&self) -> Result<u64> {
@@ -345,7 +362,7 @@ impl Store for Sealed {
     }
 
     async fn commit(&self, txn: Txn) -> Result<u64> {
-        check::txn(&txn, Overhead::None)?;
+        check::txn(&txn, self.limits(), Overhead::None)?;
         check_not_reserved(&txn)?;
         let keyring = self.keyring();
         let changes = txn.changes.into_iter().map(|change| seal_change(&keyring, change));
@@ -358,8 +375,8 @@ impl Store for Sealed {
         Ok(Box::new(SealedWatch { inner, keyring: Arc::clone(&self.keyring), old }))
     }
 
-    async fn next_events(&self, prefix: &str, after: Position) -> Result<Events> {
-        let read = self.inner.next_events(prefix, after).await?;
+    async fn next_events(&self, prefix: &str, after: Position, until: Position) -> Result<Events> {
+        let read = self.inner.next_events(prefix, after, until).await?;
         let keyring = self.keyring();
         spawn_blocking(move || open_events(&keyring, read))
             .await

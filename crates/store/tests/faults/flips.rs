@@ -248,7 +248,8 @@ fn repairing_a_corrupt_value_is_an_event() {
         let store = open(&disk).unwrap();
         // A reader of history bit by bit cannot tell a lost previous value from none: it must list
         // again.
-        let error = store.next_events("", Position::end_of(filled)).await.unwrap_err();
+        let error =
+            store.next_events("", Position::end_of(filled), Position::MAX).await.unwrap_err();
         assert!(matches!(error, Error::Corrupt { key: Some(key), .. } if &*key == "/a"));
         let mut watch = store.watch("", Position::end_of(filled), WithOld::Yes).await.unwrap();
         let mut read = Vec::new();

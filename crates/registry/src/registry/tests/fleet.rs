@@ -1,4 +1,5 @@
-//! Suites that run on one server, and on two servers with one store. After a request to one server, the other must know
+//! Suites that run on one server with a file, on two servers with one store in memory, and on three with a remote store
+//! that behaves badly. After a request to one server, the other must know
 //! the result at its next request, because every request first waits until its server is current.
 
 use std::future::Future;
@@ -12,7 +13,8 @@ use postern_kinds::role_binding::RoleBinding;
 use postern_kinds::team::Team;
 use postern_kinds::user::User;
 use postern_meta::options::{DeleteOptions, GetOptions, Propagation};
-use postern_store::ListRequest;
+use postern_store::hostile::{Faults, Remote};
+use postern_store::{ListRequest, Options};
 use serde_json::{Value, json};
 
 use super::*;
@@ -30,13 +32,23 @@ pub(super) struct Fleet {
 }
 
 impl Fleet {
-    /// Starts all servers at once, on an unused store.
+    /// Starts all servers at once, on an unused store in memory.
     async fn of(servers: usize) -> Self {
         let store: Arc<dyn Store> = Arc::new(Memory::new());
+        Self::on(servers, || store.clone()).await
+    }
+
+    /// Starts all servers at once, each with a connection to one store.
+    pub(super) async fn on(servers: usize, connect: impl Fn() -> Arc<dyn Store>) -> Self {
         let clock = Fixed::at(START_UNIX_SECONDS);
-        let starting = (0..servers).map(|_| start(store.clone(), clock.clone()));
+        let starting = (0..servers).map(|_| start(connect(), clock.clone()));
         let servers = futures_util::future::join_all(starting).await;
-        Self { servers, store, controllers: tokio::task::JoinSet::new() }
+        Self { servers, store: connect(), controllers: tokio::task::JoinSet::new() }
+    }
+
+    /// All servers.
+    pub(super) fn servers(&self) -> &[Fixture] {
+        &self.servers
     }
 
     /// The server that gets the writes.
@@ -95,11 +107,18 @@ impl Fleet {
     }
 }
 
-/// Runs a suite on one server, and on two.
-pub(super) async fn on_one_and_two<F: Future<Output = ()>>(suite: impl Fn(Fleet) -> F) {
-    for servers in [1, 2] {
-        suite(Fleet::of(servers).await).await;
-    }
+/// A store that is slow and whose watches often lose their connection.
+const HOSTILE: Faults =
+    Faults { delay_microseconds: 300, lost_watches: 40, refused_commits: 0, unknown_outcomes: 0 };
+
+/// Runs a suite on one server with a file, on two with a store in memory, and on three with a hostile remote store.
+pub(super) async fn on_every_fleet<F: Future<Output = ()>>(suite: impl Fn(Fleet) -> F) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = postern_store::open(directory.path().join("db"), Options::default()).await.unwrap();
+    suite(Fleet::on(1, || file.clone()).await).await;
+    suite(Fleet::of(2).await).await;
+    let remote = Remote::new(HOSTILE);
+    suite(Fleet::on(3, || remote.connect()).await).await;
 }
 
 const SECRETS: &str = "/objects/management.platform.sh/sharedsecrets/";
@@ -133,7 +152,7 @@ pub(super) async fn make(server: &Fixture, permit: Permit, body: Value) -> Objec
 
 #[tokio::test]
 async fn a_first_start_of_two_at_once_makes_one_administrator() {
-    on_one_and_two(async |fleet| {
+    on_every_fleet(async |fleet| {
         assert_eq!(fleet.servers.iter().filter(|server| server.first).count(), 1);
         let users = fleet.stored("/objects/management.platform.sh/users/").await;
         assert_eq!(users, ["/objects/management.platform.sh/users/admin"]);
@@ -150,7 +169,7 @@ async fn a_first_start_of_two_at_once_makes_one_administrator() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_stops_on_one_server_stops_on_the_other_within_a_second() {
-    on_one_and_two(async |fleet| {
+    on_every_fleet(async |fleet| {
         for (name, refusal, code) in
             [("disabled", Refusal::Disabled, 401), ("deleted", Refusal::Unknown, 401)]
         {
@@ -177,7 +196,7 @@ async fn a_key_that_stops_on_one_server_stops_on_the_other_within_a_second() {
 
 #[tokio::test]
 async fn an_owner_who_is_disabled_or_gone_stops_on_every_server() {
-    on_one_and_two(async |fleet| {
+    on_every_fleet(async |fleet| {
         let user = of(&User, Verb::Create, "ada");
         make(fleet.one(), user, json!({ "metadata": { "name": "ada" } })).await;
         fleet.current().await;
@@ -240,7 +259,7 @@ async fn make_reader(fleet: &Fleet) -> Digest {
 async fn a_right_that_is_taken_away_on_one_server_is_gone_on_the_other_within_a_second() {
     const WAYS: [&str; 4] = ["binding removed", "role emptied", "team left", "scope narrowed"];
     for way in WAYS {
-        on_one_and_two(async |mut fleet| {
+        on_every_fleet(async |mut fleet| {
             let digest = make_reader(&fleet).await;
             for server in &fleet.servers {
                 fleet.controllers.spawn(server.registry.cache().clone().watch_lag());
@@ -323,7 +342,7 @@ async fn take_away(server: &Fixture, way: &str) {
 
 #[tokio::test]
 async fn activity_never_goes_backwards() {
-    on_one_and_two(async |fleet| {
+    on_every_fleet(async |fleet| {
         let digest = fleet.one().key("used", json!({})).await;
         fleet.current().await;
         fleet.one().use_key(&digest);
@@ -348,7 +367,7 @@ fn activity_key(name: &str) -> Arc<str> {
 
 #[tokio::test]
 async fn a_use_that_is_stored_by_one_server_shows_on_the_other_and_is_not_stored_again() {
-    on_one_and_two(async |fleet| {
+    on_every_fleet(async |fleet| {
         let digest = fleet.one().key("used", json!({})).await;
         fleet.current().await;
         fleet.one().use_key(&digest);
@@ -368,7 +387,7 @@ async fn a_use_that_is_stored_by_one_server_shows_on_the_other_and_is_not_stored
 
 #[tokio::test]
 async fn watchers_of_all_servers_see_the_same_and_resume_on_any() {
-    on_one_and_two(async |fleet| {
+    on_every_fleet(async |fleet| {
         let mut watchers = Vec::new();
         for server in fleet.current().await {
             watchers.push(server.watch("watch=1&resourceVersion=0").await);
@@ -397,7 +416,7 @@ async fn watchers_of_all_servers_see_the_same_and_resume_on_any() {
 
 #[tokio::test]
 async fn what_is_written_on_one_is_read_on_the_other() {
-    on_one_and_two(async |fleet| {
+    on_every_fleet(async |fleet| {
         for number in 0..50 {
             let name = format!("s{number}");
             fleet.one().create(&name).await.unwrap();
@@ -424,7 +443,7 @@ async fn what_is_written_on_one_is_read_on_the_other() {
 
 #[tokio::test(start_paused = true)]
 async fn garbage_is_collected_once_by_however_many_collectors() {
-    on_one_and_two(async |mut fleet| {
+    on_every_fleet(async |mut fleet| {
         fleet.run_controllers();
         for (policy, survives) in [
             (Propagation::Background, false),
@@ -456,7 +475,7 @@ async fn garbage_is_collected_once_by_however_many_collectors() {
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_is_deleted_is_emptied_and_takes_nothing_in() {
-    on_one_and_two(async |mut fleet| {
+    on_every_fleet(async |mut fleet| {
         fleet.run_controllers();
         let namespace = of(&Namespace, Verb::Create, "team");
         make(fleet.one(), namespace, json!({ "metadata": { "name": "team" } })).await;
@@ -484,7 +503,7 @@ async fn a_namespace_that_is_deleted_is_emptied_and_takes_nothing_in() {
 
 #[tokio::test(start_paused = true)]
 async fn a_grace_period_ends_once_on_however_many_servers() {
-    on_one_and_two(async |mut fleet| {
+    on_every_fleet(async |mut fleet| {
         fleet.one().create("a").await.unwrap();
         fleet.run_controllers();
         let options = DeleteOptions { grace_period_seconds: Some(30), ..DeleteOptions::default() };
@@ -499,7 +518,7 @@ async fn a_grace_period_ends_once_on_however_many_servers() {
 
 #[tokio::test]
 async fn compaction_by_one_server_is_survived_by_the_other() {
-    on_one_and_two(async |fleet| {
+    on_every_fleet(async |fleet| {
         fleet.one().create("a").await.unwrap();
         fleet.current().await;
         let mut watcher = fleet.other().watch("watch=1&resourceVersion=0").await;

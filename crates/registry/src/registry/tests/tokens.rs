@@ -13,7 +13,7 @@ use postern_meta::options::DeleteOptions;
 use serde_json::{Value, json};
 
 use super::super::issued_tokens;
-use super::fleet::{change, delete, make, of, on_one_and_two};
+use super::fleet::{change, delete, make, of, on_every_fleet};
 use super::*;
 use crate::registry::issued_tokens::Subjects;
 
@@ -72,7 +72,7 @@ async fn update(
 
 #[tokio::test]
 async fn a_change_of_a_key_its_user_or_their_teams_revokes_tokens_from_before() {
-    on_one_and_two(async |fleet| {
+    on_every_fleet(async |fleet| {
         let one = fleet.one();
         for name in ["ada", "bob"] {
             make(one, of(&User, Verb::Create, name), json!({ "metadata": { "name": name } })).await;
@@ -112,7 +112,7 @@ async fn a_change_of_a_key_its_user_or_their_teams_revokes_tokens_from_before() 
 
 #[tokio::test]
 async fn other_changes_and_new_tokens_are_not_revoked() {
-    on_one_and_two(async |fleet| {
+    on_every_fleet(async |fleet| {
         let one = fleet.one();
         for name in ["ada", "bob"] {
             make(one, of(&User, Verb::Create, name), json!({ "metadata": { "name": name } })).await;
@@ -141,7 +141,7 @@ async fn other_changes_and_new_tokens_are_not_revoked() {
 
 #[tokio::test]
 async fn cve_2023_22650_who_is_gone_takes_their_tokens_with_them() {
-    on_one_and_two(async |fleet| {
+    on_every_fleet(async |fleet| {
         let one = fleet.one();
         let ada = json!({ "metadata": { "name": "ada" } });
         let team = json!({ "metadata": { "name": "db" }, "spec": { "users": ["ada"] } });
@@ -176,7 +176,7 @@ async fn cve_2023_22650_who_is_gone_takes_their_tokens_with_them() {
 
 #[tokio::test]
 async fn a_revocation_is_dropped_when_every_token_from_before_has_expired() {
-    on_one_and_two(async |fleet| {
+    on_every_fleet(async |fleet| {
         let one = fleet.one();
         let digest = one.key("laptop", json!({})).await;
         one.token(&digest).await;
@@ -201,7 +201,7 @@ async fn a_revocation_is_dropped_when_every_token_from_before_has_expired() {
 
 #[tokio::test]
 async fn what_no_token_depends_on_is_not_revoked() {
-    on_one_and_two(async |fleet| {
+    on_every_fleet(async |fleet| {
         let one = fleet.one();
         make(one, of(&User, Verb::Create, "ada"), json!({ "metadata": { "name": "ada" } })).await;
         let with_token = one.key_of("other", "ada", json!({})).await;
@@ -224,7 +224,7 @@ async fn what_no_token_depends_on_is_not_revoked() {
 
 #[tokio::test]
 async fn what_the_store_knows_nothing_of_is_revoked_as_if_it_were_noted() {
-    on_one_and_two(async |fleet| {
+    on_every_fleet(async |fleet| {
         let one = fleet.one();
         let note = async |is_new| {
             let store = one.registry.store();
@@ -256,7 +256,7 @@ async fn what_the_store_knows_nothing_of_is_revoked_as_if_it_were_noted() {
 
 #[tokio::test]
 async fn a_note_that_is_newer_than_the_identity_does_not_count() {
-    on_one_and_two(async |fleet| {
+    on_every_fleet(async |fleet| {
         let one = fleet.one();
         one.key("laptop", json!({})).await;
         fleet.current().await;
@@ -283,7 +283,7 @@ async fn a_note_that_is_newer_than_the_identity_does_not_count() {
 
 #[tokio::test]
 async fn a_change_revokes_a_token_that_another_server_issued_a_moment_ago() {
-    on_one_and_two(async |fleet| {
+    on_every_fleet(async |fleet| {
         let (one, other) = (fleet.one(), fleet.other());
         make(one, of(&User, Verb::Create, "ada"), json!({ "metadata": { "name": "ada" } })).await;
         let digest = one.key_of("laptop", "ada", json!({})).await;
@@ -304,7 +304,7 @@ async fn a_change_revokes_a_token_that_another_server_issued_a_moment_ago() {
 
 #[tokio::test]
 async fn many_revocations_of_one_owner_are_folded_and_revoke_no_less() {
-    on_one_and_two(async |fleet| {
+    on_every_fleet(async |fleet| {
         let one = fleet.one();
         let mut tokens = Vec::new();
         for number in 0..600 {
@@ -340,7 +340,7 @@ async fn many_revocations_of_one_owner_are_folded_and_revoke_no_less() {
 
 #[tokio::test]
 async fn servers_agree_on_the_keys_that_sign_and_on_those_that_are_dropped() {
-    on_one_and_two(async |fleet| {
+    on_every_fleet(async |fleet| {
         let (one, other) = (fleet.one(), fleet.other());
         let digest = one.key("laptop", json!({})).await;
         fleet.current().await;
