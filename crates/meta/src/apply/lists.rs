@@ -13,53 +13,48 @@ use crate::schema::Schema;
 /// The errors in the lists of a configuration: items without a key, and items with the key of another one. At most
 /// [`MAX_STRICT_ERRORS`], none of which has a value.
 pub fn check_lists(configuration: &Value, schema: &Schema) -> FieldErrors {
-    let (path, errors) = (Path::default(), FieldErrors::new());
-    let mut checker = Checker { schema, path, errors };
-    checker.value(configuration, Some(schema.root()));
+    let mut checker = Checker { schema, errors: FieldErrors::new() };
+    checker.value(configuration, Some(schema.root()), &Path::ROOT);
     checker.errors
 }
 
 struct Checker<'a> {
     schema: &'a Schema,
-    path: Path,
     errors: FieldErrors,
 }
 
 impl<'a> Checker<'a> {
-    fn value(&mut self, value: &Value, at: Option<&'a Value>) {
+    fn value(&mut self, value: &Value, at: Option<&'a Value>, path: &Path<'_>) {
         match (at.map_or(Shape::Leaf, |at| shape(self.schema, at)), value) {
             (Shape::Fields(of), Value::Object(fields)) => {
                 for (name, value) in fields {
-                    self.path.push_field(name);
-                    self.value(value, of.field(name).schema);
-                    self.path.pop();
+                    self.value(value, of.field(name).schema, &path.field(name));
                 }
             }
-            (Shape::Items(of), Value::Array(items)) => self.items(items, &of),
+            (Shape::Items(of), Value::Array(items)) => self.items(items, &of, path),
             _ => {}
         }
     }
 
-    fn items(&mut self, items: &[Value], of: &Items<'a>) {
+    fn items(&mut self, items: &[Value], of: &Items<'a>, path: &Path<'_>) {
         let mut seen = BTreeSet::new();
         for (index, item) in items.iter().enumerate() {
-            self.path.push_index(index);
+            let path = &path.index(index);
             match of.element(item) {
-                None => self.record(|path| no_key(path, of.keys())),
+                None => self.record(path, |path| no_key(path, of.keys())),
                 Some(element) => {
                     if !seen.insert(element) {
-                        self.record(|path| FieldError::duplicate(path, BadValue::Omitted));
+                        self.record(path, |path| FieldError::duplicate(path, BadValue::Omitted));
                     }
                 }
             }
-            self.value(item, of.schema);
-            self.path.pop();
+            self.value(item, of.schema, path);
         }
     }
 
-    fn record(&mut self, error: impl FnOnce(String) -> FieldError) {
+    fn record(&mut self, path: &Path<'_>, error: impl FnOnce(String) -> FieldError) {
         if self.errors.len() < MAX_STRICT_ERRORS {
-            self.errors.push(error(self.path.to_string()));
+            self.errors.push(error(path.to_string()));
         }
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn find(
     if path.split('.').try_fold(value, |value, name| value.get(name)).is_none() {
         return Vec::new();
     }
-    let mut finder = Finder { schema, target, path: Path::default(), found: Vec::new() };
+    let mut finder = Finder { schema, target, found: Vec::new() };
     let (mut value, mut at) = (value, schema.root());
     for name in path.split('.') {
         let Some(next) = value.get(name) else { return Vec::new() };
@@ -34,9 +34,8 @@ pub(super) fn find(
             return Vec::new();
         };
         (value, at) = (next, field);
-        finder.path.push_field(name);
     }
-    finder.walk(value, at);
+    finder.walk(value, at, &Path::Start(path));
     finder.found
 }
 
@@ -64,26 +63,24 @@ pub(super) fn misplaced(schema: &Schema, value: &Value, path: &str) -> Vec<Strin
 struct Finder<'a> {
     schema: &'a Schema,
     target: SearchTarget,
-    path: Path,
     found: Vec<String>,
 }
 
 impl Finder<'_> {
     /// Looks at a value whose schema is `at`. A free-form value has no unknown fields, and its nulls are values.
-    fn walk(&mut self, value: &Value, at: &Value) {
+    fn walk(&mut self, value: &Value, at: &Value, path: &Path<'_>) {
         let schema = self.schema;
         let branches = branches(schema, at);
         match value {
-            Value::Null if self.target == SearchTarget::Null => self.record(),
+            Value::Null if self.target == SearchTarget::Null => self.record(path),
             Value::Object(fields) => {
                 for (name, value) in fields {
-                    self.path.push_field(name);
+                    let path = &path.field(name);
                     match field_of(&branches, name) {
-                        Field::Known(at) => self.walk(value, at),
-                        Field::Unknown if self.target == SearchTarget::Unknown => self.record(),
+                        Field::Known(at) => self.walk(value, at, path),
+                        Field::Unknown if self.target == SearchTarget::Unknown => self.record(path),
                         Field::Unknown | Field::Free => {}
                     }
-                    self.path.pop();
                 }
             }
             Value::Array(items) => {
@@ -91,18 +88,16 @@ impl Finder<'_> {
                     return;
                 };
                 for (i, item) in items.iter().enumerate() {
-                    self.path.push_index(i);
-                    self.walk(item, of);
-                    self.path.pop();
+                    self.walk(item, of, &path.index(i));
                 }
             }
             _ => {}
         }
     }
 
-    fn record(&mut self) {
+    fn record(&mut self, path: &Path<'_>) {
         if self.found.len() < MAX_STRICT_ERRORS {
-            self.found.push(self.path.to_string());
+            self.found.push(path.to_string());
         }
     }
 }

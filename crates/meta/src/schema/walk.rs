@@ -112,31 +112,28 @@ pub(crate) fn field_of<'a>(branches: &[&'a Value], name: &str) -> Field<'a> {
 
 /// See [`Schema::prune_unknown`].
 pub(super) fn prune(schema: &Schema, value: &mut Value) -> Vec<String> {
-    let mut pruner = Pruner { schema, path: Path::default(), unknown: Vec::new() };
-    pruner.prune(value, &schema.root);
+    let mut pruner = Pruner { schema, unknown: Vec::new() };
+    pruner.prune(value, &schema.root, &Path::ROOT);
     pruner.unknown
 }
 
 struct Pruner<'a> {
     schema: &'a Schema,
-    path: Path,
     unknown: Vec<String>,
 }
 
 impl Pruner<'_> {
-    fn prune(&mut self, value: &mut Value, at: &Value) {
+    fn prune(&mut self, value: &mut Value, at: &Value, path: &Path<'_>) {
         let schema = self.schema;
         let branches = branches(schema, at);
         match value {
-            Value::Object(fields) => self.prune_fields(fields, &branches),
+            Value::Object(fields) => self.prune_fields(fields, &branches, path),
             Value::Array(items) => {
                 let Some(of) = branches.iter().find_map(|branch| branch.get("items")) else {
                     return;
                 };
                 for (i, item) in items.iter_mut().enumerate() {
-                    self.path.push_index(i);
-                    self.prune(item, of);
-                    self.path.pop();
+                    self.prune(item, of, &path.index(i));
                 }
             }
             Value::Number(number)
@@ -150,31 +147,33 @@ impl Pruner<'_> {
         }
     }
 
-    fn prune_fields(&mut self, fields: &mut Map<String, Value>, branches: &[&Value]) {
+    fn prune_fields(
+        &mut self,
+        fields: &mut Map<String, Value>,
+        branches: &[&Value],
+        path: &Path<'_>,
+    ) {
         fields.retain(|name, value| {
+            let path = &path.field(name);
             let at = match field_of(branches, name) {
                 Field::Known(at) => at,
                 Field::Free => return true,
                 Field::Unknown => {
-                    self.record_unknown(name);
+                    self.record_unknown(path);
                     return false;
                 }
             };
             if value.is_null() && !is_free(self.schema, at) {
                 return false;
             }
-            self.path.push_field(name);
-            self.prune(value, at);
-            self.path.pop();
+            self.prune(value, at, path);
             true
         });
     }
 
-    fn record_unknown(&mut self, name: &str) {
+    fn record_unknown(&mut self, path: &Path<'_>) {
         if self.unknown.len() < MAX_STRICT_ERRORS {
-            self.path.push_field(name);
-            self.unknown.push(self.path.to_string());
-            self.path.pop();
+            self.unknown.push(path.to_string());
         }
     }
 }
@@ -188,7 +187,7 @@ pub(super) fn is_free(schema: &Schema, at: &Value) -> bool {
 
 /// See [`Schema::check_types`].
 pub(super) fn check(schema: &Schema, value: &Value) -> Result<(), TypeMismatch> {
-    Checker { schema, path: Path::default() }.check(value, &schema.root)
+    Checker { schema }.check(value, &schema.root, &Path::ROOT)
 }
 
 /// Whether the schema requires a time that the text is not.
@@ -199,28 +198,27 @@ fn is_invalid_time(text: &str, at: &Value) -> bool {
 
 struct Checker<'a> {
     schema: &'a Schema,
-    path: Path,
 }
 
 impl Checker<'_> {
-    fn check(&mut self, value: &Value, at: &Value) -> Result<(), TypeMismatch> {
+    fn check(&self, value: &Value, at: &Value, path: &Path<'_>) -> Result<(), TypeMismatch> {
         let schema = self.schema;
         let branches = branches(schema, at);
         let mut first = None;
         for branch in branches.iter() {
-            match self.check_type(value, branch) {
-                Ok(()) => return self.check_inside(value, &branches),
+            match self.check_type(value, branch, path) {
+                Ok(()) => return self.check_inside(value, &branches, path),
                 Err(mismatch) => first = first.or(Some(mismatch)),
             }
         }
         first.map_or(Ok(()), Err)
     }
 
-    fn check_type(&self, value: &Value, at: &Value) -> Result<(), TypeMismatch> {
+    fn check_type(&self, value: &Value, at: &Value, path: &Path<'_>) -> Result<(), TypeMismatch> {
         let Some(expected) = type_of(at) else { return Ok(()) };
         let found = match (expected, value) {
             ("string", Value::String(text)) if is_invalid_time(text, at) => {
-                let (path, expected) = (self.path.to_string(), "a time as in RFC 3339");
+                let (path, expected) = (path.to_string(), "a time as in RFC 3339");
                 return Err(TypeMismatch { path, expected, found: "other text" });
             }
             ("string", Value::String(_))
@@ -234,26 +232,27 @@ impl Checker<'_> {
             },
             _ => found_type(value),
         };
-        Err(TypeMismatch { path: self.path.to_string(), expected, found })
+        Err(TypeMismatch { path: path.to_string(), expected, found })
     }
 
-    fn check_inside(&mut self, value: &Value, branches: &[&Value]) -> Result<(), TypeMismatch> {
+    fn check_inside(
+        &self,
+        value: &Value,
+        branches: &[&Value],
+        path: &Path<'_>,
+    ) -> Result<(), TypeMismatch> {
         match value {
             Value::Object(fields) => {
                 for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
                     let Field::Known(at) = field_of(branches, name) else { continue };
-                    self.path.push_field(name);
-                    self.check(value, at)?;
-                    self.path.pop();
+                    self.check(value, at, &path.field(name))?;
                 }
             }
             Value::Array(items) => {
                 let of = branches.iter().find_map(|branch| branch.get("items"));
                 let Some(of) = of else { return Ok(()) };
                 for (i, item) in items.iter().enumerate() {
-                    self.path.push_index(i);
-                    self.check(item, of)?;
-                    self.path.pop();
+                    self.check(item, of, &path.index(i))?;
                 }
             }
             _ => {}
