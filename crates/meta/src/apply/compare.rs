@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::element::PathElement;
 use super::ownership::{Fields, Items, Shape, shape};
 use super::set::FieldSet;
-use crate::schema::Schema;
+use crate::schema::{Node, Schema};
 
 /// The paths of everything that differs between two objects. Equal objects give
 /// three empty sets.
@@ -29,19 +29,18 @@ pub struct Comparison {
 pub fn compare(old: &Value, new: &Value, schema: &Schema) -> Comparison {
     let empty = Map::new();
     let (old, new) = (old.as_object().unwrap_or(&empty), new.as_object().unwrap_or(&empty));
-    compare_fields(old, new, schema.root(), schema)
+    compare_fields(old, new, schema.node())
 }
 
-/// Compares the fields of two objects whose schema is `at`, a part of `schema`.
-pub(super) fn compare_fields<'a>(
+/// Compares the fields of two objects whose schema is `at`.
+pub(super) fn compare_fields(
     old: &Map<String, Value>,
     new: &Map<String, Value>,
-    at: &'a Value,
-    schema: &'a Schema,
+    at: Node<'_>,
 ) -> Comparison {
     let mut changes = Comparison::default();
-    if let Shape::Fields(of) = shape(schema, at) {
-        Comparer { schema }.fields(old, new, &of, &mut changes);
+    if let Shape::Fields(of) = shape(Some(at)) {
+        changes.add_fields(old, new, of);
     }
     changes
 }
@@ -94,10 +93,6 @@ pub(super) enum Change {
     Removed,
 }
 
-struct Comparer<'a> {
-    schema: &'a Schema,
-}
-
 /// A value before and after. At least one of them is present.
 #[derive(Clone, Copy)]
 struct Pair<'v> {
@@ -141,74 +136,64 @@ impl<'v> Pair<'v> {
     }
 }
 
-impl<'a> Comparer<'a> {
-    fn value(
-        &self,
-        element: PathElement,
-        pair: Pair<'_>,
-        at: Option<&'a Value>,
-        changes: &mut Comparison,
-    ) {
-        let mut inside = Comparison::default();
-        match at.map_or(Shape::Leaf, |at| shape(self.schema, at)) {
+/// Comparisons along the schema. Each adds what it finds.
+impl Comparison {
+    /// Adds the changes of one value whose schema is `at`.
+    fn add_value(&mut self, element: PathElement, pair: Pair<'_>, at: Option<Node<'_>>) {
+        let mut inside = Self::default();
+        match shape(at) {
             Shape::Fields(of) => {
                 if let Some((old, new)) = pair.parts(Value::as_object, Map::is_empty) {
                     let empty = Map::new();
-                    self.fields(old.unwrap_or(&empty), new.unwrap_or(&empty), &of, &mut inside);
-                    return changes.nest(element, pair.presence(), inside);
+                    inside.add_fields(old.unwrap_or(&empty), new.unwrap_or(&empty), of);
+                    return self.nest(element, pair.presence(), inside);
                 }
                 if pair.whole() == Change::Modified {
-                    self.replaced(pair, &of, &mut inside);
-                    return changes.nest(element, Change::Modified, inside);
+                    inside.add_type_change(pair, of);
+                    return self.nest(element, Change::Modified, inside);
                 }
             }
             Shape::Items(of) => {
                 if let Some((old, new)) = pair.parts(Value::as_array, Vec::is_empty) {
                     let (old, new) = (old.map(Vec::as_slice), new.map(Vec::as_slice));
                     let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
-                    self.items(old, new, &of, &mut inside);
-                    return changes.nest(element, pair.presence(), inside);
+                    inside.add_items(old, new, of);
+                    return self.nest(element, pair.presence(), inside);
                 }
             }
             Shape::Leaf => {}
         }
-        changes.record(element, pair.whole());
+        self.record(element, pair.whole());
     }
 
     /// Records what goes and comes with a value that changes its type, as only free-form ones can.
-    fn replaced(&self, pair: Pair<'_>, of: &Fields<'a>, changes: &mut Comparison) {
+    fn add_type_change(&mut self, pair: Pair<'_>, of: Fields<'_>) {
         let nothing = Map::new();
         if let Some(old) = pair.old.and_then(Value::as_object) {
-            self.fields(old, &nothing, of, changes);
+            self.add_fields(old, &nothing, of);
         }
         if let Some(new) = pair.new.and_then(Value::as_object) {
-            self.fields(&nothing, new, of, changes);
+            self.add_fields(&nothing, new, of);
         }
     }
 
-    fn fields(
-        &self,
-        old: &Map<String, Value>,
-        new: &Map<String, Value>,
-        of: &Fields<'a>,
-        changes: &mut Comparison,
-    ) {
+    fn add_fields(&mut self, old: &Map<String, Value>, new: &Map<String, Value>, of: Fields<'_>) {
         for (name, value) in new {
             let pair = Pair { old: old.get(name), new: Some(value) };
             if pair.whole() != Change::None {
-                self.value(PathElement::field(name), pair, of.field(name).schema, changes);
+                self.add_value(PathElement::field(name), pair, of.field(name).schema);
             }
         }
         // Apart, so that each set is made in order.
-        let mut gone = Comparison::default();
+        let mut gone = Self::default();
         for (name, value) in old.iter().filter(|(name, _)| !new.contains_key(*name)) {
             let pair = Pair { old: Some(value), new: None };
-            self.value(PathElement::field(name), pair, of.field(name).schema, &mut gone);
+            gone.add_value(PathElement::field(name), pair, of.field(name).schema);
         }
-        changes.unite(gone);
+        self.unite(gone);
     }
 
-    fn items(&self, old: &[Value], new: &[Value], of: &Items<'a>, changes: &mut Comparison) {
+    fn add_items(&mut self, old: &[Value], new: &[Value], of: Items<'_>) {
         let mut both: BTreeMap<PathElement, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
         for item in old {
             if let Some(element) = of.element(item) {
@@ -221,42 +206,41 @@ impl<'a> Comparer<'a> {
             }
         }
         for (element, (old, new)) in both {
-            self.same_items(element, &old, &new, of, changes);
+            self.add_same_items(element, &old, &new, of);
         }
     }
 
     /// Compares the items that have one element. Several items with the same
     /// element are owned together, as one.
-    fn same_items(
-        &self,
+    fn add_same_items(
+        &mut self,
         element: PathElement,
         old: &[&Value],
         new: &[&Value],
-        of: &Items<'a>,
-        changes: &mut Comparison,
+        of: Items<'_>,
     ) {
         match (old, new) {
             ([] | [_], [] | [_]) => {
                 let pair = Pair { old: old.first().copied(), new: new.first().copied() };
-                self.value(element, pair, of.schema, changes);
+                self.add_value(element, pair, of.schema);
             }
             ([_, _, ..], [_, _, ..]) => {
                 let own = if old == new { Change::None } else { Change::Modified };
-                changes.record(element, own);
+                self.record(element, own);
             }
             ([_, _, ..], _) => {
                 if let Some(&new) = new.first() {
                     let pair = Pair { old: None, new: Some(new) };
-                    self.value(element.clone(), pair, of.schema, changes);
+                    self.add_value(element.clone(), pair, of.schema);
                 }
-                changes.record(element, Change::Removed);
+                self.record(element, Change::Removed);
             }
             (_, [_, _, ..]) => {
                 if let Some(&old) = old.first() {
                     let pair = Pair { old: Some(old), new: None };
-                    self.value(element.clone(), pair, of.schema, changes);
+                    self.add_value(element.clone(), pair, of.schema);
                 }
-                changes.record(element, Change::Added);
+                self.record(element, Change::Added);
             }
         }
     }

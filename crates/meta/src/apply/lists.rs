@@ -8,65 +8,60 @@ use super::ownership::{Items, Shape, shape};
 use crate::decode::MAX_STRICT_ERRORS;
 use crate::field::{BadValue, FieldError, FieldErrors};
 use crate::path::Path;
-use crate::schema::Schema;
+use crate::schema::{ItemKey, Node, Schema};
 
 /// The errors in the lists of a configuration: items without a key, and items with the key of another one. At most
 /// [`MAX_STRICT_ERRORS`], none of which has a value.
 pub fn check_lists(configuration: &Value, schema: &Schema) -> FieldErrors {
-    let (path, errors) = (Path::default(), FieldErrors::new());
-    let mut checker = Checker { schema, path, errors };
-    checker.value(configuration, Some(schema.root()));
+    let mut checker = Checker { errors: FieldErrors::new() };
+    checker.value(configuration, Some(schema.node()), &Path::ROOT);
     checker.errors
 }
 
-struct Checker<'a> {
-    schema: &'a Schema,
-    path: Path,
+struct Checker {
     errors: FieldErrors,
 }
 
-impl<'a> Checker<'a> {
-    fn value(&mut self, value: &Value, at: Option<&'a Value>) {
-        match (at.map_or(Shape::Leaf, |at| shape(self.schema, at)), value) {
+impl Checker {
+    fn value(&mut self, value: &Value, at: Option<Node<'_>>, path: &Path<'_>) {
+        match (shape(at), value) {
             (Shape::Fields(of), Value::Object(fields)) => {
                 for (name, value) in fields {
-                    self.path.push_field(name);
-                    self.value(value, of.field(name).schema);
-                    self.path.pop();
+                    self.value(value, of.field(name).schema, &path.field(name));
                 }
             }
-            (Shape::Items(of), Value::Array(items)) => self.items(items, &of),
+            (Shape::Items(of), Value::Array(items)) => self.items(items, of, path),
             _ => {}
         }
     }
 
-    fn items(&mut self, items: &[Value], of: &Items<'a>) {
+    fn items(&mut self, items: &[Value], of: Items<'_>, path: &Path<'_>) {
         let mut seen = BTreeSet::new();
         for (index, item) in items.iter().enumerate() {
-            self.path.push_index(index);
+            let path = &path.index(index);
             match of.element(item) {
-                None => self.record(|path| no_key(path, of.keys())),
+                None => self.record(path, |path| no_key(path, of.keys())),
                 Some(element) => {
                     if !seen.insert(element) {
-                        self.record(|path| FieldError::duplicate(path, BadValue::Omitted));
+                        self.record(path, |path| FieldError::duplicate(path, BadValue::Omitted));
                     }
                 }
             }
-            self.value(item, of.schema);
-            self.path.pop();
+            self.value(item, of.schema, path);
         }
     }
 
-    fn record(&mut self, error: impl FnOnce(String) -> FieldError) {
+    fn record(&mut self, path: &Path<'_>, error: impl FnOnce(String) -> FieldError) {
         if self.errors.len() < MAX_STRICT_ERRORS {
-            self.errors.push(error(self.path.to_string()));
+            self.errors.push(error(path.to_string()));
         }
     }
 }
 
-fn no_key(path: String, keys: &[&str]) -> FieldError {
+fn no_key(path: String, keys: &[ItemKey]) -> FieldError {
     if keys.is_empty() {
         return FieldError::type_invalid(path, "an item of a set is a text, a number or a boolean");
     }
-    FieldError::required(path, format!("its key: {}", keys.join(", ")))
+    let names: Vec<&str> = keys.iter().map(|key| &*key.name).collect();
+    FieldError::required(path, format!("its key: {}", names.join(", ")))
 }

@@ -8,24 +8,24 @@ use serde_json::{Map, Value};
 use super::element::PathElement;
 use super::ownership::{Fields, Items, Shape, shape};
 use super::set::FieldSet;
-use crate::schema::Schema;
+use crate::schema::{Node, Schema};
 
 /// The fields that are null in a configuration, and that could have a value of one owner. To be
 /// called before [`Schema::prune_unknown`], which removes them. Where null is a value like others, it
 /// is not one of them.
 pub fn nulls_of(configuration: &Value, schema: &Schema) -> FieldSet {
-    let is_null = |value: &Value, at: Option<&Value>| {
-        value.is_null() && at.is_some_and(|at| !schema.takes_any_value(at))
+    let is_null = |value: &Value, at: Option<Node<'_>>| {
+        value.is_null() && at.is_some_and(|at| !at.takes_any_value())
     };
-    let picker = Picker { schema, is_picked: &is_null };
-    picker.inside(configuration, Some(schema.root()))
+    let picker = Picker { is_picked: &is_null };
+    picker.inside(configuration, shape(Some(schema.node())))
 }
 
 /// The fields whose values are empty: texts, lists, maps, false and zero. A kind may store them
 /// as absent.
 pub(super) fn empty_values(value: &Value, schema: &Schema) -> FieldSet {
-    let picker = Picker { schema, is_picked: &|value, _| is_empty(value) };
-    picker.inside(value, Some(schema.root()))
+    let picker = Picker { is_picked: &|value, _| is_empty(value) };
+    picker.inside(value, shape(Some(schema.node())))
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -40,37 +40,37 @@ fn is_empty(value: &Value) -> bool {
 }
 
 /// Collects the paths of values that are owned as a whole.
-struct Picker<'a, 'p> {
-    schema: &'a Schema,
-    is_picked: &'p dyn Fn(&Value, Option<&Value>) -> bool,
+struct Picker<'p> {
+    is_picked: &'p dyn Fn(&Value, Option<Node<'_>>) -> bool,
 }
 
-impl<'a> Picker<'a, '_> {
-    fn inside(&self, value: &Value, at: Option<&'a Value>) -> FieldSet {
-        match (at.map_or(Shape::Leaf, |at| shape(self.schema, at)), value) {
-            (Shape::Fields(of), Value::Object(fields)) => self.fields(fields, &of),
-            (Shape::Items(of), Value::Array(items)) => self.items(items, &of),
+impl Picker<'_> {
+    fn inside(&self, value: &Value, shape: Shape<'_>) -> FieldSet {
+        match (shape, value) {
+            (Shape::Fields(of), Value::Object(fields)) => self.fields(fields, of),
+            (Shape::Items(of), Value::Array(items)) => self.items(items, of),
             _ => FieldSet::new(),
         }
     }
 
-    fn fields(&self, fields: &Map<String, Value>, of: &Fields<'a>) -> FieldSet {
+    fn fields(&self, fields: &Map<String, Value>, of: Fields<'_>) -> FieldSet {
         let mut set = FieldSet::new();
         for (name, value) in fields {
             let at = of.field(name).schema;
-            let is_leaf = at.is_none_or(|at| matches!(shape(self.schema, at), Shape::Leaf));
-            let is_member =
-                (is_leaf || is_empty(value) && !value.is_null()) && (self.is_picked)(value, at);
-            set.add(PathElement::field(name), is_member, self.inside(value, at));
+            let shape = shape(at);
+            let is_member = (matches!(shape, Shape::Leaf) || is_empty(value) && !value.is_null())
+                && (self.is_picked)(value, at);
+            set.add(PathElement::field(name), is_member, self.inside(value, shape));
         }
         set
     }
 
-    fn items(&self, items: &[Value], of: &Items<'a>) -> FieldSet {
+    fn items(&self, items: &[Value], of: Items<'_>) -> FieldSet {
+        let shape = shape(of.schema);
         let mut set = FieldSet::new();
         for item in items {
             if let Some(element) = of.element(item) {
-                set.add(element, false, self.inside(item, of.schema));
+                set.add(element, false, self.inside(item, shape));
             }
         }
         set
@@ -82,45 +82,36 @@ pub(super) fn remove_all(object: &mut Value, removed: &FieldSet, schema: &Schema
     if removed.is_empty() {
         return;
     }
-    if let (Shape::Fields(of), Value::Object(fields)) = (shape(schema, schema.root()), object) {
-        Remover { schema }.fields(fields, &of, removed);
+    if let (Shape::Fields(of), Value::Object(fields)) = (shape(Some(schema.node())), object) {
+        remove_fields(fields, of, removed);
     }
 }
 
-struct Remover<'a> {
-    schema: &'a Schema,
-}
-
-impl<'a> Remover<'a> {
-    fn fields(&self, fields: &mut Map<String, Value>, of: &Fields<'a>, removed: &FieldSet) {
-        for node in removed.nodes() {
-            let PathElement::Field(name) = &node.element else { continue };
-            if node.is_member {
-                fields.remove(name);
-                continue;
+fn remove_fields(fields: &mut Map<String, Value>, of: Fields<'_>, removed: &FieldSet) {
+    for node in removed.nodes() {
+        let PathElement::Field(name) = &node.element else { continue };
+        if node.is_member {
+            fields.remove(name);
+            continue;
+        }
+        match (shape(of.field(name).schema), fields.get_mut(name)) {
+            (Shape::Fields(of), Some(Value::Object(inner))) => {
+                remove_fields(inner, of, &node.children);
             }
-            let Some(at) = of.field(name).schema else { continue };
-            match (shape(self.schema, at), fields.get_mut(name)) {
-                (Shape::Fields(of), Some(Value::Object(inner))) => {
-                    self.fields(inner, &of, &node.children);
-                }
-                (Shape::Items(of), Some(Value::Array(items))) => {
-                    self.items(items, &of, &node.children);
-                }
-                _ => {}
+            (Shape::Items(of), Some(Value::Array(items))) => {
+                remove_from_items(items, of, &node.children);
             }
+            _ => {}
         }
     }
+}
 
-    fn items(&self, items: &mut [Value], of: &Items<'a>, removed: &FieldSet) {
-        let Some(Shape::Fields(inside)) = of.schema.map(|at| shape(self.schema, at)) else {
-            return;
-        };
-        for item in items {
-            let node = of.element(item).and_then(|element| removed.get(&element));
-            if let (Some(node), Value::Object(fields)) = (node, item) {
-                self.fields(fields, &inside, &node.children);
-            }
+fn remove_from_items(items: &mut [Value], of: Items<'_>, removed: &FieldSet) {
+    let Shape::Fields(inside) = shape(of.schema) else { return };
+    for item in items {
+        let node = of.element(item).and_then(|element| removed.get(&element));
+        if let (Some(node), Value::Object(fields)) = (node, item) {
+            remove_fields(fields, inside, &node.children);
         }
     }
 }

@@ -13,17 +13,13 @@ use serde_json::{Map, Value};
 use super::element::PathElement;
 use super::ownership::{Field, Fields, Items, Shape, shape};
 use super::set::{FieldSet, Node};
-use crate::schema::Schema;
+use crate::schema::{ItemKey, Schema};
 
 /// Removes from `object` what is in `last` and neither in `owned` nor around anything in it.
 pub(super) fn prune(object: &mut Value, last: &FieldSet, owned: &FieldSet, schema: &Schema) {
-    if let (Shape::Fields(of), Value::Object(fields)) = (shape(schema, schema.root()), object) {
-        Pruner { schema }.fields(fields, &of, (last, owned), Level::Root);
+    if let (Shape::Fields(of), Value::Object(fields)) = (shape(Some(schema.node())), object) {
+        prune_fields(fields, of, (last, owned), Level::Root);
     }
-}
-
-struct Pruner<'a> {
-    schema: &'a Schema,
 }
 
 /// Where fields are.
@@ -32,7 +28,7 @@ enum Level<'p> {
     /// At the top of the object.
     Root,
     /// In an item of a list that these fields identify.
-    Item(&'p [&'p str]),
+    Item(&'p [ItemKey]),
     /// Anywhere else.
     Inside,
 }
@@ -56,84 +52,78 @@ impl<'s> Owners<'s> {
     }
 }
 
-impl<'a> Pruner<'a> {
-    fn fields(
-        &self,
-        fields: &mut Map<String, Value>,
-        of: &Fields<'a>,
-        (last, owned): (&FieldSet, &FieldSet),
-        level: Level<'_>,
-    ) {
-        for node in last.nodes() {
-            let PathElement::Field(name) = &node.element else { continue };
-            if matches!(level, Level::Item(keys) if keys.contains(&name.as_str())) {
-                continue;
-            }
-            let Some(value) = fields.get_mut(name) else { continue };
-            let owners = Owners { last: node, now: owned.get(&node.element) };
-            if self.is_removed(value, owners, &of.field(name), matches!(level, Level::Root)) {
-                fields.remove(name);
-            }
+fn prune_fields(
+    fields: &mut Map<String, Value>,
+    of: Fields<'_>,
+    (last, owned): (&FieldSet, &FieldSet),
+    level: Level<'_>,
+) {
+    for node in last.nodes() {
+        let PathElement::Field(name) = &node.element else { continue };
+        if matches!(level, Level::Item(keys) if is_key(keys, name)) {
+            continue;
+        }
+        let Some(value) = fields.get_mut(name) else { continue };
+        let owners = Owners { last: node, now: owned.get(&node.element) };
+        if prune_value(value, owners, of.field(name), matches!(level, Level::Root)) {
+            fields.remove(name);
         }
     }
+}
 
-    /// Prunes one value. Returns whether it is to be removed as a whole.
-    fn is_removed(
-        &self,
-        value: &mut Value,
-        owners: Owners<'_>,
-        field: &Field<'a>,
-        at_root: bool,
-    ) -> bool {
-        let shape = field.schema.map_or(Shape::Leaf, |at| shape(self.schema, at));
-        let (is_empty, was_empty) = match (shape, value) {
-            (Shape::Fields(of), Value::Object(fields)) => {
-                let is_struct = field.is_declared && of.is_struct();
-                let goes_whole = if is_struct { !at_root } else { owners.owned_entry(field) };
-                if owners.is_gone() && goes_whole {
-                    return true;
-                }
-                let was_empty = fields.is_empty();
-                self.fields(fields, &of, owners.below(), Level::Inside);
-                (fields.is_empty() && !(is_struct && at_root), was_empty)
+/// Prunes one value. Returns whether it is to be removed as a whole.
+fn prune_value(value: &mut Value, owners: Owners<'_>, field: Field<'_>, at_root: bool) -> bool {
+    let (is_empty, was_empty) = match (shape(field.schema), value) {
+        (Shape::Fields(of), Value::Object(fields)) => {
+            let is_struct = field.is_declared && of.is_struct();
+            let goes_whole = if is_struct { !at_root } else { owners.owned_entry(field) };
+            if owners.is_gone() && goes_whole {
+                return true;
             }
-            (Shape::Items(of), Value::Array(items)) => {
-                if owners.is_gone() && owners.owned_entry(field) {
-                    return true;
-                }
-                let was_empty = items.is_empty();
-                self.items(items, &of, owners.below());
-                (items.is_empty(), was_empty)
-            }
-            _ => return owners.last.is_member && owners.is_gone(),
-        };
-        owners.is_gone() && is_empty && (owners.last.is_member || !was_empty)
-    }
-
-    fn items(&self, items: &mut Vec<Value>, of: &Items<'a>, (last, owned): (&FieldSet, &FieldSet)) {
-        if last.is_empty() {
-            return;
+            let was_empty = fields.is_empty();
+            prune_fields(fields, of, owners.below(), Level::Inside);
+            (fields.is_empty() && !(is_struct && at_root), was_empty)
         }
-        let at = of.schema.map(|at| shape(self.schema, at));
-        items.retain_mut(|item| {
-            let found = of.element(item).and_then(|element| {
-                Some(Owners { last: last.get(&element)?, now: owned.get(&element) })
-            });
-            let Some(owners) = found else { return true };
-            if owners.is_gone() && owners.last.is_member {
-                return false;
+        (Shape::Items(of), Value::Array(items)) => {
+            if owners.is_gone() && owners.owned_entry(field) {
+                return true;
             }
-            if let (Some(Shape::Fields(inside)), Value::Object(fields)) = (&at, item) {
-                self.fields(fields, inside, owners.below(), Level::Item(of.keys()));
-            }
-            true
+            let was_empty = items.is_empty();
+            prune_items(items, of, owners.below());
+            (items.is_empty(), was_empty)
+        }
+        _ => return owners.last.is_member && owners.is_gone(),
+    };
+    owners.is_gone() && is_empty && (owners.last.is_member || !was_empty)
+}
+
+fn prune_items(items: &mut Vec<Value>, of: Items<'_>, (last, owned): (&FieldSet, &FieldSet)) {
+    if last.is_empty() {
+        return;
+    }
+    let shape = shape(of.schema);
+    items.retain_mut(|item| {
+        let found = of.element(item).and_then(|element| {
+            Some(Owners { last: last.get(&element)?, now: owned.get(&element) })
         });
-    }
+        let Some(owners) = found else { return true };
+        if owners.is_gone() && owners.last.is_member {
+            return false;
+        }
+        if let (Shape::Fields(inside), Value::Object(fields)) = (shape, item) {
+            prune_fields(fields, inside, owners.below(), Level::Item(of.keys()));
+        }
+        true
+    });
+}
+
+fn is_key(keys: &[ItemKey], name: &str) -> bool {
+    keys.iter().any(|key| &*key.name == name)
 }
 
 impl Owners<'_> {
     /// Whether it was an entry of a map that the manager owned.
-    fn owned_entry(self, field: &Field<'_>) -> bool {
+    fn owned_entry(self, field: Field<'_>) -> bool {
         !field.is_declared && self.last.is_member
     }
 }

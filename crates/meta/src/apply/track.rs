@@ -93,12 +93,11 @@ pub(super) fn changes(live: Option<&Object>, new: &Object, kind: &TrackedKind<'_
         nothing = empty_structs(&new.fields, schema);
         &nothing
     };
-    let mut changes = compare_fields(old, &new.fields, schema.root(), schema);
-    let metadata = schema.root().get("properties").and_then(|known| known.get("metadata"));
-    if let Some(metadata) = metadata {
+    let mut changes = compare_fields(old, &new.fields, schema.node());
+    if let Some(metadata) = schema.node().target().property("metadata") {
         let old = live.map(|live| &live.metadata);
         let (old, new) = ownable_metadata(old, &new.metadata, kind.ignored);
-        let inside = compare_fields(&old, &new, metadata, schema);
+        let inside = compare_fields(&old, &new, metadata);
         changes.nest(PathElement::field("metadata"), Change::None, inside);
     }
     changes.ignore(kind.ignored);
@@ -114,10 +113,10 @@ pub(super) fn has_fields(object: &Object, schema: &Schema) -> bool {
 /// The object that a created object is compared with: its structs, empty, because the type has them. So a manager does
 /// not own `spec` itself, but the fields that it set in it.
 fn empty_structs(new: &Map<String, Value>, schema: &Schema) -> Map<String, Value> {
-    let Shape::Fields(root) = shape(schema, schema.root()) else { return Map::new() };
+    let Shape::Fields(root) = shape(Some(schema.node())) else { return Map::new() };
     let is_struct = |name: &str| {
-        let field = root.field(name).schema.map(|at| shape(schema, at));
-        matches!(field, Some(Shape::Fields(fields)) if fields.is_struct())
+        let field = shape(root.field(name).schema);
+        matches!(field, Shape::Fields(fields) if fields.is_struct())
     };
     new.keys().filter(|name| is_struct(name)).map(|name| (name.clone(), empty())).collect()
 }

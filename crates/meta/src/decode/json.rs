@@ -22,7 +22,7 @@ pub(super) fn decode_part(
     // Text is never longer than it is written.
     let mut state = State::new(max_depth, *nodes_left, bytes.len());
     let mut parser = serde_json::Deserializer::from_slice(bytes);
-    let value = Node(&mut state)
+    let value = Node::root(&mut state)
         .deserialize(&mut parser)
         .and_then(|value| parser.end().map(|()| value))
         .map_err(|error| describe(&error, state.refusal))?;

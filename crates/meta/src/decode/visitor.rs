@@ -25,7 +25,6 @@ pub(super) const UNSUPPORTED: &str = "a value is of a type that JSON does not ha
 
 /// The state of decoding one document.
 pub(super) struct State {
-    path: Path,
     depth_left: usize,
     /// How many more values the document may have.
     pub(super) nodes_left: usize,
@@ -42,7 +41,6 @@ impl State {
     /// keys and strings together, where aliases can repeat them.
     pub(super) fn new(max_depth: usize, max_nodes: usize, max_text_bytes: usize) -> Self {
         Self {
-            path: Path::default(),
             depth_left: max_depth,
             nodes_left: max_nodes,
             text_bytes_left: max_text_bytes,
@@ -90,11 +88,11 @@ impl State {
         self.depth_left += 1;
     }
 
-    /// Records that the field at the current path occurred before.
-    fn note_duplicate(&mut self) {
+    /// Records that the field at this path occurred before.
+    fn note_duplicate(&mut self, path: &Path<'_>) {
         if self.duplicates.len() < MAX_STRICT_ERRORS && self.duplicates_left > 0 {
             self.duplicates_left -= 1;
-            let path = self.path.to_string();
+            let path = path.to_string();
             if !self.duplicates.contains(&path) {
                 self.duplicates.push(path);
             }
@@ -103,13 +101,23 @@ impl State {
 }
 
 /// Decodes one value.
-pub(super) struct Node<'a>(pub(super) &'a mut State);
+pub(super) struct Node<'a> {
+    state: &'a mut State,
+    path: &'a Path<'a>,
+}
+
+impl<'a> Node<'a> {
+    /// Decodes the whole document.
+    pub(super) fn root(state: &'a mut State) -> Self {
+        Self { state, path: &Path::ROOT }
+    }
+}
 
 impl<'de> DeserializeSeed<'de> for Node<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        self.0.count_node()?;
+        self.state.count_node()?;
         deserializer.deserialize_any(self)
     }
 }
@@ -146,41 +154,39 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 
     fn visit_i128<E: de::Error>(self, value: i128) -> Result<Value, E> {
-        Number::from_i128(value).map(Value::Number).ok_or_else(|| self.0.refuse(BAD_NUMBER))
+        Number::from_i128(value).map(Value::Number).ok_or_else(|| self.state.refuse(BAD_NUMBER))
     }
 
     fn visit_u128<E: de::Error>(self, value: u128) -> Result<Value, E> {
-        Number::from_u128(value).map(Value::Number).ok_or_else(|| self.0.refuse(BAD_NUMBER))
+        Number::from_u128(value).map(Value::Number).ok_or_else(|| self.state.refuse(BAD_NUMBER))
     }
 
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
-        Number::from_f64(value).map(Value::Number).ok_or_else(|| self.0.refuse(BAD_NUMBER))
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| self.state.refuse(BAD_NUMBER))
     }
 
     fn visit_str<E: de::Error>(self, value: &str) -> Result<Value, E> {
-        self.0.count_text(value)?;
+        self.state.count_text(value)?;
         Ok(Value::String(value.to_owned()))
     }
 
     fn visit_string<E: de::Error>(self, value: String) -> Result<Value, E> {
-        self.0.count_text(&value)?;
+        self.state.count_text(&value)?;
         Ok(Value::String(value))
     }
 
     fn visit_bytes<E: de::Error>(self, _: &[u8]) -> Result<Value, E> {
-        Err(self.0.refuse(UNSUPPORTED))
+        Err(self.state.refuse(UNSUPPORTED))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
-        let state = self.0;
+        let Self { state, path } = self;
         state.enter()?;
         // The length that the input announces is not trusted: memory is taken as values come.
         let mut items = Vec::new();
         loop {
-            state.path.push_index(items.len());
-            let next = seq.next_element_seed(Node(state));
-            state.path.pop();
-            let Some(item) = next? else { break };
+            let path = &path.index(items.len());
+            let Some(item) = seq.next_element_seed(Node { state, path })? else { break };
             items.push(item);
         }
         state.leave();
@@ -188,17 +194,16 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let state = self.0;
+        let Self { state, path } = self;
         state.enter()?;
         let mut fields = Map::new();
         while let Some(key) = entries.next_key_seed(Key(state))? {
-            state.path.push_field(&key);
+            let path = &path.field(&key);
             if fields.contains_key(&key) {
-                state.note_duplicate();
+                state.note_duplicate(path);
             }
-            let value = entries.next_value_seed(Node(state));
-            state.path.pop();
-            fields.insert(key, value?);
+            let value = entries.next_value_seed(Node { state, path })?;
+            fields.insert(key, value);
         }
         state.leave();
         Ok(Value::Object(fields))

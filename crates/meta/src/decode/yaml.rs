@@ -34,7 +34,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     let mut state = State::new(MAX_YAML_DEPTH, MAX_YAML_NODES, MAX_YAML_TEXT_BYTES);
     let outcome =
         serde_saphyr::with_deserializer_from_str_with_options(text, options(), |parser| {
-            Node(&mut state).deserialize(parser)
+            Node::root(&mut state).deserialize(parser)
         });
     match outcome {
         Ok(value) => Ok(Decoded { value, duplicates: state.into_duplicates() }),

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::MAX_RESULT_BYTES;
 use super::budget::{Size, too_large};
 use crate::apply::Scalar;
-use crate::schema::{Field, Schema, branches, field_of};
+use crate::schema::{Field, ItemMerge, Node, Schema};
 use crate::status::ApiError;
 
 const PATCH: &str = "$patch";
@@ -34,7 +34,7 @@ pub fn apply_strategic_merge_patch(
     let (Value::Object(fields), Value::Object(patch)) = (&mut target, patch) else {
         return Err(bad("a strategic merge patch must be a JSON object"));
     };
-    Patcher { schema }.object(fields, patch, Some(schema.root()))?;
+    patch_object(fields, patch, Some(schema.node()))?;
     if Size::of(&target).bytes > MAX_RESULT_BYTES {
         return Err(too_large());
     }
@@ -56,227 +56,193 @@ struct ListDirectives<'p> {
     delete: Option<&'p Vec<Value>>,
 }
 
-struct Patcher<'a> {
-    schema: &'a Schema,
-}
-
-/// How a list is patched.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ListStrategy<'a> {
-    /// As a whole.
-    Replace,
-    /// By its items: by the value of this field in them, or by their own value.
-    Merge { key: Option<&'a str> },
-}
-
-impl<'a> Patcher<'a> {
-    /// Patches one object. The decoder bounds the depth of a patch, so this may recurse.
-    fn object(
-        &self,
-        target: &mut Map<String, Value>,
-        patch: &Map<String, Value>,
-        at: Option<&'a Value>,
-    ) -> Result<(), ApiError> {
-        match directive_of(patch)? {
-            Directive::Merge => {}
-            Directive::Replace => target.clear(),
-            Directive::Delete => {
-                target.clear();
-                return Ok(());
-            }
+/// Patches one object. The decoder bounds the depth of a patch, so this may recurse.
+fn patch_object(
+    target: &mut Map<String, Value>,
+    patch: &Map<String, Value>,
+    at: Option<Node<'_>>,
+) -> Result<(), ApiError> {
+    match directive_of(patch)? {
+        Directive::Merge => {}
+        Directive::Replace => target.clear(),
+        Directive::Delete => {
+            target.clear();
+            return Ok(());
         }
-        retain_keys(target, patch)?;
-        let mut lists = list_directives(patch)?;
-        for (name, value) in patch.iter().filter(|(name, _)| !is_directive(name)) {
-            let of_list = lists.remove(name.as_str()).unwrap_or_default();
-            self.field(target, name, value, self.schema_of(at, name)?, of_list)?;
-        }
-        // Directives for lists without new items.
-        for (name, of_list) in lists {
-            let at = self.schema_of(at, name)?;
-            let key = self.merge_key(at)?;
-            let mut nothing = Vec::new();
-            let live = match target.get_mut(name) {
-                Some(Value::Array(live)) => live,
-                _ => &mut nothing,
-            };
-            self.list(live, &[], at, key, of_list)?;
-        }
-        Ok(())
     }
+    retain_keys(target, patch)?;
+    let mut lists = list_directives(patch)?;
+    for (name, value) in patch.iter().filter(|(name, _)| !is_directive(name)) {
+        let of_list = lists.remove(name.as_str()).unwrap_or_default();
+        patch_field(target, name, value, schema_of(at, name)?, of_list)?;
+    }
+    // Directives for lists without new items.
+    for (name, of_list) in lists {
+        let at = schema_of(at, name)?;
+        let key = merge_key(at)?;
+        let mut nothing = Vec::new();
+        let live = match target.get_mut(name) {
+            Some(Value::Array(live)) => live,
+            _ => &mut nothing,
+        };
+        patch_list(live, &[], at, key, of_list)?;
+    }
+    Ok(())
+}
 
-    fn field(
-        &self,
-        target: &mut Map<String, Value>,
-        name: &str,
-        value: &Value,
-        at: Option<&'a Value>,
-        of_list: ListDirectives<'_>,
-    ) -> Result<(), ApiError> {
-        if of_list.order.is_some() || of_list.delete.is_some() {
-            self.merge_key(at)?;
+fn patch_field(
+    target: &mut Map<String, Value>,
+    name: &str,
+    value: &Value,
+    at: Option<Node<'_>>,
+    of_list: ListDirectives<'_>,
+) -> Result<(), ApiError> {
+    if of_list.order.is_some() || of_list.delete.is_some() {
+        merge_key(at)?;
+    }
+    match value {
+        Value::Null => {
+            target.remove(name);
         }
-        match value {
-            Value::Null => {
-                target.remove(name);
-            }
-            Value::Object(patch) => self.inner_object(target, name, patch, at)?,
-            Value::Array(items) => {
-                let ListStrategy::Merge { key } = self.strategy(at) else {
-                    self.refuse_directives(items, at)?;
-                    target.insert(name.to_owned(), value.clone());
-                    return Ok(());
-                };
-                let live = target.entry(name).or_insert(Value::Null);
-                if !live.is_array() {
-                    *live = Value::Array(Vec::new());
-                }
-                if let Value::Array(live) = live {
-                    self.list(live, items, at, key, of_list)?;
-                }
-            }
-            _ => {
+        Value::Object(patch) => patch_inner_object(target, name, patch, at)?,
+        Value::Array(items) => {
+            let Some(merge) = at.and_then(Node::item_merge) else {
+                refuse_directives(items, at)?;
                 target.insert(name.to_owned(), value.clone());
-            }
-        }
-        Ok(())
-    }
-
-    fn inner_object(
-        &self,
-        target: &mut Map<String, Value>,
-        name: &str,
-        patch: &Map<String, Value>,
-        at: Option<&'a Value>,
-    ) -> Result<(), ApiError> {
-        if !target.get(name).is_some_and(Value::is_object) {
-            if directive_of(patch)? == Directive::Delete {
-                target.remove(name);
                 return Ok(());
-            }
-            target.insert(name.to_owned(), Value::Object(Map::new()));
-        }
-        match target.get_mut(name) {
-            Some(Value::Object(target)) => self.object(target, patch, at),
-            _ => Ok(()),
-        }
-    }
-
-    /// Merges items into a list that is patched by its items.
-    fn list(
-        &self,
-        live: &mut Vec<Value>,
-        items: &[Value],
-        at: Option<&'a Value>,
-        key: Option<&str>,
-        of_list: ListDirectives<'_>,
-    ) -> Result<(), ApiError> {
-        let item_schema = at.and_then(|at| self.schema.resolve(at).get("items"));
-        if key.is_some() && items.iter().any(|item| directive_of_item(item) == Some("replace")) {
-            live.clear();
-        }
-        let mut deleted: BTreeSet<Scalar> = BTreeSet::new();
-        for value in of_list.delete.into_iter().flatten() {
-            deleted.insert(identity(value, None)?);
-        }
-        let mut index_of: BTreeMap<Scalar, usize> = BTreeMap::new();
-        for (index, item) in live.iter().enumerate() {
-            if let Ok(identity) = identity(item, key) {
-                index_of.entry(identity).or_insert(index);
-            }
-        }
-        let mut merged = BTreeSet::new();
-        for item in items {
-            let (Some(_), Value::Object(patch)) = (key, item) else {
-                let identity = identity(item, key)?;
-                if merged.insert(identity.clone()) && !index_of.contains_key(&identity) {
-                    index_of.insert(identity, live.len());
-                    live.push(item.clone());
-                }
-                continue;
             };
-            // A replacement of the list as a whole may stand alone.
-            let directive = directive_of(patch)?;
-            if directive == Directive::Replace && patch.len() == 1 {
-                continue;
+            let live = target.entry(name).or_insert(Value::Null);
+            if !live.is_array() {
+                *live = Value::Array(Vec::new());
             }
+            if let Value::Array(live) = live {
+                patch_list(live, items, at, merge.key.as_deref(), of_list)?;
+            }
+        }
+        _ => {
+            target.insert(name.to_owned(), value.clone());
+        }
+    }
+    Ok(())
+}
+
+fn patch_inner_object(
+    target: &mut Map<String, Value>,
+    name: &str,
+    patch: &Map<String, Value>,
+    at: Option<Node<'_>>,
+) -> Result<(), ApiError> {
+    if !target.get(name).is_some_and(Value::is_object) {
+        if directive_of(patch)? == Directive::Delete {
+            target.remove(name);
+            return Ok(());
+        }
+        target.insert(name.to_owned(), Value::Object(Map::new()));
+    }
+    match target.get_mut(name) {
+        Some(Value::Object(target)) => patch_object(target, patch, at),
+        _ => Ok(()),
+    }
+}
+
+/// Merges items into a list that is patched by its items.
+fn patch_list(
+    live: &mut Vec<Value>,
+    items: &[Value],
+    at: Option<Node<'_>>,
+    key: Option<&str>,
+    of_list: ListDirectives<'_>,
+) -> Result<(), ApiError> {
+    let item_schema = at.and_then(|at| at.target().items());
+    if key.is_some() && items.iter().any(|item| directive_of_item(item) == Some("replace")) {
+        live.clear();
+    }
+    let mut deleted: BTreeSet<Scalar> = BTreeSet::new();
+    for value in of_list.delete.into_iter().flatten() {
+        deleted.insert(identity(value, None)?);
+    }
+    let mut index_of: BTreeMap<Scalar, usize> = BTreeMap::new();
+    for (index, item) in live.iter().enumerate() {
+        if let Ok(identity) = identity(item, key) {
+            index_of.entry(identity).or_insert(index);
+        }
+    }
+    let mut merged = BTreeSet::new();
+    for item in items {
+        let (Some(_), Value::Object(patch)) = (key, item) else {
             let identity = identity(item, key)?;
-            if directive == Directive::Delete {
-                deleted.insert(identity);
-                continue;
+            if merged.insert(identity.clone()) && !index_of.contains_key(&identity) {
+                index_of.insert(identity, live.len());
+                live.push(item.clone());
             }
-            merged.insert(identity.clone());
-            let index = *index_of.entry(identity).or_insert_with(|| {
-                live.push(Value::Object(Map::new()));
-                live.len() - 1
-            });
-            if let Some(Value::Object(target)) = live.get_mut(index) {
-                self.object(target, &without_replace(patch), item_schema)?;
-            }
+            continue;
+        };
+        // A replacement of the list as a whole may stand alone.
+        let directive = directive_of(patch)?;
+        if directive == Directive::Replace && patch.len() == 1 {
+            continue;
         }
-        live.retain(|item| {
-            identity(item, key).map_or(true, |identity| !deleted.contains(&identity))
+        let identity = identity(item, key)?;
+        if directive == Directive::Delete {
+            deleted.insert(identity);
+            continue;
+        }
+        merged.insert(identity.clone());
+        let index = *index_of.entry(identity).or_insert_with(|| {
+            live.push(Value::Object(Map::new()));
+            live.len() - 1
         });
-        match of_list.order {
-            Some(order) => reorder(live, order, key, &merged),
-            None => Ok(()),
+        if let Some(Value::Object(target)) = live.get_mut(index) {
+            patch_object(target, &without_replace(patch), item_schema)?;
         }
     }
+    live.retain(|item| identity(item, key).map_or(true, |identity| !deleted.contains(&identity)));
+    match of_list.order {
+        Some(order) => reorder(live, order, key, &merged),
+        None => Ok(()),
+    }
+}
 
-    /// The schema of a field; `None` if the schema does not know it.
-    ///
-    /// # Errors
-    /// 400 for an unknown field that has the form of a directive.
-    fn schema_of(&self, at: Option<&'a Value>, name: &str) -> Result<Option<&'a Value>, ApiError> {
-        let Some(at) = at else { return Ok(None) };
-        match field_of(&branches(self.schema, at), name) {
-            Field::Known(field) => Ok(Some(field)),
-            Field::Unknown if name.starts_with('$') => {
-                Err(bad("a strategic merge patch has an unknown directive"))
-            }
-            Field::Unknown | Field::Free => Ok(None),
+/// The schema of a field; `None` if the schema does not know it.
+///
+/// # Errors
+/// 400 for an unknown field that has the form of a directive.
+fn schema_of<'a>(at: Option<Node<'a>>, name: &str) -> Result<Option<Node<'a>>, ApiError> {
+    let Some(at) = at else { return Ok(None) };
+    match at.field(name) {
+        Field::Known(field) => Ok(Some(field)),
+        Field::Unknown if name.starts_with('$') => {
+            Err(bad("a strategic merge patch has an unknown directive"))
         }
+        Field::Unknown | Field::Free => Ok(None),
     }
+}
 
-    fn strategy(&self, at: Option<&'a Value>) -> ListStrategy<'a> {
-        let extension = |name: &str| {
-            let at = at?;
-            at.get(name).or_else(|| self.schema.resolve(at).get(name))?.as_str()
-        };
-        let strategies = extension("x-kubernetes-patch-strategy").unwrap_or_default();
-        if strategies.split(',').any(|strategy| strategy == "merge") {
-            ListStrategy::Merge { key: extension("x-kubernetes-patch-merge-key") }
-        } else {
-            ListStrategy::Replace
-        }
+/// The key of a list for which there is a directive.
+///
+/// # Errors
+/// 400 when it is not merged by its items.
+fn merge_key(at: Option<Node<'_>>) -> Result<Option<&str>, ApiError> {
+    match at.and_then(Node::item_merge) {
+        Some(ItemMerge { key }) => Ok(key.as_deref()),
+        None => Err(bad(
+            "a strategic merge patch has a directive for the items of a list that is replaced as \
+             a whole",
+        )),
     }
+}
 
-    /// The key of a list for which there is a directive.
-    ///
-    /// # Errors
-    /// 400 when it is not merged by its items.
-    fn merge_key(&self, at: Option<&'a Value>) -> Result<Option<&'a str>, ApiError> {
-        match self.strategy(at) {
-            ListStrategy::Merge { key } => Ok(key),
-            ListStrategy::Replace => Err(bad(
-                "a strategic merge patch has a directive for the items of a list that is replaced as \
-                 a whole",
-            )),
-        }
+/// Checks that a list that is replaced as a whole has no directives for its items.
+fn refuse_directives(items: &[Value], at: Option<Node<'_>>) -> Result<(), ApiError> {
+    let of = at.and_then(|at| at.target().items());
+    let is_struct = of.is_some_and(|of| of.target().has_properties());
+    let has_directive = |item: &Value| {
+        item.as_object().is_some_and(|fields| fields.keys().any(|name| is_directive(name)))
+    };
+    if is_struct && items.iter().any(has_directive) {
+        return merge_key(None).map(drop);
     }
-
-    /// Checks that a list that is replaced as a whole has no directives for its items.
-    fn refuse_directives(&self, items: &[Value], at: Option<&'a Value>) -> Result<(), ApiError> {
-        let of = at.and_then(|at| self.schema.resolve(at).get("items"));
-        let is_struct = of.is_some_and(|of| self.schema.resolve(of).get("properties").is_some());
-        let has_directive = |item: &Value| {
-            item.as_object().is_some_and(|fields| fields.keys().any(|name| is_directive(name)))
-        };
-        if is_struct && items.iter().any(has_directive) {
-            return self.merge_key(None).map(drop);
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// Puts the items of a list in the order that the patch gives. Others stay between those that are in

@@ -3,8 +3,7 @@
 
 use serde_json::Value;
 
-use super::Schema;
-use super::walk::{Field, branches, field_of};
+use super::node::{Field, Node};
 use crate::decode::MAX_STRICT_ERRORS;
 use crate::path::Path;
 
@@ -15,94 +14,71 @@ pub(super) enum SearchTarget {
     Null,
 }
 
-/// See [`Schema::unknown_below`] and [`Schema::nulls_below`].
-pub(super) fn find(
-    schema: &Schema,
-    value: &Value,
-    path: &str,
-    target: SearchTarget,
-) -> Vec<String> {
+/// See [`Schema::unknown_below`](super::Schema::unknown_below) and [`Schema::nulls_below`](super::Schema::nulls_below).
+pub(super) fn find(value: &Value, root: Node<'_>, path: &str, target: SearchTarget) -> Vec<String> {
     // Most objects have no such field, and the schema need not be asked then.
-    if path.split('.').try_fold(value, |value, name| value.get(name)).is_none() {
+    let Some(value) = path.split('.').try_fold(value, |value, name| value.get(name)) else {
         return Vec::new();
-    }
-    let mut finder = Finder { schema, target, path: Path::default(), found: Vec::new() };
-    let (mut value, mut at) = (value, schema.root());
-    for name in path.split('.') {
-        let Some(next) = value.get(name) else { return Vec::new() };
-        let Field::Known(field) = field_of(&branches(schema, at), name) else {
-            return Vec::new();
-        };
-        (value, at) = (next, field);
-        finder.path.push_field(name);
-    }
-    finder.walk(value, at);
+    };
+    let Some(below) = node_at(root, path) else { return Vec::new() };
+    let mut finder = Finder { target, found: Vec::new() };
+    finder.walk(value, below, &Path::Start(path));
     finder.found
 }
 
-/// See [`Schema::misplaced`].
-pub(super) fn misplaced(schema: &Schema, value: &Value, path: &str) -> Vec<String> {
-    let root = branches(schema, schema.root());
-    let mut below = schema.root();
-    for name in path.split('.') {
-        let Field::Known(field) = field_of(&branches(schema, below), name) else {
-            return Vec::new();
-        };
-        below = field;
-    }
-    let below = branches(schema, below);
+/// The schema of the field at a path of names.
+fn node_at<'a>(root: Node<'a>, path: &str) -> Option<Node<'a>> {
+    path.split('.').try_fold(root, |at, name| match at.field(name) {
+        Field::Known(field) => Some(field),
+        Field::Free | Field::Unknown => None,
+    })
+}
+
+/// See [`Schema::misplaced`](super::Schema::misplaced).
+pub(super) fn misplaced(value: &Value, root: Node<'_>, path: &str) -> Vec<String> {
+    let Some(below) = node_at(root, path) else { return Vec::new() };
     let is_meant_to_be_there = |name: &str| {
-        matches!(field_of(&below, name), Field::Known(_)) || name.eq_ignore_ascii_case(path)
+        matches!(below.field(name), Field::Known(_)) || name.eq_ignore_ascii_case(path)
     };
-    let is_misplaced = |name: &&String| {
-        matches!(field_of(&root, name), Field::Unknown) && is_meant_to_be_there(name)
-    };
+    let is_misplaced =
+        |name: &&String| matches!(root.field(name), Field::Unknown) && is_meant_to_be_there(name);
     let names = value.as_object().into_iter().flat_map(|fields| fields.keys());
     names.filter(is_misplaced).take(MAX_STRICT_ERRORS).cloned().collect()
 }
 
-struct Finder<'a> {
-    schema: &'a Schema,
+struct Finder {
     target: SearchTarget,
-    path: Path,
     found: Vec<String>,
 }
 
-impl Finder<'_> {
+impl Finder {
     /// Looks at a value whose schema is `at`. A free-form value has no unknown fields, and its nulls are values.
-    fn walk(&mut self, value: &Value, at: &Value) {
-        let schema = self.schema;
-        let branches = branches(schema, at);
+    fn walk(&mut self, value: &Value, at: Node<'_>, path: &Path<'_>) {
         match value {
-            Value::Null if self.target == SearchTarget::Null => self.record(),
+            Value::Null if self.target == SearchTarget::Null => self.record(path),
             Value::Object(fields) => {
                 for (name, value) in fields {
-                    self.path.push_field(name);
-                    match field_of(&branches, name) {
-                        Field::Known(at) => self.walk(value, at),
-                        Field::Unknown if self.target == SearchTarget::Unknown => self.record(),
+                    let path = &path.field(name);
+                    match at.field(name) {
+                        Field::Known(field) => self.walk(value, field, path),
+                        Field::Unknown if self.target == SearchTarget::Unknown => self.record(path),
                         Field::Unknown | Field::Free => {}
                     }
-                    self.path.pop();
                 }
             }
             Value::Array(items) => {
-                let Some(of) = branches.iter().find_map(|branch| branch.get("items")) else {
-                    return;
-                };
+                let Some(of) = at.items() else { return };
                 for (i, item) in items.iter().enumerate() {
-                    self.path.push_index(i);
-                    self.walk(item, of);
-                    self.path.pop();
+                    self.walk(item, of, &path.index(i));
                 }
             }
             _ => {}
         }
     }
 
-    fn record(&mut self) {
+    fn record(&mut self, path: &Path<'_>) {
         if self.found.len() < MAX_STRICT_ERRORS {
-            self.found.push(self.path.to_string());
+            self.found.push(path.to_string());
         }
     }
 }

@@ -5,25 +5,34 @@
 //! values are validation, which the kinds do. The schema of whole objects is made
 //! in `object`.
 
+use std::sync::OnceLock;
+
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
+mod compile;
 mod find;
+mod node;
+#[cfg(test)]
+mod tests;
 mod transforms;
 mod walk;
 
+use node::Nodes;
+pub(crate) use node::{Branch, Field, ItemKey, ItemMerge, Node, Ownership};
 pub use walk::TypeMismatch;
-pub(crate) use walk::{Branches, Field, branches, field_of};
 
 /// Where references to definitions point.
 const DEFINITIONS_PREFIX: &str = "#/components/schemas/";
 
 /// The `OpenAPI` 3.0 schema of one type with all that it refers to.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub struct Schema {
     root: Value,
     definitions: Map<String, Value>,
+    /// The compiled form of both, made when it is first used: not every schema is used to walk a value.
+    nodes: OnceLock<Nodes>,
 }
 
 impl Schema {
@@ -39,11 +48,14 @@ impl Schema {
 
     /// Follows a root that is only a reference, so that `root` is the schema
     /// itself, and drops that definition if nothing else refers to it.
-    fn with_root(root: Value, mut definitions: Map<String, Value>) -> Self {
+    pub(crate) fn with_root(root: Value, mut definitions: Map<String, Value>) -> Self {
+        let nodes = OnceLock::new();
         let Some(name) = reference_name(&root).map(str::to_owned) else {
-            return Self { root, definitions };
+            return Self { root, definitions, nodes };
         };
-        let Some(target) = definitions.remove(&name) else { return Self { root, definitions } };
+        let Some(target) = definitions.remove(&name) else {
+            return Self { root, definitions, nodes };
+        };
         let reference = format!("{DEFINITIONS_PREFIX}{name}");
         let used = std::iter::once(&target)
             .chain(definitions.values())
@@ -51,12 +63,13 @@ impl Schema {
         if used {
             definitions.insert(name, target.clone());
         }
-        Self { root: target, definitions }
+        Self { root: target, definitions, nodes }
     }
 
     /// Adds a property to the root, unless the root has one of that name. References in `schema`
     /// are resolved by [`Schema::add_definitions_of`].
     pub(crate) fn add_property(&mut self, name: &str, schema: Value) {
+        self.nodes.take();
         let Value::Object(root) = &mut self.root else { return };
         let properties = root.entry("properties").or_insert_with(|| Value::Object(Map::new()));
         if let Value::Object(properties) = properties {
@@ -67,6 +80,7 @@ impl Schema {
     /// Adds `T`, and the types that it uses, to the definitions. Returns a schema that refers to
     /// `T`, or is that of `T` where the type is not a definition.
     pub(crate) fn add_definitions_of<T: JsonSchema>(&mut self) -> Value {
+        self.nodes.take();
         let mut generator = settings().into_generator();
         let reference = generator.subschema_for::<T>().to_value();
         self.definitions.extend(generator.take_definitions(true));
@@ -84,6 +98,11 @@ impl Schema {
         &self.root
     }
 
+    /// The compiled form of the root, for walks of values.
+    pub(crate) fn node(&self) -> Node<'_> {
+        self.nodes.get_or_init(|| compile::compile(self)).root()
+    }
+
     /// Makes `value` fit the schema where that loses nothing that the schema has.
     /// Removes unknown fields, and fields that are `null`, which means absent.
     /// Makes an integer of a number such as `5.0` where the schema requires one.
@@ -92,7 +111,7 @@ impl Schema {
     /// [`MAX_STRICT_ERRORS`](crate::decode::MAX_STRICT_ERRORS) of them. All unknown fields are removed. Free-form
     /// values of the schema are kept as they are.
     pub fn prune_unknown(&self, value: &mut Value) -> Vec<String> {
-        walk::prune(self, value)
+        walk::prune(value, self.node())
     }
 
     /// The paths of the unknown fields below the field at `path`, such as `spec`, or
@@ -101,33 +120,27 @@ impl Schema {
     /// pruned, an unknown one would widen it, so it is an error under every field validation. To
     /// be called before [`Schema::prune_unknown`].
     pub fn unknown_below(&self, value: &Value, path: &str) -> Vec<String> {
-        find::find(self, value, path, find::SearchTarget::Unknown)
+        find::find(value, self.node(), path, find::SearchTarget::Unknown)
     }
 
     /// The unknown fields of an object itself that have the name of a field below `path`, or that of `path` in other
     /// capitals: it seems that they were meant to be there.
     pub fn misplaced(&self, value: &Value, path: &str) -> Vec<String> {
-        find::misplaced(self, value, path)
+        find::misplaced(value, self.node(), path)
     }
 
     /// The paths of what is `null` at and below the field at `path`, as
     /// [`Schema::unknown_below`] does for unknown fields. Where absence means no limit, a `null`
     /// is no way to ask for that.
     pub fn nulls_below(&self, value: &Value, path: &str) -> Vec<String> {
-        find::find(self, value, path, find::SearchTarget::Null)
+        find::find(value, self.node(), path, find::SearchTarget::Null)
     }
 
     /// Checks that `value` has the JSON types that the schema requires. `null`
     /// counts as absent and is accepted everywhere but as a list's item. Unknown
     /// fields and the values of enumerations are not checked.
     pub fn check_types(&self, value: &Value) -> Result<(), TypeMismatch> {
-        walk::check(self, value)
-    }
-
-    /// Whether any value fits at `at`, a part of the schema, so that `null` is a value like
-    /// others.
-    pub(crate) fn takes_any_value(&self, at: &Value) -> bool {
-        walk::is_free(self, at)
+        walk::check(value, self.node())
     }
 
     /// The schema that a reference leads to, also over several references;

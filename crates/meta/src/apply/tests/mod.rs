@@ -13,6 +13,7 @@ use crate::object::{ManagedFieldsEntry, Object};
 use crate::schema::Schema;
 use crate::time::Timestamp;
 
+mod any_schema;
 mod conflicts;
 mod properties;
 mod scenarios;
