@@ -68,6 +68,25 @@ impl Ages {
         AgedHistory { revision: revision.min(newest), changed }
     }
 
+    /// The bytes of all fields.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let marks = self.marks.iter().flat_map(|mark| [mark.at_ms, mark.revision]);
+        let numbers = [self.elapsed_ms, self.clock_ms].into_iter().chain(marks);
+        numbers.flat_map(u64::to_le_bytes).collect()
+    }
+
+    /// The marks in these bytes; `None` if they are not what was written.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (numbers, rest) = bytes.as_chunks::<8>();
+        let numbers: Vec<u64> = numbers.iter().copied().map(u64::from_le_bytes).collect();
+        let [elapsed_ms, clock_ms, marks @ ..] = numbers.as_slice() else { return None };
+        let (marks, odd) = marks.as_chunks::<2>();
+        let marks =
+            marks.iter().map(|[at_ms, revision]| Mark { at_ms: *at_ms, revision: *revision });
+        let ages = Self { elapsed_ms: *elapsed_ms, clock_ms: *clock_ms, marks: marks.collect() };
+        (rest.is_empty() && odd.is_empty()).then_some(ages)
+    }
+
     /// Adds a mark for a revision, unless there is one, or one that is nearly as new.
     fn mark(&mut self, newest: u64, apart_ms: u64) {
         let mark = Mark { at_ms: self.elapsed_ms, revision: newest };

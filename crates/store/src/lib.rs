@@ -8,6 +8,7 @@
 
 pub mod backup;
 pub mod conformance;
+pub mod etcd;
 #[doc(hidden)]
 pub mod hostile;
 pub mod memory;

@@ -4,26 +4,17 @@
 
 use super::layout::{with_checksum, without_checksum};
 use crate::Epoch;
-use crate::age::{Ages, Mark};
+use crate::age::Ages;
 use crate::last_change::NotedChanges;
 
 /// The bytes of the age of history.
 pub(super) fn encode_ages(ages: &Ages) -> Vec<u8> {
-    let marks = ages.marks.iter().flat_map(|mark| [mark.at_ms, mark.revision]);
-    let numbers = [ages.elapsed_ms, ages.clock_ms].into_iter().chain(marks);
-    with_checksum(numbers.flat_map(u64::to_le_bytes).collect())
+    with_checksum(ages.encode())
 }
 
 /// The age of history; none for bytes that are not what was written.
 pub(super) fn decode_ages(bytes: &[u8]) -> Option<Ages> {
-    let mut rest = without_checksum(bytes)?;
-    let mut ages =
-        Ages { elapsed_ms: number(&mut rest)?, clock_ms: number(&mut rest)?, marks: Vec::new() };
-    while !rest.is_empty() {
-        let mark = Mark { at_ms: number(&mut rest)?, revision: number(&mut rest)? };
-        ages.marks.push(mark);
-    }
-    Some(ages)
+    Ages::decode(without_checksum(bytes)?)
 }
 
 /// The bytes of the last changes.
@@ -75,6 +66,7 @@ fn number(rest: &mut &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::age::Mark;
 
     fn ages() -> Ages {
         let marks = [(3, 7), (9, 12)].map(|(at_ms, revision)| Mark { at_ms, revision });

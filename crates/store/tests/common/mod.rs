@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod seal;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,9 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use postern_store::conformance::Subject;
 use postern_store::memory::{Memory, MemoryRestore};
 use postern_store::redb::RedbRestore;
-use postern_store::seal::{Keyring, Sealed};
-use postern_store::{Change, Entry, ListRequest, Options, Position, RestoreTarget, Store, Txn};
+use postern_store::{Entry, Options, RestoreTarget, Store};
 use tempfile::TempDir;
+
+pub(crate) use self::seal::Seal;
 
 /// The engine in memory.
 pub(crate) struct InMemory;
@@ -86,48 +89,5 @@ impl Subject for OnFile {
     async fn reopen(&self, store: Arc<dyn Store>) -> Option<Arc<dyn Store>> {
         store.close().await;
         Some(self.open(self.created.load(Ordering::Relaxed)).await)
-    }
-}
-
-/// A sealed store over the store of another subject.
-pub(crate) struct Seal<T> {
-    inner: T,
-    keyring: Keyring,
-}
-
-impl<T> Seal<T> {
-    pub(crate) fn new(inner: T) -> Self {
-        Self { inner, keyring: Keyring::generate().unwrap() }
-    }
-
-    async fn seal(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
-        Arc::new(Sealed::open(store, self.keyring.clone()).await.unwrap())
-    }
-}
-
-impl<T: Subject> Subject for Seal<T> {
-    async fn create(&self) -> Arc<dyn Store> {
-        self.seal(self.inner.create().await).await
-    }
-
-    /// Seals the values in a store that is used for nothing else, and restores them with the marker.
-    async fn restore(&self, revision: u64, entries: Vec<Entry>) -> Arc<dyn Store> {
-        let sealed = Sealed::open(Arc::new(Memory::new()), self.keyring.clone()).await.unwrap();
-        for Entry { key, value, .. } in &entries {
-            let changes = vec![Change::Put { key: key.clone(), value: value.clone() }];
-            sealed.commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
-        }
-        let mut raw = sealed.inner().list(ListRequest::default()).await.unwrap().entries;
-        for entry in &mut raw {
-            let wanted = entries.iter().find(|wanted| wanted.key == entry.key);
-            entry.position = wanted.map_or(Position::new(1, 0), |wanted| wanted.position);
-        }
-        self.seal(self.inner.restore(revision, raw).await).await
-    }
-
-    /// Closes the inner store through the sealed one.
-    async fn reopen(&self, store: Arc<dyn Store>) -> Option<Arc<dyn Store>> {
-        let inner = self.inner.reopen(store).await?;
-        Some(self.seal(inner).await)
     }
 }

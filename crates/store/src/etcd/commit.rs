@@ -1,0 +1,453 @@
+//! Transactions, and what became of them when etcd did not say.
+//!
+//! Each transaction passes a **fence**: a key of this process, which the transaction compares and sets to an id. One
+//! transaction at a time uses a fence. So when the outcome of a transaction is unknown, a second one settles it: either
+//! the fence has the id, and the first one was committed; or the fence is moved on, and the first one never can be.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::rand;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep};
+use tonic::{Code, Status};
+
+use super::layout::{Stored, encode};
+use super::proto::{
+    Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, Request, TxnRequest,
+    TxnResponse,
+};
+use super::rpc;
+use super::shared::{Shared, exists, is_at, one, op, ranges_of};
+use crate::{Change, Condition, Error, Position, Result, Txn};
+
+/// Transactions that one process sends at the same time.
+const FENCES: usize = 64;
+
+/// Conditions that etcd takes in one transaction by default, with the one on the fence.
+const MAX_COMPARES: usize = 128;
+
+/// Attempts at a transaction while values are rewritten.
+const ATTEMPTS: usize = 16;
+
+/// The longest time until an outcome is settled, or stays unknown.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The pause between two attempts to settle an outcome.
+const SETTLE_PAUSE: Duration = Duration::from_millis(50);
+
+const TRANSACTION_ID_BYTES: usize = 16;
+
+/// The fences of this process.
+pub(super) struct Fences {
+    permits: Semaphore,
+    free: Mutex<Vec<Fence>>,
+}
+
+/// A key that one transaction at a time compares and sets.
+struct Fence {
+    number: usize,
+    /// The revision of etcd of its last change; `None` if a transaction through it may still be on the way.
+    at: Option<i64>,
+}
+
+/// A fence that a transaction uses. It is free again when this is dropped.
+struct FenceGuard<'a> {
+    fences: &'a Fences,
+    fence: Option<Fence>,
+    _permit: SemaphorePermit<'a>,
+}
+
+impl Fences {
+    pub(super) fn new() -> Self {
+        let free = (0..FENCES).map(|number| Fence { number, at: None }).collect();
+        Self { permits: Semaphore::new(FENCES), free: Mutex::new(free) }
+    }
+
+    async fn take(&self) -> Result<FenceGuard<'_>> {
+        let unavailable = || Error::Unavailable("the store was closed".to_owned());
+        let permit = self.permits.acquire().await.map_err(|_| unavailable())?;
+        let fence = self.free.lock().pop().ok_or_else(unavailable)?;
+        Ok(FenceGuard { fences: self, fence: Some(fence), _permit: permit })
+    }
+}
+
+impl FenceGuard<'_> {
+    fn fence(&mut self) -> Result<&mut Fence> {
+        self.fence
+            .as_mut()
+            .ok_or_else(|| Error::Unavailable("a transaction has no fence".to_owned()))
+    }
+}
+
+impl Drop for FenceGuard<'_> {
+    fn drop(&mut self) {
+        self.fences.free.lock().extend(self.fence.take());
+    }
+}
+
+/// What became of an attempt.
+enum Attempt {
+    /// It was committed at this revision of etcd.
+    Committed(i64),
+    /// It was not committed, and another attempt may be.
+    Again,
+}
+
+impl Shared {
+    /// Commits a transaction that has changes. Returns its revision.
+    pub(super) async fn commit(&self, fences: &Fences, txn: &Txn) -> Result<u64> {
+        let mut guard = fences.take().await?;
+        // The revisions of etcd of keys that were rewritten since their last change.
+        let mut rewritten: Vec<(Arc<str>, i64)> = Vec::new();
+        for _ in 0..ATTEMPTS {
+            let at = self.prepare(guard.fence()?).await?;
+            let plan = self.plan(txn, &rewritten).await?;
+            let fence = guard.fence()?;
+            match self.attempt(fence, at, &plan, txn, &mut rewritten).await? {
+                Attempt::Committed(revision) => {
+                    let timeline = self.timeline();
+                    self.see(revision, revision).await?;
+                    return Ok(timeline.logical(revision));
+                }
+                Attempt::Again => {}
+            }
+        }
+        Err(Error::Unavailable("the values of the transaction keep being rewritten".to_owned()))
+    }
+
+    /// Makes sure that no earlier transaction through a fence is on the way. Returns the revision of its last change.
+    async fn prepare(&self, fence: &mut Fence) -> Result<i64> {
+        if let Some(at) = fence.at {
+            return Ok(at);
+        }
+        let key = self.keys.fence(&self.member, fence.number);
+        let at = self.put(key, Bytes::from(new_id()?.to_vec())).await?;
+        fence.at = Some(at);
+        Ok(at)
+    }
+
+    async fn attempt(
+        &self,
+        fence: &mut Fence,
+        at: i64,
+        plan: &Plan,
+        txn: &Txn,
+        rewritten: &mut Vec<(Arc<str>, i64)>,
+    ) -> Result<Attempt> {
+        let id = new_id()?;
+        let key = self.keys.fence(&self.member, fence.number);
+        let request = self.request(plan, &key, at, id);
+        // Until there is an outcome, and also when this future is dropped before.
+        fence.at = None;
+        let result: std::result::Result<TxnResponse, Status> =
+            self.client.call(rpc::TXN, request).await;
+        let status = match result {
+            Ok(response) => {
+                self.noted(Ok(()))?;
+                let revision = response.header.as_ref().map_or(0, |header| header.revision);
+                if response.succeeded {
+                    fence.at = Some(revision);
+                    return Ok(Attempt::Committed(revision));
+                }
+                return self.refused(fence, at, response, txn, rewritten).await;
+            }
+            Err(status) => status,
+        };
+        if rpc::is_full(&status) || rpc::is_ambiguous(&status) {
+            let settled = self.settle(&key, at, id, rpc::is_full(&status)).await;
+            let Some((revision, committed)) = settled else {
+                return Err(Error::Unknown(rpc::explain(&status)));
+            };
+            fence.at = Some(revision);
+            if committed {
+                return Ok(Attempt::Committed(revision));
+            }
+            if rpc::is_full(&status) {
+                return Err(full());
+            }
+            tracing::warn!("a transaction is sent again: {}", rpc::explain(&status));
+            return Ok(Attempt::Again);
+        }
+        fence.at = Some(at);
+        if status.code() == Code::InvalidArgument && status.message().contains("too large") {
+            let found = txn.changes.iter().map(crate::check::value_bytes).sum();
+            let advice = Some("raise etcd's --max-request-bytes");
+            return Err(Error::TooLarge {
+                of: "a transaction",
+                found,
+                limit: super::LIMITS.txn_bytes,
+                advice,
+            });
+        }
+        self.noted(Err(status))
+    }
+
+    /// The request of a transaction.
+    fn request(
+        &self,
+        plan: &Plan,
+        fence: &Bytes,
+        at: i64,
+        id: [u8; TRANSACTION_ID_BYTES],
+    ) -> TxnRequest {
+        let put = |key: Bytes| {
+            op(Request::Put(PutRequest { key, value: Bytes::copy_from_slice(&id), lease: 0 }))
+        };
+        let range =
+            |key: &Bytes| op(Request::Range(RangeRequest { keys_only: true, ..one(key.clone()) }));
+        let compares = plan.compares.iter().cloned();
+        let changes = plan.changes.iter().cloned().map(op);
+        TxnRequest {
+            compare: std::iter::once(is_at(fence.clone(), at)).chain(compares).collect(),
+            // The head is the last one: it marks the end of the transaction for watches.
+            success: std::iter::once(put(fence.clone()))
+                .chain(changes)
+                .chain([put(self.keys.head())])
+                .collect(),
+            failure: std::iter::once(range(fence))
+                .chain(plan.compares.iter().map(|one| range(&one.key)))
+                .collect(),
+        }
+    }
+
+    /// Finds out why a transaction was refused.
+    async fn refused(
+        &self,
+        fence: &mut Fence,
+        fence_at: i64,
+        response: TxnResponse,
+        txn: &Txn,
+        rewritten: &mut Vec<(Arc<str>, i64)>,
+    ) -> Result<Attempt> {
+        let at = response.header.as_ref().map_or(0, |header| header.revision);
+        let mut found = ranges_of(response).into_iter().map(|range| range.kvs.into_iter().next());
+        if found.next().flatten().map_or(0, |kv| kv.mod_revision) != fence_at {
+            // Somebody has removed the fence. Nothing was committed through it.
+            return Ok(Attempt::Again);
+        }
+        fence.at = Some(fence_at);
+        let found: Vec<Option<KeyValue>> = found.collect();
+        for (condition, now) in txn.conditions.iter().zip(&found) {
+            match (condition, now) {
+                (Condition::Absent(key), Some(_)) => {
+                    return Err(conflict(
+                        key,
+                        self.position_at(key, at).await?.map(|(position, _)| position),
+                    ));
+                }
+                (Condition::Absent(_), None) => {}
+                (Condition::At(key, _), None) => return Err(conflict(key, None)),
+                (Condition::At(key, wanted), Some(_)) => {
+                    let Some((position, physical)) = self.position_at(key, at).await? else {
+                        return Err(conflict(key, None));
+                    };
+                    if position.revision() != wanted.revision() {
+                        return Err(conflict(key, Some(position)));
+                    }
+                    rewritten.retain(|(other, _)| other != key);
+                    rewritten.push((Arc::clone(key), physical));
+                }
+            }
+        }
+        let must_exist = must_exist(txn).zip(found.iter().skip(txn.conditions.len()));
+        match must_exist.into_iter().find(|(_, now)| now.is_none()) {
+            Some((key, _)) => Err(conflict(key, None)),
+            None => Ok(Attempt::Again),
+        }
+    }
+
+    /// The position of a key at a revision of etcd, and the revision of its last change.
+    async fn position_at(&self, key: &Arc<str>, revision: i64) -> Result<Option<(Position, i64)>> {
+        let request = RangeRequest { revision, ..one(self.keys.data(key)) };
+        let read = match self.range(request).await {
+            // The key was compacted in the meantime: its present state tells as much.
+            Err(status) if rpc::is_compacted(&status).is_some() => {
+                self.range(one(self.keys.data(key))).await
+            }
+            read => read,
+        };
+        let found = self.noted(read)?.kvs.into_iter().next();
+        let timeline = self.timeline();
+        Ok(found.map(|kv| {
+            let position =
+                Stored::decode(&kv.value).map(|stored| stored.position(&timeline, kv.mod_revision));
+            let of_corrupt = || Position::new(timeline.logical(kv.mod_revision), 0);
+            (position.unwrap_or_else(of_corrupt), kv.mod_revision)
+        }))
+    }
+
+    /// Settles the outcome of a transaction: the revision of etcd at which it was committed, or at which its fence was
+    /// moved on; and which of the two. `None` if etcd does not answer.
+    async fn settle(
+        &self,
+        fence: &Bytes,
+        at: i64,
+        id: [u8; TRANSACTION_ID_BYTES],
+        is_full: bool,
+    ) -> Option<(i64, bool)> {
+        let deadline = Instant::now() + SETTLE_TIMEOUT;
+        let other = Bytes::copy_from_slice(&new_id().ok()?);
+        // A full etcd has answered, so the transaction is done or refused, and it takes no other fence.
+        let moved = PutRequest { key: fence.clone(), value: other, lease: 0 };
+        let success = if is_full { one_range(fence) } else { op(Request::Put(moved)) };
+        let request = TxnRequest {
+            compare: vec![is_at(fence.clone(), at)],
+            success: vec![success],
+            failure: vec![one_range(fence)],
+        };
+        loop {
+            let result: std::result::Result<TxnResponse, Status> =
+                self.client.call(rpc::TXN, request.clone()).await;
+            match result {
+                Ok(response) if response.succeeded => {
+                    let moved_at = response.header.map_or(0, |header| header.revision);
+                    return Some((if is_full { at } else { moved_at }, false));
+                }
+                Ok(response) => {
+                    let found = ranges_of(response).into_iter().next()?.kvs.into_iter().next()?;
+                    let is_committed = *found.value == id;
+                    // Otherwise it is the fence of an earlier attempt to settle, whose answer was lost.
+                    return Some((found.mod_revision, is_committed));
+                }
+                Err(status) if Instant::now() < deadline => {
+                    tracing::warn!(
+                        "the outcome of a transaction is not known yet: {}",
+                        rpc::explain(&status)
+                    );
+                    sleep(SETTLE_PAUSE).await;
+                }
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Evaluates the conditions of a transaction without changes. Returns the newest revision.
+    pub(super) async fn check(&self, txn: &Txn) -> Result<u64> {
+        let mut rewritten = Vec::new();
+        for _ in 0..ATTEMPTS {
+            let plan = self.plan(txn, &rewritten).await?;
+            let range = |key: &Bytes| {
+                op(Request::Range(RangeRequest { keys_only: true, ..one(key.clone()) }))
+            };
+            let request = TxnRequest {
+                compare: plan.compares.clone(),
+                success: vec![op(Request::Range(self.head_range()))],
+                // In place of a fence, so that both kinds of responses are read in one way.
+                failure: std::iter::once(range(&self.keys.head()))
+                    .chain(plan.compares.iter().map(|one| range(&one.key)))
+                    .collect(),
+            };
+            let response: TxnResponse = self.noted(self.client.read(rpc::TXN, request).await)?;
+            let at = response.header.as_ref().map_or(0, |header| header.revision);
+            if response.succeeded {
+                return Ok(self.now_of(&ranges_of(response), at).await?.revision);
+            }
+            let head = ranges_of(response.clone())
+                .into_iter()
+                .next()
+                .and_then(|range| range.kvs.into_iter().next());
+            let head_at = head.map_or(0, |head| head.mod_revision);
+            let mut none = Fence { number: 0, at: None };
+            self.refused(&mut none, head_at, response, txn, &mut rewritten).await?;
+        }
+        Err(Error::Unavailable("the values of the conditions keep being rewritten".to_owned()))
+    }
+
+    /// Runs the gate, if there is one.
+    pub(super) async fn pass_gate(&self) -> Result<()> {
+        let Some(gate) = self.gate.get().map(Arc::clone) else { return Ok(()) };
+        let passed = spawn_blocking(move || gate()).await;
+        passed.map_err(|error| Error::Unavailable(error.to_string()))?.map_err(Error::Gated)
+    }
+
+    /// The conditions and changes of a transaction in etcd's terms.
+    async fn plan(&self, txn: &Txn, rewritten: &[(Arc<str>, i64)]) -> Result<Plan> {
+        let timeline = self.timeline();
+        let mut compares = Vec::with_capacity(txn.conditions.len());
+        for condition in &txn.conditions {
+            compares.push(match condition {
+                Condition::Absent(key) => is_at(self.keys.data(key), 0),
+                Condition::At(key, position) => {
+                    let known = rewritten.iter().find(|(other, _)| other == key).map(|(_, at)| *at);
+                    // No key was changed at revision 0, so this fails as it should.
+                    let at = known.unwrap_or_else(|| timeline.physical(position.revision()).max(1));
+                    is_at(self.keys.data(key), at)
+                }
+            });
+        }
+        compares.extend(must_exist(txn).map(|key| exists(self.keys.data(key))));
+        let mut changes = Vec::with_capacity(txn.changes.len());
+        for (index, change) in (0_u8..).zip(&txn.changes) {
+            changes.push(match change {
+                Change::Put { key, value } => put(self.keys.data(key), encode(index, None, value)),
+                Change::Delete { key } => {
+                    Request::DeleteRange(DeleteRangeRequest { key: self.keys.data(key) })
+                }
+                Change::Rewrite { key, value } => {
+                    let (found, _) = self.key(self.keys.data(key)).await?;
+                    let found = found.ok_or_else(|| conflict(key, None))?;
+                    let (position, _) = super::layout::decode(key, &found, &timeline)?;
+                    // The rewrite is of this state and no other.
+                    compares.push(is_at(self.keys.data(key), found.mod_revision));
+                    put(self.keys.data(key), encode(index, Some(position), value))
+                }
+            });
+        }
+        if compares.len() + 1 > MAX_COMPARES {
+            return Err(Error::Invalid(format!(
+                "a transaction on etcd has at most {MAX_COMPARES} conditions and removed keys"
+            )));
+        }
+        Ok(Plan { compares, changes })
+    }
+}
+
+/// A transaction in etcd's terms, without its fence and its head. The conditions come first, then those that a key
+/// exists, then those of rewrites.
+struct Plan {
+    compares: Vec<Compare>,
+    changes: Vec<Request>,
+}
+
+/// The keys that must exist because the transaction removes them, where no condition says so.
+fn must_exist(txn: &Txn) -> impl Iterator<Item = &Arc<str>> {
+    let has_condition = |key: &Arc<str>| {
+        txn.conditions
+            .iter()
+            .any(|condition| matches!(condition, Condition::At(other, _) if other == key))
+    };
+    txn.changes.iter().filter_map(move |change| match change {
+        Change::Delete { key } if !has_condition(key) => Some(key),
+        _ => None,
+    })
+}
+
+fn put(key: Bytes, value: Bytes) -> Request {
+    Request::Put(PutRequest { key, value, lease: 0 })
+}
+
+fn one_range(key: &Bytes) -> super::proto::RequestOp {
+    op(Request::Range(one(key.clone())))
+}
+
+fn new_id() -> Result<[u8; TRANSACTION_ID_BYTES]> {
+    let mut id = [0; TRANSACTION_ID_BYTES];
+    rand::fill(&mut id)
+        .map_err(|_| Error::Unavailable("the system has no random bytes".to_owned()))?;
+    Ok(id)
+}
+
+fn conflict(key: &Arc<str>, found: Option<Position>) -> Error {
+    Error::Conflict { key: Arc::clone(key), found }
+}
+
+fn full() -> Error {
+    Error::Unavailable(
+        "etcd's storage is full: compact and defragment it, raise its quota, and disarm its alarm"
+            .to_owned(),
+    )
+}

@@ -1,0 +1,154 @@
+//! Lists: ranges of etcd at one revision, in pages whose size follows the size of the values.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use bytes::Bytes;
+
+use super::layout::decode;
+use super::proto::{RangeRequest, RangeResponse};
+use super::shared::{Now, Shared, one};
+use crate::{CorruptEntry, Entry, Error, ListRequest, Page, Position, Result};
+
+/// The bytes of a page at which the next pages get fewer keys, and at which they get more.
+const LARGE_PAGE_BYTES: usize = 4 * 1024 * 1024;
+const SMALL_PAGE_BYTES: usize = 1024 * 1024;
+
+/// The keys on a page, at least and at most. A page of the largest values has some 20 MB.
+const MIN_PAGE_KEYS: i64 = 16;
+const MAX_PAGE_KEYS: i64 = 2048;
+
+/// The keys that the next page has.
+pub(super) struct PageSize(AtomicI64);
+
+impl Default for PageSize {
+    fn default() -> Self {
+        Self(AtomicI64::new(MIN_PAGE_KEYS))
+    }
+}
+
+impl PageSize {
+    fn keys(&self) -> i64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Learns from a page that was read with this many keys.
+    fn learn(&self, keys: i64, bytes: usize) {
+        if bytes > LARGE_PAGE_BYTES {
+            self.0.store((keys / 2).max(MIN_PAGE_KEYS), Ordering::Relaxed);
+        } else if bytes < SMALL_PAGE_BYTES {
+            self.0.store((keys * 2).min(MAX_PAGE_KEYS), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Shared {
+    /// A list: see [`crate::Store::list`].
+    pub(super) async fn list(&self, size: &PageSize, request: &ListRequest) -> Result<Page> {
+        let now = self.now().await?;
+        let (revision, at) = match request.at {
+            None => (now.revision, now.at),
+            Some(at) if now.compacted > 0 && at <= now.compacted => {
+                return Err(Error::Compacted { compacted: now.compacted });
+            }
+            Some(at) => (at, self.physical(at, now)?),
+        };
+        let mut page = Page { revision, ..Page::default() };
+        let limit = if request.limit == 0 {
+            i64::MAX
+        } else {
+            i64::try_from(request.limit).unwrap_or(i64::MAX)
+        };
+        let mut left = limit;
+        let mut after = request.after.clone();
+        loop {
+            let read = self.read_page(size, &request.prefix, at, after.as_deref(), left).await?;
+            page.remaining =
+                u64::try_from(read.count).unwrap_or(0).saturating_sub(read.kvs.len() as u64);
+            left -= i64::try_from(read.kvs.len()).unwrap_or(left);
+            let is_last = !read.more || left <= 0;
+            self.add(read, &mut page);
+            if is_last {
+                return Ok(page);
+            }
+            after = page.last_key().cloned();
+        }
+    }
+
+    /// The next page: see [`crate::Store::next_page`].
+    pub(super) async fn next_page(
+        &self,
+        size: &PageSize,
+        prefix: &str,
+        at: u64,
+        after: Option<&str>,
+    ) -> Result<Page> {
+        let now = self.now().await?;
+        if at < now.compacted {
+            return Err(Error::Compacted { compacted: now.compacted });
+        }
+        let read = self.read_page(size, prefix, self.physical(at, now)?, after, i64::MAX).await?;
+        let mut page = Page { revision: at, ..Page::default() };
+        self.add(read, &mut page);
+        Ok(page)
+    }
+
+    /// The revision of etcd that has the state after a revision of the store.
+    fn physical(&self, revision: u64, now: Now) -> Result<i64> {
+        if revision > now.revision {
+            return Err(Error::Future { current: now.revision });
+        }
+        // etcd has no revision 0, and takes it for the newest one.
+        Ok(self.timeline().physical(revision).max(1))
+    }
+
+    async fn read_page(
+        &self,
+        size: &PageSize,
+        prefix: &str,
+        revision: i64,
+        after: Option<&str>,
+        limit: i64,
+    ) -> Result<RangeResponse> {
+        let (key, range_end) = self.keys.range(prefix, after);
+        let keys = size.keys().min(limit);
+        let request = RangeRequest { key, range_end, limit: keys, revision, keys_only: false };
+        let read = match self.range(request).await {
+            Ok(read) => read,
+            Err(status) => return Err(self.out_of_range(status).await),
+        };
+        if keys == size.keys() && read.more {
+            size.learn(keys, read.kvs.iter().map(|kv| kv.value.len()).sum());
+        }
+        Ok(read)
+    }
+
+    fn add(&self, read: RangeResponse, page: &mut Page) {
+        let timeline = self.timeline();
+        for kv in read.kvs {
+            let Some(key) = self.keys.storage_key(&kv.key) else { continue };
+            match decode(&key, &kv, &timeline) {
+                Ok((position, value)) => page.entries.push(Entry { key, value, position }),
+                Err(error) => {
+                    let position = Position::new(timeline.logical(kv.mod_revision), 0);
+                    page.corrupt.push(CorruptEntry { key, position, reason: error.to_string() });
+                }
+            }
+        }
+    }
+
+    /// The entry of a key, with the newest revision.
+    pub(super) async fn get(&self, name: &str) -> Result<(Option<Entry>, u64)> {
+        let ranges =
+            vec![self.head_range(), one(self.keys.own("compacted")), one(self.keys.data(name))];
+        let (mut read, at) = self.ranges(ranges).await?;
+        let now = self.now_of(&read, at).await?;
+        let found = read.pop().and_then(|range| range.kvs.into_iter().next());
+        let key: Arc<str> = Arc::from(name);
+        let entry = found.map(|kv| {
+            let (position, value): (Position, Bytes) = decode(&key, &kv, &self.timeline())?;
+            Ok(Entry { key, value, position })
+        });
+        Ok((entry.transpose()?, now.revision))
+    }
+}

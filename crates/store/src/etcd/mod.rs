@@ -1,0 +1,396 @@
+//! The engine on etcd, for several servers with one store.
+//!
+//! Each transaction ends with a put of one key, the **head**. Its revision is the newest one, and it marks the end of
+//! the transaction for watches. A revision of the store is the revision of etcd of the head, unless etcd was restored:
+//! see `layout`. Values are stored with their index in the transaction. What becomes of a transaction whose answer is
+//! lost is in `commit`.
+
+mod commit;
+mod fleet;
+mod layout;
+mod list;
+mod proto;
+mod restore;
+mod rpc;
+mod shared;
+mod url;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use aws_lc_rs::rand;
+use bytes::Bytes;
+use tonic::Code;
+
+use self::commit::Fences;
+use self::fleet::{EtcdFleet, Session};
+use self::layout::{FORMAT, HEADER_BYTES, Keys};
+use self::list::PageSize;
+use self::proto::{
+    CompactionRequest, CompactionResponse, RangeRequest, StatusRequest, StatusResponse,
+};
+use self::rpc::Client;
+use self::shared::Shared;
+pub use self::url::{EtcdAccess, EtcdUrl, Password};
+use self::watch::{EtcdWatch, Reader};
+use crate::age::Ages;
+use crate::check::{self, Overhead};
+use crate::cursor::{Cursor, EventsPage};
+use crate::{
+    Batch, Change, Condition, Entry, Epoch, Error, Events, Fleet, Gate, Limits, ListRequest, Page,
+    Position, Result, Snapshot, Store, Txn, Visitor, Watch, WithOld, limits,
+};
+
+/// What etcd accepts by default is 1.5 MiB for a request, with keys, headers and what encryption adds.
+const LIMITS: Limits = Limits { value_bytes: 1_300_000, txn_bytes: 1_400_000 };
+
+/// The oldest versions without known loss of events or of data: of each minor version that still gets fixes, the patch.
+const SAFE_VERSIONS: &[(u32, u32, u32)] = &[(3, 4, 31), (3, 5, 13), (3, 6, 0)];
+
+/// Attempts to change a note of the engine while other servers change it, too.
+const NOTE_ATTEMPTS: usize = 16;
+
+/// A store on etcd.
+pub struct Etcd {
+    shared: Arc<Shared>,
+    fences: Fences,
+    session: Arc<Session>,
+    fleet: EtcdFleet,
+    page_size: PageSize,
+}
+
+impl Etcd {
+    /// Opens the store at an address. Creates it if nothing is there.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an address, files or a version of etcd that cannot be used, and for data of something
+    /// else under the prefix; [`Error::Unavailable`] if etcd does not answer, or refuses this server.
+    pub async fn open(url: &EtcdUrl, access: &EtcdAccess) -> Result<Self> {
+        let shared = connect(url, access)?;
+        check_version(&shared, access.allow_old).await?;
+        check_format(&shared, url).await?;
+        shared.load_timeline().await?;
+        let session = Session::new(Arc::clone(&shared));
+        session.start();
+        let fleet = EtcdFleet(Arc::clone(&session));
+        Ok(Self { shared, fences: Fences::new(), session, fleet, page_size: PageSize::default() })
+    }
+
+    /// Puts entries into an unused store, with their positions, as a restore does. The store begins at a revision.
+    ///
+    /// # Errors
+    /// As for [`Etcd::open`]; [`Error::Invalid`] for entries that no store can have.
+    pub async fn restore(
+        url: &EtcdUrl,
+        access: &EtcdAccess,
+        revision: u64,
+        entries: &[Entry],
+    ) -> Result<()> {
+        let shared = connect(url, access)?;
+        check_version(&shared, access.allow_old).await?;
+        restore::restore(&shared, url, revision, entries).await
+    }
+}
+
+fn connect(url: &EtcdUrl, access: &EtcdAccess) -> Result<Arc<Shared>> {
+    let (client, watch_client) = (Client::new(url, access)?, Client::new(url, access)?);
+    let mut id = [0; 8];
+    rand::fill(&mut id)
+        .map_err(|_| Error::Unavailable("the system has no random bytes".to_owned()))?;
+    Ok(Arc::new(Shared::new(client, watch_client, Keys::new(&url.prefix), hex::encode(id))))
+}
+
+/// Refuses versions of etcd that lose events or data.
+async fn check_version(shared: &Shared, allow_old: bool) -> Result<()> {
+    let status: StatusResponse =
+        shared.noted(shared.client.read(rpc::STATUS, StatusRequest {}).await)?;
+    if is_safe(&status.version) {
+        return Ok(());
+    }
+    let why = format!(
+        "etcd {} has faults that lose events or data; they are fixed in 3.4.31, 3.5.13 and 3.6.0",
+        status.version
+    );
+    if allow_old {
+        tracing::warn!("{why}");
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("{why}: upgrade etcd, or pass --allow-old-etcd for a trial")))
+}
+
+/// Whether a version is at least a safe one of its minor version, or newer than all of them.
+fn is_safe(version: &str) -> bool {
+    let mut parts = version.split(['.', '-', '+']).map(|part| part.parse::<u32>().unwrap_or(0));
+    let mut next = || parts.next().unwrap_or(0);
+    let version = (next(), next(), next());
+    let same_minor = SAFE_VERSIONS.iter().find(|safe| (safe.0, safe.1) == (version.0, version.1));
+    same_minor.map_or_else(
+        || SAFE_VERSIONS.last().is_some_and(|last| version > *last),
+        |safe| version >= *safe,
+    )
+}
+
+/// Checks that what is under the prefix is a store of this format. Makes one if nothing is there.
+async fn check_format(shared: &Shared, url: &EtcdUrl) -> Result<()> {
+    let key = shared.keys.own("format");
+    for _ in 0..NOTE_ATTEMPTS {
+        let (found, _) = shared.key(key.clone()).await?;
+        if let Some(found) = found {
+            if *found.value == *FORMAT {
+                return Ok(());
+            }
+            return Err(Error::Invalid(format!(
+                "the store {url} has the format {:?}, and this version knows {:?}",
+                String::from_utf8_lossy(&found.value),
+                String::from_utf8_lossy(FORMAT)
+            )));
+        }
+        check_unused(shared, url).await?;
+        if shared.put_if(key.clone(), 0, Bytes::from_static(FORMAT)).await? {
+            return Ok(());
+        }
+    }
+    Err(Error::Unavailable("the format of the store keeps changing".to_owned()))
+}
+
+/// Checks that there is no key under the prefix.
+async fn check_unused(shared: &Shared, url: &EtcdUrl) -> Result<()> {
+    let (key, range_end) = shared.keys.everything();
+    let request = RangeRequest { key, range_end, limit: 1, keys_only: true, revision: 0 };
+    let found = shared.noted(shared.range(request).await)?;
+    match found.kvs.first() {
+        None => Ok(()),
+        Some(kv) => Err(Error::Invalid(format!(
+            "the store {url} has data of something else, such as the key {:?}; choose another prefix",
+            String::from_utf8_lossy(&kv.key)
+        ))),
+    }
+}
+
+/// Checks that the engine can store the keys of a transaction, which begin with a slash.
+fn check_keys(txn: &Txn) -> Result<()> {
+    let conditions = txn.conditions.iter().map(|condition| match condition {
+        Condition::Absent(key) | Condition::At(key, _) => key,
+    });
+    match conditions.chain(txn.changes.iter().map(Change::key)).find(|key| !key.starts_with('/')) {
+        Some(key) => Err(Error::Invalid(format!("the key {key:?} does not begin with a slash"))),
+        None => Ok(()),
+    }
+}
+
+impl std::fmt::Debug for Etcd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Etcd").field("member", &self.shared.member).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Store for Etcd {
+    fn limits(&self) -> Limits {
+        LIMITS
+    }
+
+    async fn revision(&self) -> Result<u64> {
+        Ok(self.shared.now().await?.revision)
+    }
+
+    async fn epoch(&self) -> Result<Epoch> {
+        self.shared.now().await?;
+        Ok(self.shared.timeline().epoch())
+    }
+
+    async fn compacted(&self) -> Result<u64> {
+        Ok(self.shared.now().await?.compacted)
+    }
+
+    async fn get(&self, key: &str) -> Result<Snapshot<Option<Entry>>> {
+        let (value, revision) = self.shared.get(key).await?;
+        Ok(Snapshot { value, revision })
+    }
+
+    async fn list(&self, request: ListRequest) -> Result<Page> {
+        self.shared.list(&self.page_size, &request).await
+    }
+
+    async fn next_page(&self, prefix: &str, at: u64, after: Option<Arc<str>>) -> Result<Page> {
+        self.shared.next_page(&self.page_size, prefix, at, after.as_deref()).await
+    }
+
+    async fn scan(&self, at: u64, visit: Visitor) -> Result<()> {
+        let now = self.shared.now().await?;
+        if now.compacted > 0 && at <= now.compacted {
+            return Err(Error::Compacted { compacted: now.compacted });
+        }
+        let mut after = None;
+        loop {
+            let page = self.next_page("", at, after).await?;
+            after = page.last_key().cloned();
+            if after.is_none() {
+                return Ok(());
+            }
+            visit(page);
+        }
+    }
+
+    async fn commit(&self, txn: Txn) -> Result<u64> {
+        self.shared.check_open()?;
+        check::txn(&txn, LIMITS, Overhead::Envelope)?;
+        check_keys(&txn)?;
+        if txn.changes.is_empty() {
+            return self.shared.check(&txn).await;
+        }
+        self.shared.pass_gate().await?;
+        self.shared.commit(&self.fences, &txn).await
+    }
+
+    async fn watch(&self, prefix: &str, after: Position, old: WithOld) -> Result<Box<dyn Watch>> {
+        Ok(Box::new(EtcdWatch::open(&self.shared, prefix, after, old).await?))
+    }
+
+    async fn next_events(&self, prefix: &str, after: Position, until: Position) -> Result<Events> {
+        let now = self.shared.now().await?;
+        let cursor = Cursor::new(prefix, after);
+        cursor.check_not_compacted(now.compacted)?;
+        let mut page = EventsPage::new(&cursor, now.revision, until);
+        let last = now.revision.min(until.revision());
+        if cursor.delivered_revision() >= last {
+            return Ok(page.finish());
+        }
+        // All keys are read, so that each change has its index.
+        let everything = Cursor::new("", after);
+        let mut reader = Reader::new(Arc::clone(&self.shared), everything, WithOld::Yes);
+        let see = |batch: &Batch| {
+            for event in &batch.events {
+                if page.see(event.position.packed()).is_break() {
+                    return std::ops::ControlFlow::Break(());
+                }
+                if cursor.covers(&event.key) {
+                    page.add(event.clone());
+                }
+            }
+            std::ops::ControlFlow::Continue(())
+        };
+        reader.collect(last, see).await?;
+        Ok(page.finish())
+    }
+
+    async fn compact_noting(&self, revision: u64, prefixes: &[String]) -> Result<()> {
+        check::prefixes(prefixes)?;
+        let key = self.shared.keys.own("compacted");
+        for _ in 0..NOTE_ATTEMPTS {
+            let now = self.shared.now().await?;
+            if revision > now.revision {
+                return Err(Error::Future { current: now.revision });
+            }
+            if revision <= now.compacted {
+                return Ok(());
+            }
+            let (stored, _) = self.shared.key(key.clone()).await?;
+            let value = Bytes::copy_from_slice(&revision.to_be_bytes());
+            // Noted first, so that no read gets what is being removed.
+            if self
+                .shared
+                .put_if(key.clone(), stored.map_or(0, |kv| kv.mod_revision), value)
+                .await?
+            {
+                return self.compact_etcd(self.shared.timeline().physical(revision)).await;
+            }
+        }
+        Err(Error::Unavailable("other servers keep compacting".to_owned()))
+    }
+
+    async fn age_history(&self, now: Duration, keep: Duration) -> Result<u64> {
+        let key = self.shared.keys.own("age");
+        for _ in 0..NOTE_ATTEMPTS {
+            let newest = self.shared.now().await?.revision;
+            let (stored, _) = self.shared.key(key.clone()).await?;
+            let mut ages =
+                stored.as_ref().and_then(|kv| Ages::decode(&kv.value)).unwrap_or_default();
+            let noted = ages.note(now, keep, newest);
+            let read_at = stored.map_or(0, |kv| kv.mod_revision);
+            if !noted.changed
+                || self.shared.put_if(key.clone(), read_at, ages.encode().into()).await?
+            {
+                return Ok(noted.revision);
+            }
+        }
+        Err(Error::Unavailable("other servers keep noting the age of history".to_owned()))
+    }
+
+    fn set_gate(&self, gate: Gate) {
+        if self.shared.gate.set(Arc::new(gate)).is_err() {
+            tracing::error!("a store has one gate; a second one was not taken");
+        }
+    }
+
+    fn health(&self) -> Result<()> {
+        self.shared.health()
+    }
+
+    async fn recover(&self) -> Result<()> {
+        self.shared.check_open()?;
+        self.shared.now().await.map(drop)
+    }
+
+    fn fleet(&self) -> Option<&dyn Fleet> {
+        Some(&self.fleet)
+    }
+
+    async fn close(&self) {
+        if !self.shared.is_closed.send_replace(true) {
+            self.session.end().await;
+        }
+    }
+}
+
+impl Etcd {
+    /// Compacts etcd's own history. Revisions up to the one that is given are gone for all users of the etcd.
+    async fn compact_etcd(&self, revision: i64) -> Result<()> {
+        let request = CompactionRequest { revision };
+        let result: std::result::Result<CompactionResponse, _> =
+            self.shared.client.read(rpc::COMPACT, request).await;
+        match result {
+            Ok(_) => Ok(()),
+            // Another server, or etcd itself, has compacted more.
+            Err(status) if rpc::is_compacted(&status) == Some(true) => Ok(()),
+            Err(status) if status.code() == Code::PermissionDenied => {
+                self.shared.warn_of_compaction(&status);
+                Ok(())
+            }
+            Err(status) => self.shared.noted(Err(status)),
+        }
+    }
+}
+
+const _: () = assert!(
+    LIMITS.txn_bytes + limits::CHANGES_PER_TXN * (HEADER_BYTES + limits::ENVELOPE_BYTES)
+        < 1_572_864,
+    "etcd must take a transaction of the greatest size"
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_with_known_losses_are_not_safe() {
+        for (version, safe) in [
+            ("3.4.23", false),
+            ("3.4.31", true),
+            ("3.5.1", false),
+            ("3.5.13", true),
+            ("3.5.13+git", true),
+            ("3.6.0", true),
+            ("3.6.0-rc.1", true),
+            ("3.7.2", true),
+            ("4.0.0", true),
+            ("3.3.27", false),
+            ("2.3.8", false),
+            ("", false),
+        ] {
+            assert_eq!(is_safe(version), safe, "{version}");
+        }
+    }
+}

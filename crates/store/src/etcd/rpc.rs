@@ -1,0 +1,368 @@
+//! Calls to etcd: which member, how long, with which proof of identity. What is called is up to the engine.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
+use http::uri::PathAndQuery;
+use parking_lot::Mutex;
+use prost::Message;
+use tokio::time::{Instant, sleep, timeout};
+use tonic::client::Grpc;
+use tonic::metadata::MetadataValue;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Request, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use super::proto::{
+    AuthenticateRequest, AuthenticateResponse, WatchCall, WatchCreateRequest, WatchRequest,
+    WatchResponse,
+};
+use super::url::{EtcdAccess, EtcdUrl};
+use crate::{Error, Result};
+
+pub(super) const RANGE: &str = "/etcdserverpb.KV/Range";
+pub(super) const PUT: &str = "/etcdserverpb.KV/Put";
+pub(super) const TXN: &str = "/etcdserverpb.KV/Txn";
+pub(super) const COMPACT: &str = "/etcdserverpb.KV/Compact";
+pub(super) const LEASE_GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
+pub(super) const LEASE_REVOKE: &str = "/etcdserverpb.Lease/LeaseRevoke";
+pub(super) const LEASE_KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
+pub(super) const STATUS: &str = "/etcdserverpb.Maintenance/Status";
+const WATCH: &str = "/etcdserverpb.Watch/Watch";
+const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
+
+/// The longest time until a connection is made.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The longest time for one call to one member. A leader election takes about a second at etcd's default timing.
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Reads try other members for this long.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The pause between two attempts at a read.
+const READ_PAUSE: Duration = Duration::from_millis(20);
+
+/// Pings on connections with an open stream. etcd closes connections that ping more often than each 5 s.
+const PING_INTERVAL: Duration = Duration::from_secs(6);
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The largest message of etcd that is read: a page of a list, or the values of one transaction.
+const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
+
+/// Connections to the members of an etcd.
+pub(super) struct Client {
+    channels: Vec<Channel>,
+    /// The member that answered last.
+    current: AtomicUsize,
+    access: EtcdAccess,
+    /// The token of a user, once it is known.
+    token: Mutex<Option<MetadataValue<tonic::metadata::Ascii>>>,
+}
+
+impl Client {
+    /// A client that connects when it is used first.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for files that cannot be used, and without TLS to another machine.
+    pub(super) fn new(url: &EtcdUrl, access: &EtcdAccess) -> Result<Self> {
+        let tls = tls(url, access)?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let connect = |member: &String| {
+            let endpoint = Endpoint::from_shared(format!("{scheme}://{member}"))
+                .map_err(|error| invalid(&format!("{member}: {error}")))?
+                .connect_timeout(CONNECT_TIMEOUT)
+                .http2_keep_alive_interval(PING_INTERVAL)
+                .keep_alive_timeout(PING_TIMEOUT)
+                .tcp_nodelay(true);
+            let endpoint = match &tls {
+                Some(tls) => {
+                    endpoint.tls_config(tls.clone()).map_err(|error| invalid(&explain(&error)))?
+                }
+                None => endpoint,
+            };
+            Ok(endpoint.connect_lazy())
+        };
+        Ok(Self {
+            channels: url.members.iter().map(connect).collect::<Result<_>>()?,
+            current: AtomicUsize::new(0),
+            access: access.clone(),
+            token: Mutex::new(None),
+        })
+    }
+
+    /// Reads, from any member that answers in time.
+    pub(super) async fn read<Q, A>(
+        &self,
+        path: &'static str,
+        request: Q,
+    ) -> std::result::Result<A, Status>
+    where
+        Q: Message + Clone + 'static,
+        A: Message + Default + 'static,
+    {
+        let deadline = Instant::now() + READ_TIMEOUT;
+        loop {
+            match self.call(path, request.clone()).await {
+                Err(status) if is_ambiguous(&status) && Instant::now() < deadline => {
+                    sleep(READ_PAUSE).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Calls one member once. After an error that [`is_ambiguous`], the call may have been done.
+    pub(super) async fn call<Q, A>(
+        &self,
+        path: &'static str,
+        request: Q,
+    ) -> std::result::Result<A, Status>
+    where
+        Q: Message + Clone + 'static,
+        A: Message + Default + 'static,
+    {
+        let result = self.call_with_token(path, request.clone()).await;
+        match result {
+            // The token has expired, or etcd has restarted. Nothing was done.
+            Err(status) if status.code() == Code::Unauthenticated && self.access.user.is_some() => {
+                *self.token.lock() = None;
+                self.call_with_token(path, request).await
+            }
+            result => result,
+        }
+    }
+
+    async fn call_with_token<Q, A>(
+        &self,
+        path: &'static str,
+        request: Q,
+    ) -> std::result::Result<A, Status>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        self.authenticate().await?;
+        let mut request = Request::new(request);
+        if let Some(token) = self.token.lock().clone() {
+            request.metadata_mut().insert("token", token);
+        }
+        self.unary(path, request).await
+    }
+
+    async fn unary<Q, A>(
+        &self,
+        path: &'static str,
+        request: Request<Q>,
+    ) -> std::result::Result<A, Status>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let number = self.current.load(Ordering::Relaxed);
+        let mut grpc = self.grpc(number)?;
+        let call = async {
+            grpc.ready().await.map_err(|error| Status::unavailable(explain(&error)))?;
+            let codec: ProstCodec<Q, A> = ProstCodec::default();
+            grpc.unary(request, PathAndQuery::from_static(path), codec).await
+        };
+        let result = timeout(CALL_TIMEOUT, call).await;
+        let result = result
+            .unwrap_or_else(|_| Err(Status::deadline_exceeded("etcd did not answer in time")));
+        match result {
+            Ok(response) => Ok(response.into_inner()),
+            Err(status) => {
+                if is_ambiguous(&status) {
+                    let next = (number + 1) % self.channels.len();
+                    let _ = self.current.compare_exchange(
+                        number,
+                        next,
+                        Ordering::Relaxed,
+                        Ordering::Relaxed,
+                    );
+                }
+                Err(status)
+            }
+        }
+    }
+
+    fn grpc(&self, number: usize) -> std::result::Result<Grpc<Channel>, Status> {
+        let channel = self.channels.get(number).or(self.channels.first());
+        let channel = channel.ok_or_else(|| Status::unavailable("the etcd has no member"))?;
+        Ok(Grpc::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES))
+    }
+
+    /// Gets a token, if there is a user and no token yet.
+    async fn authenticate(&self) -> std::result::Result<(), Status> {
+        let Some((name, password)) = &self.access.user else { return Ok(()) };
+        if self.token.lock().is_some() {
+            return Ok(());
+        }
+        let request =
+            AuthenticateRequest { name: name.clone(), password: password.expose().to_owned() };
+        let response: AuthenticateResponse =
+            self.unary(AUTHENTICATE, Request::new(request)).await?;
+        let token =
+            response.token.parse().map_err(|_| Status::internal("etcd's token is no text"))?;
+        *self.token.lock() = Some(token);
+        Ok(())
+    }
+
+    /// Opens a watch on any member that has a leader.
+    pub(super) async fn watch(
+        &self,
+        create: WatchCreateRequest,
+    ) -> std::result::Result<Streaming<WatchResponse>, Status> {
+        self.authenticate().await?;
+        let number = self.current.load(Ordering::Relaxed);
+        let mut grpc = self.grpc(number)?;
+        let first = WatchRequest { call: Some(WatchCall::Create(create)) };
+        // The watch lasts as long as its requests.
+        let mut request = Request::new(stream::iter([first]).chain(stream::pending()));
+        request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+        if let Some(token) = self.token.lock().clone() {
+            request.metadata_mut().insert("token", token);
+        }
+        let open = async {
+            grpc.ready().await.map_err(|error| Status::unavailable(explain(&error)))?;
+            let codec: ProstCodec<WatchRequest, WatchResponse> = ProstCodec::default();
+            grpc.streaming(request, PathAndQuery::from_static(WATCH), codec).await
+        };
+        let opened = timeout(CALL_TIMEOUT, open).await;
+        match opened
+            .unwrap_or_else(|_| Err(Status::deadline_exceeded("etcd did not answer in time")))
+        {
+            Ok(response) => Ok(response.into_inner()),
+            Err(status) => {
+                self.leave_current_member();
+                if status.code() == Code::Unauthenticated {
+                    *self.token.lock() = None;
+                }
+                Err(status)
+            }
+        }
+    }
+
+    /// Uses another member from now on.
+    pub(super) fn leave_current_member(&self) {
+        let next = (self.current.load(Ordering::Relaxed) + 1) % self.channels.len();
+        self.current.store(next, Ordering::Relaxed);
+    }
+
+    /// Calls a method that takes and returns streams once, and returns the first response.
+    pub(super) async fn once<Q, A>(
+        &self,
+        path: &'static str,
+        request: Q,
+    ) -> std::result::Result<A, Status>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        self.authenticate().await?;
+        let mut grpc = self.grpc(self.current.load(Ordering::Relaxed))?;
+        let mut request = Request::new(stream::iter([request]));
+        if let Some(token) = self.token.lock().clone() {
+            request.metadata_mut().insert("token", token);
+        }
+        let call = async {
+            grpc.ready().await.map_err(|error| Status::unavailable(explain(&error)))?;
+            let codec: ProstCodec<Q, A> = ProstCodec::default();
+            let mut responses =
+                grpc.streaming(request, PathAndQuery::from_static(path), codec).await?.into_inner();
+            responses.message().await?.ok_or_else(|| Status::unavailable("etcd answered nothing"))
+        };
+        let result = timeout(CALL_TIMEOUT, call).await;
+        let result = result
+            .unwrap_or_else(|_| Err(Status::deadline_exceeded("etcd did not answer in time")));
+        if result.as_ref().is_err_and(is_ambiguous) {
+            self.leave_current_member();
+        }
+        result
+    }
+}
+
+/// The TLS of a connection; `None` for connections within this machine.
+fn tls(url: &EtcdUrl, access: &EtcdAccess) -> Result<Option<ClientTlsConfig>> {
+    if access.ca_file.is_none() && access.client_cert.is_none() {
+        if url.is_loopback() {
+            return Ok(None);
+        }
+        return Err(invalid(
+            "connections to another machine need TLS: pass --etcd-ca-file with the authority of its certificate",
+        ));
+    }
+    let mut tls = ClientTlsConfig::new();
+    if let Some(file) = &access.ca_file {
+        tls = tls.ca_certificate(Certificate::from_pem(read(file)?));
+    }
+    if let Some((cert, key)) = &access.client_cert {
+        tls = tls.identity(Identity::from_pem(read(cert)?, read(key)?));
+    }
+    Ok(Some(tls))
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a small file that the operator names, once at the start"
+)]
+fn read(file: &std::path::Path) -> Result<Vec<u8>> {
+    std::fs::read(file)
+        .map_err(|error| invalid(&format!("cannot read {}: {error}", file.display())))
+}
+
+fn invalid(why: &str) -> Error {
+    Error::Invalid(format!("etcd: {why}"))
+}
+
+/// An error with all its causes, which tonic leaves out.
+pub(super) fn explain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let next = cause.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// Whether a call with this error may have been done, or may still be done.
+pub(super) fn is_ambiguous(status: &Status) -> bool {
+    matches!(
+        status.code(),
+        Code::Unavailable
+            | Code::DeadlineExceeded
+            | Code::Unknown
+            | Code::Cancelled
+            | Code::Internal
+            | Code::Aborted
+    )
+}
+
+/// Whether the storage of etcd is full. A transaction with this error may have been done.
+pub(super) fn is_full(status: &Status) -> bool {
+    status.code() == Code::ResourceExhausted && status.message().contains("space exceeded")
+}
+
+/// Whether the revision of a read is compacted, or not there yet: `Some(true)` or `Some(false)`.
+pub(super) fn is_compacted(status: &Status) -> Option<bool> {
+    if status.code() != Code::OutOfRange {
+        return None;
+    }
+    Some(status.message().contains("compacted"))
+}
+
+/// The error of the store for an error of a read.
+pub(super) fn to_error(status: &Status) -> Error {
+    let reason = explain(status);
+    match status.code() {
+        Code::Unauthenticated | Code::PermissionDenied => {
+            Error::Unavailable(format!("etcd refuses this server: {reason}"))
+        }
+        _ => Error::Unavailable(format!("etcd: {reason}")),
+    }
+}

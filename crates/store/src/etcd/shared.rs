@@ -1,0 +1,260 @@
+//! What the parts of the engine share: connections, names of keys, the timeline, and the calls that all of them make.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
+use tonic::Status;
+
+use super::layout::{Keys, Timeline};
+use super::proto::{
+    Compare, CompareTo, KeyValue, PutRequest, PutResponse, RangeRequest, RangeResponse, Request,
+    RequestOp, Response, TxnRequest, TxnResponse,
+};
+use super::rpc::{self, Client};
+use crate::published::closed;
+use crate::{Error, Gate, Result};
+
+/// Revisions that are left out when etcd was restored. More than a store can commit while no server notices.
+const RESTORE_GAP: u64 = 1 << 20;
+
+/// The engine, without its tasks.
+pub(super) struct Shared {
+    pub(super) client: Client,
+    /// Watches have connections of their own: a large response must not delay them.
+    pub(super) watch_client: Client,
+    pub(super) keys: Keys,
+    /// The id of this process among the members.
+    pub(super) member: String,
+    pub(super) gate: OnceLock<Arc<Gate>>,
+    pub(super) is_closed: watch::Sender<bool>,
+    timeline: RwLock<Arc<Timeline>>,
+    /// The newest revision of etcd that was seen in a head.
+    newest: AtomicI64,
+    fault: Mutex<Option<String>>,
+    warned_of_compaction: AtomicBool,
+}
+
+/// What is true of the store at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    /// The newest revision of the store.
+    pub(super) revision: u64,
+    /// The compacted revision of the store.
+    pub(super) compacted: u64,
+    /// The revision of etcd, at which both were read.
+    pub(super) at: i64,
+}
+
+impl Shared {
+    pub(super) fn new(client: Client, watch_client: Client, keys: Keys, member: String) -> Self {
+        Self {
+            client,
+            watch_client,
+            keys,
+            member,
+            gate: OnceLock::new(),
+            is_closed: watch::Sender::new(false),
+            timeline: RwLock::default(),
+            newest: AtomicI64::new(0),
+            fault: Mutex::new(None),
+            warned_of_compaction: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn check_open(&self) -> Result<()> {
+        if *self.is_closed.borrow() { Err(closed()) } else { Ok(()) }
+    }
+
+    /// The last fault, if no call has succeeded since.
+    pub(super) fn health(&self) -> Result<()> {
+        self.check_open()?;
+        match &*self.fault.lock() {
+            Some(reason) => Err(Error::Unavailable(reason.clone())),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn timeline(&self) -> Arc<Timeline> {
+        Arc::clone(&self.timeline.read())
+    }
+
+    /// Notes whether etcd answers, and converts the error.
+    pub(super) fn noted<T>(&self, result: std::result::Result<T, Status>) -> Result<T> {
+        let result = result.map_err(|status| rpc::to_error(&status));
+        *self.fault.lock() = result.as_ref().err().map(ToString::to_string);
+        self.check_open()?;
+        result
+    }
+
+    pub(super) async fn range(
+        &self,
+        request: RangeRequest,
+    ) -> std::result::Result<RangeResponse, Status> {
+        self.client.read(rpc::RANGE, request).await
+    }
+
+    /// The entry of one key now, with etcd's revision.
+    pub(super) async fn key(&self, key: Bytes) -> Result<(Option<KeyValue>, i64)> {
+        let response =
+            self.noted(self.range(RangeRequest { key, ..RangeRequest::default() }).await)?;
+        let at = response.header.map_or(0, |header| header.revision);
+        Ok((response.kvs.into_iter().next(), at))
+    }
+
+    /// Reads several ranges at one revision of etcd, which is the second part of the result.
+    pub(super) async fn ranges(
+        &self,
+        ranges: Vec<RangeRequest>,
+    ) -> Result<(Vec<RangeResponse>, i64)> {
+        let success = ranges.into_iter().map(|range| op(Request::Range(range))).collect();
+        let request = TxnRequest { success, ..TxnRequest::default() };
+        let response: TxnResponse = self.noted(self.client.read(rpc::TXN, request).await)?;
+        let at = response.header.as_ref().map_or(0, |header| header.revision);
+        Ok((ranges_of(response), at))
+    }
+
+    /// Sets a key. This may happen twice, after an error that tells nothing.
+    pub(super) async fn put(&self, key: Bytes, value: Bytes) -> Result<i64> {
+        let request = PutRequest { key, value, lease: 0 };
+        let response: PutResponse = self.noted(self.client.read(rpc::PUT, request).await)?;
+        Ok(response.header.map_or(0, |header| header.revision))
+    }
+
+    /// Sets a key if it was not changed since it was read at this revision of etcd; 0 means that it did not exist.
+    pub(super) async fn put_if(&self, key: Bytes, read_at: i64, value: Bytes) -> Result<bool> {
+        let request = TxnRequest {
+            compare: vec![is_at(key.clone(), read_at)],
+            success: vec![op(Request::Put(PutRequest { key, value, lease: 0 }))],
+            failure: Vec::new(),
+        };
+        let response: TxnResponse = self.noted(self.client.call(rpc::TXN, request).await)?;
+        Ok(response.succeeded)
+    }
+
+    /// The newest and the compacted revision.
+    pub(super) async fn now(&self) -> Result<Now> {
+        let (read, at) =
+            self.ranges(vec![self.head_range(), one(self.keys.own("compacted"))]).await?;
+        self.now_of(&read, at).await
+    }
+
+    /// The range that reads the head without its value.
+    pub(super) fn head_range(&self) -> RangeRequest {
+        RangeRequest { keys_only: true, ..one(self.keys.head()) }
+    }
+
+    /// The newest and the compacted revision, from the responses for the head and the note of the compaction.
+    pub(super) async fn now_of(&self, read: &[RangeResponse], at: i64) -> Result<Now> {
+        let first = |number: usize| read.get(number).and_then(|range| range.kvs.first());
+        let head = first(0).map_or(0, |head| head.mod_revision);
+        self.see(head, at).await?;
+        let timeline = self.timeline();
+        let compacted = first(1).and_then(|kv| Some(u64::from_be_bytes(*kv.value.first_chunk()?)));
+        let restored = timeline.epoch().begins.saturating_sub(1);
+        let compacted = compacted.unwrap_or(0).max(restored);
+        Ok(Now { revision: timeline.logical(head), compacted, at })
+    }
+
+    /// Notes the revision of etcd of a head, which was read at another one. If it is older than one that was seen
+    /// before, etcd was restored.
+    ///
+    /// # Errors
+    /// [`Error::EpochChanged`] in that case.
+    pub(super) async fn see(&self, head: i64, at: i64) -> Result<()> {
+        let newest = self.newest.fetch_max(head, Ordering::AcqRel);
+        if at >= newest {
+            return Ok(());
+        }
+        tracing::error!(newest, at, "etcd's revision went back: it was restored");
+        let begins = self.begin_epoch(newest, at).await?;
+        self.newest.store(head, Ordering::Release);
+        Err(Error::EpochChanged { begins })
+    }
+
+    /// Adds an epoch to the timeline, unless another server has done that.
+    async fn begin_epoch(&self, newest: i64, at: i64) -> Result<u64> {
+        loop {
+            let known = self.timeline();
+            let (stored, _) = self.key(self.keys.own("epochs")).await?;
+            let stored_at = stored.as_ref().map_or(0, |kv| kv.mod_revision);
+            let stored = self.decode_timeline(stored.as_ref())?;
+            if stored.epoch().begins > known.epoch().begins {
+                let begins = stored.epoch().begins;
+                *self.timeline.write() = Arc::new(stored);
+                return Ok(begins);
+            }
+            let begins = known.logical(newest) + RESTORE_GAP;
+            let next = known.with(begins, at + 1);
+            if self.put_if(self.keys.own("epochs"), stored_at, next.encode()).await? {
+                *self.timeline.write() = Arc::new(next);
+                return Ok(begins);
+            }
+        }
+    }
+
+    /// Reads the timeline that is stored.
+    pub(super) async fn load_timeline(&self) -> Result<()> {
+        let (stored, _) = self.key(self.keys.own("epochs")).await?;
+        *self.timeline.write() = Arc::new(self.decode_timeline(stored.as_ref())?);
+        Ok(())
+    }
+
+    fn decode_timeline(&self, stored: Option<&KeyValue>) -> Result<Timeline> {
+        let Some(stored) = stored else { return Ok(Timeline::default()) };
+        Timeline::decode(&stored.value).ok_or_else(|| Error::Corrupt {
+            key: None,
+            reason: format!("{} has no epochs", String::from_utf8_lossy(&self.keys.own("epochs"))),
+        })
+    }
+
+    /// Warns once that this server may not compact.
+    pub(super) fn warn_of_compaction(&self, status: &Status) {
+        if !self.warned_of_compaction.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "etcd does not let this server compact its history: {}",
+                status.message()
+            );
+        }
+    }
+
+    /// The error for a read at a revision that etcd no longer has, or does not have yet.
+    pub(super) async fn out_of_range(&self, status: Status) -> Error {
+        let Some(is_compacted) = rpc::is_compacted(&status) else { return rpc::to_error(&status) };
+        match self.now().await {
+            Ok(now) if is_compacted => Error::Compacted { compacted: now.compacted },
+            Ok(now) => Error::Future { current: now.revision },
+            Err(error) => error,
+        }
+    }
+}
+
+pub(super) fn op(request: Request) -> RequestOp {
+    RequestOp { request: Some(request) }
+}
+
+/// The range of one key.
+pub(super) fn one(key: Bytes) -> RangeRequest {
+    RangeRequest { key, ..RangeRequest::default() }
+}
+
+/// The condition that a key was changed last at a revision of etcd; 0 means that it does not exist.
+pub(super) fn is_at(key: Bytes, revision: i64) -> Compare {
+    Compare { result: 0, target: 2, key, to: Some(CompareTo::ModRevision(revision)) }
+}
+
+/// The condition that a key exists.
+pub(super) fn exists(key: Bytes) -> Compare {
+    Compare { result: 1, target: 0, key, to: Some(CompareTo::Version(0)) }
+}
+
+/// The responses to the ranges of a transaction.
+pub(super) fn ranges_of(response: TxnResponse) -> Vec<RangeResponse> {
+    let range = |response| match response {
+        Some(Response::Range(range)) => Some(range),
+        _ => None,
+    };
+    response.responses.into_iter().filter_map(|one| range(one.response)).collect()
+}
