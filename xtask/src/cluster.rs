@@ -17,6 +17,13 @@ const SOURCE_PACKAGE: &str = "kubernetes";
 /// How the versions of it begin that the tests are written for.
 const SOURCE_VERSION: &str = "1.20";
 
+/// The Debian package of a library that the source has in an older version. The older one reads Go's maps by symbols
+/// that Go 1.18 changed: kube-apiserver ends when it stores a custom resource.
+const REFLECT_PACKAGE: &str = "golang-github-modern-go-reflect2-dev";
+
+/// The directory of that library, below each directory of Go packages.
+const REFLECT_LIBRARY: &str = "github.com/modern-go/reflect2";
+
 /// Programs that the build starts.
 const BUILD_PROGRAMS: &[(&str, &[&str], &str)] = &[
     ("go", &["version"], "golang-go"),
@@ -44,7 +51,10 @@ fn etcd(directory: &Path) -> Result<PathBuf> {
 /// Builds kube-apiserver from Debian's source package, and keeps the program alone.
 fn kube_apiserver(directory: &Path) -> Result<PathBuf> {
     let program = directory.join("kube-apiserver");
-    if program.exists() {
+    // A program of an earlier recipe is built again.
+    let stamp = directory.join("kube-apiserver-recipe");
+    let recipe = format!("{SOURCE_PACKAGE} {SOURCE_VERSION}, {REFLECT_PACKAGE}\n");
+    if program.exists() && std::fs::read_to_string(&stamp).is_ok_and(|made| made == recipe) {
         return Ok(program);
     }
     fetch::programs(BUILD_PROGRAMS)?;
@@ -54,11 +64,13 @@ fn kube_apiserver(directory: &Path) -> Result<PathBuf> {
         std::fs::remove_dir_all(&work)?;
     }
     let source = source(&work)?;
+    replace_reflect(&work, &source).context("the library for custom resources")?;
     println!("    building kube-apiserver, for a quarter of an hour on two cores");
     build(&work, &source)?;
     let built = source.join("_output/bin/kube-apiserver");
     std::fs::rename(&built, &program)
         .with_context(|| format!("the build left no {}", built.display()))?;
+    std::fs::write(&stamp, recipe)?;
     // Two gigabytes that nothing needs any more.
     std::fs::remove_dir_all(&work)?;
     Ok(program)
@@ -106,6 +118,18 @@ fn source(work: &Path) -> Result<PathBuf> {
     let mut unpack = Command::new("dpkg-source");
     shell::run(unpack.args(["--no-check", "-x"]).arg(&description).arg(&unpacked))?;
     Ok(unpacked)
+}
+
+/// Replaces the library that does not work with Debian's Go by the one that Debian packages for it.
+fn replace_reflect(work: &Path, source: &Path) -> Result<()> {
+    let library = Path::new("usr/share/gocode/src").join(REFLECT_LIBRARY);
+    let file = library.join("reflect2.go").to_string_lossy().into_owned();
+    let packaged = fetch::unpack_debian(REFLECT_PACKAGE, &work.join("reflect"), &file)?;
+    let packaged = packaged.parent().context("the library has no directory")?;
+    let vendored = source.join("vendor").join(REFLECT_LIBRARY);
+    std::fs::remove_dir_all(&vendored)
+        .with_context(|| format!("the source has no {REFLECT_LIBRARY}"))?;
+    shell::run(Command::new("cp").arg("-r").arg(packaged).arg(&vendored))
 }
 
 /// Runs the source's own makefile, as Debian does, for this one program. One package after the other, and after

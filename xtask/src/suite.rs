@@ -16,7 +16,7 @@ const ONLY_WITH_ALL: [&str; 3] = ["every_artefact", "every_client", "every_way"]
 /// every age, and every way to a cluster.
 pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
     std::env::set_current_dir(root).context("cannot go to the workspace's directory")?;
-    let mut steps = Steps::new(if quick { 7 } else { 11 + 2 * usize::from(all) });
+    let mut steps = Steps::new(if quick { 7 } else { 11 + 4 * usize::from(all) });
     let tools = steps.take("fetch what the tests need", || fetch_what_is_needed(root, all))?;
     steps.take("formatting", || shell::run(shell::cargo().args(["fmt", "--all", "--check"])))?;
     steps.take("lints", || {
@@ -38,8 +38,11 @@ pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
     steps.take("tests", || tests(&tools, &binary, quick, form, &mut counts))?;
     if all {
         let package = steps.take("make the Debian package", || deb::make(root, &binary))?;
+        let exporter =
+            steps.take("build a server that exports traces", || build_exporter(root, &binary))?;
         steps.take("every artefact, every client, and every way to a cluster", || {
-            only_with_all(&tools, &binary, &package, &mut counts)
+            let made = Made { package: &package, exporter: &exporter };
+            only_with_all(&tools, &binary, &made, &mut counts)
         })?;
         steps.take("export of traces", || export_of_traces(&mut counts))?;
     }
@@ -160,6 +163,17 @@ pub(crate) fn build_server(root: &Path, profile: Profile) -> Result<PathBuf> {
     Ok(binary)
 }
 
+/// Builds the server with the feature `otel`, and returns its path. The binary stays the one without the feature.
+fn build_exporter(root: &Path, binary: &Path) -> Result<PathBuf> {
+    let mut command = shell::cargo();
+    let features = ["--features", "postern/otel"];
+    shell::run(command.args(["build", "--workspace", "--bin", "postern"]).args(features))?;
+    let exporter = binary.with_file_name("postern-otel");
+    std::fs::copy(binary, &exporter).context("cannot keep the server that exports traces")?;
+    build_server(root, Profile::Debug)?;
+    Ok(exporter)
+}
+
 /// cargo with the tools that the tests run.
 fn cargo_with(tools: &fetch::Tools, binary: &Path) -> Command {
     let mut command = shell::cargo();
@@ -214,15 +228,23 @@ fn only_with_all_words() -> impl Iterator<Item = &'static str> {
     ONLY_WITH_ALL.iter().flat_map(|program| ["--test", program])
 }
 
+/// Files that only the tests of `--all` need.
+struct Made<'a> {
+    /// The Debian package.
+    package: &'a Path,
+    /// The server with the export of traces.
+    exporter: &'a Path,
+}
+
 /// Runs the test programs that are not among those that run by default.
 fn only_with_all(
     tools: &fetch::Tools,
     binary: &Path,
-    package: &Path,
+    made: &Made<'_>,
     counts: &mut Counts,
 ) -> Result<()> {
     let mut command = cargo_with(tools, binary);
-    command.env("POSTERN_TEST_DEB", package);
+    command.env("POSTERN_TEST_DEB", made.package).env("POSTERN_TEST_OTEL_BIN", made.exporter);
     let nextest = has_nextest();
     if nextest {
         command.args(["nextest", "run", "--color", "never"]);

@@ -2,8 +2,8 @@
 //! decides like the gateway of the central server, and sends them to its cluster.
 //!
 //! `active_config` is the configuration from the central server, from which `state` decides. `config_sync` keeps it
-//! current, and `state_dir` stores it. `readiness` checks the credential for the cluster. `listen` takes connections, and `serve` answers a
-//! request. `virtual_clusters` knows the routes to those of the cluster. Decisions themselves are in `postern-auth`,
+//! current, and `state_dir` stores it. `upstream` and `service_account` have the credential for the cluster, and `readiness`
+//! checks it. `listen` takes connections, and `serve` answers a request. `virtual_clusters` knows the routes to those of the cluster. Decisions themselves are in `postern-auth`,
 //! and forwarding is in `postern-proxy`.
 
 mod active_config;
@@ -22,6 +22,7 @@ mod route;
 mod run;
 mod scrape;
 mod serve;
+mod service_account;
 mod session;
 mod state;
 mod state_dir;

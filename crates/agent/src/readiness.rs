@@ -15,12 +15,13 @@ use postern_kinds::cluster::{Cluster, Fields};
 use postern_kinds::{Condition, Kind as _};
 use postern_meta::decode::decode_typed;
 use postern_meta::time::Timestamp;
-use postern_proxy::{Forward, Proxy, Upstream};
+use postern_proxy::{Forward, Proxy};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 use crate::state::State;
+use crate::upstream::ClusterUpstream;
 
 /// The resources whose names the agent sends: its credential needs the verb `impersonate` on them.
 const RESOURCES: [&str; 2] = ["users", "groups"];
@@ -107,7 +108,7 @@ impl Readiness {
 /// The task that checks the cluster.
 pub(crate) struct ReadinessCheck {
     pub(crate) proxy: Proxy,
-    pub(crate) upstream: Upstream,
+    pub(crate) upstream: ClusterUpstream,
     pub(crate) state: Arc<State>,
     pub(crate) cluster: String,
     /// The last result.
@@ -185,7 +186,8 @@ async fn is_allowed(readiness_check: &ReadinessCheck, resource: &str) -> Result<
         answer_timeout: Some(ANSWER_TIMEOUT),
         ..Forward::new(PathAndQuery::from_static(REVIEWS))
     };
-    let answer = readiness_check.proxy.forward(&readiness_check.upstream, request, forward).await;
+    let upstream = readiness_check.upstream.current();
+    let answer = readiness_check.proxy.forward(&upstream, request, forward).await;
     let answer = answer.map_err(|error| silent(error.to_string()))?;
     if ![StatusCode::OK, StatusCode::CREATED].contains(&answer.status()) {
         return Err(Readiness::Refused(answer.status().as_u16()));

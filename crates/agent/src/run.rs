@@ -30,10 +30,12 @@ use crate::lifespan::GatewayTokens;
 use crate::metrics::Metrics;
 use crate::readiness::ReadinessCheck;
 use crate::serve::Agent;
+use crate::service_account::{READ_INTERVAL, ServiceAccount};
 use crate::state::{Clock, State};
 use crate::state_dir::{StateDir, read_given};
+use crate::upstream::ClusterUpstream;
 use crate::virtual_clusters::{ClusterDomain, Reader, VirtualClusters};
-use crate::{audit, config_sync, listen, readiness, scrape, upstream};
+use crate::{audit, config_sync, listen, readiness, scrape, service_account, upstream};
 
 /// How long one request to the central server may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -134,8 +136,7 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let dir = StateDir::open(&settings.state_dir).context("--state-dir")?;
     let client_settings = client_settings(&settings)?;
-    let upstream = upstream::of_path(&settings.upstream, &settings.upstream_server);
-    let upstream = upstream.context("--upstream")?;
+    let (upstream, account) = own_cluster(&settings).context("--upstream")?;
     let max_offline = i64::try_from(settings.max_offline.as_secs()).unwrap_or(i64::MAX);
     let state = Arc::new(State::new(clock, max_offline));
     if let Some(stored) = dir.load_config(&settings.cluster) {
@@ -172,7 +173,7 @@ pub async fn run(
         draining: watch::Sender::new(false),
     });
     let (mut tasks, mut storing) = start_sync_tasks(&agent, &client_settings, dir)?;
-    tasks.spawn(renew(certificate.clone(), agent.state.clone()));
+    start_renewals(&mut tasks, &agent, &certificate, account);
     if let Some(address) = settings.metrics_listen {
         tasks.spawn(scrape::serve(agent.clone(), metrics_listener(address)?));
     }
@@ -193,6 +194,17 @@ pub async fn run(
     let _ = timeout(STORE_TIMEOUT, storing.join_next()).await;
     agent.audit.queue.written().await;
     Ok(())
+}
+
+/// The cluster of the agent. If the agent reaches it as a ServiceAccount, the second value is the ServiceAccount, whose
+/// files change.
+fn own_cluster(settings: &Settings) -> anyhow::Result<(ClusterUpstream, Option<ServiceAccount>)> {
+    let path = &settings.upstream;
+    if !path.is_dir() {
+        return Ok((upstream::of_file(path)?.into(), None));
+    }
+    let (account, upstream) = ServiceAccount::open(path, &settings.upstream_server)?;
+    Ok((upstream.into(), Some(account)))
 }
 
 /// The listener for the metrics.
@@ -231,6 +243,20 @@ fn start_sync_tasks(
     tasks.spawn(readiness::run(readiness_check, client()?));
     tasks.spawn(audit::send(agent.audit.clone(), client()?, cluster));
     Ok((tasks, storing))
+}
+
+/// Starts the tasks that keep the certificate and the credential of the cluster current.
+fn start_renewals(
+    tasks: &mut JoinSet<()>,
+    agent: &Arc<Agent>,
+    certificate: &Arc<Certificate>,
+    account: Option<ServiceAccount>,
+) {
+    tasks.spawn(renew(certificate.clone(), agent.state.clone()));
+    if let Some(account) = account {
+        let (account, cluster) = (Arc::new(account), agent.upstream.clone());
+        tasks.spawn(service_account::keep_current(account, cluster, READ_INTERVAL));
+    }
 }
 
 fn client_settings(settings: &Settings) -> anyhow::Result<ClientSettings> {

@@ -20,7 +20,7 @@ use postern_auth::target_review::{TargetReview, narrowed_rules};
 use postern_kinds::access_key;
 use postern_listen::{ConnectionTable, Peer};
 use postern_meta::status::{ApiError, Reason};
-use postern_proxy::{BoxError, Forward, Proxy, ProxyBody, ProxyError, Upstream};
+use postern_proxy::{BoxError, Forward, Proxy, ProxyBody, ProxyError};
 use postern_telemetry::{RequestIds, Span, SpanKind, request_span, span};
 use tokio::sync::watch;
 
@@ -35,6 +35,7 @@ use crate::review;
 use crate::route::Route;
 use crate::session::{self, Caller};
 use crate::state::{Allowed, Refused, State};
+use crate::upstream::ClusterUpstream;
 use crate::virtual_clusters::VirtualClusters;
 
 /// The longest time from the head of a request until that of its answer, for those that are not long: that
@@ -49,7 +50,7 @@ pub(crate) struct Agent {
     pub(crate) state: Arc<State>,
     pub(crate) cluster: String,
     pub(crate) proxy: Proxy,
-    pub(crate) upstream: Upstream,
+    pub(crate) upstream: ClusterUpstream,
     /// The routes to the virtual clusters in it.
     pub(crate) virtual_clusters: Arc<VirtualClusters>,
     pub(crate) max_session: Duration,
@@ -271,7 +272,7 @@ impl Agent {
     ) -> Result<Route, ApiError> {
         match target {
             GatewayTarget::Cluster { .. } | GatewayTarget::Space { .. } => {
-                Ok(Route::Cluster(self.upstream.clone()))
+                Ok(Route::Cluster(self.upstream.current()))
             }
             GatewayTarget::ProjectVirtualCluster { .. } | GatewayTarget::VirtualCluster { .. } => {
                 let place = config.virtual_cluster(target).ok_or_else(|| {

@@ -34,6 +34,7 @@ use crate::metrics::Metrics;
 use crate::readiness::ReadinessCheck;
 use crate::serve::Agent;
 use crate::state::State;
+use crate::upstream::ClusterUpstream;
 use crate::virtual_clusters::{Reader, VirtualClusters};
 
 /// The time in tests, in seconds since 1970.
@@ -86,10 +87,11 @@ pub(crate) fn spec_with(key: &SigningKey) -> Spec {
 /// The cluster's answer.
 pub(crate) type Answer = Arc<Mutex<(StatusCode, String)>>;
 
-fn upstream(cluster: SocketAddr) -> Upstream {
+fn upstream(cluster: SocketAddr) -> ClusterUpstream {
     let url = format!("http://{cluster}").parse().unwrap();
     let (addresses, allow_plain) = (UpstreamAddresses::any(), true);
-    Upstream::new(UpstreamConfig { addresses, allow_plain, ..UpstreamConfig::new(url) }).unwrap()
+    let config = UpstreamConfig { addresses, allow_plain, ..UpstreamConfig::new(url) };
+    Upstream::new(config).unwrap().into()
 }
 
 /// An agent in front of a cluster that answers when it is let.

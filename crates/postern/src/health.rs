@@ -24,7 +24,7 @@ pub(crate) struct Health {
     data_dir: PathBuf,
 
     /// The URL of a server or an agent, whose /readyz is asked; --data-dir is then not used
-    #[arg(long, env = "POSTERN_HEALTH_URL", value_name = "URL", value_parser = ServerUrl::parse)]
+    #[arg(long, env = "POSTERN_HEALTH_URL", value_name = "URL", value_parser = url)]
     url: Option<ServerUrl>,
 
     /// The certificate authorities of the URL, in PEM; an agent's are in ca.pem of its state directory
@@ -35,6 +35,21 @@ pub(crate) struct Health {
     /// How long to wait for the response [default: 5s]
     #[arg(long, value_name = "DURATION")]
     timeout: Option<String>,
+}
+
+/// The URL of a server or an agent.
+///
+/// # Errors
+/// The reason why the text is not one. The reason for `http` is not that of [`ServerUrl::parse`], because this command
+/// sends no access key.
+fn url(text: &str) -> Result<ServerUrl, String> {
+    let scheme = text.trim_start().split_once("://").map(|(scheme, _)| scheme);
+    if scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case("http")) {
+        return Err(
+            "only https:// is supported: servers and agents serve /readyz with TLS".to_owned()
+        );
+    }
+    ServerUrl::parse(text)
 }
 
 impl Health {

@@ -5,3 +5,4 @@ mod charts;
 mod debian;
 #[path = "../deploy/helm.rs"]
 mod helm;
+mod traces;

@@ -1,5 +1,5 @@
 //! Server and agent from the image of `cargo xtask image`, as a container runtime runs them: in namespaces of their own,
-//! without root, with a root directory that is read-only and one volume.
+//! without root. The root directory is read-only. There is a volume for the data and one for the keys.
 //!
 //! `unshare` takes the place of the runtime. The network is the one of the machine.
 
@@ -13,22 +13,26 @@ use postern_tests::{AgentSetup, Home, Server, Setup, binary};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+/// The mount point of the volume for the keys.
+const KEYS: &str = "/var/lib/postern-keys";
+
 /// Starts a program of the image. It gets the arguments of the script, with the volume's path in the image in place of
 /// the path here. `--kill-child` ends it with the script.
 const SCRIPT: &str = r#"#!/bin/bash
 set -eu
-root='ROOT'; home='HOME'; volume='VOLUME'
+root='ROOT'; home='HOME'; volume='VOLUME'; key_home='KEY_HOME'; key_volume='KEY_VOLUME'
 set -- "${@//$home/$volume}"
 unshare=$(command -v unshare); bash=$(command -v bash); mount=$(command -v mount)
 ENVIRONMENT
 exec "$unshare" --user --map-root-user --mount --pid --fork --kill-child "$bash" -eu -c '
-unshare=$1 mount=$2 root=$3 home=$4 volume=$5
-shift 5
+unshare=$1 mount=$2 root=$3 home=$4 volume=$5 key_home=$6 key_volume=$7
+shift 7
 "$mount" --bind "$root" "$root"
 "$mount" --bind "$home" "$root$volume"
+"$mount" --bind "$key_home" "$root$key_volume"
 "$mount" -o remount,bind,ro,nosuid,nodev "$root"
 exec "$unshare" --user --map-user=USER --map-group=GROUP --root "$root" --wd "$volume" -- "$@"
-' in-image "$unshare" "$mount" "$root" "$home" "$volume" ENTRYPOINT "$@"
+' in-image "$unshare" "$mount" "$root" "$home" "$volume" "$key_home" "$key_volume" ENTRYPOINT "$@"
 "#;
 
 /// An unpacked image.
@@ -64,8 +68,8 @@ impl Image {
         Self { root, config: json_of(&blob(&layout, &manifest["config"]))["config"].clone() }
     }
 
-    /// The script that starts the program of the image with this home as the volume.
-    fn script(&self, home: &Home) -> PathBuf {
+    /// The script that starts the program of the image with these homes as the volumes.
+    fn script(&self, home: &Home, keys: &Home) -> PathBuf {
         let texts = |field: &str| {
             let values = self.config[field].as_array().unwrap().iter();
             values.map(|value| value.as_str().unwrap()).collect::<Vec<_>>()
@@ -84,6 +88,8 @@ impl Image {
         let environment: String = texts("Env").iter().map(set).collect();
         let script = [
             ("ROOT", self.root.to_str().unwrap()),
+            ("KEY_HOME", keys.path().to_str().unwrap()),
+            ("KEY_VOLUME", KEYS),
             ("HOME", home.path().to_str().unwrap()),
             ("VOLUME", volume),
             ("ENVIRONMENT", &environment),
@@ -122,6 +128,10 @@ fn output_of(command: &mut Command) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {}\n{errors}", output.status);
     String::from_utf8(output.stdout).unwrap()
+}
+
+fn mode_of(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
 fn unpack(archive: &Path, directory: &Path) {
@@ -203,8 +213,12 @@ async fn server_and_agent_run_from_the_image_without_root_on_a_read_only_root() 
     );
     let directory = Home::new();
     let image = Image::make(directory.path());
-    let home = Home::new();
-    let script = image.script(&home);
+    let (home, keys) = (Home::new(), Home::new());
+    // A volume that is new gets the owner and the mode of its mount point.
+    let mount_point = image.root.join(KEYS.trim_start_matches('/'));
+    assert_eq!(mode_of(&mount_point), 0o700);
+    assert_eq!(std::fs::read_dir(&mount_point).unwrap().count(), 0);
+    let script = image.script(&home, &keys);
     assert!(run(&script, &["--version"]).1.starts_with("postern "));
     let (written, said) = run(&script, &["man", "--out", "/usr/share/man"]);
     assert!(!written && said.contains("Read-only file system"), "{said}");
@@ -214,8 +228,12 @@ async fn server_and_agent_run_from_the_image_without_root_on_a_read_only_root() 
     let central = Setup::bare(&home).program(script.clone());
     let central = image.command().into_iter().fold(central, Setup::argument);
     let central = central.argument("--allow-local-upstreams").argument("--drain-timeout=1s");
+    let central = central.environment("POSTERN_KEY_DIR", format!("{KEYS}/keys"));
     let mut central = central.environment("POSTERN_LISTEN", "127.0.0.1:0").start().await;
     assert_confined(inner(central.id()));
+    assert_eq!(mode_of(&keys.path().join("keys")), 0o700);
+    assert_eq!(mode_of(&keys.path().join("keys/seal.keys")), 0o600);
+    assert!(!home.data().join("keys").exists(), "the data are apart from the keys");
     let (healthy, said) = image.check_health(&script);
     assert!(healthy, "{said}");
 

@@ -99,6 +99,10 @@ async fn health_asks_the_admin_socket_or_a_url() {
     let (code, text) = health(&[&url]).await;
     assert_eq!(code, Some(1), "no certificate authority of the system signs it: {text}");
     assert!(text.contains("certificate"), "{text}");
+    let (code, text) = health(&[&url.replace("https", "http")]).await;
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("servers and agents serve /readyz with TLS"), "{text}");
+    assert!(!text.contains("access key"), "{text}");
     let home = server.home().clone();
     assert!(!home.records().iter().any(|record| record.to_string().contains("health")));
     server.stop().await;

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use super::VirtualClusterRef;
 use super::service::{Address, ClusterDomain, NotInNamespace};
-use crate::upstream;
+use crate::upstream::{self, ClusterUpstream};
 
 /// The key of the Secret that has the kubeconfig.
 const KEY: &str = "config";
@@ -36,7 +36,7 @@ const MAX_READING: usize = 8;
 /// Reads Secrets of the agent's cluster.
 pub(crate) struct Reader {
     proxy: Proxy,
-    cluster: Upstream,
+    cluster: ClusterUpstream,
     allow_local: bool,
     domain: ClusterDomain,
     reading: Semaphore,
@@ -98,7 +98,7 @@ impl Reader {
     /// loopback and link-local addresses. Its Services are in this domain.
     pub(crate) fn new(
         proxy: Proxy,
-        cluster: Upstream,
+        cluster: ClusterUpstream,
         allow_local: bool,
         domain: ClusterDomain,
     ) -> Self {
@@ -145,7 +145,7 @@ impl Reader {
             .body(Empty::<Bytes>::new())
             .map_err(|error| silent(error.to_string()))?;
         let forward = Forward { answer_timeout: Some(ANSWER_TIMEOUT), ..Forward::new(path) };
-        let answer = self.proxy.forward(&self.cluster, request, forward).await;
+        let answer = self.proxy.forward(&self.cluster.current(), request, forward).await;
         let answer = answer.map_err(|error| silent(error.to_string()))?;
         let of = format!("the Secret {name:?} in the namespace {namespace:?} of the cluster");
         match answer.status() {

@@ -18,7 +18,7 @@ use crate::wire::body::Body;
 use crate::wire::encode::{self, Negotiated};
 use crate::wire::respond;
 
-/// The response to a GET of a document.
+/// The response to a GET of a document. `metrics` is the text, if the document has metrics.
 ///
 /// # Errors
 /// 404 when the document does not exist; 406 when the client accepts no format of it.
@@ -26,7 +26,7 @@ pub(crate) fn response(
     parsed: &Parsed,
     document: Document,
     now: Timestamp,
-    metrics_text: impl FnOnce() -> String,
+    metrics: String,
 ) -> Result<Response<Body>, ApiError> {
     let root = match document {
         Document::CoreVersions => Some(Root::Core),
@@ -43,7 +43,7 @@ pub(crate) fn response(
             discovery::group(name).ok_or_else(ApiError::resource_not_served)?
         }
         Document::Resources(version) => discovery::resources(&version),
-        Document::Metrics | Document::OwnerMetrics => return Ok(metrics_response(metrics_text())),
+        Document::Metrics | Document::OwnerMetrics => return Ok(metrics_response(metrics)),
         Document::OpenApiV2 => return open_api_v2(parsed),
         Document::OpenApiIndex => return open_api_index(parsed, now),
         Document::OpenApi(version) => return open_api(parsed, version, now),

@@ -441,7 +441,7 @@ async fn act(
         }
         Authorized::Document(parsed) => {
             check_websocket(&parsed, false)?;
-            document(server, &parsed).map(Outcome::from)
+            Box::pin(document(server, &parsed)).await.map(Outcome::from)
         }
     }
 }
@@ -497,18 +497,27 @@ async fn served_as_queued(
     Box::pin(server.flow.run_queued(in_current_request(work))).await?
 }
 
-fn document(server: &Arc<Server>, parsed: &Parsed) -> Result<Response<Body>, ApiError> {
+async fn document(server: &Arc<Server>, parsed: &Parsed) -> Result<Response<Body>, ApiError> {
     let Target::Document(document) = parsed.target() else {
         return Err(ApiError::resource_not_served());
     };
     if !matches!(*parsed.method(), Method::GET | Method::HEAD) {
         return Err(method_not_allowed(parsed.method()));
     }
-    let now = server.source.now();
-    documents::response(parsed, *document, now, || match document {
+    let metrics = match document {
+        Document::Metrics => metrics_text(server).await?,
         Document::OwnerMetrics => metrics::write_owners(&server.flow.owners_with_most_requests()),
-        _ => metrics::write(&server.metrics, &server.readings()),
-    })
+        _ => String::new(),
+    };
+    documents::response(parsed, *document, server.source.now(), metrics)
+}
+
+/// The metrics, written on a thread that may block: the keyring and the free space are read from the disk.
+async fn metrics_text(server: &Arc<Server>) -> Result<String, ApiError> {
+    let server = server.clone();
+    let write = move || metrics::write(&server.metrics, &server.readings());
+    let written = tokio::task::spawn_blocking(write).await;
+    written.map_err(|error| ApiError::internal("cannot read the metrics", error))
 }
 
 fn method_not_allowed(method: &Method) -> ApiError {
