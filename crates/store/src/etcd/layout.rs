@@ -221,11 +221,18 @@ impl Timeline {
         begins + u64::try_from(physical - at).unwrap_or(0)
     }
 
-    /// The revision of etcd for a revision of the store.
+    /// The revision of etcd for a revision of the store. For one that a restore has taken back, it is the last one
+    /// before the restore.
     pub(super) fn physical(&self, logical: u64) -> i64 {
-        let of = self.epochs.iter().rev().find(|(epoch, _)| epoch.begins <= logical);
-        let (begins, at) = of.map_or((0, 0), |(epoch, at)| (epoch.begins, *at));
-        at.saturating_add(i64::try_from(logical - begins).unwrap_or(i64::MAX))
+        let mut end = i64::MAX;
+        for (epoch, at) in self.epochs.iter().rev() {
+            if epoch.begins <= logical {
+                let after = i64::try_from(logical - epoch.begins).unwrap_or(i64::MAX);
+                return at.saturating_add(after).min(end);
+            }
+            end = at - 1;
+        }
+        end
     }
 
     /// The bytes of the epochs after the first one.
@@ -309,6 +316,8 @@ mod tests {
             assert_eq!(second.logical(physical), logical);
             assert_eq!(second.physical(logical), physical);
         }
+        // These were taken back.
+        assert_eq!((second.physical(501), second.physical(1999)), (500, 500));
         let third = second.with(9000, 550);
         assert_eq!((third.logical(549), third.logical(550)), (2048, 9000));
         assert_eq!(third.epoch(), Epoch { number: 2, begins: 9000 });

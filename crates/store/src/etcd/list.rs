@@ -16,7 +16,7 @@ const SMALL_PAGE_BYTES: usize = 1024 * 1024;
 
 /// The keys on a page, at least and at most. A page of the largest values has some 20 MB.
 const MIN_PAGE_KEYS: i64 = 16;
-const MAX_PAGE_KEYS: i64 = 2048;
+const MAX_PAGE_KEYS: i64 = 512;
 
 /// The keys that the next page has.
 pub(super) struct PageSize(AtomicI64);
@@ -141,8 +141,9 @@ impl Shared {
     pub(super) async fn get(&self, name: &str) -> Result<(Option<Entry>, u64)> {
         let ranges =
             vec![self.head_range(), one(self.keys.own("compacted")), one(self.keys.data(name))];
+        let floor = self.floor();
         let (mut read, at) = self.ranges(ranges).await?;
-        let now = self.now_of(&read, at).await?;
+        let now = self.now_of(&read, at, floor).await?;
         let found = read.pop().and_then(|range| range.kvs.into_iter().next());
         let key: Arc<str> = Arc::from(name);
         let entry = found.map(|kv| {

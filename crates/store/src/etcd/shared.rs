@@ -136,9 +136,10 @@ impl Shared {
 
     /// The newest and the compacted revision.
     pub(super) async fn now(&self) -> Result<Now> {
+        let floor = self.floor();
         let (read, at) =
             self.ranges(vec![self.head_range(), one(self.keys.own("compacted"))]).await?;
-        self.now_of(&read, at).await
+        self.now_of(&read, at, floor).await
     }
 
     /// The range that reads the head without its value.
@@ -146,11 +147,17 @@ impl Shared {
         RangeRequest { keys_only: true, ..one(self.keys.head()) }
     }
 
-    /// The newest and the compacted revision, from the responses for the head and the note of the compaction.
-    pub(super) async fn now_of(&self, read: &[RangeResponse], at: i64) -> Result<Now> {
+    /// The newest revision of etcd that was seen. Whatever begins now is at least as new, unless etcd is restored.
+    pub(super) fn floor(&self) -> i64 {
+        self.newest.load(Ordering::Acquire)
+    }
+
+    /// The newest and the compacted revision, from the responses for the head and the note of the compaction, which
+    /// were read at a revision of etcd, and after the floor was taken.
+    pub(super) async fn now_of(&self, read: &[RangeResponse], at: i64, floor: i64) -> Result<Now> {
         let first = |number: usize| read.get(number).and_then(|range| range.kvs.first());
         let head = first(0).map_or(0, |head| head.mod_revision);
-        self.see(head, at).await?;
+        self.see(head, at, floor).await?;
         let timeline = self.timeline();
         let compacted = first(1).and_then(|kv| Some(u64::from_be_bytes(*kv.value.first_chunk()?)));
         let restored = timeline.epoch().begins.saturating_sub(1);
@@ -158,18 +165,18 @@ impl Shared {
         Ok(Now { revision: timeline.logical(head), compacted, at })
     }
 
-    /// Notes the revision of etcd of a head, which was read at another one. If it is older than one that was seen
-    /// before, etcd was restored.
+    /// Notes the revision of etcd of a head, which was read at another one. If that is below the floor from before the
+    /// call, etcd was restored.
     ///
     /// # Errors
     /// [`Error::EpochChanged`] in that case.
-    pub(super) async fn see(&self, head: i64, at: i64) -> Result<()> {
-        let newest = self.newest.fetch_max(head, Ordering::AcqRel);
-        if at >= newest {
+    pub(super) async fn see(&self, head: i64, at: i64, floor: i64) -> Result<()> {
+        if at >= floor {
+            self.newest.fetch_max(head, Ordering::AcqRel);
             return Ok(());
         }
-        tracing::error!(newest, at, "etcd's revision went back: it was restored");
-        let begins = self.begin_epoch(newest, at).await?;
+        tracing::error!(floor, at, "etcd's revision went back: it was restored");
+        let begins = self.begin_epoch(floor, at).await?;
         self.newest.store(head, Ordering::Release);
         Err(Error::EpochChanged { begins })
     }

@@ -1,1 +1,243 @@
-//! What only etcd has: crashes of the member, foreign data, members and leases.
+//! What only etcd has: crashes of the member, a restore of its data, a full quota, data of something else, members and
+//! leases.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use postern_store::etcd::{Etcd, EtcdAccess, EtcdUrl};
+use postern_store::{Change, Condition, Error, ListRequest, Member, Position, Txn, WithOld};
+use tokio::time::timeout;
+
+use crate::open;
+use crate::server::{EtcdServer, access};
+
+fn put(key: &str, value: &str) -> Change {
+    Change::Put { key: key.into(), value: value.to_owned().into() }
+}
+
+fn change(change: Change) -> Txn {
+    Txn { conditions: Vec::new(), changes: vec![change] }
+}
+
+/// Repeats a call while etcd is away.
+async fn again<T>(mut call: impl AsyncFnMut() -> Result<T, Error>) -> Result<T, Error> {
+    for _ in 0..200 {
+        match call().await {
+            Err(Error::Unavailable(_)) => tokio::time::sleep(Duration::from_millis(20)).await,
+            result => return result,
+        }
+    }
+    call().await
+}
+
+async fn message(access: &EtcdAccess, url: &str) -> String {
+    let url: EtcdUrl = match url.parse() {
+        Ok(url) => url,
+        Err(error) => {
+            let error: Error = error;
+            return error.to_string();
+        }
+    };
+    Etcd::open(&url, access).await.unwrap_err().to_string()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_used_is_refused_and_left_as_it_is() {
+    let server = EtcdServer::start();
+    let address = server.address();
+    let at = |prefix: &str| format!("etcd://{address}{prefix}");
+    let old = message(&EtcdAccess::default(), &at("/a")).await;
+    assert!(old.contains("--allow-old-etcd"), "{old}");
+    assert!(message(&access(), "etcd://10.0.0.1/a").await.contains("--etcd-ca-file"));
+    let none = EtcdAccess { ca_file: Some("/nowhere/ca.pem".into()), ..access() };
+    assert!(message(&none, &at("/a")).await.contains("/nowhere/ca.pem"));
+    let nothing_listens = message(&access(), "etcd://127.0.0.1:1/a").await;
+    assert!(nothing_listens.contains("refused"), "{nothing_listens}");
+
+    // The data of something else, which is a store under a shorter prefix here.
+    open(&server.url("/other/e")).await.close().await;
+    let foreign = message(&access(), &at("/other")).await;
+    assert!(
+        foreign.contains("data of something else") && foreign.contains("/other/e"),
+        "{foreign}"
+    );
+    let store = open(&server.url("/ours")).await;
+    store.commit(change(put("/a", "1"))).await.unwrap();
+    // Another store under a prefix next to it.
+    let next = open(&server.url("/ours2")).await;
+    assert_eq!(next.list(ListRequest::default()).await.unwrap().entries, []);
+    assert_eq!(next.revision().await.unwrap(), 0);
+    let revision = next.commit(change(put("/b", "1"))).await.unwrap();
+    assert!(revision > store.revision().await.unwrap());
+    assert_eq!(store.list(ListRequest::default()).await.unwrap().entries.len(), 1);
+    let no_slash = store.commit(change(put("a", "1"))).await;
+    assert!(matches!(no_slash, Err(Error::Invalid(_))), "{no_slash:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_acknowledged_write_is_lost_when_etcd_crashes() {
+    const WRITERS: usize = 4;
+    let mut server = EtcdServer::start();
+    let store = open(&server.url("/crash")).await;
+    store.commit(change(put("/counter", "0"))).await.unwrap();
+    let mut watch = store.watch("/counter", Position::ZERO, WithOld::Yes).await.unwrap();
+    let mut writers = tokio::task::JoinSet::new();
+    for _ in 0..WRITERS {
+        let store = Arc::clone(&store);
+        writers.spawn(async move {
+            let (mut acknowledged, mut unknown) = (0_u64, 0_u64);
+            while acknowledged < 60 {
+                let Ok(found) = store.get("/counter").await else {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    continue;
+                };
+                let entry = found.value.unwrap();
+                let count: u64 = std::str::from_utf8(&entry.value).unwrap().parse().unwrap();
+                let txn = Txn {
+                    conditions: vec![Condition::At("/counter".into(), entry.position)],
+                    changes: vec![put("/counter", &(count + 1).to_string())],
+                };
+                match store.commit(txn).await {
+                    Ok(_) => acknowledged += 1,
+                    Err(Error::Conflict { .. } | Error::Unavailable(_)) => {}
+                    Err(Error::Unknown(_)) => unknown += 1,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            (acknowledged, unknown)
+        });
+    }
+    for _ in 0..4 {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        server.crash_and_restart();
+    }
+    let sums = writers.join_all().await;
+    let acknowledged: u64 = sums.iter().map(|(acknowledged, _)| acknowledged).sum();
+    let unknown: u64 = sums.iter().map(|(_, unknown)| unknown).sum();
+    let found = again(async || store.get("/counter").await).await.unwrap().value.unwrap();
+    let count: u64 = std::str::from_utf8(&found.value).unwrap().parse().unwrap();
+    assert!(
+        (acknowledged..=acknowledged + unknown).contains(&count),
+        "{count} increments, {acknowledged} acknowledged, {unknown} unknown"
+    );
+    // The watch has seen each increment once, over all crashes.
+    let mut next = 0;
+    while next <= count {
+        let batch = timeout(Duration::from_mins(1), watch.next()).await.unwrap().unwrap();
+        for event in batch.events {
+            assert_eq!(event.value.as_deref(), Some(next.to_string().as_bytes()));
+            next += 1;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_of_etcd_begins_an_epoch_for_all_servers() {
+    let mut server = EtcdServer::start();
+    let url = server.url("/restored");
+    let (one, two) = (open(&url).await, open(&url).await);
+    let first = one.commit(change(put("/a", "1"))).await.unwrap();
+    server.save();
+    let mut last = 0;
+    for number in 0..20 {
+        last =
+            again(async || one.commit(change(put("/b", &number.to_string()))).await).await.unwrap();
+    }
+    let mut watch = two.watch("", Position::end_of(last), WithOld::No).await.unwrap();
+    assert_eq!(two.revision().await.unwrap(), last);
+
+    server.restore();
+
+    for store in [&one, &two] {
+        let begins = match again(async || store.revision().await).await {
+            Err(Error::EpochChanged { begins }) => begins,
+            other => panic!("expected the new epoch, got {other:?}"),
+        };
+        assert!(begins > last);
+        assert_eq!(store.epoch().await.unwrap().begins, begins);
+        assert!(store.epoch().await.unwrap().number == 1);
+    }
+    let ended = timeout(Duration::from_secs(30), watch.next()).await.unwrap();
+    assert!(matches!(ended, Err(Error::EpochChanged { .. })), "{ended:?}");
+    // The data is that of the copy, under its old positions, and new revisions are greater than all.
+    let listed = one.list(ListRequest::default()).await.unwrap();
+    let positions: Vec<_> =
+        listed.entries.iter().map(|entry| (&*entry.key, entry.position)).collect();
+    assert_eq!(positions, [("/a", Position::new(first, 0))]);
+    let too_old = two.watch("", Position::end_of(last), WithOld::No).await.map(drop);
+    assert!(matches!(too_old, Err(Error::Compacted { .. })), "{too_old:?}");
+    let replaced = Txn {
+        conditions: vec![Condition::At("/a".into(), Position::new(first, 0))],
+        changes: vec![put("/a", "2")],
+    };
+    let next = one.commit(replaced).await.unwrap();
+    assert!(next > last + 20);
+    let mut watch = two.watch("", Position::end_of(next - 1), WithOld::Yes).await.unwrap();
+    let batch = timeout(Duration::from_secs(30), watch.next()).await.unwrap().unwrap();
+    assert_eq!((batch.revision, batch.events.len()), (next, 1));
+    // A server that starts now goes on in the same epoch.
+    let three = open(&url).await;
+    assert_eq!(three.epoch().await.unwrap(), one.epoch().await.unwrap());
+    assert_eq!(three.revision().await.unwrap(), next);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_etcd_refuses_writes_with_advice_and_serves_reads() {
+    let server = EtcdServer::start_with(&["--quota-backend-bytes", "8000000"]);
+    let store = open(&server.url("/full")).await;
+    let large = "x".repeat(500_000);
+    let (mut written, mut refused) = (Vec::new(), None);
+    for number in 0..40 {
+        let key = format!("/k{number:02}");
+        match store.commit(change(put(&key, &large))).await {
+            Ok(_) => written.push(key),
+            Err(Error::Unavailable(reason)) => {
+                refused = Some((key, reason));
+                break;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let (key, reason) = refused.unwrap();
+    assert!(reason.contains("full") && reason.contains("quota"), "{reason}");
+    assert!(written.len() > 3);
+    assert_eq!(store.get(&key).await.unwrap().value, None);
+    let listed = store.list(ListRequest::default()).await.unwrap().entries;
+    let keys: Vec<_> = listed.iter().map(|entry| entry.key.to_string()).collect();
+    assert_eq!(keys, written);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_know_each_other_and_share_leases() {
+    let server = EtcdServer::start();
+    let url = server.url("/fleet");
+    let (one, two) = (open(&url).await, open(&url).await);
+    let member = |id: &str| Member {
+        id: id.into(),
+        address: format!("{id}:8443"),
+        format: 1,
+        seal_keys: vec!["00".to_owned()],
+    };
+    let fleets = [one.fleet().unwrap(), two.fleet().unwrap()];
+    fleets[0].join(member("one")).await.unwrap();
+    fleets[1].join(member("two")).await.unwrap();
+    for fleet in fleets {
+        let mut members = fleet.members();
+        let both = members.wait_for(|members| members.len() == 2);
+        let both = timeout(Duration::from_secs(30), both).await.unwrap().unwrap().clone();
+        assert_eq!(*both, [member("one"), member("two")]);
+    }
+    let held = fleets[0].lease("compaction").await.unwrap();
+    assert!(timeout(Duration::from_millis(700), fleets[1].lease("compaction")).await.is_err());
+    drop(held);
+    let held =
+        timeout(Duration::from_secs(30), fleets[1].lease("compaction")).await.unwrap().unwrap();
+    // A server that is closed gives back all at once.
+    two.close().await;
+    timeout(Duration::from_secs(5), held.lost()).await.unwrap();
+    let _next =
+        timeout(Duration::from_secs(30), fleets[0].lease("compaction")).await.unwrap().unwrap();
+    let mut members = fleets[0].members();
+    let alone = members.wait_for(|members| members.len() == 1);
+    timeout(Duration::from_secs(30), alone).await.unwrap().unwrap();
+}

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -20,12 +20,16 @@ pub(crate) struct EtcdServer {
     arguments: Vec<String>,
 }
 
-/// The program, which `cargo xtask fetch` unpacks from Debian's package.
+/// The program: the one that is named, or the one that `cargo xtask fetch` has unpacked.
 fn program() -> PathBuf {
-    match std::env::var_os("POSTERN_TEST_ETCD") {
-        Some(path) => PathBuf::from(path),
-        None => panic!("POSTERN_TEST_ETCD names no etcd: run these tests with `cargo xtask test`"),
-    }
+    let unpacked =
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache/etcd-server/usr/bin/etcd");
+    let program = std::env::var_os("POSTERN_TEST_ETCD").map_or_else(unpacked, PathBuf::from);
+    assert!(
+        program.exists(),
+        "there is no etcd: run `cargo xtask fetch`, or name one with POSTERN_TEST_ETCD"
+    );
+    program
 }
 
 /// How tests reach it: the packaged versions have faults that these tests do not meet.
@@ -90,10 +94,34 @@ impl EtcdServer {
 
     /// Ends the process without any notice, and starts it again on the same data.
     pub(crate) fn crash_and_restart(&mut self) {
+        self.stop();
+        self.run_again();
+    }
+
+    fn stop(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    fn run_again(&mut self) {
         self.child = spawn(&self.arguments, &self.directory);
         assert!(self.wait_until_ready(), "{}", log_of(&self.directory));
+    }
+
+    /// Copies the data, while the process is stopped for a moment.
+    pub(crate) fn save(&mut self) {
+        self.stop();
+        copy(&self.directory.path().join("data"), &self.directory.path().join("saved"));
+        self.run_again();
+    }
+
+    /// Puts the copy of the data back, as an operator restores a snapshot.
+    pub(crate) fn restore(&mut self) {
+        self.stop();
+        let data = self.directory.path().join("data");
+        std::fs::remove_dir_all(&data).unwrap();
+        copy(&self.directory.path().join("saved"), &data);
+        self.run_again();
     }
 
     /// A store under a prefix.
@@ -114,6 +142,11 @@ impl Drop for EtcdServer {
     }
 }
 
+fn copy(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg("-a").args([from, to]).status().unwrap();
+    assert!(status.success());
+}
+
 fn spawn(arguments: &[String], directory: &TempDir) -> Child {
     let log = File::options().append(true).create(true).open(directory.path().join("log")).unwrap();
     let mut command = Command::new(program());
@@ -121,8 +154,13 @@ fn spawn(arguments: &[String], directory: &TempDir) -> Child {
     command.spawn().unwrap()
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the log of a failed etcd, for the message of the test"
+)]
 fn log_of(directory: &TempDir) -> String {
-    std::fs::read_to_string(directory.path().join("log")).unwrap_or_default()
+    let text = std::fs::read(directory.path().join("log")).unwrap_or_default();
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 fn free_ports() -> [u16; 2] {
