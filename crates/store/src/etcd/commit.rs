@@ -291,13 +291,19 @@ impl Shared {
         is_full: bool,
     ) -> Option<(i64, bool)> {
         let deadline = Instant::now() + RESOLVE_TIMEOUT;
+        if is_full {
+            // It has answered, so the transaction is done or refused. It takes neither another fence nor, in some
+            // versions, a transaction that only reads.
+            let read = self.range(one(fence.clone())).await.ok()?;
+            let found = read.kvs.first();
+            let committed = found.filter(|kv| *kv.value == id).map(|kv| (kv.mod_revision, true));
+            return Some(committed.unwrap_or((at, false)));
+        }
         let other = Bytes::copy_from_slice(&new_id().ok()?);
-        // A full etcd has answered, so the transaction is done or refused, and it takes no other fence.
         let moved = PutRequest { key: fence.clone(), value: other, lease: 0 };
-        let success = if is_full { one_range(fence) } else { op(Request::Put(moved)) };
         let request = TxnRequest {
             compare: vec![is_at(fence.clone(), at)],
-            success: vec![success],
+            success: vec![op(Request::Put(moved))],
             failure: vec![one_range(fence)],
         };
         loop {
@@ -305,8 +311,7 @@ impl Shared {
                 self.client.call(rpc::TXN, request.clone()).await;
             match result {
                 Ok(response) if response.succeeded => {
-                    let moved_at = response.header.map_or(0, |header| header.revision);
-                    return Some((if is_full { at } else { moved_at }, false));
+                    return Some((response.header.map_or(0, |header| header.revision), false));
                 }
                 Ok(response) => {
                     let found = ranges_of(response).into_iter().next()?.kvs.into_iter().next()?;
