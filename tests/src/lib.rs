@@ -27,6 +27,7 @@ mod tls;
 pub mod cli;
 pub mod documents;
 pub mod downloads;
+pub mod etcd;
 pub mod http;
 pub mod kubectl;
 pub mod objects;

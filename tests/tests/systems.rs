@@ -9,6 +9,7 @@
 
 mod agent;
 mod attacks;
+mod fleet;
 mod observe;
 mod process;
 mod streams;

@@ -39,6 +39,13 @@ enum Command {
     /// the YAML file of --config. A flag overrides the environment variable, which overrides the file.
     Serve(Box<Serve>),
 
+    /// Prepare a store that several servers share.
+    ///
+    /// Creates the at-rest keys, the certificate authority and the administrator in the store of --store and in the key
+    /// directory, and prints the path of the kubeconfig. Copy the key directory to all servers, and then start them with
+    /// postern serve.
+    Init(Box<Serve>),
+
     /// Run the agent of a connected cluster.
     ///
     /// The agent forwards requests with endpoint tokens to the cluster, also while the central server is
@@ -70,6 +77,7 @@ pub fn main() -> ExitCode {
     }
     let done = match command {
         Command::Serve(flags) => serve(*flags).map(|()| ExitCode::SUCCESS),
+        Command::Init(flags) => init(*flags).map(|()| ExitCode::SUCCESS),
         Command::Agent(flags) => agent(*flags).map(|()| ExitCode::SUCCESS),
         Command::Admin(command) => command.run(),
         Command::Storage(command) => command.run(),
@@ -88,6 +96,21 @@ pub fn main() -> ExitCode {
 fn serve(flags: Serve) -> anyhow::Result<()> {
     let complete = flags.complete()?;
     run_observed(&complete.observation, serve_until_signal(complete.settings))
+}
+
+fn init(flags: Serve) -> anyhow::Result<()> {
+    let complete = flags.complete()?;
+    run_observed(&complete.observation, async {
+        let source: Arc<dyn Source> = Arc::new(System::default());
+        let kubeconfig = postern_server::init(complete.settings, source).await?;
+        let mut out = io::stdout().lock();
+        writeln!(out, "{}", kubeconfig.display())?;
+        out.flush()?;
+        tracing::info!(
+            "the store is prepared: copy the key directory to all servers, and start them"
+        );
+        Ok(())
+    })
 }
 
 fn agent(flags: Agent) -> anyhow::Result<()> {

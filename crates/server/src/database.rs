@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use postern_store::seal::{Keyring, Sealed};
-use postern_store::{Error, Options};
+use postern_store::{Error, Options, RemoteStore};
 
 use crate::data_dir::DataDir;
 
@@ -42,6 +42,37 @@ pub(crate) async fn open(dir: &DataDir, cache_bytes: usize) -> anyhow::Result<Se
     let options = Options { cache_bytes, ..Options::default() };
     let opened = postern_store::open(&database, options).await;
     let store = opened.map_err(|error| open_error(&database, &error))?;
+    Ok(Sealed::open(store, keyring).await?)
+}
+
+/// Opens a remote store with the keyring of this server. It must exist: another one would not open what the servers have
+/// stored. Only `init` makes a new keyring.
+///
+/// # Errors
+/// When the store or the keyring cannot be used. The error says what to do.
+pub(crate) async fn open_remote(
+    dir: &DataDir,
+    remote: &RemoteStore,
+    may_make_keyring: bool,
+) -> anyhow::Result<Sealed> {
+    let keys = dir.keyring_file();
+    let has_keyring = keys.try_exists()?;
+    let store = remote.open().await;
+    let store = store.map_err(|error| anyhow!("cannot open the store {}: {error}", remote.url))?;
+    // A keyring that is made for a store in use would open nothing of it.
+    let makes_keyring = !has_keyring && may_make_keyring && store.revision().await? == 0;
+    let keyring = match has_keyring {
+        true => Keyring::load(&keys),
+        false if makes_keyring => Keyring::create(&keys),
+        false => anyhow::bail!(
+            "the keyring {} of the store {} is missing: copy it from the key directory in which postern init \
+             has run, or pass --key-dir",
+            keys.display(),
+            remote.url
+        ),
+    };
+    let keyring =
+        keyring.map_err(|error| anyhow!("cannot use the keyring {}: {error}", keys.display()))?;
     Ok(Sealed::open(store, keyring).await?)
 }
 

@@ -30,5 +30,7 @@ pub use audit::{AuditLog, AuditSettings};
 pub use data_dir::DataDir;
 pub use endpoints::version::Build;
 pub use gateway::GatewaySettings;
-pub use start::{Running, Settings, Welcome, open};
+pub use postern_store::RemoteStore;
+pub use postern_store::etcd::{EtcdAccess, Password};
+pub use start::{Running, Settings, Welcome, init, open};
 pub use tls::GivenCertificate;

@@ -14,7 +14,7 @@ use postern_auth::digest::Digester;
 use postern_flow::{Flow, Limits};
 use postern_registry::admit::KeyPolicy;
 use postern_registry::cache::Cache;
-use postern_registry::clock::Source;
+use postern_registry::clock::{Source, new_uid};
 use postern_registry::registry::Registry;
 use postern_registry::registry::first_start::{self, Prepared};
 use postern_registry::registry::issued_tokens;
@@ -22,7 +22,7 @@ use postern_registry::registry::namespace_names::{self, GivenNames};
 use postern_registry::signing_keys::{self, TokenPolicy};
 use postern_registry::{controllers, default_namespaces, default_roles, kubeconfig};
 use postern_store::seal::Sealed;
-use postern_store::{Store, Watch};
+use postern_store::{Member, RemoteStore, Store, Watch};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -72,6 +72,8 @@ pub struct Settings {
     pub audit: AuditSettings,
     /// The operator's settings for the gateway.
     pub gateway: GatewaySettings,
+    /// The store that several servers share; `None` for the database in the data directory.
+    pub store: Option<RemoteStore>,
     /// The memory for cached database pages, in bytes.
     pub cache_bytes: usize,
     /// The sources of this build.
@@ -132,7 +134,10 @@ pub async fn open(
     version::set_build(settings.build);
     version::advertise(settings.advertised_version.clone());
     let dir = DataDir::open(&settings.data_dir, settings.key_dir.as_deref())?;
-    let sealed = Arc::new(database::open(&dir, settings.cache_bytes).await?);
+    let sealed = Arc::new(match &settings.store {
+        None => database::open(&dir, settings.cache_bytes).await?,
+        Some(remote) => database::open_remote(&dir, remote, false).await?,
+    });
     // This is before the first write, so that an invalid policy is found before a key is created.
     let audit = Arc::new(Audit::open(settings.audit.clone(), source.clone())?);
     sealed.set_gate(Box::new(audit.gate()));
@@ -141,8 +146,15 @@ pub async fn open(
         .with_context(|| format!("cannot listen on {}", settings.listen))?;
     let address = listener.local_addr()?;
     let hosts = hosts(&settings, address);
-    namespace_names::prepare(&store, &settings.namespaces).await?;
     let is_used = first_start::is_used(&store).await?;
+    if let Some(remote) = &settings.store {
+        anyhow::ensure!(
+            is_used,
+            "the store {} is not prepared: run postern init with the same --store and --key-dir first",
+            remote.url
+        );
+    }
+    namespace_names::prepare(&store, &settings.namespaces).await?;
     let tls = tls::prepare(&dir, settings.certificate.as_ref(), &hosts, source.now(), is_used)?;
     let (digester, first) =
         prepare_admin(&dir, &store, &*source, &tls.trust, &settings, address).await?;
@@ -171,6 +183,7 @@ pub async fn open(
     spawn_supervised(&mut background, &registry, &server, watch, settings.history);
     default_namespaces::restore(&registry).await;
     default_roles::restore(&registry).await;
+    join_fleet(&sealed, &*source, &advertised(&settings, address)).await?;
     server.set_loaded();
     if tls.is_new_authority && !first {
         tracing::warn!(
@@ -183,6 +196,53 @@ pub async fn open(
     let parts = Parts { registry, source, audit, sealed, server };
     let certificate = Certificate { renewer: tls.renewer, trust: tls.trust };
     Ok((Running { parts, background, serving, certificate, settings, dir, address }, welcome))
+}
+
+/// Prepares a store that several servers share: the keyring, the certificate authority and the administrator. Returns the
+/// path of the administrator's kubeconfig. Servers never do that by themselves on such a store: two of them could
+/// prepare it at once, each with a keyring of its own.
+///
+/// # Errors
+/// When the store is prepared already, or cannot be used.
+pub async fn init(settings: Settings, source: Arc<dyn Source>) -> anyhow::Result<PathBuf> {
+    let Some(remote) = &settings.store else {
+        anyhow::bail!(
+            "pass --store: a database in the data directory is prepared by postern serve"
+        );
+    };
+    let dir = DataDir::open(&settings.data_dir, settings.key_dir.as_deref())?;
+    let sealed = Arc::new(database::open_remote(&dir, remote, true).await?);
+    let store: Arc<dyn Store> = sealed.clone();
+    anyhow::ensure!(
+        !first_start::is_used(&store).await?,
+        "the store {} is prepared already; if the administrator's key is lost, run postern admin reset-key",
+        remote.url
+    );
+    namespace_names::prepare(&store, &settings.namespaces).await?;
+    let hosts = hosts(&settings, settings.listen);
+    let tls = tls::prepare(&dir, settings.certificate.as_ref(), &hosts, source.now(), false)?;
+    let (_, first) =
+        prepare_admin(&dir, &store, &*source, &tls.trust, &settings, settings.listen).await?;
+    signing_keys::prepare(&store, source.now(), &token_policy(&settings, settings.listen)).await?;
+    sealed.close().await;
+    anyhow::ensure!(
+        first,
+        "another postern init has prepared the store {} at the same time: copy its key directory to all servers",
+        remote.url
+    );
+    Ok(dir.admin_kubeconfig())
+}
+
+/// Announces this server to the others that share its store.
+async fn join_fleet(sealed: &Sealed, source: &dyn Source, address: &str) -> anyhow::Result<()> {
+    let Some(fleet) = sealed.fleet() else { return Ok(()) };
+    let me = Member {
+        id: new_uid(source).into(),
+        address: address.to_owned(),
+        format: first_start::FORMAT,
+        seal_keys: sealed.key_ids(),
+    };
+    fleet.join(me).await.context("cannot announce this server to the others")
 }
 
 /// Requests the first random byte, on another thread. The generator then seeds itself, also from the processor's

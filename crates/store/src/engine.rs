@@ -1,5 +1,5 @@
-//! The choice of an engine by the path of the database, so that callers do not name one; and the wait
-//! for another process that has the database open.
+//! The choice of an engine by the place of the database, so that callers do not name one; and the wait
+//! for another process that has the database file open.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 
 use crate::contract::Store;
+use crate::etcd::{Etcd, EtcdAccess, EtcdUrl};
 use crate::redb::{self, Redb, RedbRestore};
 use crate::types::{Error, Options, Result};
 
@@ -64,6 +65,25 @@ pub async fn open_within(
             }
             opened => return opened,
         }
+    }
+}
+
+/// A store on other machines, which several servers can share.
+#[derive(Clone, Debug)]
+pub struct RemoteStore {
+    /// Its address.
+    pub url: EtcdUrl,
+    /// How this server proves who it is.
+    pub access: EtcdAccess,
+}
+
+impl RemoteStore {
+    /// Opens the store. Creates it if nothing is there.
+    ///
+    /// # Errors
+    /// As for [`Etcd::open`].
+    pub async fn open(&self) -> Result<Arc<dyn Store>> {
+        Ok(Arc::new(Etcd::open(&self.url, &self.access).await?))
     }
 }
 

@@ -1,7 +1,7 @@
 //! A store of revisioned bytes: get, list, transactions, watch, compaction.
 //!
-//! [`Store`] is the contract that every engine fulfils. The engines are [`memory`] and [`redb`];
-//! [`fn@open`] chooses one by the path of the database. [`seal`] is a store that encrypts another
+//! [`Store`] is the contract that every engine fulfils. The engines are [`memory`], [`redb`] and [`etcd`];
+//! [`fn@open`] and [`RemoteStore`] choose one. [`seal`] is a store that encrypts another
 //! store at rest. [`backup`] copies an encrypted store to a file and makes a new one from it.
 //! [`mod@conformance`] is the suite that each of them has to pass. JSON, kinds, access rights and
 //! any knowledge of the meaning of the bytes are *not* here.
@@ -28,7 +28,7 @@ mod types;
 
 pub use age::HISTORY_STEPS;
 pub use contract::{Gate, RestoreTarget, Store, Visitor, Watch};
-pub use engine::{OPEN_WAIT, open, open_within};
+pub use engine::{OPEN_WAIT, RemoteStore, open, open_within};
 pub use figures::{CommitTimes, Figures};
 pub use fleet::{Fleet, Lease, Member};
 pub use types::{

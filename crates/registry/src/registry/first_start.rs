@@ -30,6 +30,9 @@ use crate::storage_key;
 /// The name of the first user, and of its key.
 pub const ADMIN: &str = "admin";
 
+/// The format of stored data that this version writes.
+pub const FORMAT: u32 = format::CURRENT;
+
 /// The result of [`prepare`].
 pub struct Prepared {
     /// Makes digests of access keys.

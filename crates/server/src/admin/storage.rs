@@ -72,6 +72,11 @@ pub(super) async fn run(
 
 /// Creates an at-rest key. It is on the disk before any value is encrypted with it.
 async fn rotate_key(dir: &DataDir, sealed: &Sealed) -> anyhow::Result<CommandOutput> {
+    anyhow::ensure!(
+        sealed.fleet().is_none(),
+        "several servers share this store, and each has a copy of the keyring: a rotation of all of them at \
+         once is not possible yet"
+    );
     let path = dir.keyring_file();
     let rotate = tokio::task::spawn_blocking(move || {
         Keyring::rotate(&path)

@@ -34,6 +34,7 @@ fn settings(dir: &Path) -> Settings {
             before_answer: false,
             exec_commands: true,
         },
+        store: None,
         cache_bytes: Options::DEFAULT_CACHE_BYTES,
         build: crate::Build::default(),
         namespaces: crate::GivenNames::default(),

@@ -17,18 +17,21 @@ pub(crate) struct Condition {
     pub(crate) cache: bool,
     /// Whether a shutdown has started.
     pub(crate) draining: bool,
+    /// Whether other servers share the store, so that it is on other machines.
+    pub(crate) shared_store: bool,
 }
 
 /// A named check and whether it passes.
 pub(crate) type Check = (&'static str, bool);
 
-/// How many of the checks a server has to pass that is alive.
+/// How many of the checks a server has to pass that is alive. A restart repairs no store on other machines.
 const LIVENESS_CHECKS: usize = 2;
+const LIVENESS_CHECKS_WITH_SHARED_STORE: usize = 1;
 
 impl Condition {
     /// The checks of `/readyz`. The first ones are also those of `/livez`.
     pub(crate) fn readiness(self) -> [Check; 5] {
-        let Self { storage, audit, cache, draining } = self;
+        let Self { storage, audit, cache, draining, shared_store: _ } = self;
         [
             ("ping", true),
             ("storage", storage),
@@ -61,8 +64,13 @@ pub(crate) fn response(
     if !matches!(endpoint, "readyz" | "livez" | "healthz") {
         return None;
     }
-    let checks = condition().readiness();
-    let checks = if endpoint == "readyz" { &checks[..] } else { &checks[..LIVENESS_CHECKS] };
+    let condition = condition();
+    let checks = condition.readiness();
+    let checks = match endpoint {
+        "readyz" => &checks[..],
+        _ if condition.shared_store => &checks[..LIVENESS_CHECKS_WITH_SHARED_STORE],
+        _ => &checks[..LIVENESS_CHECKS],
+    };
     match single {
         None => Some(all(endpoint, checks, query)),
         Some(name) => {
@@ -116,9 +124,12 @@ fn report(endpoint: &str, checks: &[Check], excluded: &[&str], passed: bool) -> 
 mod tests {
     use super::*;
 
+    fn condition(storage: bool, draining: bool) -> Condition {
+        Condition { storage, audit: true, cache: true, draining, shared_store: false }
+    }
+
     fn checked(path: &str, query: &str, storage: bool, draining: bool) -> Option<(u16, String)> {
-        let response =
-            response(path, query, || Condition { storage, audit: true, cache: true, draining })?;
+        let response = response(path, query, || condition(storage, draining))?;
         let code = response.status().as_u16();
         let Body::Whole(Some(bytes)) = response.into_body() else { return None };
         Some((code, String::from_utf8(bytes.to_vec()).unwrap()))
@@ -126,9 +137,7 @@ mod tests {
 
     #[test]
     fn the_checks_that_fail_are_named() {
-        let of = |storage, draining| {
-            failed_checks(Condition { storage, audit: true, cache: true, draining })
-        };
+        let of = |storage, draining| failed_checks(condition(storage, draining));
         assert!(of(true, false).is_empty());
         assert_eq!(of(false, true), ["storage", "shutdown"]);
     }
@@ -158,5 +167,13 @@ mod tests {
         assert_eq!(checked("/readyz/storage", "", false, false).unwrap().0, 500);
         assert_eq!(checked("/readyz/nothing", "", true, false), None);
         assert_eq!(checked("/elsewhere", "", true, false), None);
+        // A restart helps a store in a file, and not one on other machines.
+        for (shared_store, code) in [(false, 500), (true, 200)] {
+            let condition = Condition { shared_store, ..condition(false, false) };
+            let live = response("/livez", "", || condition).unwrap();
+            assert_eq!(live.status().as_u16(), code);
+            let ready = response("/readyz", "", || condition).unwrap();
+            assert_eq!(ready.status().as_u16(), 500);
+        }
     }
 }

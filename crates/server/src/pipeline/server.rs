@@ -143,6 +143,7 @@ impl Server {
             audit: self.audit.works(),
             cache: self.is_loaded() && self.registry.cache().keeps_up(),
             draining: self.unready.load(Ordering::Acquire),
+            shared_store: self.storage.sealed.fleet().is_some(),
         }
     }
 

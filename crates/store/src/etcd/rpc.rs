@@ -57,6 +57,8 @@ pub(super) struct Client {
     /// The member that answered last.
     current: AtomicUsize,
     access: EtcdAccess,
+    /// When a member answered last.
+    answered: Mutex<Instant>,
     /// The token of a user, once it is known.
     token: Mutex<Option<MetadataValue<tonic::metadata::Ascii>>>,
 }
@@ -88,11 +90,12 @@ impl Client {
             channels: url.members.iter().map(connect).collect::<Result<_>>()?,
             current: AtomicUsize::new(0),
             access: access.clone(),
+            answered: Mutex::new(Instant::now()),
             token: Mutex::new(None),
         })
     }
 
-    /// Reads, from any member that answers in time.
+    /// Reads, from any member that answers in time. If no member has answered for a while, there is one attempt.
     pub(super) async fn read<Q, A>(
         &self,
         path: &'static str,
@@ -102,8 +105,8 @@ impl Client {
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,
     {
-        let deadline = Instant::now() + READ_TIMEOUT;
         loop {
+            let deadline = *self.answered.lock() + READ_TIMEOUT;
             match self.call(path, request.clone()).await {
                 Err(status) if is_ambiguous(&status) && Instant::now() < deadline => {
                     sleep(READ_PAUSE).await;
@@ -171,7 +174,10 @@ impl Client {
         let result = result
             .unwrap_or_else(|_| Err(Status::deadline_exceeded("etcd did not answer in time")));
         match result {
-            Ok(response) => Ok(response.into_inner()),
+            Ok(response) => {
+                *self.answered.lock() = Instant::now();
+                Ok(response.into_inner())
+            }
             Err(status) => {
                 if is_ambiguous(&status) {
                     let next = (number + 1) % self.channels.len();

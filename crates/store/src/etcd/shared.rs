@@ -109,11 +109,35 @@ impl Shared {
         &self,
         ranges: Vec<RangeRequest>,
     ) -> Result<(Vec<RangeResponse>, i64)> {
-        let success = ranges.into_iter().map(|range| op(Request::Range(range))).collect();
+        let success = ranges.iter().cloned().map(|range| op(Request::Range(range))).collect();
         let request = TxnRequest { success, ..TxnRequest::default() };
-        let response: TxnResponse = self.noted(self.client.read(rpc::TXN, request).await)?;
+        let response: std::result::Result<TxnResponse, Status> =
+            self.client.read(rpc::TXN, request).await;
+        if response.as_ref().is_err_and(rpc::is_full) {
+            return self.ranges_one_by_one(ranges).await;
+        }
+        let response = self.noted(response)?;
         let at = response.header.as_ref().map_or(0, |header| header.revision);
         Ok((ranges_of(response), at))
+    }
+
+    /// Reads several ranges at one revision, each by itself: some versions of etcd refuse all transactions while their
+    /// storage is full.
+    async fn ranges_one_by_one(
+        &self,
+        ranges: Vec<RangeRequest>,
+    ) -> Result<(Vec<RangeResponse>, i64)> {
+        let (mut read, mut at) = (Vec::with_capacity(ranges.len()), 0);
+        for range in ranges {
+            // The first one is linearizable, and says at which revision the others are read.
+            let range = self.range(RangeRequest { revision: at, ..range }).await;
+            let range = self.noted(range)?;
+            if at == 0 {
+                at = range.header.as_ref().map_or(0, |header| header.revision);
+            }
+            read.push(range);
+        }
+        Ok((read, at))
     }
 
     /// Sets a key. This may happen twice, after an error that tells nothing.

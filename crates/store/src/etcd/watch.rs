@@ -135,7 +135,11 @@ impl Reader {
             let before = self.next;
             match self.read_stream(batches).await {
                 End::Over(error) => return error,
-                End::Lost(reason) => tracing::warn!("a watch of etcd is resumed: {reason}"),
+                // Only the first of several attempts: an outage can last.
+                End::Lost(reason) if pause == FIRST_PAUSE || self.next != before => {
+                    tracing::warn!("a watch of etcd is resumed: {reason}");
+                }
+                End::Lost(reason) => tracing::debug!("a watch of etcd is resumed: {reason}"),
             }
             if self.next != before {
                 pause = FIRST_PAUSE;

@@ -85,6 +85,11 @@ impl Sealed {
         Ok(())
     }
 
+    /// The ids of the keys in the keyring that is in use.
+    pub fn key_ids(&self) -> Vec<String> {
+        self.keyring().ids().iter().map(ToString::to_string).collect()
+    }
+
     /// The number of keys in the keyring that is in use.
     pub fn key_count(&self) -> usize {
         self.keyring().ids().len()

@@ -1,0 +1,170 @@
+//! Three servers with one store on etcd: what one has acknowledged, the others serve; and none of them is needed.
+
+use std::path::Path;
+use std::process::Command;
+
+use postern_tests::etcd::Etcd;
+use postern_tests::http::Client;
+use postern_tests::objects::{collection, make, name_of, secret, secret_path, secrets, value_of};
+use postern_tests::rights::{path, set, user};
+use postern_tests::{Home, Kubeconfig, Server, Setup, wait};
+use serde_json::json;
+
+/// The arguments that every server on a store has. The packaged etcd has faults that these tests do not meet.
+fn on(setup: Setup, store: &str) -> Setup {
+    setup.argument("--store").argument(store).argument("--allow-old-etcd")
+}
+
+/// Prepares a store, and returns the directory of the first server.
+async fn init(store: &str) -> Home {
+    let home = Home::new();
+    let setup = Setup::bare(&home).argument("init").argument("--data-dir").argument(home.data());
+    let ended = on(setup, store).run_to_end().await;
+    assert!(ended.status.success(), "{}", ended.stderr);
+    assert_eq!(Path::new(ended.stdout.trim()), home.kubeconfig());
+    home
+}
+
+/// A directory for another server, with the keys and the kubeconfig of the first.
+fn copy_of(first: &Home) -> Home {
+    let home = Home::new();
+    let copied = Command::new("cp").arg("-a").args([first.data(), home.data()]).status().unwrap();
+    assert!(copied.success());
+    home
+}
+
+/// Starts three servers on a new store.
+async fn three(etcd: &Etcd) -> Vec<Server> {
+    let store = etcd.store("/fleet");
+    let first = init(&store).await;
+    let homes = [copy_of(&first), copy_of(&first), first];
+    let mut servers = Vec::new();
+    for home in &homes {
+        servers.push(on(Setup::on(home), &store).start().await);
+    }
+    servers
+}
+
+#[tokio::test]
+async fn what_one_server_acknowledges_all_serve_at_once() {
+    let etcd = Etcd::start().await;
+    let servers = three(&etcd).await;
+    let clients: Vec<Client> = servers.iter().map(Server::client).collect();
+    let mut watches = Vec::new();
+    for client in &clients {
+        watches.push(client.watch(&secrets("platform"), "&resourceVersion=0").await);
+    }
+    for number in 0..12 {
+        let (writer, name) = (&clients[number % 3], format!("s{number}"));
+        let made = writer.post(&secrets("platform")).json(&secret(&name, &name)).send().await;
+        made.expect(201);
+        for reader in &clients {
+            let read = reader.get(&secret_path(&name)).send().await.expect(200);
+            assert_eq!((name_of(&read), value_of(&read)), (name.as_str(), name.clone()));
+        }
+    }
+    let expected: Vec<String> = (0..12).map(|number| format!("ADDED s{number}")).collect();
+    for watch in &mut watches {
+        assert_eq!(watch.summaries(12).await, expected);
+    }
+    // Two writers with one version: one of them wins, on whichever server.
+    let old = clients[0].get(&secret_path("s1")).send().await.expect(200);
+    let mut changed = old.clone();
+    changed["metadata"]["labels"] = json!({ "by": "one" });
+    clients[1].put(&secret_path("s1")).json(&changed).send().await.expect(200);
+    clients[2].put(&secret_path("s1")).json(&old).send().await.expect(409);
+    for server in servers {
+        server.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_ends_on_one_server_ends_on_all() {
+    let etcd = Etcd::start().await;
+    let servers = three(&etcd).await;
+    let clients: Vec<Client> = servers.iter().map(Server::client).collect();
+    let ada = user(&clients[0], "ada").await;
+    let selves = collection("selves");
+    let ask = async |client: &Client| {
+        client.with_token(ada.token()).post(&selves).json(&json!({})).send().await.status
+    };
+    for client in &clients {
+        assert_eq!(ask(client).await, 201);
+    }
+    set(&clients[2], &path("users", "ada"), json!({ "disabled": true })).await;
+    for client in &clients {
+        assert_eq!(ask(client).await, 401);
+    }
+}
+
+#[tokio::test]
+async fn servers_survive_the_loss_of_another_server_and_of_etcd() {
+    let mut etcd = Etcd::start().await;
+    let mut servers = three(&etcd).await;
+    let last = servers.pop().unwrap();
+    let home = last.home().clone();
+    make(&last.client(), "users", "before", json!({})).await;
+    last.kill();
+    let client = servers[0].client();
+    make(&client, "users", "after", json!({})).await;
+
+    etcd.kill();
+    let path = path("users", "after");
+    let refused = client.get(&path).send().await;
+    assert!([503, 504].contains(&refused.status), "{}", refused.text());
+    let write = client.post(&secrets("platform")).json(&secret("lost", "x")).send().await;
+    assert!([500, 503, 504].contains(&write.status), "{}", write.text());
+    assert_ne!(client.get("/readyz").send().await.status, 200);
+    client.get("/livez").send().await.expect_text(200);
+
+    etcd.start_again().await;
+    for server in &servers {
+        wait::until("the server to serve again", async || {
+            let reply = server.client().get(&path).try_send().await.ok()?;
+            (reply.status == 200).then_some(())
+        })
+        .await;
+        server.client().get("/readyz").send().await.expect_text(200);
+    }
+    // The third one comes back, and has missed nothing.
+    let third = on(Setup::on(&home), &etcd.store("/fleet")).start().await;
+    third.client().get(&path).send().await.expect(200);
+}
+
+#[tokio::test]
+async fn a_store_that_is_not_prepared_or_of_others_is_refused() {
+    let etcd = Etcd::start().await;
+    let fails = async |setup: Setup, store: &str| {
+        let ended = on(setup, store).run_to_end().await;
+        assert!(!ended.status.success());
+        ended.stderr
+    };
+    let empty = Home::new();
+    let store = etcd.store("/one");
+    let unprepared = fails(Setup::on(&empty), &store).await;
+    assert!(unprepared.contains("postern init"), "{unprepared}");
+    let first = init(&store).await;
+    // Without the keyring, and with that of another fleet.
+    let keyless = fails(Setup::on(&Home::new()), &store).await;
+    assert!(keyless.contains("keyring") && keyless.contains("copy it"), "{keyless}");
+    let other = init(&etcd.store("/two")).await;
+    let foreign = fails(Setup::on(&other), &store).await;
+    assert!(foreign.contains("keyring does not belong"), "{foreign}");
+    let again = Home::new();
+    let setup = Setup::bare(&again).argument("init").argument("--data-dir").argument(again.data());
+    let twice = fails(setup, &store).await;
+    assert!(twice.contains("keyring"), "{twice}");
+    assert!(!again.data().join("keys/seal.keys").exists(), "nothing was made");
+    let setup = Setup::bare(&first).argument("init").argument("--data-dir").argument(first.data());
+    let prepared = fails(setup, &store).await;
+    assert!(prepared.contains("prepared already"), "{prepared}");
+    let plain = fails(Setup::on(&first), "etcd://192.0.2.1/one").await;
+    assert!(plain.contains("--etcd-ca-file"), "{plain}");
+    let wrong = fails(Setup::on(&first), "redis://localhost").await;
+    assert!(wrong.contains("expected etcd://"), "{wrong}");
+    // The administrator of the first fleet is still there.
+    let server = on(Setup::on(&first), &store).start().await;
+    let kubeconfig = Kubeconfig::read(&first.kubeconfig()).unwrap();
+    Client::new(&kubeconfig).get("/readyz").send().await.expect_text(200);
+    server.stop().await;
+}
