@@ -147,13 +147,7 @@ pub async fn open(
     let address = listener.local_addr()?;
     let hosts = hosts(&settings, address);
     let is_used = first_start::is_used(&store).await?;
-    if let Some(remote) = &settings.store {
-        anyhow::ensure!(
-            is_used,
-            "the store {} is not prepared: run postern init with the same --store and --key-dir first",
-            remote.url
-        );
-    }
+    check_prepared(&settings, is_used)?;
     namespace_names::prepare(&store, &settings.namespaces).await?;
     let tls = tls::prepare(&dir, settings.certificate.as_ref(), &hosts, source.now(), is_used)?;
     let (digester, first) =
@@ -231,6 +225,17 @@ pub async fn init(settings: Settings, source: Arc<dyn Source>) -> anyhow::Result
         remote.url
     );
     Ok(dir.admin_kubeconfig())
+}
+
+/// Checks that a store that several servers share was prepared.
+fn check_prepared(settings: &Settings, is_used: bool) -> anyhow::Result<()> {
+    let unprepared = settings.store.as_ref().filter(|_| !is_used);
+    if let Some(RemoteStore { url, .. }) = unprepared {
+        anyhow::bail!(
+            "the store {url} is not prepared: run postern init with the same --store and --key-dir first"
+        );
+    }
+    Ok(())
 }
 
 /// Announces this server to the others that share its store.
