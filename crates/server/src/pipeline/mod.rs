@@ -123,6 +123,10 @@ async fn reply(
         let response = respond::error(&too_many_requests(), Format::Json, false);
         return Reply { response, guard };
     }
+    if request.uri().path().ends_with(jwks::PATH) {
+        // The keys are those of now. If the store does not answer, they are those that are known.
+        let _ = server.registry.cache().wait_until_current().await;
+    }
     let outcome = match public(server, &request, &mut measured) {
         Some(response) => {
             guard.has_clean_path = true;

@@ -116,6 +116,18 @@ pub(super) async fn on_every_fleet<F: Future<Output = ()>>(suite: impl Fn(Fleet)
     let directory = tempfile::tempdir().unwrap();
     let file = postern_store::open(directory.path().join("db"), Options::default()).await.unwrap();
     suite(Fleet::on(1, || file.clone()).await).await;
+    on_several(suite).await;
+}
+
+/// The same with all stores in memory: a clock that is paused goes on while a file is written.
+pub(super) async fn in_paused_time_on_every_fleet<F: Future<Output = ()>>(
+    suite: impl Fn(Fleet) -> F,
+) {
+    suite(Fleet::of(1).await).await;
+    on_several(suite).await;
+}
+
+async fn on_several<F: Future<Output = ()>>(suite: impl Fn(Fleet) -> F) {
     suite(Fleet::of(2).await).await;
     let remote = Remote::new(HOSTILE);
     suite(Fleet::on(3, || remote.connect()).await).await;
@@ -169,7 +181,7 @@ async fn a_first_start_of_two_at_once_makes_one_administrator() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_stops_on_one_server_stops_on_the_other_within_a_second() {
-    on_every_fleet(async |fleet| {
+    in_paused_time_on_every_fleet(async |fleet| {
         for (name, refusal, code) in
             [("disabled", Refusal::Disabled, 401), ("deleted", Refusal::Unknown, 401)]
         {
@@ -259,7 +271,7 @@ async fn make_reader(fleet: &Fleet) -> Digest {
 async fn a_right_that_is_taken_away_on_one_server_is_gone_on_the_other_within_a_second() {
     const WAYS: [&str; 4] = ["binding removed", "role emptied", "team left", "scope narrowed"];
     for way in WAYS {
-        on_every_fleet(async |mut fleet| {
+        in_paused_time_on_every_fleet(async |mut fleet| {
             let digest = make_reader(&fleet).await;
             for server in &fleet.servers {
                 fleet.controllers.spawn(server.registry.cache().clone().watch_lag());
@@ -443,7 +455,7 @@ async fn what_is_written_on_one_is_read_on_the_other() {
 
 #[tokio::test(start_paused = true)]
 async fn garbage_is_collected_once_by_however_many_collectors() {
-    on_every_fleet(async |mut fleet| {
+    in_paused_time_on_every_fleet(async |mut fleet| {
         fleet.run_controllers();
         for (policy, survives) in [
             (Propagation::Background, false),
@@ -475,7 +487,7 @@ async fn garbage_is_collected_once_by_however_many_collectors() {
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_is_deleted_is_emptied_and_takes_nothing_in() {
-    on_every_fleet(async |mut fleet| {
+    in_paused_time_on_every_fleet(async |mut fleet| {
         fleet.run_controllers();
         let namespace = of(&Namespace, Verb::Create, "team");
         make(fleet.one(), namespace, json!({ "metadata": { "name": "team" } })).await;
@@ -503,7 +515,7 @@ async fn a_namespace_that_is_deleted_is_emptied_and_takes_nothing_in() {
 
 #[tokio::test(start_paused = true)]
 async fn a_grace_period_ends_once_on_however_many_servers() {
-    on_every_fleet(async |mut fleet| {
+    in_paused_time_on_every_fleet(async |mut fleet| {
         fleet.one().create("a").await.unwrap();
         fleet.run_controllers();
         let options = DeleteOptions { grace_period_seconds: Some(30), ..DeleteOptions::default() };
