@@ -97,7 +97,8 @@ impl Session {
             && self.lease.load(Ordering::Acquire) == 0
             && let Err(error) = self.announce(me).await
         {
-            tracing::warn!("this server cannot be announced to the others: {error}");
+            // The end of the session is in the log already.
+            tracing::debug!("this server cannot be announced to the others: {error}");
         }
         if let Ok(members) = self.read_members().await {
             self.members.send_if_modified(|known| {

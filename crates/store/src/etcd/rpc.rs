@@ -366,6 +366,10 @@ pub(super) fn is_compacted(status: &Status) -> Option<bool> {
 pub(super) fn to_error(status: &Status) -> Error {
     let reason = explain(status);
     match status.code() {
+        // Without a user, etcd finds an argument invalid.
+        Code::InvalidArgument if status.message().contains("user name is empty") => {
+            Error::Unavailable(format!("etcd refuses this server: {reason}; pass --etcd-user"))
+        }
         Code::Unauthenticated | Code::PermissionDenied => {
             Error::Unavailable(format!("etcd refuses this server: {reason}"))
         }

@@ -31,6 +31,13 @@ const MAX_PAUSE: Duration = Duration::from_millis(500);
 /// A stream that delivers nothing for so long is checked: a linearizable read says whether it misses something.
 const SILENCE: Duration = Duration::from_secs(1);
 
+/// The looks at a silent stream after which it is opened anew.
+const MIN_PATIENCE: u32 = 2;
+const MAX_PATIENCE: u32 = 64;
+
+/// A read of history that gets nothing for so long begins again.
+const MAX_SILENCE: Duration = Duration::from_secs(5);
+
 /// A deletion in etcd's events.
 const DELETION: i32 = 1;
 
@@ -85,6 +92,10 @@ pub(super) struct Reader {
     epoch: u32,
     /// The revision of etcd at which the next stream starts.
     next: i64,
+    /// How often a look at a silent stream has found that it lacks something, at one value of `next`.
+    looks: u32,
+    /// The looks after which the stream is opened anew. A member that is slow to read history gets more time each time.
+    patience: u32,
     /// The version of the last head, which rises by one with each transaction.
     head_version: Option<i64>,
     /// The changes of the transaction that is being read.
@@ -112,6 +123,8 @@ impl Reader {
             old,
             epoch,
             next,
+            looks: 0,
+            patience: MIN_PATIENCE,
             head_version: None,
             pending: Vec::new(),
             ready: VecDeque::new(),
@@ -193,11 +206,18 @@ impl Reader {
         opened.map_err(|status| End::Lost(rpc::explain(&status)))
     }
 
-    /// Checks that a silent stream misses nothing.
-    async fn check_silence(&self) -> std::result::Result<(), End> {
+    /// Checks that a silent stream misses nothing. An event may be on the way, so one look does not decide.
+    async fn check_silence(&mut self) -> std::result::Result<(), End> {
         match self.shared.now().await {
-            // The head may be from before the watch, or its event is on the way: then it comes within another second.
-            Ok(_) if self.shared.timeline().epoch().number == self.epoch => Ok(()),
+            Ok(now) if self.shared.timeline().epoch().number == self.epoch => {
+                let is_behind = self.shared.timeline().physical(now.revision) >= self.next;
+                self.looks = if is_behind { self.looks + 1 } else { 0 };
+                if self.looks < self.patience {
+                    return Ok(());
+                }
+                (self.looks, self.patience) = (0, (self.patience * 2).min(MAX_PATIENCE));
+                Err(End::Lost("it delivers nothing".to_owned()))
+            }
             Ok(_) => Err(self.epoch_changed()),
             Err(Error::EpochChanged { begins }) => Err(End::Over(Error::EpochChanged { begins })),
             Err(error) => Err(End::Lost(error.to_string())),
@@ -235,6 +255,7 @@ impl Reader {
             let batch = self.end_of_transaction(at).map_err(End::Over)?;
             self.ready.push_back(batch);
             self.next = at + 1;
+            (self.looks, self.patience) = (0, MIN_PATIENCE);
         }
         Ok(())
     }
@@ -318,7 +339,7 @@ impl Reader {
                     continue;
                 }
             };
-            while let Ok(Some(response)) = stream.message().await {
+            while let Ok(Ok(Some(response))) = timeout(MAX_SILENCE, stream.message()).await {
                 match self.take(response) {
                     Ok(()) => {}
                     Err(End::Over(error)) => return Err(error),

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod faults;
+mod identity;
 #[path = "../common/seal.rs"]
 mod seal;
 mod server;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use postern_store::conformance::Subject;
-use postern_store::etcd::{Etcd, EtcdUrl};
+use postern_store::etcd::{Etcd, EtcdAccess, EtcdUrl};
 use postern_store::{Entry, Store, conformance};
 use seal::Seal;
 use server::{EtcdServer, access};
@@ -38,7 +39,11 @@ impl OnEtcd {
 }
 
 async fn open(url: &EtcdUrl) -> Arc<dyn Store> {
-    Arc::new(Etcd::open(url, &access()).await.unwrap())
+    open_with(url, &access()).await
+}
+
+async fn open_with(url: &EtcdUrl, access: &EtcdAccess) -> Arc<dyn Store> {
+    Arc::new(Etcd::open(url, access).await.unwrap())
 }
 
 impl Subject for OnEtcd {

@@ -45,6 +45,15 @@ impl EtcdServer {
 
     /// Starts an etcd with more arguments.
     pub(crate) fn start_with(more: &[&str]) -> Self {
+        Self::start_on("http", more)
+    }
+
+    /// Starts an etcd whose clients use TLS, with the arguments for that.
+    pub(crate) fn start_with_tls(more: &[&str]) -> Self {
+        Self::start_on("https", more)
+    }
+
+    fn start_on(scheme: &str, more: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         // The ports are free until etcd takes them; another process may take one before, so there are attempts.
         for _ in 0..5 {
@@ -52,8 +61,8 @@ impl EtcdServer {
             let mut arguments: Vec<String> = [
                 ("--name", "one".to_owned()),
                 ("--data-dir", directory.path().join("data").display().to_string()),
-                ("--listen-client-urls", format!("http://127.0.0.1:{client_port}")),
-                ("--advertise-client-urls", format!("http://127.0.0.1:{client_port}")),
+                ("--listen-client-urls", format!("{scheme}://127.0.0.1:{client_port}")),
+                ("--advertise-client-urls", format!("{scheme}://127.0.0.1:{client_port}")),
                 ("--listen-peer-urls", format!("http://127.0.0.1:{peer_port}")),
                 ("--initial-advertise-peer-urls", format!("http://127.0.0.1:{peer_port}")),
                 ("--initial-cluster", format!("one=http://127.0.0.1:{peer_port}")),
