@@ -187,8 +187,9 @@ async fn a_full_etcd_refuses_writes_with_advice_and_serves_reads() {
     let store = open(&server.url("/full")).await;
     let large = "x".repeat(500_000);
     let (mut written, mut refused) = (Vec::new(), None);
-    for number in 0..40 {
-        let key = format!("/k{number:02}");
+    // etcd looks at its size some times a second.
+    for number in 0..400 {
+        let key = format!("/k{number:03}");
         match store.commit(change(put(&key, &large))).await {
             Ok(_) => written.push(key),
             Err(Error::Unavailable(reason)) => {
