@@ -126,7 +126,11 @@ impl Shared {
             return Ok(at);
         }
         let key = self.keys.fence(&self.member, fence.number);
+        let floor = self.floor();
         let at = self.put(key, Bytes::from(new_id()?.to_vec())).await?;
+        // A restore of etcd takes the fences back. So it is noticed here, before anything is committed after it, and
+        // no transaction gets a position that was given out before.
+        self.see(at, at, floor).await?;
         fence.at = Some(at);
         Ok(at)
     }

@@ -31,10 +31,19 @@ pub(super) struct Shared {
     pub(super) gate: OnceLock<Arc<Gate>>,
     pub(super) is_closed: watch::Sender<bool>,
     timeline: RwLock<Arc<Timeline>>,
-    /// The newest revision of etcd that was seen in a head.
+    /// The newest revision of etcd that was seen, in a head or in an answer to a put.
     newest: AtomicI64,
+    /// Held while a restore of etcd is being noticed.
+    noticing: tokio::sync::Mutex<()>,
     fault: Mutex<Option<String>>,
     warned_of_compaction: AtomicBool,
+}
+
+/// The newest revision of etcd that was seen before a call, and the epoch in which it was.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Floor {
+    epoch: u32,
+    revision: i64,
 }
 
 /// What is true of the store at one moment.
@@ -59,6 +68,7 @@ impl Shared {
             is_closed: watch::Sender::new(false),
             timeline: RwLock::default(),
             newest: AtomicI64::new(0),
+            noticing: tokio::sync::Mutex::default(),
             fault: Mutex::new(None),
             warned_of_compaction: AtomicBool::new(false),
         }
@@ -171,14 +181,26 @@ impl Shared {
         RangeRequest { keys_only: true, ..one(self.keys.head()) }
     }
 
-    /// The newest revision of etcd that was seen. Whatever begins now is at least as new, unless etcd is restored.
-    pub(super) fn floor(&self) -> i64 {
-        self.newest.load(Ordering::Acquire)
+    /// What a call that begins now cannot answer less than, unless etcd is restored.
+    pub(super) fn floor(&self) -> Floor {
+        // The epoch first: a floor of the epoch before says nothing of the next one.
+        let epoch = self.timeline().epoch().number;
+        Floor { epoch, revision: self.newest.load(Ordering::Acquire) }
+    }
+
+    /// Notes the revision of etcd of a head that a watch has delivered.
+    pub(super) fn saw_head(&self, at: i64) {
+        self.newest.fetch_max(at, Ordering::AcqRel);
     }
 
     /// The newest and the compacted revision, from the responses for the head and the note of the compaction, which
     /// were read at a revision of etcd, and after the floor was taken.
-    pub(super) async fn now_of(&self, read: &[RangeResponse], at: i64, floor: i64) -> Result<Now> {
+    pub(super) async fn now_of(
+        &self,
+        read: &[RangeResponse],
+        at: i64,
+        floor: Floor,
+    ) -> Result<Now> {
         let first = |number: usize| read.get(number).and_then(|range| range.kvs.first());
         let head = first(0).map_or(0, |head| head.mod_revision);
         self.see(head, at, floor).await?;
@@ -194,13 +216,19 @@ impl Shared {
     ///
     /// # Errors
     /// [`Error::EpochChanged`] in that case.
-    pub(super) async fn see(&self, head: i64, at: i64, floor: i64) -> Result<()> {
-        if at >= floor {
+    pub(super) async fn see(&self, head: i64, at: i64, floor: Floor) -> Result<()> {
+        if at >= floor.revision {
             self.newest.fetch_max(head, Ordering::AcqRel);
             return Ok(());
         }
-        tracing::error!(floor, at, "etcd's revision went back: it was restored");
-        let begins = self.begin_epoch(floor, at).await?;
+        let _one_at_a_time = self.noticing.lock().await;
+        let present = self.timeline().epoch();
+        if present.number != floor.epoch {
+            // Another call has noticed it.
+            return Err(Error::EpochChanged { begins: present.begins });
+        }
+        tracing::error!(floor = floor.revision, at, "etcd's revision went back: it was restored");
+        let begins = self.begin_epoch(floor.revision, at).await?;
         self.newest.store(head, Ordering::Release);
         Err(Error::EpochChanged { begins })
     }

@@ -182,6 +182,35 @@ async fn a_restore_of_etcd_begins_an_epoch_for_all_servers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_commit_after_a_restore_gets_no_position_of_before() {
+    let mut server = EtcdServer::start();
+    let store = open(&server.url("/first")).await;
+    store.commit(change(put("/a", "1"))).await.unwrap();
+    server.save();
+    let mut last = 0;
+    for number in 0..20 {
+        let text = number.to_string();
+        last = again(async || store.commit(change(put("/b", &text))).await).await.unwrap();
+    }
+    server.restore();
+    // No read comes before.
+    let mut committed = None;
+    for _ in 0..50 {
+        match store.commit(change(put("/c", "1"))).await {
+            Ok(revision) => {
+                committed = Some(revision);
+                break;
+            }
+            Err(Error::EpochChanged { .. } | Error::Unavailable(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(committed.unwrap() > last + 20, "{committed:?} after {last}");
+    let found = store.get("/c").await.unwrap().value.unwrap();
+    assert_eq!(found.position, Position::new(committed.unwrap(), 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_etcd_refuses_writes_with_advice_and_serves_reads() {
     let server = EtcdServer::start_with(&["--quota-backend-bytes", "8000000"]);
     let store = open(&server.url("/full")).await;
