@@ -146,11 +146,7 @@ impl Client {
         Q: Message + 'static,
         A: Message + Default + 'static,
     {
-        self.authenticate().await?;
-        let mut request = Request::new(request);
-        if let Some(token) = self.token.lock().clone() {
-            request.metadata_mut().insert("token", token);
-        }
+        let request = self.with_token(request).await?;
         self.unary(path, request).await
     }
 
@@ -199,6 +195,16 @@ impl Client {
         Ok(Grpc::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES))
     }
 
+    /// A request with the token of the user, if there is one.
+    async fn with_token<T>(&self, message: T) -> std::result::Result<Request<T>, Status> {
+        self.authenticate().await?;
+        let mut request = Request::new(message);
+        if let Some(token) = self.token.lock().clone() {
+            request.metadata_mut().insert("token", token);
+        }
+        Ok(request)
+    }
+
     /// Gets a token, if there is a user and no token yet.
     async fn authenticate(&self) -> std::result::Result<(), Status> {
         let Some((name, password)) = &self.access.user else { return Ok(()) };
@@ -220,16 +226,12 @@ impl Client {
         &self,
         create: WatchCreateRequest,
     ) -> std::result::Result<Streaming<WatchResponse>, Status> {
-        self.authenticate().await?;
-        let number = self.current.load(Ordering::Relaxed);
-        let mut grpc = self.grpc(number)?;
+        let mut grpc = self.grpc(self.current.load(Ordering::Relaxed))?;
         let first = WatchRequest { call: Some(WatchCall::Create(create)) };
         // The watch lasts as long as its requests.
-        let mut request = Request::new(stream::iter([first]).chain(stream::pending()));
+        let requests = stream::iter([first]).chain(stream::pending());
+        let mut request = self.with_token(requests).await?;
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
-        if let Some(token) = self.token.lock().clone() {
-            request.metadata_mut().insert("token", token);
-        }
         let open = async {
             grpc.ready().await.map_err(|error| Status::unavailable(explain(&error)))?;
             let codec: ProstCodec<WatchRequest, WatchResponse> = ProstCodec::default();
@@ -266,12 +268,8 @@ impl Client {
         Q: Message + 'static,
         A: Message + Default + 'static,
     {
-        self.authenticate().await?;
+        let request = self.with_token(stream::iter([request])).await?;
         let mut grpc = self.grpc(self.current.load(Ordering::Relaxed))?;
-        let mut request = Request::new(stream::iter([request]));
-        if let Some(token) = self.token.lock().clone() {
-            request.metadata_mut().insert("token", token);
-        }
         let call = async {
             grpc.ready().await.map_err(|error| Status::unavailable(explain(&error)))?;
             let codec: ProstCodec<Q, A> = ProstCodec::default();
