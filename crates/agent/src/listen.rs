@@ -28,7 +28,7 @@ use crate::answer::Body;
 use crate::serve::Agent;
 
 /// A connection that has brought no request with a valid token for this long after it was opened is closed.
-const STRANGER_TIMEOUT: Duration = Duration::from_secs(30);
+const UNAUTHENTICATED_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection that has brought so many requests without a valid token, and none with one, takes no more.
 const MAX_REFUSALS: u32 = 10;
@@ -238,7 +238,7 @@ async fn closed(peer: &Peer) -> &'static str {
             () = peer.closed() => return "another connection needed its place",
             _ = checks.tick() => {}
         }
-        if !peer.is_authenticated() && opened.elapsed() >= STRANGER_TIMEOUT {
+        if !peer.is_authenticated() && opened.elapsed() >= UNAUTHENTICATED_TIMEOUT {
             return "it brought no request with a valid token";
         }
     }

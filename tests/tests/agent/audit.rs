@@ -127,7 +127,7 @@ async fn only_the_agent_of_a_cluster_reports_and_only_what_is_a_record() {
 /// Requests that any client can send without a token. They have no path, a path without a leading
 /// `/`, a method that is no word, or a possible access key.
 #[tokio::test]
-async fn strangers_keep_no_record_of_others_from_the_central_server() {
+async fn unauthenticated_clients_keep_no_record_of_others_from_the_central_server() {
     let (central, member, home) = (Central::new().await, member().await, Home::new());
     let agent = start_agent(&central, &member, &home).await;
     agent.ready().await;

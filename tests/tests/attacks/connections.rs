@@ -60,7 +60,7 @@ where
     tasks.join_all().await.into_iter().flatten().collect()
 }
 
-/// Checks how long strangers could stay.
+/// Checks how long unauthenticated clients could stay.
 fn all_closed(scene: &Scene, open: &[Duration]) {
     let longest = open.iter().max().copied().unwrap_or_default();
     eprintln!("{} connections were let in, the longest for {longest:?}", open.len());

@@ -16,5 +16,5 @@ mod fairness;
 mod quotas;
 mod refusals;
 mod slow_readers;
-mod strangers;
+mod unauthenticated;
 mod work;

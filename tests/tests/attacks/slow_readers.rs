@@ -83,7 +83,7 @@ async fn many_without_window(asked: &Asked, count: usize, time: Duration) -> Vec
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stranger_who_leaves_no_room_for_refusals() {
+async fn an_unauthenticated_client_that_leaves_no_room_for_refusals() {
     let scene = Scene::start(&[]).await;
     let victims = Victims::new(&scene).await;
     let stranger = scene.attacker_http2("pst_nobody");

@@ -41,13 +41,13 @@ async fn a_login_serves_kubectl_too_and_keeps_what_is_there() {
     let said = server.kubectl().run_command(kubectl).await;
     assert!(said.ok && said.err.contains("platform"), "{said:?}");
 
-    let stranger = CliUser::new().with("KUBECONFIG", user.kubeconfig().to_str().unwrap());
-    assert!(stranger.ok(&["whoami"]).await.contains(&context_of(&server)));
-    stranger.ok(&["logout"]).await;
+    let logged_out = CliUser::new().with("KUBECONFIG", user.kubeconfig().to_str().unwrap());
+    assert!(logged_out.ok(&["whoami"]).await.contains(&context_of(&server)));
+    logged_out.ok(&["logout"]).await;
     let text = std::fs::read_to_string(user.kubeconfig()).unwrap();
     assert!(!text.contains("postern_") && !text.contains(&server.kubeconfig().token), "{text}");
     assert!(text.contains("not-ours"), "{text}");
-    assert!(stranger.fails(1, &["whoami"]).await.contains("not logged in"));
+    assert!(logged_out.fails(1, &["whoami"]).await.contains("not logged in"));
 }
 
 #[tokio::test]

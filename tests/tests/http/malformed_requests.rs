@@ -52,9 +52,9 @@ async fn a_refusal_does_not_reveal_what_exists() {
     let server = Server::start().await;
     let client = server.client();
     client.post(&secrets("platform")).json(&secret("there", "v")).send().await.expect(201);
-    let stranger = client.with_token("pst_nobody");
-    let there = stranger.get(&format!("{}/there", secrets("platform"))).send().await;
-    let absent = stranger.get(&format!("{}/absent", secrets("platform"))).send().await;
+    let unauthenticated = client.with_token("pst_nobody");
+    let there = unauthenticated.get(&format!("{}/there", secrets("platform"))).send().await;
+    let absent = unauthenticated.get(&format!("{}/absent", secrets("platform"))).send().await;
     assert_eq!(failure(&there), failure(&absent));
 }
 

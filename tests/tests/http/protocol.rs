@@ -28,8 +28,8 @@ async fn a_connection_serves_many_requests_failures_between_them() {
             made.try_send_on(&mut connection).await.unwrap().expect(201);
             let refused = client.post(&secrets("platform")).json(&secret("Bad", "v"));
             assert_eq!(refused.try_send_on(&mut connection).await.unwrap().status, 422);
-            let stranger = client.with_token("wrong");
-            let refused = stranger.post(&secrets("platform")).json(&secret("x", "v"));
+            let unauthenticated = client.with_token("wrong");
+            let refused = unauthenticated.post(&secrets("platform")).json(&secret("x", "v"));
             assert_eq!(refused.try_send_on(&mut connection).await.unwrap().status, 401);
             let gone = client.delete(&secret_path(&name));
             gone.try_send_on(&mut connection).await.unwrap().expect(200);

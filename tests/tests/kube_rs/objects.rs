@@ -218,12 +218,13 @@ async fn the_finalizer_helper_completes_its_cycle() {
 #[tokio::test]
 async fn a_wrong_key_is_401() {
     let server = Server::start().await;
-    let mut stranger = Kubeconfig::read_from(server.home().kubeconfig()).unwrap();
-    let info = stranger.auth_infos[0].auth_info.as_mut().unwrap();
+    let mut unauthenticated = Kubeconfig::read_from(server.home().kubeconfig()).unwrap();
+    let info = unauthenticated.auth_infos[0].auth_info.as_mut().unwrap();
     info.token = Some("pst_wrong".to_owned().into());
-    let config = kube::Config::from_custom_kubeconfig(stranger, &KubeConfigOptions::default())
-        .await
-        .unwrap();
+    let config =
+        kube::Config::from_custom_kubeconfig(unauthenticated, &KubeConfigOptions::default())
+            .await
+            .unwrap();
     let client = kube::Client::try_from(config).unwrap();
     match client.list_api_groups().await {
         Err(Error::Api(status)) => {

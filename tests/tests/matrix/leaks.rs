@@ -137,7 +137,7 @@ fn naming() -> Vec<(&'static str, String, Value)> {
 }
 
 #[tokio::test]
-async fn names_in_requests_of_strangers_tell_nothing() {
+async fn names_in_unauthenticated_requests_tell_nothing() {
     let server = Server::start().await;
     let admin = server.client();
     let ada = user(&admin, "ada").await;

@@ -196,9 +196,9 @@ async fn lists_and_contexts() {
         }
     }
     for client in [&platform.tim, &platform.eve] {
-        let stranger = Vcluster::of(client).await.unwrap();
-        assert!(stranger.list(VCLUSTER).await.unwrap().is_empty());
-        stranger.connect(VCLUSTER, "web", SHORT).await.unwrap_err();
+        let foreign = Vcluster::of(client).await.unwrap();
+        assert!(foreign.list(VCLUSTER).await.unwrap().is_empty());
+        foreign.connect(VCLUSTER, "web", SHORT).await.unwrap_err();
     }
     let admin = Vcluster::of(&platform.admin).await.unwrap();
     assert_eq!(admin.go.get("clusters/member").await.unwrap()["status"]["phase"], "Ready");

@@ -156,8 +156,8 @@ async fn planted_values_are_found_nowhere() {
     }
     let unknown = Canary::new(&mut Random::new(43));
     for client in [server.client(), Client::http2(server.kubeconfig())] {
-        let stranger = client.with_token(&format!("pst_{}", unknown.raw));
-        let reply = stranger.get(&secrets("platform")).send().await;
+        let unauthenticated = client.with_token(&format!("pst_{}", unknown.raw));
+        let reply = unauthenticated.get(&secrets("platform")).send().await;
         assert_eq!(reply.status, 401);
         assert!(!unknown.is_in(&reply.body), "a refusal repeats the credential");
     }

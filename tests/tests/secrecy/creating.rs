@@ -59,8 +59,8 @@ async fn dry_runs_return_no_key_and_issue_none() {
     let secrets = check.new_secrets();
     check.send(client.post(&path).json(&secrets.object("dry"))).await.expect(201);
     check.send(client.post(&path).yaml(&yaml(&secrets.object("dry")))).await.expect(201);
-    let stranger = client.with_token(&secrets.key);
-    let reply = check.send(stranger.get(&collection(KEYS))).await;
+    let unauthenticated = client.with_token(&secrets.key);
+    let reply = check.send(unauthenticated.get(&collection(KEYS))).await;
     assert!(failure(&reply).contains("access key not found"));
     let mut made = check.create(client.post(&collection(KEYS)).json(&secrets.object("wet"))).await;
     let put = format!("{}?dryRun=All", key_path("wet"));

@@ -412,7 +412,7 @@ async fn an_answer_with_secrets_waits_for_its_record_on_demand() {
 
 /// Everything that an unauthenticated client can make long is cut.
 #[tokio::test]
-async fn the_record_of_a_stranger_is_short() {
+async fn the_record_of_an_unauthenticated_client_is_short() {
     let server = Server::start().await;
     let stranger = server.client().with_token("pst_unknown");
     let (long, addresses) = ("x'".repeat(900), "2001:db8::1, ".repeat(300));

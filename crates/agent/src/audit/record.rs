@@ -26,7 +26,7 @@ use crate::state::Clock;
 
 /// Bytes of a text that is recorded; of an unauthenticated sender, who can send any number of them, and of
 /// others.
-const MAX_STRANGER_BYTES: usize = 256;
+const MAX_UNAUTHENTICATED_BYTES: usize = 256;
 const MAX_TEXT_BYTES: usize = 4096;
 
 /// Bytes of the id that the client gives a request.
@@ -85,7 +85,10 @@ impl Record {
             request_uri: uri_of(head.uri.path()),
             verb: verb_of(&head.method),
             source_ips: vec![from.to_string()],
-            user_agent: clean(header(USER_AGENT.as_str()).unwrap_or_default(), MAX_STRANGER_BYTES),
+            user_agent: clean(
+                header(USER_AGENT.as_str()).unwrap_or_default(),
+                MAX_UNAUTHENTICATED_BYTES,
+            ),
             request_received_timestamp: Some(clock()),
             annotations: client_id.into_iter().collect(),
             ..AuditEvent::default()
@@ -216,7 +219,7 @@ impl Drop for Record {
             if !self.audit.note_failure(now) {
                 return;
             }
-            event.request_uri = clean(&event.request_uri, MAX_STRANGER_BYTES);
+            event.request_uri = clean(&event.request_uri, MAX_UNAUTHENTICATED_BYTES);
         }
         "ResponseComplete".clone_into(&mut event.stage);
         event.stage_timestamp = Some(now);
@@ -239,7 +242,7 @@ fn object_of(kube: &KubeRequest) -> Option<AuditObjectReference> {
     else {
         return None;
     };
-    let text = |text: &str| clean(text, MAX_STRANGER_BYTES);
+    let text = |text: &str| clean(text, MAX_UNAUTHENTICATED_BYTES);
     Some(AuditObjectReference {
         resource: text(resource),
         namespace: text(namespace),

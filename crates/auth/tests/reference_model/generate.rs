@@ -81,8 +81,8 @@ pub(crate) fn scene(rng: &mut Rng) -> Scene {
     }
     for _ in 0..rng.below(3) {
         let other = Request { target: Target::Management, ..any_request(rng) };
-        let stranger = self::caller(rng);
-        grant(rng, &mut world, &stranger, &other);
+        let unauthenticated = self::caller(rng);
+        grant(rng, &mut world, &unauthenticated, &other);
     }
     let scopes = [0, 0, 0, 1, 1, 1, 1, 2, 3][rng.below(9)];
     if rng.percent(12) {

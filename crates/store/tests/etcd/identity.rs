@@ -94,11 +94,11 @@ async fn client_certificates_are_sent_and_etcd_is_recognized() {
     // etcd says why in an alert of TLS, which the end of the connection may overtake.
     let refused = message(&url, &nameless).await;
     assert!(refused.contains("etcd: "), "{refused}");
-    let stranger = Authority::new();
-    let other = EtcdAccess { ca_file: Some(stranger.file("ca.pem")), ..known.clone() };
+    let foreign = Authority::new();
+    let other = EtcdAccess { ca_file: Some(foreign.file("ca.pem")), ..known.clone() };
     let unknown = message(&url, &other).await;
     assert!(unknown.contains("certificate"), "{unknown}");
-    let foreign_cert = stranger.sign("postern", ExtendedKeyUsagePurpose::ClientAuth);
+    let foreign_cert = foreign.sign("postern", ExtendedKeyUsagePurpose::ClientAuth);
     let foreign = EtcdAccess { client_cert: Some(foreign_cert), ..known.clone() };
     let refused = message(&url, &foreign).await;
     assert!(refused.contains("etcd: "), "{refused}");

@@ -53,5 +53,5 @@ async fn large_bodies_with_bad_credentials() {
     let attack = hammer(&stranger, load, move |client| {
         client.post(&secrets("platform")).body("application/json", body.clone())
     });
-    hold("large bodies of strangers", &scene, &victims, SLOWDOWN, attack).await;
+    hold("large bodies, unauthenticated", &scene, &victims, SLOWDOWN, attack).await;
 }
