@@ -206,6 +206,15 @@ impl PrincipalIndex {
         key.lifetime.ends_at(self.last_activity(name, &key.uid))
     }
 
+    /// The time at which a key expires for servers that know only its stored uses, in seconds since 1970; `None` if
+    /// its uses do not count.
+    pub fn stored_end_of(&self, name: &str) -> Option<i64> {
+        let key = self.keys.get(name).filter(|key| key.lifetime.after_last_activity)?;
+        let used = self.uses.get(name).filter(|used| used.uid == key.uid);
+        let stored = used.map(|used| used.stored_unix_seconds).filter(|seconds| *seconds > 0);
+        key.lifetime.ends_at(stored)
+    }
+
     /// The names of the keys whose user or team is not there any more under the uid that owns
     /// them. They give no access. The owner may be there and not known here: one that cannot be read, or
     /// whose deletion has begun.

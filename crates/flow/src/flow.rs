@@ -155,6 +155,8 @@ pub struct Flow {
     runtime: RuntimeMetrics,
     delayed: AtomicUsize,
     rejections: AtomicU32,
+    /// The most watches that one owner may have open on this server.
+    watches_per_owner: AtomicUsize,
 }
 
 /// The requests and bytes in flight now.
@@ -257,6 +259,7 @@ impl Flow {
             runtime: Handle::current().metrics(),
             delayed: AtomicUsize::new(0),
             rejections: AtomicU32::new(0),
+            watches_per_owner: AtomicUsize::new(limits.watches_per_owner),
         }
     }
 
@@ -422,9 +425,18 @@ impl Flow {
         BusiestOwners { by_requests, by_watches }
     }
 
-    /// The most watches that one owner may have open.
+    /// Divides the limits of an owner among this many servers on one store: open watches and written bytes. Slots are
+    /// not divided. They protect this server, and not the store.
+    pub fn divide_among(&self, servers: usize) {
+        let of_each = self.limits.watches_per_owner.div_ceil(servers.max(1));
+        self.watches_per_owner.store(of_each, Ordering::Relaxed);
+        self.write_rate.divide(servers);
+        self.copy_rate.divide(servers);
+    }
+
+    /// The most watches that one owner may have open on this server.
     pub fn watches_per_owner(&self) -> usize {
-        self.limits.watches_per_owner
+        self.watches_per_owner.load(Ordering::Relaxed)
     }
 
     /// A permit for one more open watch of an owner, or for one more of the owner's requests to a cluster.
@@ -435,12 +447,12 @@ impl Flow {
         let open = account.watches.fetch_add(1, Ordering::Relaxed);
         // It is released on drop, also when it exceeds the limit.
         let permit = WatchPermit { account: account.clone() };
-        if open >= self.limits.watches_per_owner {
+        let limit = self.watches_per_owner();
+        if open >= limit {
             return Err(ApiError::too_many_requests(
                 format!(
-                    "the owner of this access key has reached the limit of {} open watches, which includes \
-                     requests through the gateway: close some of them",
-                    self.limits.watches_per_owner
+                    "the owner of this access key has reached the limit of {limit} open watches, which includes \
+                     requests through the gateway: close some of them"
                 ),
                 RETRY_AFTER_SECONDS,
             ));

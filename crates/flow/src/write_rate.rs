@@ -1,5 +1,7 @@
 //! The rate limit of writes to the disk, for each owner of access keys.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use postern_meta::status::ApiError;
 
 use super::account::OwnerAccount;
@@ -19,18 +21,28 @@ pub(crate) enum WrittenBy {
 
 /// A rate limit in bytes per minute. Written bytes are forgiven evenly over the minute.
 pub struct WriteRate {
-    bytes_per_minute: u64,
+    /// The rate on all servers together.
+    total_bytes_per_minute: u64,
+    /// The rate on this server.
+    bytes_per_minute: AtomicU64,
     by: WrittenBy,
 }
 
 impl WriteRate {
     pub(super) fn new(by: WrittenBy, bytes_per_minute: usize) -> Self {
-        Self { bytes_per_minute: bytes_per_minute as u64, by }
+        let total = bytes_per_minute as u64;
+        Self { total_bytes_per_minute: total, bytes_per_minute: AtomicU64::new(total), by }
     }
 
-    /// The bytes that an owner may write in a minute.
+    /// Divides the rate among this many servers.
+    pub(super) fn divide(&self, servers: usize) {
+        let of_each = self.total_bytes_per_minute.div_ceil((servers as u64).max(1));
+        self.bytes_per_minute.store(of_each, Ordering::Relaxed);
+    }
+
+    /// The bytes that an owner may write in a minute through this server.
     pub(super) fn bytes_per_minute(&self) -> u64 {
-        self.bytes_per_minute
+        self.bytes_per_minute.load(Ordering::Relaxed)
     }
 
     /// Checks that an owner is below the rate limit.
@@ -38,15 +50,15 @@ impl WriteRate {
     /// # Errors
     /// 429 with the seconds until the owner may write again.
     pub fn check(&self, account: &OwnerAccount) -> Result<(), ApiError> {
+        let limit = self.bytes_per_minute();
         let mut of_owner = account.spent[self.by as usize].lock();
-        of_owner.forgive(self.bytes_per_minute);
-        let Some(over) = of_owner.bytes.checked_sub(self.bytes_per_minute) else { return Ok(()) };
-        let seconds = (over * MINUTE.as_secs()).div_ceil(self.bytes_per_minute);
+        of_owner.forgive(limit);
+        let Some(over) = of_owner.bytes.checked_sub(limit) else { return Ok(()) };
+        let seconds = (over * MINUTE.as_secs()).div_ceil(limit);
         Err(ApiError::too_many_requests(
             format!(
-                "the owner of this access key has reached the limit of {} written bytes per minute: \
-                 retry later",
-                self.bytes_per_minute
+                "the owner of this access key has reached the limit of {limit} written bytes per minute: \
+                 retry later"
             ),
             u32::try_from(seconds.clamp(1, MINUTE.as_secs())).unwrap_or(1),
         ))
@@ -55,7 +67,7 @@ impl WriteRate {
     /// Counts an object that was written.
     pub fn count(&self, account: &OwnerAccount, bytes: usize) {
         let mut of_owner = account.spent[self.by as usize].lock();
-        of_owner.forgive(self.bytes_per_minute);
+        of_owner.forgive(self.bytes_per_minute());
         of_owner.add((bytes + BYTES_PER_WRITE) as u64);
     }
 }
@@ -83,5 +95,17 @@ mod tests {
         tokio::time::advance(2 * MINUTE).await;
         rate.check(&a).unwrap();
         assert!(a.spent[0].lock().is_forgiven(60_000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn servers_share_the_rate() {
+        let rate = WriteRate::new(WrittenBy::Requests, 60_000);
+        let account = OwnerAccount::new("a");
+        rate.divide(3);
+        rate.check(&account).unwrap();
+        rate.count(&account, 20_000);
+        assert!(rate.check(&account).unwrap_err().to_string().contains("20000 written bytes"));
+        rate.divide(1);
+        rate.check(&account).unwrap();
     }
 }

@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 use postern_server::System;
 use postern_server::admin::{
     AdminCommand, BackupContent, BackupFile, CommandOutput, CorruptValue, Progress, ServerFiles,
-    backup, call, restore,
+    backup, call, restore, rotated_keyring,
 };
 
 /// The interval at which progress is printed.
@@ -84,10 +84,16 @@ pub(crate) struct DropSigningKey {
 #[derive(Subcommand)]
 pub(crate) enum Storage {
     /// Create a new at-rest key for all later writes.
-    RotateKey(Directories),
+    ///
+    /// Servers that share a store use the new key when all of them have it: copy the keyring to the others.
+    RotateKey(RotateKey),
     /// Encrypt all values of older at-rest keys with the current key.
     #[command(alias = "reseal")]
     Rewrap(Directories),
+    /// Remove an at-rest key from the keyring. A key that a value or the history needs is not removed.
+    ///
+    /// Backups that were made before may need it: keep a copy of the old keyring with them.
+    DropKey(DropKey),
     /// Decrypt and decode every stored value, and print the corrupt ones.
     ///
     /// The exit code is 1 if a value is corrupt.
@@ -102,6 +108,28 @@ pub(crate) enum Storage {
     /// An existing database is never overwritten. The keyring of the backup must be in the key directory.
     /// Clients of the lost database get 410 and list again.
     Restore(Restore),
+}
+
+/// `postern storage rotate-key`
+#[derive(Args)]
+pub(crate) struct RotateKey {
+    #[command(flatten)]
+    directories: Directories,
+
+    /// Print the keyring with one more key, which is secret, and change nothing. For a keyring that is read-only, such
+    /// as a Secret in Kubernetes
+    #[arg(long)]
+    print: bool,
+}
+
+/// `postern storage drop-key`
+#[derive(Args)]
+pub(crate) struct DropKey {
+    /// The id of the key, as rotate-key and rewrap print it
+    id: String,
+
+    #[command(flatten)]
+    directories: Directories,
 }
 
 /// `postern storage backup`
@@ -156,8 +184,18 @@ impl Admin {
 impl Storage {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
-            Self::RotateKey(directories) => run(&directories, AdminCommand::RotateKey),
+            Self::RotateKey(RotateKey { directories, print: false }) => {
+                run(&directories, AdminCommand::RotateKey)
+            }
+            Self::RotateKey(RotateKey { directories, print: true }) => {
+                let text = rotated_keyring(&directories.files(&System::default()))?;
+                io::stdout().write_all(text.as_bytes())?;
+                Ok(ExitCode::SUCCESS)
+            }
             Self::Rewrap(directories) => run(&directories, AdminCommand::Rewrap),
+            Self::DropKey(DropKey { id, directories }) => {
+                run(&directories, AdminCommand::DropKey { id })
+            }
             Self::Check(directories) => run(&directories, AdminCommand::Check),
             Self::Backup(given) => given.run(),
             Self::Restore(given) => given.run(),
@@ -272,14 +310,14 @@ fn print_output(output: &CommandOutput, data_dir: &Path) -> anyhow::Result<ExitC
             writeln!(data, "{kid}")?;
             messages.push(about_signing_key(output));
         }
-        CommandOutput::RotateKey { current, all } => {
-            let (count, data_dir) = (all.len(), data_dir.display());
-            writeln!(data, "{current}")?;
-            messages.push(format!(
-                "All later writes use this at-rest key; the keyring has {count} keys.\n\
-                 Rewrap older values with:\n  \
-                 postern storage rewrap --data-dir {data_dir}"
-            ));
+        CommandOutput::RotateKey { current: id, .. }
+        | CommandOutput::PrepareKey { prepared: id, .. } => {
+            writeln!(data, "{id}")?;
+            messages.push(about_rotation(output, data_dir));
+        }
+        CommandOutput::DropKey { left } => {
+            writeln!(data, "{}", left.join("\n"))?;
+            messages.push("Keep the old keyring as long as backups need it.".to_owned());
         }
         CommandOutput::Rewrap { seen, rewritten, corrupt, needed } => {
             corrupt_count = *corrupt;
@@ -317,6 +355,24 @@ fn print_output(output: &CommandOutput, data_dir: &Path) -> anyhow::Result<ExitC
     let _ = writeln!(io::stderr(), "{}", messages.join("\n"));
     io::stdout().write_all(data.as_bytes())?;
     Ok(if corrupt_count > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn about_rotation(output: &CommandOutput, data_dir: &Path) -> String {
+    match output {
+        CommandOutput::RotateKey { all, .. } => format!(
+            "All later writes use this at-rest key; the keyring has {} keys.\n\
+             Rewrap older values with:\n  \
+             postern storage rewrap --data-dir {}",
+            all.len(),
+            data_dir.display()
+        ),
+        CommandOutput::PrepareKey { without, .. } => format!(
+            "This at-rest key is prepared. It becomes active some seconds after all servers have it.\n\
+             Copy the keyring (seal.keys) to the servers: {}",
+            if without.is_empty() { "none lacks it".to_owned() } else { without.join(", ") }
+        ),
+        _ => String::new(),
+    }
 }
 
 fn about_signing_key(output: &CommandOutput) -> String {

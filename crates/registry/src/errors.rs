@@ -21,6 +21,10 @@ pub fn from_store(error: Error) -> ApiError {
             ApiError::unavailable("storage is unavailable", Some(RETRY_AFTER_SECONDS))
                 .with_inner(reason)
         }
+        error @ Error::UnknownSealKey { .. } => {
+            ApiError::unavailable("storage is unavailable", Some(RETRY_AFTER_SECONDS))
+                .with_inner(error.to_string())
+        }
         Error::Gated(reason) => ApiError::unavailable(reason, Some(RETRY_AFTER_SECONDS)),
         // No Retry-After: if the result of a write is unknown, a client that repeats it may write twice.
         Error::Unknown(reason) => ApiError::internal(

@@ -20,5 +20,6 @@ pub mod operations;
 pub mod permit;
 pub mod registry;
 pub mod secret_record;
+pub mod servers;
 pub mod signing_keys;
 pub mod storage_key;

@@ -11,6 +11,7 @@ mod database;
 mod endpoints;
 mod gateway;
 mod listen;
+mod members;
 mod metrics;
 mod pipeline;
 mod stages;

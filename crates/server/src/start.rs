@@ -14,7 +14,7 @@ use postern_auth::digest::Digester;
 use postern_flow::{Flow, Limits};
 use postern_registry::admit::KeyPolicy;
 use postern_registry::cache::Cache;
-use postern_registry::clock::{Source, new_uid};
+use postern_registry::clock::Source;
 use postern_registry::registry::Registry;
 use postern_registry::registry::first_start::{self, Prepared};
 use postern_registry::registry::issued_tokens;
@@ -22,7 +22,7 @@ use postern_registry::registry::namespace_names::{self, GivenNames};
 use postern_registry::signing_keys::{self, TokenPolicy};
 use postern_registry::{controllers, default_namespaces, default_roles, kubeconfig};
 use postern_store::seal::Sealed;
-use postern_store::{Member, RemoteStore, Store, Watch};
+use postern_store::{RemoteStore, Store, Watch};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -34,6 +34,7 @@ use crate::audit::{self, Audit, AuditSettings};
 use crate::data_dir::{DataDir, read_if_there, write_private};
 use crate::endpoints::version::{self, Build};
 use crate::gateway::GatewaySettings;
+use crate::members::{self, Membership};
 use crate::pipeline::{Server, Storage};
 use crate::supervise::{on_own_thread, supervise};
 use crate::tls::{self, GivenCertificate};
@@ -145,6 +146,7 @@ pub async fn open(
     let listener = listen::bind(settings.listen)
         .with_context(|| format!("cannot listen on {}", settings.listen))?;
     let address = listener.local_addr()?;
+    name_in_records(&audit, &sealed, address);
     let hosts = hosts(&settings, address);
     let is_used = first_start::is_used(&store).await?;
     check_prepared(&settings, is_used)?;
@@ -177,14 +179,17 @@ pub async fn open(
     spawn_supervised(&mut background, &registry, &server, watch, settings.history);
     default_namespaces::restore(&registry).await;
     default_roles::restore(&registry).await;
-    join_fleet(&sealed, &*source, &advertised(&settings, address)).await?;
+    join_others(
+        &mut background,
+        &sealed,
+        &registry,
+        &server,
+        &dir,
+        &advertised(&settings, address),
+    )
+    .await?;
     server.set_loaded();
-    if tls.is_new_authority && !first {
-        tracing::warn!(
-            "a new certificate authority was created: give {} to clients that trust an older one",
-            dir.ca_certificate().display()
-        );
-    }
+    warn_of_new_authority(tls.is_new_authority && !first, &dir);
     let kubeconfig = read_kubeconfig(&dir.admin_kubeconfig()).map(|_| dir.admin_kubeconfig());
     let welcome = Welcome { first, kubeconfig, address };
     let parts = Parts { registry, source, audit, sealed, server };
@@ -238,16 +243,41 @@ fn check_prepared(settings: &Settings, is_used: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Announces this server to the others that share its store.
-async fn join_fleet(sealed: &Sealed, source: &dyn Source, address: &str) -> anyhow::Result<()> {
-    let Some(fleet) = sealed.fleet() else { return Ok(()) };
-    let me = Member {
-        id: new_uid(source).into(),
+/// Announces this server to the others that share its store, if it has not the store for itself.
+async fn join_others(
+    background: &mut JoinSet<()>,
+    sealed: &Arc<Sealed>,
+    registry: &Arc<Registry>,
+    server: &Server,
+    dir: &DataDir,
+    address: &str,
+) -> anyhow::Result<()> {
+    if sealed.fleet().is_none() {
+        return Ok(());
+    }
+    let membership = Arc::new(Membership {
+        id: registry.servers().id().clone(),
         address: address.to_owned(),
-        format: first_start::FORMAT,
-        seal_keys: sealed.key_ids(),
-    };
-    fleet.join(me).await.context("cannot announce this server to the others")
+        sealed: sealed.clone(),
+        keyring: dir.keyring_file(),
+        announced_keys: parking_lot::Mutex::default(),
+    });
+    membership.announce().await?;
+    let rotate = move || membership.clone().rotate();
+    background.spawn(supervise("at-rest-key", server.restarts().clone(), rotate));
+    let (registry, flow) = (registry.clone(), server.flow().clone());
+    background.spawn(async move { members::divide_limits(registry.servers(), &flow).await });
+    Ok(())
+}
+
+/// Warns that clients do not trust this server yet.
+fn warn_of_new_authority(is_new: bool, dir: &DataDir) {
+    if is_new {
+        tracing::warn!(
+            "a new certificate authority was created: give {} to clients that trust an older one",
+            dir.ca_certificate().display()
+        );
+    }
 }
 
 /// Requests the first random byte, on another thread. The generator then seeds itself, also from the processor's
@@ -260,8 +290,7 @@ fn seed_random(source: &Arc<dyn Source>) {
 /// The names and addresses that the self-signed certificate covers.
 fn hosts(settings: &Settings, address: SocketAddr) -> Vec<String> {
     let mut hosts = settings.hosts.clone();
-    let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let obvious = ["localhost", "127.0.0.1", "::1", &machine].map(str::to_owned);
+    let obvious = ["localhost", "127.0.0.1", "::1", &host_name()].map(str::to_owned);
     hosts.extend(obvious);
     if !address.ip().is_unspecified() {
         hosts.push(address.ip().to_string());
@@ -269,6 +298,18 @@ fn hosts(settings: &Settings, address: SocketAddr) -> Vec<String> {
     hosts.retain(|host| !host.is_empty());
     hosts.dedup();
     hosts
+}
+
+/// Names this server in the audit log, if it has not the store for itself.
+fn name_in_records(audit: &Audit, sealed: &Sealed, address: SocketAddr) {
+    if sealed.fleet().is_some() {
+        audit.set_server(format!("{}:{}", host_name(), address.port()));
+    }
+}
+
+/// The name of this machine.
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// The address at which clients on this machine reach the server: the first `--host`, or the listen address.

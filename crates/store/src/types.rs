@@ -395,6 +395,16 @@ pub enum Error {
         /// The first revision of the new epoch.
         begins: u64,
     },
+    /// Another server has encrypted a value with an at-rest key that this server does not have. Reads succeed when the
+    /// operator has copied the keyring.
+    #[error(
+        "stored data is encrypted with the at-rest key {id}, which the keyring of this server does not have: copy the \
+         keyring file of another server"
+    )]
+    UnknownSealKey {
+        /// The id of the key.
+        id: String,
+    },
     /// Nothing was done, and nothing can be done at the moment.
     #[error("storage is unavailable: {0}")]
     Unavailable(String),

@@ -168,3 +168,102 @@ async fn a_store_that_is_not_prepared_or_of_others_is_refused() {
     Client::new(&kubeconfig).get("/readyz").send().await.expect_text(200);
     server.stop().await;
 }
+
+/// Runs `postern storage COMMAND` on the directory of a server. Returns what it prints.
+async fn storage(home: &Home, command: &[&str]) -> Result<String, String> {
+    let mut setup = Setup::bare(home).argument("storage");
+    for argument in command {
+        setup = setup.argument(argument);
+    }
+    let ended = setup.argument("--data-dir").argument(home.data()).run_to_end().await;
+    if ended.status.success() { Ok(ended.stdout.trim().to_owned()) } else { Err(ended.stderr) }
+}
+
+fn port(client: &Client) -> String {
+    client.address().rsplit(':').next().unwrap().to_owned()
+}
+
+/// Copies the keyring of one server to another, in one step.
+fn copy_keyring(from: &Home, to: &Home) {
+    let [from, to] = [from, to].map(|home| home.data().join("keys/seal.keys"));
+    let new = to.with_extension("new");
+    assert!(Command::new("cp").arg("-p").args([&from, &new]).status().unwrap().success());
+    std::fs::rename(new, to).unwrap();
+}
+
+#[tokio::test]
+async fn the_at_rest_key_changes_when_all_servers_have_the_new_one() {
+    let etcd = Etcd::start().await;
+    let servers = three(&etcd).await;
+    let homes: Vec<Home> = servers.iter().map(|server| server.home().clone()).collect();
+    let client = servers[0].client();
+    client.post(&secrets("platform")).json(&secret("before", "x")).send().await.expect(201);
+    let key = storage(&homes[0], &["rotate-key"]).await.unwrap();
+
+    // Two servers lack it: nothing is encrypted with it, and a second rotation says which ones lack it.
+    assert_eq!(storage(&homes[0], &["rewrap"]).await.unwrap(), "0");
+    wait::until("the first server to know the others", async || {
+        let again = storage(&homes[0], &["rotate-key"]).await.unwrap_err();
+        servers[1..].iter().all(|server| again.contains(server.client().address())).then_some(())
+    })
+    .await;
+    copy_keyring(&homes[0], &homes[1]);
+    copy_keyring(&homes[0], &homes[2]);
+    let rewrapped = wait::until("the key to become active", async || {
+        let rewrapped = storage(&homes[1], &["rewrap"]).await.unwrap();
+        (rewrapped != "0").then_some(rewrapped)
+    })
+    .await;
+    assert!(rewrapped.parse::<u32>().unwrap() > 3);
+    for server in &servers {
+        let client = server.client();
+        let read = client.get(&secret_path("before")).send().await.expect(200);
+        assert_eq!(value_of(&read), "x");
+        let name = format!("s{}", port(&client));
+        client.post(&secrets("platform")).json(&secret(&name, "y")).send().await.expect(201);
+    }
+    assert_eq!(storage(&homes[2], &["rewrap"]).await.unwrap(), "0", "all servers use the new key");
+    // History still needs the old key, and values the new one.
+    let old = std::fs::read_to_string(homes[0].data().join("keys/seal.keys")).unwrap();
+    let old = old.lines().find_map(|line| line.strip_prefix("key ")).unwrap();
+    let old = old.split(' ').next().unwrap().to_owned();
+    let needed = storage(&homes[0], &["drop-key", &old]).await.unwrap_err();
+    assert!(needed.contains("need the at-rest key"), "{needed}");
+    let current = storage(&homes[0], &["drop-key", &key]).await.unwrap_err();
+    assert!(current.contains("is the current one"), "{current}");
+
+    // A server that comes back with the old keyring does not start.
+    let mut servers = servers;
+    let last = servers.pop().unwrap();
+    let home = last.home().clone();
+    last.stop().await;
+    let keyring = home.data().join("keys/seal.keys");
+    let text = std::fs::read_to_string(&keyring).unwrap();
+    let without = text.lines().filter(|line| !line.starts_with(&format!("key {key}")));
+    let without = without.collect::<Vec<_>>().join("\n");
+    std::fs::write(&keyring, without.replace(&format!("current {key}"), &format!("current {old}")))
+        .unwrap();
+    let refused = on(Setup::on(&home), &etcd.store("/fleet")).run_to_end().await;
+    assert!(refused.stderr.contains("copy that of another server"), "{}", refused.stderr);
+}
+
+#[tokio::test]
+async fn each_server_writes_its_name_into_its_audit_log_and_divides_the_limits() {
+    let etcd = Etcd::start().await;
+    let servers = three(&etcd).await;
+    let mut names = std::collections::BTreeSet::new();
+    for server in &servers {
+        server.client().get(&secrets("platform")).send().await.expect(200);
+        // A third of 1000, rounded up.
+        wait::until("the limits to be divided by three", async || {
+            let metrics = server.client().get("/metrics").send().await.expect_text(200);
+            metrics.lines().any(|line| line == "postern_owner_watches_limit 334").then_some(())
+        })
+        .await;
+        let record = server.home().records().pop().unwrap();
+        let name = record["annotations"]["platform.sh/server"].as_str().unwrap().to_owned();
+        assert!(name.ends_with(&format!(":{}", port(&server.client()))), "{name}");
+        names.insert(name);
+    }
+    assert_eq!(names.len(), 3);
+}

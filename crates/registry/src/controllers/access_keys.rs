@@ -16,6 +16,9 @@ use crate::storage_key;
 /// since then, so a key can only expire earlier.
 const INTERVAL: Duration = Duration::from_mins(1);
 
+/// Urgent uses are stored at most this often: each time, all keys are looked at.
+const URGENT_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The time before the expiry at which the owner of a key is warned, and the shortest lifetime of keys that get a
 /// warning: a warning right after the create has no use.
 const WARNING_SECONDS: i64 = 24 * 3600;
@@ -37,13 +40,17 @@ pub async fn run(registry: Arc<Registry>) {
     let mut ticks = tokio::time::interval(INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        ticks.tick().await;
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = store_urgent_uses(&registry) => return,
+        }
         if let Err(error) = registry.store_activity().await {
             tracing::warn!(
                 inner = error.inner(),
                 "the last uses of access keys could not be stored"
             );
         }
+        registry.servers().turn("access-keys").await;
         if let Err(error) = operations::remove_expired_keys(&registry).await {
             tracing::warn!(inner = error.inner(), "an expired access key could not be removed");
         }
@@ -60,6 +67,18 @@ pub async fn run(registry: Arc<Registry>) {
             );
         }
         record_expiries(&registry).await;
+    }
+}
+
+/// Stores uses of keys that would expire soon without them.
+async fn store_urgent_uses(registry: &Registry) {
+    loop {
+        registry.key_uses().until_urgent().await;
+        while let Err(error) = registry.store_urgent_activity().await {
+            tracing::warn!(inner = error.inner(), "a use of an access key could not be stored");
+            tokio::time::sleep(URGENT_INTERVAL).await;
+        }
+        tokio::time::sleep(URGENT_INTERVAL).await;
     }
 }
 

@@ -42,6 +42,7 @@ pub async fn run(registry: Arc<Registry>) {
     let mut sweep = Sweep::new(&registry);
     loop {
         ticks.tick().await;
+        registry.servers().turn("events").await;
         sweep.run(&registry).await;
     }
 }

@@ -15,6 +15,7 @@ const RETRY: Duration = Duration::from_millis(500);
 pub async fn run(registry: Arc<Registry>) {
     let mut access = registry.cache().subscribe_to_access();
     loop {
+        registry.servers().turn("impersonations").await;
         access.mark_unchanged();
         if let Err(error) = registry.revoke_ended_impersonations().await {
             let inner = error.inner().unwrap_or_default();

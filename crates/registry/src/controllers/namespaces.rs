@@ -31,6 +31,7 @@ const MAX_NAMED: usize = 10;
 pub async fn run(registry: Arc<Registry>) {
     let mut progress = registry.cache().subscribe();
     loop {
+        registry.servers().turn("namespaces").await;
         progress.mark_unchanged();
         let failed = sweep(&registry).await;
         if failed {

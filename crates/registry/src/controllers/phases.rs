@@ -79,8 +79,9 @@ impl Index {
 /// Runs until it is dropped.
 pub async fn run(registry: Arc<Registry>) {
     let mut progress = registry.cache().subscribe();
-    let mut phases = Phases::new(registry);
+    let mut phases = Phases::new(registry.clone());
     loop {
+        registry.servers().turn("phases").await;
         progress.mark_unchanged();
         phases.catch_up();
         if phases.rewrite_concerned().await {

@@ -24,6 +24,7 @@ pub async fn run(registry: Arc<Registry>) {
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
+        registry.servers().turn("reaper").await;
         for resource in registry.cache().resources() {
             for object in resource.deleting() {
                 reap(&registry, resource, &object).await;

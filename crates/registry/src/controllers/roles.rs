@@ -45,7 +45,8 @@ type SourceId = (String, String, Option<String>, String);
 /// Runs until it is dropped.
 pub async fn run(registry: Arc<Registry>) {
     let mut progress = registry.cache().subscribe();
-    let mut repair = Repair::new(registry);
+    let mut repair = Repair::new(registry.clone());
+    registry.servers().turn("roles").await;
     while let Err(error) = repair.generate_all().await {
         tracing::warn!(
             inner = error.inner(),
@@ -54,6 +55,7 @@ pub async fn run(registry: Arc<Registry>) {
         tokio::time::sleep(RETRY).await;
     }
     loop {
+        registry.servers().turn("roles").await;
         progress.mark_unchanged();
         repair.catch_up();
         if repair.work().await {

@@ -23,6 +23,7 @@ async fn clean_up(registry: &Registry) {
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
+        registry.servers().turn("token-records").await;
         if let Err(error) = registry.clean_up_token_records().await {
             tracing::warn!(inner = error.inner(), "old token records could not be removed");
         }
@@ -34,6 +35,7 @@ async fn rotate(registry: &Registry) {
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
+        registry.servers().turn("signing-keys").await;
         let now = registry.source().now();
         let policy = registry.token_policy();
         if let Err(error) = signing_keys::keep_rotating(registry.store(), now, policy).await {

@@ -4,12 +4,14 @@
 //! (`docs/reference/access-keys.md#lifetime`). `observe` puts it into responses.
 
 use bytes::Bytes;
+use postern_auth::resolved_key::ResolvedKey;
 use postern_kinds::AnyKind as _;
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_meta::decode::decode_typed;
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
 use postern_store::{Change, Condition, Error, Txn, limits};
+use tokio::sync::Notify;
 
 use super::Registry;
 use crate::cache::ActivityRecord;
@@ -19,11 +21,47 @@ use crate::storage_key;
 /// The uses in one transaction. Each use has a condition on its key and a condition on its record.
 const USES_PER_TXN: usize = limits::CHANGES_PER_TXN / 2;
 
+/// A use of a key is stored at once if the last stored use keeps the key alive for less than this. Other servers know
+/// only stored uses, and would let the key expire. It is longer than the time in which other uses are stored.
+const URGENT_SECONDS: i64 = 120;
+
+/// Notes the uses of keys.
+#[derive(Default)]
+pub struct KeyUses {
+    urgent: Notify,
+}
+
+impl KeyUses {
+    /// Notes that a key is used now, in seconds since 1970.
+    pub fn note(&self, key: &ResolvedKey, now_unix_seconds: i64) {
+        let is_urgent = key.lifetime.after_last_activity
+            && key
+                .lifetime
+                .ends_at(key.activity.last())
+                .is_some_and(|end| end.saturating_sub(now_unix_seconds) < URGENT_SECONDS);
+        key.activity.note(now_unix_seconds);
+        if is_urgent {
+            self.urgent.notify_one();
+        }
+    }
+
+    /// Waits until a use must be stored at once.
+    pub(crate) async fn until_urgent(&self) {
+        self.urgent.notified().await;
+    }
+}
+
 /// The last use of one key.
 struct KeyUse {
     name: String,
     uid: String,
     at_unix_seconds: i64,
+}
+
+impl KeyUse {
+    fn new((name, uid, at_unix_seconds): (&str, &str, i64)) -> Self {
+        Self { name: name.to_owned(), uid: uid.to_owned(), at_unix_seconds }
+    }
 }
 
 impl Registry {
@@ -33,23 +71,34 @@ impl Registry {
     /// # Errors
     /// The errors of the store.
     pub(crate) async fn store_activity(&self) -> Result<(), ApiError> {
-        let mut due = self.due_activity();
+        let due = self.unstored_uses(|_| true);
+        self.store_uses(due).await
+    }
+
+    /// Stores the new uses without which other servers would soon let a key expire.
+    ///
+    /// # Errors
+    /// The errors of the store.
+    pub(crate) async fn store_urgent_activity(&self) -> Result<(), ApiError> {
+        let until = self.source().now().unix_seconds().saturating_add(URGENT_SECONDS);
+        let due = self.unstored_uses(|stored_end| stored_end.is_some_and(|end| end < until));
+        self.store_uses(due).await
+    }
+
+    /// The uses that are not stored yet. `is_due` gets the time at which the key expires for other servers, in seconds
+    /// since 1970; `None` if uses do not count.
+    fn unstored_uses(&self, is_due: impl Fn(Option<i64>) -> bool) -> Vec<KeyUse> {
+        let principals = self.cache().principals();
+        let uses = principals.unstored_activities();
+        uses.filter(|(name, ..)| is_due(principals.stored_end_of(name))).map(KeyUse::new).collect()
+    }
+
+    async fn store_uses(&self, mut due: Vec<KeyUse>) -> Result<(), ApiError> {
         while !due.is_empty() {
             let batch = due.split_off(due.len().saturating_sub(USES_PER_TXN));
             self.store_batch(batch).await?;
         }
         Ok(())
-    }
-
-    fn due_activity(&self) -> Vec<KeyUse> {
-        let principals = self.cache().principals();
-        let due = principals.unstored_activities();
-        due.map(|(name, uid, at_unix_seconds)| KeyUse {
-            name: name.to_owned(),
-            uid: uid.to_owned(),
-            at_unix_seconds,
-        })
-        .collect()
     }
 
     async fn store_batch(&self, batch: Vec<KeyUse>) -> Result<(), ApiError> {

@@ -5,7 +5,7 @@
 //! from the registry, only rewrapping and the signing keys write to the store. Rewrapping changes the encryption of
 //! values, not the values.
 
-pub(crate) mod activity;
+pub mod activity;
 pub mod agent_configs;
 pub mod cluster_counts;
 pub(crate) mod commit;
@@ -37,6 +37,7 @@ use postern_meta::status::ApiError;
 use postern_store::Store;
 use serde::de::DeserializeOwned;
 
+use self::activity::KeyUses;
 use self::agent_configs::AgentConfigs;
 use self::recent_events::RecentEvents;
 use self::refused_quotas::RefusedQuotas;
@@ -44,6 +45,7 @@ use crate::admit::{AdmissionView, KeyPolicy};
 use crate::cache::{Cache, CachedObject, ResourceCache};
 use crate::clock::Source;
 use crate::permit::Permit;
+use crate::servers::Servers;
 use crate::signing_keys::TokenPolicy;
 use crate::storage_key;
 
@@ -51,11 +53,13 @@ use crate::storage_key;
 pub struct Registry {
     store: Arc<dyn Store>,
     cache: Arc<Cache>,
+    servers: Servers,
     source: Arc<dyn Source>,
     digester: Digester,
     key_policy: KeyPolicy,
     token_policy: TokenPolicy,
     agent_configs: AgentConfigs,
+    key_uses: KeyUses,
     recent_events: RecentEvents,
     refused_quotas: RefusedQuotas,
     /// Held while a create counts the objects of an owner and adds one.
@@ -139,6 +143,7 @@ impl Registry {
         token_policy: TokenPolicy,
     ) -> Self {
         Self {
+            servers: Servers::of(&*store, &*source),
             store,
             cache,
             source,
@@ -146,6 +151,7 @@ impl Registry {
             key_policy,
             token_policy,
             agent_configs: AgentConfigs::default(),
+            key_uses: KeyUses::default(),
             recent_events: RecentEvents::default(),
             refused_quotas: RefusedQuotas::default(),
             quota_lock: tokio::sync::Mutex::default(),
@@ -170,6 +176,11 @@ impl Registry {
     /// The configurations that were made for agents.
     pub(crate) fn agent_configs(&self) -> &AgentConfigs {
         &self.agent_configs
+    }
+
+    /// Notes the uses of keys.
+    pub fn key_uses(&self) -> &KeyUses {
+        &self.key_uses
     }
 
     /// The recent events of the server itself.
@@ -201,6 +212,11 @@ impl Registry {
     /// The store.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// The servers that share the store.
+    pub fn servers(&self) -> &Servers {
+        &self.servers
     }
 
     /// The source of time and randomness.

@@ -27,6 +27,7 @@ use postern_registry::clock::Source;
 
 pub use backup::{BackupFile, backup, restore};
 pub use client::call;
+pub use storage::rotated_keyring;
 
 /// The files of a server, which may be stopped.
 #[derive(Clone, Copy)]
@@ -63,6 +64,11 @@ pub enum AdminCommand {
     /// Encrypts all values of older at-rest keys with the current one.
     #[serde(alias = "reseal")]
     Rewrap,
+    /// Removes an at-rest key from the keyring that no value needs.
+    DropKey {
+        /// The key's id.
+        id: String,
+    },
     /// Decrypts and decodes all stored values, and reports the corrupt ones.
     Check,
     /// Sends all stored values, still encrypted, as one file. See [`backup`](fn@backup).
@@ -83,6 +89,7 @@ impl AdminCommand {
             Self::Health => "health",
             Self::RotateKey => "rotate-key",
             Self::Rewrap => "rewrap",
+            Self::DropKey { .. } => "drop-key",
             Self::Check => "check",
             Self::Backup { .. } => "backup",
         }
@@ -151,6 +158,18 @@ pub enum CommandOutput {
         current: String,
         /// The ids of all at-rest keys, oldest first.
         all: Vec<String>,
+    },
+    /// Of [`AdminCommand::RotateKey`] on a store that several servers share.
+    PrepareKey {
+        /// The id of the new at-rest key, which is not secret. It becomes active when all servers have it.
+        prepared: String,
+        /// The addresses of the servers that do not have it.
+        without: Vec<String>,
+    },
+    /// Of [`AdminCommand::DropKey`].
+    DropKey {
+        /// The ids of the at-rest keys that are left, oldest first.
+        left: Vec<String>,
     },
     /// Of [`AdminCommand::Rewrap`].
     #[serde(alias = "reseal")]

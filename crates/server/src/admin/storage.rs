@@ -6,10 +6,11 @@ use postern_store::backup::WriteOptions;
 use postern_store::seal::{KeyId, Keyring, Sealed};
 use postern_store::{Options, Store as _};
 use tokio::io::AsyncWrite;
+use zeroize::Zeroizing;
 
 use super::{AdminCommand, CommandOutput, Progress, ServerFiles, backup, check};
 use crate::data_dir::DataDir;
-use crate::database;
+use crate::{database, members};
 
 /// Runs a command on a database that this process opens.
 pub(super) async fn run_offline(
@@ -62,6 +63,7 @@ pub(super) async fn run(
         }
         AdminCommand::RotateKey => rotate_key(dir, sealed).await,
         AdminCommand::Rewrap => rewrap(sealed, report).await,
+        AdminCommand::DropKey { id } => drop_key(dir, sealed, &id).await,
         AdminCommand::Check => check::run(sealed, report).await,
         AdminCommand::Backup { skip_corrupt } => {
             let options = WriteOptions { now: backup::system_time(*clock), skip_corrupt };
@@ -70,22 +72,77 @@ pub(super) async fn run(
     }
 }
 
-/// Creates an at-rest key. It is on the disk before any value is encrypted with it.
+/// Creates an at-rest key. It is on the disk before any value is encrypted with it. If several servers share the store,
+/// they use it when all of them have it.
 async fn rotate_key(dir: &DataDir, sealed: &Sealed) -> anyhow::Result<CommandOutput> {
-    anyhow::ensure!(
-        sealed.fleet().is_none(),
-        "several servers share this store, and each has a copy of the keyring: a rotation of all of them at \
-         once is not possible yet"
-    );
     let path = dir.keyring_file();
+    if let Some(prepared) = sealed.prepared_key() {
+        let without = members::without_key(sealed, prepared);
+        anyhow::ensure!(
+            !without.is_empty(),
+            "the at-rest key {prepared} is prepared, all servers have it, and it becomes active soon: try again later"
+        );
+        anyhow::bail!(
+            "the at-rest key {prepared} is prepared already. It becomes active when the servers {} have it: copy {} \
+             to them",
+            without.join(", "),
+            path.display()
+        );
+    }
     let rotate = tokio::task::spawn_blocking(move || {
-        Keyring::rotate(&path)
-            .with_context(|| format!("cannot rotate the keyring {}", path.display()))
+        Keyring::rotate(&path).with_context(|| {
+            format!(
+                "cannot rotate the keyring {}; if it is read-only, such as a Secret in Kubernetes, add a key with \
+                 postern storage rotate-key --print",
+                path.display()
+            )
+        })
     });
     let keyring = rotate.await??;
     let (current, all) = (keyring.current().to_string(), to_strings(keyring.ids()));
     sealed.use_keyring(keyring).await?;
-    Ok(CommandOutput::RotateKey { current, all })
+    match sealed.prepared_key() {
+        None => Ok(CommandOutput::RotateKey { current, all }),
+        Some(prepared) => {
+            let without = members::without_key(sealed, prepared);
+            Ok(CommandOutput::PrepareKey { prepared: prepared.to_string(), without })
+        }
+    }
+}
+
+/// The text of a server's keyring with one more key, which is the current one. Changes nothing. The text is secret.
+///
+/// # Errors
+/// When the keyring cannot be read.
+pub fn rotated_keyring(files: &ServerFiles<'_>) -> anyhow::Result<Zeroizing<String>> {
+    let path = DataDir::keyring_file_in(files.data_dir, files.key_dir);
+    let rotated = Keyring::load(&path).and_then(|keyring| keyring.rotated());
+    let rotated = rotated.with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(rotated.to_text())
+}
+
+/// Removes an at-rest key from the keyring, unless a value or the history needs it.
+async fn drop_key(dir: &DataDir, sealed: &Sealed, id: &str) -> anyhow::Result<CommandOutput> {
+    let id: KeyId = id.parse()?;
+    let path = dir.keyring_file();
+    // The command says first what does not depend on the stored values: reading all of them may take long.
+    let known = Keyring::load(&path).and_then(|keyring| keyring.without(id));
+    known.with_context(|| format!("cannot change the keyring {}", path.display()))?;
+    let needed = sealed.key_ids_in_use().await;
+    let needed = needed.context("cannot determine which at-rest keys are still needed")?;
+    anyhow::ensure!(
+        !needed.contains(&id),
+        "stored values or their history need the at-rest key {id}: run postern storage rewrap, wait until history is \
+         compacted (--history), and try again"
+    );
+    let dropped = tokio::task::spawn_blocking(move || {
+        Keyring::drop_key(&path, id)
+            .with_context(|| format!("cannot change the keyring {}", path.display()))
+    });
+    let keyring = dropped.await??;
+    let left = to_strings(keyring.ids());
+    sealed.use_keyring(keyring).await?;
+    Ok(CommandOutput::DropKey { left })
 }
 
 async fn rewrap(

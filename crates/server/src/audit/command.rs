@@ -87,7 +87,7 @@ impl Command {
             response_object: None,
             request_received_timestamp: self.received,
             stage_timestamp: self.audit.source.now_micro(),
-            annotations: BTreeMap::new(),
+            annotations: BTreeMap::from_iter(self.audit.server_annotation()),
         })
     }
 }

@@ -473,7 +473,7 @@ impl AuditContext {
     }
 
     fn annotations(&self) -> BTreeMap<&'static str, Cow<'_, str>> {
-        let mut annotations = BTreeMap::new();
+        let mut annotations = BTreeMap::from_iter(self.audit.server_annotation());
         let mut note = |name, value| annotations.insert(name, value);
         match &self.authorization {
             Some(Authorization::Allowed) => {

@@ -22,6 +22,9 @@ use super::policy::{Level, Stage};
 /// The name of the extra field, or annotation after a failed authentication, with the name of the access key.
 pub(super) const ACCESS_KEY: &str = "platform.sh/access-key";
 
+/// The annotation with the name of the server, if several share a store.
+pub(super) const SERVER: &str = "platform.sh/server";
+
 /// The text that replaces values that must not be recorded.
 const LEFT_OUT: &str = "(left-out)";
 

@@ -20,9 +20,10 @@ mod log;
 mod policy;
 mod reported;
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
@@ -30,6 +31,7 @@ use postern_meta::status::ApiError;
 use postern_registry::clock::Source;
 use tokio::sync::watch;
 
+use self::event::SERVER;
 use self::failures::AuthenticationFailures;
 use self::file::LogFile;
 use self::log::{Log, Unwritten};
@@ -94,6 +96,8 @@ pub(crate) struct Audit {
     /// are recorded also while a client sends many unknown keys.
     known_key_failures: AuthenticationFailures,
     source: Arc<dyn Source>,
+    /// The name of this server, if others share its store.
+    server: OnceLock<String>,
     rejected: AtomicU64,
     /// The reports of agents.
     reported: Reported,
@@ -163,9 +167,20 @@ impl Audit {
             unknown_key_failures: failures(),
             known_key_failures: failures(),
             source,
+            server: OnceLock::new(),
             rejected: AtomicU64::new(0),
             reported: Reported::default(),
         })
+    }
+
+    /// Names this server in all records, as one of several on a store. A second name is not taken.
+    pub(crate) fn set_server(&self, name: String) {
+        let _ = self.server.set(name);
+    }
+
+    /// The annotation with the name of this server, if it has one.
+    fn server_annotation(&self) -> Option<(&'static str, Cow<'_, str>)> {
+        self.server.get().map(|name| (SERVER, Cow::Borrowed(name.as_str())))
     }
 
     /// Reads the policy file again, if there is one. Requests in progress keep their decisions.

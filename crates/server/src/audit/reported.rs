@@ -12,7 +12,7 @@ use postern_meta::time::MicroTimestamp;
 use serde_json::{Value, json};
 
 use super::Audit;
-use super::event::clean_value;
+use super::event::{SERVER, clean_value};
 use super::log::Unwritten;
 
 /// The annotations with the cluster of a record, and the user that reported it. The server's own records do not have
@@ -260,6 +260,10 @@ fn line_of(
     if !value["annotations"].is_object() {
         value["annotations"] = json!({});
     }
+    if let Some(annotations) = value["annotations"].as_object_mut() {
+        // Only servers write it. The agent's own records have none.
+        annotations.remove(SERVER);
+    }
     value["annotations"][CLUSTER] = Value::from(cluster);
     value["annotations"][REPORTED_BY] = Value::from(agent);
     value["annotations"][RECEIVED_AT] = Value::from(received.to_string());
@@ -408,10 +412,16 @@ mod tests {
     fn a_reported_record_names_its_source_and_has_no_key() {
         let mut forged = event();
         let note = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        forged.annotations =
-            [note(CLUSTER, "other"), note("x", "pst_secret"), note(RECEIVED_AT, "never")].into();
+        forged.annotations = [
+            note(CLUSTER, "other"),
+            note("x", "pst_secret"),
+            note(RECEIVED_AT, "never"),
+            note(SERVER, "me"),
+        ]
+        .into();
         let line = line_of("east", "agent:east", at(0), forged).unwrap();
         let text = String::from_utf8(line).unwrap();
+        assert!(!text.contains(SERVER), "{text}");
         assert!(text.contains(r#""platform.sh/cluster":"east""#), "{text}");
         assert!(text.contains(r#""platform.sh/reported-by":"agent:east""#), "{text}");
         assert!(

@@ -293,6 +293,7 @@ fn acting(
         policy: &policy,
         version,
         now: server.source.now(),
+        uses: server.registry.key_uses(),
     };
     let authenticated = authenticate(parsed, &view, &client.last_credential);
     let authenticated = authenticated.map_err(|refused| {

@@ -14,6 +14,7 @@ use postern_kinds::owned_access_key::MIN_KEY_CHARS;
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
 use postern_registry::credential::{Credential, is_key, refused, unauthorized};
+use postern_registry::registry::activity::KeyUses;
 use zeroize::Zeroizing;
 
 use super::websocket;
@@ -57,6 +58,8 @@ pub(crate) struct AuthenticationView<'a> {
     pub(crate) version: u64,
     /// The current time.
     pub(crate) now: Timestamp,
+    /// Notes the use of the key.
+    pub(crate) uses: &'a KeyUses,
 }
 
 /// The credential of a connection's last request, with its digest. Most often the next request has the same one. The
@@ -86,7 +89,7 @@ pub(crate) fn authenticate(
     view: &AuthenticationView<'_>,
     last: &LastCredential,
 ) -> Result<Authenticated, Unauthenticated> {
-    let AuthenticationView { digester, principals, policy, version, now } = *view;
+    let AuthenticationView { digester, principals, policy, version, now, uses } = *view;
     let header = only_credential(parsed.headers());
     let known = header.and_then(|header| last.digest_of(header));
     let digest = if let Some(digest) = known {
@@ -102,7 +105,7 @@ pub(crate) fn authenticate(
     if let Some(header) = header.filter(|_| known.is_none()) {
         last.set(header, digest);
     }
-    key.activity.note(now.unix_seconds());
+    uses.note(&key, now.unix_seconds());
     let credential = Credential::of_key(key.identity.clone(), digest).known_at(version);
     Ok(Authenticated { parsed, credential })
 }

@@ -231,6 +231,12 @@ impl Keyring {
         Ok(Self { current: Key::generate()?, old: self.keys().cloned().collect() })
     }
 
+    /// A keyring with the same keys, of which this one is the current key; `None` if it is not among them.
+    pub(super) fn with_current(&self, id: KeyId) -> Option<Self> {
+        let current = self.find(id)?.clone();
+        Some(Self { current, old: self.keys().filter(|key| key.id != id).cloned().collect() })
+    }
+
     /// A keyring without one key, which must not be the current one.
     pub fn without(&self, id: KeyId) -> Result<Self, KeyringError> {
         if id == self.current.id {
@@ -255,8 +261,8 @@ impl Keyring {
         self.old.iter().chain([&self.current])
     }
 
-    /// The text of the file.
-    pub(super) fn to_text(&self) -> Zeroizing<String> {
+    /// The text of the file, which is secret.
+    pub fn to_text(&self) -> Zeroizing<String> {
         // Allocated at its full length: growing it would leave copies of seeds in memory.
         let mut text = Zeroizing::new(String::with_capacity(1024 + 128 * (self.old.len() + 1)));
         text.push_str(

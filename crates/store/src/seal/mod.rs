@@ -14,6 +14,7 @@ mod derived;
 mod envelope;
 mod keyring;
 mod keyring_file;
+mod keys;
 mod rewrap;
 
 use std::sync::Arc;
@@ -21,12 +22,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use parking_lot::RwLock;
+use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
 
 pub(crate) use self::keyring::KEY_ID_BYTES;
 pub use self::keyring::{KeyId, Keyring, KeyringError};
 pub use self::rewrap::Progress;
+
+use self::envelope::OpenError;
+use self::keys::{Keys, Marker};
 
 use crate::check::{self, Overhead};
 use crate::{
@@ -45,12 +49,10 @@ const MARKER_VALUE: &[u8] = b"this database is sealed";
 /// blocking work, so that a long list does not delay other tasks.
 const OPENED_INLINE: usize = 64;
 
-type SharedKeyring = Arc<RwLock<Arc<Keyring>>>;
-
 /// A [`Store`] whose values are encrypted in an inner store.
 pub struct Sealed {
     inner: Arc<dyn Store>,
-    keyring: SharedKeyring,
+    keys: Arc<Keys>,
 }
 
 impl Sealed {
@@ -60,11 +62,13 @@ impl Sealed {
     /// [`Error::Unavailable`] when the store does not belong to this keyring: it is sealed with
     /// another key, or it holds data and no marker.
     pub async fn open(inner: Arc<dyn Store>, keyring: Keyring) -> Result<Self> {
-        let sealed = Self { inner, keyring: Arc::new(RwLock::new(Arc::new(keyring))) };
+        let is_shared = inner.fleet().is_some();
+        let keys = Arc::new(Keys::new(keyring.clone(), is_shared));
+        let sealed = Self { inner, keys };
         if sealed.inner.get(MARKER).await?.value.is_none() {
             sealed.write_marker().await?;
         }
-        sealed.check_marker(&sealed.keyring()).await?;
+        sealed.use_keyring(keyring).await?;
         Ok(sealed)
     }
 
@@ -80,9 +84,40 @@ impl Sealed {
     /// As with [`Sealed::open`], for a keyring that does not belong to this store. The old keyring
     /// then stays in use.
     pub async fn use_keyring(&self, keyring: Keyring) -> Result<()> {
-        self.check_marker(&keyring).await?;
-        *self.keyring.write() = Arc::new(keyring);
+        let marker = self.open_marker(&keyring).await?;
+        self.keys.replace(keyring, marker);
         Ok(())
+    }
+
+    /// On a store that several servers share: the key that becomes active when all of them hold it. It is the current
+    /// key in the keyring of this server, which was not active yet.
+    pub fn prepared_key(&self) -> Option<KeyId> {
+        self.keys.prepared()
+    }
+
+    /// Lets all servers encrypt with the prepared key from now on. The caller must make sure that all of them hold it.
+    /// Does nothing if another server was first.
+    ///
+    /// # Errors
+    /// The errors of the store.
+    pub async fn activate_prepared_key(&self) -> Result<()> {
+        let marker = self.inner.get(MARKER).await?.value;
+        let Some(Entry { key, value: sealed, position }) = marker else {
+            let reason = "the encryption marker is missing".to_owned();
+            return Err(Error::Corrupt { key: Some(MARKER.into()), reason });
+        };
+        self.keys.note_change(sealed, position)?;
+        let Some((keyring, value)) = self.keys.next() else { return Ok(()) };
+        let value = seal(&keyring, MARKER, &value)?;
+        let txn = Txn {
+            conditions: vec![Condition::At(Arc::clone(&key), position)],
+            changes: vec![Change::Put { key, value: value.clone() }],
+        };
+        match self.inner.commit(txn).await {
+            Ok(revision) => self.keys.note_change(value, Position::new(revision, 0)),
+            Err(Error::Conflict { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// The ids of the keys in the keyring that is in use.
@@ -95,6 +130,11 @@ impl Sealed {
         self.keyring().ids().len()
     }
 
+    /// Whether a keyring differs from the one that is in use, apart from a rotation of all servers that has not ended.
+    pub fn has_changed(&self, keyring: &Keyring) -> bool {
+        self.keys.has_changed(keyring)
+    }
+
     /// Whether a keyring has the key for new values.
     pub fn is_current_key_in(&self, keyring: &Keyring) -> bool {
         keyring.holds(self.keyring().current())
@@ -102,7 +142,7 @@ impl Sealed {
 
     /// The keyring that is in use now.
     pub(crate) fn keyring(&self) -> Arc<Keyring> {
-        Arc::clone(&self.keyring.read())
+        self.keys.in_use()
     }
 
     async fn write_marker(&self) -> Result<()> {
@@ -126,22 +166,20 @@ impl Sealed {
         }
     }
 
-    async fn check_marker(&self, keyring: &Keyring) -> Result<()> {
+    /// Decrypts the marker, which shows that a keyring belongs to this store.
+    async fn open_marker(&self, keyring: &Keyring) -> Result<Marker> {
         let wrong_keyring = |why: String| {
             Error::Unavailable(format!(
                 "the keyring does not belong to this database: {why}; start with the keyring that \
-                 the database was written with"
+                 the database was written with{}",
+                if self.keys.is_shared() { ", or copy that of another server" } else { "" }
             ))
         };
         let marker = self.inner.get(MARKER).await?.value;
         let marker =
             marker.ok_or_else(|| wrong_keyring("the encryption marker is missing".to_owned()))?;
-        let value = envelope::open(|id| keyring.find(id), MARKER, marker.value)
-            .map_err(|error| wrong_keyring(format!("encryption marker: {error}")))?;
-        if value != MARKER_VALUE {
-            return Err(wrong_keyring("the encryption marker has another value".to_owned()));
-        }
-        Ok(())
+        Marker::open(keyring, marker.value, marker.position)
+            .map_err(|error| wrong_keyring(format!("encryption marker: {error}")))
     }
 
     /// A page of the inner store, without the marker. When the marker may be on the page, one
@@ -200,8 +238,8 @@ fn seal_change(keyring: &Keyring, change: Change) -> Result<Change> {
 
 /// Opens a sealed value, or returns why it does not open. Does not copy it when nothing else refers
 /// to the sealed bytes.
-fn open(keyring: &Keyring, key: &str, sealed: Bytes) -> std::result::Result<Bytes, String> {
-    envelope::open(|id| keyring.find(id), key, sealed).map_err(|error| error.to_string())
+fn open(keyring: &Keyring, key: &str, sealed: Bytes) -> std::result::Result<Bytes, OpenError> {
+    envelope::open(|id| keyring.find(id), key, sealed)
 }
 
 /// Whether a storage key is that of the marker.
@@ -215,68 +253,89 @@ pub(crate) fn check_value(
     key: &str,
     sealed: &Bytes,
 ) -> std::result::Result<KeyId, String> {
-    open(keyring, key, sealed.clone())?;
+    open(keyring, key, sealed.clone()).map_err(|error| error.to_string())?;
     envelope::key_id(sealed).ok_or_else(|| envelope::OpenError::NotSealed.to_string())
 }
 
-fn open_value(keyring: &Keyring, key: &Arc<str>, value: Bytes) -> Result<Bytes> {
-    open(keyring, key, value)
-        .map_err(|reason| Error::Corrupt { key: Some(Arc::clone(key)), reason })
+/// The keys with which the values of one answer are opened.
+struct Opener {
+    keys: Arc<Keys>,
+    keyring: Arc<Keyring>,
 }
 
-fn open_entry(keyring: &Keyring, entry: Entry) -> Result<Entry> {
-    let value = open_value(keyring, &entry.key, entry.value)?;
-    Ok(Entry { value, ..entry })
-}
+impl Opener {
+    fn new(keys: &Arc<Keys>) -> Self {
+        Self { keyring: keys.in_use(), keys: Arc::clone(keys) }
+    }
 
-fn open_page(keyring: &Keyring, page: Page) -> Page {
-    let mut opened = Page { entries: Vec::with_capacity(page.entries.len()), ..page };
-    for Entry { key, value, position } in page.entries {
-        match open(keyring, &key, value) {
-            Ok(value) => opened.entries.push(Entry { key, value, position }),
-            Err(reason) => opened.corrupt.push(CorruptEntry { key, position, reason }),
+    fn value(&self, key: &Arc<str>, value: Bytes) -> Result<Bytes> {
+        let opened = open(&self.keyring, key, value);
+        opened.map_err(|error| self.keys.open_error(Arc::clone(key), error))
+    }
+
+    fn entry(&self, entry: Entry) -> Result<Entry> {
+        let value = self.value(&entry.key, entry.value)?;
+        Ok(Entry { value, ..entry })
+    }
+
+    /// A page on which corrupt values are listed apart. A value whose key is missing fails all of it: it is not corrupt.
+    fn page(&self, page: Page) -> Result<Page> {
+        let mut opened = Page { entries: Vec::with_capacity(page.entries.len()), ..page };
+        for Entry { key, value, position } in page.entries {
+            match self.value(&key, value) {
+                Ok(value) => opened.entries.push(Entry { key, value, position }),
+                Err(Error::Corrupt { reason, .. }) => {
+                    opened.corrupt.push(CorruptEntry { key, position, reason });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        opened.corrupt.sort_by(|one, other| one.key.cmp(&other.key));
+        Ok(opened)
+    }
+
+    fn events(&self, read: Events) -> Result<Events> {
+        let open = |event: Event| {
+            let value = event.value.map(|value| self.value(&event.key, value)).transpose()?;
+            let replaced = match event.replaced {
+                Replaced::Old(Some(previous)) => Replaced::Old(Some(self.entry(previous)?)),
+                replaced => replaced,
+            };
+            Ok(Event { value, replaced, ..event })
+        };
+        let events = read.events.into_iter().filter(|event| &*event.key != MARKER);
+        Ok(Events { events: events.map(open).collect::<Result<_>>()?, through: read.through })
+    }
+
+    /// The entry that a change replaced; `None` when it is corrupt, as the contract says.
+    fn previous(&self, previous: Entry) -> Option<Entry> {
+        match self.entry(previous) {
+            Ok(entry) => Some(entry),
+            Err(error) => {
+                tracing::warn!(%error, "a replaced value is corrupt; its event is without it");
+                None
+            }
         }
     }
-    opened.corrupt.sort_by(|one, other| one.key.cmp(&other.key));
-    opened
 }
 
-fn open_batch(keyring: &Keyring, mut batch: Batch, old: WithOld) -> Result<Batch> {
-    batch.events.retain(|event| &*event.key != MARKER);
+fn open_batch(keys: &Arc<Keys>, mut batch: Batch, old: WithOld) -> Result<Batch> {
+    for event in batch.events.extract_if(.., |event| &*event.key == MARKER) {
+        if let Some(marker) = event.value {
+            keys.note_change(marker, event.position)?;
+        }
+    }
+    let opener = Opener::new(keys);
     for event in &mut batch.events {
         if let Some(value) = &mut event.value {
-            *value = open_value(keyring, &event.key, std::mem::take(value))?;
+            *value = opener.value(&event.key, std::mem::take(value))?;
         }
         if let Replaced::Old(previous) = &mut event.replaced {
             let wanted = previous.take().filter(|_| old == WithOld::Yes);
-            *previous = wanted.and_then(|previous| open_previous(keyring, previous));
+            *previous = wanted.and_then(|previous| opener.previous(previous));
         }
     }
     Ok(batch)
-}
-
-fn open_events(keyring: &Keyring, read: Events) -> Result<Events> {
-    let open = |event: Event| {
-        let value = event.value.map(|value| open_value(keyring, &event.key, value)).transpose()?;
-        let replaced = match event.replaced {
-            Replaced::Old(Some(previous)) => Replaced::Old(Some(open_entry(keyring, previous)?)),
-            replaced => replaced,
-        };
-        Ok(Event { value, replaced, ..event })
-    };
-    let events = read.events.into_iter().filter(|event| &*event.key != MARKER);
-    Ok(Events { events: events.map(open).collect::<Result<_>>()?, through: read.through })
-}
-
-/// The entry that a change replaced; `None` when it is corrupt, as the contract says.
-fn open_previous(keyring: &Keyring, previous: Entry) -> Option<Entry> {
-    match open_entry(keyring, previous) {
-        Ok(entry) => Some(entry),
-        Err(error) => {
-            tracing::warn!(%error, "a replaced value is corrupt; its event is without it");
-            None
-        }
-    }
 }
 
 fn check_not_reserved(txn: &Txn) -> Result<()> {
@@ -324,23 +383,22 @@ impl Store for Sealed {
     async fn get(&self, key: &str) -> Result<Snapshot<Option<Entry>>> {
         let found = self.inner.get(key).await?;
         let value = found.value.filter(|entry| &*entry.key != MARKER);
-        let value = value.map(|entry| open_entry(&self.keyring(), entry)).transpose()?;
+        let value = value.map(|entry| Opener::new(&self.keys).entry(entry)).transpose()?;
         Ok(Snapshot { value, revision: found.revision })
     }
 
     async fn list(&self, request: ListRequest) -> Result<Page> {
         let page = self.list_inner(request).await?;
-        let keyring = self.keyring();
+        let opener = Opener::new(&self.keys);
         if page.entries.len() <= OPENED_INLINE {
-            return Ok(open_page(&keyring, page));
+            return opener.page(page);
         }
-        spawn_blocking(move || open_page(&keyring, page))
+        spawn_blocking(move || opener.page(page))
             .await
-            .map_err(|error| Error::Unavailable(error.to_string()))
+            .map_err(|error| Error::Unavailable(error.to_string()))?
     }
 
     async fn next_page(&self, prefix: &str, at: u64, mut after: Option<Arc<str>>) -> Result<Page> {
-        let keyring = self.keyring();
         loop {
             let mut page = self.inner.next_page(prefix, at, after).await?;
             after = page.last_key().cloned();
@@ -350,20 +408,28 @@ impl Store for Sealed {
                 // Only the marker was on it, so it is not the last page.
                 continue;
             }
-            return spawn_blocking(move || open_page(&keyring, page))
+            let opener = Opener::new(&self.keys);
+            return spawn_blocking(move || opener.page(page))
                 .await
-                .map_err(|error| Error::Unavailable(error.to_string()));
+                .map_err(|error| Error::Unavailable(error.to_string()))?;
         }
     }
 
     async fn scan(&self, at: u64, visit: Visitor) -> Result<()> {
-        let keyring = self.keyring();
+        let opener = Opener::new(&self.keys);
+        let failed = Arc::new(Mutex::new(None));
+        let failure = Arc::clone(&failed);
         let visit = move |mut page: Page| {
             page.entries.retain(|entry| &*entry.key != MARKER);
             page.corrupt.retain(|corrupt| &*corrupt.key != MARKER);
-            visit(open_page(&keyring, page));
+            match opener.page(page) {
+                Ok(page) => visit(page),
+                Err(error) => *failure.lock() = Some(error),
+            }
         };
-        self.inner.scan(at, Arc::new(visit)).await
+        self.inner.scan(at, Arc::new(visit)).await?;
+        let failed = failed.lock().take();
+        failed.map_or(Ok(()), Err)
     }
 
     async fn commit(&self, txn: Txn) -> Result<u64> {
@@ -377,13 +443,13 @@ impl Store for Sealed {
 
     async fn watch(&self, prefix: &str, after: Position, old: WithOld) -> Result<Box<dyn Watch>> {
         let inner = self.inner.watch(prefix, after, old).await?;
-        Ok(Box::new(SealedWatch { inner, keyring: Arc::clone(&self.keyring), old }))
+        Ok(Box::new(SealedWatch { inner, keys: Arc::clone(&self.keys), old }))
     }
 
     async fn next_events(&self, prefix: &str, after: Position, until: Position) -> Result<Events> {
         let read = self.inner.next_events(prefix, after, until).await?;
-        let keyring = self.keyring();
-        spawn_blocking(move || open_events(&keyring, read))
+        let opener = Opener::new(&self.keys);
+        spawn_blocking(move || opener.events(read))
             .await
             .map_err(|error| Error::Unavailable(error.to_string()))?
     }
@@ -423,7 +489,7 @@ impl Store for Sealed {
 
 struct SealedWatch {
     inner: Box<dyn Watch>,
-    keyring: SharedKeyring,
+    keys: Arc<Keys>,
     old: WithOld,
 }
 
@@ -431,7 +497,6 @@ struct SealedWatch {
 impl Watch for SealedWatch {
     async fn next(&mut self) -> Result<Batch> {
         let batch = self.inner.next().await?;
-        let keyring = Arc::clone(&self.keyring.read());
-        open_batch(&keyring, batch, self.old)
+        open_batch(&self.keys, batch, self.old)
     }
 }

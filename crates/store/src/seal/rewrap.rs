@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{KeyId, Keyring, Sealed, envelope, open, seal};
+use super::{KeyId, Keyring, MARKER, Sealed, envelope, open, seal};
 use crate::{
     Change, Condition, Entry, Error, ListRequest, Page, Position, Result, Txn, WithOld, limits,
 };
@@ -126,13 +126,15 @@ impl Sealed {
         let mut txn = Txn::default();
         let mut bytes = 0;
         for entry in page.entries {
-            if envelope::key_id(&entry.value) == Some(keyring.current()) {
+            // On a shared store, the key of the marker is the one that the servers have agreed on.
+            let is_agreement = self.keys.is_shared() && &*entry.key == MARKER;
+            if is_agreement || envelope::key_id(&entry.value) == Some(keyring.current()) {
                 continue;
             }
             let value = match open(keyring, &entry.key, entry.value) {
                 Ok(value) => value,
                 Err(reason) => {
-                    tracing::warn!(key = %entry.key, reason, "a value cannot be rewrapped");
+                    tracing::warn!(key = %entry.key, %reason, "a value cannot be rewrapped");
                     progress.corrupt += 1;
                     continue;
                 }

@@ -46,8 +46,9 @@ struct Collector {
 /// Runs until it is dropped.
 pub async fn run(registry: Arc<Registry>) {
     let mut progress = registry.cache().subscribe();
-    let mut collector = Collector::new(registry);
+    let mut collector = Collector::new(registry.clone());
     loop {
+        registry.servers().turn("garbage").await;
         progress.mark_unchanged();
         collector.catch_up().await;
         if let Some(next_try) = collector.work().await {

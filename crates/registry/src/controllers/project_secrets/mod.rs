@@ -61,9 +61,10 @@ const LABELS: &[u8] = b"\"platform.sh/";
 pub async fn run(registry: Arc<Registry>, flow: Arc<Flow>) {
     let mut progress = registry.cache().subscribe();
     let mut permissions = registry.cache().subscribe_to_access();
-    let mut follower = Follower::new(registry, flow);
+    let mut follower = Follower::new(registry.clone(), flow);
     let mut next_permissions_check = Instant::now();
     loop {
+        registry.servers().turn("project-secrets").await;
         progress.mark_unchanged();
         follower.catch_up().await;
         if permissions.has_changed().unwrap_or(false) && Instant::now() >= next_permissions_check {

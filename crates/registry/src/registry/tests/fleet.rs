@@ -14,7 +14,7 @@ use postern_kinds::team::Team;
 use postern_kinds::user::User;
 use postern_meta::options::{DeleteOptions, GetOptions, Propagation};
 use postern_store::hostile::{Faults, Remote};
-use postern_store::{ListRequest, Options};
+use postern_store::{ListRequest, Member, Options};
 use serde_json::{Value, json};
 
 use super::*;
@@ -43,6 +43,9 @@ impl Fleet {
         let clock = Fixed::at(START_UNIX_SECONDS);
         let starting = (0..servers).map(|_| start(connect(), clock.clone()));
         let servers = futures_util::future::join_all(starting).await;
+        for server in &servers {
+            announce(server).await;
+        }
         Self { servers, store: connect(), controllers: tokio::task::JoinSet::new() }
     }
 
@@ -105,6 +108,14 @@ impl Fleet {
         let waited = tokio::time::timeout(Duration::from_mins(1), gone).await;
         assert!(waited.is_ok(), "still there: {:?}", self.stored(prefix).await);
     }
+}
+
+/// Announces a server to the others, if its store can have several.
+async fn announce(server: &Fixture) {
+    let Some(fleet) = server.registry.store().fleet() else { return };
+    let id = server.registry.servers().id().clone();
+    let me = Member { id, address: String::new(), format: 1, seal_keys: Vec::new() };
+    fleet.join(me).await.unwrap();
 }
 
 /// A store that is slow and whose watches often lose their connection.

@@ -1,5 +1,6 @@
 //! The expiry of access keys, and its events.
 
+use futures_util::FutureExt as _;
 use postern_auth::bearer::{BearerToken, Refusal};
 use postern_auth::digest::Digest;
 use postern_auth::resolved_key::ResolvedKey;
@@ -67,7 +68,7 @@ impl Fixture {
     pub(super) fn use_key(&self, digest: &Digest) {
         let now = self.clock.now().unix_seconds();
         let key = self.identify(digest, now).unwrap();
-        key.activity.note(now);
+        self.registry.key_uses().note(&key, now);
     }
 
     pub(super) async fn watch_with(&self, digest: Digest) -> Watcher {
@@ -148,6 +149,30 @@ async fn a_use_is_stored_once_and_goes_with_its_key() {
     let left = fixture.store.list(postern_store::ListRequest::default()).await.unwrap();
     let left: Vec<_> = left.entries.iter().filter(|entry| entry.key.ends_with("/used")).collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
+async fn a_use_without_which_other_servers_would_let_the_key_expire_is_stored_at_once() {
+    let fixture = fixture().await;
+    let digest = fixture.key("active", json!({ "ttl": 300, "ttlAfterLastActivity": true })).await;
+    let other = fixture.key("other", json!({ "ttl": 300 })).await;
+    let is_urgent = |digest, after_seconds| {
+        fixture.pass_seconds(after_seconds);
+        fixture.use_key(digest);
+        fixture.registry.key_uses().until_urgent().now_or_never().is_some()
+    };
+    // Others know that it lives for 120 seconds and longer: the next regular round stores that.
+    assert!(!is_urgent(&digest, 180));
+    let before = fixture.store.revision().await.unwrap();
+    fixture.registry.store_urgent_activity().await.unwrap();
+    assert_eq!(fixture.store.revision().await.unwrap(), before);
+    // The round was missed. This server knows more uses than the others.
+    assert!(!is_urgent(&other, 1));
+    fixture.registry.store_urgent_activity().await.unwrap();
+    assert_ne!(fixture.store.revision().await.unwrap(), before);
+    fixture.registry.cache().wait_until_current().await.unwrap();
+    assert!(!is_urgent(&digest, 1) && is_urgent(&digest, 181));
+    assert!(fixture.registry.key_uses().until_urgent().now_or_never().is_none(), "noted once");
 }
 
 #[tokio::test]

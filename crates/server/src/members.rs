@@ -1,0 +1,132 @@
+//! This server as one of several on a store: it announces itself, divides the limits of owners among all servers, and
+//! takes part in the rotation of the at-rest key.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use parking_lot::Mutex;
+use postern_flow::Flow;
+use postern_registry::registry::first_start;
+use postern_registry::servers::Servers;
+use postern_store::seal::{KeyId, Keyring, Sealed};
+use postern_store::{Member, Store as _};
+use tokio::time::Instant;
+
+/// The interval in which the keyring file is read again.
+const KEYRING_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How long all servers must have held the prepared key before it becomes active: twice the time after which a server
+/// that does not answer is no member any more. So a server that was cut off for a moment is asked, too.
+const PREPARED_TIME: Duration = Duration::from_secs(12);
+
+/// What this server tells the others.
+pub(crate) struct Membership {
+    /// The id of this server.
+    pub(crate) id: Arc<str>,
+    /// The address at which the others reach it.
+    pub(crate) address: String,
+    /// The store.
+    pub(crate) sealed: Arc<Sealed>,
+    /// The keyring file.
+    pub(crate) keyring: PathBuf,
+    /// The at-rest keys that the others know of.
+    pub(crate) announced_keys: Mutex<Vec<String>>,
+}
+
+impl Membership {
+    /// Announces this server to the others that share its store. Does nothing if it has the store for itself.
+    ///
+    /// # Errors
+    /// The errors of the store.
+    pub(crate) async fn announce(&self) -> anyhow::Result<()> {
+        let Some(fleet) = self.sealed.fleet() else { return Ok(()) };
+        let me = Member {
+            id: self.id.clone(),
+            address: self.address.clone(),
+            format: first_start::FORMAT,
+            seal_keys: self.sealed.key_ids(),
+        };
+        let keys = me.seal_keys.clone();
+        fleet.join(me).await.context("cannot announce this server to the others")?;
+        *self.announced_keys.lock() = keys;
+        Ok(())
+    }
+
+    /// Reads the keyring file again. Uses it, and announces its keys, if they have changed.
+    async fn read_keyring(&self) -> anyhow::Result<()> {
+        let path = self.keyring.clone();
+        let read = tokio::task::spawn_blocking(move || Keyring::load(&path)).await?;
+        let keyring = read.with_context(|| format!("cannot use {}", self.keyring.display()))?;
+        if self.sealed.has_changed(&keyring) {
+            self.sealed.use_keyring(keyring).await?;
+        }
+        // The administrator's command has changed the keyring in use already.
+        if *self.announced_keys.lock() != self.sealed.key_ids() {
+            tracing::info!(keys = ?self.sealed.key_ids(), "the keyring has changed");
+            self.announce().await?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the keyring up to date with its file. When all servers have held the prepared key for a while, it becomes
+    /// active. Runs until it is dropped.
+    pub(crate) async fn rotate(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(KEYRING_INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut held_since: Option<(KeyId, Instant)> = None;
+        loop {
+            ticks.tick().await;
+            if let Err(error) = self.read_keyring().await {
+                tracing::warn!("the keyring cannot be read again: {error:#}");
+                continue;
+            }
+            let prepared = self.sealed.prepared_key();
+            let prepared = prepared.filter(|key| without_key(&self.sealed, *key).is_empty());
+            held_since = match (prepared, held_since) {
+                (Some(key), Some((known, since))) if key == known => Some((key, since)),
+                (prepared, _) => prepared.map(|key| (key, Instant::now())),
+            };
+            if held_since.is_some_and(|(_, since)| since.elapsed() >= PREPARED_TIME) {
+                held_since = None;
+                self.activate().await;
+            }
+        }
+    }
+
+    async fn activate(&self) {
+        match self.sealed.activate_prepared_key().await {
+            Ok(()) => tracing::info!("new values are encrypted with another at-rest key"),
+            Err(error) => {
+                tracing::warn!("the prepared at-rest key cannot be made active: {error}");
+            }
+        }
+    }
+}
+
+/// The addresses of the servers that lack an at-rest key.
+pub(crate) fn without_key(sealed: &Sealed, key: KeyId) -> Vec<String> {
+    let Some(fleet) = sealed.fleet() else { return Vec::new() };
+    let (members, key) = (fleet.members(), key.to_string());
+    let members = members.borrow();
+    let without = members.iter().filter(|member| !member.seal_keys.contains(&key));
+    without.map(|member| member.address.clone()).collect()
+}
+
+/// Divides the limits of owners among all servers, whenever their number changes. Runs until it is dropped.
+pub(crate) async fn divide_limits(servers: &Servers, flow: &Flow) {
+    let Some(mut members) = servers.members() else { return std::future::pending().await };
+    let mut known = 0;
+    loop {
+        let count = members.borrow_and_update().len();
+        flow.divide_among(count);
+        if count != known {
+            tracing::info!(servers = count, "servers share the store");
+            known = count;
+        }
+        if members.changed().await.is_err() {
+            return;
+        }
+    }
+}
