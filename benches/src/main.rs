@@ -12,6 +12,7 @@
 
 mod bare;
 mod certificate;
+mod etcd;
 mod histogram;
 mod load;
 mod object;
@@ -60,6 +61,8 @@ enum Task {
     Certificate(certificate::Options),
     /// Serves what the watch load needs and nothing more, as something to compare with
     FanoutProbe(probe::Options),
+    /// Puts keys straight into an etcd, as something to compare a create with
+    EtcdPut(etcd::Options),
     /// Serves one fixed JSON document with hyper, rustls and tokio alone, as something to compare a GET with
     Bare(bare::Options),
 }
@@ -88,6 +91,7 @@ fn run(arguments: &Arguments) -> Result<Value> {
             Task::Stat(options) => Ok(procs::stat(options)),
             Task::Certificate(options) => certificate::run(options),
             Task::FanoutProbe(options) => probe::run(options).await,
+            Task::EtcdPut(options) => etcd::run(options).await,
             Task::Bare(options) => bare::run(options).await,
         }
     });

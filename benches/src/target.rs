@@ -76,16 +76,29 @@ impl Target {
             },
             (None, None) => bail!("no server: give --kubeconfig, or --base and --ca"),
         };
+        let accept = options.accept.as_deref().map(http::HeaderValue::from_str).transpose()?;
+        let target = Self::given(given, &options.token_header, options.http == 2)?;
+        Ok(Self { accept, ..target })
+    }
+
+    /// The server of a kubeconfig, over HTTP/1.1.
+    ///
+    /// # Errors
+    /// As [`Target::new`].
+    pub(crate) fn of_kubeconfig(path: &Path) -> Result<Self> {
+        Self::given(from_kubeconfig(path)?, "authorization", false)
+    }
+
+    fn given(given: Given, token_header: &str, http2: bool) -> Result<Self> {
         let (address, authority) = loopback(&given.base)?;
-        let http2 = options.http == 2;
-        let credential = given.token.map(|token| credential(&options.token_header, token.trim()));
+        let credential = given.token.map(|token| credential(token_header, token.trim()));
         Ok(Self {
             address,
             authority,
             name: ServerName::IpAddress(address.ip().into()),
             tls: Arc::new(tls(&given.ca, http2)?),
             credential: credential.transpose()?,
-            accept: options.accept.as_deref().map(http::HeaderValue::from_str).transpose()?,
+            accept: None,
             http2,
         })
     }

@@ -3,6 +3,7 @@
 //! The writer puts the time into what it writes, so that every event itself says when it was
 //! sent. Delivery is the time from then until a watcher has read the whole event.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,9 @@ const EVENT_BYTES_MAX: usize = 8 << 20;
 pub(crate) struct Options {
     #[command(flatten)]
     target: target::Options,
+    /// The kubeconfig of another server on the same store: writes go there
+    #[arg(long)]
+    writer_kubeconfig: Option<PathBuf>,
     /// The collection that is written to
     #[arg(long)]
     path: String,
@@ -64,7 +68,11 @@ struct Seen {
 pub(crate) async fn run(options: &Options) -> Result<Value> {
     let target = Arc::new(Target::new(&options.target)?);
     // A list has forms of its own: only the watches ask for one.
-    let plain = Arc::new(Target { accept: None, ..Target::clone(&target) });
+    let plain = match &options.writer_kubeconfig {
+        Some(path) => Target::of_kubeconfig(path)?,
+        None => Target::clone(&target),
+    };
+    let plain = Arc::new(Target { accept: None, ..plain });
     let mut writer = Client::connect(&plain).await.context("the writer cannot connect")?;
     let seen = Arc::new(Mutex::new(Seen { times: Times::new()?, bytes: 0 }));
     let started = Instant::now();

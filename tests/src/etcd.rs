@@ -31,10 +31,14 @@ impl Etcd {
 
     /// Starts an etcd, and waits until it takes connections.
     pub async fn start() -> Self {
+        Self::at(Home::new()).await
+    }
+
+    /// Starts an etcd on the data in a directory, and waits until it takes connections.
+    pub async fn at(home: Home) -> Self {
         // The ports are free until etcd takes them.
         let ports = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
         let [client_port, peer_port] = ports.map(|port| port.local_addr().unwrap().port());
-        let home = Home::new();
         let child = spawn(&home, client_port, peer_port);
         let mut etcd = Self { child, home, client_port, peer_port };
         etcd.ready().await;

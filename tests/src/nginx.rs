@@ -1,5 +1,5 @@
-//! nginx in front of a server of ours: it ends TLS with a certificate of its own, and speaks TLS with what is behind
-//! it, as an ingress does.
+//! nginx in front of servers of ours: it ends TLS with a certificate of its own, and speaks TLS with the servers behind
+//! it, as an ingress does. Each request goes to the next server.
 
 use std::net::TcpListener;
 use std::os::fd::AsRawFd as _;
@@ -20,6 +20,12 @@ impl Nginx {
     /// Starts it in front of the server that a kubeconfig leads to, with its files in a directory of the home.
     /// A test that needs it fails where it is not installed.
     pub async fn start(home: &Home, name: &str, behind: &Kubeconfig) -> Self {
+        Self::balance(home, name, &[behind]).await
+    }
+
+    /// Starts it in front of several servers with one certificate authority.
+    pub async fn balance(home: &Home, name: &str, servers: &[&Kubeconfig]) -> Self {
+        let behind = *servers.first().expect("at least one server");
         let directory = home.path().join(format!("nginx-{name}"));
         std::fs::create_dir_all(&directory).unwrap();
         SelfSigned::make().write(&directory);
@@ -29,7 +35,9 @@ impl Nginx {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         rustix::io::fcntl_setfd(&listener, rustix::io::FdFlags::empty()).unwrap();
         let port = listener.local_addr().unwrap().port();
-        write("nginx.conf", &configuration(&directory, port, behind.authority_of_server()));
+        let addresses: Vec<&str> =
+            servers.iter().map(|server| server.authority_of_server()).collect();
+        write("nginx.conf", &configuration(&directory, port, &addresses));
         let child = Command::new("nginx")
             .arg("-e")
             .arg(directory.join("error.log"))
@@ -84,7 +92,9 @@ impl Drop for Nginx {
 
 /// Whatever is not said is nginx's own default, but for bodies of any length, streams that are not gathered, and
 /// upgrades.
-fn configuration(directory: &std::path::Path, port: u16, behind: &str) -> String {
+fn configuration(directory: &std::path::Path, port: u16, behind: &[&str]) -> String {
+    let behind: Vec<String> = behind.iter().map(|address| format!("server {address};")).collect();
+    let behind = behind.join(" ");
     let dir = directory.display();
     // As root, the worker would become another user, who may not read our directory.
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
@@ -103,13 +113,14 @@ http {{
   uwsgi_temp_path {dir};
   scgi_temp_path {dir};
   map $http_upgrade $connection_upgrade {{ default upgrade; '' ''; }}
+  upstream postern {{ {behind} }}
   server {{
     listen 127.0.0.1:{port} ssl http2;
     ssl_certificate {dir}/ca.pem;
     ssl_certificate_key {dir}/key.pem;
     client_max_body_size 0;
     location / {{
-      proxy_pass https://{behind};
+      proxy_pass https://postern;
       proxy_http_version 1.1;
       proxy_set_header Host $http_host;
       proxy_set_header Upgrade $http_upgrade;

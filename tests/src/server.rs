@@ -1,13 +1,15 @@
-//! Starting the binary, waiting until it is ready, and stopping or killing it.
+//! Starting the binary, waiting until it is ready, and stopping or killing it. With `POSTERN_TEST_FLEET`, three servers
+//! on one etcd behind nginx take the place of one. So tests that know nothing of it run against them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
+use crate::etcd::Etcd;
 use crate::http::Client;
 use crate::kubectl::Kubectl;
-use crate::{Home, Kubeconfig, binary, wait};
+use crate::{Home, Kubeconfig, Nginx, binary, wait};
 
 /// How a server is started.
 #[derive(Debug, Clone)]
@@ -77,12 +79,26 @@ impl Setup {
         self
     }
 
-    /// Starts the server and waits until it is ready.
+    /// Starts the server and waits until it is ready. With `POSTERN_TEST_FLEET`, it is three servers on one etcd behind
+    /// nginx.
     pub async fn start(self) -> Server {
+        if is_fleet_wanted(&self) {
+            return Box::pin(start_fleet(self)).await;
+        }
+        self.start_alone().await
+    }
+
+    /// Starts one server and waits until it is ready.
+    async fn start_alone(self) -> Server {
         let child = self.spawn(&self.home.stdout(), &self.home.stderr());
         let mut server = Server::of(child, self.home.clone());
         server.ready().await;
         server
+    }
+
+    /// The same on another directory, with other arguments.
+    fn with_arguments(&self, home: &Home, arguments: Vec<OsString>) -> Self {
+        Self { home: home.clone(), arguments, ..self.clone() }
     }
 
     /// Starts the server without waiting. Its kubeconfig is not known yet.
@@ -146,6 +162,8 @@ pub struct Server {
     child: Child,
     home: Home,
     kubeconfig: Option<Kubeconfig>,
+    /// The other servers on its store, and the load balancer in front of all.
+    fleet: Option<Box<Fleet>>,
 }
 
 impl Server {
@@ -155,7 +173,14 @@ impl Server {
     }
 
     fn of(child: Child, home: Home) -> Self {
-        Self { child, home, kubeconfig: None }
+        Self { child, home, kubeconfig: None, fleet: None }
+    }
+
+    /// This server together with the others, reached through their load balancer.
+    fn in_fleet(mut self, kubeconfig: Kubeconfig, fleet: Fleet) -> Self {
+        self.kubeconfig = Some(kubeconfig);
+        self.fleet = Some(Box::new(fleet));
+        self
     }
 
     /// Waits until `/readyz` answers 200.
@@ -232,6 +257,9 @@ impl Server {
         self.terminate();
         let status = self.ended().await;
         assert!(status.success(), "the server ended with {status}:\n{}", self.home.logged());
+        if let Some(fleet) = self.fleet.take() {
+            Box::pin(fleet.stop()).await;
+        }
     }
 
     /// Sends SIGKILL, so that the server cannot clean up.
@@ -254,4 +282,70 @@ impl Drop for Server {
             eprintln!("the end of the server's log:\n{}", tail.join("\n"));
         }
     }
+}
+
+/// The servers in addition to the first one.
+const OTHERS: usize = 2;
+
+/// What runs in addition to the first server. Dropping it ends all of it.
+#[derive(Debug)]
+struct Fleet {
+    nginx: Nginx,
+    others: Vec<Server>,
+    etcd: Etcd,
+}
+
+impl Fleet {
+    /// Stops the other servers.
+    async fn stop(self) {
+        let Self { nginx, others, etcd } = self;
+        drop(nginx);
+        for server in others {
+            server.stop().await;
+        }
+        drop(etcd);
+    }
+}
+
+/// Whether a setup starts three servers: it serves, and has no store of its own.
+fn is_fleet_wanted(setup: &Setup) -> bool {
+    let arguments = &setup.arguments;
+    std::env::var_os("POSTERN_TEST_FLEET").is_some()
+        && arguments.first().is_some_and(|command| command == "serve")
+        && arguments.iter().all(|argument| argument != "--store")
+}
+
+/// Starts an etcd on the data in the home, prepares it if it is new, and starts the servers and nginx.
+async fn start_fleet(setup: Setup) -> Server {
+    let home = setup.home.clone();
+    let etcd = Etcd::at(Home::at(&home.path().join("etcd"))).await;
+    let store = etcd.store("/fleet");
+    let setup = setup.argument("--store").argument(&store).argument("--allow-old-etcd");
+    if !home.kubeconfig().exists() {
+        let mut arguments = setup.arguments.clone();
+        arguments[0] = "init".into();
+        let ended = setup.with_arguments(&home, arguments).run_to_end().await;
+        assert!(ended.status.success(), "{}", ended.stderr);
+    }
+    let mut others = Vec::new();
+    for number in 0..OTHERS {
+        let other = Home::at(&home.path().join(format!("server-{number}")));
+        if !other.data().exists() {
+            let mut copy = Command::new("cp");
+            let copied = copy.arg("-a").arg(home.data()).arg(other.data()).status();
+            assert!(copied.expect("cp can be started").success());
+        }
+        let to_other = |argument: &OsString| {
+            if *argument == home.data() { other.data().into() } else { argument.clone() }
+        };
+        let arguments = setup.arguments.iter().map(to_other).collect();
+        others.push(setup.with_arguments(&other, arguments).start_alone().await);
+    }
+    let first = setup.start_alone().await;
+    let behind: Vec<&Kubeconfig> =
+        [&first].into_iter().chain(&others).map(Server::kubeconfig).collect();
+    let nginx = Nginx::balance(&home, "fleet", &behind).await;
+    let kubeconfig = nginx.kubeconfig(first.kubeconfig());
+    let _ = kubeconfig.write(&home.kubeconfig());
+    first.in_fleet(kubeconfig, Fleet { nginx, others, etcd })
 }

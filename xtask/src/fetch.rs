@@ -97,7 +97,7 @@ fn old_kubectl(root: &Path) -> Result<PathBuf> {
 }
 
 /// The etcd that `POSTERN_TEST_ETCD` names, or Debian's, which is unpacked and not installed: that would start a service.
-fn etcd(root: &Path) -> Result<PathBuf> {
+pub(crate) fn etcd(root: &Path) -> Result<PathBuf> {
     if let Some(own) = std::env::var_os("POSTERN_TEST_ETCD") {
         return Ok(PathBuf::from(own));
     }

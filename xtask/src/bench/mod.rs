@@ -4,6 +4,7 @@
 //! [`server`] starts and ends servers; [`report`] writes `docs/benchmarks.md`. Each group's
 //! results are stored under `target/bench`, so that one can be repeated without the others.
 
+mod etcd;
 pub(crate) mod groups;
 pub(crate) mod load;
 mod machine;
@@ -30,7 +31,7 @@ pub(crate) struct Options {
     #[arg(long)]
     quick: bool,
     /// Only these groups, separated by commas: reads, floor, writes, endurance, apply, lists, watch, memory, ready, scale,
-    /// overload, fairness, access, gateway
+    /// overload, fairness, access, gateway, etcd
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }

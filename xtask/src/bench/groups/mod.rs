@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 mod apply;
+mod etcd;
 mod fairness;
 mod floor;
 pub(crate) mod gateway;
@@ -49,6 +50,7 @@ pub(crate) const ALL: &[Group] = &[
     },
     Group { name: "access", title: "callers who may not do everything", measure: access::measure },
     Group { name: "gateway", title: "the way to a connected cluster", measure: gateway::measure },
+    Group { name: "etcd", title: "servers on one etcd", measure: etcd::measure },
 ];
 
 /// The usual absolute figures of a run.

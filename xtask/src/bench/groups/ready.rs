@@ -49,6 +49,11 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
 
 /// The time of one start, in milliseconds.
 pub(super) fn start(bench: &Bench, dir: &Path) -> Result<f64> {
+    start_with(bench, dir, &[])
+}
+
+/// The time of one start with more arguments, in milliseconds.
+pub(super) fn start_with(bench: &Bench, dir: &Path, more: &[String]) -> Result<f64> {
     let data = dir.join("data");
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let (kubeconfig, output) = (text(&data.join("admin.kubeconfig")), text(&dir.join("output")));
@@ -56,6 +61,7 @@ pub(super) fn start(bench: &Bench, dir: &Path) -> Result<f64> {
     words.extend(["--kubeconfig".to_owned(), kubeconfig, "--output".to_owned(), output]);
     words.extend(["--".to_owned(), text(&bench.postern)]);
     words.extend(arguments(&data, &format!("127.0.0.1:{}", free_port()?)));
+    words.extend(more.iter().cloned());
     crate::bench::machine::wait_for_quiet(&bench.stop)?;
     let milliseconds = bench.run_load(&words)?.number("ready_milliseconds");
     println!("    ready after {milliseconds:.0} ms");
