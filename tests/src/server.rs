@@ -321,7 +321,11 @@ async fn start_fleet(setup: Setup) -> Server {
     let etcd = Etcd::at(Home::at(&home.path().join("etcd"))).await;
     let store = etcd.store("/fleet");
     let setup = setup.argument("--store").argument(&store).argument("--allow-old-etcd");
-    if !home.kubeconfig().exists() {
+    // A server writes its new address only into the file that it has written itself.
+    let written = home.path().join("written.kubeconfig");
+    if written.exists() {
+        std::fs::copy(&written, home.kubeconfig()).expect("the kubeconfig can be written");
+    } else {
         let mut arguments = setup.arguments.clone();
         arguments[0] = "init".into();
         let ended = setup.with_arguments(&home, arguments).run_to_end().await;
@@ -344,6 +348,7 @@ async fn start_fleet(setup: Setup) -> Server {
     let first = setup.start_alone().await;
     let behind: Vec<&Kubeconfig> =
         [&first].into_iter().chain(&others).map(Server::kubeconfig).collect();
+    std::fs::copy(home.kubeconfig(), &written).expect("the kubeconfig can be copied");
     let nginx = Nginx::balance(&home, "fleet", &behind).await;
     let kubeconfig = nginx.kubeconfig(first.kubeconfig());
     let _ = kubeconfig.write(&home.kubeconfig());

@@ -16,7 +16,7 @@ const ONLY_WITH_ALL: [&str; 3] = ["every_artefact", "every_client", "every_way"]
 /// every age, and every way to a cluster.
 pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
     std::env::set_current_dir(root).context("cannot go to the workspace's directory")?;
-    let mut steps = Steps::new(if quick { 7 } else { 11 + 4 * usize::from(all) });
+    let mut steps = Steps::new(if quick { 7 } else { 11 + 5 * usize::from(all) });
     let tools = steps.take("fetch what the tests need", || fetch_what_is_needed(root, all))?;
     steps.take("formatting", || shell::run(shell::cargo().args(["fmt", "--all", "--check"])))?;
     steps.take("lints", || {
@@ -43,6 +43,9 @@ pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
         steps.take("every artefact, every client, and every way to a cluster", || {
             let made = Made { package: &package, exporter: &exporter };
             only_with_all(&tools, &binary, &made, &mut counts)
+        })?;
+        steps.take("three servers in the place of one", || {
+            three_servers(&tools, &binary, &mut counts)
         })?;
         steps.take("export of traces", || export_of_traces(&mut counts))?;
     }
@@ -223,6 +226,16 @@ fn tests(
     }
     command.args(["--", "--test-threads", "1"]);
     shell::run_watching(&mut command, false, |line| counts.read(line))
+}
+
+/// Runs suites that know of one server against three servers on one etcd behind nginx.
+fn three_servers(tools: &fetch::Tools, binary: &Path, counts: &mut Counts) -> Result<()> {
+    anyhow::ensure!(has_nextest(), "this step needs cargo-nextest, which selects its tests");
+    let mut command = cargo_with(tools, binary);
+    command.env("POSTERN_TEST_FLEET", "1");
+    command.args(["nextest", "run", "--profile", "fleet", "--workspace", "--color", "never"]);
+    command.args(["--test", "requests", "--test", "tools"]);
+    shell::run_watching(&mut command, true, |line| counts.read(line))
 }
 
 fn only_with_all_words() -> impl Iterator<Item = &'static str> {

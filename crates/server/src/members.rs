@@ -1,5 +1,6 @@
 //! This server as one of several on a store: it announces itself, divides the limits of owners among all servers, and
-//! takes part in the rotation of the at-rest key.
+//! takes part in the rotation of the at-rest key
+//! and in the rise of the format.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,8 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use parking_lot::Mutex;
 use postern_flow::Flow;
-use postern_registry::registry::first_start;
-use postern_registry::servers::Servers;
+use postern_registry::registry::{Registry, format};
 use postern_store::seal::{KeyId, Keyring, Sealed};
 use postern_store::{Member, Store as _};
 use tokio::time::Instant;
@@ -17,9 +17,10 @@ use tokio::time::Instant;
 /// The interval in which the keyring file is read again.
 const KEYRING_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long all servers must have held the prepared key before it becomes active: twice the time after which a server
-/// that does not answer is no member any more. So a server that was cut off for a moment is asked, too.
-const PREPARED_TIME: Duration = Duration::from_secs(12);
+/// How long all servers must have held the prepared key before it becomes active, or must have known a newer format: twice
+/// the time after which a server that does not answer is no member any more. So a server that was cut off for a moment
+/// is asked, too.
+const STABLE_TIME: Duration = Duration::from_secs(12);
 
 /// What this server tells the others.
 pub(crate) struct Membership {
@@ -39,19 +40,20 @@ impl Membership {
     /// Announces this server to the others that share its store. Does nothing if it has the store for itself.
     ///
     /// # Errors
-    /// The errors of the store.
+    /// The errors of the store; an error if the others have raised the format in the meantime.
     pub(crate) async fn announce(&self) -> anyhow::Result<()> {
         let Some(fleet) = self.sealed.fleet() else { return Ok(()) };
         let me = Member {
             id: self.id.clone(),
             address: self.address.clone(),
-            format: first_start::FORMAT,
+            format: format::NEWEST,
             seal_keys: self.sealed.key_ids(),
         };
         let keys = me.seal_keys.clone();
         fleet.join(me).await.context("cannot announce this server to the others")?;
         *self.announced_keys.lock() = keys;
-        Ok(())
+        // The others may have raised the format before they knew of this server.
+        format::check(self.sealed.as_ref()).await
     }
 
     /// Reads the keyring file again. Uses it, and announces its keys, if they have changed.
@@ -88,7 +90,7 @@ impl Membership {
                 (Some(key), Some((known, since))) if key == known => Some((key, since)),
                 (prepared, _) => prepared.map(|key| (key, Instant::now())),
             };
-            if held_since.is_some_and(|(_, since)| since.elapsed() >= PREPARED_TIME) {
+            if held_since.is_some_and(|(_, since)| since.elapsed() >= STABLE_TIME) {
                 held_since = None;
                 self.activate().await;
             }
@@ -114,16 +116,30 @@ pub(crate) fn without_key(sealed: &Sealed, key: KeyId) -> Vec<String> {
     without.map(|member| member.address.clone()).collect()
 }
 
-/// Divides the limits of owners among all servers, whenever their number changes. Runs until it is dropped.
-pub(crate) async fn divide_limits(servers: &Servers, flow: &Flow) {
-    let Some(mut members) = servers.members() else { return std::future::pending().await };
+/// Divides the limits of owners among all servers, whenever their number changes. When all servers can write a newer
+/// format, it becomes the format of the store. Runs until it is dropped.
+pub(crate) async fn follow(registry: &Registry, flow: &Flow) {
+    let Some(mut members) = registry.servers().members() else {
+        return std::future::pending().await;
+    };
     let mut known = 0;
     loop {
-        let count = members.borrow_and_update().len();
+        let (count, can_write) = {
+            let members = members.borrow_and_update();
+            let oldest = members.iter().map(|member| member.format).min();
+            (members.len(), oldest.is_some_and(|oldest| oldest >= format::NEWEST))
+        };
         flow.divide_among(count);
         if count != known {
             tracing::info!(servers = count, "servers share the store");
             known = count;
+        }
+        // A server that was cut off for a moment may come back with an older version.
+        if tokio::time::timeout(STABLE_TIME, members.changed()).await.is_ok() {
+            continue;
+        }
+        if can_write && let Err(error) = format::raise(&**registry.store()).await {
+            tracing::warn!("the format of the store cannot be raised: {error:#}");
         }
         if members.changed().await.is_err() {
             return;

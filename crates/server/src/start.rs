@@ -266,7 +266,7 @@ async fn join_others(
     let rotate = move || membership.clone().rotate();
     background.spawn(supervise("at-rest-key", server.restarts().clone(), rotate));
     let (registry, flow) = (registry.clone(), server.flow().clone());
-    background.spawn(async move { members::divide_limits(registry.servers(), &flow).await });
+    background.spawn(async move { members::follow(&registry, &flow).await });
     Ok(())
 }
 

@@ -30,9 +30,6 @@ use crate::storage_key;
 /// The name of the first user, and of its key.
 pub const ADMIN: &str = "admin";
 
-/// The format of stored data that this version writes.
-pub const FORMAT: u32 = format::CURRENT;
-
 /// The result of [`prepare`].
 pub struct Prepared {
     /// Makes digests of access keys.
@@ -55,7 +52,7 @@ pub async fn prepare(
     announce: impl FnOnce(&BearerToken) -> anyhow::Result<()>,
 ) -> anyhow::Result<Prepared> {
     if let Some(digester) = stored_digester(store).await? {
-        format::check(store).await?;
+        format::check(&**store).await?;
         return Ok(Prepared { digester, first: false });
     }
     let mut digest_key = Zeroizing::new([0; DIGEST_BYTES]);
@@ -71,7 +68,7 @@ pub async fn prepare(
             let digester = stored_digester(store).await?;
             let digester =
                 digester.context("the store is only partly prepared: start the server again")?;
-            format::check(store).await?;
+            format::check(&**store).await?;
             Ok(Prepared { digester, first: false })
         }
         Err(error) => Err(error.into()),

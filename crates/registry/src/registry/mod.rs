@@ -11,7 +11,7 @@ pub mod cluster_counts;
 pub(crate) mod commit;
 pub mod deciding;
 pub mod first_start;
-pub(crate) mod format;
+pub mod format;
 pub mod issued_tokens;
 pub mod namespace_names;
 pub mod observe;
