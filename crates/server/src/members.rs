@@ -1,6 +1,5 @@
-//! This server as one of several on a store: it announces itself, divides the limits of owners among all servers, and
-//! takes part in the rotation of the at-rest key
-//! and in the rise of the format.
+//! This server as one of several on a store. It announces itself, and divides the limits of owners among all servers. With
+//! the others, it rotates the at-rest key and raises the format.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,8 +16,8 @@ use tokio::time::Instant;
 /// The interval in which the keyring file is read again.
 const KEYRING_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long all servers must have held the prepared key before it becomes active, or must have known a newer format: twice
-/// the time after which a server that does not answer is no member any more. So a server that was cut off for a moment
+/// How long all servers must have held the prepared key before it becomes active, or must have known a newer format. A
+/// server that does not answer is no member any more after half of this time. So a server that was cut off for a moment
 /// is asked, too.
 const STABLE_TIME: Duration = Duration::from_secs(12);
 
