@@ -92,7 +92,8 @@ impl Health {
 
     async fn of_data_dir(&self) -> anyhow::Result<(bool, String)> {
         let clock = System::default();
-        let files = ServerFiles { data_dir: &self.data_dir, key_dir: None, clock: &clock };
+        let files =
+            ServerFiles { data_dir: &self.data_dir, key_dir: None, clock: &clock, store: None };
         match call(&files, AdminCommand::Health, |_| {}).await? {
             CommandOutput::Health { failed } if failed.is_empty() => Ok((true, "ok".to_owned())),
             CommandOutput::Health { failed } => {

@@ -5,7 +5,9 @@
 //! then [`main`].
 
 mod agent;
+mod etcd_flags;
 mod health;
+mod migrate;
 mod operator;
 mod settings;
 

@@ -10,11 +10,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use postern_server::System;
 use postern_server::admin::{
     AdminCommand, BackupContent, BackupFile, CommandOutput, CorruptValue, Progress, ServerFiles,
-    backup, call, restore, rotated_keyring,
+    backup, call, restore, restore_remote, rotated_keyring,
 };
+use postern_server::{RemoteStore, System};
+
+use crate::etcd_flags::StoreFlags;
+use crate::migrate::{Migrate, NewEpoch};
 
 /// The interval at which progress is printed.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
@@ -32,8 +35,8 @@ pub(crate) struct Directories {
 }
 
 impl Directories {
-    fn files<'a>(&'a self, clock: &'a System) -> ServerFiles<'a> {
-        ServerFiles { data_dir: &self.data_dir, key_dir: self.key_dir.as_deref(), clock }
+    fn files<'a>(&'a self, clock: &'a System, store: Option<&'a RemoteStore>) -> ServerFiles<'a> {
+        ServerFiles { data_dir: &self.data_dir, key_dir: self.key_dir.as_deref(), clock, store }
     }
 }
 
@@ -97,7 +100,7 @@ pub(crate) enum Storage {
     /// Decrypt and decode every stored value, and print the corrupt ones.
     ///
     /// The exit code is 1 if a value is corrupt.
-    Check(Directories),
+    Check(Check),
     /// Write a backup of the database to one file, encrypted at rest.
     ///
     /// A running server continues to serve. The file is a consistent snapshot with a checksum. A restore needs the
@@ -108,6 +111,27 @@ pub(crate) enum Storage {
     /// An existing database is never overwritten. The keyring of the backup must be in the key directory.
     /// Clients of the lost database get 410 and list again.
     Restore(Restore),
+    /// Move the data of a store to another one: from a data directory to etcd, back, or within etcd.
+    ///
+    /// While servers run on the source, the data is only copied to etcd. Without them, the same command copies what
+    /// has changed, compares all values, and moves the data: servers start on the target only. An interrupted
+    /// command can be repeated. The keyring of the source must be in the key directory.
+    Migrate(Migrate),
+    /// Begin a new epoch on a store, after a restore of etcd that no running server has noticed.
+    ///
+    /// Needed if etcd was restored without --bump-revision while all servers were stopped. Otherwise clients could
+    /// take new versions of objects for old ones.
+    NewEpoch(NewEpoch),
+}
+
+/// `postern storage check`
+#[derive(Args)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    directories: Directories,
+
+    #[command(flatten)]
+    store: StoreFlags,
 }
 
 /// `postern storage rotate-key`
@@ -150,6 +174,9 @@ pub(crate) struct Backup {
     /// is an error, and no backup is written
     #[arg(long)]
     skip_corrupt: bool,
+
+    #[command(flatten)]
+    store: StoreFlags,
 }
 
 /// `postern storage restore`
@@ -165,6 +192,9 @@ pub(crate) struct Restore {
     /// if a newer backup was restored in between
     #[arg(long, value_name = "RESOURCE_VERSION", default_value_t = 0)]
     above: u64,
+
+    #[command(flatten)]
+    store: StoreFlags,
 }
 
 impl Admin {
@@ -188,7 +218,7 @@ impl Storage {
                 run(&directories, AdminCommand::RotateKey)
             }
             Self::RotateKey(RotateKey { directories, print: true }) => {
-                let text = rotated_keyring(&directories.files(&System::default()))?;
+                let text = rotated_keyring(&directories.files(&System::default(), None))?;
                 io::stdout().write_all(text.as_bytes())?;
                 Ok(ExitCode::SUCCESS)
             }
@@ -196,20 +226,24 @@ impl Storage {
             Self::DropKey(DropKey { id, directories }) => {
                 run(&directories, AdminCommand::DropKey { id })
             }
-            Self::Check(directories) => run(&directories, AdminCommand::Check),
+            Self::Check(Check { directories, store }) => {
+                run_with(&directories, AdminCommand::Check, store.remote()?.as_ref())
+            }
             Self::Backup(given) => given.run(),
             Self::Restore(given) => given.run(),
+            Self::Migrate(given) => given.run(),
+            Self::NewEpoch(given) => given.run(),
         }
     }
 }
 
 impl Backup {
     fn run(self) -> anyhow::Result<ExitCode> {
-        let Self { directories, to, overwrite, skip_corrupt } = self;
+        let Self { directories, to, overwrite, skip_corrupt, store } = self;
         let to = BackupFile { path: to, overwrite, skip_corrupt };
-        let made = with_progress(|progress| {
-            runtime()?.block_on(backup(&directories.files(&System::default()), &to, progress))
-        })?;
+        let (store, clock) = (store.remote()?, System::default());
+        let files = directories.files(&clock, store.as_ref());
+        let made = with_progress(|progress| runtime()?.block_on(backup(&files, &to, progress)))?;
         writeln!(io::stdout(), "{}", to.path.display())?;
         print_output(&made, &directories.data_dir)
     }
@@ -217,19 +251,32 @@ impl Backup {
 
 impl Restore {
     fn run(self) -> anyhow::Result<ExitCode> {
-        let Self { file, directories, above } = self;
-        let restored = with_progress(|progress| {
-            restore(&directories.files(&System::default()), &file, above, progress)
+        let Self { file, directories, above, store } = self;
+        let clock = System::default();
+        let files = directories.files(&clock, None);
+        let restored = with_progress(|progress| match store.remote()? {
+            None => restore(&files, &file, above, progress),
+            Some(store) => {
+                runtime()?.block_on(restore_remote(&files, &store, &file, above, progress))
+            }
         })?;
         print_output(&restored, &directories.data_dir)
     }
 }
 
 fn run(directories: &Directories, command: AdminCommand) -> anyhow::Result<ExitCode> {
+    run_with(directories, command, None)
+}
+
+/// Runs a command on a store, or on the server or the database of the data directory.
+fn run_with(
+    directories: &Directories,
+    command: AdminCommand,
+    store: Option<&RemoteStore>,
+) -> anyhow::Result<ExitCode> {
     let clock = System::default();
-    let output = with_progress(|progress| {
-        runtime()?.block_on(call(&directories.files(&clock), command, progress))
-    });
+    let files = directories.files(&clock, store);
+    let output = with_progress(|progress| runtime()?.block_on(call(&files, command, progress)));
     print_output(&output?, &directories.data_dir)
 }
 
@@ -244,12 +291,13 @@ pub(crate) fn print_panics() {
     }));
 }
 
-fn runtime() -> io::Result<tokio::runtime::Runtime> {
+/// The runtime of a command.
+pub(crate) fn runtime() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()
 }
 
 /// Runs work, and prints its progress.
-fn with_progress<T>(work: impl FnOnce(&mut (dyn FnMut(Progress) + Send)) -> T) -> T {
+pub(crate) fn with_progress<T>(work: impl FnOnce(&mut (dyn FnMut(Progress) + Send)) -> T) -> T {
     let mut line = ProgressLine::new();
     let done = work(&mut |now| line.update(now));
     line.finish();

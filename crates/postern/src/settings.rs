@@ -8,10 +8,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use postern_server::{
-    AuditLog, AuditSettings, Build, DataDir, EtcdAccess, GatewaySettings, GivenCertificate,
-    GivenNames, KeyPolicy, Limits, Password, RemoteStore, Settings, TokenPolicy, UpstreamAddresses,
+    AuditLog, AuditSettings, Build, DataDir, GatewaySettings, GivenCertificate, GivenNames,
+    KeyPolicy, Limits, RemoteStore, Settings, TokenPolicy, UpstreamAddresses,
 };
 use serde::Deserialize;
+
+use crate::etcd_flags::EtcdFlags;
 
 /// The commit of the sources, from the build script.
 const BUILD: Build =
@@ -40,36 +42,9 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_STORE", value_name = "URL")]
     store: Option<String>,
 
-    /// The file with the certificate authority of etcd, in PEM. Without it, etcd must be on this machine
-    #[arg(long, env = "POSTERN_ETCD_CA_FILE", value_name = "FILE")]
-    etcd_ca_file: Option<PathBuf>,
-
-    /// The file with this server's client certificate for etcd, in PEM
-    #[arg(long, env = "POSTERN_ETCD_CERT_FILE", value_name = "FILE")]
-    etcd_cert_file: Option<PathBuf>,
-
-    /// The file with the private key of --etcd-cert-file, in PEM
-    #[arg(long, env = "POSTERN_ETCD_KEY_FILE", value_name = "FILE")]
-    etcd_key_file: Option<PathBuf>,
-
-    /// The user of etcd with a role on the prefix
-    #[arg(long, env = "POSTERN_ETCD_USER", value_name = "NAME")]
-    etcd_user: Option<String>,
-
-    /// The file with the password of --etcd-user
-    #[arg(long, env = "POSTERN_ETCD_PASSWORD_FILE", value_name = "FILE")]
-    etcd_password_file: Option<PathBuf>,
-
-    /// Accept a version of etcd with known loss of data or events. For a trial only
-    #[arg(
-        long,
-        env = "POSTERN_ALLOW_OLD_ETCD",
-        value_name = "BOOL",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true"
-    )]
-    allow_old_etcd: Option<bool>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    etcd: EtcdFlags,
 
     /// The address to listen on; port 0 selects a free port [default: 127.0.0.1:8443]
     #[arg(long, env = "POSTERN_LISTEN", value_name = "ADDRESS:PORT")]
@@ -364,26 +339,7 @@ impl Serve {
 
     /// The store that several servers share, if there is one.
     fn remote_store(&self) -> anyhow::Result<Option<RemoteStore>> {
-        let Some(url) = &self.store else {
-            let of_etcd = [&self.etcd_ca_file, &self.etcd_cert_file, &self.etcd_password_file];
-            let is_used = of_etcd.iter().any(|file| file.is_some()) || self.etcd_user.is_some();
-            anyhow::ensure!(!is_used, "settings of etcd need --store etcd://HOST:PORT/PREFIX");
-            return Ok(None);
-        };
-        let client_cert = match (&self.etcd_cert_file, &self.etcd_key_file) {
-            (Some(cert), Some(key)) => Some((cert.clone(), key.clone())),
-            (None, None) => None,
-            _ => anyhow::bail!("pass both --etcd-cert-file and --etcd-key-file, or neither"),
-        };
-        let user = match (&self.etcd_user, &self.etcd_password_file) {
-            (Some(name), Some(file)) => Some((name.clone(), read_password(file)?)),
-            (None, None) => None,
-            _ => anyhow::bail!("pass both --etcd-user and --etcd-password-file, or neither"),
-        };
-        let allow_old = self.allow_old_etcd.unwrap_or_default();
-        let access =
-            EtcdAccess { ca_file: self.etcd_ca_file.clone(), client_cert, user, allow_old };
-        Ok(Some(RemoteStore { url: url.parse().context("--store")?, access }))
+        self.etcd.store(self.store.as_deref())
     }
 
     fn limits(&self) -> anyhow::Result<Limits> {
@@ -484,12 +440,7 @@ impl Serve {
             data_dir: self.data_dir.or(other.data_dir),
             key_dir: self.key_dir.or(other.key_dir),
             store: self.store.or(other.store),
-            etcd_ca_file: self.etcd_ca_file.or(other.etcd_ca_file),
-            etcd_cert_file: self.etcd_cert_file.or(other.etcd_cert_file),
-            etcd_key_file: self.etcd_key_file.or(other.etcd_key_file),
-            etcd_user: self.etcd_user.or(other.etcd_user),
-            etcd_password_file: self.etcd_password_file.or(other.etcd_password_file),
-            allow_old_etcd: self.allow_old_etcd.or(other.allow_old_etcd),
+            etcd: self.etcd.or(other.etcd),
             listen: self.listen.or(other.listen),
             hosts: if self.hosts.is_empty() { other.hosts } else { self.hosts },
             tls_cert_file: self.tls_cert_file.or(other.tls_cert_file),
@@ -546,16 +497,6 @@ impl Serve {
             otlp_endpoint: self.otlp_endpoint.or(other.otlp_endpoint),
         }
     }
-}
-
-/// The password in a file, without the line break at its end.
-fn read_password(path: &Path) -> anyhow::Result<Password> {
-    #[expect(clippy::disallowed_methods, reason = "the binary reads its own settings")]
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read {} of --etcd-password-file", path.display()))?;
-    let password = text.strip_suffix('\n').unwrap_or(&text).to_owned();
-    anyhow::ensure!(!password.is_empty(), "{} of --etcd-password-file is empty", path.display());
-    Ok(Password::new(password))
 }
 
 fn read_file(path: &Path) -> anyhow::Result<Serve> {

@@ -3,6 +3,8 @@
 //!
 //! ```text
 //! DIR/db/postern.redb       the database, encrypted at rest; its write-ahead log is next to it
+//! DIR/db/migration          while the data is being moved, and after it was moved: why no server starts here
+//! DIR/db/*.moved*           the database, after its data was moved
 //! DIR/keys/seal.keys        the keyring (or --key-dir, which is better on another disk)
 //! DIR/keys/tls-*.pem        the self-signed certificate authority and its key
 //! DIR/audit/audit.log       the audit log (or --audit-log-path); `audit` writes it
@@ -86,9 +88,19 @@ impl DataDir {
         root.join("db/postern.redb")
     }
 
+    /// The path of the mark of a migration in a data directory, which may not exist.
+    pub(crate) fn migration_mark_in(root: &Path) -> PathBuf {
+        root.join("db/migration")
+    }
+
     /// The default path of the audit log in a data directory, which may not exist.
     pub fn audit_log_in(root: &Path) -> PathBuf {
         root.join(AUDIT).join("audit.log")
+    }
+
+    /// The path of the data directory itself.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
     }
 
     /// The path of the administrator's socket.

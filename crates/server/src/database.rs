@@ -1,12 +1,12 @@
 //! Opens the database with encryption at rest, for the server and for the administrator's commands.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use postern_store::seal::{Keyring, Sealed};
-use postern_store::{Error, Options, RemoteStore};
+use postern_store::{Error, MigrationMark, Options, RemoteStore};
 
-use crate::data_dir::DataDir;
+use crate::data_dir::{DataDir, read_if_there};
 
 /// The advice for a corrupt database. A copy of the file of a running database mixes old and new pages.
 const CORRUPT_ADVICE: &str = "; if the file was copied while a server used it, the copy is inconsistent: \
@@ -19,6 +19,12 @@ const CORRUPT_ADVICE: &str = "; if the file was copied while a server used it, t
 /// # Errors
 /// When a file is missing or cannot be used. The error names the file, and what to do.
 pub(crate) async fn open(dir: &DataDir, cache_bytes: usize) -> anyhow::Result<Sealed> {
+    check_not_moved(dir.root())?;
+    open_marked(dir, cache_bytes).await
+}
+
+/// Opens the database as [`open`] does, also when its data is being moved.
+pub(crate) async fn open_marked(dir: &DataDir, cache_bytes: usize) -> anyhow::Result<Sealed> {
     let (database, keys) = (dir.database(), dir.keyring_file());
     check_not_lost(dir, &database)?;
     anyhow::ensure!(
@@ -55,15 +61,23 @@ pub(crate) async fn open_remote(
     remote: &RemoteStore,
     may_make_keyring: bool,
 ) -> anyhow::Result<Sealed> {
-    let keys = dir.keyring_file();
+    open_remote_with(&dir.keyring_file(), remote, may_make_keyring).await
+}
+
+/// Opens a remote store as [`open_remote`] does, with the keyring at a path.
+pub(crate) async fn open_remote_with(
+    keys: &Path,
+    remote: &RemoteStore,
+    may_make_keyring: bool,
+) -> anyhow::Result<Sealed> {
     let has_keyring = keys.try_exists()?;
     let store = remote.open().await;
     let store = store.map_err(|error| anyhow!("cannot open the store {}: {error}", remote.url))?;
     // A keyring that is made for a store in use would open nothing of it.
     let makes_keyring = !has_keyring && may_make_keyring && store.revision().await? == 0;
     let keyring = match has_keyring {
-        true => Keyring::load(&keys),
-        false if makes_keyring => Keyring::create(&keys),
+        true => Keyring::load(keys),
+        false if makes_keyring => Keyring::create(keys),
         false => anyhow::bail!(
             "the keyring {} of the store {} is missing: copy it from the key directory in which postern init \
              has run, or pass --key-dir",
@@ -74,6 +88,40 @@ pub(crate) async fn open_remote(
     let keyring =
         keyring.map_err(|error| anyhow!("cannot use the keyring {}: {error}", keys.display()))?;
     Ok(Sealed::open(store, keyring).await?)
+}
+
+/// The mark of a migration in a data directory, if there is one.
+///
+/// # Errors
+/// When it cannot be read, or is of another version.
+pub(crate) fn migration_mark(root: &Path) -> anyhow::Result<Option<MigrationMark>> {
+    let path = DataDir::migration_mark_in(root);
+    let Some(text) = read_if_there(&path)? else { return Ok(None) };
+    let mark = MigrationMark::parse(&text);
+    let mark = mark.ok_or_else(|| {
+        anyhow!("{} is not a mark that this version knows: {text:?}", path.display())
+    })?;
+    Ok(Some(mark))
+}
+
+/// Checks that the data of a directory was not moved, and is not being moved there.
+///
+/// # Errors
+/// With the other store, and what to do.
+pub(crate) fn check_not_moved(root: &Path) -> anyhow::Result<()> {
+    match migration_mark(root)? {
+        None => Ok(()),
+        Some(mark) => {
+            anyhow::bail!(mark.explain(&format!("file:{}", absolute(root).display())));
+        }
+    }
+}
+
+/// The absolute path of a directory without links, by which a mark names it. The directory may not exist yet.
+pub(crate) fn absolute(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let of_parent = || Some(absolute.parent()?.canonicalize().ok()?.join(absolute.file_name()?));
+    absolute.canonicalize().ok().or_else(of_parent).unwrap_or(absolute)
 }
 
 /// Checks that a missing database was not lost. All of these files are created after the database. If one exists

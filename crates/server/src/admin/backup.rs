@@ -23,6 +23,7 @@ use super::{
     AdminCommand, BackupContent, CommandOutput, CorruptValue, Progress, ServerFiles, storage,
 };
 use crate::data_dir::{DataDir, create_private};
+use crate::database;
 
 /// The suffix of a backup's name until the backup is complete.
 const UNFINISHED: &str = ".unfinished";
@@ -61,11 +62,11 @@ pub(super) async fn write(
     Ok(CommandOutput::Backup { content: content(&summary), omitted })
 }
 
-fn progress(at: backup::Progress) -> Progress {
+pub(super) fn progress(at: backup::Progress) -> Progress {
     Progress { seen: at.entries, remaining: at.total.saturating_sub(at.entries) }
 }
 
-fn content(summary: &Summary) -> BackupContent {
+pub(super) fn content(summary: &Summary) -> BackupContent {
     let created = summary.created.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let created = i64::try_from(created.as_secs()).unwrap_or(i64::MAX);
     BackupContent {
@@ -234,8 +235,9 @@ pub fn restore(
     above: u64,
     mut report: impl FnMut(Progress),
 ) -> anyhow::Result<CommandOutput> {
-    let ServerFiles { data_dir, key_dir, clock } = *files;
+    let ServerFiles { data_dir, key_dir, clock, .. } = *files;
     let database = DataDir::database_in(data_dir);
+    database::check_not_moved(data_dir)?;
     ensure!(
         std::fs::symlink_metadata(&database).is_err(),
         "the database {} already exists: move it away, or pass another --data-dir",
@@ -265,23 +267,25 @@ pub fn restore(
     let restoring = backup::restore_to(dir.database(), &mut opened, &keyring, options, |at| {
         report(progress(at));
     });
-    let restored = restoring.map_err(|error| {
-        let missing = matches!(error, backup::BackupError::MissingKeys(_));
-        let error = anyhow::Error::new(error);
-        if missing {
-            error.context(format!(
-                "the keyring {} is of another database, or older than the backup: nothing was \
-                 restored",
-                keys.display()
-            ))
-        } else {
-            error.context(format!("cannot restore {}", file.display()))
-        }
-    })?;
+    let restored = restoring.map_err(|error| not_restored(error, file, &keys))?;
     Ok(CommandOutput::Restore {
         database: dir.database(),
         content: content(&restored.summary),
         revision: restored.revision,
         clock_is_behind: now < restored.summary.created,
     })
+}
+
+/// The error of a restore, with the file that is to blame.
+pub(super) fn not_restored(error: backup::BackupError, file: &Path, keys: &Path) -> anyhow::Error {
+    let missing = matches!(error, backup::BackupError::MissingKeys(_));
+    let error = anyhow::Error::new(error);
+    if missing {
+        error.context(format!(
+            "the keyring {} is of another database, or older than the backup: nothing was restored",
+            keys.display()
+        ))
+    } else {
+        error.context(format!("cannot restore {}", file.display()))
+    }
 }

@@ -11,7 +11,8 @@ use tokio::io::{
 use tokio::net::UnixStream;
 
 use super::{
-    AdminCommand, CommandOutput, Progress, Reply, Request, ServerFiles, read_line, storage, to_line,
+    AdminCommand, CommandOutput, Progress, Reply, Request, ServerFiles, read_line, remote, storage,
+    to_line,
 };
 use crate::data_dir::DataDir;
 
@@ -44,6 +45,9 @@ pub(super) async fn call_with(
     out: &mut (dyn AsyncWrite + Send + Unpin),
     progress: &mut (dyn FnMut(Progress) + Send),
 ) -> anyhow::Result<CommandOutput> {
+    if let Some(store) = files.store {
+        return remote::run(files, store, command, out, progress).await;
+    }
     let socket = files.data_dir.join(DataDir::ADMIN_SOCKET);
     match UnixStream::connect(&socket).await {
         Ok(stream) => send_command(stream, command, out, progress).await,

@@ -2,13 +2,16 @@
 //! of all stored values, backups.
 //!
 //! A running server listens for them on `DIR/admin.sock` (`socket.rs`), and [`call`] connects to this socket. If no
-//! server runs, `call` itself runs the commands that only need the database. The request is one line of JSON. The
+//! server runs, `call` itself runs the commands that only need the database. Some commands also read a shared store
+//! directly. The request is one line of JSON. The
 //! reply is any number of lines `{"progress": …}`, then `{"answer": …}` or `{"error": …}`. The reply to a backup
 //! also has lines `{"data": N}`, each followed by N bytes of the backup.
 
 mod backup;
 mod check;
 mod client;
+mod migrate;
+mod remote;
 pub(crate) mod reset_key;
 mod signing_keys;
 pub(crate) mod socket;
@@ -24,9 +27,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use postern_registry::clock::Source;
+use postern_store::RemoteStore;
 
 pub use backup::{BackupFile, backup, restore};
 pub use client::call;
+pub use migrate::{Location, Migrated, Migration, migrate};
+pub use remote::{NewEpoch, new_epoch, restore_remote};
 pub use storage::rotated_keyring;
 
 /// The files of a server, which may be stopped.
@@ -38,6 +44,8 @@ pub struct ServerFiles<'a> {
     pub key_dir: Option<&'a Path>,
     /// The clock, for commands that this process runs itself.
     pub clock: &'a dyn Source,
+    /// The store that several servers share, if this process reads it itself.
+    pub store: Option<&'a RemoteStore>,
 }
 
 /// A command.
@@ -205,7 +213,7 @@ pub enum CommandOutput {
     },
     /// Of [`restore`].
     Restore {
-        /// The path of the new database.
+        /// The path of the new database, or the URL of the store.
         database: PathBuf,
         /// The content of the backup.
         content: BackupContent,

@@ -19,7 +19,8 @@ pub(super) async fn run_offline(
     out: &mut (dyn AsyncWrite + Send + Unpin),
     report: &mut (dyn FnMut(Progress) + Send),
 ) -> anyhow::Result<CommandOutput> {
-    let ServerFiles { data_dir, key_dir, clock } = *files;
+    let ServerFiles { data_dir, key_dir, clock, .. } = *files;
+    database::check_not_moved(data_dir)?;
     // Opening would create a missing database.
     let database = DataDir::database_in(data_dir);
     let exists = database.try_exists()?;

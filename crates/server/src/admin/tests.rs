@@ -61,7 +61,7 @@ async fn with_server(dir: &Path, run: impl Future<Output = ()>) {
 
 fn files(dir: &TempDir) -> ServerFiles<'_> {
     static CLOCK: LazyLock<System> = LazyLock::new(System::default);
-    ServerFiles { data_dir: dir.path(), key_dir: None, clock: &*CLOCK }
+    ServerFiles { data_dir: dir.path(), key_dir: None, clock: &*CLOCK, store: None }
 }
 
 async fn run(dir: &TempDir, command: AdminCommand) -> anyhow::Result<CommandOutput> {

@@ -1,10 +1,11 @@
 //! Backups of a sealed store: one file with the state after one revision, and new stores from it.
 //!
 //! `format` is the bytes of the file, `write` makes it from a store, and `restore` verifies it and
-//! makes a store from it. The values in it are sealed as they are in the database, so that the same
+//! makes a store from it, or fills a remote one (`remote`). The values in it are sealed as they are in the database, so that the same
 //! keyring opens them. Where the file comes from and goes to is up to the caller.
 
 mod format;
+mod remote;
 mod restore;
 mod write;
 
@@ -12,6 +13,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::{Duration, SystemTime};
 
+pub use self::remote::{BackupEntries, restore_remote};
 pub use self::restore::{REVISION_MARGIN, RestoreOptions, Restored, restore, restore_to, verify};
 pub use self::write::{WriteOptions, Written, write};
 

@@ -94,11 +94,7 @@ pub fn restore<T: RestoreTarget>(
 ) -> Result<(T::Output, Restored), BackupError> {
     file.rewind().map_err(io_error("read"))?;
     let summary = verify(file)?;
-    let is_missing = |id: &_| !keyring.holds(*id);
-    let missing: Vec<_> = summary.key_ids.iter().copied().filter(is_missing).collect();
-    if !missing.is_empty() {
-        return Err(BackupError::MissingKeys(missing));
-    }
+    check_keys(&summary, keyring)?;
     let revision = first_revision(&summary, options)?;
     file.rewind().map_err(io_error("read"))?;
     let mut target = begin(revision)?;
@@ -106,7 +102,18 @@ pub fn restore<T: RestoreTarget>(
     Ok((target.finish()?, Restored { summary, revision }))
 }
 
-fn first_revision(summary: &Summary, options: RestoreOptions) -> Result<u64, BackupError> {
+/// Checks that a keyring has all keys that a backup needs.
+pub(super) fn check_keys(summary: &Summary, keyring: &Keyring) -> Result<(), BackupError> {
+    let is_missing = |id: &_| !keyring.holds(*id);
+    let missing: Vec<_> = summary.key_ids.iter().copied().filter(is_missing).collect();
+    if missing.is_empty() { Ok(()) } else { Err(BackupError::MissingKeys(missing)) }
+}
+
+/// The revision at which a restored store begins: see [`restore`].
+pub(super) fn first_revision(
+    summary: &Summary,
+    options: RestoreOptions,
+) -> Result<u64, BackupError> {
     let (now, created) = (to_millis(options.now), to_millis(summary.created));
     if now < created {
         tracing::warn!("the clock is behind the time at which the backup was made");

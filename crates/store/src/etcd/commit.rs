@@ -127,10 +127,29 @@ impl Shared {
         }
         let key = self.keys.fence(&self.member, fence.number);
         let floor = self.floor();
-        let at = self.put(key, Bytes::from(new_id()?.to_vec())).await?;
+        // A migration removes the format and all fences, so that nothing is committed after it.
+        let request = TxnRequest {
+            compare: vec![exists(self.keys.own("format"))],
+            success: vec![
+                op(put(key, Bytes::from(new_id()?.to_vec()))),
+                one_range(&self.keys.own("epochs")),
+            ],
+            failure: Vec::new(),
+        };
+        let response: TxnResponse = self.noted(self.client.read(rpc::TXN, request).await)?;
+        if !response.succeeded {
+            return Err(Error::Unavailable(
+                "the data of the store was moved: stop this server; at a start, it says where"
+                    .to_owned(),
+            ));
+        }
+        let at = response.header.as_ref().map_or(0, |header| header.revision);
         // A restore of etcd takes the fences back. So it is noticed here, before anything is committed after it, and
         // no transaction gets a position that was given out before.
         self.see(at, at, floor).await?;
+        let epochs =
+            ranges_of(response).into_iter().next().and_then(|range| range.kvs.into_iter().next());
+        self.adopt(epochs.as_ref())?;
         fence.at = Some(at);
         Ok(at)
     }
@@ -396,7 +415,11 @@ impl Shared {
             changes.push(match change {
                 Change::Put { key, value } => put(self.keys.data(key), encode(index, None, value)),
                 Change::Delete { key } => {
-                    Request::DeleteRange(DeleteRangeRequest { key: self.keys.data(key) })
+                    let key = self.keys.data(key);
+                    Request::DeleteRange(DeleteRangeRequest {
+                        key,
+                        ..DeleteRangeRequest::default()
+                    })
                 }
                 Change::Rewrite { key, value } => {
                     let (found, _) = self.key(self.keys.data(key)).await?;
@@ -456,7 +479,7 @@ fn conflict(key: &Arc<str>, found: Option<Position>) -> Error {
     Error::Conflict { key: Arc::clone(key), found }
 }
 
-fn full() -> Error {
+pub(super) fn full() -> Error {
     Error::Unavailable(
         "etcd's storage is full: compact and defragment it, raise its quota, and disarm its alarm"
             .to_owned(),

@@ -19,7 +19,7 @@ use super::proto::{
     Request, TxnRequest, TxnResponse,
 };
 use super::rpc;
-use super::shared::{Shared, is_at, op};
+use super::shared::{Shared, exists, is_at, one, op, ranges_of};
 use crate::{Error, Fleet, Lease, Member, Result};
 
 /// The time after which a server that does not answer is gone.
@@ -100,7 +100,7 @@ impl Session {
             // The end of the session is in the log already.
             tracing::debug!("this server cannot be announced to the others: {error}");
         }
-        if let Ok(members) = self.read_members().await {
+        if let Ok(members) = read_members(&self.shared).await {
             self.members.send_if_modified(|known| {
                 let is_new = **known != *members;
                 if is_new {
@@ -161,22 +161,23 @@ impl Session {
         let value = Announcement { address, format, seal_keys }.encode_to_vec().into();
         let lease = self.lease_id().await?;
         let put = PutRequest { key: self.shared.keys.member(&id), value, lease };
-        let request = TxnRequest { success: vec![op(Request::Put(put))], ..TxnRequest::default() };
-        let _: TxnResponse = self.shared.noted(self.shared.client.read(rpc::TXN, request).await)?;
-        Ok(())
-    }
-
-    async fn read_members(&self) -> Result<Vec<Member>> {
-        let (key, range_end) = self.shared.keys.members();
-        let request = RangeRequest { key: key.clone(), range_end, ..RangeRequest::default() };
-        let read = self.shared.noted(self.shared.range(request).await)?;
-        let member = |kv: KeyValue| {
-            let id = std::str::from_utf8(kv.key.get(key.len()..)?).ok()?.into();
-            let Announcement { address, format, seal_keys } =
-                Announcement::decode(kv.value).ok()?;
-            Some(Member { id, address, format, seal_keys })
+        let request = TxnRequest {
+            compare: vec![exists(self.shared.keys.own("format"))],
+            success: vec![
+                op(Request::Put(put)),
+                op(Request::Range(one(self.shared.keys.own("epochs")))),
+            ],
+            failure: Vec::new(),
         };
-        Ok(read.kvs.into_iter().filter_map(member).collect())
+        let response: TxnResponse =
+            self.shared.noted(self.shared.client.read(rpc::TXN, request).await)?;
+        if !response.succeeded {
+            return Err(Error::Unavailable("the data of the store was moved".to_owned()));
+        }
+        // An operator begins an epoch only while no server is announced, so it is known from here on.
+        let epochs =
+            ranges_of(response).into_iter().next().and_then(|range| range.kvs.into_iter().next());
+        self.shared.adopt(epochs.as_ref())
     }
 
     /// Removes leases that were given back.
@@ -191,7 +192,8 @@ impl Session {
     }
 
     async fn remove(&self, key: Bytes) -> Result<()> {
-        let delete = op(Request::DeleteRange(DeleteRangeRequest { key }));
+        let delete =
+            op(Request::DeleteRange(DeleteRangeRequest { key, ..DeleteRangeRequest::default() }));
         let request = TxnRequest { success: vec![delete], ..TxnRequest::default() };
         let _: TxnResponse = self.shared.noted(self.shared.client.call(rpc::TXN, request).await)?;
         Ok(())
@@ -250,6 +252,19 @@ impl Session {
     }
 }
 
+/// The servers that are announced.
+pub(super) async fn read_members(shared: &Shared) -> Result<Vec<Member>> {
+    let (key, range_end) = shared.keys.members();
+    let request = RangeRequest { key: key.clone(), range_end, ..RangeRequest::default() };
+    let read = shared.noted(shared.range(request).await)?;
+    let member = |kv: KeyValue| {
+        let id = std::str::from_utf8(kv.key.get(key.len()..)?).ok()?.into();
+        let Announcement { address, format, seal_keys } = Announcement::decode(kv.value).ok()?;
+        Some(Member { id, address, format, seal_keys })
+    };
+    Ok(read.kvs.into_iter().filter_map(member).collect())
+}
+
 /// Gives a lease back when it is dropped.
 struct Held {
     session: Arc<Session>,
@@ -276,8 +291,12 @@ impl Fleet for EtcdFleet {
     async fn join(&self, me: Member) -> Result<()> {
         self.0.shared.check_open()?;
         *self.0.me.lock() = Some(me.clone());
-        self.0.announce(me).await?;
-        let members = self.0.read_members().await?;
+        match self.0.announce(me).await {
+            // The watches of this server end, and it loads everything again.
+            Ok(()) | Err(Error::EpochChanged { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let members = read_members(&self.0.shared).await?;
         self.0.members.send_replace(members.into());
         Ok(())
     }

@@ -5,6 +5,7 @@
 //! PREFIX/d/~head         the last transaction   its revision is the newest one
 //! PREFIX/e/format        the format of all this
 //! PREFIX/e/epochs, PREFIX/e/compacted, PREFIX/e/age
+//! PREFIX/e/migration     why there is no format: the data was moved, or is being moved here
 //! PREFIX/f/MEMBER/N      fence N of a member    the id of the last transaction that was sent through it
 //! PREFIX/m/MEMBER        a member that lives
 //! PREFIX/l/NAME          a lease that is held
@@ -105,13 +106,23 @@ impl Keys {
         format!("{}/f/{member}/{number}", self.prefix).into()
     }
 
+    /// The range of the fences of all members.
+    pub(super) fn fences(&self) -> (Bytes, Bytes) {
+        self.under("f")
+    }
+
     pub(super) fn member(&self, id: &str) -> Bytes {
         format!("{}/m/{id}", self.prefix).into()
     }
 
     /// The range of all members.
     pub(super) fn members(&self) -> (Bytes, Bytes) {
-        let prefix = format!("{}/m/", self.prefix);
+        self.under("m")
+    }
+
+    /// The range of all keys under a directory.
+    fn under(&self, directory: &str) -> (Bytes, Bytes) {
+        let prefix = format!("{}/{directory}/", self.prefix);
         let end = end_of_prefix(prefix.as_bytes());
         (prefix.into(), end)
     }

@@ -102,7 +102,8 @@ impl Shared {
         Ok(self.timeline().physical(revision).max(1))
     }
 
-    async fn read_page(
+    /// Reads a page at a revision of etcd; 0 is the newest one.
+    pub(super) async fn read_page(
         &self,
         size: &PageSize,
         prefix: &str,
@@ -123,7 +124,8 @@ impl Shared {
         Ok(read)
     }
 
-    fn add(&self, read: RangeResponse, page: &mut Page) {
+    /// Adds the entries of a response to a page.
+    pub(super) fn add(&self, read: RangeResponse, page: &mut Page) {
         let timeline = self.timeline();
         for kv in read.kvs {
             let Some(key) = self.keys.storage_key(&kv.key) else { continue };

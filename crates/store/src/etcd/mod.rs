@@ -10,9 +10,10 @@ mod fleet;
 mod layout;
 mod list;
 mod proto;
-mod restore;
 mod rpc;
 mod shared;
+mod source;
+mod target;
 mod url;
 mod watch;
 
@@ -29,22 +30,28 @@ use self::fleet::{EtcdFleet, Session};
 use self::layout::{FORMAT, HEADER_BYTES, Keys};
 use self::list::PageSize;
 use self::proto::{
-    CompactionRequest, CompactionResponse, RangeRequest, StatusRequest, StatusResponse,
+    CompactionRequest, CompactionResponse, RangeRequest, StatusRequest, StatusResponse, TxnRequest,
+    TxnResponse,
 };
 use self::rpc::Client;
-use self::shared::Shared;
+use self::shared::{Shared, is_at, one};
+pub use self::source::EtcdSource;
+pub(crate) use self::source::begin_epoch;
+pub use self::target::EtcdTarget;
+pub(crate) use self::target::TargetChange;
 pub use self::url::{EtcdAccess, EtcdUrl, Password};
 use self::watch::{EtcdWatch, Reader};
 use crate::age::Ages;
 use crate::check::{self, Overhead};
 use crate::cursor::{Cursor, EventsPage};
+use crate::mark::MigrationMark;
 use crate::{
-    Batch, Change, Condition, Entry, Epoch, Error, Events, Fleet, Gate, Limits, ListRequest, Page,
-    Position, Result, Snapshot, Store, Txn, Visitor, Watch, WithOld, limits,
+    Batch, Change, Condition, Entry, Epoch, Error, Events, Fleet, Gate, Limits, ListRequest,
+    Member, Page, Position, Result, Snapshot, Store, Txn, Visitor, Watch, WithOld, limits,
 };
 
 /// What etcd accepts by default is 1.5 MiB for a request, with keys, headers and what encryption adds.
-const LIMITS: Limits = Limits { value_bytes: 1_300_000, txn_bytes: 1_400_000 };
+pub(crate) const LIMITS: Limits = Limits { value_bytes: 1_300_000, txn_bytes: 1_400_000 };
 
 /// The oldest versions without known loss of events or of data: of each minor version that still gets fixes, the patch.
 const SAFE_VERSIONS: &[(u32, u32, u32)] = &[(3, 4, 31), (3, 5, 13), (3, 6, 0)];
@@ -68,9 +75,13 @@ impl Etcd {
     /// [`Error::Invalid`] for an address, files or a version of etcd that cannot be used, and for data of something
     /// else under the prefix; [`Error::Unavailable`] if etcd does not answer, or refuses this server.
     pub async fn open(url: &EtcdUrl, access: &EtcdAccess) -> Result<Self> {
-        let shared = connect(url, access)?;
-        check_version(&shared, access.allow_old).await?;
+        let shared = connect_checked(url, access).await?;
         check_format(&shared, url).await?;
+        Self::over(shared).await
+    }
+
+    /// A store whose format was checked.
+    async fn over(shared: Arc<Shared>) -> Result<Self> {
         shared.load_timeline().await?;
         let session = Session::new(Arc::clone(&shared));
         session.start();
@@ -88,10 +99,38 @@ impl Etcd {
         revision: u64,
         entries: &[Entry],
     ) -> Result<()> {
-        let shared = connect(url, access)?;
-        check_version(&shared, access.allow_old).await?;
-        restore::restore(&shared, url, revision, entries).await
+        target::restore(url, access, revision, entries).await
     }
+}
+
+/// The state of a store, before it is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreState {
+    /// Nothing is there.
+    Unused,
+    /// Servers can use it.
+    InUse,
+    /// No server can use it, for this reason.
+    Marked(MigrationMark),
+}
+
+/// The state of the store at an address, without any change.
+pub(crate) async fn state(url: &EtcdUrl, access: &EtcdAccess) -> Result<StoreState> {
+    let shared = connect_checked(url, access).await?;
+    Ok(read_state(&shared, url).await?.0)
+}
+
+/// The servers that are announced on the store at an address.
+pub(crate) async fn members(url: &EtcdUrl, access: &EtcdAccess) -> Result<Vec<Member>> {
+    let shared = connect_checked(url, access).await?;
+    fleet::read_members(&shared).await
+}
+
+/// Connects to an etcd whose version can be used.
+async fn connect_checked(url: &EtcdUrl, access: &EtcdAccess) -> Result<Arc<Shared>> {
+    let shared = connect(url, access)?;
+    check_version(&shared, access.allow_old).await?;
+    Ok(shared)
 }
 
 fn connect(url: &EtcdUrl, access: &EtcdAccess) -> Result<Arc<Shared>> {
@@ -134,25 +173,57 @@ fn is_safe(version: &str) -> bool {
 
 /// Checks that what is under the prefix is a store of this format. Makes one if nothing is there.
 async fn check_format(shared: &Shared, url: &EtcdUrl) -> Result<()> {
-    let key = shared.keys.own("format");
     for _ in 0..NOTE_ATTEMPTS {
-        let (found, _) = shared.key(key.clone()).await?;
-        if let Some(found) = found {
-            if *found.value == *FORMAT {
-                return Ok(());
-            }
-            return Err(Error::Invalid(format!(
-                "the store {url} has the format {:?}, and this version knows {:?}",
-                String::from_utf8_lossy(&found.value),
-                String::from_utf8_lossy(FORMAT)
-            )));
+        match read_state(shared, url).await?.0 {
+            StoreState::InUse => return Ok(()),
+            StoreState::Marked(mark) => return Err(Error::Invalid(mark.explain(&url.to_string()))),
+            StoreState::Unused => {}
         }
-        check_unused(shared, url).await?;
-        if shared.put_if(key.clone(), 0, Bytes::from_static(FORMAT)).await? {
+        let (format, migration) = (shared.keys.own("format"), shared.keys.own("migration"));
+        let request = TxnRequest {
+            compare: vec![is_at(format.clone(), 0), is_at(migration, 0)],
+            success: vec![target::put(format, Bytes::from_static(FORMAT))],
+            failure: Vec::new(),
+        };
+        let response: TxnResponse = shared.noted(shared.client.call(rpc::TXN, request).await)?;
+        if response.succeeded {
             return Ok(());
         }
     }
     Err(Error::Unavailable("the format of the store keeps changing".to_owned()))
+}
+
+/// The state of what is under the prefix, and the revision of etcd of its mark.
+///
+/// # Errors
+/// [`Error::Invalid`] for another format, and for data of something else.
+async fn read_state(shared: &Shared, url: &EtcdUrl) -> Result<(StoreState, i64)> {
+    let keys = [shared.keys.own("format"), shared.keys.own("migration")];
+    let (read, _) = shared.ranges(keys.map(one).to_vec()).await?;
+    let mut found = read.into_iter().map(|range| range.kvs.into_iter().next());
+    let (format, mark) = (found.next().flatten(), found.next().flatten());
+    if let Some(format) = format {
+        if *format.value == *FORMAT {
+            return Ok((StoreState::InUse, 0));
+        }
+        return Err(Error::Invalid(format!(
+            "the store {url} has the format {:?}, and this version knows {:?}",
+            String::from_utf8_lossy(&format.value),
+            String::from_utf8_lossy(FORMAT)
+        )));
+    }
+    let Some(mark) = mark else {
+        check_unused(shared, url).await?;
+        return Ok((StoreState::Unused, 0));
+    };
+    let text = String::from_utf8_lossy(&mark.value);
+    let parsed = MigrationMark::parse(&text);
+    let parsed = parsed.ok_or_else(|| {
+        Error::Invalid(format!(
+            "the store {url} has a mark of a migration that this version does not know: {text:?}"
+        ))
+    })?;
+    Ok((StoreState::Marked(parsed), mark.mod_revision))
 }
 
 /// Checks that there is no key under the prefix.

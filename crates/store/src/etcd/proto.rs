@@ -92,11 +92,14 @@ pub(super) struct PutResponse {
     pub(super) header: Option<ResponseHeader>,
 }
 
-/// Removes a key.
+/// Removes a key, or a range of keys.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct DeleteRangeRequest {
     #[prost(bytes = "bytes", tag = "1")]
     pub(super) key: Bytes,
+    /// The end of the range; empty for one key.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub(super) range_end: Bytes,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -152,6 +155,9 @@ pub(super) struct Compare {
     pub(super) key: Bytes,
     #[prost(oneof = "CompareTo", tags = "4, 6")]
     pub(super) to: Option<CompareTo>,
+    /// The end of a range; empty for one key.
+    #[prost(bytes = "bytes", tag = "64")]
+    pub(super) range_end: Bytes,
 }
 
 #[derive(Clone, PartialEq, Oneof)]

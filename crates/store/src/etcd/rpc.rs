@@ -22,7 +22,6 @@ use super::url::{EtcdAccess, EtcdUrl};
 use crate::{Error, Result};
 
 pub(super) const RANGE: &str = "/etcdserverpb.KV/Range";
-pub(super) const PUT: &str = "/etcdserverpb.KV/Put";
 pub(super) const TXN: &str = "/etcdserverpb.KV/Txn";
 pub(super) const COMPACT: &str = "/etcdserverpb.KV/Compact";
 pub(super) const LEASE_GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";

@@ -10,7 +10,7 @@ use tonic::Status;
 
 use super::layout::{Keys, Timeline};
 use super::proto::{
-    Compare, CompareTo, KeyValue, PutRequest, PutResponse, RangeRequest, RangeResponse, Request,
+    Compare, CompareTo, KeyValue, PutRequest, RangeRequest, RangeResponse, Request,
     RequestOp, Response, TxnRequest, TxnResponse,
 };
 use super::rpc::{self, Client};
@@ -150,13 +150,6 @@ impl Shared {
         Ok((read, at))
     }
 
-    /// Sets a key. This may happen twice, after an error that tells nothing.
-    pub(super) async fn put(&self, key: Bytes, value: Bytes) -> Result<i64> {
-        let request = PutRequest { key, value, lease: 0 };
-        let response: PutResponse = self.noted(self.client.read(rpc::PUT, request).await)?;
-        Ok(response.header.map_or(0, |header| header.revision))
-    }
-
     /// Sets a key if it was not changed since it was read at this revision of etcd; 0 means that it did not exist.
     pub(super) async fn put_if(&self, key: Bytes, read_at: i64, value: Bytes) -> Result<bool> {
         let request = TxnRequest {
@@ -254,6 +247,21 @@ impl Shared {
         }
     }
 
+    /// Takes over the timeline that is stored, if an epoch has begun that this server does not know.
+    ///
+    /// # Errors
+    /// [`Error::EpochChanged`] in that case.
+    pub(super) fn adopt(&self, stored: Option<&KeyValue>) -> Result<()> {
+        let stored = self.decode_timeline(stored)?;
+        let begins = stored.epoch().begins;
+        let mut known = self.timeline.write();
+        if begins <= known.epoch().begins {
+            return Ok(());
+        }
+        *known = Arc::new(stored);
+        Err(Error::EpochChanged { begins })
+    }
+
     /// Reads the timeline that is stored.
     pub(super) async fn load_timeline(&self) -> Result<()> {
         let (stored, _) = self.key(self.keys.own("epochs")).await?;
@@ -301,12 +309,14 @@ pub(super) fn one(key: Bytes) -> RangeRequest {
 
 /// The condition that a key was changed last at a revision of etcd; 0 means that it does not exist.
 pub(super) fn is_at(key: Bytes, revision: i64) -> Compare {
-    Compare { result: 0, target: 2, key, to: Some(CompareTo::ModRevision(revision)) }
+    let to = Some(CompareTo::ModRevision(revision));
+    Compare { result: 0, target: 2, key, to, range_end: Bytes::new() }
 }
 
 /// The condition that a key exists.
 pub(super) fn exists(key: Bytes) -> Compare {
-    Compare { result: 1, target: 0, key, to: Some(CompareTo::Version(0)) }
+    let to = Some(CompareTo::Version(0));
+    Compare { result: 1, target: 0, key, to, range_end: Bytes::new() }
 }
 
 /// The responses to the ranges of a transaction.

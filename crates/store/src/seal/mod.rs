@@ -242,6 +242,15 @@ fn open(keyring: &Keyring, key: &str, sealed: Bytes) -> std::result::Result<Byte
     envelope::open(|id| keyring.find(id), key, sealed)
 }
 
+/// Decrypts a value of the inner store, or returns why that fails.
+pub(crate) fn decrypt(
+    keyring: &Keyring,
+    key: &str,
+    sealed: Bytes,
+) -> std::result::Result<Bytes, String> {
+    open(keyring, key, sealed).map_err(|error| error.to_string())
+}
+
 /// Whether a storage key is that of the marker.
 pub(crate) fn is_marker(key: &str) -> bool {
     key == MARKER

@@ -4,6 +4,7 @@
 
 mod faults;
 mod identity;
+mod migrate;
 #[path = "../common/seal.rs"]
 mod seal;
 mod server;

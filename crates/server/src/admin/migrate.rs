@@ -1,0 +1,465 @@
+//! Moves the data of a store to another one: from a data directory to a remote store, back, or between remote stores.
+//! The store copies and compares. This module decides when, and marks both stores so that never both can be used.
+//!
+//! | step | source | target |
+//! |---|---|---|
+//! | copy, while servers may run on the source | in use | has the mark "unfinished" |
+//! | copy of the rest, and comparison, without servers | in use | has the mark "unfinished" |
+//! | the source gets its mark | has the mark "moved" | has the mark "unfinished" |
+//! | the mark of the target is removed | has the mark "moved" | in use |
+//!
+//! Each step can be repeated, so the same command goes on after an interruption.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use postern_registry::clock::Source;
+use postern_store::backup::BackupEntries;
+use postern_store::migrate::{
+    Copied, EntrySource, REVISION_GAP, StoreEntries, Survey, Verified, copy_to_path,
+    copy_to_remote, survey, verify, verify_remote,
+};
+use postern_store::redb::log_path;
+use postern_store::seal::{Keyring, Sealed};
+use postern_store::{
+    Limits, Member, MigrationMark, Options, RemoteStore, RemoteTarget, Store as _, StoreState,
+};
+use tokio::time::{Instant, sleep};
+
+use super::backup::{BackupFile, backup};
+use super::{Progress, ServerFiles};
+use crate::data_dir::{DataDir, write_private};
+use crate::database;
+
+/// How long servers that were killed are still announced, and some more.
+const MEMBERS_WAIT: Duration = Duration::from_secs(10);
+/// The time between two looks at the members.
+const MEMBERS_POLL: Duration = Duration::from_millis(500);
+
+/// A store, as it is named on the command line.
+#[derive(Clone, Debug)]
+pub enum Location {
+    /// The database in a data directory.
+    Directory(PathBuf),
+    /// A store that several servers can share.
+    Remote(RemoteStore),
+}
+
+impl Location {
+    /// The name of the store: `file:` and the absolute path, or the URL.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Directory(path) => format!("file:{}", database::absolute(path).display()),
+            Self::Remote(remote) => remote.url.to_string(),
+        }
+    }
+}
+
+/// A migration.
+#[derive(Clone, Debug)]
+pub struct Migration {
+    /// The store whose data is moved.
+    pub from: Location,
+    /// The store that goes on with it.
+    pub to: Location,
+    /// The directory of the keyring of both stores, if it is not in the data directory of one of them.
+    pub key_dir: Option<PathBuf>,
+    /// Whether nothing is changed.
+    pub dry_run: bool,
+}
+
+/// The result of a migration.
+#[derive(Clone, Debug)]
+pub enum Migrated {
+    /// Nothing was changed.
+    Planned {
+        /// What would be copied.
+        survey: Survey,
+        /// Whether servers run on the source, so that the data would be copied and not moved yet.
+        is_online: bool,
+    },
+    /// The data was copied while servers run on the source. The same command, without them, moves it.
+    Copied(Copied),
+    /// The data was moved.
+    Moved {
+        /// What this run has copied.
+        copied: Copied,
+        /// What was compared.
+        verified: Verified,
+        /// The first revision in the target.
+        revision: u64,
+    },
+    /// An earlier run has moved the data.
+    AlreadyMoved,
+}
+
+type Report<'a> = &'a mut (dyn FnMut(Progress) + Send);
+
+/// Moves the data of a store, or copies it while servers run on the source. The same call goes on after an
+/// interruption.
+///
+/// # Errors
+/// When a store cannot be used, with what to do.
+pub async fn migrate(
+    migration: &Migration,
+    clock: &dyn Source,
+    mut progress: impl FnMut(Progress) + Send,
+) -> anyhow::Result<Migrated> {
+    let Migration { from, to, .. } = migration;
+    ensure!(from.name() != to.name(), "--from and --to are the same store");
+    let names = Names { from: from.name(), to: to.name() };
+    match (from, to) {
+        (Location::Directory(from), Location::Remote(to)) => {
+            let plan = Plan { migration, names, clock };
+            plan.out_of_directory(from, to, &mut progress).await
+        }
+        (Location::Remote(from), Location::Directory(to)) => {
+            let plan = Plan { migration, names, clock };
+            plan.into_directory(from, to, &mut progress).await
+        }
+        (Location::Remote(from), Location::Remote(to)) => {
+            let plan = Plan { migration, names, clock };
+            plan.between(from, to, &mut progress).await
+        }
+        (Location::Directory(_), Location::Directory(_)) => anyhow::bail!(
+            "both stores are files: copy the data directory while no server runs, or use postern storage backup \
+             and restore"
+        ),
+    }
+}
+
+/// The names of both stores.
+struct Names {
+    from: String,
+    to: String,
+}
+
+/// A migration in progress.
+struct Plan<'a> {
+    migration: &'a Migration,
+    names: Names,
+    clock: &'a dyn Source,
+}
+
+impl Plan<'_> {
+    async fn out_of_directory(
+        &self,
+        from: &Path,
+        to: &RemoteStore,
+        report: Report<'_>,
+    ) -> anyhow::Result<Migrated> {
+        match database::migration_mark(from)? {
+            None => {}
+            Some(MigrationMark::Moved { to: found }) if found == self.names.to => {
+                if to.state().await? == StoreState::InUse {
+                    put_aside(from)?;
+                    return Ok(Migrated::AlreadyMoved);
+                }
+            }
+            Some(mark) => anyhow::bail!(mark.explain(&self.names.from)),
+        }
+        let database = DataDir::database_in(from);
+        if !database.try_exists()? {
+            database::check_not_moved(from)?;
+            anyhow::bail!("the database {} does not exist", database.display());
+        }
+        let keyring = self.keyring(Some(from))?;
+        if server_listens(from) {
+            return self.copy_from_server(from, to, &keyring, report).await;
+        }
+        let dir = DataDir::open(from, self.migration.key_dir.as_deref())?;
+        let sealed = Arc::new(database::open_marked(&dir, Options::DEFAULT_CACHE_BYTES).await?);
+        let moved = async {
+            let at = sealed.revision().await?;
+            let entries = || -> anyhow::Result<_> { Ok(entries_of(&sealed, at)) };
+            let survey = surveyed(&mut *entries()?, &keyring, to.limits(), report).await?;
+            if self.migration.dry_run {
+                return self.planned(to, survey, false).await;
+            }
+            let (target, copied) = self.copy(&entries, to, &survey, report).await?;
+            let verified = verified(&entries, &target, &keyring, &survey, report).await?;
+            write_mark(from, &MigrationMark::Moved { to: self.names.to.clone() })?;
+            let revision = target.finish(at + REVISION_GAP).await?;
+            Ok(Migrated::Moved { copied, verified, revision })
+        };
+        let moved = moved.await;
+        sealed.close().await;
+        if matches!(moved, Ok(Migrated::Moved { .. })) {
+            put_aside(from)?;
+        }
+        moved
+    }
+
+    /// Copies a backup that the running server makes.
+    async fn copy_from_server(
+        &self,
+        from: &Path,
+        to: &RemoteStore,
+        keyring: &Keyring,
+        report: Report<'_>,
+    ) -> anyhow::Result<Migrated> {
+        let key_dir = self.migration.key_dir.as_deref();
+        let files = ServerFiles { data_dir: from, key_dir, clock: self.clock, store: None };
+        let path = DataDir::migration_mark_in(from).with_extension("backup");
+        let file = BackupFile { path: path.clone(), overwrite: true, skip_corrupt: false };
+        let _removed = Removed(path.clone());
+        backup(&files, &file, &mut *report).await.context("the running server makes no backup")?;
+        let entries = || {
+            let file =
+                File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+            Ok(Box::new(BackupEntries::new(file)?) as Box<dyn EntrySource>)
+        };
+        let survey = surveyed(&mut *entries()?, keyring, to.limits(), report).await?;
+        if self.migration.dry_run {
+            return self.planned(to, survey, true).await;
+        }
+        let (_, copied) = self.copy(&entries, to, &survey, report).await?;
+        Ok(Migrated::Copied(copied))
+    }
+
+    async fn into_directory(
+        &self,
+        from: &RemoteStore,
+        to: &Path,
+        report: Report<'_>,
+    ) -> anyhow::Result<Migrated> {
+        let database = DataDir::database_in(to);
+        let exists = database.try_exists()?;
+        let is_left_over = match database::migration_mark(to)? {
+            Some(MigrationMark::Unfinished { from: found }) if found == self.names.from => true,
+            // An earlier move may have ended before it renamed the database.
+            Some(MigrationMark::Moved { to: found }) if found == self.names.from => false,
+            Some(MigrationMark::Moved { .. }) | None if !exists => false,
+            None if from.state().await? == self.moved() => return Ok(Migrated::AlreadyMoved),
+            None => anyhow::bail!(
+                "the database {} already exists: move it away, or pass another directory",
+                database.display()
+            ),
+            Some(mark) => anyhow::bail!(mark.explain(&self.names.to)),
+        };
+        ensure!(!server_listens(to), "a server runs on {}: stop it", to.display());
+        let keyring = self.keyring(Some(to))?;
+        let source = from.open_source(&self.names.to).await?;
+        let sealed = Arc::new(Sealed::open(source.store(), keyring.clone()).await?);
+        let moved = async {
+            let members = members_of(from).await?;
+            let at = sealed.revision().await?;
+            let entries = || entries_of(&sealed, at);
+            let survey = surveyed(&mut *entries(), &keyring, Limits::EMBEDDED, report).await?;
+            if self.migration.dry_run {
+                return Ok(Migrated::Planned { survey, is_online: !members.is_empty() });
+            }
+            ensure!(members.is_empty(), "servers run on {}: stop {}", from.url, named(&members));
+            let dir = DataDir::open(to, self.migration.key_dir.as_deref())?;
+            let path = dir.database();
+            if is_left_over {
+                remove_if_there(&path)?;
+                remove_if_there(&log_path(&path))?;
+            } else {
+                put_aside(to)?;
+                write_mark(to, &MigrationMark::Unfinished { from: self.names.from.clone() })?;
+            }
+            let revision = at + REVISION_GAP;
+            let values = survey.values;
+            copy_to_path(&mut *entries(), path, revision, of_all(report, values)).await?;
+            let copy = Arc::new(database::open_marked(&dir, Options::DEFAULT_CACHE_BYTES).await?);
+            let mut written = entries_of(&copy, revision);
+            let verified =
+                verify(&mut *entries(), &mut *written, &keyring, of_all(report, values)).await;
+            copy.close().await;
+            let verified = verified?;
+            source.mark_moved(&self.names.to, at).await?;
+            remove_if_there(&DataDir::migration_mark_in(to))?;
+            let copied = Copied { values, put: values, removed: 0 };
+            Ok(Migrated::Moved { copied, verified, revision })
+        };
+        let moved = moved.await;
+        sealed.close().await;
+        moved
+    }
+
+    async fn between(
+        &self,
+        from: &RemoteStore,
+        to: &RemoteStore,
+        report: Report<'_>,
+    ) -> anyhow::Result<Migrated> {
+        let keyring = self.keyring(None)?;
+        let source = from.open_source(&self.names.to).await?;
+        if from.state().await? == self.moved() && to.state().await? == StoreState::InUse {
+            return Ok(Migrated::AlreadyMoved);
+        }
+        let sealed = Arc::new(Sealed::open(source.store(), keyring.clone()).await?);
+        let moved = async {
+            let is_online = !members_of(from).await?.is_empty();
+            let at = sealed.revision().await?;
+            let entries = || -> anyhow::Result<_> { Ok(entries_of(&sealed, at)) };
+            let survey = surveyed(&mut *entries()?, &keyring, to.limits(), report).await?;
+            if self.migration.dry_run {
+                return self.planned(to, survey, is_online).await;
+            }
+            let (target, copied) = self.copy(&entries, to, &survey, report).await?;
+            if is_online {
+                return Ok(Migrated::Copied(copied));
+            }
+            let verified = verified(&entries, &target, &keyring, &survey, report).await?;
+            source.mark_moved(&self.names.to, at).await?;
+            let revision = target.finish(at + REVISION_GAP).await?;
+            Ok(Migrated::Moved { copied, verified, revision })
+        };
+        let moved = moved.await;
+        sealed.close().await;
+        moved
+    }
+
+    /// The state of a source on etcd whose data was moved to this target.
+    fn moved(&self) -> StoreState {
+        StoreState::Marked(MigrationMark::Moved { to: self.names.to.clone() })
+    }
+
+    /// The result of a dry run, if the target can be filled.
+    async fn planned(
+        &self,
+        to: &RemoteStore,
+        survey: Survey,
+        is_online: bool,
+    ) -> anyhow::Result<Migrated> {
+        to.check_target(&self.names.from).await?;
+        Ok(Migrated::Planned { survey, is_online })
+    }
+
+    /// Makes the entries of the target those of the source.
+    async fn copy(
+        &self,
+        entries: &(dyn Fn() -> anyhow::Result<Box<dyn EntrySource>> + Sync),
+        to: &RemoteStore,
+        survey: &Survey,
+        report: Report<'_>,
+    ) -> anyhow::Result<(RemoteTarget, Copied)> {
+        let mut target = to.begin_target(&self.names.from).await?;
+        let copied =
+            copy_to_remote(&mut *entries()?, &mut target, of_all(report, survey.values)).await;
+        let copied = copied.with_context(|| {
+            format!("the copy to {} is not complete: run the command again", to.url)
+        })?;
+        Ok((target, copied))
+    }
+
+    /// The keyring of both stores.
+    fn keyring(&self, data_dir: Option<&Path>) -> anyhow::Result<Keyring> {
+        let key_dir = self.migration.key_dir.as_deref();
+        ensure!(
+            data_dir.is_some() || key_dir.is_some(),
+            "pass --key-dir with the directory of the keyring of both stores"
+        );
+        let path = DataDir::keyring_file_in(data_dir.unwrap_or(Path::new("")), key_dir);
+        ensure!(
+            path.try_exists()?,
+            "the keyring {} is missing: copy the seal.keys of the servers to this path, or pass --key-dir",
+            path.display()
+        );
+        Keyring::load(&path).with_context(|| format!("cannot use the keyring {}", path.display()))
+    }
+}
+
+fn entries_of(sealed: &Arc<Sealed>, at: u64) -> Box<dyn EntrySource> {
+    Box::new(StoreEntries::new(sealed.clone(), at))
+}
+
+/// What is to be copied, if all of it can be.
+async fn surveyed(
+    entries: &mut dyn EntrySource,
+    keyring: &Keyring,
+    limits: Limits,
+    report: Report<'_>,
+) -> anyhow::Result<Survey> {
+    let seen = |seen| report(Progress { seen, remaining: 0 });
+    let survey = survey(entries, keyring, limits, seen).await?;
+    survey.check().context("nothing was copied")?;
+    Ok(survey)
+}
+
+async fn verified(
+    entries: &(dyn Fn() -> anyhow::Result<Box<dyn EntrySource>> + Sync),
+    target: &RemoteTarget,
+    keyring: &Keyring,
+    survey: &Survey,
+    report: Report<'_>,
+) -> anyhow::Result<Verified> {
+    let of_all = of_all(report, survey.values);
+    let verified = verify_remote(&mut *entries()?, target, keyring, of_all).await;
+    verified
+        .context("the copy differs from the source, which is still in use: run the command again")
+}
+
+/// Reports progress towards a number of values.
+fn of_all(report: Report<'_>, all: u64) -> impl FnMut(u64) + Send {
+    move |seen| report(Progress { seen, remaining: all.saturating_sub(seen) })
+}
+
+/// The servers that are announced on a store, after those that were killed are gone.
+pub(super) async fn members_of(store: &RemoteStore) -> anyhow::Result<Vec<Member>> {
+    let deadline = Instant::now() + MEMBERS_WAIT;
+    loop {
+        let members = store.members().await?;
+        if members.is_empty() || Instant::now() >= deadline {
+            return Ok(members);
+        }
+        sleep(MEMBERS_POLL).await;
+    }
+}
+
+/// The addresses of servers.
+pub(super) fn named(members: &[Member]) -> String {
+    let addresses: Vec<&str> = members.iter().map(|member| member.address.as_str()).collect();
+    addresses.join(", ")
+}
+
+/// Whether a server runs on a data directory.
+fn server_listens(data_dir: &Path) -> bool {
+    std::os::unix::net::UnixStream::connect(data_dir.join(DataDir::ADMIN_SOCKET)).is_ok()
+}
+
+fn write_mark(data_dir: &Path, mark: &MigrationMark) -> anyhow::Result<()> {
+    Ok(write_private(&DataDir::migration_mark_in(data_dir), &format!("{mark}\n"))?)
+}
+
+/// Renames the database whose data was moved, so that older versions do not start on it either.
+fn put_aside(data_dir: &Path) -> anyhow::Result<()> {
+    let path = DataDir::database_in(data_dir);
+    let mut moved = path.clone().into_os_string();
+    moved.push(".moved");
+    let moved = PathBuf::from(moved);
+    for (from, to) in [(log_path(&path), log_path(&moved)), (path, moved)] {
+        match std::fs::rename(&from, &to) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("cannot rename {}", from.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Removes a file durably, if it exists. A mark that came back after a power failure could cost data.
+fn remove_if_there(path: &Path) -> anyhow::Result<()> {
+    let removed = match std::fs::remove_file(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all()),
+    };
+    removed.with_context(|| format!("cannot remove {}", path.display()))
+}
+
+/// A file that is removed on drop.
+struct Removed(PathBuf);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        // It may not have been written.
+        drop(std::fs::remove_file(&self.0));
+    }
+}

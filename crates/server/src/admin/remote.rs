@@ -1,0 +1,114 @@
+//! Commands on a store that several servers share, without one of its servers: backup, check, restore, a new epoch.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail, ensure};
+use postern_store::backup::{self as stored_backup, RestoreOptions, WriteOptions};
+use postern_store::seal::Keyring;
+use postern_store::{Position, RemoteStore, Store as _, StoreState};
+use tokio::io::AsyncWrite;
+
+use super::backup::{self, content, not_restored, progress, system_time};
+use super::migrate::named;
+use super::{AdminCommand, CommandOutput, Progress, ServerFiles, check};
+use crate::data_dir::DataDir;
+use crate::database;
+
+/// Runs a command on a shared store. Servers may run meanwhile.
+pub(super) async fn run(
+    files: &ServerFiles<'_>,
+    store: &RemoteStore,
+    command: AdminCommand,
+    out: &mut (dyn AsyncWrite + Send + Unpin),
+    report: &mut (dyn FnMut(Progress) + Send),
+) -> anyhow::Result<CommandOutput> {
+    let ServerFiles { data_dir, key_dir, clock, .. } = *files;
+    // Opening would create a missing store.
+    ensure!(
+        store.state().await? != StoreState::Unused,
+        "there is no store at {}: pass the --store of the servers",
+        store.url
+    );
+    let keys = DataDir::keyring_file_in(data_dir, key_dir);
+    let sealed = database::open_remote_with(&keys, store, false).await?;
+    let output = match command {
+        AdminCommand::Check => check::run(&sealed, report).await,
+        AdminCommand::Backup { skip_corrupt } => {
+            let options = WriteOptions { now: system_time(clock), skip_corrupt };
+            backup::write(&sealed, options, out, report).await
+        }
+        other => Err(anyhow::anyhow!(
+            "{} needs a running server: run it on a machine of one, without --store",
+            other.name()
+        )),
+    };
+    sealed.close().await;
+    output
+}
+
+/// Restores a backup to an unused shared store. `above` is the highest resourceVersion that any client saw, or 0. If it
+/// is interrupted, no server starts on the store, and the same call goes on.
+///
+/// # Errors
+/// When the store is in use, when the backup is corrupt, and when its at-rest keys are missing.
+pub async fn restore_remote(
+    files: &ServerFiles<'_>,
+    store: &RemoteStore,
+    file: &Path,
+    above: u64,
+    mut report: impl FnMut(Progress) + Send,
+) -> anyhow::Result<CommandOutput> {
+    let ServerFiles { data_dir, key_dir, clock, .. } = *files;
+    let keys = DataDir::keyring_file_in(data_dir, key_dir);
+    ensure!(
+        keys.try_exists()?,
+        "the keyring {} is missing, and a restore needs it: copy the seal.keys of the store that was backed up \
+         to this path, or pass --key-dir",
+        keys.display()
+    );
+    let keyring = Keyring::load(&keys)
+        .with_context(|| format!("cannot use the keyring {}", keys.display()))?;
+    let opened = File::open(file).with_context(|| format!("cannot open {}", file.display()))?;
+    let now = system_time(clock);
+    let options = RestoreOptions { now, above: Position::from_packed(above).revision() };
+    let mut report = |at| report(progress(at));
+    let restoring =
+        stored_backup::restore_remote(opened, &keyring, store, options, &mut report).await;
+    let restored = restoring.map_err(|error| not_restored(error, file, &keys))?;
+    Ok(CommandOutput::Restore {
+        database: PathBuf::from(store.url.to_string()),
+        content: content(&restored.summary),
+        revision: restored.revision,
+        clock_is_behind: now < restored.summary.created,
+    })
+}
+
+/// The result of [`new_epoch`].
+#[derive(Clone, Copy, Debug)]
+pub struct NewEpoch {
+    /// The number of the epoch.
+    pub number: u32,
+    /// The first resourceVersion of the epoch. All earlier ones are lower.
+    pub first_resource_version: u64,
+}
+
+/// Begins a new epoch on a shared store whose database was restored while no server ran. `above` is the highest
+/// resourceVersion that any client saw, if that is known.
+///
+/// # Errors
+/// When there is no store, or a server runs on it.
+pub async fn new_epoch(store: &RemoteStore, above: Option<u64>) -> anyhow::Result<NewEpoch> {
+    let members = super::migrate::members_of(store).await?;
+    if !members.is_empty() {
+        bail!(
+            "servers run on {} ({}), and have noticed a restore themselves: stop them first if they have not",
+            store.url,
+            named(&members)
+        );
+    }
+    let above = above.map(|above| Position::from_packed(above).revision());
+    let epoch = store.begin_epoch(above).await?;
+    let first_resource_version = Position::new(epoch.begins, 0).packed();
+    Ok(NewEpoch { number: epoch.number, first_resource_version })
+}
