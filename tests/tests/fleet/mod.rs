@@ -1,5 +1,7 @@
 //! Three servers with one store on etcd: what one has acknowledged, the others serve; and none of them is needed.
 
+mod migrate;
+
 use std::path::Path;
 use std::process::Command;
 

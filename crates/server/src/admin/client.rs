@@ -63,6 +63,19 @@ pub(super) async fn call_with(
     }
 }
 
+/// Whether a server runs on these files.
+pub(super) async fn is_server_running(files: &ServerFiles<'_>) -> bool {
+    match UnixStream::connect(files.data_dir.join(DataDir::ADMIN_SOCKET)).await {
+        Ok(stream) => {
+            // The reply does not matter; a connection without a command would be a warning in the server's log.
+            let (out, progress) = (&mut tokio::io::sink(), &mut |_| ());
+            drop(send_command(stream, AdminCommand::Health, out, progress).await);
+            true
+        }
+        Err(error) => !has_no_listener(&error),
+    }
+}
+
 fn has_no_listener(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }

@@ -30,6 +30,7 @@ use postern_store::{
 use tokio::time::{Instant, sleep};
 
 use super::backup::{BackupFile, backup};
+use super::client::is_server_running;
 use super::{Progress, ServerFiles};
 use crate::data_dir::{DataDir, write_private};
 use crate::database;
@@ -167,7 +168,7 @@ impl Plan<'_> {
             anyhow::bail!("the database {} does not exist", database.display());
         }
         let keyring = self.keyring(Some(from))?;
-        if server_listens(from) {
+        if is_server_running(&self.files(from)).await {
             return self.copy_from_server(from, to, &keyring, report).await;
         }
         let dir = DataDir::open(from, self.migration.key_dir.as_deref())?;
@@ -201,12 +202,12 @@ impl Plan<'_> {
         keyring: &Keyring,
         report: Report<'_>,
     ) -> anyhow::Result<Migrated> {
-        let key_dir = self.migration.key_dir.as_deref();
-        let files = ServerFiles { data_dir: from, key_dir, clock: self.clock, store: None };
         let path = DataDir::migration_mark_in(from).with_extension("backup");
         let file = BackupFile { path: path.clone(), overwrite: true, skip_corrupt: false };
         let _removed = Removed(path.clone());
-        backup(&files, &file, &mut *report).await.context("the running server makes no backup")?;
+        backup(&self.files(from), &file, &mut *report)
+            .await
+            .context("the running server makes no backup")?;
         let entries = || {
             let file =
                 File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
@@ -240,7 +241,11 @@ impl Plan<'_> {
             ),
             Some(mark) => anyhow::bail!(mark.explain(&self.names.to)),
         };
-        ensure!(!server_listens(to), "a server runs on {}: stop it", to.display());
+        ensure!(
+            !is_server_running(&self.files(to)).await,
+            "a server runs on {}: stop it",
+            to.display()
+        );
         let keyring = self.keyring(Some(to))?;
         let source = from.open_source(&self.names.to).await?;
         let sealed = Arc::new(Sealed::open(source.store(), keyring.clone()).await?);
@@ -313,6 +318,11 @@ impl Plan<'_> {
         let moved = moved.await;
         sealed.close().await;
         moved
+    }
+
+    fn files<'b>(&'b self, data_dir: &'b Path) -> ServerFiles<'b> {
+        let key_dir = self.migration.key_dir.as_deref();
+        ServerFiles { data_dir, key_dir, clock: self.clock, store: None }
     }
 
     /// The state of a source on etcd whose data was moved to this target.
@@ -416,11 +426,6 @@ pub(super) async fn members_of(store: &RemoteStore) -> anyhow::Result<Vec<Member
 pub(super) fn named(members: &[Member]) -> String {
     let addresses: Vec<&str> = members.iter().map(|member| member.address.as_str()).collect();
     addresses.join(", ")
-}
-
-/// Whether a server runs on a data directory.
-fn server_listens(data_dir: &Path) -> bool {
-    std::os::unix::net::UnixStream::connect(data_dir.join(DataDir::ADMIN_SOCKET)).is_ok()
 }
 
 fn write_mark(data_dir: &Path, mark: &MigrationMark) -> anyhow::Result<()> {
