@@ -17,7 +17,7 @@ use crate::operator::{runtime, with_progress};
 /// `postern storage migrate`
 #[derive(Args)]
 pub(crate) struct Migrate {
-    /// The store whose data is moved: file:DIR with the data directory, or etcd://HOST:PORT,HOST:PORT/PREFIX
+    /// The store whose data is moved: `file:DIR` with the data directory, or etcd://HOST:PORT,HOST:PORT/PREFIX
     #[arg(long, value_name = "STORE")]
     from: String,
 

@@ -119,7 +119,7 @@ pub async fn migrate(
         }
         (Location::Remote(from), Location::Directory(to)) => {
             let plan = Plan { migration, names, clock };
-            plan.into_directory(from, to, &mut progress).await
+            plan.to_directory(from, to, &mut progress).await
         }
         (Location::Remote(from), Location::Remote(to)) => {
             let plan = Plan { migration, names, clock };
@@ -152,15 +152,14 @@ impl Plan<'_> {
         to: &RemoteStore,
         report: Report<'_>,
     ) -> anyhow::Result<Migrated> {
-        match database::migration_mark(from)? {
-            None => {}
-            Some(MigrationMark::Moved { to: found }) if found == self.names.to => {
-                if to.state().await? == StoreState::InUse {
-                    put_aside(from)?;
-                    return Ok(Migrated::AlreadyMoved);
-                }
-            }
-            Some(mark) => anyhow::bail!(mark.explain(&self.names.from)),
+        let mark = database::migration_mark(from)?;
+        let is_marked = mark == Some(MigrationMark::Moved { to: self.names.to.clone() });
+        if is_marked && to.state().await? == StoreState::InUse {
+            put_aside(from)?;
+            return Ok(Migrated::AlreadyMoved);
+        }
+        if let Some(mark) = mark.filter(|_| !is_marked) {
+            anyhow::bail!(mark.explain(&self.names.from));
         }
         let database = DataDir::database_in(from);
         if !database.try_exists()? {
@@ -221,7 +220,7 @@ impl Plan<'_> {
         Ok(Migrated::Copied(copied))
     }
 
-    async fn into_directory(
+    async fn to_directory(
         &self,
         from: &RemoteStore,
         to: &Path,
