@@ -24,6 +24,45 @@ pub struct Figures {
     pub commits: CommitTimes,
     /// Groups of transactions that were not committed: the disk was full or failed, or the gate rejected them.
     pub failed_commits: u64,
+    /// The figures of a store on other machines.
+    pub remote: Option<RemoteFigures>,
+}
+
+/// The figures of a store on other machines, which several servers share.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RemoteFigures {
+    /// The servers that share the store, this one included. They are those of a few seconds ago, or of the last time
+    /// that the store answered.
+    pub servers: usize,
+    /// The time since the store answered last.
+    pub answer_age: Duration,
+    /// The number of the epoch, which rises when the store was restored.
+    pub epoch: u32,
+    /// How often a watch of the store was lost and opened again.
+    pub watch_restarts: u64,
+    /// How often a watch of the store got a transaction twice, or missed one.
+    pub watch_gaps: u64,
+    /// The members of the store, as of the last look at them. It is empty before the first one.
+    pub members: Vec<MemberFigures>,
+    /// Whether the store has raised an alarm because it is full. It then takes no writes.
+    pub is_full: bool,
+    /// Whether the store has raised an alarm because its members differ.
+    pub is_corrupt: bool,
+}
+
+/// The figures of one member of a remote store. A size is `None` if the member does not tell it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemberFigures {
+    /// Host and port.
+    pub address: String,
+    /// Whether it answers.
+    pub answers: bool,
+    /// Bytes of its database.
+    pub size_bytes: Option<u64>,
+    /// Bytes of its database that are in use. The others are free after a defragmentation.
+    pub used_bytes: Option<u64>,
+    /// The most bytes that its database may have.
+    pub quota_bytes: Option<u64>,
 }
 
 /// How long commits took, as a histogram. One commit is for all transactions that waited together.

@@ -33,7 +33,7 @@ pub use age::HISTORY_STEPS;
 pub use contract::{Gate, RestoreTarget, Store, Visitor, Watch};
 pub use engine::{OPEN_WAIT, RemoteStore, open, open_within};
 pub use etcd::{EtcdSource as RemoteSource, EtcdTarget as RemoteTarget, StoreState};
-pub use figures::{CommitTimes, Figures};
+pub use figures::{CommitTimes, Figures, MemberFigures, RemoteFigures};
 pub use fleet::{Fleet, Lease, Member};
 pub use mark::MigrationMark;
 pub use types::{

@@ -93,7 +93,7 @@ fn every_rendered_pod_satisfies_the_restricted_standard() {
 
 /// A chart, and the groups of alerts that it carries: those of the server, or those of the agent.
 const ALERTS: [(&str, &[&str]); 2] = [
-    ("postern", &["postern-server", "postern-store", "postern-clusters"]),
+    ("postern", &["postern-server", "postern-store", "postern-etcd", "postern-clusters"]),
     ("postern-agent", &["postern-agent"]),
 ];
 

@@ -24,11 +24,12 @@ const NO_METRICS: [&str; 1] = ["postern_test"];
 const COMMANDS: [&str; 3] = ["postern ", "kubectl ", "chmod "];
 
 /// The rows of the dashboard.
-const ROWS: [&str; 8] = [
+const ROWS: [&str; 9] = [
     "Overview",
     "Requests",
     "Owners",
     "Store",
+    "etcd",
     "Watches",
     "Gateway and agents",
     "Audit",

@@ -5,13 +5,14 @@
 //! share one series, so that no client can add series. No label contains a name, a user or a key.
 //!
 //! `owners.rs` is a page of its own: its labels are names of owners, so it needs a permission of its own.
-//! `text.rs` writes the text format. `state.rs` has the state of what the server depends on. `process.rs` reads the
-//! figures of this process from the system.
+//! `text.rs` writes the text format. `state.rs` has the state of what the server depends on, and `remote.rs` that of a
+//! store on other machines. `process.rs` reads the figures of this process from the system.
 
 mod agents;
 pub(crate) mod connections;
 mod owners;
 mod process;
+mod remote;
 mod state;
 mod text;
 

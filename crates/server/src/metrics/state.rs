@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use postern_registry::registry::cluster_counts::ClusterClass;
 use postern_store::Figures;
 
+use super::remote;
 use super::text::{head, seconds};
 
 /// The state at one moment.
@@ -34,6 +35,7 @@ pub(super) fn write(text: &mut String, readings: &StateReadings, connected_agent
         let _ = writeln!(text, "{name}{{name=\"{check}\",type=\"readyz\"}} {}", u8::from(*passed));
     }
     store(text, &readings.store);
+    remote::write(text, readings.store.remote.as_ref());
     let name = "postern_keyring_readable";
     head(
         text,

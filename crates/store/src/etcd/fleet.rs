@@ -69,6 +69,11 @@ impl Session {
         })
     }
 
+    /// The number of servers that are announced.
+    pub(super) fn servers(&self) -> usize {
+        self.members.borrow().len()
+    }
+
     /// Starts to give signs of life.
     pub(super) fn start(self: &Arc<Self>) {
         let session = Arc::downgrade(self);

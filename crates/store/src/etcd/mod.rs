@@ -9,6 +9,7 @@ mod commit;
 mod fleet;
 mod layout;
 mod list;
+mod observed;
 mod proto;
 mod rpc;
 mod shared;
@@ -23,12 +24,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use aws_lc_rs::rand;
 use bytes::Bytes;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
 use tonic::Code;
 
 use self::commit::Fences;
 use self::fleet::{EtcdFleet, Session};
 use self::layout::{FORMAT, HEADER_BYTES, Keys};
 use self::list::PageSize;
+use self::observed::Look;
 use self::proto::{
     CompactionRequest, CompactionResponse, RangeRequest, StatusRequest, StatusResponse, TxnRequest,
     TxnResponse,
@@ -46,8 +50,9 @@ use crate::check::{self, Overhead};
 use crate::cursor::{Cursor, EventsPage};
 use crate::mark::MigrationMark;
 use crate::{
-    Batch, Change, Condition, Entry, Epoch, Error, Events, Fleet, Gate, Limits, ListRequest,
-    Member, Page, Position, Result, Snapshot, Store, Txn, Visitor, Watch, WithOld, limits,
+    Batch, Change, Condition, Entry, Epoch, Error, Events, Figures, Fleet, Gate, Limits,
+    ListRequest, Member, Page, Position, RemoteFigures, Result, Snapshot, Store, Txn, Visitor,
+    Watch, WithOld, limits,
 };
 
 /// What etcd accepts by default is 1.5 MiB for a request, with keys, headers and what encryption adds.
@@ -55,6 +60,9 @@ pub(crate) const LIMITS: Limits = Limits { value_bytes: 1_300_000, txn_bytes: 1_
 
 /// The oldest versions without known loss of events or of data: of each minor version that still gets fixes, the patch.
 const SAFE_VERSIONS: &[(u32, u32, u32)] = &[(3, 4, 31), (3, 5, 13), (3, 6, 0)];
+
+/// The time between two looks at the members of etcd.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Attempts to change a note of the engine while other servers change it, too.
 const NOTE_ATTEMPTS: usize = 16;
@@ -66,6 +74,8 @@ pub struct Etcd {
     session: Arc<Session>,
     fleet: EtcdFleet,
     page_size: PageSize,
+    /// The task that looks at the members of etcd. It ends with the engine.
+    _observer: JoinSet<()>,
 }
 
 impl Etcd {
@@ -86,7 +96,9 @@ impl Etcd {
         let session = Session::new(Arc::clone(&shared));
         session.start();
         let fleet = EtcdFleet(Arc::clone(&session));
-        Ok(Self { shared, fences: Fences::new(), session, fleet, page_size: PageSize::default() })
+        let observer = observe_members(Arc::clone(&shared));
+        let (fences, page_size) = (Fences::new(), PageSize::default());
+        Ok(Self { shared, fences, session, fleet, page_size, _observer: observer })
     }
 
     /// Puts entries into an unused store, with their positions, as a restore does. The store begins at a revision.
@@ -139,6 +151,22 @@ fn connect(url: &EtcdUrl, access: &EtcdAccess) -> Result<Arc<Shared>> {
     rand::fill(&mut id)
         .map_err(|_| Error::Unavailable("the system has no random bytes".to_owned()))?;
     Ok(Arc::new(Shared::new(client, watch_client, Keys::new(&url.prefix), hex::encode(id))))
+}
+
+/// Looks at the members of etcd until the store is closed, or the task is dropped.
+fn observe_members(shared: Arc<Shared>) -> JoinSet<()> {
+    let mut task = JoinSet::new();
+    task.spawn(async move {
+        let mut closing = shared.is_closed.subscribe();
+        loop {
+            shared.observed.note(shared.client.statuses().await);
+            tokio::select! {
+                () = sleep(LOOK_INTERVAL) => {}
+                _ = closing.changed() => return,
+            }
+        }
+    });
+    task
 }
 
 /// Refuses versions of etcd that lose events or data.
@@ -312,8 +340,13 @@ impl Store for Etcd {
         if txn.changes.is_empty() {
             return self.shared.check(&txn).await;
         }
-        self.shared.pass_gate().await?;
-        self.shared.commit(&self.fences, &txn).await
+        let begun = Instant::now();
+        let result = match self.shared.pass_gate().await {
+            Ok(()) => self.shared.commit(&self.fences, &txn).await,
+            Err(error) => Err(error),
+        };
+        self.shared.observed.count_commit(begun.elapsed(), &result);
+        result
     }
 
     async fn watch(&self, prefix: &str, after: Position, old: WithOld) -> Result<Box<dyn Watch>> {
@@ -398,6 +431,27 @@ impl Store for Etcd {
 
     fn health(&self) -> Result<()> {
         self.shared.health()
+    }
+
+    fn figures(&self) -> Figures {
+        let observed = &self.shared.observed;
+        let Look { members, is_full, is_corrupt } = observed.last_look();
+        Figures {
+            size_bytes: members.iter().filter_map(|member| member.size_bytes).max(),
+            commits: observed.commits().times(),
+            failed_commits: observed.commits().failed(),
+            remote: Some(RemoteFigures {
+                servers: self.session.servers(),
+                answer_age: self.shared.client.answer_age(),
+                epoch: self.shared.timeline().epoch().number,
+                watch_restarts: observed.watch_restarts(),
+                watch_gaps: observed.watch_gaps(),
+                members,
+                is_full,
+                is_corrupt,
+            }),
+            ..Figures::default()
+        }
     }
 
     async fn recover(&self) -> Result<()> {

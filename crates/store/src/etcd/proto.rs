@@ -299,6 +299,14 @@ pub(super) struct StatusResponse {
     pub(super) db_size: i64,
     #[prost(uint64, tag = "4")]
     pub(super) leader: u64,
+    /// Alarms, and that there is no leader.
+    #[prost(string, repeated, tag = "8")]
+    pub(super) errors: Vec<String>,
+    #[prost(int64, tag = "9")]
+    pub(super) db_size_in_use: i64,
+    /// Since 3.6.
+    #[prost(int64, tag = "12")]
+    pub(super) db_size_quota: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
 use http::uri::PathAndQuery;
 use parking_lot::Mutex;
@@ -11,12 +12,12 @@ use tokio::time::{Instant, sleep, timeout};
 use tonic::client::Grpc;
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Code, Request, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::proto::{
-    AuthenticateRequest, AuthenticateResponse, WatchCall, WatchCreateRequest, WatchRequest,
-    WatchResponse,
+    AuthenticateRequest, AuthenticateResponse, StatusRequest, StatusResponse, WatchCall,
+    WatchCreateRequest, WatchRequest, WatchResponse,
 };
 use super::url::{EtcdAccess, EtcdUrl};
 use crate::{Error, Result};
@@ -53,6 +54,8 @@ const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 /// Connections to the members of an etcd.
 pub(super) struct Client {
     channels: Vec<Channel>,
+    /// The addresses of the members, in the order of the channels.
+    addresses: Vec<String>,
     /// The member that answered last.
     current: AtomicUsize,
     access: EtcdAccess,
@@ -87,6 +90,7 @@ impl Client {
         };
         Ok(Self {
             channels: url.members.iter().map(connect).collect::<Result<_>>()?,
+            addresses: url.members.clone(),
             current: AtomicUsize::new(0),
             access: access.clone(),
             answered: Mutex::new(Instant::now()),
@@ -159,16 +163,7 @@ impl Client {
         A: Message + Default + 'static,
     {
         let number = self.current.load(Ordering::Relaxed);
-        let mut grpc = self.grpc(number)?;
-        let call = async {
-            grpc.ready().await.map_err(|error| Status::unavailable(explain(&error)))?;
-            let codec: ProstCodec<Q, A> = ProstCodec::default();
-            grpc.unary(request, PathAndQuery::from_static(path), codec).await
-        };
-        let result = timeout(CALL_TIMEOUT, call).await;
-        let result = result
-            .unwrap_or_else(|_| Err(Status::deadline_exceeded("etcd did not answer in time")));
-        match result {
+        match self.unary_to(number, path, request).await {
             Ok(response) => {
                 *self.answered.lock() = Instant::now();
                 Ok(response.into_inner())
@@ -186,6 +181,44 @@ impl Client {
                 Err(status)
             }
         }
+    }
+
+    /// Calls one member, and waits for its answer.
+    async fn unary_to<Q, A>(
+        &self,
+        number: usize,
+        path: &'static str,
+        request: Request<Q>,
+    ) -> std::result::Result<Response<A>, Status>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let mut grpc = self.grpc(number)?;
+        let call = async {
+            grpc.ready().await.map_err(|error| Status::unavailable(explain(&error)))?;
+            let codec: ProstCodec<Q, A> = ProstCodec::default();
+            grpc.unary(request, PathAndQuery::from_static(path), codec).await
+        };
+        let result = timeout(CALL_TIMEOUT, call).await;
+        result.unwrap_or_else(|_| Err(Status::deadline_exceeded("etcd did not answer in time")))
+    }
+
+    /// The status of each member. A member without a leader has one, too, so this says nothing of the store.
+    pub(super) async fn statuses(
+        &self,
+    ) -> Vec<(&str, std::result::Result<StatusResponse, Status>)> {
+        let ask = async |number| {
+            let request = self.with_token(StatusRequest {}).await?;
+            self.unary_to(number, STATUS, request).await.map(Response::into_inner)
+        };
+        let addresses = self.addresses.iter().map(String::as_str).enumerate();
+        join_all(addresses.map(async |(number, address)| (address, ask(number).await))).await
+    }
+
+    /// The time since a member has answered last.
+    pub(super) fn answer_age(&self) -> Duration {
+        self.answered.lock().elapsed()
     }
 
     fn grpc(&self, number: usize) -> std::result::Result<Grpc<Channel>, Status> {

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tonic::Status;
 
 use super::layout::{Keys, Timeline};
+use super::observed::Observed;
 use super::proto::{
     Compare, CompareTo, KeyValue, PutRequest, RangeRequest, RangeResponse, Request,
     RequestOp, Response, TxnRequest, TxnResponse,
@@ -37,6 +38,7 @@ pub(super) struct Shared {
     noticing: tokio::sync::Mutex<()>,
     fault: Mutex<Option<String>>,
     warned_of_compaction: AtomicBool,
+    pub(super) observed: Observed,
 }
 
 /// The newest revision of etcd that was seen before a call, and the epoch in which it was.
@@ -71,6 +73,7 @@ impl Shared {
             noticing: tokio::sync::Mutex::default(),
             fault: Mutex::new(None),
             warned_of_compaction: AtomicBool::new(false),
+            observed: Observed::default(),
         }
     }
 

@@ -150,6 +150,7 @@ impl Reader {
                 End::Over(error) => return error,
                 // Only the first of several attempts: an outage can last.
                 End::Lost(reason) if pause == FIRST_PAUSE || self.next != before => {
+                    self.shared.observed.count_watch_restart();
                     tracing::warn!("a watch of etcd is resumed: {reason}");
                 }
                 End::Lost(reason) => tracing::debug!("a watch of etcd is resumed: {reason}"),
@@ -267,6 +268,7 @@ impl Reader {
         if last.is_none_or(|last| version == last + 1) {
             return Ok(());
         }
+        self.shared.observed.count_watch_gap();
         let reason = format!("a watch of etcd went from transaction {last:?} to {version}");
         Err(End::Over(Error::Corrupt { key: None, reason }))
     }

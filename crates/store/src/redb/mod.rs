@@ -326,6 +326,7 @@ impl Store for Redb {
             applied_revision: self.shared.applied_revision(),
             commits: self.shared.commits.times(),
             failed_commits: self.shared.commits.failed(),
+            remote: None,
         }
     }
 
