@@ -152,7 +152,36 @@ const WRONG: &[(&str, &str, &str)] = &[
     ("postern", "service.type=ExternalName", "at '/service/type': value must be one of"),
     ("postern", "persistence.data.size=large", "at '/persistence/data/size'"),
     ("postern", "runAsUser=0", "at '/runAsUser': minimum: got 0, want 1"),
-    ("postern", "replicas=2", "additional properties 'replicas' not allowed"),
+    ("postern", "replicas=3", "replicas is for several servers"),
+    ("postern", "replicas=0", "at '/replicas': minimum: got 0, want 1"),
+    ("postern", "store.url=redis://a/p", "at '/store/url'"),
+    ("postern", "store.url=etcd://a", "at '/store/url'"),
+    ("postern", "store.url=etcd://a/p", "tls.secretName is empty"),
+    ("postern", "store.url=etcd://a/p,persistence.data.size=20Gi", "remove one of them"),
+    ("postern", "store.url=etcd://a/p,persistence.backup.enabled=true", "remove one of them"),
+    ("postern", "store.url=etcd://a/p,tls.secretName=a", "hosts is empty"),
+    (
+        "postern",
+        "store.url=etcd://a/p,tls.secretName=a,hosts={a}",
+        "set exactly one of keyring.secretName",
+    ),
+    (
+        "postern",
+        "store.url=etcd://a/p,tls.secretName=a,hosts={a},keyring.secretName=a,keyring.source=b",
+        "set exactly one of keyring.secretName",
+    ),
+    (
+        "postern",
+        "store.url=etcd://a/p,tls.secretName=a,hosts={a},keyring.secretName=a",
+        "store.caSecret.name is empty",
+    ),
+    (
+        "postern",
+        "store.url=etcd://a/p,tls.secretName=a,hosts={a},keyring.secretName=a,store.user=a",
+        "set both store.user and store.passwordSecret.name",
+    ),
+    ("postern", "keyring.secretName=a", "store.url is empty"),
+    ("postern", "store.caSecret.name=a", "store.url is empty"),
     ("postern", "externalUrl=http://a", "at '/externalUrl'"),
     ("postern", "ingress.enabled=true", "hosts has no name"),
     ("postern", "tlsRoute.enabled=true,hosts={192.0.2.7}", "hosts has no name"),
@@ -193,6 +222,50 @@ fn a_wrong_value_is_refused_with_a_message_that_names_it() {
         run(&words).unwrap_or_else(|error| panic!("{name}: {error}"));
         let refused = run(&[&words[..], &["--set", wrong]].concat()).unwrap_err();
         assert!(refused.contains(message), "{name} --set {wrong}: {refused}");
+    }
+}
+
+/// A server has one store, so the objects of one form are not there in the other form.
+#[test]
+fn with_a_shared_store_there_is_a_deployment_and_no_volume_that_stays() {
+    for values in ["defaults", "everything", "etcd", "etcd-everything"] {
+        let objects = objects(&template("postern", &case("postern", values)).unwrap());
+        let count = |kind: &str| objects.iter().filter(|one| one["kind"] == kind).count();
+        let is_shared = values.starts_with("etcd");
+        let forms = (count("Deployment"), count("StatefulSet"), count("Service"));
+        assert_eq!(forms, if is_shared { (1, 0, 1) } else { (0, 1, 2) }, "{values}");
+        let pod = objects.iter().find_map(pod_security::pod_of).unwrap();
+        let volumes = pod["volumes"].as_array().unwrap().iter();
+        let of_claims = volumes.filter(|one| one.get("persistentVolumeClaim").is_some()).count();
+        assert_eq!(of_claims, 0, "{values}");
+        let spread = pod["topologySpreadConstraints"].as_array().map_or(0, Vec::len);
+        assert_eq!(spread > 0, is_shared, "{values}");
+        let settings = objects.iter().find(|one| one["kind"] == "ConfigMap").unwrap();
+        let settings = settings["data"]["settings.yaml"].as_str().unwrap();
+        assert_eq!(settings.contains("\nstore: etcd://"), is_shared, "{values}: {settings}");
+        let variables = pod["containers"][0]["env"].as_array().unwrap();
+        let has_keyring = variables.iter().any(|one| one["name"] == "POSTERN_KEYRING");
+        assert_eq!(has_keyring, is_shared, "{values}");
+    }
+}
+
+/// Each file that the settings name is in a directory that the pod mounts.
+#[test]
+fn the_pod_mounts_each_file_that_the_settings_name() {
+    for values in cases("postern") {
+        let objects = objects(&template("postern", &case("postern", &values)).unwrap());
+        let pod = objects.iter().find_map(pod_security::pod_of).unwrap();
+        let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap().iter();
+        let mounts: Vec<_> = mounts.map(|one| one["mountPath"].as_str().unwrap()).collect();
+        let settings = objects.iter().find(|one| one["kind"] == "ConfigMap").unwrap();
+        let settings = settings["data"]["settings.yaml"].as_str().unwrap();
+        let variables = pod["containers"][0]["env"].to_string();
+        let words = settings.split_whitespace().chain(variables.split('"'));
+        let files = words.filter_map(|word| word.split_once("/etc/postern/"));
+        for (_, file) in files {
+            let directory = format!("/etc/postern/{}", file.rsplit_once('/').unwrap().0);
+            assert!(mounts.contains(&directory.as_str()), "{values}: {file} is not mounted");
+        }
     }
 }
 

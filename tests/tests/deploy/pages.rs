@@ -10,10 +10,12 @@ use super::helm::{CHARTS, chart};
 use super::values::flags;
 
 /// The pages.
-const PAGES: [&str; 5] = [
+const PAGES: [&str; 7] = [
     "install-from-archive.md",
     "install-container.md",
     "install-helm.md",
+    "run-three-servers.md",
+    "run-three-servers-helm.md",
     "install-systemd.md",
     "upgrade.md",
 ];

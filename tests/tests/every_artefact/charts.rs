@@ -20,12 +20,20 @@ const FOREIGN_KINDS: [(&str, &str, &str); 3] = [
 ];
 
 /// A chart, its workload, the values of the first revision, and what the second one changes.
-const LIVES: [(&str, &str, &str, &str); 2] = [
+const LIVES: [(&str, &str, &str, &str); 3] = [
     (
         "postern",
         "statefulset/main-postern",
         "defaults",
         "hosts={a.example.com},ingress.enabled=true,ingress.controller=nginx,settings.history=10m,\
+         metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.tokenSecret.name=metrics,metrics.prometheusRule.enabled=true,\
+         tlsRoute.enabled=true,tlsRoute.parentRefs[0].name=public",
+    ),
+    (
+        "postern",
+        "deployment/main-postern",
+        "etcd",
+        "replicas=5,ingress.enabled=true,ingress.controller=nginx,settings.history=10m,\
          metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.tokenSecret.name=metrics,metrics.prometheusRule.enabled=true,\
          tlsRoute.enabled=true,tlsRoute.parentRefs[0].name=public",
     ),

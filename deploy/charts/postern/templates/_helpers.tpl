@@ -67,7 +67,7 @@ https://{{ $host }}:{{ $port }}
 {{- end -}}
 
 {{/*
-The names of the server. The first one is in the administrator's kubeconfig, which commands in the pod use. It is
+The names of the server. The first one is in the administrator's kubeconfig, which commands in the pod of a StatefulSet use. It is
 127.0.0.1 while the certificate is self-signed. A given certificate rarely covers that: then it is the first of hosts,
 which hostAliases resolves to 127.0.0.1 in the pod.
 */}}
@@ -99,7 +99,53 @@ which hostAliases resolves to 127.0.0.1 in the pod.
 {{- if .Values.auditPolicy -}}
 {{- $_ := set $settings "audit-policy-file" "/etc/postern/settings/audit-policy.yaml" -}}
 {{- end -}}
-{{- toYaml (merge $settings .Values.settings) -}}
+{{- $defaults := dict -}}
+{{- if .Values.store.url -}}
+{{- $settings = merge $settings (include "postern.storeSettings" . | fromJson) -}}
+{{- /* A pod of a Deployment has no volume that outlives it, so the records go to where its log goes. */ -}}
+{{- $_ := set $defaults "audit-log-path" "-" -}}
+{{- end -}}
+{{- toYaml (merge $settings .Values.settings $defaults) -}}
+{{- end -}}
+
+{{/* The settings of a shared store. */}}
+{{- define "postern.storeSettings" -}}
+{{- $settings := dict "store" .Values.store.url -}}
+{{- if .Values.store.caSecret.name -}}
+{{- $_ := set $settings "etcd-ca-file" (printf "/etc/postern/etcd-ca/%s" .Values.store.caSecret.key) -}}
+{{- end -}}
+{{- if .Values.store.clientCertificateSecret.name -}}
+{{- $_ := set $settings "etcd-cert-file" "/etc/postern/etcd-client/tls.crt" -}}
+{{- $_ := set $settings "etcd-key-file" "/etc/postern/etcd-client/tls.key" -}}
+{{- end -}}
+{{- if .Values.store.user -}}
+{{- $_ := set $settings "etcd-user" .Values.store.user -}}
+{{- $_ := set $settings "etcd-password-file" (printf "/etc/postern/etcd-password/%s" .Values.store.passwordSecret.key) -}}
+{{- end -}}
+{{- toJson $settings -}}
+{{- end -}}
+
+{{/* The Secrets of a shared store, by the names of their directories below /etc/postern. */}}
+{{- define "postern.storeSecrets" -}}
+{{- $secrets := dict -}}
+{{- if .Values.store.url -}}
+{{- with .Values.store.caSecret.name }}{{ $_ := set $secrets "etcd-ca" . }}{{ end -}}
+{{- with .Values.store.clientCertificateSecret.name }}{{ $_ := set $secrets "etcd-client" . }}{{ end -}}
+{{- with .Values.store.passwordSecret.name }}{{ $_ := set $secrets "etcd-password" . }}{{ end -}}
+{{- with .Values.keyring.secretName }}{{ $_ := set $secrets "keyring" . }}{{ end -}}
+{{- end -}}
+{{- toJson $secrets -}}
+{{- end -}}
+
+{{/* The ports of the members of etcd. A member without one has etcd's own. */}}
+{{- define "postern.storePorts" -}}
+{{- $ports := list -}}
+{{- $members := .Values.store.url | trimPrefix "etcd://" | splitList "/" | first -}}
+{{- range splitList "," $members -}}
+{{- $port := regexFind ":[0-9]+$" . | trimPrefix ":" | default "2379" -}}
+{{- $ports = append $ports (int $port) -}}
+{{- end -}}
+{{- $ports | uniq | toJson -}}
 {{- end -}}
 
 {{/* One entry of volumeClaimTemplates. */}}
@@ -138,7 +184,50 @@ which hostAliases resolves to 127.0.0.1 in the pod.
 {{- if and .Values.ingress.enabled (not .Values.ingress.controller) (not .Values.ingress.annotations) -}}
 {{- fail "ingress needs TLS passthrough: set ingress.controller to nginx or haproxy, or ingress.annotations to those of your controller" -}}
 {{- end -}}
+{{- include "postern.checkForm" . -}}
 {{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.serviceMonitor.tokenSecret.name) -}}
 {{- fail "metrics.serviceMonitor.tokenSecret.name is empty: /metrics needs an access key of a member of system:masters" -}}
 {{- end -}}
+{{- end -}}
+
+{{/* Either one server with a database on a volume, or several servers with a store on etcd. */}}
+{{- define "postern.checkForm" -}}
+{{- $store := .Values.store -}}
+{{- if $store.url -}}
+{{- if ne (toJson .Values.persistence) (include "postern.noPersistence" .) -}}
+{{- fail "persistence is for the database of one server, and store.url puts the data into etcd: remove one of them" -}}
+{{- end -}}
+{{- if not .Values.tls.secretName -}}
+{{- fail "tls.secretName is empty: servers with one store need a certificate that all of them share, so create a Secret of type kubernetes.io/tls" -}}
+{{- end -}}
+{{- if not .Values.hosts -}}
+{{- fail "hosts is empty: name what the certificate in tls.secretName covers" -}}
+{{- end -}}
+{{- if eq (empty .Values.keyring.secretName) (empty .Values.keyring.source) -}}
+{{- fail "set exactly one of keyring.secretName and keyring.source: all servers need the keyring that postern init has made" -}}
+{{- end -}}
+{{- if ne (empty $store.user) (empty $store.passwordSecret.name) -}}
+{{- fail "set both store.user and store.passwordSecret.name, or neither" -}}
+{{- end -}}
+{{- if not (or $store.caSecret.name (regexMatch "^etcd://(127[.]|localhost|[[]::1[]])" $store.url)) -}}
+{{- fail "store.caSecret.name is empty: connections to etcd need TLS, so create a Secret with the authority of its certificates" -}}
+{{- end -}}
+{{- else -}}
+{{- if gt (.Values.replicas | default 1 | int) 1 -}}
+{{- fail "replicas is for several servers with a store on etcd: set store.url, or remove replicas, since a database on a volume has one server" -}}
+{{- end -}}
+{{- $unused := list .Values.keyring.secretName .Values.keyring.source $store.user $store.caSecret.name $store.clientCertificateSecret.name $store.passwordSecret.name | compact -}}
+{{- if $unused -}}
+{{- fail "store.url is empty, and the other values of store and keyring need it: set it to etcd://HOST:PORT,HOST:PORT/PREFIX" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The values of persistence without any of the user's. A case of the tests finds a difference to values.yaml. */}}
+{{- define "postern.noPersistence" -}}
+{{- $claim := dict "storageClassName" "" "annotations" (dict) -}}
+{{- dict
+    "data" (merge (dict "size" "10Gi") $claim)
+    "keys" (merge (dict "size" "1Gi" "enabled" true) $claim)
+    "backup" (merge (dict "size" "20Gi" "enabled" false) $claim) | toJson -}}
 {{- end -}}
