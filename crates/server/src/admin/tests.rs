@@ -44,7 +44,8 @@ fn settings(dir: &Path) -> Settings {
 
 /// Runs a server on the directory while `run` runs.
 async fn with_server(dir: &Path, run: impl Future<Output = ()>) {
-    let (running, _) = open(settings(dir), Arc::new(System::default())).await.unwrap();
+    let opening = Box::pin(open(settings(dir), Arc::new(System::default())));
+    let (running, _) = opening.await.unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let work = async {
         // The socket opens when the server starts to serve, which is at the same time.
@@ -56,7 +57,7 @@ async fn with_server(dir: &Path, run: impl Future<Output = ()>) {
     };
     let until = async { stopped.await.unwrap() };
     let (_reload, reloads) = watch::channel(());
-    tokio::join!(running.serve(until, reloads), work);
+    tokio::join!(Box::pin(running.serve(until, reloads)), work);
 }
 
 fn files(dir: &TempDir) -> ServerFiles<'_> {
