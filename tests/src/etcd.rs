@@ -1,4 +1,5 @@
-//! An etcd with one member on loopback. `cargo xtask fetch` unpacks its program from Debian's package.
+//! An etcd with one member on loopback. `cargo xtask fetch` unpacks its program from Debian's package. One with three
+//! members is in `etcd_cluster`.
 
 use std::fs::File;
 use std::net::TcpListener;
