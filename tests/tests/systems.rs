@@ -10,6 +10,7 @@
 mod agent;
 mod attacks;
 mod fleet;
+mod histories;
 mod observe;
 mod process;
 mod streams;

@@ -13,12 +13,12 @@ use postern_tests::{Home, Kubeconfig, Server, Setup, wait};
 use serde_json::json;
 
 /// The arguments that every server on a store has. The packaged etcd has faults that these tests do not meet.
-fn on(setup: Setup, store: &str) -> Setup {
+pub(crate) fn on(setup: Setup, store: &str) -> Setup {
     setup.argument("--store").argument(store).argument("--allow-old-etcd")
 }
 
 /// Prepares a store, and returns the directory of the first server.
-async fn init(store: &str) -> Home {
+pub(crate) async fn init(store: &str) -> Home {
     let home = Home::new();
     let setup = Setup::bare(&home).argument("init").argument("--data-dir").argument(home.data());
     let ended = on(setup, store).run_to_end().await;
@@ -28,7 +28,7 @@ async fn init(store: &str) -> Home {
 }
 
 /// A directory for another server, with the keys and the kubeconfig of the first.
-fn copy_of(first: &Home) -> Home {
+pub(crate) fn copy_of(first: &Home) -> Home {
     let home = Home::new();
     let copied = Command::new("cp").arg("-a").args([first.data(), home.data()]).status().unwrap();
     assert!(copied.success());
@@ -172,7 +172,7 @@ async fn a_store_that_is_not_prepared_or_of_others_is_refused() {
 }
 
 /// Runs `postern storage COMMAND` on the directory of a server. Returns what it prints.
-async fn storage(home: &Home, command: &[&str]) -> Result<String, String> {
+pub(crate) async fn storage(home: &Home, command: &[&str]) -> Result<String, String> {
     let mut setup = Setup::bare(home).argument("storage");
     for argument in command {
         setup = setup.argument(argument);
@@ -186,7 +186,7 @@ fn port(client: &Client) -> String {
 }
 
 /// Copies the keyring of one server to another, in one step.
-fn copy_keyring(from: &Home, to: &Home) {
+pub(crate) fn copy_keyring(from: &Home, to: &Home) {
     let [from, to] = [from, to].map(|home| home.data().join("keys/seal.keys"));
     let new = to.with_extension("new");
     assert!(Command::new("cp").arg("-p").args([&from, &new]).status().unwrap().success());
