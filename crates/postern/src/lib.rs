@@ -9,6 +9,7 @@ mod etcd_flags;
 mod health;
 mod migrate;
 mod operator;
+mod progress;
 mod settings;
 
 use std::io::{self, Write};

@@ -12,7 +12,7 @@ use postern_server::System;
 use postern_server::admin::{Location, Migrated, Migration, migrate, new_epoch};
 
 use crate::etcd_flags::EtcdFlags;
-use crate::operator::{runtime, with_progress};
+use crate::progress::{runtime, with_progress};
 
 /// `postern storage migrate`
 #[derive(Args)]

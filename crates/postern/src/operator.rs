@@ -4,23 +4,20 @@
 //! that only need the database. Data goes to stdout. Messages and progress go to stderr.
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use postern_server::admin::{
-    AdminCommand, BackupContent, BackupFile, CommandOutput, CorruptValue, Progress, ServerFiles,
-    backup, call, restore, restore_remote, rotated_keyring,
+    AdminCommand, BackupContent, BackupFile, CommandOutput, CorruptValue, ServerFiles, backup,
+    call, restore, restore_remote, rotated_keyring,
 };
 use postern_server::{RemoteStore, System};
 
 use crate::etcd_flags::StoreFlags;
 use crate::migrate::{Migrate, NewEpoch};
-
-/// The interval at which progress is printed.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
+use crate::progress::{runtime, with_progress};
 
 /// The directories of the server.
 #[derive(Args)]
@@ -289,48 +286,6 @@ pub(crate) fn print_panics() {
             "postern: an internal check failed: report this bug, and run postern storage check";
         let _ = writeln!(io::stderr(), "{failed} ({location})");
     }));
-}
-
-/// The runtime of a command.
-pub(crate) fn runtime() -> io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()
-}
-
-/// Runs work, and prints its progress.
-pub(crate) fn with_progress<T>(work: impl FnOnce(&mut (dyn FnMut(Progress) + Send)) -> T) -> T {
-    let mut line = ProgressLine::new();
-    let done = work(&mut |now| line.update(now));
-    line.finish();
-    done
-}
-
-/// The progress line of a long command. It is overwritten, and printed only on a terminal.
-struct ProgressLine {
-    has_printed: bool,
-    last: Instant,
-    is_terminal: bool,
-}
-
-impl ProgressLine {
-    fn new() -> Self {
-        Self { has_printed: false, last: Instant::now(), is_terminal: io::stderr().is_terminal() }
-    }
-
-    fn update(&mut self, now: Progress) {
-        if !self.is_terminal || self.last.elapsed() < PROGRESS_INTERVAL {
-            return;
-        }
-        self.last = Instant::now();
-        self.has_printed = true;
-        let all = now.seen.saturating_add(now.remaining);
-        let _ = write!(io::stderr(), "\r{} of {all} values", now.seen);
-    }
-
-    fn finish(&self) {
-        if self.has_printed {
-            let _ = writeln!(io::stderr());
-        }
-    }
 }
 
 /// Prints the output of a command. The exit code is 1 if values are corrupt.

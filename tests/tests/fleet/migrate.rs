@@ -86,6 +86,15 @@ async fn update(client: &Client, name: &str, read: &Value) {
     client.put(&secret_path(name)).json(&changed).send().await.expect(200);
 }
 
+/// The administrator's key can be replaced on the machine of any server, and is valid for all of them.
+async fn reset_key(home: &Home, other: &Client) {
+    let data = home.data();
+    CliUser::new().ok(&["admin", "reset-key", "--data-dir", data.to_str().unwrap()]).await;
+    let kubeconfig = Kubeconfig::read(&home.kubeconfig()).unwrap();
+    let renewed = other.with_token(&kubeconfig.token);
+    renewed.get(&path("users", "ada")).send().await.expect(200);
+}
+
 #[tokio::test]
 async fn a_server_moves_to_etcd_and_back() {
     let (etcd, home) = (Etcd::start().await, Home::new());
@@ -135,12 +144,7 @@ async fn a_server_moves_to_etcd_and_back() {
     expect_410_once(&one, version, "on-etcd").await;
     let read = one.get(&secret_path("on-etcd")).send().await.expect(200);
     let (before, version) = listed(&two).await;
-    // The administrator's key can be replaced on any machine, and is valid for all servers.
-    let data = home.data();
-    user.ok(&["admin", "reset-key", "--data-dir", data.to_str().unwrap()]).await;
-    let kubeconfig = Kubeconfig::read(&home.kubeconfig()).unwrap();
-    let renewed = other.client().with_token(&kubeconfig.token);
-    renewed.get(&path("users", "ada")).send().await.expect(200);
+    reset_key(&home, &two).await;
     first.stop().await;
     let running = user.run(&sides.to_file()).await;
     assert!(running.code == 1 && running.err.contains("servers run on"), "{running:?}");

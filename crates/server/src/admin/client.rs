@@ -46,7 +46,7 @@ pub(super) async fn call_with(
     progress: &mut (dyn FnMut(Progress) + Send),
 ) -> anyhow::Result<CommandOutput> {
     if let Some(store) = files.store {
-        return remote::run(files, store, command, out, progress).await;
+        return Box::pin(remote::run(files, store, command, out, progress)).await;
     }
     let socket = files.data_dir.join(DataDir::ADMIN_SOCKET);
     match UnixStream::connect(&socket).await {
