@@ -11,8 +11,8 @@ use tonic::Status;
 use super::layout::{Keys, Timeline};
 use super::observed::Observed;
 use super::proto::{
-    Compare, CompareTo, KeyValue, PutRequest, RangeRequest, RangeResponse, Request,
-    RequestOp, Response, TxnRequest, TxnResponse,
+    Compare, CompareTo, KeyValue, PutRequest, RangeRequest, RangeResponse, Request, RequestOp,
+    Response, TxnRequest, TxnResponse,
 };
 use super::rpc::{self, Client};
 use crate::published::closed;
@@ -243,7 +243,17 @@ impl Shared {
             }
             let begins = known.logical(newest) + RESTORE_GAP;
             let next = known.with(begins, at + 1);
-            if self.put_if(self.keys.own("epochs"), stored_at, next.encode()).await? {
+            let put = |key, value| op(Request::Put(PutRequest { key, value, lease: 0 }));
+            let epochs = self.keys.own("epochs");
+            // With the head, so that the newest revision is one of the new epoch before anything is committed in it.
+            // Otherwise the cache of each server would have more than the newest revision, and serve it.
+            let request = TxnRequest {
+                compare: vec![is_at(epochs.clone(), stored_at)],
+                success: vec![put(epochs, next.encode()), put(self.keys.head(), Bytes::new())],
+                failure: Vec::new(),
+            };
+            let response: TxnResponse = self.noted(self.client.call(rpc::TXN, request).await)?;
+            if response.succeeded {
                 *self.timeline.write() = Arc::new(next);
                 return Ok(begins);
             }

@@ -159,6 +159,12 @@ async fn a_restore_of_etcd_begins_an_epoch_for_all_servers() {
     }
     let ended = timeout(Duration::from_secs(30), watch.next()).await.unwrap();
     assert!(matches!(ended, Err(Error::EpochChanged { .. })), "{ended:?}");
+    // Before anything is committed, the newest revision is one of the epoch, and can be read.
+    for store in [&one, &two] {
+        let now = store.revision().await.unwrap();
+        assert!(now >= store.epoch().await.unwrap().begins, "{now}");
+        store.scan(now, Arc::new(drop)).await.unwrap();
+    }
     // The data is that of the copy, under its old positions, and new revisions are greater than all.
     let listed = one.list(ListRequest::default()).await.unwrap();
     let positions: Vec<_> =
