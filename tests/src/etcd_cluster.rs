@@ -88,6 +88,12 @@ impl EtcdCluster {
         self.members[number].client_port
     }
 
+    /// The process of a member, if it runs.
+    #[must_use]
+    pub fn process(&self, number: usize) -> Option<u32> {
+        self.members[number].child.as_ref().map(Child::id)
+    }
+
     /// Whether a member runs.
     #[must_use]
     pub fn is_running(&self, number: usize) -> bool {

@@ -29,6 +29,7 @@ pub mod documents;
 pub mod downloads;
 pub mod etcd;
 pub mod etcd_cluster;
+pub mod fleet_playground;
 pub mod http;
 pub mod kubectl;
 pub mod links;

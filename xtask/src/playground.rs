@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use clap::Args;
 
-use crate::{cluster, shell, suite};
+use crate::{cluster, fetch, shell, suite};
 
 /// How the playground runs.
 #[derive(Args)]
@@ -16,6 +16,9 @@ pub(crate) struct Options {
     /// Runs kubectl by each way in, ends everything, and exits with 0 when all of it worked.
     #[arg(long)]
     check: bool,
+    /// Starts three servers on one etcd with three members behind nginx, and no clusters.
+    #[arg(long, conflicts_with = "with_kubernetes")]
+    fleet: bool,
     /// Has a real kube-apiserver as the cluster west. The first time, it is built, for a quarter of an hour.
     #[arg(long)]
     with_kubernetes: bool,
@@ -35,6 +38,10 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     command.env("POSTERN_TEST_BIN", &server);
     if options.check {
         command.arg("--check");
+    }
+    if options.fleet {
+        fetch::nginx()?;
+        command.env("POSTERN_TEST_ETCD", fetch::etcd(root)?).arg("--fleet");
     }
     if options.with_kubernetes {
         cluster::fetch(root)?;

@@ -19,9 +19,7 @@ use tokio::task::spawn_blocking;
 
 use crate::etcd::{EtcdTarget, TargetChange};
 use crate::seal::{self, Keyring, Sealed};
-use crate::{
-    CorruptEntry, Entry, Error, Limits, Position, RestoreTarget, Result, engine, limits,
-};
+use crate::{CorruptEntry, Entry, Error, Limits, Position, RestoreTarget, Result, engine, limits};
 
 /// The revisions by which a target begins above the newest one of its source.
 pub const REVISION_GAP: u64 = 1 << 20;

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use postern_tests::Home;
+use postern_tests::fleet_playground::FleetPlayground;
 use postern_tests::kubectl::Kubectl;
 use postern_tests::playground::Playground;
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,6 +19,8 @@ use tokio::signal::unix::{SignalKind, signal};
 struct Arguments {
     check: bool,
     with_kubernetes: bool,
+    /// Three servers on one etcd, and no clusters.
+    fleet: bool,
     directory: Option<PathBuf>,
 }
 
@@ -41,11 +44,13 @@ fn main() -> ExitCode {
 }
 
 fn arguments() -> Result<Arguments, String> {
-    let mut parsed = Arguments { check: false, with_kubernetes: false, directory: None };
+    let mut parsed =
+        Arguments { check: false, with_kubernetes: false, fleet: false, directory: None };
     let mut words = std::env::args_os().skip(1);
     while let Some(word) = words.next() {
         match word.to_str() {
             Some("--check") => parsed.check = true,
+            Some("--fleet") => parsed.fleet = true,
             Some("--with-kubernetes") => parsed.with_kubernetes = true,
             Some("--dir") => {
                 let directory = words.next().ok_or("--dir takes a directory")?;
@@ -81,6 +86,9 @@ async fn run(arguments: &Arguments) -> ExitCode {
         drop(Kubectl::program());
     }
     let serve = async {
+        if arguments.fleet {
+            return Box::pin(serve_fleet(home.clone(), arguments.check)).await;
+        }
         let playground = Playground::start(home.clone(), arguments.with_kubernetes).await;
         if arguments.check {
             Box::pin(playground.check()).await;
@@ -98,4 +106,15 @@ async fn run(arguments: &Arguments) -> ExitCode {
         () = stopped => println!("everything is ended"),
     }
     ExitCode::SUCCESS
+}
+
+async fn serve_fleet(home: Home, check: bool) {
+    let mut playground = FleetPlayground::start(home).await;
+    if check {
+        Box::pin(playground.check()).await;
+        println!("kubectl works with all, without one server, and without one member of etcd");
+        return playground.stop().await;
+    }
+    println!("\n{}\nCtrl-C ends everything.", playground.describe());
+    std::future::pending::<()>().await;
 }

@@ -111,7 +111,7 @@ impl Shared {
             match self.attempt(fence, at, &plan, txn, &mut rewritten).await? {
                 Attempt::Committed(revision) => {
                     let timeline = self.timeline();
-                    self.see(revision, revision, floor).await?;
+                    self.see(Some(revision), revision, floor).await?;
                     return Ok(timeline.logical(revision));
                 }
                 Attempt::Again => {}
@@ -146,7 +146,7 @@ impl Shared {
         let at = response.header.as_ref().map_or(0, |header| header.revision);
         // A restore of etcd takes the fences back. So it is noticed here, before anything is committed after it, and
         // no transaction gets a position that was given out before.
-        self.see(at, at, floor).await?;
+        self.see(None, at, floor).await?;
         let epochs =
             ranges_of(response).into_iter().next().and_then(|range| range.kvs.into_iter().next());
         self.adopt(epochs.as_ref())?;

@@ -34,6 +34,8 @@ pub(super) struct Shared {
     timeline: RwLock<Arc<Timeline>>,
     /// The newest revision of etcd that was seen, in a head or in an answer to a put.
     newest: AtomicI64,
+    /// The newest revision of etcd of a head that was seen.
+    newest_head: AtomicI64,
     /// Held while a restore of etcd is being noticed.
     noticing: tokio::sync::Mutex<()>,
     fault: Mutex<Option<String>>,
@@ -46,6 +48,7 @@ pub(super) struct Shared {
 pub(super) struct Floor {
     epoch: u32,
     revision: i64,
+    head: i64,
 }
 
 /// What is true of the store at one moment.
@@ -70,6 +73,7 @@ impl Shared {
             is_closed: watch::Sender::new(false),
             timeline: RwLock::default(),
             newest: AtomicI64::new(0),
+            newest_head: AtomicI64::new(0),
             noticing: tokio::sync::Mutex::default(),
             fault: Mutex::new(None),
             warned_of_compaction: AtomicBool::new(false),
@@ -181,12 +185,14 @@ impl Shared {
     pub(super) fn floor(&self) -> Floor {
         // The epoch first: a floor of the epoch before says nothing of the next one.
         let epoch = self.timeline().epoch().number;
-        Floor { epoch, revision: self.newest.load(Ordering::Acquire) }
+        let revision = self.newest.load(Ordering::Acquire);
+        Floor { epoch, revision, head: self.newest_head.load(Ordering::Acquire) }
     }
 
     /// Notes the revision of etcd of a head that a watch has delivered.
     pub(super) fn saw_head(&self, at: i64) {
         self.newest.fetch_max(at, Ordering::AcqRel);
+        self.newest_head.fetch_max(at, Ordering::AcqRel);
     }
 
     /// The newest and the compacted revision, from the responses for the head and the note of the compaction, which
@@ -199,22 +205,26 @@ impl Shared {
     ) -> Result<Now> {
         let first = |number: usize| read.get(number).and_then(|range| range.kvs.first());
         let head = first(0).map_or(0, |head| head.mod_revision);
-        self.see(head, at, floor).await?;
+        self.see(Some(head), at, floor).await?;
         let timeline = self.timeline();
         let compacted = first(1).and_then(|kv| Some(u64::from_be_bytes(*kv.value.first_chunk()?)));
         let restored = timeline.epoch().begins.saturating_sub(1);
         let compacted = compacted.unwrap_or(0).max(restored);
-        Ok(Now { revision: timeline.logical(head), compacted, at })
+        // An epoch is a change of everything, even before its first transaction. So a cache with the state of the epoch
+        // before is behind.
+        let revision = timeline.logical(head).max(timeline.epoch().begins);
+        Ok(Now { revision, compacted, at })
     }
 
-    /// Notes the revision of etcd of a head, which was read at another one. If that is below the floor from before the
-    /// call, etcd was restored.
+    /// Notes what was read at a revision of etcd: that of the head, if it was read. If either is below the floor from
+    /// before the call, etcd was restored. A restore can raise the revision, but the head goes back with the state.
     ///
     /// # Errors
     /// [`Error::EpochChanged`] in that case.
-    pub(super) async fn see(&self, head: i64, at: i64, floor: Floor) -> Result<()> {
-        if at >= floor.revision {
-            self.newest.fetch_max(head, Ordering::AcqRel);
+    pub(super) async fn see(&self, head: Option<i64>, at: i64, floor: Floor) -> Result<()> {
+        if at >= floor.revision && head.is_none_or(|head| head >= floor.head) {
+            self.newest.fetch_max(head.unwrap_or(at), Ordering::AcqRel);
+            self.newest_head.fetch_max(head.unwrap_or(0), Ordering::AcqRel);
             return Ok(());
         }
         let _one_at_a_time = self.noticing.lock().await;
@@ -223,9 +233,10 @@ impl Shared {
             // Another call has noticed it.
             return Err(Error::EpochChanged { begins: present.begins });
         }
-        tracing::error!(floor = floor.revision, at, "etcd's revision went back: it was restored");
+        tracing::error!(?floor, ?head, at, "etcd went back: it was restored");
         let begins = self.begin_epoch(floor.revision, at).await?;
-        self.newest.store(head, Ordering::Release);
+        self.newest.store(head.unwrap_or(at), Ordering::Release);
+        self.newest_head.store(head.unwrap_or(0), Ordering::Release);
         Err(Error::EpochChanged { begins })
     }
 
@@ -241,7 +252,8 @@ impl Shared {
                 *self.timeline.write() = Arc::new(stored);
                 return Ok(begins);
             }
-            let begins = known.logical(newest) + RESTORE_GAP;
+            // The restore may have raised the revision beyond the gap.
+            let begins = (known.logical(newest) + RESTORE_GAP).max(known.logical(at) + 1);
             let next = known.with(begins, at + 1);
             let put = |key, value| op(Request::Put(PutRequest { key, value, lease: 0 }));
             let epochs = self.keys.own("epochs");
