@@ -196,6 +196,12 @@ fn print_welcome(welcome: &Welcome, out: &mut impl Write) -> io::Result<()> {
     tracing::info!("listening on https://{}", welcome.address);
     let path = match &welcome.kubeconfig {
         Ok(path) => path.display(),
+        Err(problem) if welcome.shares_store => {
+            tracing::info!(
+                "the administrator's kubeconfig is where postern init has run; here, {problem}"
+            );
+            return Ok(());
+        }
         Err(problem) => {
             tracing::warn!(
                 "cannot use the administrator's kubeconfig: {problem}; run postern admin \

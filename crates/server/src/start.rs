@@ -92,6 +92,8 @@ pub struct Welcome {
     pub first: bool,
     /// The administrator's kubeconfig, or why it cannot be used.
     pub kubeconfig: Result<PathBuf, String>,
+    /// Whether other servers may have the store, too. Then this one needs no kubeconfig of its own.
+    pub shares_store: bool,
     /// The address on which the server listens.
     pub address: SocketAddr,
 }
@@ -179,19 +181,12 @@ pub async fn open(
     spawn_supervised(&mut background, &registry, &server, watch, settings.history);
     default_namespaces::restore(&registry).await;
     default_roles::restore(&registry).await;
-    join_others(
-        &mut background,
-        &sealed,
-        &registry,
-        &server,
-        &dir,
-        &advertised(&settings, address),
-    )
-    .await?;
+    join_others(&mut background, &sealed, &registry, &server, &dir, address).await?;
     server.set_loaded();
     warn_of_new_authority(tls.is_new_authority && !first, &dir);
     let kubeconfig = read_kubeconfig(&dir.admin_kubeconfig()).map(|_| dir.admin_kubeconfig());
-    let welcome = Welcome { first, kubeconfig, address };
+    let shares_store = settings.store.is_some();
+    let welcome = Welcome { first, kubeconfig, shares_store, address };
     let parts = Parts { registry, source, audit, sealed, server };
     let certificate = Certificate { renewer: tls.renewer, trust: tls.trust };
     Ok((Running { parts, background, serving, certificate, settings, dir, address }, welcome))
@@ -250,14 +245,14 @@ async fn join_others(
     registry: &Arc<Registry>,
     server: &Server,
     dir: &DataDir,
-    address: &str,
+    address: SocketAddr,
 ) -> anyhow::Result<()> {
     if sealed.fleet().is_none() {
         return Ok(());
     }
     let membership = Arc::new(Membership {
         id: registry.servers().id().clone(),
-        address: address.to_owned(),
+        address: own_address(address),
         sealed: sealed.clone(),
         keyring: dir.keyring_file(),
         announced_keys: parking_lot::Mutex::default(),
@@ -303,8 +298,13 @@ fn hosts(settings: &Settings, address: SocketAddr) -> Vec<String> {
 /// Names this server in the audit log, if it has not the store for itself.
 fn name_in_records(audit: &Audit, sealed: &Sealed, address: SocketAddr) {
     if sealed.fleet().is_some() {
-        audit.set_server(format!("{}:{}", host_name(), address.port()));
+        audit.set_server(own_address(address));
     }
+}
+
+/// The name of this machine with the port, which tells servers on one store apart. They have `--host` in common.
+fn own_address(address: SocketAddr) -> String {
+    format!("{}:{}", host_name(), address.port())
 }
 
 /// The name of this machine.
