@@ -11,6 +11,7 @@ mod agent;
 mod attacks;
 mod fleet;
 mod histories;
+mod keyring;
 mod observe;
 mod process;
 mod streams;

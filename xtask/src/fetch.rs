@@ -147,7 +147,7 @@ pub(crate) fn prometheus(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// `OpenBao`, which only the benchmarks need: the program itself, not the script that starts it.
+/// `OpenBao`, which only the benchmarks need, and the tests of `--all`: the program itself, not the script that starts it.
 pub(crate) fn openbao(root: &Path) -> Result<PathBuf> {
     let environment = root.join(".cache").join("venv");
     let library = environment.join("lib");

@@ -67,6 +67,7 @@ pub(crate) fn fetch_what_is_needed(root: &Path, all: bool) -> Result<fetch::Tool
     if all {
         fetch::nginx()?;
         fetch::prometheus(root)?;
+        fetch::openbao(root)?;
         cluster::fetch(root)?;
     }
     Ok(tools)

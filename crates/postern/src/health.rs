@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use postern_client::{ServerUrl, Trust, health};
-use postern_server::System;
 use postern_server::admin::{AdminCommand, CommandOutput, ServerFiles, call};
+use postern_server::{KeyringSetting, System};
 
 use crate::settings::duration;
 
@@ -92,8 +92,14 @@ impl Health {
 
     async fn of_data_dir(&self) -> anyhow::Result<(bool, String)> {
         let clock = System::default();
-        let files =
-            ServerFiles { data_dir: &self.data_dir, key_dir: None, clock: &clock, store: None };
+        let keyring = KeyringSetting::default();
+        let files = ServerFiles {
+            data_dir: &self.data_dir,
+            key_dir: None,
+            keyring: &keyring,
+            clock: &clock,
+            store: None,
+        };
         match call(&files, AdminCommand::Health, |_| {}).await? {
             CommandOutput::Health { failed } if failed.is_empty() => Ok((true, "ok".to_owned())),
             CommandOutput::Health { failed } => {

@@ -13,7 +13,7 @@ use postern_server::admin::{
     AdminCommand, BackupContent, BackupFile, CommandOutput, CorruptValue, ServerFiles, backup,
     call, restore, restore_remote, rotated_keyring,
 };
-use postern_server::{RemoteStore, System};
+use postern_server::{KeyringSetting, RemoteStore, System};
 
 use crate::etcd_flags::StoreFlags;
 use crate::migrate::{Migrate, NewEpoch};
@@ -29,11 +29,37 @@ pub(crate) struct Directories {
     /// The directory of the keyring (seal.keys) [default: keys in the data directory]
     #[arg(long, env = "POSTERN_KEY_DIR", value_name = "DIR")]
     key_dir: Option<PathBuf>,
+
+    /// Where the at-rest keys come from, as for postern serve. A running server uses its own setting
+    #[arg(long, env = "POSTERN_KEYRING", value_name = "SOURCE")]
+    keyring: Option<String>,
+
+    /// The file with the token for `--keyring transit:…`
+    #[arg(long, env = "POSTERN_TRANSIT_TOKEN_FILE", value_name = "FILE")]
+    transit_token_file: Option<PathBuf>,
+
+    /// The file with the certificate authorities of `--keyring transit:…`, in PEM [default: those of the system]
+    #[arg(long, env = "POSTERN_TRANSIT_CA_FILE", value_name = "FILE")]
+    transit_ca_file: Option<PathBuf>,
 }
 
 impl Directories {
-    fn files<'a>(&'a self, clock: &'a System, store: Option<&'a RemoteStore>) -> ServerFiles<'a> {
-        ServerFiles { data_dir: &self.data_dir, key_dir: self.key_dir.as_deref(), clock, store }
+    fn keyring(&self) -> anyhow::Result<KeyringSetting> {
+        KeyringSetting::parse(
+            self.keyring.as_deref(),
+            self.transit_token_file.as_deref(),
+            self.transit_ca_file.as_deref(),
+        )
+    }
+
+    fn files<'a>(
+        &'a self,
+        keyring: &'a KeyringSetting,
+        clock: &'a System,
+        store: Option<&'a RemoteStore>,
+    ) -> ServerFiles<'a> {
+        let key_dir = self.key_dir.as_deref();
+        ServerFiles { data_dir: &self.data_dir, key_dir, keyring, clock, store }
     }
 }
 
@@ -215,7 +241,9 @@ impl Storage {
                 run(&directories, AdminCommand::RotateKey)
             }
             Self::RotateKey(RotateKey { directories, print: true }) => {
-                let text = rotated_keyring(&directories.files(&System::default(), None))?;
+                let keyring = directories.keyring()?;
+                let clock = System::default();
+                let text = rotated_keyring(&directories.files(&keyring, &clock, None))?;
                 io::stdout().write_all(text.as_bytes())?;
                 Ok(ExitCode::SUCCESS)
             }
@@ -238,8 +266,8 @@ impl Backup {
     fn run(self) -> anyhow::Result<ExitCode> {
         let Self { directories, to, overwrite, skip_corrupt, store } = self;
         let to = BackupFile { path: to, overwrite, skip_corrupt };
-        let (store, clock) = (store.remote()?, System::default());
-        let files = directories.files(&clock, store.as_ref());
+        let (store, keyring, clock) = (store.remote()?, directories.keyring()?, System::default());
+        let files = directories.files(&keyring, &clock, store.as_ref());
         let made = with_progress(|progress| runtime()?.block_on(backup(&files, &to, progress)))?;
         writeln!(io::stdout(), "{}", to.path.display())?;
         print_output(&made, &directories.data_dir)
@@ -249,8 +277,8 @@ impl Backup {
 impl Restore {
     fn run(self) -> anyhow::Result<ExitCode> {
         let Self { file, directories, above, store } = self;
-        let clock = System::default();
-        let files = directories.files(&clock, None);
+        let (keyring, clock) = (directories.keyring()?, System::default());
+        let files = directories.files(&keyring, &clock, None);
         let restored = with_progress(|progress| match store.remote()? {
             None => restore(&files, &file, above, progress),
             Some(store) => {
@@ -271,8 +299,8 @@ fn run_with(
     command: AdminCommand,
     store: Option<&RemoteStore>,
 ) -> anyhow::Result<ExitCode> {
-    let clock = System::default();
-    let files = directories.files(&clock, store);
+    let (keyring, clock) = (directories.keyring()?, System::default());
+    let files = directories.files(&keyring, &clock, store);
     let output = with_progress(|progress| runtime()?.block_on(call(&files, command, progress)));
     print_output(&output?, &directories.data_dir)
 }
@@ -318,9 +346,9 @@ fn print_output(output: &CommandOutput, data_dir: &Path) -> anyhow::Result<ExitC
             writeln!(data, "{id}")?;
             messages.push(about_rotation(output, data_dir));
         }
-        CommandOutput::DropKey { left } => {
+        CommandOutput::DropKey { left, .. } => {
             writeln!(data, "{}", left.join("\n"))?;
-            messages.push("Keep the old keyring as long as backups need it.".to_owned());
+            messages.push(about_rotation(output, data_dir));
         }
         CommandOutput::Rewrap { seen, rewritten, corrupt, needed } => {
             corrupt_count = *corrupt;
@@ -369,11 +397,22 @@ fn about_rotation(output: &CommandOutput, data_dir: &Path) -> String {
             all.len(),
             data_dir.display()
         ),
+        CommandOutput::PrepareKey { in_store: true, .. } => {
+            "This at-rest key is prepared. The servers read it from the store, and it becomes active some seconds after \
+             all of them have it."
+                .to_owned()
+        }
         CommandOutput::PrepareKey { without, .. } => format!(
             "This at-rest key is prepared. It becomes active some seconds after all servers have it.\n\
              Copy the keyring (seal.keys) to the servers: {}",
             if without.is_empty() { "none lacks it".to_owned() } else { without.join(", ") }
         ),
+        CommandOutput::DropKey { in_store: true, .. } => {
+            "Backups have the keys that they need.".to_owned()
+        }
+        CommandOutput::DropKey { .. } => {
+            "Keep the old keyring as long as backups need it.".to_owned()
+        }
         _ => String::new(),
     }
 }
@@ -387,13 +426,21 @@ fn about_signing_key(output: &CommandOutput) -> String {
 }
 
 fn about_backup(content: &BackupContent, omitted: &[CorruptValue]) -> Vec<String> {
-    let BackupContent { values, bytes, created, at_rest_keys, checksum, .. } = content;
+    let BackupContent { values, bytes, created, at_rest_keys, wrapped_keys, checksum, .. } =
+        content;
     let mut messages = vec![
         format!("{values} values, {bytes} bytes, as of {created}. SHA-256: {checksum}"),
-        format!(
-            "A restore needs these at-rest keys, which are not in the file: {}",
-            at_rest_keys.join(" ")
-        ),
+        if wrapped_keys.is_empty() {
+            format!(
+                "A restore needs these at-rest keys, which are not in the file: {}",
+                at_rest_keys.join(" ")
+            )
+        } else {
+            format!(
+                "A restore needs the KMS. These at-rest keys are in the file, wrapped by it: {}",
+                wrapped_keys.join(" ")
+            )
+        },
     ];
     if content.omitted > 0 {
         messages.push(format!("{} values are corrupt and NOT in the backup:", content.omitted));

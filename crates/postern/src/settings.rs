@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use postern_server::{
     AuditLog, AuditSettings, Build, DataDir, GatewaySettings, GivenCertificate, GivenNames,
-    KeyPolicy, Limits, RemoteStore, Settings, TokenPolicy, UpstreamAddresses,
+    KeyPolicy, KeyringSetting, Limits, RemoteStore, Settings, TokenPolicy, UpstreamAddresses,
 };
 use serde::Deserialize;
 
@@ -36,6 +36,20 @@ pub(crate) struct Serve {
     /// keys in the data directory]
     #[arg(long, env = "POSTERN_KEY_DIR", value_name = "DIR")]
     key_dir: Option<PathBuf>,
+
+    /// Where the at-rest keys come from. `file:PATH` is a keyring that is never written, such as a mounted Secret. With
+    /// `kms-v2:unix:///PATH` or `transit:https://HOST:PORT/MOUNT/keys/NAME`, they are in the store, wrapped by this KMS
+    /// [default: seal.keys in the key directory]
+    #[arg(long, env = "POSTERN_KEYRING", value_name = "SOURCE")]
+    keyring: Option<String>,
+
+    /// The file with the token for `--keyring transit:…`; it is read for each call
+    #[arg(long, env = "POSTERN_TRANSIT_TOKEN_FILE", value_name = "FILE")]
+    transit_token_file: Option<PathBuf>,
+
+    /// The file with the certificate authorities of `--keyring transit:…`, in PEM [default: those of the system]
+    #[arg(long, env = "POSTERN_TRANSIT_CA_FILE", value_name = "FILE")]
+    transit_ca_file: Option<PathBuf>,
 
     /// The store that several servers share, as etcd://HOST:PORT,HOST:PORT/PREFIX. Prepare it with postern init
     /// [default: the database in the data directory]
@@ -276,6 +290,7 @@ impl Serve {
         let gateway = given.gateway()?;
         let tokens = given.token_policy()?;
         let store = given.remote_store()?;
+        let keyring = given.keyring()?;
         let certificate = match (given.tls_cert_file, given.tls_key_file) {
             (Some(certificate), Some(key)) => Some(GivenCertificate { certificate, key }),
             (None, None) => None,
@@ -302,6 +317,7 @@ impl Serve {
             audit,
             gateway,
             key_dir: given.key_dir,
+            keyring,
             listen: given.listen.unwrap_or_else(|| ([127, 0, 0, 1], 8443).into()),
             hosts: given.hosts,
             certificate,
@@ -335,6 +351,15 @@ impl Serve {
             otlp_endpoint: given.otlp_endpoint,
         };
         Ok(Complete { settings, observation })
+    }
+
+    fn keyring(&self) -> anyhow::Result<KeyringSetting> {
+        let Self { keyring, transit_token_file, transit_ca_file, .. } = self;
+        KeyringSetting::parse(
+            keyring.as_deref(),
+            transit_token_file.as_deref(),
+            transit_ca_file.as_deref(),
+        )
     }
 
     /// The store that several servers share, if there is one.
@@ -439,10 +464,13 @@ impl Serve {
             config: self.config,
             data_dir: self.data_dir.or(other.data_dir),
             key_dir: self.key_dir.or(other.key_dir),
+            keyring: self.keyring.or(other.keyring),
+            transit_token_file: self.transit_token_file.or(other.transit_token_file),
+            transit_ca_file: self.transit_ca_file.or(other.transit_ca_file),
             store: self.store.or(other.store),
             etcd: self.etcd.or(other.etcd),
             listen: self.listen.or(other.listen),
-            hosts: if self.hosts.is_empty() { other.hosts } else { self.hosts },
+            hosts: list_or(self.hosts, other.hosts),
             tls_cert_file: self.tls_cert_file.or(other.tls_cert_file),
             tls_key_file: self.tls_key_file.or(other.tls_key_file),
             history: self.history.or(other.history),
@@ -473,21 +501,9 @@ impl Serve {
             audit_log_maxsize: self.audit_log_maxsize.or(other.audit_log_maxsize),
             audit_log_maxbackup: self.audit_log_maxbackup.or(other.audit_log_maxbackup),
             allow_local_upstreams: self.allow_local_upstreams.or(other.allow_local_upstreams),
-            upstream_allow: if self.upstream_allow.is_empty() {
-                other.upstream_allow
-            } else {
-                self.upstream_allow
-            },
-            upstream_deny: if self.upstream_deny.is_empty() {
-                other.upstream_deny
-            } else {
-                self.upstream_deny
-            },
-            forward_groups: if self.forward_groups.is_empty() {
-                other.forward_groups
-            } else {
-                self.forward_groups
-            },
+            upstream_allow: list_or(self.upstream_allow, other.upstream_allow),
+            upstream_deny: list_or(self.upstream_deny, other.upstream_deny),
+            forward_groups: list_or(self.forward_groups, other.forward_groups),
             max_session: self.max_session.or(other.max_session),
             audit_before_answer: self.audit_before_answer.or(other.audit_before_answer),
             audit_exec_commands: self.audit_exec_commands.or(other.audit_exec_commands),
@@ -497,6 +513,11 @@ impl Serve {
             otlp_endpoint: self.otlp_endpoint.or(other.otlp_endpoint),
         }
     }
+}
+
+/// The values of a repeatable setting, or those of the next source.
+fn list_or(given: Vec<String>, other: Vec<String>) -> Vec<String> {
+    if given.is_empty() { other } else { given }
 }
 
 fn read_file(path: &Path) -> anyhow::Result<Serve> {

@@ -1,12 +1,14 @@
 //! Opens the database with encryption at rest, for the server and for the administrator's commands.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use postern_store::seal::{Keyring, Sealed};
-use postern_store::{Error, MigrationMark, Options, RemoteStore};
+use postern_store::{Error, MigrationMark, Options, RemoteStore, Store};
 
 use crate::data_dir::{DataDir, read_if_there};
+use crate::keyring::KeySource;
 
 /// The advice for a corrupt database. A copy of the file of a running database mixes old and new pages.
 const CORRUPT_ADVICE: &str = "; if the file was copied while a server used it, the copy is inconsistent: \
@@ -18,37 +20,64 @@ const CORRUPT_ADVICE: &str = "; if the file was copied while a server used it, t
 ///
 /// # Errors
 /// When a file is missing or cannot be used. The error names the file, and what to do.
-pub(crate) async fn open(dir: &DataDir, cache_bytes: usize) -> anyhow::Result<Sealed> {
+pub(crate) async fn open(
+    dir: &DataDir,
+    keys: &KeySource,
+    cache_bytes: usize,
+) -> anyhow::Result<Sealed> {
     check_not_moved(dir.root())?;
-    open_marked(dir, cache_bytes).await
+    open_marked(dir, keys, cache_bytes).await
 }
 
 /// Opens the database as [`open`] does, also when its data is being moved.
-pub(crate) async fn open_marked(dir: &DataDir, cache_bytes: usize) -> anyhow::Result<Sealed> {
-    let (database, keys) = (dir.database(), dir.keyring_file());
+pub(crate) async fn open_marked(
+    dir: &DataDir,
+    keys: &KeySource,
+    cache_bytes: usize,
+) -> anyhow::Result<Sealed> {
+    let database = dir.database();
     check_not_lost(dir, &database)?;
-    anyhow::ensure!(
-        !keys.is_dir(),
-        "{} is a directory, but must be the keyring file: put the file back",
-        keys.display()
-    );
-    let keyring = match (database.try_exists()?, keys.try_exists()?) {
-        (_, true) => Keyring::load(&keys),
-        (false, false) => Keyring::create(&keys),
-        (true, false) => anyhow::bail!(
-            "the keyring {} of the database {} is missing: put it back, or pass --key-dir; without it \
-             the database cannot be decrypted",
-            keys.display(),
-            database.display()
-        ),
+    let keyring = match keys {
+        KeySource::KeyDirectory(file) | KeySource::Mounted(file) => {
+            Some(file_keyring(keys, file, &database)?)
+        }
+        KeySource::Wrapped(_) => None,
     };
-    // The error is formatted, because it includes its source already.
-    let keyring =
-        keyring.map_err(|error| anyhow!("cannot use the keyring {}: {error}", keys.display()))?;
     let options = Options { cache_bytes, ..Options::default() };
     let opened = postern_store::open(&database, options).await;
     let store = opened.map_err(|error| open_error(&database, &error))?;
-    Ok(Sealed::open(store, keyring).await?)
+    match keyring {
+        Some(keyring) => Ok(Sealed::open(store, keyring).await?),
+        // Boxed, because it is large, and most servers have no KMS.
+        None => Box::pin(open_with_kms(keys, store, true)).await,
+    }
+}
+
+/// The keyring in a file. A new database gets a new one, if the file is in the key directory.
+fn file_keyring(keys: &KeySource, file: &Path, database: &Path) -> anyhow::Result<Keyring> {
+    anyhow::ensure!(
+        !file.is_dir(),
+        "{} is a directory, but must be the keyring file: put the file back",
+        file.display()
+    );
+    if file.try_exists()? {
+        return keys.read_file();
+    }
+    let is_new = matches!(keys, KeySource::KeyDirectory(_)) && !database.try_exists()?;
+    anyhow::ensure!(
+        is_new,
+        "the keyring {} of the database {} is missing: put it back, or pass --key-dir or --keyring; without it the \
+         database cannot be decrypted",
+        file.display(),
+        database.display()
+    );
+    create_keyring(file)
+}
+
+fn create_keyring(file: &Path) -> anyhow::Result<Keyring> {
+    // The error is formatted, because it includes its source already.
+    Keyring::create(file)
+        .map_err(|error| anyhow!("cannot use the keyring {}: {error}", file.display()))
 }
 
 /// Opens a remote store with the keyring of this server. It must exist: another one would not open what the servers have
@@ -57,36 +86,38 @@ pub(crate) async fn open_marked(dir: &DataDir, cache_bytes: usize) -> anyhow::Re
 /// # Errors
 /// When the store or the keyring cannot be used. The error says what to do.
 pub(crate) async fn open_remote(
-    dir: &DataDir,
+    keys: &KeySource,
     remote: &RemoteStore,
     may_make_keyring: bool,
 ) -> anyhow::Result<Sealed> {
-    open_remote_with(&dir.keyring_file(), remote, may_make_keyring).await
-}
-
-/// Opens a remote store as [`open_remote`] does, with the keyring at a path.
-pub(crate) async fn open_remote_with(
-    keys: &Path,
-    remote: &RemoteStore,
-    may_make_keyring: bool,
-) -> anyhow::Result<Sealed> {
-    let has_keyring = keys.try_exists()?;
     let store = remote.open().await;
     let store = store.map_err(|error| anyhow!("cannot open the store {}: {error}", remote.url))?;
+    let (file, may_make_keyring) = match keys {
+        KeySource::KeyDirectory(file) => (file, may_make_keyring),
+        KeySource::Mounted(file) => (file, false),
+        KeySource::Wrapped(_) => {
+            let is_prepared = store.revision().await? != 0;
+            anyhow::ensure!(
+                is_prepared || may_make_keyring,
+                "the store {} is not prepared: run postern init with the same --store and --keyring first",
+                remote.url
+            );
+            return Box::pin(open_with_kms(keys, store, may_make_keyring)).await;
+        }
+    };
+    let has_keyring = file.try_exists()?;
     // A keyring that is made for a store in use would open nothing of it.
     let makes_keyring = !has_keyring && may_make_keyring && store.revision().await? == 0;
     let keyring = match has_keyring {
-        true => Keyring::load(keys),
-        false if makes_keyring => Keyring::create(keys),
+        true => keys.read_file()?,
+        false if makes_keyring => create_keyring(file)?,
         false => anyhow::bail!(
             "the keyring {} of the store {} is missing: copy it from the key directory in which postern init \
-             has run, or pass --key-dir",
-            keys.display(),
+             has run, or pass --key-dir or --keyring",
+            file.display(),
             remote.url
         ),
     };
-    let keyring =
-        keyring.map_err(|error| anyhow!("cannot use the keyring {}: {error}", keys.display()))?;
     Ok(Sealed::open(store, keyring).await?)
 }
 
@@ -122,6 +153,26 @@ pub(crate) fn absolute(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let of_parent = || Some(absolute.parent()?.canonicalize().ok()?.join(absolute.file_name()?));
     absolute.canonicalize().ok().or_else(of_parent).unwrap_or(absolute)
+}
+
+/// Opens a store that has its keys, wrapped by a KMS.
+async fn open_with_kms(
+    keys: &KeySource,
+    store: Arc<dyn Store>,
+    may_create: bool,
+) -> anyhow::Result<Sealed> {
+    let kms = keys.kms().context("there is no KMS")?;
+    let opened = Sealed::open_with_kms(store.clone(), kms, may_create).await;
+    if opened.is_err() {
+        // Another process may open the database at once.
+        store.close().await;
+    }
+    opened.map_err(|error| match error {
+        Error::Unavailable(why) => {
+            anyhow!("cannot use the at-rest keys of --keyring {}: {why}", kms.address())
+        }
+        error => error.into(),
+    })
 }
 
 /// Checks that a missing database was not lost. All of these files are created after the database. If one exists

@@ -1,7 +1,6 @@
 //! This server as one of several on a store. It announces itself, and divides the limits of owners among all servers. With
 //! the others, it rotates the at-rest key and raises the format.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,12 +8,17 @@ use anyhow::Context as _;
 use parking_lot::Mutex;
 use postern_flow::Flow;
 use postern_registry::registry::{Registry, format};
-use postern_store::seal::{KeyId, Keyring, Sealed};
+use postern_store::seal::{KeyId, Sealed};
 use postern_store::{Member, Store as _};
 use tokio::time::Instant;
 
-/// The interval in which the keyring file is read again.
+use crate::keyring::KeySource;
+
+/// The interval in which the keyring is read again.
 const KEYRING_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The keyring is read so many times between two checks that the next start can use it.
+const READS_PER_CHECK: u64 = 5;
 
 /// How long all servers must have held the prepared key before it becomes active, or must have known a newer format. A
 /// server that does not answer is no member any more after half of this time. So a server that was cut off for a moment
@@ -29,8 +33,8 @@ pub(crate) struct Membership {
     pub(crate) address: String,
     /// The store.
     pub(crate) sealed: Arc<Sealed>,
-    /// The keyring file.
-    pub(crate) keyring: PathBuf,
+    /// Where the at-rest keys come from.
+    pub(crate) keys: KeySource,
     /// The at-rest keys that the others know of.
     pub(crate) announced_keys: Mutex<Vec<String>>,
 }
@@ -41,28 +45,29 @@ impl Membership {
     /// # Errors
     /// The errors of the store; an error if the others have raised the format in the meantime.
     pub(crate) async fn announce(&self) -> anyhow::Result<()> {
-        let Some(fleet) = self.sealed.fleet() else { return Ok(()) };
-        let me = Member {
-            id: self.id.clone(),
-            address: self.address.clone(),
-            format: format::NEWEST,
-            seal_keys: self.sealed.key_ids(),
-        };
-        let keys = me.seal_keys.clone();
-        fleet.join(me).await.context("cannot announce this server to the others")?;
+        let keys = self.sealed.key_ids();
+        if let Some(fleet) = self.sealed.fleet() {
+            let me = Member {
+                id: self.id.clone(),
+                address: self.address.clone(),
+                format: format::NEWEST,
+                seal_keys: keys.clone(),
+            };
+            fleet.join(me).await.context("cannot announce this server to the others")?;
+        }
         *self.announced_keys.lock() = keys;
         // The others may have raised the format before they knew of this server.
         format::check(self.sealed.as_ref()).await
     }
 
-    /// Reads the keyring file again. Uses it, and announces its keys, if they have changed.
+    /// Reads the keyring again. Uses it, and announces its keys, if they have changed.
     async fn read_keyring(&self) -> anyhow::Result<()> {
-        let path = self.keyring.clone();
-        let read = tokio::task::spawn_blocking(move || Keyring::load(&path)).await?;
-        let keyring = read.with_context(|| format!("cannot use {}", self.keyring.display()))?;
+        let changing = self.sealed.lock_keyring().await;
+        let keyring = self.keys.load(&self.sealed).await?;
         if self.sealed.has_changed(&keyring) {
             self.sealed.use_keyring(keyring).await?;
         }
+        drop(changing);
         // The administrator's command has changed the keyring in use already.
         if *self.announced_keys.lock() != self.sealed.key_ids() {
             tracing::info!(keys = ?self.sealed.key_ids(), "the keyring has changed");
@@ -71,14 +76,19 @@ impl Membership {
         Ok(())
     }
 
-    /// Keeps the keyring up to date with its file. When all servers have held the prepared key for a while, it becomes
+    /// Keeps the keyring up to date with its source. When all servers have held the prepared key for a while, it becomes
     /// active. Runs until it is dropped.
     pub(crate) async fn rotate(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(KEYRING_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut held_since: Option<(KeyId, Instant)> = None;
-        loop {
+        for read in 0_u64.. {
             ticks.tick().await;
+            if read.is_multiple_of(READS_PER_CHECK)
+                && let Err(error) = self.keys.check(&self.sealed).await
+            {
+                tracing::warn!("this server continues, but the next start would fail: {error:#}");
+            }
             if let Err(error) = self.read_keyring().await {
                 tracing::warn!("the keyring cannot be read again: {error:#}");
                 continue;

@@ -34,6 +34,7 @@ use crate::audit::{self, Audit, AuditSettings};
 use crate::data_dir::{DataDir, read_if_there, write_private};
 use crate::endpoints::version::{self, Build};
 use crate::gateway::GatewaySettings;
+use crate::keyring::{KeySource, KeyringSetting};
 use crate::members::{self, Membership};
 use crate::pipeline::{Server, Storage};
 use crate::supervise::{on_own_thread, supervise};
@@ -50,6 +51,8 @@ pub struct Settings {
     pub data_dir: PathBuf,
     /// The directory of the keyring and the TLS keys, if it is not in the data directory.
     pub key_dir: Option<PathBuf>,
+    /// Where the at-rest keys come from.
+    pub keyring: KeyringSetting,
     /// The address to listen on; port 0 selects a free port.
     pub listen: SocketAddr,
     /// Additional names and addresses at which clients reach this server.
@@ -104,6 +107,7 @@ struct Parts {
     source: Arc<dyn Source>,
     audit: Arc<Audit>,
     sealed: Arc<Sealed>,
+    keys: KeySource,
     server: Arc<Server>,
 }
 
@@ -137,9 +141,10 @@ pub async fn open(
     version::set_build(settings.build);
     version::advertise(settings.advertised_version.clone());
     let dir = DataDir::open(&settings.data_dir, settings.key_dir.as_deref())?;
+    let keys = KeySource::new(&settings.keyring, &dir);
     let sealed = Arc::new(match &settings.store {
-        None => database::open(&dir, settings.cache_bytes).await?,
-        Some(remote) => database::open_remote(&dir, remote, false).await?,
+        None => database::open(&dir, &keys, settings.cache_bytes).await?,
+        Some(remote) => database::open_remote(&keys, remote, false).await?,
     });
     // This is before the first write, so that an invalid policy is found before a key is created.
     let audit = Arc::new(Audit::open(settings.audit.clone(), source.clone())?);
@@ -168,7 +173,7 @@ pub async fn open(
         source.clone(),
         audit.clone(),
         limits,
-        Storage { sealed: sealed.clone(), keyring: dir.keyring_file() },
+        Storage { sealed: sealed.clone(), keys: keys.clone() },
         tls.served,
         settings.gateway.clone(),
     ));
@@ -181,13 +186,13 @@ pub async fn open(
     spawn_supervised(&mut background, &registry, &server, watch, settings.history);
     default_namespaces::restore(&registry).await;
     default_roles::restore(&registry).await;
-    join_others(&mut background, &sealed, &registry, &server, &dir, address).await?;
+    join_others(&mut background, &sealed, &registry, &server, &keys, address).await?;
     server.set_loaded();
     warn_of_new_authority(tls.is_new_authority && !first, &dir);
     let kubeconfig = read_kubeconfig(&dir.admin_kubeconfig()).map(|_| dir.admin_kubeconfig());
     let shares_store = settings.store.is_some();
     let welcome = Welcome { first, kubeconfig, shares_store, address };
-    let parts = Parts { registry, source, audit, sealed, server };
+    let parts = Parts { registry, source, audit, sealed, keys, server };
     let certificate = Certificate { renewer: tls.renewer, trust: tls.trust };
     Ok((Running { parts, background, serving, certificate, settings, dir, address }, welcome))
 }
@@ -205,7 +210,8 @@ pub async fn init(settings: Settings, source: Arc<dyn Source>) -> anyhow::Result
         );
     };
     let dir = DataDir::open(&settings.data_dir, settings.key_dir.as_deref())?;
-    let sealed = Arc::new(database::open_remote(&dir, remote, true).await?);
+    let keys = KeySource::new(&settings.keyring, &dir);
+    let sealed = Arc::new(database::open_remote(&keys, remote, true).await?);
     let store: Arc<dyn Store> = sealed.clone();
     anyhow::ensure!(
         !first_start::is_used(&store).await?,
@@ -238,30 +244,33 @@ fn check_prepared(settings: &Settings, is_used: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Announces this server to the others that share its store, if it has not the store for itself.
+/// Announces this server to the others that share its store. Keeps its keyring up to date with the source.
 async fn join_others(
     background: &mut JoinSet<()>,
     sealed: &Arc<Sealed>,
     registry: &Arc<Registry>,
     server: &Server,
-    dir: &DataDir,
+    keys: &KeySource,
     address: SocketAddr,
 ) -> anyhow::Result<()> {
-    if sealed.fleet().is_none() {
+    let is_shared = sealed.fleet().is_some();
+    if !is_shared && !keys.changes_from_outside() {
         return Ok(());
     }
     let membership = Arc::new(Membership {
         id: registry.servers().id().clone(),
         address: own_address(address),
         sealed: sealed.clone(),
-        keyring: dir.keyring_file(),
+        keys: keys.clone(),
         announced_keys: parking_lot::Mutex::default(),
     });
     membership.announce().await?;
     let rotate = move || membership.clone().rotate();
     background.spawn(supervise("at-rest-key", server.restarts().clone(), rotate));
-    let (registry, flow) = (registry.clone(), server.flow().clone());
-    background.spawn(async move { members::follow(&registry, &flow).await });
+    if is_shared {
+        let (registry, flow) = (registry.clone(), server.flow().clone());
+        background.spawn(async move { members::follow(&registry, &flow).await });
+    }
     Ok(())
 }
 
@@ -383,7 +392,7 @@ impl Running {
     /// flight are completed. Each change of `reload` reads the operator's certificate and the audit policy again.
     pub async fn serve(self, stop: impl Future<Output = ()>, reload: watch::Receiver<()>) {
         let Self { parts, mut background, mut serving, certificate, settings, dir, address } = self;
-        let Parts { registry, source, audit, sealed, server } = parts;
+        let Parts { registry, source, audit, sealed, keys, server } = parts;
         background.spawn(watch_queue(server.flow().clone()));
         let access = Arc::new(Access {
             kubeconfig: dir.admin_kubeconfig(),
@@ -401,6 +410,7 @@ impl Running {
             registry: registry.clone(),
             audit: audit.clone(),
             sealed: sealed.clone(),
+            keys,
             dir,
             access,
             server: server.clone(),

@@ -132,7 +132,9 @@ pub async fn survey(
         if entries.is_empty() {
             return Ok(survey);
         }
-        for Entry { key, value, position } in entries {
+        for entry in entries {
+            let checked = seal::check_entry(keyring, &entry);
+            let Entry { key, value, position } = entry;
             survey.values += 1;
             survey.bytes += (key.len() + value.len()) as u64;
             if value.len() > target.value_bytes + limits::ENVELOPE_BYTES
@@ -140,7 +142,7 @@ pub async fn survey(
             {
                 survey.too_large.push((Arc::clone(&key), value.len()));
             }
-            if let Err(reason) = seal::check_value(keyring, &key, &value)
+            if let Err(reason) = checked
                 && survey.corrupt.len() < NAMED_KEYS
             {
                 survey.corrupt.push(CorruptEntry { key, position, reason });

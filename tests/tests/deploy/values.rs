@@ -21,6 +21,7 @@ const SET_BY_SERVER_CHART: &[&str] = &[
     "tls-key-file",
     "data-dir",
     "key-dir",
+    "keyring",
     "audit-policy-file",
     "store",
     "etcd-ca-file",

@@ -24,6 +24,7 @@ use super::{
 };
 use crate::data_dir::{DataDir, create_private};
 use crate::database;
+use crate::keyring::KeySource;
 
 /// The suffix of a backup's name until the backup is complete.
 const UNFINISHED: &str = ".unfinished";
@@ -75,6 +76,7 @@ pub(super) fn content(summary: &Summary) -> BackupContent {
         values: summary.entries,
         omitted: summary.omitted,
         at_rest_keys: storage::to_strings(summary.key_ids.iter().copied()),
+        wrapped_keys: storage::to_strings(summary.wrapped_ids.iter().copied()),
         bytes: summary.bytes,
         checksum: hex::encode(summary.checksum),
     }
@@ -223,6 +225,30 @@ fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
+/// The keyring for a backup: that of a file, or the one in the backup, decrypted by a KMS.
+pub(super) async fn keyring_for(keys: &KeySource, backup: &mut File) -> anyhow::Result<Keyring> {
+    let wrapped = backup::wrapped_keys(backup)?;
+    let Some(kms) = keys.kms() else {
+        let advice = if wrapped.is_empty() {
+            "copy the seal.keys of the database that was backed up to this path, or pass --key-dir or --keyring"
+        } else {
+            "the backup has its keys, wrapped by a KMS: pass that KMS in --keyring"
+        };
+        ensure!(
+            Path::new(&keys.name()).try_exists()?,
+            "the keyring {} is missing, and a restore needs it: {advice}",
+            keys.name()
+        );
+        return keys.read_file();
+    };
+    ensure!(
+        !wrapped.is_empty(),
+        "the backup has no wrapped at-rest keys: pass the keyring file of the database that was backed up, and not {}",
+        kms.address()
+    );
+    Ok(wrapped.unwrap(kms).await?)
+}
+
 /// Restores a backup to a new database in the data directory, which is created if necessary. Blocks. An existing
 /// database is never overwritten. `above` is the highest resourceVersion that any client saw, or 0.
 ///
@@ -235,7 +261,7 @@ pub fn restore(
     above: u64,
     mut report: impl FnMut(Progress),
 ) -> anyhow::Result<CommandOutput> {
-    let ServerFiles { data_dir, key_dir, clock, .. } = *files;
+    let ServerFiles { data_dir, key_dir, keyring, clock, .. } = *files;
     let database = DataDir::database_in(data_dir);
     database::check_not_moved(data_dir)?;
     ensure!(
@@ -251,15 +277,9 @@ pub fn restore(
         data_dir.display()
     );
     let mut opened = File::open(file).with_context(|| format!("cannot open {}", file.display()))?;
-    let keys = DataDir::keyring_file_in(data_dir, key_dir);
-    ensure!(
-        keys.try_exists()?,
-        "the keyring {} is missing, and a restore needs it: copy the seal.keys of the database \
-         that was backed up to this path, or pass --key-dir",
-        keys.display()
-    );
-    let using = || format!("cannot use the keyring {}", keys.display());
-    let keyring = Keyring::load(&keys).with_context(using)?;
+    let keys = KeySource::with_file(keyring, DataDir::keyring_file_in(data_dir, key_dir));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let keyring = runtime.block_on(keyring_for(&keys, &mut opened))?;
     let dir = DataDir::open(data_dir, key_dir)?;
     let now = system_time(clock);
     let above = Position::from_packed(above).revision();
@@ -276,14 +296,18 @@ pub fn restore(
     })
 }
 
-/// The error of a restore, with the file that is to blame.
-pub(super) fn not_restored(error: backup::BackupError, file: &Path, keys: &Path) -> anyhow::Error {
+/// The error of a restore, with what is to blame.
+pub(super) fn not_restored(
+    error: backup::BackupError,
+    file: &Path,
+    keys: &KeySource,
+) -> anyhow::Error {
     let missing = matches!(error, backup::BackupError::MissingKeys(_));
     let error = anyhow::Error::new(error);
     if missing {
         error.context(format!(
             "the keyring {} is of another database, or older than the backup: nothing was restored",
-            keys.display()
+            keys.name()
         ))
     } else {
         error.context(format!("cannot restore {}", file.display()))

@@ -34,6 +34,7 @@ use super::client::is_server_running;
 use super::{Progress, ServerFiles};
 use crate::data_dir::{DataDir, write_private};
 use crate::database;
+use crate::keyring::{KeySource, KeyringSetting};
 
 /// How long servers that were killed are still announced, and some more.
 const MEMBERS_WAIT: Duration = Duration::from_secs(10);
@@ -171,7 +172,9 @@ impl Plan<'_> {
             return self.copy_from_server(from, to, &keyring, report).await;
         }
         let dir = DataDir::open(from, self.migration.key_dir.as_deref())?;
-        let sealed = Arc::new(database::open_marked(&dir, Options::DEFAULT_CACHE_BYTES).await?);
+        let keys = KeySource::new(&KeyringSetting::KeyDirectory, &dir);
+        let sealed =
+            Arc::new(database::open_marked(&dir, &keys, Options::DEFAULT_CACHE_BYTES).await?);
         let moved = async {
             let at = sealed.revision().await?;
             let entries = || -> anyhow::Result<_> { Ok(entries_of(&sealed, at)) };
@@ -269,7 +272,9 @@ impl Plan<'_> {
             let revision = at + REVISION_GAP;
             let values = survey.values;
             copy_to_path(&mut *entries(), path, revision, of_all(report, values)).await?;
-            let copy = Arc::new(database::open_marked(&dir, Options::DEFAULT_CACHE_BYTES).await?);
+            let keys = KeySource::new(&KeyringSetting::KeyDirectory, &dir);
+            let copy =
+                Arc::new(database::open_marked(&dir, &keys, Options::DEFAULT_CACHE_BYTES).await?);
             let mut written = entries_of(&copy, revision);
             let verified =
                 verify(&mut *entries(), &mut *written, &keyring, of_all(report, values)).await;
@@ -321,7 +326,13 @@ impl Plan<'_> {
 
     fn files<'b>(&'b self, data_dir: &'b Path) -> ServerFiles<'b> {
         let key_dir = self.migration.key_dir.as_deref();
-        ServerFiles { data_dir, key_dir, clock: self.clock, store: None }
+        ServerFiles {
+            data_dir,
+            key_dir,
+            keyring: &KeyringSetting::KeyDirectory,
+            clock: self.clock,
+            store: None,
+        }
     }
 
     /// The state of a source on etcd whose data was moved to this target.

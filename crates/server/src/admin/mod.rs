@@ -29,6 +29,8 @@ use serde::{Deserialize, Serialize};
 use postern_registry::clock::Source;
 use postern_store::RemoteStore;
 
+use crate::keyring::KeyringSetting;
+
 pub use backup::{BackupFile, backup, restore};
 pub use client::call;
 pub use migrate::{Location, Migrated, Migration, migrate};
@@ -42,6 +44,8 @@ pub struct ServerFiles<'a> {
     pub data_dir: &'a Path,
     /// The directory of the keyring, if it is not in the data directory. A running server uses its own setting.
     pub key_dir: Option<&'a Path>,
+    /// Where the at-rest keys come from. A running server uses its own setting.
+    pub keyring: &'a KeyringSetting,
     /// The clock, for commands that this process runs itself.
     pub clock: &'a dyn Source,
     /// The store that several servers share, if this process reads it itself.
@@ -173,11 +177,17 @@ pub enum CommandOutput {
         prepared: String,
         /// The addresses of the servers that do not have it.
         without: Vec<String>,
+        /// Whether they read it from the store by themselves.
+        #[serde(default)]
+        in_store: bool,
     },
     /// Of [`AdminCommand::DropKey`].
     DropKey {
         /// The ids of the at-rest keys that are left, oldest first.
         left: Vec<String>,
+        /// Whether the keys are in the store, and so in its backups.
+        #[serde(default)]
+        in_store: bool,
     },
     /// Of [`AdminCommand::Rewrap`].
     #[serde(alias = "reseal")]
@@ -238,6 +248,9 @@ pub struct BackupContent {
     /// The ids of the at-rest keys that a restore needs, which are not secret.
     #[serde(alias = "seal_keys")]
     pub at_rest_keys: Vec<String>,
+    /// The ids of the at-rest keys that are in the backup, wrapped by a KMS.
+    #[serde(default)]
+    pub wrapped_keys: Vec<String>,
     /// The length of the backup in bytes.
     pub bytes: u64,
     /// The SHA-256 checksum of the backup, in hex.

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 use postern_store::backup::{self as stored_backup, RestoreOptions, WriteOptions};
-use postern_store::seal::Keyring;
 use postern_store::{Position, RemoteStore, Store as _, StoreState};
 use tokio::io::AsyncWrite;
 
-use super::backup::{self, content, not_restored, progress, system_time};
+use super::backup::{self, content, keyring_for, not_restored, progress, system_time};
 use super::migrate::named;
 use super::{AdminCommand, CommandOutput, Progress, ServerFiles, check};
 use crate::data_dir::DataDir;
 use crate::database;
+use crate::keyring::KeySource;
 
 /// Runs a command on a shared store. Servers may run meanwhile.
 pub(super) async fn run(
@@ -23,15 +23,15 @@ pub(super) async fn run(
     out: &mut (dyn AsyncWrite + Send + Unpin),
     report: &mut (dyn FnMut(Progress) + Send),
 ) -> anyhow::Result<CommandOutput> {
-    let ServerFiles { data_dir, key_dir, clock, .. } = *files;
+    let ServerFiles { data_dir, key_dir, keyring, clock, .. } = *files;
     // Opening would create a missing store.
     ensure!(
         store.state().await? != StoreState::Unused,
         "there is no store at {}: pass the --store of the servers",
         store.url
     );
-    let keys = DataDir::keyring_file_in(data_dir, key_dir);
-    let sealed = database::open_remote_with(&keys, store, false).await?;
+    let keys = KeySource::with_file(keyring, DataDir::keyring_file_in(data_dir, key_dir));
+    let sealed = database::open_remote(&keys, store, false).await?;
     let output = match command {
         AdminCommand::Check => check::run(&sealed, report).await,
         AdminCommand::Backup { skip_corrupt } => {
@@ -59,17 +59,10 @@ pub async fn restore_remote(
     above: u64,
     mut report: impl FnMut(Progress) + Send,
 ) -> anyhow::Result<CommandOutput> {
-    let ServerFiles { data_dir, key_dir, clock, .. } = *files;
-    let keys = DataDir::keyring_file_in(data_dir, key_dir);
-    ensure!(
-        keys.try_exists()?,
-        "the keyring {} is missing, and a restore needs it: copy the seal.keys of the store that was backed up \
-         to this path, or pass --key-dir",
-        keys.display()
-    );
-    let keyring = Keyring::load(&keys)
-        .with_context(|| format!("cannot use the keyring {}", keys.display()))?;
-    let opened = File::open(file).with_context(|| format!("cannot open {}", file.display()))?;
+    let ServerFiles { data_dir, key_dir, keyring, clock, .. } = *files;
+    let keys = KeySource::with_file(keyring, DataDir::keyring_file_in(data_dir, key_dir));
+    let mut opened = File::open(file).with_context(|| format!("cannot open {}", file.display()))?;
+    let keyring = keyring_for(&keys, &mut opened).await?;
     let now = system_time(clock);
     let options = RestoreOptions { now, above: Position::from_packed(above).revision() };
     let mut report = |at| report(progress(at));

@@ -26,6 +26,7 @@ use crate::audit::Audit;
 use crate::audit::Command;
 use crate::data_dir::DataDir;
 use crate::endpoints::health;
+use crate::keyring::KeySource;
 use crate::pipeline::Server;
 
 /// The maximum length of a request, in bytes.
@@ -54,6 +55,8 @@ pub(crate) struct Admin {
     pub(crate) audit: Arc<Audit>,
     /// The database of the server.
     pub(crate) sealed: Arc<Sealed>,
+    /// Where its at-rest keys come from.
+    pub(crate) keys: KeySource,
     /// The files of the server.
     pub(crate) dir: DataDir,
     /// The administrator's kubeconfig.
@@ -242,8 +245,8 @@ async fn perform(
     let (mut out, mut data) = tokio::io::duplex(MAX_DATA_BYTES);
     // The end of the work closes the output.
     let work = async move {
-        let Admin { dir, sealed, clock, .. } = admin;
-        let target = storage::Target { dir, sealed, clock: &**clock };
+        let Admin { sealed, keys, clock, .. } = admin;
+        let target = storage::Target { sealed, keys, clock: &**clock };
         storage::run(&target, command, &mut out, &mut report).await
     };
     let mut work = std::pin::pin!(work);

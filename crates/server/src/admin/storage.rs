@@ -3,13 +3,14 @@
 use anyhow::Context as _;
 use postern_registry::clock::Source;
 use postern_store::backup::WriteOptions;
-use postern_store::seal::{KeyId, Keyring, Sealed};
+use postern_store::seal::{KeyId, Sealed};
 use postern_store::{Options, Store as _};
 use tokio::io::AsyncWrite;
 use zeroize::Zeroizing;
 
 use super::{AdminCommand, CommandOutput, Progress, ServerFiles, backup, check};
 use crate::data_dir::DataDir;
+use crate::keyring::KeySource;
 use crate::{database, members};
 
 /// Runs a command on a database that this process opens.
@@ -19,7 +20,7 @@ pub(super) async fn run_offline(
     out: &mut (dyn AsyncWrite + Send + Unpin),
     report: &mut (dyn FnMut(Progress) + Send),
 ) -> anyhow::Result<CommandOutput> {
-    let ServerFiles { data_dir, key_dir, clock, .. } = *files;
+    let ServerFiles { data_dir, key_dir, keyring, clock, .. } = *files;
     database::check_not_moved(data_dir)?;
     // Opening would create a missing database.
     let database = DataDir::database_in(data_dir);
@@ -30,19 +31,20 @@ pub(super) async fn run_offline(
         database.display()
     );
     let dir = DataDir::open(data_dir, key_dir)?;
-    let sealed = database::open(&dir, Options::DEFAULT_CACHE_BYTES).await?;
-    let target = Target { dir: &dir, sealed: &sealed, clock };
+    let keys = KeySource::new(keyring, &dir);
+    let sealed = database::open(&dir, &keys, Options::DEFAULT_CACHE_BYTES).await?;
+    let target = Target { sealed: &sealed, keys: &keys, clock };
     let output = run(&target, command, out, report).await;
     sealed.close().await;
     output
 }
 
-/// The files, the database and the clock that a command uses.
+/// The database, its keys and the clock that a command uses.
 pub(super) struct Target<'a> {
-    /// The files.
-    pub(super) dir: &'a DataDir,
     /// The open database.
     pub(super) sealed: &'a Sealed,
+    /// Where its at-rest keys come from.
+    pub(super) keys: &'a KeySource,
     /// The clock.
     pub(super) clock: &'a dyn Source,
 }
@@ -54,7 +56,7 @@ pub(super) async fn run(
     out: &mut (dyn AsyncWrite + Send + Unpin),
     report: &mut (dyn FnMut(Progress) + Send),
 ) -> anyhow::Result<CommandOutput> {
-    let Target { dir, sealed, clock } = target;
+    let Target { sealed, keys, clock } = target;
     match command {
         AdminCommand::ResetKey
         | AdminCommand::RotateSigningKey { .. }
@@ -62,9 +64,9 @@ pub(super) async fn run(
         | AdminCommand::Health => {
             anyhow::bail!("this command requires a running server")
         }
-        AdminCommand::RotateKey => rotate_key(dir, sealed).await,
+        AdminCommand::RotateKey => rotate_key(keys, sealed).await,
         AdminCommand::Rewrap => rewrap(sealed, report).await,
-        AdminCommand::DropKey { id } => drop_key(dir, sealed, &id).await,
+        AdminCommand::DropKey { id } => drop_key(keys, sealed, &id).await,
         AdminCommand::Check => check::run(sealed, report).await,
         AdminCommand::Backup { skip_corrupt } => {
             let options = WriteOptions { now: backup::system_time(*clock), skip_corrupt };
@@ -75,8 +77,7 @@ pub(super) async fn run(
 
 /// Creates an at-rest key. It is on the disk before any value is encrypted with it. If several servers share the store,
 /// they use it when all of them have it.
-async fn rotate_key(dir: &DataDir, sealed: &Sealed) -> anyhow::Result<CommandOutput> {
-    let path = dir.keyring_file();
+async fn rotate_key(keys: &KeySource, sealed: &Sealed) -> anyhow::Result<CommandOutput> {
     if let Some(prepared) = sealed.prepared_key() {
         let without = members::without_key(sealed, prepared);
         anyhow::ensure!(
@@ -84,29 +85,21 @@ async fn rotate_key(dir: &DataDir, sealed: &Sealed) -> anyhow::Result<CommandOut
             "the at-rest key {prepared} is prepared, all servers have it, and it becomes active soon: try again later"
         );
         anyhow::bail!(
-            "the at-rest key {prepared} is prepared already. It becomes active when the servers {} have it: copy {} \
-             to them",
+            "the at-rest key {prepared} is prepared already. It becomes active when the servers {} have it: {}",
             without.join(", "),
-            path.display()
+            keys.way_to_others()
         );
     }
-    let rotate = tokio::task::spawn_blocking(move || {
-        Keyring::rotate(&path).with_context(|| {
-            format!(
-                "cannot rotate the keyring {}; if it is read-only, such as a Secret in Kubernetes, add a key with \
-                 postern storage rotate-key --print",
-                path.display()
-            )
-        })
-    });
-    let keyring = rotate.await??;
+    let _changing = sealed.lock_keyring().await;
+    let keyring = keys.add_key(sealed).await?;
     let (current, all) = (keyring.current().to_string(), to_strings(keyring.ids()));
     sealed.use_keyring(keyring).await?;
     match sealed.prepared_key() {
         None => Ok(CommandOutput::RotateKey { current, all }),
         Some(prepared) => {
             let without = members::without_key(sealed, prepared);
-            Ok(CommandOutput::PrepareKey { prepared: prepared.to_string(), without })
+            let (prepared, in_store) = (prepared.to_string(), keys.kms().is_some());
+            Ok(CommandOutput::PrepareKey { prepared, without, in_store })
         }
     }
 }
@@ -116,19 +109,16 @@ async fn rotate_key(dir: &DataDir, sealed: &Sealed) -> anyhow::Result<CommandOut
 /// # Errors
 /// When the keyring cannot be read.
 pub fn rotated_keyring(files: &ServerFiles<'_>) -> anyhow::Result<Zeroizing<String>> {
-    let path = DataDir::keyring_file_in(files.data_dir, files.key_dir);
-    let rotated = Keyring::load(&path).and_then(|keyring| keyring.rotated());
-    let rotated = rotated.with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(rotated.to_text())
+    let ServerFiles { data_dir, key_dir, keyring, .. } = *files;
+    let keys = KeySource::with_file(keyring, DataDir::keyring_file_in(data_dir, key_dir));
+    Ok(keys.read_file()?.rotated()?.to_text())
 }
 
 /// Removes an at-rest key from the keyring, unless a value or the history needs it.
-async fn drop_key(dir: &DataDir, sealed: &Sealed, id: &str) -> anyhow::Result<CommandOutput> {
+async fn drop_key(keys: &KeySource, sealed: &Sealed, id: &str) -> anyhow::Result<CommandOutput> {
     let id: KeyId = id.parse()?;
-    let path = dir.keyring_file();
     // The command says first what does not depend on the stored values: reading all of them may take long.
-    let known = Keyring::load(&path).and_then(|keyring| keyring.without(id));
-    known.with_context(|| format!("cannot change the keyring {}", path.display()))?;
+    keys.load(sealed).await?.without(id).context("cannot change the keyring")?;
     let needed = sealed.key_ids_in_use().await;
     let needed = needed.context("cannot determine which at-rest keys are still needed")?;
     anyhow::ensure!(
@@ -136,14 +126,11 @@ async fn drop_key(dir: &DataDir, sealed: &Sealed, id: &str) -> anyhow::Result<Co
         "stored values or their history need the at-rest key {id}: run postern storage rewrap, wait until history is \
          compacted (--history), and try again"
     );
-    let dropped = tokio::task::spawn_blocking(move || {
-        Keyring::drop_key(&path, id)
-            .with_context(|| format!("cannot change the keyring {}", path.display()))
-    });
-    let keyring = dropped.await??;
+    let _changing = sealed.lock_keyring().await;
+    let keyring = keys.remove_key(sealed, id).await?;
     let left = to_strings(keyring.ids());
     sealed.use_keyring(keyring).await?;
-    Ok(CommandOutput::DropKey { left })
+    Ok(CommandOutput::DropKey { left, in_store: keys.kms().is_some() })
 }
 
 async fn rewrap(

@@ -10,6 +10,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::*;
 use crate::data_dir::DataDir;
+use crate::keyring::KeySource;
 use crate::{Limits, Settings, System, open};
 
 fn settings(dir: &Path) -> Settings {
@@ -18,6 +19,7 @@ fn settings(dir: &Path) -> Settings {
         tokens: crate::TokenPolicy::default(),
         data_dir: dir.to_owned(),
         key_dir: None,
+        keyring: KeyringSetting::KeyDirectory,
         listen: ([127, 0, 0, 1], 0).into(),
         hosts: Vec::new(),
         certificate: None,
@@ -60,9 +62,20 @@ async fn with_server(dir: &Path, run: impl Future<Output = ()>) {
     tokio::join!(Box::pin(running.serve(until, reloads)), work);
 }
 
+async fn open_database(dir: &DataDir) -> postern_store::seal::Sealed {
+    let keys = KeySource::new(&KeyringSetting::KeyDirectory, dir);
+    crate::database::open(dir, &keys, Options::DEFAULT_CACHE_BYTES).await.unwrap()
+}
+
 fn files(dir: &TempDir) -> ServerFiles<'_> {
     static CLOCK: LazyLock<System> = LazyLock::new(System::default);
-    ServerFiles { data_dir: dir.path(), key_dir: None, clock: &*CLOCK, store: None }
+    ServerFiles {
+        data_dir: dir.path(),
+        key_dir: None,
+        keyring: &KeyringSetting::KeyDirectory,
+        clock: &*CLOCK,
+        store: None,
+    }
 }
 
 async fn run(dir: &TempDir, command: AdminCommand) -> anyhow::Result<CommandOutput> {
@@ -128,7 +141,7 @@ async fn corrupt_values_are_reported_by_key_and_without_content() {
     let dir = tempfile::tempdir().unwrap();
     with_server(dir.path(), async {}).await;
     let opened = DataDir::open(dir.path(), None).unwrap();
-    let sealed = crate::database::open(&opened, Options::DEFAULT_CACHE_BYTES).await.unwrap();
+    let sealed = open_database(&opened).await;
     let put = |key: &str, value: &'static str| Change::Put {
         key: key.into(),
         value: value.as_bytes().into(),
@@ -159,7 +172,7 @@ async fn skip_corrupt_omits_corrupt_values_and_names_them() {
     let dir = tempfile::tempdir().unwrap();
     with_server(dir.path(), async {}).await;
     let opened = DataDir::open(dir.path(), None).unwrap();
-    let sealed = crate::database::open(&opened, Options::DEFAULT_CACHE_BYTES).await.unwrap();
+    let sealed = open_database(&opened).await;
     let value = "canary".as_bytes().into();
     let changes = vec![Change::Put { key: "/objects/core/namespaces/unsealed".into(), value }];
     sealed.inner().commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
@@ -206,7 +219,7 @@ async fn a_corrupt_administrator_is_created_again_with_a_new_key() {
     let dir = tempfile::tempdir().unwrap();
     with_server(dir.path(), async {}).await;
     let opened = DataDir::open(dir.path(), None).unwrap();
-    let sealed = crate::database::open(&opened, Options::DEFAULT_CACHE_BYTES).await.unwrap();
+    let sealed = open_database(&opened).await;
     let key = "/objects/management.platform.sh/users/admin".into();
     let changes = vec![Change::Put { key, value: "canary".as_bytes().into() }];
     sealed.commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
@@ -284,7 +297,7 @@ async fn a_user_without_rights_is_repaired() {
     let opened = DataDir::open(dir.path(), None).unwrap();
     let key = "/objects/management.platform.sh/users/admin";
     for round in 0..2 {
-        let sealed = crate::database::open(&opened, Options::DEFAULT_CACHE_BYTES).await.unwrap();
+        let sealed = open_database(&opened).await;
         let changes = if round == 0 {
             let stored = sealed.get(key).await.unwrap().value.unwrap().value;
             let mut user = Object::from_value(decode_typed(&stored).unwrap()).unwrap();

@@ -41,7 +41,7 @@ pub(super) fn write(text: &mut String, readings: &StateReadings, connected_agent
         text,
         name,
         "gauge",
-        "Whether the file of the keyring can be read and has the current key.",
+        "Whether the next start can use the keyring: its file, or the KMS that has wrapped it.",
     );
     let _ = writeln!(text, "{name} {}", u8::from(readings.is_keyring_readable));
     let name = "postern_keyring_keys";

@@ -1,6 +1,5 @@
 //! `Server`: the parts of the server that all requests use.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,12 +8,13 @@ use postern_flow::{Flow, Limits};
 use postern_registry::clock::Source;
 use postern_registry::registry::Registry;
 use postern_store::Store as _;
-use postern_store::seal::{Keyring, Sealed};
+use postern_store::seal::Sealed;
 use tokio::sync::watch;
 
 use crate::audit::Audit;
 use crate::endpoints::health::Condition;
 use crate::gateway::{Gateway, GatewaySettings};
+use crate::keyring::KeySource;
 use crate::metrics::{Metrics, Readings, StateReadings};
 use crate::supervise::Restarts;
 use crate::tls::ServedCertificate;
@@ -41,12 +41,12 @@ pub(crate) struct Server {
     restarts: Arc<Restarts>,
 }
 
-/// The store, and the file with its keys.
+/// The store, and the source of its keys.
 pub(crate) struct Storage {
     /// The store, which is asked for its health.
     pub(crate) sealed: Arc<Sealed>,
-    /// The path of the keyring.
-    pub(crate) keyring: PathBuf,
+    /// Where its at-rest keys come from.
+    pub(crate) keys: KeySource,
 }
 
 impl Server {
@@ -149,12 +149,11 @@ impl Server {
 
     /// The state that the metrics report.
     fn state(&self) -> StateReadings {
-        let Storage { sealed, keyring } = &self.storage;
-        let file = Keyring::load(keyring);
+        let Storage { sealed, keys } = &self.storage;
         StateReadings {
             checks: self.condition().readiness().to_vec(),
             store: sealed.figures(),
-            is_keyring_readable: file.is_ok_and(|file| sealed.is_current_key_in(&file)),
+            is_keyring_readable: keys.is_readable(sealed),
             keyring_keys: sealed.key_count(),
             certificate_expires_at: self.certificate.expires_at(),
             clusters: self.registry.cluster_counts(),

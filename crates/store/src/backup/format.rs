@@ -21,7 +21,7 @@ use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
 
 use super::{BackupError, Summary, from_millis, io_error};
-use crate::seal::{KEY_ID_BYTES, KeyId};
+use crate::seal::{KEY_ID_BYTES, KeyId, WrappedKeys};
 use crate::{Entry, Position, limits};
 
 /// The format that this code writes and reads.
@@ -49,6 +49,7 @@ impl Encoder {
             entries: 0,
             omitted: 0,
             key_ids: BTreeSet::new(),
+            wrapped_ids: BTreeSet::new(),
             bytes: 0,
             checksum: [0; CHECKSUM_BYTES],
         };
@@ -64,6 +65,7 @@ impl Encoder {
     /// The bytes of entries. They must be in key order, and after all earlier ones.
     pub(super) fn entries(&mut self, entries: &[Entry], ids: &[KeyId]) -> Vec<u8> {
         let mut out = Vec::new();
+        self.summary.wrapped_ids.extend(entries.iter().filter_map(wrapped_id));
         for Entry { key, value, position } in entries {
             // The limits of the contract keep both lengths far below these maxima.
             let key_length = u16::try_from(key.len()).unwrap_or(u16::MAX);
@@ -118,6 +120,7 @@ pub(super) struct Decoder<R> {
     created_millis: u64,
     entries: u64,
     last_key: String,
+    wrapped_ids: BTreeSet<KeyId>,
 }
 
 /// One part of a backup.
@@ -139,6 +142,7 @@ impl<R: Read> Decoder<R> {
             created_millis: 0,
             entries: 0,
             last_key: String::new(),
+            wrapped_ids: BTreeSet::new(),
         };
         match decoder.array() {
             Ok(MAGIC) => {}
@@ -183,7 +187,9 @@ impl<R: Read> Decoder<R> {
         let value = Bytes::from(self.vec(value_length)?);
         self.entries += 1;
         self.last_key.clone_from(&key);
-        Ok(Entry { key: key.into(), value, position })
+        let entry = Entry { key: key.into(), value, position };
+        self.wrapped_ids.extend(wrapped_id(&entry));
+        Ok(entry)
     }
 
     fn trailer(&mut self) -> Result<Summary, BackupError> {
@@ -213,6 +219,7 @@ impl<R: Read> Decoder<R> {
             entries,
             omitted,
             key_ids,
+            wrapped_ids: std::mem::take(&mut self.wrapped_ids),
             bytes: self.bytes,
             checksum: found,
         })
@@ -243,6 +250,11 @@ impl<R: Read> Decoder<R> {
         self.bytes += out.len() as u64;
         Ok(())
     }
+}
+
+/// The id of the at-rest key that an entry is, if it is a wrapped key.
+fn wrapped_id(entry: &Entry) -> Option<KeyId> {
+    WrappedKeys::id_of(entry)
 }
 
 fn checksum(digest: Context) -> [u8; CHECKSUM_BYTES] {

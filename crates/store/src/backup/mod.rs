@@ -14,7 +14,9 @@ use std::io;
 use std::time::{Duration, SystemTime};
 
 pub use self::remote::{BackupEntries, restore_remote};
-pub use self::restore::{REVISION_MARGIN, RestoreOptions, Restored, restore, restore_to, verify};
+pub use self::restore::{
+    REVISION_MARGIN, RestoreOptions, Restored, restore, restore_to, verify, wrapped_keys,
+};
 pub use self::write::{WriteOptions, Written, write};
 
 use crate::seal::KeyId;
@@ -33,6 +35,8 @@ pub struct Summary {
     pub omitted: u64,
     /// The at-rest keys that its values need.
     pub key_ids: BTreeSet<KeyId>,
+    /// The at-rest keys that are in it, wrapped by a KMS.
+    pub wrapped_ids: BTreeSet<KeyId>,
     /// The length of the file.
     pub bytes: u64,
     /// The SHA-256 checksum at its end, of everything before it.

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use super::format::{Decoder, Part};
 use super::{BackupError, Progress, Summary, io_error, to_millis};
-use crate::seal::Keyring;
+use crate::seal::{Keyring, WrappedKeys};
 use crate::{Entry, RestoreTarget, Result as StoreResult, engine, limits, seal};
 
 /// Revisions by which a restored store begins behind its backup, in addition to the revisions for the
@@ -49,6 +49,23 @@ pub fn verify(file: &mut impl Read) -> Result<Summary, BackupError> {
     loop {
         if let Part::End(summary) = decoder.next()? {
             return Ok(summary);
+        }
+    }
+}
+
+/// Reads a backup to its end, and returns the at-rest keys in it. With a KMS they are the keyring that [`restore`] needs.
+///
+/// # Errors
+/// As for [`verify`].
+pub fn wrapped_keys(file: &mut (impl Read + Seek)) -> Result<WrappedKeys, BackupError> {
+    file.rewind().map_err(io_error("read"))?;
+    let mut decoder = Decoder::new(BufReader::new(file))?;
+    let mut records = Vec::new();
+    loop {
+        match decoder.next()? {
+            Part::Entry(entry) if WrappedKeys::id_of(&entry).is_some() => records.push(entry),
+            Part::Entry(_) => {}
+            Part::End(_) => return Ok(WrappedKeys::of_entries(&records)?),
         }
     }
 }
@@ -165,7 +182,7 @@ fn copy(
 }
 
 fn check(keyring: &Keyring, entry: &Entry) -> Result<(), BackupError> {
-    seal::check_value(keyring, &entry.key, &entry.value)
+    seal::check_entry(keyring, entry)
         .map(drop)
         .map_err(|reason| corrupt(format!("the value of {} does not open: {reason}", entry.key)))
 }

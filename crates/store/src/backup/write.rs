@@ -9,7 +9,7 @@ use tokio::task::spawn_blocking;
 
 use super::format::Encoder;
 use super::{BackupError, Progress, Summary, io_error, to_millis};
-use crate::seal::{KeyId, Keyring, Sealed};
+use crate::seal::{Keyring, Sealed, ValueOf};
 use crate::{CorruptEntry, Entry, Error, ListRequest, Page, Store as _, seal};
 
 /// The most corrupt keys that are named.
@@ -67,7 +67,7 @@ struct EncodedPage {
 ///
 /// # Errors
 /// [`BackupError::CorruptValues`] names the corrupt values, unless they are to be left out. That the
-/// marker of the seal is corrupt is always an error. [`BackupError::Overtaken`] when the history that is
+/// marker of the seal or a wrapped key is corrupt is always an error. [`BackupError::Overtaken`] when the history that is
 /// needed was compacted meanwhile.
 pub async fn write(
     store: &Sealed,
@@ -92,9 +92,9 @@ pub async fn write(
         let ready = spawn_blocking(move || encode(encoder, &keyring, page)).await;
         let ready = ready.map_err(|error| Error::Unavailable(error.to_string()))?;
         encoder = ready.encoder;
-        let marker_is_corrupt = ready.corrupt.iter().any(|one| seal::is_marker(&one.key));
+        let reserved_is_corrupt = ready.corrupt.iter().any(|one| seal::is_reserved(&one.key));
         corrupt.add(ready.corrupt);
-        if marker_is_corrupt {
+        if reserved_is_corrupt {
             return Err(corrupt.into_error());
         }
         // After a corrupt value the rest is only searched for others.
@@ -134,9 +134,12 @@ fn encode(mut encoder: Encoder, keyring: &Keyring, page: Page) -> EncodedPage {
     let mut corrupt = page.corrupt;
     let (mut intact, mut ids) = (Vec::with_capacity(page.entries.len()), Vec::new());
     for entry in page.entries {
-        match check(keyring, &entry) {
-            Ok(id) => {
-                ids.push(id);
+        match seal::check_entry(keyring, &entry) {
+            Ok(value) => {
+                ids.extend(match value {
+                    ValueOf::Sealed(id) => Some(id),
+                    ValueOf::WrappedKey => None,
+                });
                 intact.push(entry);
             }
             Err(reason) => {
@@ -147,9 +150,4 @@ fn encode(mut encoder: Encoder, keyring: &Keyring, page: Page) -> EncodedPage {
     }
     let bytes = encoder.entries(&intact, &ids);
     EncodedPage { encoder, bytes, corrupt }
-}
-
-/// The id of the key with which a value is sealed, if it opens.
-fn check(keyring: &Keyring, entry: &Entry) -> Result<KeyId, String> {
-    seal::check_value(keyring, &entry.key, &entry.value)
 }

@@ -149,7 +149,21 @@ impl Key {
         Ok(Self { id: KeyId(id), seed, derived: Arc::default() })
     }
 
-    fn generate() -> Result<Self, Unspecified> {
+    /// The key of a seed that was stored with an id.
+    ///
+    /// # Errors
+    /// What is wrong with the seed. The text has no part of it.
+    pub(super) fn of_id(id: KeyId, bytes: &[u8]) -> Result<Self, &'static str> {
+        if bytes.len() != SEED_BYTES {
+            return Err("a seed of another length");
+        }
+        let mut seed = Zeroizing::new([0; SEED_BYTES]);
+        seed.copy_from_slice(bytes);
+        let key = Self::from_zeroizing(seed).map_err(|_| "a seed that cannot be used")?;
+        if key.id == id { Ok(key) } else { Err("another seed") }
+    }
+
+    pub(super) fn generate() -> Result<Self, Unspecified> {
         let mut seed = Zeroizing::new([0; SEED_BYTES]);
         rand::fill(seed.as_mut_slice())?;
         Self::from_zeroizing(seed)
@@ -176,7 +190,7 @@ impl Key {
     }
 
     /// The seed, which is secret.
-    fn seed(&self) -> &[u8] {
+    pub(super) fn seed(&self) -> &[u8] {
         self.seed.as_slice()
     }
 }
@@ -208,6 +222,12 @@ impl Keyring {
         Ok(Self { current: Key::generate()?, old: Vec::new() })
     }
 
+    /// The keyring of these keys, oldest first. The last one is the current key. `None` if there are none.
+    pub(super) fn of_keys(mut keys: Vec<Key>) -> Option<Self> {
+        let current = keys.pop()?;
+        Some(Self { current, old: keys })
+    }
+
     /// The id of the key for new values.
     pub fn current(&self) -> KeyId {
         self.current.id
@@ -225,10 +245,13 @@ impl Keyring {
 
     /// A keyring with the same keys and a new one, which is the current key.
     pub fn rotated(&self) -> Result<Self, KeyringError> {
-        if self.old.len() + 1 >= KEYS {
-            return Err(KeyringError::Full);
-        }
+        self.check_not_full()?;
         Ok(Self { current: Key::generate()?, old: self.keys().cloned().collect() })
+    }
+
+    /// Checks that there is room for one more key.
+    pub(super) fn check_not_full(&self) -> Result<(), KeyringError> {
+        if self.old.len() + 1 >= KEYS { Err(KeyringError::Full) } else { Ok(()) }
     }
 
     /// A keyring with the same keys, of which this one is the current key; `None` if it is not among them.

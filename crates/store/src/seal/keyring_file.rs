@@ -2,10 +2,11 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Gid, getegid, geteuid, getgroups};
 use zeroize::Zeroizing;
 
 use super::keyring::{KeyId, Keyring, KeyringError};
@@ -16,6 +17,8 @@ const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 /// The permission bits of group and others, none of which a keyring or its directory may have.
 const OTHERS: u32 = 0o077;
+/// The permission bits with which a file of root is mounted for the group of this process.
+const MOUNTED_MODE: u32 = 0o440;
 
 impl Keyring {
     /// Reads a keyring from a file.
@@ -27,9 +30,21 @@ impl Keyring {
         let path = path.as_ref();
         let file = File::open(path).map_err(io_error("open", path))?;
         check_mode(&file, path, FILE_MODE)?;
-        let mut text = Zeroizing::new(String::with_capacity(capacity(&file, path)?));
-        file.take(FILE_BYTES).read_to_string(&mut text).map_err(io_error("read", path))?;
-        Self::from_text(&text)
+        read(file, path)
+    }
+
+    /// Reads a keyring from a file that is mounted, such as a Secret in Kubernetes. It may also be a file of root that
+    /// only a group of this process can read: a volume with `fsGroup` has such files.
+    ///
+    /// # Errors
+    /// As for [`Keyring::load`].
+    pub fn load_mounted(path: impl AsRef<Path>) -> Result<Self, KeyringError> {
+        let path = path.as_ref();
+        let file = File::open(path).map_err(io_error("open", path))?;
+        if !is_for_own_group(&file, path)? {
+            check_mode(&file, path, FILE_MODE)?;
+        }
+        read(file, path)
     }
 
     /// Creates a keyring with one new key. Its directory is created if there is none; others must not
@@ -60,6 +75,12 @@ impl Keyring {
     pub fn drop_key(path: impl AsRef<Path>, id: KeyId) -> Result<Self, KeyringError> {
         replace(path.as_ref(), |keyring| keyring.without(id))
     }
+}
+
+fn read(file: File, path: &Path) -> Result<Keyring, KeyringError> {
+    let mut text = Zeroizing::new(String::with_capacity(capacity(&file, path)?));
+    file.take(FILE_BYTES).read_to_string(&mut text).map_err(io_error("read", path))?;
+    Keyring::from_text(&text)
 }
 
 fn replace(
@@ -137,6 +158,36 @@ fn check_mode(file: &File, path: &Path, wanted: u32) -> Result<(), KeyringError>
     Ok(())
 }
 
+/// Whether a file belongs to root, and only this process's group can read it. A process of root needs no group.
+fn is_for_own_group(file: &File, path: &Path) -> Result<bool, KeyringError> {
+    let metadata = file.metadata().map_err(io_error("look at", path))?;
+    let other_groups =
+        getgroups().map_err(|error| io_error("look at the groups for", path)(error.into()))?;
+    let groups: Vec<u32> = other_groups.into_iter().chain([getegid()]).map(Gid::as_raw).collect();
+    let file = FileAccess {
+        mode: metadata.permissions().mode() & 0o7777,
+        owner: metadata.uid(),
+        group: metadata.gid(),
+    };
+    Ok(file.is_for_group_of(geteuid().as_raw(), &groups))
+}
+
+/// Who has access to a file.
+#[derive(Clone, Copy)]
+struct FileAccess {
+    mode: u32,
+    owner: u32,
+    group: u32,
+}
+
+impl FileAccess {
+    /// Whether it is a file of root that only a group can read, and a process of this user is in the group.
+    fn is_for_group_of(self, user: u32, groups: &[u32]) -> bool {
+        let is_mounted = self.owner == 0 && self.mode & OTHERS & !MOUNTED_MODE == 0;
+        is_mounted && user != 0 && groups.contains(&self.group)
+    }
+}
+
 /// The capacity for reading the file: its length, so that the buffer with the seeds never has
 /// to grow.
 fn capacity(file: &File, path: &Path) -> Result<usize, KeyringError> {
@@ -197,6 +248,30 @@ mod tests {
         std::fs::set_permissions(path.parent().unwrap(), open).unwrap();
         let other = directory.path().join("keys/other");
         assert!(matches!(Keyring::create(&other), Err(KeyringError::Exposed { .. })));
+    }
+
+    #[test]
+    fn a_mounted_file_of_root_is_for_a_group_of_the_process() {
+        let file = FileAccess { mode: 0o440, owner: 0, group: 2000 };
+        assert!(file.is_for_group_of(1000, &[1000, 2000]));
+        assert!(FileAccess { mode: 0o640, ..file }.is_for_group_of(1000, &[2000]));
+        // Another group, a process of root, and an owner that can change the mode.
+        assert!(!file.is_for_group_of(1000, &[1000]));
+        assert!(!file.is_for_group_of(0, &[2000]));
+        assert!(!FileAccess { owner: 1000, ..file }.is_for_group_of(1000, &[2000]));
+        for mode in [0o444, 0o460, 0o450, 0o441, 0o442] {
+            assert!(!FileAccess { mode, ..file }.is_for_group_of(1000, &[2000]), "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn a_mounted_file_is_read_as_any_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keys/seal");
+        let keyring = Keyring::create(&path).unwrap();
+        assert_eq!(Keyring::load_mounted(&path).unwrap().ids(), keyring.ids());
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
+        assert!(matches!(Keyring::load_mounted(&path), Err(KeyringError::Exposed { .. })));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Encryption at rest: a store that encrypts the values of another store.
 //!
 //! Values are sealed before the inner store gets them (`envelope`), with keys from a [`Keyring`],
-//! which is kept in a file of its own (`keyring_file`). *Not* hidden from readers of the
+//! which is kept in a file of its own (`keyring_file`), or in the store, wrapped by a KMS (`wrapped`). *Not* hidden from readers of the
 //! database: the storage keys, which are the names of all objects; the length of each value; and the
 //! order of changes. Sealing protects copies of the database, such as backups and discarded disks. It
 //! does not protect the machine on which the server runs.
@@ -15,7 +15,10 @@ mod envelope;
 mod keyring;
 mod keyring_file;
 mod keys;
+mod kms;
+mod kms_v2;
 mod rewrap;
+mod wrapped;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +30,10 @@ use tokio::task::spawn_blocking;
 
 pub(crate) use self::keyring::KEY_ID_BYTES;
 pub use self::keyring::{KeyId, Keyring, KeyringError};
+pub use self::kms::{Kms, KmsError, WrappedSeed};
+pub use self::kms_v2::KmsV2;
 pub use self::rewrap::Progress;
+pub use self::wrapped::WrappedKeys;
 
 use self::envelope::OpenError;
 use self::keys::{Keys, Marker};
@@ -43,6 +49,8 @@ use crate::{
 const MARKER: &str = "/postern/seal/marker";
 /// The prefix of the storage keys that only this module may use.
 const RESERVED: &str = "/postern/seal/";
+/// The end of these storage keys in byte order: `0` follows `/`.
+const RESERVED_END: &str = "/postern/seal0";
 /// The value of the marker.
 const MARKER_VALUE: &[u8] = b"this database is sealed";
 /// The most values that are opened on the caller's thread. More values are opened on a thread for
@@ -53,6 +61,7 @@ const OPENED_INLINE: usize = 64;
 pub struct Sealed {
     inner: Arc<dyn Store>,
     keys: Arc<Keys>,
+    keyring_lock: tokio::sync::Mutex<()>,
 }
 
 impl Sealed {
@@ -64,7 +73,7 @@ impl Sealed {
     pub async fn open(inner: Arc<dyn Store>, keyring: Keyring) -> Result<Self> {
         let is_shared = inner.fleet().is_some();
         let keys = Arc::new(Keys::new(keyring.clone(), is_shared));
-        let sealed = Self { inner, keys };
+        let sealed = Self { inner, keys, keyring_lock: tokio::sync::Mutex::default() };
         if sealed.inner.get(MARKER).await?.value.is_none() {
             sealed.write_marker().await?;
         }
@@ -87,6 +96,12 @@ impl Sealed {
         let marker = self.open_marker(&keyring).await?;
         self.keys.replace(keyring, marker);
         Ok(())
+    }
+
+    /// A lock for reading or changing the keyring at its source, and then using it. Otherwise a keyring that was read
+    /// before a rotation could be used after it.
+    pub async fn lock_keyring(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.keyring_lock.lock().await
     }
 
     /// On a store that several servers share: the key that becomes active when all of them hold it. It is the current
@@ -182,31 +197,45 @@ impl Sealed {
             .map_err(|error| wrong_keyring(format!("encryption marker: {error}")))
     }
 
-    /// A page of the inner store, without the marker. When the marker may be on the page, one
-    /// entry more is requested, so that the caller gets as many entries as the limit allows.
+    /// A page of the inner store, without reserved keys. If they may be on the page, more entries are requested, so that
+    /// the caller gets as many as the limit allows.
     async fn list_inner(&self, mut request: ListRequest) -> Result<Page> {
-        let marker_is_ahead = MARKER.starts_with(&request.prefix)
-            && request.after.as_deref().is_none_or(|after| after < MARKER);
-        if !marker_is_ahead {
+        let are_under_prefix =
+            RESERVED.starts_with(&request.prefix) || request.prefix.starts_with(RESERVED);
+        let are_ahead = request.after.as_deref().is_none_or(|after| after < RESERVED_END);
+        if !are_under_prefix || !are_ahead {
             return self.inner.list(request).await;
         }
+        let prefix = if request.prefix.len() > RESERVED.len() { &request.prefix } else { RESERVED };
+        let reserved = ListRequest { prefix: prefix.to_owned(), limit: 0, ..request.clone() };
+        let reserved = self.inner.list(reserved).await?;
+        let mut reserved: Vec<_> = keys_of(&reserved).cloned().collect();
         let limit = request.limit;
         if limit != 0 {
-            request.limit = limit.saturating_add(1);
+            request.limit = limit.saturating_add(reserved.len());
         }
         let mut page = self.inner.list(request).await?;
-        let found = page.entries.len() + page.corrupt.len();
-        page.entries.retain(|entry| &*entry.key != MARKER);
-        page.corrupt.retain(|corrupt| &*corrupt.key != MARKER);
-        if found == page.entries.len() + page.corrupt.len() {
-            // The marker is after this page, or did not exist yet.
-            page.remaining = page.remaining.saturating_sub(1);
-            if limit != 0 && found > limit {
-                remove_last(&mut page);
-            }
+        if let Some(last) = page.last_key() {
+            reserved.retain(|key| key > last);
+        }
+        page.remaining = page.remaining.saturating_sub(reserved.len() as u64);
+        retain_callers_keys(&mut page);
+        while limit != 0 && page.entries.len() + page.corrupt.len() > limit {
+            remove_last(&mut page);
         }
         Ok(page)
     }
+}
+
+/// The keys of a page, corrupt or not.
+fn keys_of(page: &Page) -> impl Iterator<Item = &Arc<str>> {
+    page.entries.iter().map(|entry| &entry.key).chain(page.corrupt.iter().map(|one| &one.key))
+}
+
+/// Removes reserved keys from a page.
+fn retain_callers_keys(page: &mut Page) {
+    page.entries.retain(|entry| !is_reserved(&entry.key));
+    page.corrupt.retain(|corrupt| !is_reserved(&corrupt.key));
 }
 
 /// Removes the last key of a page, which then belongs to the next page.
@@ -242,12 +271,15 @@ fn open(keyring: &Keyring, key: &str, sealed: Bytes) -> std::result::Result<Byte
     envelope::open(|id| keyring.find(id), key, sealed)
 }
 
-/// Decrypts a value of the inner store, or returns why that fails.
+/// Decrypts a value of the inner store, or returns why that fails. A wrapped key is returned as it is.
 pub(crate) fn decrypt(
     keyring: &Keyring,
     key: &str,
     sealed: Bytes,
 ) -> std::result::Result<Bytes, String> {
+    if wrapped::is_record(key) {
+        return Ok(sealed);
+    }
     open(keyring, key, sealed).map_err(|error| error.to_string())
 }
 
@@ -256,14 +288,30 @@ pub(crate) fn is_marker(key: &str) -> bool {
     key == MARKER
 }
 
-/// The id of the key with which a value is sealed, or why it does not open.
-pub(crate) fn check_value(
+/// Whether a storage key is hidden from callers.
+pub(crate) fn is_reserved(key: &str) -> bool {
+    key.starts_with(RESERVED)
+}
+
+/// What the value of an entry is, or why it cannot be read.
+pub(crate) fn check_entry(
     keyring: &Keyring,
-    key: &str,
-    sealed: &Bytes,
-) -> std::result::Result<KeyId, String> {
-    open(keyring, key, sealed.clone()).map_err(|error| error.to_string())?;
-    envelope::key_id(sealed).ok_or_else(|| envelope::OpenError::NotSealed.to_string())
+    entry: &Entry,
+) -> std::result::Result<ValueOf, String> {
+    if wrapped::is_record(&entry.key) {
+        return wrapped::check_record(entry).map(|()| ValueOf::WrappedKey);
+    }
+    open(keyring, &entry.key, entry.value.clone()).map_err(|error| error.to_string())?;
+    let id = envelope::key_id(&entry.value);
+    id.map(ValueOf::Sealed).ok_or_else(|| envelope::OpenError::NotSealed.to_string())
+}
+
+/// What a stored value is.
+pub(crate) enum ValueOf {
+    /// A value that is encrypted with the key of this id.
+    Sealed(KeyId),
+    /// An at-rest key that a KMS has wrapped.
+    WrappedKey,
 }
 
 /// The keys with which the values of one answer are opened.
@@ -312,7 +360,7 @@ impl Opener {
             };
             Ok(Event { value, replaced, ..event })
         };
-        let events = read.events.into_iter().filter(|event| &*event.key != MARKER);
+        let events = read.events.into_iter().filter(|event| !is_reserved(&event.key));
         Ok(Events { events: events.map(open).collect::<Result<_>>()?, through: read.through })
     }
 
@@ -329,8 +377,8 @@ impl Opener {
 }
 
 fn open_batch(keys: &Arc<Keys>, mut batch: Batch, old: WithOld) -> Result<Batch> {
-    for event in batch.events.extract_if(.., |event| &*event.key == MARKER) {
-        if let Some(marker) = event.value {
+    for event in batch.events.extract_if(.., |event| is_reserved(&event.key)) {
+        if let Some(marker) = event.value.filter(|_| is_marker(&event.key)) {
             keys.note_change(marker, event.position)?;
         }
     }
@@ -351,7 +399,7 @@ fn check_not_reserved(txn: &Txn) -> Result<()> {
     let conditions = txn.conditions.iter().map(|condition| match condition {
         Condition::Absent(key) | Condition::At(key, _) => key,
     });
-    match conditions.chain(txn.changes.iter().map(Change::key)).find(|k| k.starts_with(RESERVED)) {
+    match conditions.chain(txn.changes.iter().map(Change::key)).find(|key| is_reserved(key)) {
         Some(key) => Err(Error::Invalid(format!("{key} is reserved"))),
         None => Ok(()),
     }
@@ -391,7 +439,7 @@ impl Store for Sealed {
 
     async fn get(&self, key: &str) -> Result<Snapshot<Option<Entry>>> {
         let found = self.inner.get(key).await?;
-        let value = found.value.filter(|entry| &*entry.key != MARKER);
+        let value = found.value.filter(|entry| !is_reserved(&entry.key));
         let value = value.map(|entry| Opener::new(&self.keys).entry(entry)).transpose()?;
         Ok(Snapshot { value, revision: found.revision })
     }
@@ -411,10 +459,9 @@ impl Store for Sealed {
         loop {
             let mut page = self.inner.next_page(prefix, at, after).await?;
             after = page.last_key().cloned();
-            page.entries.retain(|entry| &*entry.key != MARKER);
-            page.corrupt.retain(|corrupt| &*corrupt.key != MARKER);
+            retain_callers_keys(&mut page);
             if page.last_key().is_none() && after.is_some() {
-                // Only the marker was on it, so it is not the last page.
+                // Only reserved keys were on it, so it is not the last page.
                 continue;
             }
             let opener = Opener::new(&self.keys);
@@ -429,8 +476,7 @@ impl Store for Sealed {
         let failed = Arc::new(Mutex::new(None));
         let failure = Arc::clone(&failed);
         let visit = move |mut page: Page| {
-            page.entries.retain(|entry| &*entry.key != MARKER);
-            page.corrupt.retain(|corrupt| &*corrupt.key != MARKER);
+            retain_callers_keys(&mut page);
             match opener.page(page) {
                 Ok(page) => visit(page),
                 Err(error) => *failure.lock() = Some(error),

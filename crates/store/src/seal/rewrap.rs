@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::wrapped::is_record;
 use super::{KeyId, Keyring, MARKER, Sealed, envelope, open, seal};
 use crate::{
     Change, Condition, Entry, Error, ListRequest, Page, Position, Result, Txn, WithOld, limits,
@@ -17,7 +18,7 @@ const HISTORY_ATTEMPTS: usize = 8;
 /// The progress of [`Sealed::rewrap`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Storage keys that were read, including the marker.
+    /// Storage keys that were read, including the marker and wrapped keys.
     pub seen: u64,
     /// Storage keys whose value this call encrypted with the current key.
     pub rewritten: u64,
@@ -25,6 +26,11 @@ pub struct Progress {
     pub corrupt: u64,
     /// Storage keys still to be read, as far as is known.
     pub remaining: u64,
+}
+
+/// The key that a value is encrypted with. A wrapped key is not encrypted with any of them.
+fn key_of(entry: &Entry) -> Option<KeyId> {
+    envelope::key_id(&entry.value).filter(|_| !is_record(&entry.key))
 }
 
 impl Sealed {
@@ -79,7 +85,7 @@ impl Sealed {
         let revision = loop {
             let page = self.raw_page(after).await?;
             after = page.last_key().cloned();
-            ids.extend(page.entries.iter().filter_map(|entry| envelope::key_id(&entry.value)));
+            ids.extend(page.entries.iter().filter_map(key_of));
             if after.is_none() {
                 break page.revision;
             }
@@ -90,9 +96,9 @@ impl Sealed {
         while scanned < revision {
             let batch = watch.next().await?;
             scanned = batch.revision;
-            for event in batch.events {
+            for event in batch.events.iter().filter(|event| !is_record(&event.key)) {
                 ids.extend(event.value.as_deref().and_then(envelope::key_id));
-                ids.extend(event.replaced.entry().and_then(|entry| envelope::key_id(&entry.value)));
+                ids.extend(event.replaced.entry().and_then(key_of));
             }
         }
         Ok(ids)
@@ -128,7 +134,10 @@ impl Sealed {
         for entry in page.entries {
             // On a shared store, the key of the marker is the one that the servers have agreed on.
             let is_agreement = self.keys.is_shared() && &*entry.key == MARKER;
-            if is_agreement || envelope::key_id(&entry.value) == Some(keyring.current()) {
+            if is_agreement
+                || is_record(&entry.key)
+                || envelope::key_id(&entry.value) == Some(keyring.current())
+            {
                 continue;
             }
             let value = match open(keyring, &entry.key, entry.value) {
