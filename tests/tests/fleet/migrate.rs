@@ -11,7 +11,7 @@ use postern_tests::rights::path;
 use postern_tests::{Home, Kubeconfig, Random, Server, Setup};
 use serde_json::{Value, json};
 
-use super::{copy_of, on};
+use super::{copy_of, init, on};
 
 /// The arguments of a migration between a server's directory and a store.
 struct Sides {
@@ -196,5 +196,51 @@ async fn a_migration_that_is_killed_goes_on_and_never_leaves_two_stores() {
     }
     let server: Server = Setup::on(&home).start().await;
     assert_eq!(listed(&server.client()).await.0, expected);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_store_on_etcd_is_backed_up_restored_and_gets_an_epoch_without_a_server() {
+    let etcd = Etcd::start().await;
+    let (store, other) = (etcd.store("/backed-up"), etcd.store("/restored"));
+    let home = init(&store).await;
+    let data = home.data();
+    let user = CliUser::new().with("POSTERN_DATA_DIR", data.to_str().unwrap());
+    let file = user.file("backup", "");
+    let server = on(Setup::on(&home), &store).start().await;
+    let client = server.client();
+    for name in ["one", "two"] {
+        create(&client, name).await;
+    }
+    let (expected, _) = listed(&client).await;
+    let backup = ["storage", "backup", "--overwrite", "--to", &file, "--allow-old-etcd", "--store"];
+    user.ok(&[backup.as_slice(), &[&store]].concat()).await;
+    create(&client, "lost").await;
+    let (_, version) = listed(&client).await;
+    server.stop().await;
+
+    let restore = ["storage", "restore", &file, "--allow-old-etcd", "--store"];
+    let used = user.run(&[restore.as_slice(), &[&store]].concat()).await;
+    assert!(used.code == 1 && used.err.contains("in use"), "{used:?}");
+    let restored = user.ok(&[restore.as_slice(), &[&other]].concat()).await;
+    assert_eq!(restored.trim(), other);
+    let server = on(Setup::on(&home), &other).start().await;
+    let client = server.client();
+    assert_eq!(listed(&client).await.0, expected);
+    expect_410_once(&client, version, "three").await;
+    let (_, version) = listed(&client).await;
+    let new_epoch = ["storage", "new-epoch", "--allow-old-etcd", "--store", &other];
+    let running = user.run(&new_epoch).await;
+    assert!(running.code == 1 && running.err.contains("servers run on"), "{running:?}");
+    server.stop().await;
+
+    let above = version.to_string();
+    let first = user.ok(&[new_epoch.as_slice(), &["--above", &above]].concat()).await;
+    let first: u64 = first.trim().parse().unwrap();
+    assert!(first > version);
+    let server = on(Setup::on(&home), &other).start().await;
+    expect_410_once(&server.client(), version, "four").await;
+    let (objects, _) = listed(&server.client()).await;
+    assert!(objects.iter().any(|(name, version)| name == "four" && *version >= first));
     server.stop().await;
 }
