@@ -154,6 +154,8 @@ async fn a_restore_of_etcd_begins_an_epoch_for_all_servers() {
             other => panic!("expected the new epoch, got {other:?}"),
         };
         assert!(begins > last);
+        // Before the first transaction, too: a cache with the state of before is behind.
+        assert_eq!(store.revision().await.unwrap(), begins);
         assert_eq!(store.epoch().await.unwrap().begins, begins);
         assert!(store.epoch().await.unwrap().number == 1);
     }
@@ -185,6 +187,31 @@ async fn a_restore_of_etcd_begins_an_epoch_for_all_servers() {
     let three = open(&url).await;
     assert_eq!(three.epoch().await.unwrap(), one.epoch().await.unwrap());
     assert_eq!(three.revision().await.unwrap(), next);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_with_a_greater_revision_begins_an_epoch_too() {
+    let mut server = EtcdServer::start();
+    let store = open(&server.url("/bumped")).await;
+    store.commit(change(put("/a", "1"))).await.unwrap();
+    server.save();
+    let mut last = 0;
+    for number in 0..20 {
+        let text = number.to_string();
+        last = again(async || store.commit(change(put("/b", &text))).await).await.unwrap();
+    }
+    server.restore();
+    // Another store raises etcd's revision above all that the first one has seen.
+    let other = open(&server.url("/other")).await;
+    while other.commit(change(put("/c", "1"))).await.unwrap() <= last + 20 {}
+
+    let begins = match again(async || store.revision().await).await {
+        Err(Error::EpochChanged { begins }) => begins,
+        other => panic!("expected the new epoch, got {other:?}"),
+    };
+    assert!(begins > last);
+    assert_eq!(store.get("/b").await.unwrap().value, None);
+    assert!(store.commit(change(put("/b", "1"))).await.unwrap() > begins);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
