@@ -68,7 +68,7 @@ impl Links {
                     From::Party(party) => Some(party.clone()),
                     From::Process => shared.party_of(address, own_port),
                 };
-                // A connection of nobody that is known is closed.
+                // A connection of an unknown process is closed.
                 let Some(party) = party else { continue };
                 connections.spawn(forward(client, port, shared.state(&party, &to)));
             }
@@ -81,7 +81,7 @@ impl Links {
         self.shared.processes.lock().unwrap().insert(party.to_owned(), process);
     }
 
-    /// Sets the links between two parties, in both directions.
+    /// Sets the links between two parties, both ways.
     pub fn set(&self, one: &str, other: &str, link: Link) {
         let mut links = self.shared.links.lock().unwrap();
         for (from, to) in [(one, other), (other, one)] {

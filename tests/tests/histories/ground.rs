@@ -147,7 +147,7 @@ impl Fleet {
     }
 
     /// Waits until all is well: each server reads and is ready.
-    pub(crate) async fn settle(&mut self) {
+    pub(crate) async fn wait_until_well(&mut self) {
         self.etcd.ready().await;
         for number in 0..SERVERS {
             let client = self.addresses.of(number).expect("the server runs");
@@ -169,7 +169,7 @@ impl Fleet {
     }
 }
 
-/// The library that `POSTERN_TEST_FAKETIME` names, with which the clock of one process can be set: Debian's libfaketime.
+/// The library that `POSTERN_TEST_FAKETIME` names, with which the clock of one process can be set: Debian's libfaketimeMT.
 pub(crate) fn clock_library() -> Option<OsString> {
     std::env::var_os("POSTERN_TEST_FAKETIME")
 }

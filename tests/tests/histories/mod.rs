@@ -104,7 +104,7 @@ impl Plan {
     fn short(random: &mut Random) -> Self {
         let mut faults = FAULTS.to_vec();
         shuffle(&mut faults, random);
-        faults.truncate(5);
+        faults.push(Nemesis::Restore);
         let options = Options { history: "5m", quota_bytes: None };
         Self { options, faults, longest: SHORT_FAULT }
     }
@@ -181,7 +181,7 @@ async fn round(plan: Plan, seed: u64, random: &mut Random) {
         };
         fault.run(&mut scene).await;
         let (lasted, ended) = (started.elapsed(), Instant::now());
-        fleet.settle().await;
+        fleet.wait_until_well().await;
         eprintln!("{fault:?} took {lasted:?}, and {:?} until all was well", ended.elapsed());
         recorder.note("all is well");
         sleep(CALM).await;
@@ -216,14 +216,17 @@ fn judge(history: &History, seed: u64, fleet: &Fleet) {
         history.operations.iter().filter(|one| fits(&one.outcome)).count()
     };
     let events: usize = history.sessions.iter().map(|one| one.events.len()).sum();
-    let expired = history.sessions.iter().filter(|one| one.end == history::End::Expired).count();
+    let expired = |one: &&history::Session| one.end == history::End::Expired;
+    let expired: Vec<_> = history.sessions.iter().filter(expired).collect();
     eprintln!(
-        "{} operations: {} written, {} refused, {} unknown; {} streams with {events} events, {expired} expired",
+        "{} operations: {} written, {} refused, {} unknown; {} streams with {events} events, {} expired, {} of them of the administrator",
         history.operations.len(),
         count(|one| matches!(one, Outcome::Written(_) | Outcome::Done)),
         count(|one| matches!(one, Outcome::Refused(_))),
         count(|one| matches!(one, Outcome::Unknown(_))),
         history.sessions.len(),
+        expired.len(),
+        expired.iter().filter(|one| one.user.is_none()).count(),
     );
     let violations = checker::check(history);
     if violations.is_empty() {

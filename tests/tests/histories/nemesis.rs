@@ -263,7 +263,7 @@ async fn restore(scene: &mut Scene<'_>, with_bump: bool) {
         bump(scene, before + BUMP).await;
     }
     scene.fleet.links.open_all();
-    scene.fleet.settle().await;
+    scene.fleet.wait_until_well().await;
     let ended = scene.recorder.now();
     scene.recorder.cut(Cut { kept, last, began, ended });
     scene.note("etcd has gone back");
@@ -276,17 +276,17 @@ async fn save(scene: &mut Scene<'_>) -> Version {
     let version = newest(scene).await;
     scene.note("etcd is saved");
     scene.fleet.etcd.save().await;
-    scene.fleet.settle().await;
+    scene.fleet.wait_until_well().await;
     drop(quiet);
     version
 }
 
 /// The newest version, once all is well.
 async fn newest(scene: &mut Scene<'_>) -> Version {
-    scene.fleet.settle().await;
+    scene.fleet.wait_until_well().await;
     let mut asker = Asker::new("saver", &scene.fleet.addresses, scene.recorder);
     let Some(Outcome::Listed { version, .. }) = asker.ask(0, Action::List).await else {
-        panic!("a server that has settled lists");
+        panic!("a server that is well lists");
     };
     version
 }

@@ -189,8 +189,8 @@ impl<'a> Model<'a> {
         moment: Moment,
     ) -> bool {
         let next = self.next(name, version, at.max(version));
-        let is_shown = next.is_some_and(|next| self.versions[&next].is_deletion);
-        !is_shown && self.deletions(name, version).any(|(_, one)| one.invoked < moment)
+        let is_in_watch = next.is_some_and(|next| self.versions[&next].is_deletion);
+        !is_in_watch && self.deletions(name, version).any(|(_, one)| one.invoked < moment)
     }
 
     /// The deletions of a version that were not refused, with their numbers.

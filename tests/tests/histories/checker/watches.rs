@@ -49,7 +49,7 @@ fn check_order(number: usize, session: &Session, violations: &mut Violations) ->
     last
 }
 
-/// Checks that a watch which has shown what a restore took away does not go on.
+/// Checks that a watch which has seen what a restore took away does not go on.
 fn check_restores(
     model: &Model<'_>,
     number: usize,
@@ -58,9 +58,9 @@ fn check_restores(
 ) {
     for cut in &model.history.cuts {
         let is_lost = |version: Version| cut.kept < version && version <= cut.last;
-        let shown = session.events.iter().map(|event| event.version).chain([session.after]);
+        let seen = session.events.iter().map(|event| event.version).chain([session.after]);
         let goes_on = session.events.last().is_some_and(|event| event.version > cut.last);
-        let holds = !goes_on || !shown.into_iter().any(is_lost);
+        let holds = !goes_on || !seen.into_iter().any(is_lost);
         violations.check(holds, Rule::WatchOverRestore, || {
             format!("stream {number} of {} goes on after {cut:?}", session.watcher)
         });
@@ -125,7 +125,7 @@ fn check_deletions(model: &Model<'_>, violations: &mut Violations) {
             });
             if let Some(witness) = witness {
                 violations.add(Rule::WatchMissed, || {
-                    format!("stream {witness} has not shown operation {number}, the deletion of {name} {version}")
+                    format!("stream {witness} has not seen operation {number}, the deletion of {name} {version}")
                 });
             }
         }
