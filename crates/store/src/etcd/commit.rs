@@ -305,7 +305,7 @@ impl Shared {
     }
 
     /// Resolves the outcome of a transaction: the revision of etcd at which it was committed, or at which its fence was
-    /// moved on; and which of the two. `None` if etcd does not answer.
+    /// moved on; and which of the two. `None` if that cannot be known, or if etcd does not answer.
     async fn resolve(
         &self,
         fence: &Bytes,
@@ -323,7 +323,7 @@ impl Shared {
             return Some(committed.unwrap_or((at, false)));
         }
         let other = Bytes::copy_from_slice(&new_id().ok()?);
-        let moved = PutRequest { key: fence.clone(), value: other, lease: 0 };
+        let moved = PutRequest { key: fence.clone(), value: other.clone(), lease: 0 };
         let request = TxnRequest {
             compare: vec![is_at(fence.clone(), at)],
             success: vec![op(Request::Put(moved))],
@@ -338,9 +338,12 @@ impl Shared {
                 }
                 Ok(response) => {
                     let found = ranges_of(response).into_iter().next()?.kvs.into_iter().next()?;
-                    let is_committed = *found.value == id;
-                    // Otherwise it is the fence of an earlier attempt to resolve it, whose answer was lost.
-                    return Some((found.mod_revision, is_committed));
+                    if *found.value == id {
+                        return Some((found.mod_revision, true));
+                    }
+                    // An earlier attempt to resolve it has moved the fence, and its answer was lost. Any other value
+                    // is from a late request to prepare the fence. It may have come before the transaction or after.
+                    return (found.value == other).then_some((found.mod_revision, false));
                 }
                 Err(status) if Instant::now() < deadline => {
                     tracing::warn!(
