@@ -7,7 +7,7 @@
 //!
 //! A copy to etcd compares both stores in key order, and changes only what differs. So it can be interrupted and
 //! repeated, and a second copy is short. History is not copied: watches from before get
-//! [`Error::Compacted`](crate::Error::Compacted).
+//! [`Error::Compacted`].
 
 use std::collections::VecDeque;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! At-rest keys that a real OpenBao has wrapped.
+//! At-rest keys that a real `OpenBao` has wrapped.
 
 use postern_tests::openbao::OpenBao;
 use postern_tests::{Home, Setup};

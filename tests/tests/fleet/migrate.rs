@@ -220,8 +220,8 @@ async fn a_store_on_etcd_is_backed_up_restored_and_gets_an_epoch_without_a_serve
     server.stop().await;
 
     let restore = ["storage", "restore", &file, "--allow-old-etcd", "--store"];
-    let used = user.run(&[restore.as_slice(), &[&store]].concat()).await;
-    assert!(used.code == 1 && used.err.contains("in use"), "{used:?}");
+    let refused = user.run(&[restore.as_slice(), &[&store]].concat()).await;
+    assert!(refused.code == 1 && refused.err.contains("in use"), "{refused:?}");
     let restored = user.ok(&[restore.as_slice(), &[&other]].concat()).await;
     assert_eq!(restored.trim(), other);
     let server = on(Setup::on(&home), &other).start().await;

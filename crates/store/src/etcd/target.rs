@@ -29,7 +29,7 @@ pub(crate) enum TargetChange {
 }
 
 /// A store on etcd that is being filled. If it is dropped before [`EtcdTarget::finish`], it stays as it is, and
-/// [`EtcdTarget::begin`] goes on with it.
+/// `begin` goes on with it.
 pub struct EtcdTarget {
     shared: Arc<Shared>,
     /// The revision of etcd at which this process has set the mark. A process that sets it later takes over.
@@ -132,7 +132,7 @@ impl EtcdTarget {
     /// the revision.
     ///
     /// # Errors
-    /// Those of [`EtcdTarget::flush`]; [`Error::Invalid`] for a revision that no store can have.
+    /// Those of a commit; [`Error::Invalid`] for a revision that no store can have.
     pub async fn finish(mut self, begins: u64) -> Result<u64> {
         self.flush().await?;
         let at = self.write(vec![put(self.shared.keys.head(), Bytes::new())]).await?;
