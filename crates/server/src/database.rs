@@ -26,7 +26,7 @@ pub(crate) async fn open(
     cache_bytes: usize,
 ) -> anyhow::Result<Sealed> {
     check_not_moved(dir.root())?;
-    open_marked(dir, keys, cache_bytes).await
+    open_unless(dir, keys, cache_bytes, check_not_moved).await
 }
 
 /// Opens the database as [`open`] does, also when its data is being moved.
@@ -34,6 +34,17 @@ pub(crate) async fn open_marked(
     dir: &DataDir,
     keys: &KeySource,
     cache_bytes: usize,
+) -> anyhow::Result<Sealed> {
+    open_unless(dir, keys, cache_bytes, |_| Ok(())).await
+}
+
+/// Opens the database. `check` runs once more when no other process has it open any more: the data may have been moved
+/// while this one waited.
+async fn open_unless(
+    dir: &DataDir,
+    keys: &KeySource,
+    cache_bytes: usize,
+    check: fn(&Path) -> anyhow::Result<()>,
 ) -> anyhow::Result<Sealed> {
     let database = dir.database();
     check_not_lost(dir, &database)?;
@@ -46,6 +57,10 @@ pub(crate) async fn open_marked(
     let options = Options { cache_bytes, ..Options::default() };
     let opened = postern_store::open(&database, options).await;
     let store = opened.map_err(|error| open_error(&database, &error))?;
+    if let Err(moved) = check(dir.root()) {
+        store.close().await;
+        return Err(moved);
+    }
     match keyring {
         Some(keyring) => Ok(Sealed::open(store, keyring).await?),
         // Boxed, because it is large, and most servers have no KMS.

@@ -65,6 +65,13 @@ impl Membership {
         let changing = self.sealed.lock_keyring().await;
         let keyring = self.keys.load(&self.sealed).await?;
         if self.sealed.has_changed(&keyring) {
+            // On a shared store, the marker shows whether a keyring lacks the key in use.
+            anyhow::ensure!(
+                self.sealed.fleet().is_some() || self.sealed.is_current_key_in(&keyring),
+                "the keyring {} lacks the key that this server encrypts with: put that key back; until then, the server \
+                 goes on with the keyring that it has",
+                self.keys.name()
+            );
             self.sealed.use_keyring(keyring).await?;
         }
         drop(changing);
@@ -127,7 +134,7 @@ pub(crate) fn without_key(sealed: &Sealed, key: KeyId) -> Vec<String> {
 
 /// Divides the limits of owners among all servers, whenever their number changes. When all servers can write a newer
 /// format, it becomes the format of the store. Runs until it is dropped.
-pub(crate) async fn follow(registry: &Registry, flow: &Flow) {
+pub(crate) async fn follow(registry: Arc<Registry>, flow: Arc<Flow>) {
     let Some(mut members) = registry.servers().members() else {
         return std::future::pending().await;
     };
@@ -149,6 +156,7 @@ pub(crate) async fn follow(registry: &Registry, flow: &Flow) {
         }
         if can_write && let Err(error) = format::raise(&**registry.store()).await {
             tracing::warn!("the format of the store cannot be raised: {error:#}");
+            continue;
         }
         if members.changed().await.is_err() {
             return;

@@ -269,7 +269,8 @@ async fn join_others(
     background.spawn(supervise("at-rest-key", server.restarts().clone(), rotate));
     if is_shared {
         let (registry, flow) = (registry.clone(), server.flow().clone());
-        background.spawn(async move { members::follow(&registry, &flow).await });
+        let follow = move || members::follow(registry.clone(), flow.clone());
+        background.spawn(supervise("members", server.restarts().clone(), follow));
     }
     Ok(())
 }

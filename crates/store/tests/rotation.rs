@@ -141,3 +141,49 @@ async fn servers_whose_keyrings_disagree_do_not_go_back() {
     one.compact(one.revision().await.unwrap()).await.unwrap();
     assert_eq!(in_use(&one).await, [third.current()]);
 }
+
+#[tokio::test]
+async fn a_keyring_without_the_active_key_does_not_replace_another_one() {
+    let remote = Remote::new(Faults::default());
+    let first = Keyring::generate().unwrap();
+    let second = first.rotated().unwrap();
+    let one = open(&remote, &first).await;
+    one.use_keyring(second.clone()).await.unwrap();
+    one.activate_prepared_key().await.unwrap();
+    assert!(one.use_keyring(first.clone()).await.is_err());
+    put(&one, "/a").await.unwrap();
+    one.get("/a").await.unwrap();
+    assert!(one.is_current_key_in(&second) && !one.is_current_key_in(&first));
+}
+
+#[tokio::test]
+async fn after_a_restore_nothing_is_encrypted_with_a_key_that_the_restore_took_back() {
+    let remote = Remote::new(Faults::default());
+    let first = Keyring::generate().unwrap();
+    let second = first.rotated().unwrap();
+    let (one, two) = (open(&remote, &second).await, open(&remote, &second).await);
+    put(&one, "/before").await.unwrap();
+    let third = second.rotated().unwrap();
+    for store in [&one, &two] {
+        store.use_keyring(third.clone()).await.unwrap();
+    }
+    let copied = one.revision().await.unwrap();
+    one.activate_prepared_key().await.unwrap();
+    put(&one, "/after").await.unwrap();
+
+    let mut watches = Vec::new();
+    for store in [&one, &two] {
+        watches.push(store.watch("", Position::ZERO, WithOld::No).await.unwrap());
+    }
+    remote.restore(copied).await.unwrap();
+    for watch in &mut watches {
+        let ended = until(watch, "/never").await;
+        assert!(matches!(ended, Err(Error::EpochChanged { .. })), "{ended:?}");
+    }
+    put(&one, "/new").await.unwrap();
+    put(&two, "/newer").await.unwrap();
+    assert_eq!(one.prepared_key(), Some(third.current()), "its activation was taken back");
+    // A server that has only the keys from before the restore reads everything.
+    let late = open(&remote, &second).await;
+    assert_eq!(late.list(ListRequest::default()).await.unwrap().entries.len(), 3);
+}

@@ -64,6 +64,20 @@ async fn a_mounted_keyring_is_read_again_and_never_written() {
         (metric(&server, "postern_keyring_keys").await > 1.5).then_some(())
     })
     .await;
+    // The old keyring comes back, and lacks the key in use: the server goes on with what it has.
+    std::fs::copy(made.data().join("keys/seal.keys"), &replaced).unwrap();
+    std::fs::rename(&path, home.path().join("kept")).unwrap();
+    std::fs::rename(&replaced, &path).unwrap();
+    wait::until("the server to refuse the old keyring", async || {
+        server
+            .home()
+            .logged()
+            .contains("lacks the key that this server encrypts with")
+            .then_some(())
+    })
+    .await;
+    store(&server, "under-the-key-in-use").await;
+    std::fs::rename(home.path().join("kept"), &path).unwrap();
     assert_ne!(storage(&home, &["rewrap"], &flags).await, "0");
     server.stop().await;
 

@@ -37,13 +37,14 @@ const MAX_EVENTS: usize = 100;
 
 /// Runs until it is dropped.
 pub async fn run(registry: Arc<Registry>) {
+    tokio::join!(run_regularly(&registry), store_urgent_uses(&registry));
+}
+
+async fn run_regularly(registry: &Registry) {
     let mut ticks = tokio::time::interval(INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
-            _ = ticks.tick() => {}
-            () = store_urgent_uses(&registry) => return,
-        }
+        ticks.tick().await;
         if let Err(error) = registry.store_activity().await {
             tracing::warn!(
                 inner = error.inner(),
@@ -51,22 +52,22 @@ pub async fn run(registry: Arc<Registry>) {
             );
         }
         registry.servers().turn("access-keys").await;
-        if let Err(error) = operations::remove_expired_keys(&registry).await {
+        if let Err(error) = operations::remove_expired_keys(registry).await {
             tracing::warn!(inner = error.inner(), "an expired access key could not be removed");
         }
-        if let Err(error) = operations::remove_keys_without_owner(&registry).await {
+        if let Err(error) = operations::remove_keys_without_owner(registry).await {
             tracing::warn!(
                 inner = error.inner(),
                 "an access key without an owner could not be removed"
             );
         }
-        if let Err(error) = operations::remove_keys_without_maker(&registry).await {
+        if let Err(error) = operations::remove_keys_without_maker(registry).await {
             tracing::warn!(
                 inner = error.inner(),
                 "an access key without a maker could not be removed"
             );
         }
-        record_expiries(&registry).await;
+        record_expiries(registry).await;
     }
 }
 

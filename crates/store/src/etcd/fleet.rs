@@ -217,12 +217,17 @@ impl Session {
         let value = Bytes::copy_from_slice(self.shared.member.as_bytes());
         let request = TxnRequest {
             compare: vec![is_at(key.clone(), 0)],
-            success: vec![op(Request::Put(PutRequest { key, value, lease }))],
-            failure: Vec::new(),
+            success: vec![op(Request::Put(PutRequest { key: key.clone(), value, lease }))],
+            failure: vec![op(Request::Range(one(key)))],
         };
         let response: TxnResponse =
             self.shared.noted(self.shared.client.call(rpc::TXN, request).await)?;
-        if !response.succeeded {
+        // If the answer to an earlier attempt was lost, this server has it already, and no other server can get it.
+        let is_own =
+            |kv: &KeyValue| kv.lease == lease && *kv.value == *self.shared.member.as_bytes();
+        if !response.succeeded
+            && !ranges_of(response).iter().flat_map(|range| &range.kvs).any(is_own)
+        {
             return Ok(None);
         }
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! What the parts of the engine share: connections, names of keys, the timeline, and the calls that all of them make.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -32,10 +32,8 @@ pub(super) struct Shared {
     pub(super) gate: OnceLock<Arc<Gate>>,
     pub(super) is_closed: watch::Sender<bool>,
     timeline: RwLock<Arc<Timeline>>,
-    /// The newest revision of etcd that was seen, in a head or in an answer to a put.
-    newest: AtomicI64,
-    /// The newest revision of etcd of a head that was seen.
-    newest_head: AtomicI64,
+    /// What was seen in the present epoch. Locked before the timeline.
+    seen: Mutex<Floor>,
     /// Held while a restore of etcd is being noticed.
     noticing: tokio::sync::Mutex<()>,
     fault: Mutex<Option<String>>,
@@ -43,11 +41,13 @@ pub(super) struct Shared {
     pub(super) observed: Observed,
 }
 
-/// The newest revision of etcd that was seen before a call, and the epoch in which it was.
-#[derive(Clone, Copy, Debug)]
+/// The newest revisions of etcd that were seen in an epoch.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Floor {
     epoch: u32,
+    /// In a head, or in an answer to a put.
     revision: i64,
+    /// In a head.
     head: i64,
 }
 
@@ -72,8 +72,7 @@ impl Shared {
             gate: OnceLock::new(),
             is_closed: watch::Sender::new(false),
             timeline: RwLock::default(),
-            newest: AtomicI64::new(0),
-            newest_head: AtomicI64::new(0),
+            seen: Mutex::default(),
             noticing: tokio::sync::Mutex::default(),
             fault: Mutex::new(None),
             warned_of_compaction: AtomicBool::new(false),
@@ -183,16 +182,31 @@ impl Shared {
 
     /// What a call that begins now cannot answer less than, unless etcd is restored.
     pub(super) fn floor(&self) -> Floor {
-        // The epoch first: a floor of the epoch before says nothing of the next one.
-        let epoch = self.timeline().epoch().number;
-        let revision = self.newest.load(Ordering::Acquire);
-        Floor { epoch, revision, head: self.newest_head.load(Ordering::Acquire) }
+        *self.seen.lock()
     }
 
-    /// Notes the revision of etcd of a head that a watch has delivered.
-    pub(super) fn saw_head(&self, at: i64) {
-        self.newest.fetch_max(at, Ordering::AcqRel);
-        self.newest_head.fetch_max(at, Ordering::AcqRel);
+    /// Notes the revision of etcd of a head that a watch has delivered in an epoch.
+    pub(super) fn saw_head(&self, epoch: u32, at: i64) {
+        self.saw(epoch, Some(at), at);
+    }
+
+    /// Notes what was seen in an epoch, unless another one has begun: a late answer says nothing of that one.
+    fn saw(&self, epoch: u32, head: Option<i64>, at: i64) {
+        let mut seen = self.seen.lock();
+        if seen.epoch == epoch {
+            seen.revision = seen.revision.max(head.unwrap_or(at));
+            seen.head = seen.head.max(head.unwrap_or(0));
+        }
+    }
+
+    /// Takes over a timeline. If it has another epoch, nothing has been seen in it.
+    fn set_timeline(&self, timeline: Timeline) {
+        let mut seen = self.seen.lock();
+        let epoch = timeline.epoch().number;
+        if seen.epoch != epoch {
+            *seen = Floor { epoch, ..Floor::default() };
+        }
+        *self.timeline.write() = Arc::new(timeline);
     }
 
     /// The newest and the compacted revision, from the responses for the head and the note of the compaction, which
@@ -223,8 +237,7 @@ impl Shared {
     /// [`Error::EpochChanged`] in that case.
     pub(super) async fn see(&self, head: Option<i64>, at: i64, floor: Floor) -> Result<()> {
         if at >= floor.revision && head.is_none_or(|head| head >= floor.head) {
-            self.newest.fetch_max(head.unwrap_or(at), Ordering::AcqRel);
-            self.newest_head.fetch_max(head.unwrap_or(0), Ordering::AcqRel);
+            self.saw(floor.epoch, head, at);
             return Ok(());
         }
         let _one_at_a_time = self.noticing.lock().await;
@@ -235,8 +248,6 @@ impl Shared {
         }
         tracing::error!(?floor, ?head, at, "etcd went back: it was restored");
         let begins = self.begin_epoch(floor.revision, at).await?;
-        self.newest.store(head.unwrap_or(at), Ordering::Release);
-        self.newest_head.store(head.unwrap_or(0), Ordering::Release);
         Err(Error::EpochChanged { begins })
     }
 
@@ -249,7 +260,7 @@ impl Shared {
             let stored = self.decode_timeline(stored.as_ref())?;
             if stored.epoch().begins > known.epoch().begins {
                 let begins = stored.epoch().begins;
-                *self.timeline.write() = Arc::new(stored);
+                self.set_timeline(stored);
                 return Ok(begins);
             }
             // The restore may have raised the revision beyond the gap.
@@ -266,7 +277,7 @@ impl Shared {
             };
             let response: TxnResponse = self.noted(self.client.call(rpc::TXN, request).await)?;
             if response.succeeded {
-                *self.timeline.write() = Arc::new(next);
+                self.set_timeline(next);
                 return Ok(begins);
             }
         }
@@ -279,18 +290,17 @@ impl Shared {
     pub(super) fn adopt(&self, stored: Option<&KeyValue>) -> Result<()> {
         let stored = self.decode_timeline(stored)?;
         let begins = stored.epoch().begins;
-        let mut known = self.timeline.write();
-        if begins <= known.epoch().begins {
+        if begins <= self.timeline().epoch().begins {
             return Ok(());
         }
-        *known = Arc::new(stored);
+        self.set_timeline(stored);
         Err(Error::EpochChanged { begins })
     }
 
     /// Reads the timeline that is stored.
     pub(super) async fn load_timeline(&self) -> Result<()> {
         let (stored, _) = self.key(self.keys.own("epochs")).await?;
-        *self.timeline.write() = Arc::new(self.decode_timeline(stored.as_ref())?);
+        self.set_timeline(self.decode_timeline(stored.as_ref())?);
         Ok(())
     }
 

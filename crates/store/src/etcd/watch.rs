@@ -255,7 +255,7 @@ impl Reader {
             self.check_version(version)?;
             let batch = self.end_of_transaction(at).map_err(End::Over)?;
             self.ready.push_back(batch);
-            self.shared.saw_head(at);
+            self.shared.saw_head(self.epoch, at);
             self.next = at + 1;
             (self.looks, self.patience) = (0, MIN_PATIENCE);
         }

@@ -94,26 +94,51 @@ impl Keys {
     }
 
     /// Uses another keyring, which has decrypted the marker.
-    pub(super) fn replace(&self, keyring: Keyring, marker: Marker) {
+    ///
+    /// # Errors
+    /// [`Error::UnknownSealKey`] if it lacks the key that is active now. The old keyring then stays in use.
+    pub(super) fn replace(&self, keyring: Keyring, marker: Marker) -> Result<()> {
         let mut rotation = self.rotation.lock();
-        rotation.wanted = keyring.current();
-        *self.in_use.write() = Arc::new(keyring);
-        self.note(&mut rotation, marker);
+        let wanted = keyring.current();
+        let agreed = if self.is_shared {
+            rotation.note(marker);
+            let active = rotation.marker.as_ref().map_or(wanted, |marker| marker.active);
+            let lacks = || Error::UnknownSealKey { id: active.to_string() };
+            keyring.with_current(active).ok_or_else(lacks)?
+        } else {
+            keyring
+        };
+        rotation.wanted = wanted;
+        // In one step: the prepared key is never the current one, not even for a moment.
+        *self.in_use.write() = Arc::new(agreed);
+        Ok(())
     }
 
-    /// Notes what the marker says. A watch that resumes delivers older markers again, which change nothing.
+    /// Uses the active key of a marker, if the keyring has it. A watch that resumes delivers older markers again, which
+    /// change nothing.
     fn note(&self, rotation: &mut Rotation, marker: Marker) {
         if !self.is_shared {
             return;
         }
-        if rotation.marker.as_ref().is_none_or(|known| known.position <= marker.position) {
-            rotation.marker = Some(marker);
-        }
+        rotation.note(marker);
         let mut in_use = self.in_use.write();
         let active = rotation.marker.as_ref().and_then(|marker| in_use.with_current(marker.active));
         if let Some(keyring) = active {
             *in_use = Arc::new(keyring);
         }
+    }
+
+    /// Forgets the marker, since the store was restored, and so the marker may be an older one. Until it is read again,
+    /// nothing may be encrypted.
+    pub(super) fn forget_marker(&self) {
+        if self.is_shared {
+            self.rotation.lock().marker = None;
+        }
+    }
+
+    /// Whether the marker must be read again before anything is encrypted.
+    pub(super) fn must_read_marker(&self) -> bool {
+        self.is_shared && self.rotation.lock().marker.is_none()
     }
 
     /// Notes a change of the marker.
@@ -162,6 +187,12 @@ impl Keys {
 }
 
 impl Rotation {
+    fn note(&mut self, marker: Marker) {
+        if self.marker.as_ref().is_none_or(|known| known.position <= marker.position) {
+            self.marker = Some(marker);
+        }
+    }
+
     fn prepared(&self) -> Option<KeyId> {
         let Marker { active, retired, .. } = self.marker.as_ref()?;
         (*active != self.wanted && !retired.contains(&self.wanted)).then_some(self.wanted)

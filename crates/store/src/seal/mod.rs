@@ -94,8 +94,7 @@ impl Sealed {
     /// then stays in use.
     pub async fn use_keyring(&self, keyring: Keyring) -> Result<()> {
         let marker = self.open_marker(&keyring).await?;
-        self.keys.replace(keyring, marker);
-        Ok(())
+        self.keys.replace(keyring, marker)
     }
 
     /// A lock for reading or changing the keyring at its source, and then using it. Otherwise a keyring that was read
@@ -179,6 +178,25 @@ impl Sealed {
             Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Notes a restore of the store: the marker may be an older one.
+    fn noted<T>(&self, result: Result<T>) -> Result<T> {
+        if matches!(result, Err(Error::EpochChanged { .. })) {
+            self.keys.forget_marker();
+        }
+        result
+    }
+
+    /// Reads the marker again after a restore of the store, so that nothing is encrypted with a key that the restore has
+    /// taken back.
+    async fn read_marker(&self) -> Result<()> {
+        let missing = || Error::Corrupt {
+            key: Some(MARKER.into()),
+            reason: "the encryption marker is missing".to_owned(),
+        };
+        let marker = self.inner.get(MARKER).await?.value.ok_or_else(missing)?;
+        self.keys.note_change(marker.value, marker.position)
     }
 
     /// Decrypts the marker, which shows that a keyring belongs to this store.
@@ -422,7 +440,7 @@ impl Store for Sealed {
     }
 
     async fn revision(&self) -> Result<u64> {
-        self.inner.revision().await
+        self.noted(self.inner.revision().await)
     }
 
     async fn epoch(&self) -> Result<Epoch> {
@@ -490,10 +508,13 @@ impl Store for Sealed {
     async fn commit(&self, txn: Txn) -> Result<u64> {
         check::txn(&txn, self.limits(), Overhead::None)?;
         check_not_reserved(&txn)?;
+        if self.keys.must_read_marker() {
+            self.read_marker().await?;
+        }
         let keyring = self.keyring();
         let changes = txn.changes.into_iter().map(|change| seal_change(&keyring, change));
         let changes = changes.collect::<Result<_>>()?;
-        self.inner.commit(Txn { changes, ..txn }).await
+        self.noted(self.inner.commit(Txn { changes, ..txn }).await)
     }
 
     async fn watch(&self, prefix: &str, after: Position, old: WithOld) -> Result<Box<dyn Watch>> {
@@ -551,7 +572,11 @@ struct SealedWatch {
 #[async_trait]
 impl Watch for SealedWatch {
     async fn next(&mut self) -> Result<Batch> {
-        let batch = self.inner.next().await?;
+        let next = self.inner.next().await;
+        if matches!(next, Err(Error::EpochChanged { .. })) {
+            self.keys.forget_marker();
+        }
+        let batch = next?;
         open_batch(&self.keys, batch, self.old)
     }
 }

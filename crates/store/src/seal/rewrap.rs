@@ -41,7 +41,6 @@ impl Sealed {
     /// `report` is called after each page. The future can be dropped and the call repeated at any time.
     /// Old history is not rewritten: compaction removes it.
     pub async fn rewrap(&self, mut report: impl FnMut(Progress) + Send) -> Result<Progress> {
-        let keyring = self.keyring();
         let mut progress = Progress::default();
         let mut after = None;
         let all = self.raw_count().await?;
@@ -53,7 +52,8 @@ impl Sealed {
             // As far as is known: others write meanwhile.
             let remaining = all.saturating_sub(progress.seen);
             progress.remaining = if after.is_some() { remaining } else { 0 };
-            self.rewrap_page(&keyring, page, &mut progress).await?;
+            // The keyring of this moment: the key may become another one meanwhile.
+            self.rewrap_page(&self.keyring(), page, &mut progress).await?;
             report(progress);
             if after.is_none() {
                 return Ok(progress);
