@@ -86,7 +86,8 @@ impl Bench {
         words.extend(server.access.iter().cloned());
         words.extend(["--pids".to_owned(), server.pids()]);
         words.extend(rest.iter().map(|word| word.replace(RUN_PREFIX, &format!("run{run}"))));
-        if !rest.contains(&"--path") {
+        // An etcd has no collection.
+        if !rest.contains(&"--path") && !server.collection.is_empty() {
             words.extend(["--path".to_owned(), server.collection.clone()]);
         }
         let ticks = || (ticks_of(&server.upstream), machine_ticks().1);
