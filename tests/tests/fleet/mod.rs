@@ -263,7 +263,8 @@ async fn each_server_writes_its_name_into_its_audit_log_and_divides_the_limits()
             metrics.lines().any(|line| line == "postern_owner_watches_limit 334").then_some(())
         })
         .await;
-        let record = server.home().records().pop().unwrap();
+        // Records of reads are written a moment later.
+        let record = wait::until("a record", async || server.home().records().pop()).await;
         let name = record["annotations"]["platform.sh/server"].as_str().unwrap().to_owned();
         assert!(name.ends_with(&format!(":{}", port(&server.client()))), "{name}");
         names.insert(name);

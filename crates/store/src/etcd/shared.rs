@@ -170,8 +170,12 @@ impl Shared {
     /// The newest and the compacted revision.
     pub(super) async fn now(&self) -> Result<Now> {
         let floor = self.floor();
+        // The epochs, too: another server may have begun one, and committed so much that neither the revision nor the head
+        // is below what was seen before.
+        let own = |name| one(self.keys.own(name));
         let (read, at) =
-            self.ranges(vec![self.head_range(), one(self.keys.own("compacted"))]).await?;
+            self.ranges(vec![self.head_range(), own("compacted"), own("epochs")]).await?;
+        self.adopt(read.get(2).and_then(|range| range.kvs.first()))?;
         self.now_of(&read, at, floor).await
     }
 
