@@ -215,6 +215,33 @@ async fn a_restore_with_a_greater_revision_begins_an_epoch_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_missed_the_beginning_of_an_epoch_learns_of_it_at_its_next_read() {
+    let mut server = EtcdServer::start();
+    let (one, two) = (open(&server.url("/missed")).await, open(&server.url("/missed")).await);
+    one.commit(change(put("/a", "1"))).await.unwrap();
+    server.save();
+    for number in 0..20 {
+        let text = number.to_string();
+        again(async || one.commit(change(put("/b", &text))).await).await.unwrap();
+    }
+    two.revision().await.unwrap();
+    server.restore();
+    let Err(Error::EpochChanged { begins }) = again(async || one.revision().await).await else {
+        panic!("the first store notices the restore");
+    };
+    // So much is committed that neither etcd's revision nor the head is below what the second store has seen.
+    for number in 0..60 {
+        one.commit(change(put("/c", &number.to_string()))).await.unwrap();
+    }
+    let noticed = again(async || two.revision().await).await;
+    assert!(
+        matches!(noticed, Err(Error::EpochChanged { begins: of }) if of == begins),
+        "{noticed:?}"
+    );
+    assert_eq!(two.revision().await.unwrap(), one.revision().await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_commit_after_a_restore_gets_no_position_of_before() {
     let mut server = EtcdServer::start();
     let store = open(&server.url("/first")).await;
