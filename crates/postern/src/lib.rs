@@ -169,8 +169,7 @@ async fn serve_until_signal(settings: Settings) -> anyhow::Result<()> {
             }
         }
     };
-    running.serve(stop, reloads).await;
-    Ok(())
+    running.serve(stop, reloads).await
 }
 
 /// Logs the location of a panic. The message is omitted, because it may contain a stored value. If a panic is caught

@@ -10,6 +10,7 @@ use postern_flow::Flow;
 use postern_registry::registry::{Registry, format};
 use postern_store::seal::{KeyId, Sealed};
 use postern_store::{Member, Store as _};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::keyring::KeySource;
@@ -37,6 +38,8 @@ pub(crate) struct Membership {
     pub(crate) keys: KeySource,
     /// The at-rest keys that the others know of.
     pub(crate) announced_keys: Mutex<Vec<String>>,
+    /// Gets the reason if this server may no longer use the store.
+    pub(crate) unusable: watch::Sender<Option<String>>,
 }
 
 impl Membership {
@@ -83,6 +86,21 @@ impl Membership {
         Ok(())
     }
 
+    /// Ends this server if the others have raised the format beyond what it knows. They do that only without it, but it may
+    /// have been stopped for a while, and come back.
+    async fn check_format(&self) {
+        if self.sealed.fleet().is_none() {
+            return;
+        }
+        match format::check(self.sealed.as_ref()).await {
+            Err(error) if !error.is::<postern_store::Error>() => {
+                self.unusable.send_replace(Some(format!("{error:#}")));
+            }
+            // The store is away, or a key is missing: both are told elsewhere.
+            _ => {}
+        }
+    }
+
     /// Keeps the keyring up to date with its source. When all servers have held the prepared key for a while, it becomes
     /// active. Runs until it is dropped.
     pub(crate) async fn rotate(self: Arc<Self>) {
@@ -91,6 +109,7 @@ impl Membership {
         let mut held_since: Option<(KeyId, Instant)> = None;
         for read in 0_u64.. {
             ticks.tick().await;
+            self.check_format().await;
             if read.is_multiple_of(READS_PER_CHECK)
                 && let Err(error) = self.keys.check(&self.sealed).await
             {
@@ -161,5 +180,46 @@ pub(crate) async fn follow(registry: Arc<Registry>, flow: Arc<Flow>) {
         if members.changed().await.is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use postern_store::hostile::{Faults, Remote};
+    use postern_store::seal::Keyring;
+    use postern_store::{Change, Txn};
+
+    use super::*;
+    use crate::KeyringSetting;
+    use crate::data_dir::DataDir;
+
+    async fn write_format(sealed: &Sealed, record: &'static str) {
+        let value = Bytes::from_static(record.as_bytes());
+        let change = Change::Put { key: "/postern/format".into(), value };
+        sealed.commit(Txn { conditions: vec![], changes: vec![change] }).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_server_ends_when_the_format_has_risen_beyond_it() {
+        let remote = Remote::new(Faults::default());
+        let sealed = Sealed::open(remote.connect(), Keyring::generate().unwrap()).await.unwrap();
+        let home = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(home.path(), None).unwrap();
+        let membership = Membership {
+            id: "a".into(),
+            address: "a:1".to_owned(),
+            sealed: Arc::new(sealed),
+            keys: KeySource::new(&KeyringSetting::KeyDirectory, &dir),
+            announced_keys: Mutex::default(),
+            unusable: watch::Sender::new(None),
+        };
+        write_format(&membership.sealed, "1").await;
+        membership.check_format().await;
+        assert_eq!(*membership.unusable.borrow(), None);
+        write_format(&membership.sealed, r#"{"current":2,"minReader":1,"minWriter":2}"#).await;
+        membership.check_format().await;
+        let reason = membership.unusable.borrow().clone().unwrap();
+        assert!(reason.contains("has format 2, and this server knows formats up to 1"), "{reason}");
     }
 }

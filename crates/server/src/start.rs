@@ -109,6 +109,8 @@ struct Parts {
     sealed: Arc<Sealed>,
     keys: KeySource,
     server: Arc<Server>,
+    /// Why this server may no longer use the store.
+    unusable: watch::Receiver<Option<String>>,
 }
 
 /// The server's certificate while it runs.
@@ -186,13 +188,14 @@ pub async fn open(
     spawn_supervised(&mut background, &registry, &server, watch, settings.history);
     default_namespaces::restore(&registry).await;
     default_roles::restore(&registry).await;
-    join_others(&mut background, &sealed, &registry, &server, &keys, address).await?;
+    let unusable =
+        join_others(&mut background, &sealed, &registry, &server, &keys, address).await?;
     server.set_loaded();
     warn_of_new_authority(tls.is_new_authority && !first, &dir);
     let kubeconfig = read_kubeconfig(&dir.admin_kubeconfig()).map(|_| dir.admin_kubeconfig());
     let shares_store = settings.store.is_some();
     let welcome = Welcome { first, kubeconfig, shares_store, address };
-    let parts = Parts { registry, source, audit, sealed, keys, server };
+    let parts = Parts { registry, source, audit, sealed, keys, server, unusable };
     let certificate = Certificate { renewer: tls.renewer, trust: tls.trust };
     Ok((Running { parts, background, serving, certificate, settings, dir, address }, welcome))
 }
@@ -244,7 +247,8 @@ fn check_prepared(settings: &Settings, is_used: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Announces this server to the others that share its store. Keeps its keyring up to date with the source.
+/// Announces this server to the others that share its store. Keeps its keyring up to date with the source. The receiver
+/// gets the reason if this server may no longer use the store.
 async fn join_others(
     background: &mut JoinSet<()>,
     sealed: &Arc<Sealed>,
@@ -252,10 +256,11 @@ async fn join_others(
     server: &Server,
     keys: &KeySource,
     address: SocketAddr,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<watch::Receiver<Option<String>>> {
+    let (unusable, end) = watch::channel(None);
     let is_shared = sealed.fleet().is_some();
     if !is_shared && !keys.changes_from_outside() {
-        return Ok(());
+        return Ok(end);
     }
     let membership = Arc::new(Membership {
         id: registry.servers().id().clone(),
@@ -263,6 +268,7 @@ async fn join_others(
         sealed: sealed.clone(),
         keys: keys.clone(),
         announced_keys: parking_lot::Mutex::default(),
+        unusable,
     });
     membership.announce().await?;
     let rotate = move || membership.clone().rotate();
@@ -272,7 +278,7 @@ async fn join_others(
         let follow = move || members::follow(registry.clone(), flow.clone());
         background.spawn(supervise("members", server.restarts().clone(), follow));
     }
-    Ok(())
+    Ok(end)
 }
 
 /// Warns that clients do not trust this server yet.
@@ -389,11 +395,24 @@ fn read_kubeconfig(path: &Path) -> Result<Zeroizing<String>, String> {
 }
 
 impl Running {
+    /// Ends with the reason that the receiver gets, for tests.
+    #[cfg(test)]
+    pub(crate) fn set_unusable(&mut self, unusable: watch::Receiver<Option<String>>) {
+        self.parts.unusable = unusable;
+    }
+
     /// Serves requests until `stop` is done, and then drains. Readiness fails first, then watches end, and requests in
     /// flight are completed. Each change of `reload` reads the operator's certificate and the audit policy again.
-    pub async fn serve(self, stop: impl Future<Output = ()>, reload: watch::Receiver<()>) {
+    ///
+    /// # Errors
+    /// If other servers have raised the format of the store, so that this one cannot use it any more.
+    pub async fn serve(
+        self,
+        stop: impl Future<Output = ()>,
+        reload: watch::Receiver<()>,
+    ) -> anyhow::Result<()> {
         let Self { parts, mut background, mut serving, certificate, settings, dir, address } = self;
-        let Parts { registry, source, audit, sealed, keys, server } = parts;
+        let Parts { registry, source, audit, sealed, keys, server, mut unusable } = parts;
         background.spawn(watch_queue(server.flow().clone()));
         let access = Arc::new(Access {
             kubeconfig: dir.admin_kubeconfig(),
@@ -421,14 +440,20 @@ impl Running {
         };
         background.spawn(admin::socket::serve(Arc::new(admin)));
         let drain = async {
-            stop.await;
+            let reason = tokio::select! {
+                () = stop => None,
+                reason = reason_to_end(&mut unusable) => Some(reason),
+            };
             tracing::info!("draining");
             server.fail_readiness();
-            tokio::time::sleep(settings.shutdown_delay).await;
+            if reason.is_none() {
+                tokio::time::sleep(settings.shutdown_delay).await;
+            }
             server.drain(settings.drain_timeout);
             server.end_gateway(settings.drain_timeout).await;
+            reason
         };
-        tokio::join!(serving.join_next(), drain);
+        let (_, reason) = tokio::join!(serving.join_next(), drain);
         // A stalled disk or pipe must not block the shutdown.
         let uses = controllers::access_keys::finish(&registry);
         within_end_timeout("cannot store the last use of access keys", uses).await;
@@ -436,6 +461,19 @@ impl Running {
         within_end_timeout("cannot close the database", sealed.close()).await;
         audit.close().await;
         tracing::info!("stopped");
+        reason.map_or(Ok(()), |reason| Err(anyhow::Error::msg(reason)))
+    }
+}
+
+/// Waits until this server may no longer use the store.
+async fn reason_to_end(unusable: &mut watch::Receiver<Option<String>>) -> String {
+    loop {
+        if let Some(reason) = unusable.borrow_and_update().clone() {
+            return reason;
+        }
+        if unusable.changed().await.is_err() {
+            return std::future::pending().await;
+        }
     }
 }
 

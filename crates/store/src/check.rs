@@ -10,7 +10,7 @@ use crate::{Change, Condition, Entry, Error, Limits, Position, Result, Txn, limi
 pub(crate) enum Overhead {
     /// Nothing: the transaction comes from a caller, and the limits of the contract apply.
     None,
-    /// The bytes that a store around the engine adds to each value.
+    /// The bytes that a store around the engine adds to each value, and one condition.
     Envelope,
 }
 
@@ -21,13 +21,22 @@ impl Overhead {
             Self::Envelope => limits::ENVELOPE_BYTES,
         }
     }
+
+    /// The conditions that a store around the engine adds to a transaction.
+    const fn conditions(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Envelope => 1,
+        }
+    }
 }
 
 /// Checks a transaction: [`Error::Invalid`] if no engine may accept it, and [`Error::TooLarge`] if its values exceed the
 /// engine's limits.
 pub(crate) fn txn(txn: &Txn, limits: Limits, overhead: Overhead) -> Result<()> {
     at_most("changes", txn.changes.len(), limits::CHANGES_PER_TXN)?;
-    at_most("conditions", txn.conditions.len(), limits::CONDITIONS_PER_TXN)?;
+    let conditions = limits::CONDITIONS_PER_TXN + overhead.conditions();
+    at_most("conditions", txn.conditions.len(), conditions)?;
     for condition in &txn.conditions {
         let (Condition::Absent(name) | Condition::At(name, _)) = condition;
         key(name)?;

@@ -27,6 +27,7 @@ mod fleet;
 mod last_change;
 mod mark;
 mod published;
+mod shared_call;
 mod types;
 
 pub use age::HISTORY_STEPS;
@@ -36,6 +37,7 @@ pub use etcd::{EtcdSource as RemoteSource, EtcdTarget as RemoteTarget, StoreStat
 pub use figures::{CommitTimes, Figures, MemberFigures, RemoteFigures};
 pub use fleet::{Fleet, Lease, Member};
 pub use mark::MigrationMark;
+pub use shared_call::SharedCall;
 pub use types::{
     Batch, Change, Condition, CorruptEntry, Entry, Epoch, Error, Event, Events, Limits,
     ListRequest, Options, Page, Position, Replaced, Result, Snapshot, Txn, WithOld, limits,

@@ -23,9 +23,9 @@ pub mod limits {
     /// The greatest revision: packed positions stay below 2⁶³, so that clients in languages without
     /// unsigned numbers can read them too.
     pub const REVISION: u64 = (1 << 55) - 1;
-    /// Bytes by which a value may exceed the limits above when it reaches an engine. A store that
-    /// wraps another one, as sealing does, can so offer the same limits as the engine. Callers must
-    /// not rely on it.
+    /// Bytes by which a value may exceed the limits above when it reaches an engine. A transaction may
+    /// have one more condition, too. A store that wraps another one, as sealing does, can so offer the
+    /// same limits as the engine. Callers must not rely on it.
     pub const ENVELOPE_BYTES: usize = 64;
 }
 

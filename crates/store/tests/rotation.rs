@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postern_store::hostile::{Faults, Remote};
 use postern_store::seal::{KeyId, Keyring, Sealed};
-use postern_store::{Change, Error, ListRequest, Position, Store, Txn, Watch, WithOld};
+use postern_store::{Change, Condition, Error, ListRequest, Position, Store, Txn, Watch, WithOld};
 
 async fn open(remote: &Arc<Remote>, keyring: &Keyring) -> Sealed {
     Sealed::open(remote.connect(), keyring.clone()).await.unwrap()
@@ -103,6 +103,36 @@ async fn a_server_without_the_active_key_is_told_and_recovers_with_it() {
     let mut watch = two.watch("", Position::ZERO, WithOld::No).await.unwrap();
     until(&mut watch, "/new").await.unwrap();
     two.get("/new").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_missed_the_activation_encrypts_with_the_active_key() {
+    let remote = Remote::new(Faults::default());
+    let first = Keyring::generate().unwrap();
+    let second = first.rotated().unwrap();
+    let (one, two) = (open(&remote, &second).await, open(&remote, &second).await);
+    put(&two, "/old").await.unwrap();
+    let third = second.rotated().unwrap();
+    for store in [&one, &two] {
+        store.use_keyring(third.clone()).await.unwrap();
+    }
+    let active = second.current();
+    assert!(!one.is_retired(active) && !one.is_retired(third.current()));
+    one.activate_prepared_key().await.unwrap();
+    assert!(one.is_retired(active), "it may be dropped when nothing needs it");
+    // No watch has told the other server.
+    assert_eq!(two.prepared_key(), Some(third.current()));
+    put(&two, "/new").await.unwrap();
+    two.rewrap(|_| ()).await.unwrap();
+    one.compact(one.revision().await.unwrap()).await.unwrap();
+    assert_eq!(in_use(&one).await, [third.current()]);
+    one.use_keyring(third.without(active).unwrap()).await.unwrap();
+    assert_eq!(one.list(ListRequest::default()).await.unwrap().entries.len(), 2);
+    // A conflict of the caller is reported as such.
+    let change = Change::Put { key: "/new".into(), value: Bytes::new() };
+    let conditions = vec![Condition::Absent("/old".into())];
+    let refused = two.commit(Txn { conditions, changes: vec![change] }).await;
+    assert!(matches!(refused, Err(Error::Conflict { key, .. }) if &*key == "/old"));
 }
 
 #[tokio::test]

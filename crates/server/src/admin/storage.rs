@@ -119,6 +119,11 @@ async fn drop_key(keys: &KeySource, sealed: &Sealed, id: &str) -> anyhow::Result
     let id: KeyId = id.parse()?;
     // The command says first what does not depend on the stored values: reading all of them may take long.
     keys.load(sealed).await?.without(id).context("cannot change the keyring")?;
+    anyhow::ensure!(
+        sealed.is_retired(id),
+        "the at-rest key {id} was never active, and another server may make it active at any moment: remove it from the \
+         keyrings of all servers by hand, or let it become active and rotate once more"
+    );
     let needed = sealed.key_ids_in_use().await;
     let needed = needed.context("cannot determine which at-rest keys are still needed")?;
     anyhow::ensure!(

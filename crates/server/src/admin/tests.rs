@@ -59,7 +59,21 @@ async fn with_server(dir: &Path, run: impl Future<Output = ()>) {
     };
     let until = async { stopped.await.unwrap() };
     let (_reload, reloads) = watch::channel(());
-    tokio::join!(Box::pin(running.serve(until, reloads)), work);
+    let (ended, ()) = tokio::join!(Box::pin(running.serve(until, reloads)), work);
+    ended.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_may_no_longer_use_its_store_ends_with_the_reason() {
+    let home = tempfile::tempdir().unwrap();
+    let opening = Box::pin(open(settings(home.path()), Arc::new(System::default())));
+    let (mut running, _) = opening.await.unwrap();
+    let (unusable, reason) = watch::channel(None);
+    running.set_unusable(reason);
+    let (_reload, reloads) = watch::channel(());
+    let serving = Box::pin(running.serve(std::future::pending(), reloads));
+    let (ended, _) = tokio::join!(serving, async { unusable.send(Some("newer".to_owned())) });
+    assert_eq!(ended.unwrap_err().to_string(), "newer");
 }
 
 async fn open_database(dir: &DataDir) -> postern_store::seal::Sealed {

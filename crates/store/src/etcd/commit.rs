@@ -12,17 +12,17 @@ use aws_lc_rs::rand;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Status};
 
 use super::layout::{Stored, encode};
 use super::proto::{
-    Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, Request, TxnRequest,
+    Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, Request, Response, TxnRequest,
     TxnResponse,
 };
 use super::rpc;
-use super::shared::{Shared, exists, is_at, one, op, ranges_of};
+use super::shared::{Floor, Shared, exists, is_at, is_at_least, one, op, ranges_of};
+use super::target::delete;
 use crate::{Change, Condition, Error, Position, Result, Txn};
 
 /// Transactions that one process sends at the same time.
@@ -102,13 +102,15 @@ impl Shared {
     /// Commits a transaction that has changes. Returns its revision.
     pub(super) async fn commit(&self, fences: &Fences, txn: &Txn) -> Result<u64> {
         let mut guard = fences.take().await?;
-        // The revisions of etcd of keys that were rewritten since their last change.
-        let mut rewritten: Vec<(Arc<str>, i64)> = Vec::new();
         for _ in 0..ATTEMPTS {
+            let plan = self.plan(txn).await?;
+            if !plan.has_room() {
+                // The head is read just before.
+                guard.fence()?.at = None;
+            }
             let at = self.prepare(guard.fence()?).await?;
-            let plan = self.plan(txn, &rewritten).await?;
             let (fence, floor) = (guard.fence()?, self.floor());
-            match self.attempt(fence, at, &plan, txn, &mut rewritten).await? {
+            match self.attempt(fence, at, &plan, txn).await? {
                 Attempt::Committed(revision) => {
                     let timeline = self.timeline();
                     self.see(Some(revision), revision, floor).await?;
@@ -132,6 +134,7 @@ impl Shared {
             compare: vec![exists(self.keys.own("format"))],
             success: vec![
                 op(put(key, Bytes::from(new_id()?.to_vec()))),
+                op(Request::Range(self.head_range())),
                 one_range(&self.keys.own("epochs")),
             ],
             failure: Vec::new(),
@@ -144,27 +147,21 @@ impl Shared {
             ));
         }
         let at = response.header.as_ref().map_or(0, |header| header.revision);
-        // A restore of etcd takes the fences back. So it is noticed here, before anything is committed after it, and
+        let mut found = ranges_of(response).into_iter().map(|range| range.kvs.into_iter().next());
+        let (head, epochs) = (found.next().flatten(), found.next().flatten());
+        // A restore of etcd takes most fences back. So it is noticed here, before anything is committed after it, and
         // no transaction gets a position that was given out before.
-        self.see(None, at, floor).await?;
-        let epochs =
-            ranges_of(response).into_iter().next().and_then(|range| range.kvs.into_iter().next());
+        self.see(Some(head.map_or(0, |head| head.mod_revision)), at, floor).await?;
         self.adopt(epochs.as_ref())?;
         fence.at = Some(at);
         Ok(at)
     }
 
-    async fn attempt(
-        &self,
-        fence: &mut Fence,
-        at: i64,
-        plan: &Plan,
-        txn: &Txn,
-        rewritten: &mut Vec<(Arc<str>, i64)>,
-    ) -> Result<Attempt> {
+    async fn attempt(&self, fence: &mut Fence, at: i64, plan: &Plan, txn: &Txn) -> Result<Attempt> {
         let id = new_id()?;
         let key = self.keys.fence(&self.member, fence.number);
-        let request = self.request(plan, &key, at, id);
+        let floor = self.floor();
+        let request = self.request(plan, &key, at, id, floor);
         // Until there is an outcome, and also when this future is dropped before.
         fence.at = None;
         let result: std::result::Result<TxnResponse, Status> =
@@ -177,7 +174,11 @@ impl Shared {
                     fence.at = Some(revision);
                     return Ok(Attempt::Committed(revision));
                 }
-                return self.refused(fence, at, response, txn, rewritten).await;
+                if plan.has_room() {
+                    let head = last_range(&response).map_or(0, |head| head.mod_revision);
+                    self.see(Some(head), revision, floor).await?;
+                }
+                return self.refused(fence, at, response, txn).await;
             }
             Err(status) => status,
         };
@@ -217,6 +218,7 @@ impl Shared {
         fence: &Bytes,
         at: i64,
         id: [u8; TRANSACTION_ID_BYTES],
+        floor: Floor,
     ) -> TxnRequest {
         let put = |key: Bytes| {
             op(Request::Put(PutRequest { key, value: Bytes::copy_from_slice(&id), lease: 0 }))
@@ -225,8 +227,14 @@ impl Shared {
             |key: &Bytes| op(Request::Range(RangeRequest { keys_only: true, ..one(key.clone()) }));
         let compares = plan.compares.iter().cloned();
         let changes = plan.changes.iter().cloned().map(op);
+        // A fence that was not used since a snapshot of etcd is the same after its restore. The head is not.
+        let head = plan.has_room().then(|| is_at_least(self.keys.head(), floor.head()));
+        let read_head = plan.has_room().then(|| op(Request::Range(self.head_range())));
         TxnRequest {
-            compare: std::iter::once(is_at(fence.clone(), at)).chain(compares).collect(),
+            compare: std::iter::once(is_at(fence.clone(), at))
+                .chain(head)
+                .chain(compares)
+                .collect(),
             // The head is the last one: it marks the end of the transaction for watches.
             success: std::iter::once(put(fence.clone()))
                 .chain(changes)
@@ -234,6 +242,7 @@ impl Shared {
                 .collect(),
             failure: std::iter::once(range(fence))
                 .chain(plan.compares.iter().map(|one| range(&one.key)))
+                .chain(read_head)
                 .collect(),
         }
     }
@@ -245,7 +254,6 @@ impl Shared {
         fence_at: i64,
         response: TxnResponse,
         txn: &Txn,
-        rewritten: &mut Vec<(Arc<str>, i64)>,
     ) -> Result<Attempt> {
         let at = response.header.as_ref().map_or(0, |header| header.revision);
         let mut found = ranges_of(response).into_iter().map(|range| range.kvs.into_iter().next());
@@ -272,8 +280,8 @@ impl Shared {
                     if position.revision() != wanted.revision() {
                         return Err(conflict(key, Some(position)));
                     }
-                    rewritten.retain(|(other, _)| other != key);
-                    rewritten.push((Arc::clone(key), physical));
+                    // It has its position in its header.
+                    self.note_placed(key, position, physical);
                 }
             }
         }
@@ -357,11 +365,35 @@ impl Shared {
         }
     }
 
+    /// Removes fences that nothing has passed since a revision of etcd. Most of them are of processes that have ended. A
+    /// process that still has one makes it again: until then, nothing is committed through it.
+    pub(super) async fn remove_old_fences(&self, until: i64) -> Result<()> {
+        let (key, range_end) = self.keys.fences();
+        loop {
+            let request = RangeRequest {
+                key: key.clone(),
+                range_end: range_end.clone(),
+                limit: i64::try_from(FENCES).unwrap_or(i64::MAX),
+                keys_only: true,
+                max_mod_revision: until,
+                ..RangeRequest::default()
+            };
+            let old = self.noted(self.range(request).await)?.kvs;
+            let compare = old.iter().map(|kv| is_at(kv.key.clone(), kv.mod_revision)).collect();
+            let success = old.iter().map(|kv| delete(kv.key.clone(), Bytes::new())).collect();
+            let request = TxnRequest { compare, success, failure: Vec::new() };
+            let response: TxnResponse = self.noted(self.client.call(rpc::TXN, request).await)?;
+            // If one of them was used in between, the rest goes at the next compaction.
+            if old.len() < FENCES || !response.succeeded {
+                return Ok(());
+            }
+        }
+    }
+
     /// Evaluates the conditions of a transaction without changes. Returns the newest revision.
     pub(super) async fn check(&self, txn: &Txn) -> Result<u64> {
-        let mut rewritten = Vec::new();
         for _ in 0..ATTEMPTS {
-            let plan = self.plan(txn, &rewritten).await?;
+            let plan = self.plan(txn).await?;
             let range = |key: &Bytes| {
                 op(Request::Range(RangeRequest { keys_only: true, ..one(key.clone()) }))
             };
@@ -385,30 +417,28 @@ impl Shared {
                 .and_then(|range| range.kvs.into_iter().next());
             let head_at = head.map_or(0, |head| head.mod_revision);
             let mut none = Fence { number: 0, at: None };
-            self.refused(&mut none, head_at, response, txn, &mut rewritten).await?;
+            self.refused(&mut none, head_at, response, txn).await?;
         }
         Err(Error::Unavailable("the values of the conditions keep being rewritten".to_owned()))
     }
 
     /// Runs the gate, if there is one.
     pub(super) async fn pass_gate(&self) -> Result<()> {
-        let Some(gate) = self.gate.get().map(Arc::clone) else { return Ok(()) };
-        let passed = spawn_blocking(move || gate()).await;
-        passed.map_err(|error| Error::Unavailable(error.to_string()))?.map_err(Error::Gated)
+        match self.gate.get() {
+            Some(gate) => gate.get().await,
+            None => Ok(()),
+        }
     }
 
     /// The conditions and changes of a transaction in etcd's terms.
-    async fn plan(&self, txn: &Txn, rewritten: &[(Arc<str>, i64)]) -> Result<Plan> {
+    async fn plan(&self, txn: &Txn) -> Result<Plan> {
         let timeline = self.timeline();
         let mut compares = Vec::with_capacity(txn.conditions.len());
         for condition in &txn.conditions {
             compares.push(match condition {
                 Condition::Absent(key) => is_at(self.keys.data(key), 0),
                 Condition::At(key, position) => {
-                    let known = rewritten.iter().find(|(other, _)| other == key).map(|(_, at)| *at);
-                    // No key was changed at revision 0, so this fails as it should.
-                    let at = known.unwrap_or_else(|| timeline.physical(position.revision()).max(1));
-                    is_at(self.keys.data(key), at)
+                    is_at(self.keys.data(key), self.physical_of(key, *position))
                 }
             });
         }
@@ -434,6 +464,7 @@ impl Shared {
                 }
             });
         }
+        // With the fence.
         if compares.len() + 1 > MAX_COMPARES {
             return Err(Error::Invalid(format!(
                 "a transaction on etcd has at most {MAX_COMPARES} conditions and removed keys"
@@ -448,6 +479,21 @@ impl Shared {
 struct Plan {
     compares: Vec<Compare>,
     changes: Vec<Request>,
+}
+
+/// The entry in the last range of a response.
+fn last_range(response: &TxnResponse) -> Option<&KeyValue> {
+    match response.responses.last()?.response.as_ref()? {
+        Response::Range(range) => range.kvs.first(),
+        _ => None,
+    }
+}
+
+impl Plan {
+    /// Whether etcd takes one more condition, with that on the fence: the one on the head.
+    fn has_room(&self) -> bool {
+        self.compares.len() + 2 <= MAX_COMPARES
+    }
 }
 
 /// The keys that must exist because the transaction removes them, where no condition says so.

@@ -113,7 +113,8 @@ impl Shared {
     ) -> Result<RangeResponse> {
         let (key, range_end) = self.keys.range(prefix, after);
         let keys = size.keys().min(limit);
-        let request = RangeRequest { key, range_end, limit: keys, revision, keys_only: false };
+        let request =
+            RangeRequest { key, range_end, limit: keys, revision, ..RangeRequest::default() };
         let read = match self.range(request).await {
             Ok(read) => read,
             Err(status) => return Err(self.out_of_range(status).await),

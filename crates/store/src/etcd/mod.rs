@@ -24,7 +24,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use aws_lc_rs::rand;
 use bytes::Bytes;
-use tokio::task::JoinSet;
+use futures_util::FutureExt as _;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep};
 use tonic::Code;
 
@@ -51,8 +52,8 @@ use crate::cursor::{Cursor, EventsPage};
 use crate::mark::MigrationMark;
 use crate::{
     Batch, Change, Condition, Entry, Epoch, Error, Events, Figures, Fleet, Gate, Limits,
-    ListRequest, Member, Page, Position, RemoteFigures, Result, Snapshot, Store, Txn, Visitor,
-    Watch, WithOld, limits,
+    ListRequest, Member, Page, Position, RemoteFigures, Result, SharedCall, Snapshot, Store, Txn,
+    Visitor, Watch, WithOld, limits,
 };
 
 /// What etcd accepts by default is 1.5 MiB for a request, with keys, headers and what encryption adds.
@@ -257,7 +258,8 @@ async fn read_state(shared: &Shared, url: &EtcdUrl) -> Result<(StoreState, i64)>
 /// Checks that there is no key under the prefix.
 async fn check_unused(shared: &Shared, url: &EtcdUrl) -> Result<()> {
     let (key, range_end) = shared.keys.everything();
-    let request = RangeRequest { key, range_end, limit: 1, keys_only: true, revision: 0 };
+    let request =
+        RangeRequest { key, range_end, limit: 1, keys_only: true, ..RangeRequest::default() };
     let found = shared.noted(shared.range(request).await)?;
     match found.kvs.first() {
         None => Ok(()),
@@ -399,7 +401,9 @@ impl Store for Etcd {
                 .put_if(key.clone(), stored.map_or(0, |kv| kv.mod_revision), value)
                 .await?
             {
-                return self.compact_etcd(self.shared.timeline().physical(revision)).await;
+                let physical = self.shared.timeline().physical(revision);
+                self.compact_etcd(physical).await?;
+                return self.shared.remove_old_fences(physical).await;
             }
         }
         Err(Error::Unavailable("other servers keep compacting".to_owned()))
@@ -424,7 +428,16 @@ impl Store for Etcd {
     }
 
     fn set_gate(&self, gate: Gate) {
-        if self.shared.gate.set(Arc::new(gate)).is_err() {
+        let gate = Arc::new(gate);
+        let pass = SharedCall::new(move || {
+            let gate = Arc::clone(&gate);
+            async move {
+                let passed = spawn_blocking(move || gate()).await;
+                passed.map_err(|error| Error::Unavailable(error.to_string()))?.map_err(Error::Gated)
+            }
+            .boxed()
+        });
+        if self.shared.gate.set(pass).is_err() {
             tracing::error!("a store has one gate; a second one was not taken");
         }
     }

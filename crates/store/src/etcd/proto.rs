@@ -59,6 +59,9 @@ pub(super) struct RangeRequest {
     pub(super) revision: i64,
     #[prost(bool, tag = "8")]
     pub(super) keys_only: bool,
+    /// Leaves out keys that were changed after this revision; 0 leaves out none.
+    #[prost(int64, tag = "11")]
+    pub(super) max_mod_revision: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -1,5 +1,6 @@
 //! What the parts of the engine share: connections, names of keys, the timeline, and the calls that all of them make.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -16,10 +17,13 @@ use super::proto::{
 };
 use super::rpc::{self, Client};
 use crate::published::closed;
-use crate::{Error, Gate, Result};
+use crate::{Error, Position, Result, SharedCall};
 
 /// Revisions that are left out when etcd was restored. More than a store can commit while no server notices.
 const RESTORE_GAP: u64 = 1 << 20;
+
+/// Values that have their positions in their headers, of which the revision of etcd is remembered.
+const MAX_PLACED: usize = 4096;
 
 /// The engine, without its tasks.
 pub(super) struct Shared {
@@ -29,11 +33,15 @@ pub(super) struct Shared {
     pub(super) keys: Keys,
     /// The id of this process among the members.
     pub(super) member: String,
-    pub(super) gate: OnceLock<Arc<Gate>>,
+    /// Transactions that wait for it at one time share one run.
+    pub(super) gate: OnceLock<SharedCall<Result<()>>>,
     pub(super) is_closed: watch::Sender<bool>,
     timeline: RwLock<Arc<Timeline>>,
     /// What was seen in the present epoch. Locked before the timeline.
     seen: Mutex<Floor>,
+    /// The revisions of etcd of values that have their positions in their headers, where conditions have met them. A
+    /// migrated store has only those.
+    placed: Mutex<HashMap<Arc<str>, (u64, i64)>>,
     /// Held while a restore of etcd is being noticed.
     noticing: tokio::sync::Mutex<()>,
     fault: Mutex<Option<String>>,
@@ -49,6 +57,13 @@ pub(super) struct Floor {
     revision: i64,
     /// In a head.
     head: i64,
+}
+
+impl Floor {
+    /// The newest revision of etcd of a head that was seen.
+    pub(super) fn head(self) -> i64 {
+        self.head
+    }
 }
 
 /// What is true of the store at one moment.
@@ -73,6 +88,7 @@ impl Shared {
             is_closed: watch::Sender::new(false),
             timeline: RwLock::default(),
             seen: Mutex::default(),
+            placed: Mutex::default(),
             noticing: tokio::sync::Mutex::default(),
             fault: Mutex::new(None),
             warned_of_compaction: AtomicBool::new(false),
@@ -203,12 +219,30 @@ impl Shared {
         }
     }
 
+    /// The revision of etcd at which a key with a position is, unless it was changed since.
+    pub(super) fn physical_of(&self, key: &str, position: Position) -> i64 {
+        let placed = self.placed.lock().get(key).copied();
+        let placed = placed.filter(|(revision, _)| *revision == position.revision());
+        // No key was changed at revision 0, so a condition on it fails as it should.
+        placed.map_or_else(|| self.timeline().physical(position.revision()).max(1), |(_, at)| at)
+    }
+
+    /// Notes at which revision of etcd a key with a position is.
+    pub(super) fn note_placed(&self, key: &Arc<str>, position: Position, at: i64) {
+        let mut placed = self.placed.lock();
+        if placed.len() >= MAX_PLACED {
+            placed.clear();
+        }
+        placed.insert(Arc::clone(key), (position.revision(), at));
+    }
+
     /// Takes over a timeline. If it has another epoch, nothing has been seen in it.
     fn set_timeline(&self, timeline: Timeline) {
         let mut seen = self.seen.lock();
         let epoch = timeline.epoch().number;
         if seen.epoch != epoch {
             *seen = Floor { epoch, ..Floor::default() };
+            self.placed.lock().clear();
         }
         *self.timeline.write() = Arc::new(timeline);
     }
@@ -350,6 +384,12 @@ pub(super) fn one(key: Bytes) -> RangeRequest {
 pub(super) fn is_at(key: Bytes, revision: i64) -> Compare {
     let to = Some(CompareTo::ModRevision(revision));
     Compare { result: 0, target: 2, key, to, range_end: Bytes::new() }
+}
+
+/// The condition that a key was changed last at a revision of etcd, or later.
+pub(super) fn is_at_least(key: Bytes, revision: i64) -> Compare {
+    let to = Some(CompareTo::ModRevision(revision - 1));
+    Compare { result: 1, target: 2, key, to, range_end: Bytes::new() }
 }
 
 /// The condition that a key exists.

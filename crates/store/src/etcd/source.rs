@@ -139,11 +139,19 @@ pub(crate) async fn begin_epoch(
         return Err(Error::Invalid(format!("an epoch cannot begin at revision {begins}")));
     }
     let next = timeline.with(begins, at);
-    if shared.put_if(shared.keys.own("epochs"), read_at, next.encode()).await? {
-        Ok(next.epoch())
-    } else {
-        Err(still_used(url))
-    }
+    let epochs = shared.keys.own("epochs");
+    let request = TxnRequest {
+        // A server may have started in between.
+        compare: vec![
+            is_at(epochs.clone(), read_at),
+            is_at(shared.keys.head(), at),
+            no_members(&shared),
+        ],
+        success: vec![put(epochs, next.encode())],
+        failure: Vec::new(),
+    };
+    let response: TxnResponse = shared.noted(shared.client.call(rpc::TXN, request).await)?;
+    if response.succeeded { Ok(next.epoch()) } else { Err(still_used(url)) }
 }
 
 /// The condition that no server is announced.

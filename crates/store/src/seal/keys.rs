@@ -136,9 +136,21 @@ impl Keys {
         }
     }
 
-    /// Whether the marker must be read again before anything is encrypted.
-    pub(super) fn must_read_marker(&self) -> bool {
-        self.is_shared && self.rotation.lock().marker.is_none()
+    /// The keyring to encrypt with on a shared store, and the position of the marker that names its current key. `None`
+    /// if the marker must be read before.
+    pub(super) fn agreed(&self) -> Option<(Arc<Keyring>, Position)> {
+        let rotation = self.rotation.lock();
+        let marker = rotation.marker.as_ref()?;
+        let keyring = self.in_use();
+        (keyring.current() == marker.active).then_some((keyring, marker.position))
+    }
+
+    /// Whether a key cannot become active any more. On a shared store, a key that was never active may be made active by
+    /// another server at any moment.
+    pub(super) fn is_retired(&self, id: KeyId) -> bool {
+        let rotation = self.rotation.lock();
+        !self.is_shared
+            || rotation.marker.as_ref().is_some_and(|marker| marker.retired.contains(&id))
     }
 
     /// Notes a change of the marker.

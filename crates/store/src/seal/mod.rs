@@ -56,6 +56,8 @@ const MARKER_VALUE: &[u8] = b"this database is sealed";
 /// The most values that are opened on the caller's thread. More values are opened on a thread for
 /// blocking work, so that a long list does not delay other tasks.
 const OPENED_INLINE: usize = 64;
+/// Attempts at a transaction while the active key changes.
+const MARKER_ATTEMPTS: usize = 8;
 
 /// A [`Store`] whose values are encrypted in an inner store.
 pub struct Sealed {
@@ -199,6 +201,30 @@ impl Sealed {
         self.keys.note_change(marker.value, marker.position)
     }
 
+    /// Commits a transaction on a shared store. Its values are encrypted with the key that is active when it is committed:
+    /// after `drop-key`, nothing is there that needs the dropped key, not even from a server that was stopped meanwhile.
+    async fn commit_agreed(&self, txn: Txn) -> Result<u64> {
+        for _ in 0..MARKER_ATTEMPTS {
+            let Some((keyring, position)) = self.keys.agreed() else {
+                self.read_marker().await?;
+                continue;
+            };
+            let mut sealed = seal_txn(&keyring, txn.clone())?;
+            // The last one, so that a conflict of the caller's conditions is reported first.
+            sealed.conditions.push(Condition::At(MARKER.into(), position));
+            match self.noted(self.inner.commit(sealed).await) {
+                Err(Error::Conflict { key, .. }) if is_marker(&key) => self.read_marker().await?,
+                result => return result,
+            }
+        }
+        Err(Error::Unavailable("the active at-rest key keeps changing".to_owned()))
+    }
+
+    /// Whether no server can make a key the active one any more. Without that, it must not be dropped.
+    pub fn is_retired(&self, id: KeyId) -> bool {
+        self.keys.is_retired(id)
+    }
+
     /// Decrypts the marker, which shows that a keyring belongs to this store.
     async fn open_marker(&self, keyring: &Keyring) -> Result<Marker> {
         let wrong_keyring = |why: String| {
@@ -281,6 +307,16 @@ fn seal_change(keyring: &Keyring, change: Change) -> Result<Change> {
         }
         delete @ Change::Delete { .. } => delete,
     })
+}
+
+fn seal_txn(keyring: &Keyring, txn: Txn) -> Result<Txn> {
+    let changes = txn.changes.into_iter().map(|change| seal_change(keyring, change));
+    Ok(Txn { changes: changes.collect::<Result<_>>()?, ..txn })
+}
+
+/// Whether a change stores a value.
+fn stores_value(change: &Change) -> bool {
+    !matches!(change, Change::Delete { .. })
 }
 
 /// Opens a sealed value, or returns why it does not open. Does not copy it when nothing else refers
@@ -508,13 +544,10 @@ impl Store for Sealed {
     async fn commit(&self, txn: Txn) -> Result<u64> {
         check::txn(&txn, self.limits(), Overhead::None)?;
         check_not_reserved(&txn)?;
-        if self.keys.must_read_marker() {
-            self.read_marker().await?;
+        if self.keys.is_shared() && txn.changes.iter().any(stores_value) {
+            return self.commit_agreed(txn).await;
         }
-        let keyring = self.keyring();
-        let changes = txn.changes.into_iter().map(|change| seal_change(&keyring, change));
-        let changes = changes.collect::<Result<_>>()?;
-        self.noted(self.inner.commit(Txn { changes, ..txn }).await)
+        self.noted(self.inner.commit(seal_txn(&self.keyring(), txn)?).await)
     }
 
     async fn watch(&self, prefix: &str, after: Position, old: WithOld) -> Result<Box<dyn Watch>> {

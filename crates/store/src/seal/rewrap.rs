@@ -52,8 +52,7 @@ impl Sealed {
             // As far as is known: others write meanwhile.
             let remaining = all.saturating_sub(progress.seen);
             progress.remaining = if after.is_some() { remaining } else { 0 };
-            // The keyring of this moment: the key may become another one meanwhile.
-            self.rewrap_page(&self.keyring(), page, &mut progress).await?;
+            self.rewrap_page(page, &mut progress).await?;
             report(progress);
             if after.is_none() {
                 return Ok(progress);
@@ -123,12 +122,21 @@ impl Sealed {
         }
     }
 
-    async fn rewrap_page(
-        &self,
-        keyring: &Keyring,
-        page: Page,
-        progress: &mut Progress,
-    ) -> Result<()> {
+    /// The keyring to rewrap with. It may become another one meanwhile: on a shared store, the second part is the
+    /// condition that it does not.
+    async fn rewrap_keyring(&self) -> Result<(Arc<Keyring>, Option<Condition>)> {
+        if !self.keys.is_shared() {
+            return Ok((self.keyring(), None));
+        }
+        self.read_marker().await?;
+        let changing = || Error::Unavailable("the active at-rest key keeps changing".to_owned());
+        let (keyring, position) = self.keys.agreed().ok_or_else(changing)?;
+        Ok((keyring, Some(Condition::At(MARKER.into(), position))))
+    }
+
+    async fn rewrap_page(&self, page: Page, progress: &mut Progress) -> Result<()> {
+        let (keyring, agreement) = self.rewrap_keyring().await?;
+        let keyring = &*keyring;
         let mut txn = Txn::default();
         let mut bytes = 0;
         for entry in page.entries {
@@ -154,29 +162,33 @@ impl Sealed {
             txn.conditions.push(Condition::At(Arc::clone(&key), position));
             txn.changes.push(Change::Rewrite { key, value });
             if bytes >= REWRITE_BYTES || txn.changes.len() == limits::CHANGES_PER_TXN {
-                progress.rewritten += self.rewrite(std::mem::take(&mut txn)).await?;
+                progress.rewritten +=
+                    self.rewrite(std::mem::take(&mut txn), agreement.as_ref()).await?;
                 bytes = 0;
             }
         }
-        progress.rewritten += self.rewrite(txn).await?;
+        progress.rewritten += self.rewrite(txn, agreement.as_ref()).await?;
         Ok(())
     }
 
     /// Commits all rewrites of a transaction; or, when one of its keys was changed in the meantime, those
     /// whose keys were not changed. Returns how many were committed.
-    async fn rewrite(&self, txn: Txn) -> Result<u64> {
+    async fn rewrite(&self, txn: Txn, agreement: Option<&Condition>) -> Result<u64> {
         if txn.changes.is_empty() {
             return Ok(0);
         }
         let count = txn.changes.len() as u64;
-        match self.inner.commit(txn.clone()).await {
+        let mut all = txn.clone();
+        all.conditions.extend(agreement.cloned());
+        match self.inner.commit(all).await {
             Ok(_) => return Ok(count),
             Err(Error::Conflict { .. }) => {}
             Err(error) => return Err(error),
         }
         let mut done = 0;
         for (condition, change) in txn.conditions.into_iter().zip(txn.changes) {
-            let one = Txn { conditions: vec![condition], changes: vec![change] };
+            let conditions = std::iter::once(condition).chain(agreement.cloned()).collect();
+            let one = Txn { conditions, changes: vec![change] };
             match self.inner.commit(one).await {
                 Ok(_) => done += 1,
                 Err(Error::Conflict { .. } | Error::Corrupt { .. }) => {}

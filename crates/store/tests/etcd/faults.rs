@@ -271,6 +271,42 @@ async fn the_first_commit_after_a_restore_gets_no_position_of_before() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_committed_through_a_fence_that_a_restore_left_as_it_was() {
+    let mut server = EtcdServer::start();
+    let (one, two) = (open(&server.url("/idle")).await, open(&server.url("/idle")).await);
+    one.commit(change(put("/a", "1"))).await.unwrap();
+    server.save();
+    let mut last = 0;
+    for number in 0..20 {
+        let text = number.to_string();
+        last = again(async || two.commit(change(put("/b", &text))).await).await.unwrap();
+    }
+    assert_eq!(again(async || one.revision().await).await.unwrap(), last);
+    server.restore();
+    let noticed = again(async || one.commit(change(put("/c", "1"))).await).await;
+    assert!(matches!(noticed, Err(Error::EpochChanged { .. })), "{noticed:?}");
+    assert_eq!(one.get("/c").await.unwrap().value, None);
+    assert!(one.commit(change(put("/c", "1"))).await.unwrap() > last);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn compaction_removes_fences_of_processes_that_have_ended() {
+    let server = EtcdServer::start();
+    let (one, two) = (open(&server.url("/old")).await, open(&server.url("/old")).await);
+    one.commit(change(put("/a", "1"))).await.unwrap();
+    one.close().await;
+    let last = two.commit(change(put("/a", "2"))).await.unwrap();
+    // A store can be made only where no key is.
+    let fences = server.url("/old/f");
+    let refused = Etcd::open(&fences, &access()).await.unwrap_err();
+    assert!(refused.to_string().contains("data of something else"), "{refused}");
+    two.compact(last).await.unwrap();
+    Etcd::open(&fences, &access()).await.unwrap();
+    // Its own fence is gone, too.
+    assert!(two.commit(change(put("/a", "3"))).await.unwrap() > last);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_etcd_refuses_writes_with_advice_and_serves_reads() {
     let server = EtcdServer::start_with(&["--quota-backend-bytes", "8000000"]);
     let store = open(&server.url("/full")).await;
