@@ -4,19 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use bytes::Bytes;
+use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
 use super::layout::decode;
 use super::proto::{RangeRequest, RangeResponse};
+use super::rpc;
 use super::shared::{Now, Shared, one};
-use crate::{CorruptEntry, Entry, Error, ListRequest, Page, Position, Result};
+use crate::{CorruptEntry, Entry, Error, ListRequest, Page, Position, Result, Visitor};
 
 /// The bytes of a page at which the next pages get fewer keys, and at which they get more.
-const LARGE_PAGE_BYTES: usize = 4 * 1024 * 1024;
-const SMALL_PAGE_BYTES: usize = 1024 * 1024;
+const LARGE_PAGE_BYTES: usize = 8 * 1024 * 1024;
+const SMALL_PAGE_BYTES: usize = 4 * 1024 * 1024;
 
-/// The keys on a page, at least and at most. A page of the largest values has some 20 MB.
+/// The keys on a page, at least and at most. The smallest page of the largest values has some 20 MB. For each page, etcd
+/// counts all keys that follow, so pages of a large store must not be small. They must not be large, either: etcd builds
+/// the largest page in memory, with all values, before this server says that it is too large.
 const MIN_PAGE_KEYS: i64 = 16;
-const MAX_PAGE_KEYS: i64 = 512;
+const MAX_PAGE_KEYS: i64 = 1024;
 
 /// The keys that the next page has.
 pub(super) struct PageSize(AtomicI64);
@@ -30,6 +34,14 @@ impl Default for PageSize {
 impl PageSize {
     fn keys(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
+    }
+
+    /// Learns that a page with this many keys was too large to be received. Returns the keys of the next attempt; `None`
+    /// if there is none.
+    fn learn_too_large(&self, keys: i64) -> Option<i64> {
+        let fewer = (keys / 2).max(MIN_PAGE_KEYS);
+        self.0.fetch_min(fewer, Ordering::Relaxed);
+        (fewer < keys).then_some(fewer)
     }
 
     /// Learns from a page that was read with this many keys.
@@ -88,9 +100,40 @@ impl Shared {
             return Err(Error::Compacted { compacted: now.compacted });
         }
         let read = self.read_page(size, prefix, self.physical(at, now)?, after, i64::MAX).await?;
-        let mut page = Page { revision: at, ..Page::default() };
+        Ok(self.page(at, read))
+    }
+
+    /// All entries at a revision, in pages: see [`crate::Store::scan`]. One page is read while the one before is visited.
+    pub(super) async fn scan(&self, size: &PageSize, at: u64, visit: Visitor) -> Result<()> {
+        let now = self.now().await?;
+        if now.compacted > 0 && at <= now.compacted {
+            return Err(Error::Compacted { compacted: now.compacted });
+        }
+        let physical = self.physical(at, now)?;
+        let failed = |error: JoinError| Error::Unavailable(error.to_string());
+        let mut visiting: Option<JoinHandle<()>> = None;
+        let mut after: Option<Arc<str>> = None;
+        loop {
+            let read = self.read_page(size, "", physical, after.as_deref(), i64::MAX).await?;
+            let page = self.page(at, read);
+            after = page.last_key().cloned();
+            if let Some(visiting) = visiting.take() {
+                visiting.await.map_err(failed)?;
+            }
+            if after.is_none() {
+                // A restore of etcd between two pages is noticed here.
+                return self.now().await.map(drop);
+            }
+            let visit = Arc::clone(&visit);
+            visiting = Some(spawn_blocking(move || visit(page)));
+        }
+    }
+
+    /// The page of a response.
+    fn page(&self, revision: u64, read: RangeResponse) -> Page {
+        let mut page = Page { revision, ..Page::default() };
         self.add(read, &mut page);
-        Ok(page)
+        page
     }
 
     /// The revision of etcd that has the state after a revision of the store.
@@ -112,12 +155,24 @@ impl Shared {
         limit: i64,
     ) -> Result<RangeResponse> {
         let (key, range_end) = self.keys.range(prefix, after);
-        let keys = size.keys().min(limit);
-        let request =
-            RangeRequest { key, range_end, limit: keys, revision, ..RangeRequest::default() };
-        let read = match self.range(request).await {
-            Ok(read) => read,
-            Err(status) => return Err(self.out_of_range(status).await),
+        let mut keys = size.keys().min(limit);
+        let read = loop {
+            let request = RangeRequest {
+                key: key.clone(),
+                range_end: range_end.clone(),
+                limit: keys,
+                revision,
+                ..RangeRequest::default()
+            };
+            match self.range(request).await {
+                Ok(read) => break read,
+                // Large values follow small ones.
+                Err(status) if rpc::is_too_large_to_receive(&status) => {
+                    let fewer = size.learn_too_large(keys);
+                    keys = fewer.ok_or_else(|| rpc::to_error(&status))?;
+                }
+                Err(status) => return Err(self.out_of_range(status).await),
+            }
         };
         if keys == size.keys() && read.more {
             size.learn(keys, read.kvs.iter().map(|kv| kv.value.len()).sum());

@@ -320,19 +320,7 @@ impl Store for Etcd {
     }
 
     async fn scan(&self, at: u64, visit: Visitor) -> Result<()> {
-        let now = self.shared.now().await?;
-        if now.compacted > 0 && at <= now.compacted {
-            return Err(Error::Compacted { compacted: now.compacted });
-        }
-        let mut after = None;
-        loop {
-            let page = self.next_page("", at, after).await?;
-            after = page.last_key().cloned();
-            if after.is_none() {
-                return Ok(());
-            }
-            visit(page);
-        }
+        self.shared.scan(&self.page_size, at, visit).await
     }
 
     async fn commit(&self, txn: Txn) -> Result<u64> {

@@ -392,6 +392,15 @@ pub(super) fn is_compacted(status: &Status) -> Option<bool> {
     Some(status.message().contains("compacted"))
 }
 
+/// Whether a response is larger than this server receives, or etcd sends.
+pub(super) fn is_too_large_to_receive(status: &Status) -> bool {
+    match status.code() {
+        Code::OutOfRange => status.message().contains("length too large"),
+        Code::ResourceExhausted => status.message().contains("larger than max"),
+        _ => false,
+    }
+}
+
 /// The error of the store for an error of a read.
 pub(super) fn to_error(status: &Status) -> Error {
     let reason = explain(status);

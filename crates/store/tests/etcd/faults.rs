@@ -2,10 +2,11 @@
 //! leases.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use postern_store::etcd::{Etcd, EtcdAccess, EtcdUrl};
-use postern_store::{Change, Condition, Error, ListRequest, Member, Position, Txn, WithOld};
+use postern_store::{Change, Condition, Error, ListRequest, Member, Page, Position, Txn, WithOld};
 use tokio::time::timeout;
 
 use crate::open;
@@ -331,6 +332,29 @@ async fn a_full_etcd_refuses_writes_with_advice_and_serves_reads() {
     let listed = store.list(ListRequest::default()).await.unwrap().entries;
     let keys: Vec<_> = listed.iter().map(|entry| entry.key.to_string()).collect();
     assert_eq!(keys, written);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_large_values_that_follow_small_ones_are_read() {
+    let server = EtcdServer::start();
+    let store = open(&server.url("/large")).await;
+    // Pages grow over the small values. The next one would have 70 MB.
+    let small: Vec<Change> = (0..1_008).map(|number| put(&format!("/a{number:04}"), "1")).collect();
+    for changes in small.chunks(126) {
+        let changes = changes.to_vec();
+        store.commit(Txn { conditions: Vec::new(), changes }).await.unwrap();
+    }
+    let large = "x".repeat(1_250_000);
+    for number in 0..56 {
+        store.commit(change(put(&format!("/b{number}"), &large))).await.unwrap();
+    }
+    let (revision, seen) = (store.revision().await.unwrap(), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&seen);
+    let count = move |page: Page| {
+        counted.fetch_add(page.entries.len(), Ordering::SeqCst);
+    };
+    store.scan(revision, Arc::new(count)).await.unwrap();
+    assert_eq!(seen.load(Ordering::SeqCst), 1_064);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
