@@ -7,6 +7,7 @@
 mod agent;
 mod etcd_flags;
 mod health;
+mod keyring_flags;
 mod migrate;
 mod operator;
 mod progress;

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -12,6 +11,7 @@ use postern_server::System;
 use postern_server::admin::{Location, Migrated, Migration, migrate, new_epoch};
 
 use crate::etcd_flags::EtcdFlags;
+use crate::keyring_flags::KeyringFlags;
 use crate::progress::{runtime, with_progress};
 
 /// `postern storage migrate`
@@ -25,9 +25,8 @@ pub(crate) struct Migrate {
     #[arg(long, value_name = "STORE")]
     to: String,
 
-    /// The directory of the keyring (seal.keys) of both stores [default: keys in the data directory]
-    #[arg(long, env = "POSTERN_KEY_DIR", value_name = "DIR")]
-    key_dir: Option<PathBuf>,
+    #[command(flatten)]
+    keys: KeyringFlags,
 
     /// Check both stores and say what would be done, and change nothing
     #[arg(long)]
@@ -39,7 +38,7 @@ pub(crate) struct Migrate {
 
 impl Migrate {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let Self { from, to, key_dir, dry_run, etcd } = self;
+        let Self { from, to, keys, dry_run, etcd } = self;
         let location = |flag: &str, text: &str| -> anyhow::Result<Location> {
             if let Some(path) = text.strip_prefix("file:") {
                 anyhow::ensure!(!path.is_empty(), "{flag} names no directory: pass file:DIR");
@@ -53,7 +52,8 @@ impl Migrate {
             Ok(Location::Remote(RemoteStore { url, access: etcd.access()? }))
         };
         let (from, to) = (location("--from", &from)?, location("--to", &to)?);
-        let migration = Migration { from, to, key_dir, dry_run };
+        let keyring = keys.setting()?;
+        let migration = Migration { from, to, key_dir: keys.key_dir, keyring, dry_run };
         let done = with_progress(|progress| {
             runtime()?.block_on(migrate(&migration, &System::default(), progress))
         })?;

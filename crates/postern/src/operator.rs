@@ -16,6 +16,7 @@ use postern_server::admin::{
 use postern_server::{KeyringSetting, RemoteStore, System};
 
 use crate::etcd_flags::StoreFlags;
+use crate::keyring_flags::KeyringFlags;
 use crate::migrate::{Migrate, NewEpoch};
 use crate::progress::{runtime, with_progress};
 
@@ -26,30 +27,13 @@ pub(crate) struct Directories {
     #[arg(long, env = "POSTERN_DATA_DIR", value_name = "DIR", default_value = "postern-data")]
     data_dir: PathBuf,
 
-    /// The directory of the keyring (seal.keys) [default: keys in the data directory]
-    #[arg(long, env = "POSTERN_KEY_DIR", value_name = "DIR")]
-    key_dir: Option<PathBuf>,
-
-    /// Where the at-rest keys come from, as for postern serve. A running server uses its own setting
-    #[arg(long, env = "POSTERN_KEYRING", value_name = "SOURCE")]
-    keyring: Option<String>,
-
-    /// The file with the token for `--keyring transit:…`
-    #[arg(long, env = "POSTERN_TRANSIT_TOKEN_FILE", value_name = "FILE")]
-    transit_token_file: Option<PathBuf>,
-
-    /// The file with the certificate authorities of `--keyring transit:…`, in PEM [default: those of the system]
-    #[arg(long, env = "POSTERN_TRANSIT_CA_FILE", value_name = "FILE")]
-    transit_ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    keyring: KeyringFlags,
 }
 
 impl Directories {
     fn keyring(&self) -> anyhow::Result<KeyringSetting> {
-        KeyringSetting::parse(
-            self.keyring.as_deref(),
-            self.transit_token_file.as_deref(),
-            self.transit_ca_file.as_deref(),
-        )
+        self.keyring.setting()
     }
 
     fn files<'a>(
@@ -58,7 +42,7 @@ impl Directories {
         clock: &'a System,
         store: Option<&'a RemoteStore>,
     ) -> ServerFiles<'a> {
-        let key_dir = self.key_dir.as_deref();
+        let key_dir = self.keyring.key_dir.as_deref();
         ServerFiles { data_dir: &self.data_dir, key_dir, keyring, clock, store }
     }
 }

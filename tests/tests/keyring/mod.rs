@@ -278,3 +278,44 @@ async fn servers_that_share_a_store_get_new_keys_from_it() {
         server.stop().await;
     }
 }
+
+#[tokio::test]
+async fn a_store_whose_keys_a_kms_wraps_moves_to_etcd_and_back() {
+    let (etcd, home) = (Etcd::start().await, Home::new());
+    let plugin = KmsPlugin::start(&home.path().join("kms.sock"));
+    let flags = keyring(&plugin.keyring());
+    let (file, remote) = (format!("file:{}", home.data().display()), etcd.store("/kms"));
+    let migrate = async |from: &str, to: &str, flags: &Flags| {
+        let setup = Setup::bare(&home).argument("storage").argument("migrate");
+        let sides = ["--allow-old-etcd", "--from", from, "--to", to];
+        with(sides.iter().fold(setup, Setup::argument), flags).run_to_end().await
+    };
+    let server = with(Setup::on(&home), &flags).start().await;
+    store(&server, "early").await;
+    let copied = migrate(&file, &remote, &flags).await;
+    assert_eq!(copied.stdout, "copied\n", "{}", copied.stderr);
+    store(&server, "late").await;
+    storage(&home, &["rotate-key"], &flags).await;
+    server.stop().await;
+
+    let keyless = migrate(&file, &remote, &Flags::new()).await;
+    assert!(keyless.stderr.contains("--keyring"), "{}", keyless.stderr);
+    let moved = migrate(&file, &remote, &flags).await;
+    assert_eq!(moved.stdout, "moved\n", "{}", moved.stderr);
+    let on_etcd = || {
+        let setup = with(Setup::on(&home), &flags);
+        setup.argument("--store").argument(&remote).argument("--allow-old-etcd")
+    };
+    let server = on_etcd().start().await;
+    is_stored(&server, "early").await;
+    is_stored(&server, "late").await;
+    store(&server, "there").await;
+    server.stop().await;
+
+    let back = migrate(&remote, &file, &flags).await;
+    assert_eq!(back.stdout, "moved\n", "{}", back.stderr);
+    let server = with(Setup::on(&home), &flags).start().await;
+    for name in ["early", "late", "there"] {
+        is_stored(&server, name).await;
+    }
+}

@@ -25,11 +25,11 @@ use postern_store::migrate::{
 use postern_store::redb::log_path;
 use postern_store::seal::{Keyring, Sealed};
 use postern_store::{
-    Limits, Member, MigrationMark, Options, RemoteStore, RemoteTarget, Store as _, StoreState,
+    Limits, Member, MigrationMark, Options, RemoteStore, RemoteTarget, Store, StoreState,
 };
 use tokio::time::{Instant, sleep};
 
-use super::backup::{BackupFile, backup};
+use super::backup::{BackupFile, backup, keyring_for};
 use super::client::is_server_running;
 use super::{Progress, ServerFiles};
 use crate::data_dir::{DataDir, write_private};
@@ -69,6 +69,8 @@ pub struct Migration {
     pub to: Location,
     /// The directory of the keyring of both stores, if it is not in the data directory of one of them.
     pub key_dir: Option<PathBuf>,
+    /// Where the at-rest keys of both stores come from.
+    pub keyring: KeyringSetting,
     /// Whether nothing is changed.
     pub dry_run: bool,
 }
@@ -167,15 +169,15 @@ impl Plan<'_> {
             database::check_not_moved(from)?;
             anyhow::bail!("the database {} does not exist", database.display());
         }
-        let keyring = self.keyring(Some(from))?;
+        let keys = self.keys(Some(from))?;
         if is_server_running(&self.files(from)).await {
-            return self.copy_from_server(from, to, &keyring, report).await;
+            return self.copy_from_server(from, to, &keys, report).await;
         }
         let dir = DataDir::open(from, self.migration.key_dir.as_deref())?;
-        let keys = KeySource::new(&KeyringSetting::KeyDirectory, &dir);
         let sealed =
             Arc::new(database::open_marked(&dir, &keys, Options::DEFAULT_CACHE_BYTES).await?);
         let moved = async {
+            let keyring = keys.load(&sealed).await?;
             let at = sealed.revision().await?;
             let entries = || -> anyhow::Result<_> { Ok(entries_of(&sealed, at)) };
             let survey = surveyed(&mut *entries()?, &keyring, to.limits(), report).await?;
@@ -201,7 +203,7 @@ impl Plan<'_> {
         &self,
         from: &Path,
         to: &RemoteStore,
-        keyring: &Keyring,
+        keys: &KeySource,
         report: Report<'_>,
     ) -> anyhow::Result<Migrated> {
         let path = DataDir::migration_mark_in(from).with_extension("backup");
@@ -215,7 +217,8 @@ impl Plan<'_> {
                 File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
             Ok(Box::new(BackupEntries::new(file)?) as Box<dyn EntrySource>)
         };
-        let survey = surveyed(&mut *entries()?, keyring, to.limits(), report).await?;
+        let keyring = keyring_for(keys, &mut File::open(&path)?).await?;
+        let survey = surveyed(&mut *entries()?, &keyring, to.limits(), report).await?;
         if self.migration.dry_run {
             return self.planned(to, survey, true).await;
         }
@@ -248,10 +251,11 @@ impl Plan<'_> {
             "a server runs on {}: stop it",
             to.display()
         );
-        let keyring = self.keyring(Some(to))?;
+        let keys = self.keys(Some(to))?;
         let source = from.open_source(&self.names.to).await?;
-        let sealed = Arc::new(Sealed::open(source.store(), keyring.clone()).await?);
+        let sealed = Arc::new(open_sealed(source.store(), &keys).await?);
         let moved = async {
+            let keyring = keys.load(&sealed).await?;
             let members = members_of(from).await?;
             let at = sealed.revision().await?;
             let entries = || entries_of(&sealed, at);
@@ -272,7 +276,6 @@ impl Plan<'_> {
             let revision = at + REVISION_GAP;
             let values = survey.values;
             copy_to_path(&mut *entries(), path, revision, of_all(report, values)).await?;
-            let keys = KeySource::new(&KeyringSetting::KeyDirectory, &dir);
             let copy =
                 Arc::new(database::open_marked(&dir, &keys, Options::DEFAULT_CACHE_BYTES).await?);
             let mut written = entries_of(&copy, revision);
@@ -296,13 +299,14 @@ impl Plan<'_> {
         to: &RemoteStore,
         report: Report<'_>,
     ) -> anyhow::Result<Migrated> {
-        let keyring = self.keyring(None)?;
+        let keys = self.keys(None)?;
         let source = from.open_source(&self.names.to).await?;
         if from.state().await? == self.moved() && to.state().await? == StoreState::InUse {
             return Ok(Migrated::AlreadyMoved);
         }
-        let sealed = Arc::new(Sealed::open(source.store(), keyring.clone()).await?);
+        let sealed = Arc::new(open_sealed(source.store(), &keys).await?);
         let moved = async {
+            let keyring = keys.load(&sealed).await?;
             let is_online = !members_of(from).await?.is_empty();
             let at = sealed.revision().await?;
             let entries = || -> anyhow::Result<_> { Ok(entries_of(&sealed, at)) };
@@ -329,7 +333,7 @@ impl Plan<'_> {
         ServerFiles {
             data_dir,
             key_dir,
-            keyring: &KeyringSetting::KeyDirectory,
+            keyring: &self.migration.keyring,
             clock: self.clock,
             store: None,
         }
@@ -368,20 +372,29 @@ impl Plan<'_> {
         Ok((target, copied))
     }
 
-    /// The keyring of both stores.
-    fn keyring(&self, data_dir: Option<&Path>) -> anyhow::Result<Keyring> {
-        let key_dir = self.migration.key_dir.as_deref();
+    /// The source of the at-rest keys of both stores. A missing file is an error: a new keyring would open nothing.
+    fn keys(&self, data_dir: Option<&Path>) -> anyhow::Result<KeySource> {
+        let Migration { key_dir, keyring, .. } = self.migration;
+        let is_in_key_dir = *keyring == KeyringSetting::KeyDirectory;
         ensure!(
-            data_dir.is_some() || key_dir.is_some(),
-            "pass --key-dir with the directory of the keyring of both stores"
+            !is_in_key_dir || data_dir.is_some() || key_dir.is_some(),
+            "pass --key-dir with the directory of the keyring of both stores, or --keyring"
         );
-        let path = DataDir::keyring_file_in(data_dir.unwrap_or(Path::new("")), key_dir);
+        let file = DataDir::keyring_file_in(data_dir.unwrap_or(Path::new("")), key_dir.as_deref());
         ensure!(
-            path.try_exists()?,
-            "the keyring {} is missing: copy the seal.keys of the servers to this path, or pass --key-dir",
-            path.display()
+            !is_in_key_dir || file.try_exists()?,
+            "the keyring {} is missing: copy the seal.keys of the servers to this path, or pass --key-dir or --keyring",
+            file.display()
         );
-        Keyring::load(&path).with_context(|| format!("cannot use the keyring {}", path.display()))
+        Ok(KeySource::with_file(keyring, file))
+    }
+}
+
+/// Opens a store that is the source of a migration.
+async fn open_sealed(store: Arc<dyn Store>, keys: &KeySource) -> anyhow::Result<Sealed> {
+    match keys.kms() {
+        Some(kms) => Ok(Sealed::open_with_kms(store, kms, false).await?),
+        None => Ok(Sealed::open(store, keys.read_file()?).await?),
     }
 }
 
