@@ -31,6 +31,7 @@ mod implicit_rights;
 mod kind_scope;
 pub mod kube_request;
 pub mod object_set;
+pub mod oidc;
 mod owners;
 pub mod policy;
 pub mod principal_index;

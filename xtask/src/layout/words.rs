@@ -48,18 +48,10 @@ const NAME_WORDS_MAX: usize = 4;
 enum Except {
     /// A file, by its path from the workspace's root; `**` is for any directories.
     Path(&'static str),
-    /// Files that have this word in them.
-    FilesAbout(&'static str),
 }
 
 /// kube-apiserver's own words in the answer of a health endpoint: "reason withheld".
 const HEALTH: Except = Except::Path("crates/server/src/endpoints/health.rs");
-
-/// "Claims" is the name that RFC 7519 has for what a token says.
-const TOKENS: Except = Except::FilesAbout("JWT");
-
-/// A `PersistentVolumeClaim` is Kubernetes' name for a request of a volume.
-const VOLUMES: Except = Except::FilesAbout("PersistentVolumeClaim");
 
 const RETIRED: &[Entry] = &[
     Entry {
@@ -74,12 +66,6 @@ const RETIRED: &[Entry] = &[
         scope: Scope::Anywhere,
         say: "`AuditDecision`, or \"direction\"",
         except: &[],
-    },
-    Entry {
-        words: &["claim", "claims"],
-        scope: Scope::Anywhere,
-        say: "`unique key`, or \"says\"",
-        except: &[TOKENS, VOLUMES],
     },
     Entry {
         words: &["lots", "crowd", "crowds", "squeeze", "squeezes", "squeezed", "squeezing"],
@@ -185,7 +171,7 @@ fn check_text(path: &Path, text: &str, known: &mut Known) -> Vec<Finding> {
             for entry in entries.filter(|entry| scopes.contains(&entry.scope)) {
                 let is_no_prose = names.contains(&(*line, word.as_str())) || is_data(*line);
                 let is_excepted = entry.scope == Scope::Prose && is_no_prose;
-                if !is_excepted && !entry.is_excepted(path, &text) {
+                if !is_excepted && !entry.is_excepted(path) {
                     let message = format!("`{word}` is not used any more: say {}", entry.say);
                     found.insert((*line, message));
                 }
@@ -213,10 +199,9 @@ impl Known {
 }
 
 impl Entry {
-    fn is_excepted(&self, path: &Path, text: &Text) -> bool {
+    fn is_excepted(&self, path: &Path) -> bool {
         self.except.iter().any(|except| match except {
             Except::Path(pattern) => matches(pattern, &path.to_string_lossy()),
-            Except::FilesAbout(word) => text.words.iter().any(|(_, own)| own == word),
         })
     }
 
