@@ -41,10 +41,19 @@ impl Program {
         println!("    program: {} bytes, {}", bytes.len(), path.display());
         if given.is_none() {
             ensure!(bytes.len() <= MAX_BYTES, "the program is larger than {MAX_BYTES} bytes");
+            ensure!(
+                !has_symbols(&bytes),
+                "the program has symbols, although the profile strips them"
+            );
         }
         // It is started by its path, and not looked up.
         Ok(Self { path: path.canonicalize()?, bytes })
     }
+}
+
+/// Whether an ELF file has a table of symbols next to that of its dynamic linking. Its sections are named at its end.
+fn has_symbols(elf: &[u8]) -> bool {
+    elf.windows(b"\0.symtab\0".len()).any(|part| part == b"\0.symtab\0")
 }
 
 fn build(root: &Path, release: &Release, dependencies: &Dependencies) -> Result<PathBuf> {
