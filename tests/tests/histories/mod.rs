@@ -5,6 +5,7 @@
 
 mod checker;
 mod clients;
+mod gaps;
 mod ground;
 mod history;
 mod lies;
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use postern_tests::{Form, Random, wait};
 use tokio::time::sleep;
 
+use self::gaps::Gaps;
 use self::ground::{Fleet, Options, SERVERS};
 use self::history::{Action, History, Outcome, Recorder};
 use self::nemesis::{Nemesis, Scene};
@@ -169,9 +171,12 @@ async fn round(plan: Plan, seed: u64, random: &mut Random) {
         panic!("a fleet without faults lists")
     };
     let mut workload = workload::start(&ground, &fleet.keys, version, random);
+    let gaps = Gaps::default();
+    let _reader = gaps.measure(&fleet.addresses, SERVERS);
     sleep(CALM).await;
     for fault in &plan.faults {
         let started = Instant::now();
+        gaps.restart();
         let mut scene = Scene {
             fleet: &mut fleet,
             recorder: &recorder,
@@ -182,7 +187,11 @@ async fn round(plan: Plan, seed: u64, random: &mut Random) {
         fault.run(&mut scene).await;
         let (lasted, ended) = (started.elapsed(), Instant::now());
         fleet.wait_until_well().await;
-        eprintln!("{fault:?} took {lasted:?}, and {:?} until all was well", ended.elapsed());
+        eprintln!(
+            "{fault:?} took {lasted:?}, and {:?} until all was well; at most {:?} without an answer",
+            ended.elapsed(),
+            gaps.longest()
+        );
         recorder.note("all is well");
         sleep(CALM).await;
     }
