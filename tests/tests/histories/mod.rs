@@ -49,6 +49,7 @@ const FAULTS: &[Nemesis] = &[
     Nemesis::KillLeader,
     Nemesis::SplitServer,
     Nemesis::SplitMember,
+    Nemesis::Together,
     Nemesis::Compact,
 ];
 

@@ -45,6 +45,9 @@ pub(crate) enum Nemesis {
     SplitServer,
     /// A member of etcd does not reach the others.
     SplitMember,
+    /// All of these at once: a server is killed, another one is paused, the third one does not reach some members of etcd,
+    /// and a member is killed.
+    Together,
     /// The history of etcd is removed while a server lags behind.
     Compact,
     /// The clock of a server is wrong for a while. This needs `POSTERN_TEST_FAKETIME`.
@@ -76,6 +79,7 @@ impl Nemesis {
         Self::KillLeader,
         Self::SplitServer,
         Self::SplitMember,
+        Self::Together,
         Self::Compact,
         Self::StepClock,
         Self::RotateKey,
@@ -99,6 +103,7 @@ impl Nemesis {
             }
             Self::SplitServer => split_server(scene).await,
             Self::SplitMember => split_member(scene).await,
+            Self::Together => together(scene).await,
             Self::Compact => compact(scene).await,
             Self::StepClock => step_clock(scene).await,
             Self::RotateKey => rotate_key(scene).await,
@@ -153,7 +158,15 @@ fn any_fault(scene: &mut Scene<'_>) -> Link {
 }
 
 async fn split_server(scene: &mut Scene<'_>) {
-    let (server, link) = (scene.below(SERVERS), any_fault(scene));
+    let server = scene.below(SERVERS);
+    cut_off(scene, server);
+    scene.last().await;
+    scene.fleet.links.open_all();
+}
+
+/// A server does not reach some members of etcd.
+fn cut_off(scene: &mut Scene<'_>, server: usize) {
+    let link = any_fault(scene);
     // One, two or all of them.
     let (first, count) = (scene.below(MEMBERS), 1 + scene.below(MEMBERS));
     scene.note(&format!("server {server}: {count} members from {first} are {link:?}"));
@@ -161,8 +174,26 @@ async fn split_server(scene: &mut Scene<'_>) {
         let member = member_name((first + member) % MEMBERS);
         scene.fleet.links.set(&server_name(server), &member, link);
     }
+}
+
+/// Faults that begin one after the other, and overlap.
+async fn together(scene: &mut Scene<'_>) {
+    let (killed, member) = (scene.below(SERVERS), scene.below(MEMBERS));
+    let (paused, cut) = ((killed + 1) % SERVERS, (killed + 2) % SERVERS);
+    cut_off(scene, cut);
+    scene.last().await;
+    scene.note(&format!(
+        "server {killed} and member {member} are killed, server {paused} is paused"
+    ));
+    scene.fleet.kill_server(killed);
+    scene.fleet.etcd.kill(member);
+    scene.fleet.signal(paused, Signal::STOP);
     scene.last().await;
     scene.fleet.links.open_all();
+    scene.fleet.signal(paused, Signal::CONT);
+    scene.last().await;
+    scene.fleet.etcd.start_member(member);
+    scene.fleet.start_server(killed).await;
 }
 
 async fn split_member(scene: &mut Scene<'_>) {
