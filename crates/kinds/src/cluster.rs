@@ -27,7 +27,26 @@ pub fn agent_subject(cluster: &str) -> String {
     format!("agent:{cluster}")
 }
 
-/// The actions of a cluster: its status, the configuration of its agent, and the audit events of its agent.
+/// The verb that opens a tunnel of a cluster's agent, on the subresource `tunnel`.
+pub const CONNECT: &str = "connect";
+
+/// The condition of a cluster that says by which route it is reached. Its reason is the route.
+pub const CONNECTED: &str = "Connected";
+
+/// The route of a cluster that is reached by a kubeconfig.
+pub const KUBECONFIG: &str = "Kubeconfig";
+
+/// The route of a cluster whose agent has opened tunnels.
+pub const TUNNEL: &str = "Tunnel";
+
+/// The route of a cluster whose agent is reached at its endpoint.
+pub const ENDPOINT: &str = "Endpoint";
+
+/// The values of `spec.connection`.
+pub const CONNECTIONS: &[&str] = &["Auto", TUNNEL, ENDPOINT, KUBECONFIG];
+
+/// The actions of a cluster: its status, the configuration of its agent, the audit events of its agent, and the tunnels
+/// of its agent.
 const ACTIONS: &[Action] = &[
     Action::GET_STATUS,
     Action::UPDATE_STATUS,
@@ -59,6 +78,15 @@ const ACTIONS: &[Action] = &[
         response: Response::Object(&AuditEventList),
         description: "Writes records of requests to the cluster's agent into the audit log.",
     },
+    Action {
+        subresource: "tunnel",
+        verb: Verb::Get,
+        right: ActionRight::OnSubresourceAs(CONNECT),
+        handler: Handler::Server(ServerAction::Tunnel),
+        request: None,
+        response: Response::Same,
+        description: "Opens a tunnel, as a WebSocket: the cluster's agent answers requests in it.",
+    },
 ];
 
 /// The kind.
@@ -81,10 +109,59 @@ pub struct Status {
     /// Why, for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// The conditions of the cluster. The agent writes `Ready`.
+    /// The conditions of the cluster. The agent writes `Ready` and `Tunnel`, and the server keeps `Connected`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub conditions: Vec<Condition>,
+    /// The agents of the cluster that have tunnels to a server. The server keeps it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub agents: Vec<ConnectedAgent>,
+}
+
+/// An agent with tunnels to a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "sh.platform.management.v1.ConnectedAgent")]
+pub struct ConnectedAgent {
+    /// The name of the agent: that of its pod or its machine.
+    pub name: String,
+    /// The name of the server.
+    pub server: String,
+    /// When its first tunnel was opened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+}
+
+/// The route by which a cluster is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteRule {
+    /// Whether its kubeconfig is used, if it has one.
+    pub kubeconfig: bool,
+    /// Whether the tunnels of its agent are used.
+    pub tunnel: bool,
+    /// Whether the endpoint of its agent is used.
+    pub endpoint: bool,
+}
+
+impl RouteRule {
+    /// The routes that `spec.connection` allows, in the order of the fields. An unknown value allows what `Auto` allows.
+    pub fn of(connection: &str) -> Self {
+        let all = Self { kubeconfig: true, tunnel: true, endpoint: true };
+        let none = Self { kubeconfig: false, tunnel: false, endpoint: false };
+        match connection {
+            KUBECONFIG => Self { kubeconfig: true, ..none },
+            TUNNEL => Self { tunnel: true, ..none },
+            ENDPOINT => Self { endpoint: true, ..none },
+            _ => all,
+        }
+    }
+
+    /// The routes to its agent. Virtual clusters are reached through it even if the cluster has a kubeconfig.
+    #[must_use]
+    pub fn to_agent(self) -> Self {
+        if self.tunnel || self.endpoint { self } else { Self::of("") }
+    }
 }
 
 /// How the cluster is reached, its owner, and who has access to it.
@@ -104,6 +181,10 @@ pub struct Spec {
     /// The kubeconfig by which it is reached; by its agent, when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<KubeconfigRef>,
+    /// How it is reached: `Auto`, `Tunnel`, `Endpoint` or `Kubeconfig`. `Auto`, the default, uses the kubeconfig if it has
+    /// one, else the tunnels of its agent, else the endpoint of its agent.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub connection: String,
     /// Access rules: who else gets which verbs on this object. At most 30; the owner needs none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
@@ -132,6 +213,9 @@ impl Kind for Cluster {
         ColumnInfo::text("Owner", "The user or team that owns it."),
         ColumnInfo::text("Display Name", "Name shown to people."),
         ColumnInfo::text("Direct Endpoint", "The host under which it is reached directly.").wide(),
+        ColumnInfo::text("Connection", "How it is reached: Kubeconfig, Tunnel or Endpoint.").wide(),
+        ColumnInfo::text("Since", "How long it has been reached in this way.").wide(),
+        ColumnInfo::integer("Agents", "The agents of the cluster that have tunnels.").wide(),
     ];
 
     const OWNERSHIP: Option<OwnershipPart<Spec>> = Some(crate::access::part(
@@ -139,7 +223,7 @@ impl Kind for Cluster {
         |spec| &mut spec.owner,
     ));
 
-    const KEPT_FIELDS: &'static [&'static str] = &["config"];
+    const KEPT_FIELDS: &'static [&'static str] = &["config", "connection"];
 
     const UNSERVED_FIELDS: &'static [UnservedField] = &[
         UnservedField::new("local", NOT_MANAGED),
@@ -169,7 +253,16 @@ impl Kind for Cluster {
         _ctx: &Context<'_>,
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
-        instance::validate_config(&new.metadata, new.fields.spec.config.as_ref(), errors);
+        let Spec { config, connection, .. } = &new.fields.spec;
+        instance::validate_config(&new.metadata, config.as_ref(), errors);
+        if !connection.is_empty() && !CONNECTIONS.contains(&connection.as_str()) {
+            let value = connection.as_str();
+            errors.push(FieldError::not_supported("spec.connection", value, CONNECTIONS));
+        }
+        if connection == KUBECONFIG && config.is_none() {
+            let detail = "must be set if spec.connection is Kubeconfig";
+            errors.push(FieldError::required("spec.config", detail));
+        }
         Ok(())
     }
 
@@ -187,11 +280,20 @@ impl Kind for Cluster {
         let spec = &object.fields.spec;
         let owner = spec.owner.clone().unwrap_or_default();
         let endpoint = object.metadata.annotations.get(DIRECT_ENDPOINT).cloned();
+        let Status { conditions, agents, .. } = &object.fields.status;
+        let connected = conditions.iter().find(|one| one.r#type == CONNECTED);
+        let route = connected.filter(|one| one.status == "True").map(|one| one.reason.clone());
+        let mut names: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
         vec![
             Cell::Text(object.fields.status.phase.clone()),
             Cell::Text(owner.display_name()),
             Cell::Text(spec.display_name.clone()),
             Cell::Text(endpoint.unwrap_or_default()),
+            Cell::Text(route.unwrap_or_else(|| "None".to_owned())),
+            Cell::Age(connected.and_then(|one| one.last_transition_time)),
+            Cell::count(names.len()),
         ]
     }
 }

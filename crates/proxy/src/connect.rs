@@ -1,4 +1,5 @@
-//! Opening a connection to an upstream: the dialler, TLS on top, HTTP/1.1 on top of that.
+//! Opening a connection to an upstream: the dialler, TLS on top, HTTP/1.1 on top of that. Where the upstream opens the
+//! connections itself, a request waits for the next one.
 
 use std::sync::Arc;
 
@@ -17,6 +18,9 @@ pub(crate) async fn connect(
     upstream: &Inner,
     may_stall: bool,
 ) -> Result<Link, ProxyError> {
+    if upstream.pool.is_of_tunnels() {
+        return next_tunnel(shared, upstream).await;
+    }
     let counted = shared.connection()?;
     let address = || upstream.origin.address.to_string();
     let limits = &shared.limits;
@@ -46,4 +50,16 @@ pub(crate) async fn connect(
     Link::start(shared, stream, counted)
         .await
         .map_err(|error| ProxyError::Lost { address: address(), reason: error.to_string() })
+}
+
+/// Waits for a connection that the upstream has opened.
+async fn next_tunnel(shared: &Arc<Shared>, upstream: &Inner) -> Result<Link, ProxyError> {
+    let after = shared.limits.connect_timeout;
+    let none = || ProxyError::NoTunnel { address: upstream.origin.address.to_string() };
+    let Some(next) = upstream.pool.wait() else { return Err(none()) };
+    tokio::select! {
+        biased;
+        next = timeout(after, next) => next.map_err(|_| none())?.map_err(|_| none()),
+        () = shared.draining.cancelled() => Err(ProxyError::Draining),
+    }
 }

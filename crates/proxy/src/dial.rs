@@ -1,4 +1,5 @@
-//! The one way in which a connection to an upstream is made, below TLS. A tunnel can be a second one.
+//! The one way in which a connection to an upstream is made, below TLS. [`Tunnels`](crate::Tunnels) are made by the
+//! upstream.
 //!
 //! # When a dead upstream is noticed
 //! Within [`Liveness::default`]. TCP keepalive probes a connection after 15 s if it is idle, or if only the

@@ -100,6 +100,12 @@ pub enum ProxyError {
         /// How many there may be.
         max: usize,
     },
+    /// Every connection that the upstream has opened is in use.
+    #[error("{address} has no free tunnel: try again later")]
+    NoTunnel {
+        /// The upstream.
+        address: String,
+    },
     /// The proxy is shutting down.
     #[error("the server is shutting down: try again")]
     Draining,
@@ -144,7 +150,7 @@ impl ProxyError {
             Self::Lost { .. } => Failure::Lost,
             Self::ClientGone => Failure::ClientGone,
             Self::SessionEnded(_) => Failure::SessionEnded,
-            Self::Overloaded { .. } | Self::Draining => Failure::Refused,
+            Self::Overloaded { .. } | Self::NoTunnel { .. } | Self::Draining => Failure::Refused,
         }
     }
 }

@@ -4,7 +4,8 @@
 //!
 //! [`Proxy`] is one per process. [`Upstream`] is where requests go, [`Forward`] what is sent.
 //! Bodies are streamed; an upgrade (WebSocket, SPDY/3.1) is pumped by a task of the proxy.
-//! Each request under way has a connection of its own, so none waits for another one.
+//! Each request under way has a connection of its own, so none waits for another one. [`Tunnels`] are connections that
+//! an upstream has opened itself.
 
 mod address;
 mod body;
@@ -25,6 +26,7 @@ mod secret_bytes;
 mod session;
 mod shared;
 mod tls;
+mod tunnels;
 mod upgrade;
 mod upstream;
 mod upstream_config;
@@ -42,5 +44,6 @@ pub use proxy::Proxy;
 pub use secret_bytes::SecretBytes;
 pub use session::{Session, SessionEnd};
 pub use shared::Limits;
+pub use tunnels::Tunnels;
 pub use upstream::Upstream;
 pub use upstream_config::{ClientCertificate, UpstreamConfig, UpstreamError};

@@ -114,6 +114,10 @@ impl AsyncRead for LinkIo {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
         if buf.filled().len() > before {
+            if self.state.is_idle.load(Ordering::Acquire) {
+                // An answer without a request would be taken for that of the next one.
+                return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+            }
             self.state.heard.store(true, Ordering::Release);
         }
         Poll::Ready(Ok(()))

@@ -1,11 +1,15 @@
 //! The idle connections of one upstream. The one that was used last is used next; the others are
 //! closed when they were unused for a while.
+//!
+//! The pool of [`Tunnels`](crate::Tunnels) keeps its connections until they end. A request that finds none waits until
+//! one comes, in the order of arrival.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::link::Link;
@@ -15,15 +19,22 @@ use crate::shared::{Counted, Shared};
 /// answers early does not want the rest.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The most requests that wait for a connection of one pool.
+const MAX_WAITING: usize = 1024;
+
 #[derive(Default)]
 pub(crate) struct Pool {
     idle: Mutex<Idle>,
+    /// Whether the other side opens the connections. They are kept until they end.
+    is_of_tunnels: bool,
 }
 
 #[derive(Default)]
 struct Idle {
     /// The one that was used last is at the end.
     links: VecDeque<IdleLink>,
+    /// The requests that wait for a connection, in the order of arrival. Only a pool of tunnels has any.
+    waiting: VecDeque<oneshot::Sender<Link>>,
     /// Whether a task looks after those that have been idle for too long.
     is_swept: bool,
 }
@@ -36,16 +47,47 @@ struct IdleLink {
 }
 
 impl Pool {
+    /// A pool of connections that the other side opens.
+    pub(crate) fn of_tunnels() -> Arc<Self> {
+        Arc::new(Self { is_of_tunnels: true, ..Self::default() })
+    }
+
+    /// Whether the other side opens the connections.
+    pub(crate) fn is_of_tunnels(&self) -> bool {
+        self.is_of_tunnels
+    }
+
+    /// How many connections are idle.
+    pub(crate) fn idle(&self) -> usize {
+        self.idle.lock().links.iter().filter(|idle| idle.link.sender.is_ready()).count()
+    }
+
+    /// How many requests wait for a connection.
+    pub(crate) fn waiting(&self) -> usize {
+        self.idle.lock().waiting.iter().filter(|waiting| !waiting.is_closed()).count()
+    }
+
+    /// The next connection, for a request that found none; `None` if too many wait. It comes through the channel as
+    /// soon as there is one.
+    pub(crate) fn wait(&self) -> Option<oneshot::Receiver<Link>> {
+        let (sender, receiver) = oneshot::channel();
+        let mut idle = self.idle.lock();
+        if let Some(link) = idle.take() {
+            // The receiver is here.
+            let _ = sender.send(link);
+            return Some(receiver);
+        }
+        idle.waiting.retain(|waiting| !waiting.is_closed());
+        if idle.waiting.len() >= MAX_WAITING {
+            return None;
+        }
+        idle.waiting.push_back(sender);
+        Some(receiver)
+    }
+
     /// Takes a connection that can be used now, if there is one.
     pub(crate) fn take(&self) -> Option<Link> {
-        let mut idle = self.idle.lock();
-        while let Some(IdleLink { link, until, .. }) = idle.links.pop_back() {
-            if link.sender.is_ready() && until > Instant::now() {
-                link.state.set_idle(false);
-                return Some(link);
-            }
-        }
-        None
+        self.idle.lock().take()
     }
 
     /// Takes a connection back whose answer is complete, as soon as its request is, too.
@@ -68,8 +110,8 @@ impl Pool {
         let shared = link.state.shared.clone();
         let limits = &shared.limits;
         let counted = Counted::new(&shared, |shared| &shared.counters.idle);
-        let is_room =
-            shared.counters.idle.load(std::sync::atomic::Ordering::Relaxed) <= limits.max_idle;
+        let is_room = self.is_of_tunnels
+            || shared.counters.idle.load(std::sync::atomic::Ordering::Relaxed) <= limits.max_idle;
         link.state.set_idle(true);
         // The driver looks whether it is idle when the shutdown begins; this is for afterwards.
         if !is_room || shared.draining.is_cancelled() {
@@ -77,6 +119,11 @@ impl Pool {
         }
         let until = Instant::now() + limits.idle_timeout;
         let mut idle = self.idle.lock();
+        if self.is_of_tunnels {
+            idle.links.retain(|idle| !idle.link.sender.is_closed());
+            // It is closed when its peer says nothing any more.
+            return idle.hand_over(IdleLink { link, until: far_future(), _counted: counted });
+        }
         idle.links.push_back(IdleLink { link, until, _counted: counted });
         if idle.links.len() > limits.max_idle_per_upstream {
             idle.links.pop_front();
@@ -102,6 +149,37 @@ impl Pool {
         idle.is_swept = next.is_some();
         next
     }
+}
+
+impl Idle {
+    fn take(&mut self) -> Option<Link> {
+        while let Some(IdleLink { link, until, .. }) = self.links.pop_back() {
+            if link.sender.is_ready() && until > Instant::now() {
+                link.state.set_idle(false);
+                return Some(link);
+            }
+        }
+        None
+    }
+
+    /// Gives a connection to the request that has waited longest, or keeps it.
+    fn hand_over(&mut self, idle: IdleLink) {
+        let IdleLink { mut link, until, _counted } = idle;
+        while let Some(waiting) = self.waiting.pop_front() {
+            link.state.set_idle(false);
+            match waiting.send(link) {
+                Ok(()) => return,
+                Err(back) => link = back,
+            }
+        }
+        link.state.set_idle(true);
+        self.links.push_back(IdleLink { link, until, _counted });
+    }
+}
+
+/// A time that no connection reaches.
+fn far_future() -> Instant {
+    Instant::now() + Duration::from_hours(24 * 365 * 30)
 }
 
 /// Ends when there is no idle connection any more.

@@ -15,14 +15,16 @@ use tokio::time::timeout;
 use crate::body::ProxyBody;
 use crate::connect::connect;
 use crate::counts::Counts;
-use crate::dial::{Dial, TcpDial};
+use crate::dial::{Dial, Stream, TcpDial};
 use crate::error::{BoxError, ProxyError};
 use crate::exchange::{AnswerLimits, Exchange, Failed};
 use crate::forward::{Forward, Renewal};
 use crate::headers::{self, Framing, RequestFacts};
+use crate::link::Link;
 use crate::request_body::RequestBody;
 use crate::session::Session;
 use crate::shared::{Counted, Limits, Shared};
+use crate::tunnels::Tunnels;
 use crate::upgrade::pump;
 use crate::upstream::{Inner, Upstream};
 
@@ -136,16 +138,20 @@ impl Proxy {
         limits: &AnswerLimits,
         is_upgrade: bool,
     ) -> Result<(Response<Incoming>, Exchange), ProxyError> {
-        let mut request = request;
-        if !is_upgrade && let Some(link) = upstream.pool.take() {
+        let (mut request, mut renewal) = (request, renewal);
+        if (upstream.pool.is_of_tunnels() || !is_upgrade)
+            && let Some(link) = upstream.pool.take()
+        {
+            upstream.tell_waiting(&mut request);
             let mut exchange = Exchange::new(link, upstream.pool.clone());
             match exchange.send(request, upstream, limits, true).await {
                 Ok(response) => return Ok((response, exchange)),
-                Err(failed) => request = again(failed, renewal).await?,
+                Err(failed) => request = again(failed, renewal.take()).await?,
             }
             self.shared.counters.count_retry();
         }
         let link = connect(&self.shared, upstream, is_upgrade).await?;
+        upstream.tell_waiting(&mut request);
         let mut exchange = Exchange::new(link, upstream.pool.clone());
         let sent = exchange.send(request, upstream, limits, false).await;
         sent.map(|response| (response, exchange)).map_err(|failed| failed.error)
@@ -184,6 +190,29 @@ impl Proxy {
         *passed.status_mut() = parts.status;
         *passed.headers_mut() = headers;
         Ok(passed)
+    }
+
+    /// Takes a connection that the other side has opened. Requests to the upstreams of these tunnels use it from now
+    /// on, one after the other, until it ends.
+    ///
+    /// # Errors
+    /// [`ProxyError::Overloaded`] and [`ProxyError::Draining`].
+    pub async fn offer(
+        &self,
+        tunnels: &Tunnels,
+        stream: impl Stream + 'static,
+    ) -> Result<(), ProxyError> {
+        if self.shared.draining.is_cancelled() {
+            return Err(ProxyError::Draining);
+        }
+        let counted = self.shared.connection()?;
+        let started = Link::start(&self.shared, Box::new(stream), counted).await;
+        let lost = |error: hyper::Error| ProxyError::Lost {
+            address: "a tunnel".to_owned(),
+            reason: error.to_string(),
+        };
+        tunnels.pool.give_back(started.map_err(lost)?);
+        Ok(())
     }
 
     /// The current counters.

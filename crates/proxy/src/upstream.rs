@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue, Request, Uri};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
@@ -12,6 +12,7 @@ use crate::origin::Origin;
 use crate::pool::Pool;
 use crate::secret_bytes::SecretBytes;
 use crate::tls;
+use crate::tunnels::Tunnels;
 use crate::upstream_config::{UpstreamConfig, UpstreamError};
 
 /// An upstream that speaks HTTP/1.1, such as a Kubernetes API server, with its idle connections. Cheap to clone;
@@ -28,6 +29,18 @@ pub(crate) struct Inner {
     pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     pub(crate) authorization: Option<HeaderValue>,
     pub(crate) pool: Arc<Pool>,
+    /// The header with the number of requests that wait for a tunnel.
+    pub(crate) waiting_header: Option<HeaderName>,
+}
+
+impl Inner {
+    /// Tells the upstream how many further requests wait for a tunnel, so that it opens more. It has none of the
+    /// client's own.
+    pub(crate) fn tell_waiting<B>(&self, request: &mut Request<B>) {
+        if let Some(name) = &self.waiting_header {
+            request.headers_mut().insert(name, HeaderValue::from(self.pool.waiting()));
+        }
+    }
 }
 
 impl Upstream {
@@ -50,7 +63,27 @@ impl Upstream {
             Some((tls, server_name.map_err(|_| UpstreamError::ServerName(name))?))
         };
         let (addresses, pool) = (config.addresses, Arc::default());
-        Ok(Self { inner: Arc::new(Inner { origin, addresses, tls, authorization, pool }) })
+        let waiting_header = None;
+        let inner = Inner { origin, addresses, tls, authorization, pool, waiting_header };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// An upstream that opens the connections itself. All upstreams of the same tunnels share them. The host of `url`
+    /// is only a name, and the connections have their own encryption.
+    ///
+    /// # Errors
+    /// The invalid part of the configuration.
+    pub fn through(url: Uri, tunnels: &Tunnels) -> Result<Self, UpstreamError> {
+        let Tunnels { pool, waiting_header } = tunnels.clone();
+        let inner = Inner {
+            origin: Origin::of(&url, true)?,
+            addresses: UpstreamAddresses::default(),
+            tls: None,
+            authorization: None,
+            pool,
+            waiting_header: Some(waiting_header),
+        };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Its address, `host:port`, for messages.

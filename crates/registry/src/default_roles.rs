@@ -133,6 +133,7 @@ fn agent_role() -> DefaultRole {
             // For its condition.
             rule(management, &["clusters/status"], &["get", "patch"]),
             rule(management, &["clusters/auditevents"], &["create"]),
+            rule(management, &["clusters/tunnel"], &["connect"]),
         ]),
         groups: &[],
     }

@@ -3,7 +3,7 @@
 
 use clap::Args;
 use postern_client::Collection;
-use postern_kinds::cluster::{Cluster, Fields, Spec, agent_subject};
+use postern_kinds::cluster::{CONNECT, Cluster, Fields, Spec, agent_subject};
 use postern_kinds::cluster_role_binding::ClusterRoleBinding;
 use postern_kinds::owned_access_key::{self, OwnedAccessKey};
 use postern_kinds::rbac::RBAC_GROUP;
@@ -207,6 +207,7 @@ fn key(cluster: &Object) -> Result<Object, CliError> {
         rule(&["get", "patch"], &["clusters", "clusters/agentconfig", "clusters/status"]),
         rule(&["watch"], &["clusters/agentconfig"]),
         rule(&["create"], &["clusters/auditevents"]),
+        rule(&[CONNECT], &["clusters/tunnel"]),
     ];
     let spec = owned_access_key::Spec {
         display_name: format!("The agent of the cluster {name}"),

@@ -33,6 +33,8 @@ pub struct Action {
 pub enum ActionRight {
     /// Its verb on `PLURAL/SUBRESOURCE`, as in Kubernetes.
     OnSubresource,
+    /// This verb on `PLURAL/SUBRESOURCE`.
+    OnSubresourceAs(&'static str),
     /// This verb on the object itself: the keys of an owner require `getkey` on the owner.
     OnObject(&'static str),
 }
@@ -81,6 +83,8 @@ pub enum ServerAction {
     AgentConfig,
     /// Write what the agent of the cluster has decided into the audit log.
     ReportAuditEvents,
+    /// Open a tunnel to the agent of the cluster.
+    Tunnel,
 }
 
 /// The input of an action that its kind handles.

@@ -162,6 +162,9 @@ fn actions(kind: &dyn AnyKind) -> String {
             ActionRight::OnSubresource => {
                 code(format_args!("{} {}/{subresource}", verb.as_str(), info.plural))
             }
+            ActionRight::OnSubresourceAs(verb) => {
+                code(format_args!("{verb} {}/{subresource}", info.plural))
+            }
             ActionRight::OnObject(verb) => code(format_args!("{verb} {}", info.plural)),
         };
         let is_write = matches!(verb, Verb::Create | Verb::Update | Verb::Patch);

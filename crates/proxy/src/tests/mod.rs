@@ -11,4 +11,5 @@ mod malformed;
 mod pooling;
 mod support;
 mod tls_cases;
+mod tunnels;
 mod upgrades;

@@ -88,7 +88,8 @@ pub(super) async fn review(
         | ServerAction::MigrateVirtualClusterInstance
         | ServerAction::IssueEndpointToken
         | ServerAction::AgentConfig
-        | ServerAction::ReportAuditEvents => {
+        | ServerAction::ReportAuditEvents
+        | ServerAction::Tunnel => {
             return Err(ApiError::resource_not_served());
         }
     };

@@ -302,6 +302,9 @@ pub(super) fn attributes_of(target: &ResourceTarget) -> Attributes<'_> {
     let info = target.kind.info();
     let (verb, subresource) = match target.action {
         Some(Action { right: ActionRight::OnObject(verb), .. }) => (*verb, ""),
+        Some(Action { right: ActionRight::OnSubresourceAs(verb), subresource, .. }) => {
+            (*verb, *subresource)
+        }
         Some(action) => (action.verb.as_str(), action.subresource),
         None => (target.verb.as_str(), ""),
     };

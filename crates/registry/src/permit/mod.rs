@@ -15,6 +15,7 @@ use postern_auth::explanation::{rule_yaml, scope_yaml};
 use postern_auth::forbidden::forbidden_message;
 use postern_auth::identity::Identity;
 use postern_auth::policy::{Decision, Policy};
+use postern_kinds::action::{Action, ActionRight};
 use postern_kinds::{AnyKind, Caller, MANAGEMENT_V1, Owner, RequiredRight, Verb};
 use postern_meta::status::{ApiError, StatusCause};
 use postern_meta::time::Timestamp;
@@ -59,12 +60,15 @@ impl Permit {
     }
 
     /// Checks that the request may switch protocols. An upgraded connection can carry any data, so it is not a read.
-    /// It needs `create`, except for a watch (`docs/reference/scopes.md#upgrades`).
+    /// It needs `create`, except for a watch and for an action that is the upgrade itself
+    /// (`docs/reference/scopes.md#upgrades`).
     ///
     /// # Errors
     /// 403 in the words of kube-apiserver.
     pub fn check_upgrade(&self) -> Result<(), ApiError> {
-        if self.target.verb == Verb::Watch {
+        let is_upgrade =
+            |action: &Action| matches!(action.right, ActionRight::OnSubresourceAs(_));
+        if self.target.verb == Verb::Watch || self.target.action.is_some_and(is_upgrade) {
             return Ok(());
         }
         let create = ResourceTarget { verb: Verb::Create, ..self.target.clone() };
