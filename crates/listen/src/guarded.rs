@@ -83,7 +83,7 @@ impl GuardedIo {
         progress: Poll<io::Result<R>>,
     ) -> Poll<io::Result<R>> {
         let progress = self.or_closed(cx, progress);
-        if progress.is_ready() {
+        if progress.is_ready() || self.open.peer.may_stall() {
             self.stalled = None;
             return progress;
         }

@@ -18,6 +18,8 @@ pub struct Peer {
     closing: Notify,
     /// Whether the connection must end. It also ends transfers after an upgrade to another protocol.
     is_closing: AtomicBool,
+    /// Whether the client may take no bytes for long.
+    may_stall: AtomicBool,
     /// The task that waits for bytes.
     bytes: AtomicWaker,
 }
@@ -30,6 +32,7 @@ impl Peer {
             owner: OnceLock::new(),
             closing: Notify::new(),
             is_closing: AtomicBool::new(false),
+            may_stall: AtomicBool::new(false),
             bytes: AtomicWaker::new(),
         }
     }
@@ -58,6 +61,16 @@ impl Peer {
     pub fn tenant(&self) -> Option<&str> {
         let (owner, is_system) = self.owner()?;
         (!is_system).then_some(owner)
+    }
+
+    /// Lets the client take no bytes for any time: the connection has another way to notice a dead client.
+    pub fn allow_stalls(&self) {
+        self.may_stall.store(true, Ordering::Release);
+    }
+
+    /// Whether the client may take no bytes for any time.
+    pub(crate) fn may_stall(&self) -> bool {
+        self.may_stall.load(Ordering::Acquire)
     }
 
     /// Closes the connection.

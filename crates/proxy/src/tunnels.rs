@@ -35,6 +35,9 @@ impl Tunnels {
 
 impl fmt::Debug for Tunnels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tunnels").field("idle", &self.idle()).field("waiting", &self.waiting()).finish()
+        f.debug_struct("Tunnels")
+            .field("idle", &self.idle())
+            .field("waiting", &self.waiting())
+            .finish()
     }
 }

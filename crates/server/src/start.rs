@@ -33,7 +33,7 @@ use crate::admin::{self, Access};
 use crate::audit::{self, Audit, AuditSettings};
 use crate::data_dir::{DataDir, read_if_there, write_private};
 use crate::endpoints::version::{self, Build};
-use crate::gateway::GatewaySettings;
+use crate::gateway::{self, GatewaySettings};
 use crate::keyring::{KeySource, KeyringSetting};
 use crate::members::{self, Membership};
 use crate::pipeline::{Server, Storage};
@@ -177,7 +177,7 @@ pub async fn open(
         limits,
         Storage { sealed: sealed.clone(), keys: keys.clone() },
         tls.served,
-        settings.gateway.clone(),
+        (settings.gateway.clone(), own_address(address)),
     ));
     let acceptor = TlsAcceptor::from(tls.config);
     let mut serving = JoinSet::new();
@@ -535,6 +535,10 @@ fn spawn_supervised(
     let (follows, flow) = (registry.clone(), server.flow().clone());
     background.spawn(supervise("project-secrets", restarts.clone(), move || {
         controllers::project_secrets::run(follows.clone(), flow.clone())
+    }));
+    let (of, tunnels) = (registry.clone(), server.gateway().tunnels().clone());
+    background.spawn(supervise("connected-agents", restarts.clone(), move || {
+        gateway::report_agents(of.clone(), tunnels.clone())
     }));
     let registry = registry.clone();
     background.spawn(supervise("compaction", restarts.clone(), move || {

@@ -169,8 +169,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Carrier<S> {
         if self.has_said_all && peer_has_ended && !self.is_flushing && self.received.is_empty() {
             return Err(End::Done);
         }
-        let (is_flushing, takes_more) =
-            (self.is_flushing, !self.is_flushing && !self.has_said_all);
+        let (is_flushing, takes_more) = (self.is_flushing, !self.is_flushing && !self.has_said_all);
         let listens = self.received.is_empty();
         let (heartbeat, silence) = (self.sent_at + HEARTBEAT, self.heard_at + SILENCE);
         tokio::select! {

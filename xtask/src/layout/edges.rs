@@ -36,6 +36,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "postern-store",
             "postern-listen",
             "postern-proxy",
+            "postern-tunnel",
             "postern-telemetry",
             "postern-kinds",
             "postern-meta",
@@ -60,6 +61,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "postern-auth",
             "postern-listen",
             "postern-proxy",
+            "postern-tunnel",
             "postern-client",
             "postern-telemetry",
             "postern-kinds",
@@ -72,6 +74,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("postern-store", &[]),
     ("postern-listen", &[]),
     ("postern-proxy", &[]),
+    ("postern-tunnel", &[]),
     ("postern-telemetry", &[]),
     // Black box: what the tests share with the product can hide the product's mistakes.
     (TESTS, &[]),

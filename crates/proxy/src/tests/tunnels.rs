@@ -180,7 +180,10 @@ async fn an_upgrade_takes_its_tunnel_for_good() {
         .send("GET /exec HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
         .await;
     assert!(raw.head().await.to_ascii_lowercase().contains("upgrade: spdy/3.1"));
-    raw.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n").await;
+    raw.send(
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n",
+    )
+    .await;
     assert!(client.head().await.starts_with("HTTP/1.1 101"));
     client.send("ping").await;
     let mut read = [0; 4];

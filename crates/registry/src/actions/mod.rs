@@ -81,8 +81,8 @@ pub async fn run(
         // The pipeline serves these: the status subresource like the object itself, the audit log, and the watch of
         // an agent's configuration.
         Handler::Status
-        | Handler::Server(ServerAction::ReportAuditEvents | ServerAction::AgentConfig | ServerAction::Tunnel) => {
-            Err(ApiError::resource_not_served())
-        }
+        | Handler::Server(
+            ServerAction::ReportAuditEvents | ServerAction::AgentConfig | ServerAction::Tunnel,
+        ) => Err(ApiError::resource_not_served()),
     }
 }

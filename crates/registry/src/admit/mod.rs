@@ -101,7 +101,7 @@ pub(crate) fn create(
     init_system_metadata(&mut object.metadata, permit, view)?;
     let sent = SentFields::of(&object);
     let prepared = view.prepare(permit, &mut object, None, false)?;
-    set_phase(view, kind, &mut object);
+    set_phase(view, kind, &mut object, None);
     permit.check_owned_by(prepared.owner.as_ref())?;
     check_rights(view, permit, &prepared, &object, None)?;
     remember_writer(view, permit, &mut object, None)?;
@@ -224,7 +224,7 @@ pub(crate) fn update(
     let has_new_credential = secrets.has_new_credential(kind, &write_only, view.digester);
     let prepared =
         view.prepare(permit, &mut object, Some(previous.before()), has_new_credential)?;
-    set_phase(view, kind, &mut object);
+    set_phase(view, kind, &mut object, Some(old));
     permit.check(&previous.cached)?;
     permit.check_owned_by(prepared.owner.as_ref())?;
     check_rights(view, permit, &prepared, &object, Some(&previous))?;

@@ -1,14 +1,18 @@
 //! The phase in the status of clusters and instances, which the gateway reaches. If the object has the condition
-//! `Ready`, the phase follows from it. Otherwise it tells whether a usable kubeconfig or an agent exists.
+//! `Ready`, the phase follows from it. Otherwise it tells whether a usable kubeconfig or an agent exists. The condition
+//! `Connected` of a Cluster says by which route it is reached.
 //!
 //! Every write of the object sets it. When a Cluster or a Secret changes, a controller writes the objects again that
 //! depend on it.
 
-use postern_kinds::cluster::{Cluster, DIRECT_ENDPOINT};
+use postern_kinds::cluster::{
+    CONNECTED, Cluster, ConnectedAgent, DIRECT_ENDPOINT, ENDPOINT, KUBECONFIG, RouteRule, TUNNEL,
+};
 use postern_kinds::kubeconfig::Kubeconfig;
 use postern_kinds::secret::{self, Secret};
 use postern_kinds::{AnyKind, Condition, KubeconfigRef};
 use postern_meta::object::Object;
+use postern_meta::time::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -39,12 +43,23 @@ impl Phase {
     }
 }
 
-/// Sets the phase of an object, if its kind has one. A corrupt Cluster or Secret does not prevent the write.
-pub(super) fn set_phase(view: &AdmissionView<'_>, kind: &'static dyn AnyKind, object: &mut Object) {
+/// Sets the phase of an object, if its kind has one, and the route of a Cluster. A corrupt Cluster or Secret does not
+/// prevent the write.
+pub(super) fn set_phase(
+    view: &AdmissionView<'_>,
+    kind: &'static dyn AnyKind,
+    object: &mut Object,
+    old: Option<&Object>,
+) {
     if !kind.has_phase() {
         return;
     }
-    let found = by_condition(object).unwrap_or_else(|| by_connection(view, kind, object));
+    let is_cluster = kind.info().kind == Cluster.info().kind;
+    if is_cluster {
+        set_connected(object, old, view.now);
+    }
+    let found = disconnected(object).filter(|_| is_cluster).or_else(|| by_condition(object));
+    let found = found.unwrap_or_else(|| by_connection(view, kind, object));
     let status = object.fields.entry("status").or_insert_with(|| Value::Object(Map::new()));
     let Some(status) = status.as_object_mut() else { return };
     let Phase { name: phase, reason, message } = found;
@@ -55,6 +70,91 @@ pub(super) fn set_phase(view: &AdmissionView<'_>, kind: &'static dyn AnyKind, ob
             status.insert(name.to_owned(), text.into());
         }
     }
+}
+
+/// The route of a cluster, from what is known of it: the reason of the condition, and its message; the route is `None`
+/// if there is none.
+fn route_of(cluster: &Object) -> (Option<&'static str>, String) {
+    let connection = cluster.fields.get("spec").and_then(|spec| spec.get("connection"));
+    let connection = connection.and_then(Value::as_str).unwrap_or_default();
+    let rule = RouteRule::of(connection);
+    if rule.kubeconfig && Cluster.kubeconfig(cluster).is_some() {
+        return (Some(KUBECONFIG), "the cluster is reached by its kubeconfig".to_owned());
+    }
+    let agents = connected_agents(cluster);
+    if rule.tunnel && !agents.is_empty() {
+        let message = format!("the cluster is reached through tunnels of {}", agents.join(", "));
+        return (Some(TUNNEL), message);
+    }
+    let endpoint = cluster.metadata.annotations.get(DIRECT_ENDPOINT);
+    if rule.endpoint
+        && let Some(endpoint) = endpoint.filter(|endpoint| !endpoint.is_empty())
+    {
+        let message = format!("the cluster is reached through its agent at {endpoint}");
+        return (Some(ENDPOINT), message);
+    }
+    let missing = match connection {
+        TUNNEL => "no agent has opened a tunnel (spec.connection is Tunnel)",
+        ENDPOINT => "no agent has reported its address (spec.connection is Endpoint)",
+        KUBECONFIG => "there is no kubeconfig (spec.config; spec.connection is Kubeconfig)",
+        _ => {
+            "there is no kubeconfig (spec.config), no agent has opened a tunnel, and no agent has reported its \
+             address"
+        }
+    };
+    (None, missing.to_owned())
+}
+
+/// The names of the agents with tunnels.
+fn connected_agents(cluster: &Object) -> Vec<String> {
+    let agents = cluster.fields.get("status").and_then(|status| status.get("agents"));
+    let agents = agents.and_then(|agents| Vec::<ConnectedAgent>::deserialize(agents).ok());
+    let mut names: Vec<_> =
+        agents.unwrap_or_default().into_iter().map(|agent| agent.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// Sets the condition `Connected` of a Cluster. Its time is the one since which the route is the same.
+fn set_connected(cluster: &mut Object, old: Option<&Object>, now: Timestamp) {
+    let conditions_of = |object: &Object| {
+        let conditions = object.fields.get("status").and_then(|status| status.get("conditions"));
+        conditions.and_then(|found| Vec::<Condition>::deserialize(found).ok()).unwrap_or_default()
+    };
+    let (route, message) = route_of(cluster);
+    let mut new = Condition {
+        r#type: CONNECTED.to_owned(),
+        status: if route.is_some() { "True" } else { "False" }.to_owned(),
+        observed_generation: None,
+        last_transition_time: Some(now),
+        reason: route.unwrap_or("NoRoute").to_owned(),
+        message,
+    };
+    let before = old.map(conditions_of).unwrap_or_default();
+    if let Some(before) = before.iter().find(|one| one.r#type == CONNECTED)
+        && (&before.status, &before.reason) == (&new.status, &new.reason)
+    {
+        new.last_transition_time = before.last_transition_time.or(new.last_transition_time);
+    }
+    let mut conditions = conditions_of(cluster);
+    conditions.retain(|one| one.r#type != CONNECTED);
+    conditions.push(new);
+    let Ok(conditions) = serde_json::to_value(conditions) else { return };
+    let status = cluster.fields.entry("status").or_insert_with(|| Value::Object(Map::new()));
+    if let Some(status) = status.as_object_mut() {
+        status.insert("conditions".to_owned(), conditions);
+    }
+}
+
+/// The phase of a Cluster whose agent uses tunnels and has none, and that has no other route. Its condition `Ready` is
+/// that of an agent which is gone.
+fn disconnected(cluster: &Object) -> Option<Phase> {
+    let conditions = cluster.fields.get("status")?.get("conditions")?;
+    let conditions = Vec::<Condition>::deserialize(conditions).ok()?;
+    let uses_tunnels = conditions.iter().any(|one| one.r#type == TUNNEL);
+    let lost = conditions.iter().find(|one| one.r#type == CONNECTED && one.status == "False")?;
+    uses_tunnels.then(|| Phase::pending("Disconnected", lost.message.clone()))
 }
 
 /// The phase from the condition `Ready` of an object.
@@ -123,16 +223,21 @@ fn by_kubeconfig(view: &AdmissionView<'_>, config: &KubeconfigRef, namespace: &s
     }
 }
 
-/// The phase from the address of a cluster's agent. `name` is the name of the cluster, for an instance on it.
+/// The phase from the route to a cluster's agent. `name` is the name of the cluster, for an instance on it.
 fn by_agent(cluster: &Object, name: Option<&str>) -> Phase {
+    let connection = cluster.fields.get("spec").and_then(|spec| spec.get("connection"));
+    let rule = RouteRule::of(connection.and_then(Value::as_str).unwrap_or_default()).to_agent();
     let endpoint = cluster.metadata.annotations.get(DIRECT_ENDPOINT);
-    if endpoint.is_some_and(|endpoint| !endpoint.is_empty()) {
+    if rule.endpoint && endpoint.is_some_and(|endpoint| !endpoint.is_empty())
+        || rule.tunnel && !connected_agents(cluster).is_empty()
+    {
         return Phase::ready();
     }
     let what =
         name.map_or_else(|| "the cluster".to_owned(), |name| format!("the cluster \"{name}\""));
-    let message =
-        format!("{what} has no kubeconfig (spec.config), and no agent has reported its address");
+    let message = format!(
+        "{what} has no kubeconfig (spec.config), and no agent has opened a tunnel or reported its address"
+    );
     Phase::pending("NoAgent", message)
 }
 

@@ -66,8 +66,7 @@ impl Permit {
     /// # Errors
     /// 403 in the words of kube-apiserver.
     pub fn check_upgrade(&self) -> Result<(), ApiError> {
-        let is_upgrade =
-            |action: &Action| matches!(action.right, ActionRight::OnSubresourceAs(_));
+        let is_upgrade = |action: &Action| matches!(action.right, ActionRight::OnSubresourceAs(_));
         if self.target.verb == Verb::Watch || self.target.action.is_some_and(is_upgrade) {
             return Ok(());
         }

@@ -25,6 +25,11 @@ const USES: &[(&str, usize, &str)] = &[
     ("registry/src/admit/deletion.rs", 1, "changes of other objects by a removal"),
     ("registry/src/admit/dependents.rs", 1, "dependents in the transaction of their object"),
     ("registry/src/admit/migrate.rs", 3, "the other half of a migration"),
+    (
+        "registry/src/controllers/connected_agents.rs",
+        1,
+        "the agents that are connected to a Cluster",
+    ),
     ("registry/src/controllers/events.rs", 1, "expired Events"),
     ("registry/src/controllers/garbage/collect.rs", 1, "the garbage collector"),
     ("registry/src/controllers/namespaces.rs", 3, "the content of a terminating namespace"),

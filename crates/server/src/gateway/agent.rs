@@ -9,9 +9,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 use postern_auth::endpoint_token::{Bearer, Claims, Issuance, cluster_audience};
-use postern_kinds::cluster::DIRECT_ENDPOINT;
+use postern_kinds::cluster::{DIRECT_ENDPOINT, RouteRule};
 use postern_meta::status::ApiError;
-use postern_proxy::{Renewal, UpstreamAddresses, UpstreamConfig};
+use postern_proxy::{Renewal, Tunnels, Upstream, UpstreamAddresses, UpstreamConfig};
 use postern_registry::clock::new_uid;
 use postern_registry::registry::issued_tokens::TokenIdentity;
 
@@ -21,11 +21,22 @@ use super::target_state::Route;
 /// The lifetime of the token (a JWT). It only has to last until the agent has read the head of the request.
 const TOKEN_TTL_SECONDS: i64 = 60;
 
-/// The address of a cluster's agent, and the target behind it.
+/// The route to a target through its cluster's agent: through the agent's tunnels, or at its endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct AgentRoute {
     /// The uid of the Cluster.
-    uid: String,
+    pub(super) uid: String,
+    /// Whether the tunnels of the agent are used.
+    pub(super) by_tunnel: bool,
+    /// The endpoint of the agent, if it has one and it is used.
+    pub(super) endpoint: Option<Endpoint>,
+    /// The prefix of the target's paths at the agent.
+    prefix: String,
+}
+
+/// The address of a cluster's agent, and the target behind it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Endpoint {
     /// `HOST[:PORT]`
     endpoint: String,
     is_insecure: bool,
@@ -36,15 +47,35 @@ pub(super) struct AgentRoute {
 }
 
 impl AgentRoute {
-    /// The route through the agent of a Cluster, from the annotations with its endpoint; `None` without an endpoint.
+    /// The route through the agent of a Cluster, from the annotations with its endpoint; `None` if the rule allows no
+    /// tunnel, and there is no endpoint that it allows.
     pub(super) fn of(
         uid: &str,
         annotations: &BTreeMap<String, String>,
+        rule: RouteRule,
         prefix: String,
     ) -> Option<Self> {
+        let endpoint = rule.endpoint.then(|| Endpoint::of(annotations, prefix.clone())).flatten();
+        let (uid, by_tunnel) = (uid.to_owned(), rule.tunnel);
+        (by_tunnel || endpoint.is_some()).then_some(Self { uid, by_tunnel, endpoint, prefix })
+    }
+
+    /// The upstream behind tunnels of the agent.
+    ///
+    /// # Errors
+    /// When the path of the target is not valid.
+    pub(super) fn through(&self, tunnels: &Tunnels) -> Result<Upstream, String> {
+        let url = format!("http://agent{}", self.prefix).parse();
+        let url = url.map_err(|_| "the path of the target is not valid".to_owned())?;
+        Upstream::through(url, tunnels).map_err(|error| error.to_string())
+    }
+}
+
+impl Endpoint {
+    /// The endpoint in the annotations of a Cluster; `None` without one.
+    fn of(annotations: &BTreeMap<String, String>, prefix: String) -> Option<Self> {
         let with = |suffix: &str| annotations.get(&format!("{DIRECT_ENDPOINT}{suffix}"));
         Some(Self {
-            uid: uid.to_owned(),
             endpoint: with("").filter(|host| !host.is_empty())?.clone(),
             is_insecure: with("-insecure").is_some_and(|text| text == "true"),
             ca_data: with("-ca-data").filter(|data| !data.is_empty()).cloned(),
@@ -147,16 +178,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn tunnels_are_used_unless_they_are_excluded() {
+        let of = |connection: &str, host: &str| {
+            let annotations = [(DIRECT_ENDPOINT.to_owned(), host.to_owned())].into();
+            let rule = RouteRule::of(connection).to_agent();
+            let route = AgentRoute::of("u", &annotations, rule, "/p".to_owned())?;
+            Some((route.by_tunnel, route.endpoint.is_some()))
+        };
+        assert_eq!(of("", "h"), Some((true, true)));
+        assert_eq!(of("Auto", ""), Some((true, false)));
+        assert_eq!(of("Tunnel", "h"), Some((true, false)));
+        assert_eq!(of("Endpoint", "h"), Some((false, true)));
+        assert_eq!(of("Endpoint", ""), None);
+        // The virtual clusters of a cluster with a kubeconfig.
+        assert_eq!(of("Kubeconfig", "h"), Some((true, true)));
+    }
+
+    #[test]
     fn the_route_to_an_agent_is_in_the_annotations() {
         let of = |annotations: &[(&str, &str)]| {
             let named = |(suffix, value): &(&str, &str)| {
                 (format!("{DIRECT_ENDPOINT}{suffix}"), (*value).to_owned())
             };
-            AgentRoute::of(
-                "u1",
-                &annotations.iter().map(named).collect(),
-                "/kubernetes/cluster".to_owned(),
-            )
+            Endpoint::of(&annotations.iter().map(named).collect(), "/kubernetes/cluster".to_owned())
         };
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[("", "")]), None);

@@ -2,14 +2,17 @@
 //! (`docs/reference/clusters.md#gateway`).
 //!
 //! `stages::authorize` and `auth` decide which requests are forwarded. The gateway finds the route to a target
-//! ([`target_state`]), and its address and credential ([`upstreams`], [`agent`]). It limits the duration of a request
+//! ([`target_state`]), and its address and credential ([`upstreams`], [`agent`]), or the tunnels of its agent
+//! ([`tunnels`]). It limits the duration of a request
 //! ([`session`]), and answers access reviews ([`review`]). `postern_proxy` sends the requests.
 
 mod agent;
+mod connected;
 mod review;
 mod send;
 mod session;
 mod target_state;
+mod tunnels;
 mod upstreams;
 
 use std::sync::Arc;
@@ -17,9 +20,12 @@ use std::time::Duration;
 
 use postern_listen::{raise_descriptor_limit, upstream_descriptors};
 use postern_proxy::{Limits, Proxy, TcpDial, UpstreamAddresses};
+use postern_registry::clock::Source;
 
+pub(crate) use self::connected::report as report_agents;
 pub(crate) use self::send::{SendContext, send};
 pub(crate) use self::target_state::TargetState;
+use self::tunnels::TunnelRegistry;
 use self::upstreams::Upstreams;
 
 /// The default maximum duration of streams other than watches.
@@ -51,21 +57,28 @@ pub(crate) struct Gateway {
     settings: GatewaySettings,
     proxy: Proxy,
     upstreams: Upstreams,
+    tunnels: Arc<TunnelRegistry>,
 }
 
 impl Gateway {
-    /// A gateway without connections.
-    pub(crate) fn new(settings: GatewaySettings) -> Self {
-        let upstreams = Upstreams::new(settings.upstream_addresses.clone());
+    /// A gateway without connections. `server` is the name of this server for agents.
+    pub(crate) fn new(settings: GatewaySettings, server: String, source: Arc<dyn Source>) -> Self {
         let max_connections = upstream_descriptors(raise_descriptor_limit());
+        let tunnels = TunnelRegistry::new(server, source, max_connections);
+        let upstreams = Upstreams::new(settings.upstream_addresses.clone(), tunnels.clone());
         let limits = Limits { max_connections, ..Limits::default() };
         let proxy = Proxy::with(limits, Arc::new(TcpDial::new()));
-        Self { settings, proxy, upstreams }
+        Self { settings, proxy, upstreams, tunnels }
     }
 
     /// The groups of callers that are forwarded to clusters.
     pub(crate) fn forward_groups(&self) -> &[String] {
         &self.settings.forward_groups
+    }
+
+    /// The tunnels that agents have opened.
+    pub(crate) fn tunnels(&self) -> &Arc<TunnelRegistry> {
+        &self.tunnels
     }
 
     /// The proxy, for its counters and its shutdown.

@@ -182,6 +182,10 @@ fn failed(error: ProxyError) -> ApiError {
         ProxyError::SessionEnded(_) | ProxyError::Draining | ProxyError::Overloaded { .. } => {
             return ApiError::unavailable(error.to_string(), Some(1));
         }
+        ProxyError::NoTunnel { .. } => {
+            let message = "the agent of the cluster has no free tunnel: try again later";
+            return ApiError::unavailable(message, Some(1)).with_inner(error);
+        }
         ProxyError::Redirect { .. } => "the target responded with a redirect to another address",
         // All have the same message. Otherwise authors of kubeconfigs could scan for open ports.
         _ => return unreachable_target(&error),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use postern_auth::gateway_path::GatewayTarget;
 use postern_auth::policy::target::{InstanceRef, ResolvedTarget};
-use postern_kinds::cluster::Cluster;
+use postern_kinds::cluster::{Cluster, RouteRule};
 use postern_kinds::secret::Secret;
 use postern_kinds::space_instance::SpaceInstance;
 use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
@@ -72,6 +72,7 @@ struct StoredMetadata {
 struct StoredSpec {
     cluster_ref: Option<ClusterRef>,
     config: Option<KubeconfigRef>,
+    connection: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -195,7 +196,11 @@ impl TargetState {
                     if is_space {
                         route_to_cluster(registry, &cluster, prefix)?
                     } else {
-                        by_agent(&cluster, prefix)
+                        by_agent(
+                            &cluster,
+                            RouteRule::of(&cluster.spec.connection).to_agent(),
+                            prefix,
+                        )
                     }
                 }
             },
@@ -236,18 +241,23 @@ fn route_to_cluster(
     cluster: &Stored,
     prefix: String,
 ) -> Result<Route, ApiError> {
+    let rule = RouteRule::of(&cluster.spec.connection);
     match &cluster.spec.config {
-        Some(config) => by_kubeconfig(registry, config, ""),
-        None => Ok(by_agent(cluster, prefix)),
+        Some(config) if rule.kubeconfig => by_kubeconfig(registry, config, ""),
+        _ => Ok(by_agent(cluster, rule, prefix)),
     }
 }
 
-fn by_agent(cluster: &Stored, prefix: String) -> Route {
+fn by_agent(cluster: &Stored, rule: RouteRule, prefix: String) -> Route {
     let StoredMetadata { uid, annotations } = &cluster.metadata;
-    AgentRoute::of(uid, annotations, prefix).map_or_else(
+    AgentRoute::of(uid, annotations, rule, prefix).map_or_else(
         || {
-            let why = "the Cluster has no kubeconfig (spec.config), and no agent endpoint (annotation \
-                       platform.sh/direct-cluster-endpoint)";
+            let why = if rule.endpoint {
+                "its agent has no endpoint (annotation platform.sh/direct-cluster-endpoint), and spec.connection of the \
+                 Cluster is Endpoint"
+            } else {
+                "the Cluster has no kubeconfig (spec.config), and spec.connection is Kubeconfig"
+            };
             Route::None(why.to_owned())
         },
         Route::Agent,

@@ -2,6 +2,7 @@
 //! change.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use postern_kinds::kubeconfig::Kubeconfig;
@@ -11,8 +12,9 @@ use postern_proxy::{ClientCertificate, SecretBytes, Upstream, UpstreamAddresses,
 use postern_registry::registry::Registry;
 use postern_store::Position;
 
-use super::agent::AgentRoute;
+use super::agent::{AgentRoute, Endpoint};
 use super::target_state::{Route, SecretKey, TargetState, secret_of};
+use super::tunnels::TunnelRegistry;
 
 /// The most upstreams in the cache. Beyond it, an arbitrary one is removed, and made again on its next use.
 const MAX_CACHED: usize = 10_000;
@@ -25,18 +27,19 @@ const RETRY_AFTER_SECONDS: u32 = 1;
 enum Origin {
     /// The namespace, name and key of a Secret.
     Secret(String, String, String),
-    Agent(AgentRoute),
+    Agent(Endpoint),
 }
 
 /// The cache of upstreams.
 pub(super) struct Upstreams {
     addresses: UpstreamAddresses,
+    tunnels: Arc<TunnelRegistry>,
     cached: Mutex<HashMap<Origin, (Option<Position>, Upstream)>>,
 }
 
 impl Upstreams {
-    pub(super) fn new(addresses: UpstreamAddresses) -> Self {
-        Self { addresses, cached: Mutex::default() }
+    pub(super) fn new(addresses: UpstreamAddresses, tunnels: Arc<TunnelRegistry>) -> Self {
+        Self { addresses, tunnels, cached: Mutex::default() }
     }
 
     /// The upstream of a target.
@@ -85,7 +88,21 @@ impl Upstreams {
         Ok(upstream)
     }
 
+    /// The upstream behind a tunnel of the agent, if it has one; otherwise its endpoint.
     async fn by_agent(&self, route: &AgentRoute) -> Result<Upstream, ApiError> {
+        let AgentRoute { uid, by_tunnel, endpoint, .. } = route;
+        let mut tunnels = by_tunnel.then(|| self.tunnels.of_cluster(uid)).flatten();
+        if tunnels.is_none() && endpoint.is_none() {
+            tunnels = self.tunnels.wait_for(uid).await;
+        }
+        if let Some(tunnels) = tunnels {
+            return route.through(&tunnels).map_err(|why| no_route(&why));
+        }
+        let Some(endpoint) = endpoint else { return Err(no_route(NO_AGENT)) };
+        self.at_endpoint(endpoint).await
+    }
+
+    async fn at_endpoint(&self, route: &Endpoint) -> Result<Upstream, ApiError> {
         let origin = Origin::Agent(route.clone());
         if let Some(upstream) = self.cached(&origin, None) {
             return Ok(upstream);
@@ -126,6 +143,10 @@ async fn on_blocking_thread(
     let made = tokio::task::spawn_blocking(work).await;
     made.unwrap_or_else(|_| Err("its configuration cannot be read".to_owned()))
 }
+
+/// Why there is no route through an agent.
+const NO_AGENT: &str = "the Cluster has no kubeconfig (spec.config), its agent has opened no tunnel to this server, and \
+                        it has no agent endpoint (annotation platform.sh/direct-cluster-endpoint)";
 
 /// The 503 of a target without a usable route. It has no `Retry-After`: an operator must act first, and clients would
 /// retry for minutes before they report the reason.

@@ -171,6 +171,9 @@ impl Connection {
                 let Some(socket) = reply.response.body_mut().take_socket() else {
                     return Ok::<_, Infallible>(sending(reply, transfer));
                 };
+                if socket.may_stall() {
+                    connection.client.peer.allow_stalls();
+                }
                 *switched.lock() = Some((socket, reply.guard));
                 Ok(reply.response.map(|body| Sending::unguarded(body, transfer)))
             }

@@ -9,6 +9,7 @@ mod client;
 mod gateway;
 mod response_guard;
 mod server;
+mod tunnel;
 mod verbs;
 
 use std::pin::pin;
@@ -20,11 +21,13 @@ use futures_util::future::poll_fn;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use postern_flow::budget::Charge;
 use postern_flow::too_many_requests;
+use postern_kinds::action::{Action, Handler, ServerAction};
 use postern_kinds::{BASE_PATH, Verb};
 use postern_meta::decode::Format;
 use postern_meta::status::{ApiError, Reason};
 use postern_registry::clock::new_uuid;
 use postern_registry::credential::{Credential, check_impersonation};
+use postern_registry::permit::Permit;
 use postern_registry::registry::ObjectIdentity;
 use postern_telemetry::{RequestIds, SpanKind, in_current_request, request_span, span};
 
@@ -431,7 +434,7 @@ async fn act(
     audit.set_allowed();
     match authorized {
         Authorized::Resource(parsed, permit) => {
-            check_websocket(&parsed, permit.target().verb == Verb::Watch)?;
+            check_websocket(&parsed, can_switch(&permit))?;
             let permit = permit.received_at(scheduling.as_of);
             guard.reserve(verbs::answer_bytes(server, &permit, &body))?;
             let request = VerbRequest { parsed, permit, account: guard.requester().account };
@@ -463,13 +466,20 @@ fn check_origin(server: &Server, authorized: &Authorized) -> Result<(), ApiError
     websocket::check_origin(parsed.headers(), &server.registry.token_policy().issuer)
 }
 
-/// Checks that a WebSocket is requested only for a watch. An upgrade to another protocol is ignored, as HTTP
+/// Whether a request may become a WebSocket: a watch, and a tunnel.
+fn can_switch(permit: &Permit) -> bool {
+    let is_tunnel =
+        |action: &Action| matches!(action.handler, Handler::Server(ServerAction::Tunnel));
+    permit.target().verb == Verb::Watch || permit.target().action.is_some_and(is_tunnel)
+}
+
+/// Checks that a WebSocket is requested only for a watch or a tunnel. An upgrade to another protocol is ignored, as HTTP
 /// requires.
 ///
 /// # Errors
 /// 400, because a plain response would not tell the client why there is no WebSocket.
-fn check_websocket(parsed: &Parsed, is_watch: bool) -> Result<(), ApiError> {
-    if is_watch || !parsed.is_websocket() {
+fn check_websocket(parsed: &Parsed, can_switch: bool) -> Result<(), ApiError> {
+    if can_switch || !parsed.is_websocket() {
         return Ok(());
     }
     let message = "only a watch can use a WebSocket: request a collection with watch=true";

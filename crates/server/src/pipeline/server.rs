@@ -50,7 +50,8 @@ pub(crate) struct Storage {
 }
 
 impl Server {
-    /// A server of these parts, whose cache is not loaded yet.
+    /// A server of these parts, whose cache is not loaded yet. With the settings of the gateway comes the name of this
+    /// server for agents.
     pub(crate) fn new(
         registry: Arc<Registry>,
         source: Arc<dyn Source>,
@@ -58,8 +59,10 @@ impl Server {
         limits: Limits,
         storage: Storage,
         certificate: ServedCertificate,
-        gateway: GatewaySettings,
+        gateway: (GatewaySettings, String),
     ) -> Self {
+        let (gateway, name) = gateway;
+        let gateway = Gateway::new(gateway, name, source.clone());
         let metrics = Arc::new(Metrics::new(source.now()));
         Self {
             registry,
@@ -68,7 +71,7 @@ impl Server {
             flow: Arc::new(Flow::new(limits)),
             metrics,
             loaded: AtomicBool::new(false),
-            gateway: Gateway::new(gateway),
+            gateway,
             unready: AtomicBool::new(false),
             draining: watch::Sender::new(false),
             watches_end: watch::Sender::new(None),
@@ -124,6 +127,11 @@ impl Server {
     pub(crate) fn drain(&self, grace: Duration) {
         self.watches_end.send_replace(Some(LONGEST_SPREAD.min(grace / 2)));
         self.draining.send_replace(true);
+    }
+
+    /// The gateway.
+    pub(crate) fn gateway(&self) -> &Gateway {
+        &self.gateway
     }
 
     /// Ends the requests to clusters. They have `grace` to complete.

@@ -30,7 +30,7 @@ use postern_registry::permit::{
     Permit, SELECTABLE_FIELDS, selectable_fields, with_namespace_to_try,
 };
 
-use super::{Outcome, Server, agent_config, audit_events};
+use super::{Outcome, Server, agent_config, audit_events, tunnel};
 use crate::stages::parse::Parsed;
 use crate::wire::body::Body;
 use crate::wire::encode::Negotiated;
@@ -92,6 +92,9 @@ async fn serve_verb(
     if let Some(action) = permit.target().action {
         if matches!(action.handler, Handler::Server(ServerAction::AgentConfig)) {
             return Box::pin(agent_config::serve(server, request)).await.map(Outcome::from);
+        }
+        if matches!(action.handler, Handler::Server(ServerAction::Tunnel)) {
+            return Box::pin(tunnel::serve(server, request)).await.map(Outcome::from);
         }
         return Box::pin(act(server, request, action, body)).await;
     }

@@ -1,4 +1,5 @@
-//! A watch as a WebSocket (RFC 6455): the handshake, and events as text frames.
+//! A watch as a WebSocket (RFC 6455): the handshake, and events as text frames. The handshake of an agent's tunnel is here,
+//! too.
 //!
 //! Messages of the client are ignored, except for a close. An event is one message in one frame. The next event is
 //! taken after the last one is sent. So a slow client keeps only one event in memory, and the watch itself is a cursor.
@@ -9,6 +10,7 @@ use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::sink::SinkExt as _;
 use futures_util::stream::{BoxStream, StreamExt as _};
 use http::header::{
@@ -16,7 +18,7 @@ use http::header::{
     SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version};
-use hyper::upgrade::OnUpgrade;
+use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use postern_flow::budget::Charge;
 use postern_meta::status::{ApiError, Reason};
@@ -65,17 +67,52 @@ pub(crate) struct Handshake {
     upgrade: OnUpgrade,
 }
 
-/// A watch that continues as a WebSocket after the response.
+/// A WebSocket after the response.
 pub(crate) struct Socket {
-    events: BoxStream<'static, Bytes>,
+    content: Content,
     upgrade: OnUpgrade,
 }
+
+enum Content {
+    /// The events of a watch.
+    Watch(BoxStream<'static, Bytes>),
+    /// A tunnel, until its end.
+    Tunnel(Tunnel),
+}
+
+/// Serves a tunnel until its end.
+pub(crate) type Tunnel = Box<dyn FnOnce(Upgraded) -> BoxFuture<'static, ()> + Send>;
 
 /// The handshake of a request for a watch; `None` when it does not request a WebSocket. The origin is checked already.
 ///
 /// # Errors
 /// 426 for another version of the protocol; 400 for a malformed handshake, and if no offered sub-protocol is supported.
 pub(crate) fn handshake(parsed: &Parsed) -> Result<Option<Handshake>, ApiError> {
+    handshake_of(parsed, chosen)
+}
+
+/// The handshake of a request for a tunnel. The newest version that both ends know is chosen.
+///
+/// # Errors
+/// 400 if the request is not for a WebSocket, or if no offered version is known; those of [`handshake`].
+pub(crate) fn tunnel_handshake(parsed: &Parsed) -> Result<Handshake, ApiError> {
+    let handshake = handshake_of(parsed, |headers| {
+        let chosen = postern_tunnel::negotiate(websocket::sub_protocols(headers));
+        let known = || {
+            let known = postern_tunnel::PROTOCOLS.join(", ");
+            ApiError::bad_request(format!(
+                "no offered version of the tunnel is supported: this server supports {known}"
+            ))
+        };
+        chosen.map(HeaderValue::from_static).map(Some).ok_or_else(known)
+    })?;
+    handshake.ok_or_else(|| ApiError::bad_request("a tunnel is opened as a WebSocket"))
+}
+
+fn handshake_of(
+    parsed: &Parsed,
+    chosen: impl FnOnce(&HeaderMap) -> Result<Option<HeaderValue>, ApiError>,
+) -> Result<Option<Handshake>, ApiError> {
     if !parsed.is_websocket() {
         return Ok(None);
     }
@@ -130,6 +167,15 @@ fn single<'a>(headers: &'a HeaderMap, name: &http::HeaderName) -> Option<&'a str
 
 /// The response that switches the connection to a WebSocket with these events.
 pub(crate) fn switching(handshake: Handshake, events: BoxStream<'static, Bytes>) -> Response<Body> {
+    switching_to(handshake, Content::Watch(events))
+}
+
+/// The response that switches the connection to a tunnel.
+pub(crate) fn switching_to_tunnel(handshake: Handshake, tunnel: Tunnel) -> Response<Body> {
+    switching_to(handshake, Content::Tunnel(tunnel))
+}
+
+fn switching_to(handshake: Handshake, content: Content) -> Response<Body> {
     let Handshake { accept, protocol, upgrade } = handshake;
     let mut response = respond::empty(StatusCode::SWITCHING_PROTOCOLS);
     let headers = response.headers_mut();
@@ -139,25 +185,46 @@ pub(crate) fn switching(handshake: Handshake, events: BoxStream<'static, Bytes>)
     if let Some(protocol) = protocol {
         headers.insert(SEC_WEBSOCKET_PROTOCOL, protocol);
     }
-    *response.body_mut() = Body::Socket(Some(Box::new(Socket { events, upgrade })));
+    *response.body_mut() = Body::Socket(Some(Box::new(Socket { content, upgrade })));
     response
 }
 
 impl Socket {
     /// The same socket, which owns `value`.
     pub(crate) fn owning(self, value: impl Send + 'static) -> Self {
-        let own = move |_: &Bytes| {
-            let _ = &value;
+        let content = match self.content {
+            Content::Watch(events) => {
+                let own = move |_: &Bytes| {
+                    let _ = &value;
+                };
+                Content::Watch(events.inspect(own).boxed())
+            }
+            Content::Tunnel(tunnel) => Content::Tunnel(Box::new(move |upgraded| {
+                let served = tunnel(upgraded);
+                async move {
+                    let _value = value;
+                    served.await;
+                }
+                .boxed()
+            })),
         };
-        Self { events: self.events.inspect(own).boxed(), ..self }
+        Self { content, ..self }
     }
 
-    /// Sends the events until the watch or the client ends. `charge` counts the bytes that wait for the client. It
-    /// returns `None` when there is no room for them.
+    /// Whether the other end may take no bytes for long: a stream in a tunnel may stand still.
+    pub(crate) fn may_stall(&self) -> bool {
+        matches!(self.content, Content::Tunnel(_))
+    }
+
+    /// Serves the WebSocket until it or the client ends. `charge` counts the bytes of events that wait for the client.
+    /// It returns `None` when there is no room for them.
     pub(crate) async fn serve(self, charge: impl Fn(usize) -> Option<Charge>) {
         // The client closed the connection before the upgrade.
         let Ok(upgraded) = self.upgrade.await else { return };
-        pump(TokioIo::new(upgraded), self.events, charge).await;
+        match self.content {
+            Content::Watch(events) => pump(TokioIo::new(upgraded), events, charge).await,
+            Content::Tunnel(tunnel) => tunnel(upgraded).await,
+        }
     }
 }
 

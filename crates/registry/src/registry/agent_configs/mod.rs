@@ -5,6 +5,7 @@
 //! The first document depends only on the token records and the Cluster. So it is available at once, however long the
 //! second one takes.
 
+pub mod access;
 mod uses;
 pub mod watch;
 
