@@ -17,6 +17,7 @@ pub struct AgentSetup {
     trust: Vec<OsString>,
     arguments: Vec<OsString>,
     program: Option<PathBuf>,
+    own_directory: Option<PathBuf>,
 }
 
 impl AgentSetup {
@@ -41,6 +42,7 @@ impl AgentSetup {
             trust: vec!["--ca-file".into(), authority.into()],
             arguments: Vec::new(),
             program: None,
+            own_directory: None,
         };
         setup
             .argument(format!("--server=https://{}", central.authority_of_server()))
@@ -69,6 +71,29 @@ impl AgentSetup {
         self
     }
 
+    /// It listens nowhere: requests come through its tunnels alone.
+    #[must_use]
+    pub fn without_listener(mut self) -> Self {
+        self.arguments.retain(|argument| argument != "--listen=127.0.0.1:0");
+        self
+    }
+
+    /// Its files are in another directory of the home: for a further agent of the same cluster.
+    #[must_use]
+    pub fn in_state_dir(mut self, name: &str) -> Self {
+        let directory = self.home.path().join(name);
+        let old = OsString::from(self.state_dir());
+        let new = directory.join("state");
+        std::fs::create_dir_all(&directory).unwrap();
+        for argument in &mut self.arguments {
+            if *argument == old {
+                *argument = new.clone().into();
+            }
+        }
+        self.own_directory = Some(directory);
+        self
+    }
+
     /// It trusts whom this digest names, in place of the central server's authority in a file.
     #[must_use]
     pub fn pinned(mut self, digest: &str) -> Self {
@@ -77,7 +102,8 @@ impl AgentSetup {
     }
 
     fn directory(&self) -> PathBuf {
-        self.home.path().join(format!("agent-{}", self.cluster))
+        let usual = || self.home.path().join(format!("agent-{}", self.cluster));
+        self.own_directory.clone().unwrap_or_else(usual)
     }
 
     /// Where it will keep what must outlive it.
@@ -93,8 +119,31 @@ impl AgentSetup {
         agent
     }
 
+    /// Starts an agent that listens nowhere, and waits until it has a tunnel.
+    pub async fn tunnel(self) -> Agent {
+        let agent = self.without_listener().spawn();
+        agent.connected().await;
+        agent
+    }
+
     /// Starts the agent, and waits until it listens.
     pub async fn launch(self) -> Agent {
+        let mut agent = self.spawn();
+        agent.address = wait::until("the agent to listen", async || {
+            if let Some(status) = agent.child.try_wait().unwrap() {
+                panic!("the agent ended with {status}: {}", agent.logged());
+            }
+            let logged = agent.logged();
+            let (_, rest) = logged.split_once("listening on https://")?;
+            Some(rest.split_once('\n')?.0.trim().to_owned())
+        })
+        .await;
+        agent
+    }
+
+    /// Starts the agent, and waits for nothing.
+    #[must_use]
+    pub fn spawn(self) -> Agent {
         let directory = self.directory();
         let log = directory.join("agent.log");
         let child = Command::new(self.program.as_deref().unwrap_or_else(|| binary::path()))
@@ -107,17 +156,7 @@ impl AgentSetup {
             .stderr(File::create(&log).unwrap())
             .spawn()
             .expect("the binary under test can be started");
-        let mut agent = Agent { child, directory, log, address: String::new() };
-        agent.address = wait::until("the agent to listen", async || {
-            if let Some(status) = agent.child.try_wait().unwrap() {
-                panic!("the agent ended with {status}: {}", agent.logged());
-            }
-            let logged = agent.logged();
-            let (_, rest) = logged.split_once("listening on https://")?;
-            Some(rest.split_once('\n')?.0.trim().to_owned())
-        })
-        .await;
-        agent
+        Agent { child, directory, log, address: String::new() }
     }
 }
 
@@ -141,10 +180,24 @@ impl Agent {
         .await;
     }
 
+    /// Waits until it has a tunnel to the central server.
+    pub async fn connected(&self) {
+        wait::until("the agent to have a tunnel", async || {
+            self.logged().contains("connected to the central server through a tunnel").then_some(())
+        })
+        .await;
+    }
+
     /// Where it keeps what must outlive it.
     #[must_use]
     pub fn state_dir(&self) -> PathBuf {
         self.directory.join("state")
+    }
+
+    /// Ends the process at once.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     /// The agent's log so far.

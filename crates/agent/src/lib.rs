@@ -3,18 +3,20 @@
 //!
 //! `active_config` is the configuration from the central server, from which `state` decides. `config_sync` keeps it
 //! current, and `state_dir` stores it. `upstream` and `service_account` have the credential for the cluster, and `readiness`
-//! checks it. `listen` takes connections, and `serve` answers a request. `virtual_clusters` knows the routes to those of the cluster. Decisions themselves are in `postern-auth`,
+//! checks it. `tunnels` opens connections to the central server, `listen` takes connections, and `serve` answers a request. `virtual_clusters` knows the routes to those of the cluster. Decisions themselves are in `postern-auth`,
 //! and forwarding is in `postern-proxy`.
 
 mod active_config;
 mod answer;
 mod audit;
 mod certificate;
+mod conditions;
 mod config_sync;
 mod endpoint;
 mod flow;
 mod lifespan;
 mod listen;
+mod local;
 mod metrics;
 mod readiness;
 mod review;
@@ -28,9 +30,11 @@ mod state;
 mod state_dir;
 #[cfg(test)]
 mod testing;
+mod tunnels;
 mod upstream;
 mod virtual_clusters;
 
+pub use local::{READY, SOCKET};
 pub use run::{AdvertisedCa, MAX_SESSION, Settings, run};
 pub use state::Clock;
 pub use virtual_clusters::ClusterDomain;

@@ -10,9 +10,8 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::uri::PathAndQuery;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
-use postern_client::{Client, Collection, decode_fields};
-use postern_kinds::cluster::{Cluster, Fields};
-use postern_kinds::{Condition, Kind as _};
+use postern_client::Client;
+use postern_kinds::Condition;
 use postern_meta::decode::decode_typed;
 use postern_meta::time::Timestamp;
 use postern_proxy::{Forward, Proxy};
@@ -20,6 +19,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
+use crate::conditions;
 use crate::state::State;
 use crate::upstream::ClusterUpstream;
 
@@ -205,27 +205,8 @@ async fn report(
     found: &Readiness,
 ) -> anyhow::Result<()> {
     let now = Timestamp::from_unix_seconds(readiness_check.state.now());
-    let Some(mut condition) = found.condition(now) else { return Ok(()) };
-    let clusters = Collection::of::<Cluster>(None);
-    let cluster = client.get(clusters, &readiness_check.cluster).await?;
-    let fields: Fields = decode_fields::<Cluster>(&cluster)?;
-    let mut conditions = fields.status.conditions;
-    if let Some(old) = conditions.iter().find(|one| one.r#type == condition.r#type) {
-        let of = |one: &Condition| (one.status.clone(), one.reason.clone(), one.message.clone());
-        if of(old) == of(&condition) {
-            return Ok(());
-        }
-        if old.status == condition.status {
-            condition.last_transition_time = old.last_transition_time;
-        }
-    }
-    conditions.retain(|one| one.r#type != condition.r#type);
-    conditions.push(condition);
-    let patch = json!({ "status": { "conditions": conditions } });
-    client.merge_patch_status(clusters, &readiness_check.cluster, &patch).await?;
-    let kind = Cluster::INFO.kind;
-    tracing::debug!("the condition of the {kind} is written");
-    Ok(())
+    let Some(condition) = found.condition(now) else { return Ok(()) };
+    conditions::write(client, &readiness_check.cluster, condition).await
 }
 
 #[cfg(test)]

@@ -10,7 +10,9 @@ use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postern_auth::endpoint_token::MAX_SESSION_SECONDS;
-use postern_client::{Client, Collection, ServerUrl, Settings as ClientSettings, Trust};
+use postern_client::{
+    Client, Collection, Proxy as HttpProxy, ServerUrl, Settings as ClientSettings, Trust,
+};
 use postern_kinds::SecretText;
 use postern_kinds::cluster::{Cluster, DIRECT_ENDPOINT};
 use postern_listen::{ConnectionLimits, ConnectionTable};
@@ -33,9 +35,10 @@ use crate::serve::Agent;
 use crate::service_account::{READ_INTERVAL, ServiceAccount};
 use crate::state::{Clock, State};
 use crate::state_dir::{StateDir, read_given};
+use crate::tunnels::{self, Pool, Tunnels};
 use crate::upstream::ClusterUpstream;
 use crate::virtual_clusters::{ClusterDomain, Reader, VirtualClusters};
-use crate::{audit, config_sync, listen, readiness, scrape, service_account, upstream};
+use crate::{audit, config_sync, listen, local, readiness, scrape, service_account, upstream};
 
 /// How long one request to the central server may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -102,8 +105,14 @@ pub struct Settings {
     pub allow_local_upstreams: bool,
     /// The domain of the cluster's Services.
     pub cluster_domain: ClusterDomain,
-    /// Where the agent listens.
-    pub listen: SocketAddr,
+    /// The name of this agent, among those of its cluster.
+    pub name: String,
+    /// The most tunnels to the central server; without any, it must reach the agent's listener.
+    pub max_tunnels: usize,
+    /// The HTTP proxy to the central server.
+    pub proxy: Option<HttpProxy>,
+    /// Where the agent listens; nowhere, when absent: requests come through tunnels.
+    pub listen: Option<SocketAddr>,
     /// Where its metrics are served, without authentication; nowhere, when absent.
     pub metrics_listen: Option<SocketAddr>,
     /// The directory of the last configuration, the certificate authority and the audit queue.
@@ -122,7 +131,7 @@ pub struct Settings {
     pub audit_exec_commands: bool,
 }
 
-/// Runs an agent until `stop` is ready. `listening` is called with the address once it listens. `first_id` is
+/// Runs an agent until `stop` is ready. `listening` is called with the address once it listens, if it does. `first_id` is
 /// random: the ids of its audit records count up from it.
 ///
 /// # Errors
@@ -145,11 +154,18 @@ pub async fn run(
     }
     let endpoint = settings.advertise.as_deref().map(Endpoint::parse).transpose();
     let endpoint = endpoint.map_err(anyhow::Error::msg).context("--advertise")?;
-    let hosts = hosts(settings.listen, endpoint.as_ref());
-    let certificate = Certificate::prepare(&dir, hosts, state.now())?;
-    let listener = bind("--listen", settings.listen)?;
-    let address = listener.local_addr()?;
-    let tls = TlsAcceptor::from(certificate.clone().server_config()?);
+    anyhow::ensure!(
+        settings.listen.is_some() || settings.max_tunnels > 0,
+        "pass --listen, or a --max-tunnels above 0: otherwise no request can reach the agent"
+    );
+    anyhow::ensure!(
+        postern_tunnel::is_name(&settings.name),
+        "--name {:?}: must have letters, digits, hyphens and dots, and at most 253 of them",
+        settings.name
+    );
+    let local = local::open(&dir)?;
+    let listener = settings.listen.map(|at| Listener::open(&dir, at, endpoint.as_ref(), &state));
+    let listener = listener.transpose()?;
     let queue = Queue::open(&dir.join("audit"), MAX_BYTES)?;
     // A request can take two: one to its client, and one to the cluster.
     let descriptors = postern_listen::raise_descriptor_limit() / 2;
@@ -170,26 +186,44 @@ pub async fn run(
         gateway_tokens: GatewayTokens::default(),
         connections: ConnectionTable::new(limits),
         readiness: Arc::default(),
+        tunnels: Pool::new(settings.max_tunnels, first_id),
         draining: watch::Sender::new(false),
     });
-    let (mut tasks, mut storing) = start_sync_tasks(&agent, &client_settings, dir)?;
-    start_renewals(&mut tasks, &agent, &certificate, account);
+    let proxy = settings.proxy.as_ref();
+    let (mut tasks, mut storing) = start_sync_tasks(&agent, &client_settings, proxy, dir)?;
+    if let Some(account) = account {
+        let (account, cluster) = (Arc::new(account), agent.upstream.clone());
+        tasks.spawn(service_account::keep_current(account, cluster, READ_INTERVAL));
+    }
     if let Some(address) = settings.metrics_listen {
         tasks.spawn(scrape::serve(agent.clone(), metrics_listener(address)?));
     }
-    if let Some(endpoint) = endpoint {
-        let client = Client::new(client_settings)?;
-        let host = endpoint.with_port(address.port());
-        let authority = settings.advertised_ca.pem(&certificate.authority)?;
-        tasks.spawn(advertise(client, settings.cluster.clone(), host, authority));
-    }
+    tasks.spawn(local::serve(agent.clone(), local));
     let mut serving = JoinSet::new();
-    serving.spawn(listen::serve(agent.clone(), listener, tls, settings.drain_timeout));
-    listening(address);
+    if let Some(Listener { listener, address, certificate, tls }) = listener {
+        tasks.spawn(renew(certificate.clone(), agent.state.clone()));
+        if let Some(endpoint) = endpoint {
+            let client = new_client(&client_settings, settings.proxy.clone())?;
+            let host = endpoint.with_port(address.port());
+            let authority = settings.advertised_ca.pem(&certificate.authority)?;
+            tasks.spawn(advertise(client, settings.cluster.clone(), host, authority));
+        }
+        serving.spawn(listen::serve(agent.clone(), listener, tls, settings.drain_timeout));
+        listening(address);
+    }
+    if settings.max_tunnels > 0 {
+        let client = new_client(&client_settings, settings.proxy.clone())?;
+        let (pool, name) = (agent.tunnels.clone(), settings.name.clone());
+        let tunnels = Tunnels::new(agent.clone(), client.upgrader(), name, pool.clone());
+        serving.spawn(tunnels.run(settings.drain_timeout));
+        let (state, cluster) = (agent.state.clone(), settings.cluster.clone());
+        tasks.spawn(tunnels::report(pool, state, cluster, client));
+    }
     stop.await;
     tracing::info!("shutting down");
     agent.draining.send_replace(true);
-    let (_, ()) = tokio::join!(serving.join_next(), agent.proxy.drain(settings.drain_timeout));
+    let served = async { while serving.join_next().await.is_some() {} };
+    tokio::join!(served, agent.proxy.drain(settings.drain_timeout));
     tasks.shutdown().await;
     let _ = timeout(STORE_TIMEOUT, storing.join_next()).await;
     agent.audit.queue.written().await;
@@ -225,9 +259,10 @@ fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
 fn start_sync_tasks(
     agent: &Agent,
     settings: &ClientSettings,
+    proxy: Option<&HttpProxy>,
     dir: StateDir,
 ) -> anyhow::Result<(JoinSet<()>, JoinSet<()>)> {
-    let client = || Client::new(settings.clone());
+    let client = || new_client(settings, proxy.cloned());
     let (state, cluster) = (agent.state.clone(), agent.cluster.clone());
     let readiness_check = ReadinessCheck {
         proxy: agent.proxy.clone(),
@@ -245,18 +280,34 @@ fn start_sync_tasks(
     Ok((tasks, storing))
 }
 
-/// Starts the tasks that keep the certificate and the credential of the cluster current.
-fn start_renewals(
-    tasks: &mut JoinSet<()>,
-    agent: &Arc<Agent>,
-    certificate: &Arc<Certificate>,
-    account: Option<ServiceAccount>,
-) {
-    tasks.spawn(renew(certificate.clone(), agent.state.clone()));
-    if let Some(account) = account {
-        let (account, cluster) = (Arc::new(account), agent.upstream.clone());
-        tasks.spawn(service_account::keep_current(account, cluster, READ_INTERVAL));
+/// The agent's own listener.
+struct Listener {
+    listener: TcpListener,
+    address: SocketAddr,
+    certificate: Arc<Certificate>,
+    tls: TlsAcceptor,
+}
+
+impl Listener {
+    fn open(
+        dir: &StateDir,
+        at: SocketAddr,
+        endpoint: Option<&Endpoint>,
+        state: &State,
+    ) -> anyhow::Result<Self> {
+        let certificate = Certificate::prepare(dir, hosts(at, endpoint), state.now())?;
+        let listener = bind("--listen", at)?;
+        let address = listener.local_addr()?;
+        let tls = TlsAcceptor::from(certificate.clone().server_config()?);
+        Ok(Self { listener, address, certificate, tls })
     }
+}
+
+/// A client of the central server, with a connection of its own.
+fn new_client(settings: &ClientSettings, proxy: Option<HttpProxy>) -> anyhow::Result<Client> {
+    let mut client = Client::new(settings.clone())?;
+    client.set_proxy(proxy);
+    Ok(client)
 }
 
 fn client_settings(settings: &Settings) -> anyhow::Result<ClientSettings> {

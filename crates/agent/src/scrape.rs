@@ -55,6 +55,13 @@ fn text(agent: &Agent) -> String {
     ];
     let help = "Requests under way; watches and streams are long.";
     metric("postern_agent_requests_in_flight", "gauge", help, &in_flight);
+    let (open, busy) = agent.tunnels.counts();
+    let tunnels = [
+        ("{state=\"idle\"}".to_owned(), size(open - busy)),
+        ("{state=\"busy\"}".to_owned(), size(busy)),
+    ];
+    let help = "Tunnels to the central server that are open.";
+    metric("postern_agent_tunnels", "gauge", help, &tunnels);
     let counts = agent.proxy.counts();
     let help = "Upgraded connections that are open.";
     metric("postern_agent_sessions", "gauge", help, &one(size(counts.sessions)));

@@ -35,6 +35,7 @@ use crate::review;
 use crate::route::Route;
 use crate::session::{self, Caller};
 use crate::state::{Allowed, Refused, State};
+use crate::tunnels::Pool;
 use crate::upstream::ClusterUpstream;
 use crate::virtual_clusters::VirtualClusters;
 
@@ -61,6 +62,8 @@ pub(crate) struct Agent {
     pub(crate) connections: Arc<ConnectionTable>,
     /// How it gets to its cluster.
     pub(crate) readiness: Arc<ArcSwap<Readiness>>,
+    /// The tunnels to the central server.
+    pub(crate) tunnels: Arc<Pool>,
     pub(crate) draining: watch::Sender<bool>,
 }
 

@@ -175,6 +175,16 @@ impl State {
         tokens.min(places)
     }
 
+    /// The names of all servers; empty if they are not known, or if there is only one.
+    pub(crate) fn servers(&self) -> Vec<String> {
+        self.config.load().as_ref().map(|config| config.spec.servers.clone()).unwrap_or_default()
+    }
+
+    /// The uid of the Cluster, if it is known.
+    pub(crate) fn cluster_uid(&self) -> Option<String> {
+        self.config.load().as_ref().map(|config| config.spec.cluster.uid.clone())
+    }
+
     /// The last configuration, and the time of the last contact.
     pub(crate) fn last_config(&self) -> Option<(Spec, i64)> {
         let at = self.contacted_at();

@@ -34,6 +34,7 @@ use crate::metrics::Metrics;
 use crate::readiness::ReadinessCheck;
 use crate::serve::Agent;
 use crate::state::State;
+use crate::tunnels::Pool;
 use crate::upstream::ClusterUpstream;
 use crate::virtual_clusters::{Reader, VirtualClusters};
 
@@ -152,6 +153,7 @@ impl Scene {
             gateway_tokens: GatewayTokens::default(),
             connections: ConnectionTable::new(ConnectionLimits::of_descriptors(16)),
             readiness: Arc::default(),
+            tunnels: Pool::new(0, 1),
             draining: watch::Sender::new(false),
         });
         Self { key, agent, arrived, holds, answer, seconds, _home: home }

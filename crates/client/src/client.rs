@@ -31,6 +31,7 @@ use crate::request::{
 use crate::selection::{ApplyOptions, Selection};
 use crate::server_url::ServerUrl;
 use crate::trust::{CaDigest, Trust};
+use crate::upgrade::Upgrader;
 use crate::warnings::{WarningHandler, Warnings};
 use crate::watch::Watch;
 
@@ -46,7 +47,7 @@ const EDITS_MAX: usize = 5;
 /// How many pages of a list are read at most.
 const PAGES_MAX: usize = 100_000;
 /// The `User-Agent` of every request.
-const AGENT: &str = concat!("postern/", env!("CARGO_PKG_VERSION"));
+pub(crate) const AGENT: &str = concat!("postern/", env!("CARGO_PKG_VERSION"));
 /// Fields that the kind does not have, and fields that occur twice, are errors: without this the
 /// server would drop them and only warn.
 const STRICT: &str = "fieldValidation=Strict";
@@ -129,6 +130,18 @@ impl Client {
     /// The proxy that connections go through.
     pub fn proxy(&self) -> Option<&Proxy> {
         self.proxy.as_ref()
+    }
+
+    /// Opens connections of another protocol to the same server, with the same key and the same proxy.
+    pub fn upgrader(&self) -> Upgrader {
+        Upgrader {
+            server: self.settings.server.clone(),
+            authorization: self.authorization.clone(),
+            tls: self.tls.clone(),
+            tls_server_name: self.settings.tls_server_name.clone(),
+            proxy: self.proxy.clone(),
+            timeout: self.settings.request_timeout,
+        }
     }
 
     /// The server, the access key, and how to reach it.

@@ -12,6 +12,7 @@ use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::error::{CertificateProblem, Error};
 use crate::proxy::Proxy;
@@ -45,6 +46,25 @@ async fn handshakes(
     tls: &Arc<ClientConfig>,
     tasks: &mut JoinSet<()>,
 ) -> Result<Sender, Error> {
+    let stream = secure(server, proxy, tls_name, tls).await?;
+    let shaken = http1::handshake(TokioIo::new(stream)).await;
+    let address = server.authority();
+    let (sender, connection) =
+        shaken.map_err(|error| Error::Lost { address, reason: error.to_string() })?;
+    tasks.spawn(async move {
+        // The request that waits for an answer gets the error, too.
+        let _ = connection.await;
+    });
+    Ok(sender)
+}
+
+/// Connects, also through a proxy, with TLS. It has no deadline.
+pub(crate) async fn secure(
+    server: &ServerUrl,
+    proxy: Option<&Proxy>,
+    tls_name: Option<&str>,
+    tls: &Arc<ClientConfig>,
+) -> Result<TlsStream<TcpStream>, Error> {
     let address = server.authority();
     let name = tls_name.unwrap_or(server.host()).to_owned();
     let name = ServerName::try_from(name).map_err(|_| Error::Certificate {
@@ -60,18 +80,8 @@ async fn handshakes(
             stream
         }
     };
-    let stream = TlsConnector::from(Arc::clone(tls))
-        .connect(name, stream)
-        .await
-        .map_err(|error| Error::of_handshake(address.clone(), &error))?;
-    let shaken = http1::handshake(TokioIo::new(stream)).await;
-    let (sender, connection) =
-        shaken.map_err(|error| Error::Lost { address, reason: error.to_string() })?;
-    tasks.spawn(async move {
-        // The request that waits for an answer gets the error, too.
-        let _ = connection.await;
-    });
-    Ok(sender)
+    let stream = TlsConnector::from(Arc::clone(tls)).connect(name, stream).await;
+    stream.map_err(|error| Error::of_handshake(address.clone(), &error))
 }
 
 async fn connect(host: &str, port: u16, address: String) -> Result<TcpStream, Error> {

@@ -15,6 +15,7 @@ mod selection;
 mod server_url;
 mod trust;
 mod tunnel;
+mod upgrade;
 mod warnings;
 mod watch;
 
@@ -30,5 +31,6 @@ pub use request::{Representation, decode_fields};
 pub use selection::{ApplyOptions, Selection};
 pub use server_url::ServerUrl;
 pub use trust::{CaDigest, Trust};
+pub use upgrade::{Switched, Upgrader};
 pub use warnings::WarningHandler;
 pub use watch::{Change, ChangeType, Watch, WatchEvent};

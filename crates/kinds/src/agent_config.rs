@@ -73,6 +73,10 @@ pub struct Spec {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub forward_groups: Vec<String>,
+    /// The names of the servers, if there are several. The agent opens tunnels to each of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub servers: Vec<String>,
     /// The part of the configuration: `tokens` or `places`; empty for the whole.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub part: String,

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 use postern_agent::{AdvertisedCa, ClusterDomain, MAX_SESSION};
-use postern_server::{Source as _, System};
+use postern_client::{NoProxy, Proxy, ServerUrl};
+use postern_server::{Source as _, System, host_name};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::settings::{LogFormat, Observation, duration};
@@ -68,14 +69,20 @@ pub(crate) struct Agent {
     )]
     cluster_domain: ClusterDomain,
 
-    /// The address to listen on; port 0 selects a free port
-    #[arg(
-        long,
-        env = "POSTERN_AGENT_LISTEN",
-        value_name = "ADDRESS:PORT",
-        default_value = "127.0.0.1:9443"
-    )]
-    listen: SocketAddr,
+    /// The name of this agent in the status of the Cluster, where each agent of the cluster has its own [default: the
+    /// host name, which in a pod is the name of the pod]
+    #[arg(long, env = "POSTERN_AGENT_NAME", value_name = "NAME")]
+    name: Option<String>,
+
+    /// The maximum number of tunnels to the central server. Each request, watch and stream under way takes one. 0 opens
+    /// none: the central server must then reach the agent at --advertise
+    #[arg(long, env = "POSTERN_AGENT_MAX_TUNNELS", value_name = "COUNT", default_value_t = 1024)]
+    max_tunnels: usize,
+
+    /// The address to listen on; port 0 selects a free port. Without it, requests come through tunnels alone
+    /// [default: none, or 127.0.0.1:9443 with --advertise]
+    #[arg(long, env = "POSTERN_AGENT_LISTEN", value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
 
     /// The address for /metrics, without TLS and authentication [default: none]
     #[arg(long, env = "POSTERN_AGENT_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
@@ -168,7 +175,13 @@ impl Agent {
             max_session <= MAX_SESSION,
             "invalid --max-session: must be at most 8h, because the central server keeps revocations for 8h"
         );
+        let default_listen = SocketAddr::from(DEFAULT_LISTEN);
+        let is_reached = self.advertise.is_some() || self.max_tunnels == 0;
+        let proxy = proxy_of_environment(&self.server)?;
         Ok(postern_agent::Settings {
+            name: self.name.unwrap_or_else(host_name),
+            max_tunnels: self.max_tunnels,
+            proxy,
             max_offline: of("max-offline", &self.max_offline, Duration::from_hours(24))?,
             max_session,
             drain_timeout: of("drain-timeout", &self.drain_timeout, Duration::from_secs(10))?,
@@ -181,7 +194,7 @@ impl Agent {
             upstream_server: self.upstream_server,
             allow_local_upstreams: self.allow_local_upstreams,
             cluster_domain: self.cluster_domain,
-            listen: self.listen,
+            listen: self.listen.or_else(|| is_reached.then_some(default_listen)),
             metrics_listen: self.metrics_listen,
             state_dir: self.state_dir,
             audit_exec_commands: self.audit_exec_commands,
@@ -193,6 +206,22 @@ impl Agent {
             },
         })
     }
+}
+
+/// The address that an agent listens on if it is reached at an endpoint, and no other address is given.
+const DEFAULT_LISTEN: ([u8; 4], u16) = ([127, 0, 0, 1], 9443);
+
+/// The HTTP proxy to the central server that the environment names, as other programs read it.
+fn proxy_of_environment(server: &str) -> anyhow::Result<Option<Proxy>> {
+    let first = |names: [&str; 2]| {
+        names.into_iter().filter_map(|name| std::env::var(name).ok()).find(|text| !text.is_empty())
+    };
+    let Some(url) = first(["HTTPS_PROXY", "https_proxy"]) else { return Ok(None) };
+    // An invalid URL of the server is reported later, with its flag.
+    let Ok(server) = ServerUrl::parse(server) else { return Ok(None) };
+    let no_proxy = NoProxy::parse(&first(["NO_PROXY", "no_proxy"]).unwrap_or_default());
+    Proxy::for_server(&url, &no_proxy, &server)
+        .map_err(|what| anyhow::anyhow!("HTTPS_PROXY: {what}"))
 }
 
 /// Runs an agent until SIGTERM or SIGINT.

@@ -1,7 +1,7 @@
 //! `postern health`: whether a server or an agent is ready, for health checks of containers and for scripts.
 
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,11 +10,16 @@ use clap::Args;
 use postern_client::{ServerUrl, Trust, health};
 use postern_server::admin::{AdminCommand, CommandOutput, ServerFiles, call};
 use postern_server::{KeyringSetting, System};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::UnixStream;
 
 use crate::settings::duration;
 
 /// The default of `--timeout`.
 const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The longest text of an agent that is read, in bytes.
+const MAX_TEXT_BYTES: u64 = 16 * 1024;
 
 /// `postern health`
 #[derive(Args)]
@@ -31,6 +36,14 @@ pub(crate) struct Health {
     /// [default: those of the system]
     #[arg(long, env = "POSTERN_HEALTH_CA_FILE", value_name = "FILE", requires = "url")]
     ca_file: Option<PathBuf>,
+
+    /// The state directory of an agent on this machine, which is asked over its socket; --data-dir is then not used
+    #[arg(long, env = "POSTERN_AGENT_STATE_DIR", value_name = "DIR", conflicts_with = "url")]
+    agent_state_dir: Option<PathBuf>,
+
+    /// Succeed if the agent of --agent-state-dir responds, even if it is not ready
+    #[arg(long, requires = "agent_state_dir")]
+    live: bool,
 
     /// How long to wait for the response [default: 5s]
     #[arg(long, value_name = "DURATION")]
@@ -61,12 +74,17 @@ impl Health {
         let timeout = duration("timeout", self.timeout.as_deref(), TIMEOUT)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (is_ready, text) = runtime.block_on(async {
-            match &self.url {
-                Some(url) => self.of_url(url, timeout).await,
-                None => tokio::time::timeout(timeout, self.of_data_dir())
-                    .await
-                    .with_context(|| format!("no response within {} s", timeout.as_secs_f32()))?,
+            if let Some(url) = &self.url {
+                return self.of_url(url, timeout).await;
             }
+            let read = async {
+                match &self.agent_state_dir {
+                    Some(dir) => self.of_agent(dir).await,
+                    None => self.of_data_dir().await,
+                }
+            };
+            let read = tokio::time::timeout(timeout, read).await;
+            read.with_context(|| format!("no response within {} s", timeout.as_secs_f32()))?
         })?;
         if is_ready {
             writeln!(io::stdout(), "{text}")?;
@@ -88,6 +106,17 @@ impl Health {
         };
         let read = health(url, &trust, timeout).await?;
         Ok((read.is_ready, read.text))
+    }
+
+    async fn of_agent(&self, dir: &Path) -> anyhow::Result<(bool, String)> {
+        let path = dir.join(postern_agent::SOCKET);
+        let connected = UnixStream::connect(&path).await;
+        let stream = connected.with_context(|| format!("no agent at {}", path.display()))?;
+        let mut text = String::new();
+        stream.take(MAX_TEXT_BYTES).read_to_string(&mut text).await?;
+        let is_ready = text == postern_agent::READY;
+        anyhow::ensure!(!text.is_empty(), "the agent has given no response");
+        Ok((is_ready || self.live, if is_ready { text } else { format!("not ready: {text}") }))
     }
 
     async fn of_data_dir(&self) -> anyhow::Result<(bool, String)> {

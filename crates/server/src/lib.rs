@@ -36,6 +36,6 @@ pub use gateway::GatewaySettings;
 pub use keyring::KeyringSetting;
 pub use postern_store::RemoteStore;
 pub use postern_store::etcd::{EtcdAccess, Password};
-pub use start::{Running, Settings, Welcome, init, open};
+pub use start::{Running, Settings, Welcome, host_name, init, open};
 pub use tls::GivenCertificate;
 pub use transit::TransitSettings;

@@ -324,7 +324,7 @@ fn own_address(address: SocketAddr) -> String {
 }
 
 /// The name of this machine.
-fn host_name() -> String {
+pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 

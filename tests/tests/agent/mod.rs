@@ -5,6 +5,8 @@ mod audit;
 mod reach;
 pub(crate) mod scene;
 mod trust;
+mod tunnel;
+mod tunnel_rights;
 
 use std::path::PathBuf;
 

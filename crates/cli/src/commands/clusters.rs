@@ -138,8 +138,8 @@ fn print_start(session: &Session, name: &str, process: &Process) {
     };
     process.print_note(&format!(
         "start the agent in the cluster:\n\n  postern agent --server {server} \\\n    {trust} \\\n    \
-         --cluster {name} --key-file KEYFILE --upstream KUBECONFIG \\\n    --listen 0.0.0.0:9443 \
-         --state-dir DIR --advertise HOST\n\n{about} In the cluster, the user of KUBECONFIG needs this \
+         --cluster {name} --key-file KEYFILE --upstream KUBECONFIG \\\n    --state-dir DIR\n\n\
+         The agent opens all connections itself. {about} In the cluster, the user of KUBECONFIG needs this \
          role:\n\n{LEAST_ROLE}"
     ));
     let chart_trust = match session.client.authority() {
@@ -152,7 +152,7 @@ fn print_start(session: &Session, name: &str, process: &Process) {
          kubectl --namespace postern-agent create secret generic {name} --from-file=key=KEYFILE\n  \
          helm install postern-agent deploy/charts/postern-agent --namespace postern-agent \\\n    \
          --set cluster={name},server.url={server} {chart_trust} \\\n    \
-         --set key.existingSecret.name={name},advertise.host=HOST\n"
+         --set key.existingSecret.name={name}\n"
     ));
     process.print_note(&format!(
         "for virtual clusters through the agent, also create this role and a RoleBinding in the \

@@ -99,11 +99,11 @@ labels:
   {{- else }}
   value: /etc/postern-agent/upstream
   {{- end }}
-- name: POSTERN_AGENT_LISTEN
-  value: {{ printf "%s:9443" $listen | quote }}
 - name: POSTERN_AGENT_STATE_DIR
   value: /var/lib/postern-agent/state
 {{- if .Values.advertise.host }}
+- name: POSTERN_AGENT_LISTEN
+  value: {{ printf "%s:9443" $listen | quote }}
 - name: POSTERN_AGENT_ADVERTISE
   value: {{ include "postern-agent.advertised" . | quote }}
 {{- end }}
@@ -122,6 +122,19 @@ labels:
 - name: POSTERN_AGENT_{{ $name | upper | replace "-" "_" }}
   value: {{ $value | toString | quote }}
 {{- end }}
+{{- end -}}
+
+{{/* How the kubelet asks the agent. Without a host to advertise it listens nowhere, and has a socket in its state directory. */}}
+{{- define "postern-agent.probe" -}}
+{{- if .root.Values.advertise.host -}}
+httpGet:
+  path: {{ .path }}
+  port: https
+  scheme: HTTPS
+{{- else -}}
+exec:
+  command: [postern, health{{ if eq .path "/healthz" }}, --live{{ end }}]
+{{- end -}}
 {{- end -}}
 
 {{/* One key of a Secret, as a file. The files belong to root, and the group is fsGroup. */}}

@@ -62,6 +62,8 @@ struct Sources {
 enum Content {
     Tokens {
         version: u64,
+        /// The names of the servers, in JSON; empty if there is one.
+        servers: String,
     },
     Places {
         version: u64,
@@ -160,8 +162,10 @@ impl Registry {
     fn tokens_of(&self, cluster: &ClusterId) -> Arc<Document> {
         // The version is read first, so the content is at least as new.
         let version = self.cache().tokens_version();
-        let fields = || self.tokens_fields(&cluster.uid);
-        let of = Sources { cluster: cluster.clone(), content: Content::Tokens { version } };
+        let servers = self.servers_in_json();
+        let fields = || self.tokens_fields(&cluster.uid, &servers);
+        let content = Content::Tokens { version, servers: servers.clone() };
+        let of = Sources { cluster: cluster.clone(), content };
         self.document(&cluster.name, |kept| kept.tokens, of, fields)
     }
 
@@ -197,7 +201,7 @@ impl Registry {
     }
 
     /// The fields with which an agent verifies tokens for a cluster, in JSON.
-    fn tokens_fields(&self, cluster_uid: &str) -> String {
+    fn tokens_fields(&self, cluster_uid: &str, servers: &str) -> String {
         let (cache, policy) = (self.cache(), self.token_policy());
         let mut revocations: Vec<Revocation> = cache
             .revocations()
@@ -220,7 +224,22 @@ impl Registry {
             fields.push_str(",\"forwardGroups\":");
             fields.push_str(&json(&policy.forward_groups));
         }
+        if !servers.is_empty() {
+            fields.push_str(",\"servers\":");
+            fields.push_str(servers);
+        }
         fields
+    }
+
+    /// The names of the servers that share the store, in JSON; empty if there is one.
+    fn servers_in_json(&self) -> String {
+        let members = self.servers().members();
+        let members = members.map(|members| members.borrow().clone());
+        let members = members.iter().flat_map(|members| members.iter());
+        let mut names: Vec<&str> = members.map(|member| member.address.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        if names.len() > 1 { json(&names) } else { String::new() }
     }
 }
 
