@@ -70,6 +70,11 @@ pub(crate) struct Serve {
     #[serde(rename = "host")]
     hosts: Vec<String>,
 
+    /// The host at which other servers on the same store reach this one, to hand over requests to agents [default: the
+    /// host name]
+    #[arg(long, env = "POSTERN_MEMBER_HOST", value_name = "NAME")]
+    member_host: Option<String>,
+
     /// The file with the server certificate and its chain, in PEM [default: self-signed]
     #[arg(long, env = "POSTERN_TLS_CERT_FILE", value_name = "FILE")]
     tls_cert_file: Option<PathBuf>,
@@ -296,7 +301,7 @@ impl Serve {
             (None, None) => None,
             _ => anyhow::bail!("pass both --tls-cert-file and --tls-key-file, or neither"),
         };
-        for host in &given.hosts {
+        for host in given.hosts.iter().chain(&given.member_host) {
             check_host(host)?;
         }
         let data_dir = given.data_dir.unwrap_or_else(|| "postern-data".into());
@@ -320,6 +325,7 @@ impl Serve {
             keyring,
             listen: given.listen.unwrap_or_else(|| ([127, 0, 0, 1], 8443).into()),
             hosts: given.hosts,
+            member_host: given.member_host,
             certificate,
             history: duration("history", given.history.as_deref(), Duration::from_mins(5))?,
             shutdown_delay: duration(
@@ -471,6 +477,7 @@ impl Serve {
             etcd: self.etcd.or(other.etcd),
             listen: self.listen.or(other.listen),
             hosts: list_or(self.hosts, other.hosts),
+            member_host: self.member_host.or(other.member_host),
             tls_cert_file: self.tls_cert_file.or(other.tls_cert_file),
             tls_key_file: self.tls_key_file.or(other.tls_key_file),
             history: self.history.or(other.history),

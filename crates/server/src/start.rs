@@ -33,7 +33,7 @@ use crate::admin::{self, Access};
 use crate::audit::{self, Audit, AuditSettings};
 use crate::data_dir::{DataDir, read_if_there, write_private};
 use crate::endpoints::version::{self, Build};
-use crate::gateway::{self, GatewaySettings};
+use crate::gateway::{self, GatewaySettings, MemberTrust};
 use crate::keyring::{KeySource, KeyringSetting};
 use crate::members::{self, Membership};
 use crate::pipeline::{Server, Storage};
@@ -57,6 +57,8 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// Additional names and addresses at which clients reach this server.
     pub hosts: Vec<String>,
+    /// The host at which other servers on the same store reach this one; `None` for the name of this machine.
+    pub member_host: Option<String>,
     /// The certificate of the operator; `None` for a self-signed one.
     pub certificate: Option<GivenCertificate>,
     /// How long history is kept, for watches that resume and for reads of past versions.
@@ -155,7 +157,7 @@ pub async fn open(
     let listener = listen::bind(settings.listen)
         .with_context(|| format!("cannot listen on {}", settings.listen))?;
     let address = listener.local_addr()?;
-    name_in_records(&audit, &sealed, address);
+    name_in_records(&audit, &sealed, &settings, address);
     let hosts = hosts(&settings, address);
     let is_used = first_start::is_used(&store).await?;
     check_prepared(&settings, is_used)?;
@@ -170,6 +172,7 @@ pub async fn open(
         Registry::new(store, cache.clone(), source.clone(), digester, settings.keys, tokens);
     let registry = Arc::new(registry);
     let limits = settings.limits;
+    let members = member_trust(&settings, address, &tls.trust);
     let server = Arc::new(Server::new(
         registry.clone(),
         source.clone(),
@@ -177,7 +180,7 @@ pub async fn open(
         limits,
         Storage { sealed: sealed.clone(), keys: keys.clone() },
         tls.served,
-        (settings.gateway.clone(), own_address(address)),
+        (settings.gateway.clone(), member_name(&settings, address), members),
     ));
     let acceptor = TlsAcceptor::from(tls.config);
     let mut serving = JoinSet::new();
@@ -188,8 +191,8 @@ pub async fn open(
     spawn_supervised(&mut background, &registry, &server, watch, settings.history);
     default_namespaces::restore(&registry).await;
     default_roles::restore(&registry).await;
-    let unusable =
-        join_others(&mut background, &sealed, &registry, &server, &keys, address).await?;
+    let name = member_name(&settings, address);
+    let unusable = join_others(&mut background, &sealed, &registry, &server, &keys, name).await?;
     server.set_loaded();
     warn_of_new_authority(tls.is_new_authority && !first, &dir);
     let kubeconfig = read_kubeconfig(&dir.admin_kubeconfig()).map(|_| dir.admin_kubeconfig());
@@ -255,7 +258,7 @@ async fn join_others(
     registry: &Arc<Registry>,
     server: &Server,
     keys: &KeySource,
-    address: SocketAddr,
+    name: String,
 ) -> anyhow::Result<watch::Receiver<Option<String>>> {
     let (unusable, end) = watch::channel(None);
     let is_shared = sealed.fleet().is_some();
@@ -264,7 +267,7 @@ async fn join_others(
     }
     let membership = Arc::new(Membership {
         id: registry.servers().id().clone(),
-        address: own_address(address),
+        address: name,
         sealed: sealed.clone(),
         keys: keys.clone(),
         announced_keys: parking_lot::Mutex::default(),
@@ -312,15 +315,31 @@ fn hosts(settings: &Settings, address: SocketAddr) -> Vec<String> {
 }
 
 /// Names this server in the audit log, if it has not the store for itself.
-fn name_in_records(audit: &Audit, sealed: &Sealed, address: SocketAddr) {
+fn name_in_records(audit: &Audit, sealed: &Sealed, settings: &Settings, address: SocketAddr) {
     if sealed.fleet().is_some() {
-        audit.set_server(own_address(address));
+        audit.set_server(member_name(settings, address));
     }
 }
 
-/// The name of this machine with the port, which tells servers on one store apart. They have `--host` in common.
-fn own_address(address: SocketAddr) -> String {
-    format!("{}:{}", host_name(), address.port())
+/// The address at which the other servers on the same store reach this one: `--member-host`, or the name of this machine.
+/// They have `--host` in common.
+fn member_name(settings: &Settings, address: SocketAddr) -> String {
+    let host = settings.member_host.clone().unwrap_or_else(host_name);
+    if host.contains(':') {
+        return format!("[{host}]:{}", address.port());
+    }
+    format!("{host}:{}", address.port())
+}
+
+/// How the servers on the same store trust each other. A certificate of our own is always for `localhost`. One of the
+/// operator is for the name that clients know.
+fn member_trust(settings: &Settings, address: SocketAddr, trust: &str) -> MemberTrust {
+    let server_name = match (&settings.certificate, settings.hosts.first()) {
+        (None, _) => "localhost".to_owned(),
+        (Some(_), Some(host)) => host.clone(),
+        (Some(_), None) => member_name(settings, address),
+    };
+    MemberTrust { authorities: trust.to_owned(), server_name }
 }
 
 /// The name of this machine.

@@ -29,6 +29,7 @@ const SET_BY_SERVER_CHART: &[&str] = &[
     "etcd-key-file",
     "etcd-user",
     "etcd-password-file",
+    "member-host",
 ];
 const SET_BY_AGENT_CHART: &[&str] = &[
     "server",

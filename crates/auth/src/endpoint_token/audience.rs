@@ -25,6 +25,11 @@ pub fn cluster_audience(uid: &str) -> String {
     format!("platform.sh/cluster:{uid}")
 }
 
+/// The audience of one server, for tokens of the other servers that share its store. No caller is given one.
+pub fn member_audience(name: &str) -> String {
+    format!("platform.sh/member:{name}")
+}
+
 /// The audiences of a token with these scopes: the general one without a scope, or where each has
 /// a rule for every cluster.
 ///

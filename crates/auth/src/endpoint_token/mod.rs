@@ -14,7 +14,9 @@ mod keys;
 mod refusal;
 mod verifier;
 
-pub use audience::{ConnectedCluster, GENERAL_AUDIENCE, NoCluster, audiences, cluster_audience};
+pub use audience::{
+    ConnectedCluster, GENERAL_AUDIENCE, NoCluster, audiences, cluster_audience, member_audience,
+};
 pub use claims::{
     ActorClaim, Bearer, Claims, Issuance, KeyClaim, PlatformClaims, impersonation_id, keys_of,
 };

@@ -142,7 +142,7 @@ impl SigningKeys {
     }
 
     /// The public keys.
-    pub(crate) fn public(&self) -> &JwkSet {
+    pub fn public(&self) -> &JwkSet {
         &self.public
     }
 

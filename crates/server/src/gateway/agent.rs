@@ -24,6 +24,8 @@ const TOKEN_TTL_SECONDS: i64 = 60;
 /// The route to a target through its cluster's agent: through the agent's tunnels, or at its endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct AgentRoute {
+    /// The name of the Cluster.
+    pub(super) cluster: String,
     /// The uid of the Cluster.
     pub(super) uid: String,
     /// Whether the tunnels of the agent are used.
@@ -31,7 +33,7 @@ pub(super) struct AgentRoute {
     /// The endpoint of the agent, if it has one and it is used.
     pub(super) endpoint: Option<Endpoint>,
     /// The prefix of the target's paths at the agent.
-    prefix: String,
+    pub(super) prefix: String,
 }
 
 /// The address of a cluster's agent, and the target behind it.
@@ -50,14 +52,15 @@ impl AgentRoute {
     /// The route through the agent of a Cluster, from the annotations with its endpoint; `None` if the rule allows no
     /// tunnel, and there is no endpoint that it allows.
     pub(super) fn of(
-        uid: &str,
+        (cluster, uid): (&str, &str),
         annotations: &BTreeMap<String, String>,
         rule: RouteRule,
         prefix: String,
     ) -> Option<Self> {
         let endpoint = rule.endpoint.then(|| Endpoint::of(annotations, prefix.clone())).flatten();
-        let (uid, by_tunnel) = (uid.to_owned(), rule.tunnel);
-        (by_tunnel || endpoint.is_some()).then_some(Self { uid, by_tunnel, endpoint, prefix })
+        let (cluster, uid, by_tunnel) = (cluster.to_owned(), uid.to_owned(), rule.tunnel);
+        let is_one = by_tunnel || endpoint.is_some();
+        is_one.then_some(Self { cluster, uid, by_tunnel, endpoint, prefix })
     }
 
     /// The upstream behind tunnels of the agent.
@@ -182,7 +185,7 @@ mod tests {
         let of = |connection: &str, host: &str| {
             let annotations = [(DIRECT_ENDPOINT.to_owned(), host.to_owned())].into();
             let rule = RouteRule::of(connection).to_agent();
-            let route = AgentRoute::of("u", &annotations, rule, "/p".to_owned())?;
+            let route = AgentRoute::of(("c", "u"), &annotations, rule, "/p".to_owned())?;
             Some((route.by_tunnel, route.endpoint.is_some()))
         };
         assert_eq!(of("", "h"), Some((true, true)));

@@ -8,6 +8,7 @@
 
 mod agent;
 mod connected;
+pub(crate) mod relay;
 mod review;
 mod send;
 mod session;
@@ -23,6 +24,7 @@ use postern_proxy::{Limits, Proxy, TcpDial, UpstreamAddresses};
 use postern_registry::clock::Source;
 
 pub(crate) use self::connected::report as report_agents;
+pub(crate) use self::relay::MemberTrust;
 pub(crate) use self::send::{SendContext, send};
 pub(crate) use self::target_state::TargetState;
 use self::tunnels::TunnelRegistry;
@@ -61,11 +63,18 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// A gateway without connections. `server` is the name of this server for agents.
-    pub(crate) fn new(settings: GatewaySettings, server: String, source: Arc<dyn Source>) -> Self {
+    /// A gateway without connections. `server` is the name of this server for agents, and `members` how it reaches
+    /// others.
+    pub(crate) fn new(
+        settings: GatewaySettings,
+        server: String,
+        members: MemberTrust,
+        source: Arc<dyn Source>,
+    ) -> Self {
         let max_connections = upstream_descriptors(raise_descriptor_limit());
         let tunnels = TunnelRegistry::new(server, source, max_connections);
-        let upstreams = Upstreams::new(settings.upstream_addresses.clone(), tunnels.clone());
+        let upstreams =
+            Upstreams::new(settings.upstream_addresses.clone(), tunnels.clone(), members);
         let limits = Limits { max_connections, ..Limits::default() };
         let proxy = Proxy::with(limits, Arc::new(TcpDial::new()));
         Self { settings, proxy, upstreams, tunnels }

@@ -22,7 +22,8 @@ use tokio::sync::watch;
 
 use super::session::{self, Caller};
 use super::target_state::{Route, TargetState};
-use super::{Gateway, agent, review};
+use super::upstreams::Reached;
+use super::{Gateway, agent, relay, review};
 use crate::stages::authorize::GatewayPermit;
 use crate::wire::body::{Body, Guards};
 use crate::wire::incoming::IncomingBody;
@@ -95,7 +96,8 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<postern_proxy::BoxError>,
 {
-    let upstream = context.gateway.upstreams.of(context.registry, &target).await?;
+    let Reached { upstream, member } =
+        context.gateway.upstreams.of(context.registry, &target).await?;
     let request = permit.request().clone();
     let caller = Arc::new(Caller {
         registry: context.registry.clone(),
@@ -117,6 +119,9 @@ where
         // Only the token says who the caller is, and what is allowed.
         headers.clear();
         headers.insert(AUTHORIZATION, token);
+    }
+    if let Some(member) = member {
+        headers.extend([relay::token(context.registry, &member)?]);
     }
     headers.insert("audit-id", context.audit_id);
     let mut upstream_span = span("upstream", SpanKind::Client);
@@ -174,7 +179,7 @@ fn bad_gateway(message: &str) -> ApiError {
 }
 
 /// The error for the client. It does not reveal the address of the target.
-fn failed(error: ProxyError) -> ApiError {
+pub(super) fn failed(error: ProxyError) -> ApiError {
     let message = match &error {
         ProxyError::BadRequest(_) | ProxyError::ClientGone => {
             return ApiError::bad_request(error.to_string());

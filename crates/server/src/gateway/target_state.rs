@@ -63,6 +63,7 @@ struct Stored {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct StoredMetadata {
+    name: String,
     uid: String,
     annotations: BTreeMap<String, String>,
 }
@@ -249,8 +250,8 @@ fn route_to_cluster(
 }
 
 fn by_agent(cluster: &Stored, rule: RouteRule, prefix: String) -> Route {
-    let StoredMetadata { uid, annotations } = &cluster.metadata;
-    AgentRoute::of(uid, annotations, rule, prefix).map_or_else(
+    let StoredMetadata { name, uid, annotations } = &cluster.metadata;
+    AgentRoute::of((name, uid), annotations, rule, prefix).map_or_else(
         || {
             let why = if rule.endpoint {
                 "its agent has no endpoint (annotation platform.sh/direct-cluster-endpoint), and spec.connection of the \

@@ -13,6 +13,7 @@ use postern_registry::registry::Registry;
 use postern_store::Position;
 
 use super::agent::{AgentRoute, Endpoint};
+use super::relay::{self, MemberTrust};
 use super::target_state::{Route, SecretKey, TargetState, secret_of};
 use super::tunnels::TunnelRegistry;
 
@@ -28,18 +29,37 @@ enum Origin {
     /// The namespace, name and key of a Secret.
     Secret(String, String, String),
     Agent(Endpoint),
+    /// Another server, and the route from there.
+    Member(String, AgentRoute),
+}
+
+/// An upstream, and the other server that it is behind.
+pub(super) struct Reached {
+    pub(super) upstream: Upstream,
+    pub(super) member: Option<String>,
+}
+
+impl From<Upstream> for Reached {
+    fn from(upstream: Upstream) -> Self {
+        Self { upstream, member: None }
+    }
 }
 
 /// The cache of upstreams.
 pub(super) struct Upstreams {
     addresses: UpstreamAddresses,
     tunnels: Arc<TunnelRegistry>,
+    members: MemberTrust,
     cached: Mutex<HashMap<Origin, (Option<Position>, Upstream)>>,
 }
 
 impl Upstreams {
-    pub(super) fn new(addresses: UpstreamAddresses, tunnels: Arc<TunnelRegistry>) -> Self {
-        Self { addresses, tunnels, cached: Mutex::default() }
+    pub(super) fn new(
+        addresses: UpstreamAddresses,
+        tunnels: Arc<TunnelRegistry>,
+        members: MemberTrust,
+    ) -> Self {
+        Self { addresses, tunnels, members, cached: Mutex::default() }
     }
 
     /// The upstream of a target.
@@ -50,10 +70,10 @@ impl Upstreams {
         &self,
         registry: &Registry,
         target: &TargetState,
-    ) -> Result<Upstream, ApiError> {
+    ) -> Result<Reached, ApiError> {
         match target.route() {
-            Route::Kubeconfig(key) => self.by_kubeconfig(registry, key).await,
-            Route::Agent(route) => self.by_agent(route).await,
+            Route::Kubeconfig(key) => self.by_kubeconfig(registry, key).await.map(Into::into),
+            Route::Agent(route) => self.by_agent(registry, route).await,
             Route::None(why) => Err(no_route(why)),
         }
     }
@@ -88,18 +108,38 @@ impl Upstreams {
         Ok(upstream)
     }
 
-    /// The upstream behind a tunnel of the agent, if it has one; otherwise its endpoint.
-    async fn by_agent(&self, route: &AgentRoute) -> Result<Upstream, ApiError> {
+    /// The upstream behind a tunnel of the agent to this server or to another one, if it has one; otherwise its
+    /// endpoint.
+    async fn by_agent(&self, registry: &Registry, route: &AgentRoute) -> Result<Reached, ApiError> {
         let AgentRoute { uid, by_tunnel, endpoint, .. } = route;
         let mut tunnels = by_tunnel.then(|| self.tunnels.of_cluster(uid)).flatten();
+        if tunnels.is_none()
+            && *by_tunnel
+            && let Some(member) = relay::member_with_tunnel(registry, self.tunnels.server(), route)
+        {
+            let upstream = self.behind_member(&member, route).await?;
+            return Ok(Reached { upstream, member: Some(member) });
+        }
         if tunnels.is_none() && endpoint.is_none() {
             tunnels = self.tunnels.wait_for(uid).await;
         }
         if let Some(tunnels) = tunnels {
-            return route.through(&tunnels).map_err(|why| no_route(&why));
+            return route.through(&tunnels).map(Into::into).map_err(|why| no_route(&why));
         }
         let Some(endpoint) = endpoint else { return Err(no_route(NO_AGENT)) };
-        self.at_endpoint(endpoint).await
+        self.at_endpoint(endpoint).await.map(Into::into)
+    }
+
+    async fn behind_member(&self, member: &str, route: &AgentRoute) -> Result<Upstream, ApiError> {
+        let origin = Origin::Member(member.to_owned(), route.clone());
+        if let Some(upstream) = self.cached(&origin, None) {
+            return Ok(upstream);
+        }
+        let (name, trust, of) = (member.to_owned(), self.members.clone(), route.clone());
+        let upstream = on_blocking_thread(move || relay::upstream(&name, &trust, &of)).await;
+        let upstream = upstream.map_err(|why| no_route(&why))?;
+        self.cache(origin, None, &upstream);
+        Ok(upstream)
     }
 
     async fn at_endpoint(&self, route: &Endpoint) -> Result<Upstream, ApiError> {

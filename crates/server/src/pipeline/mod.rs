@@ -37,6 +37,7 @@ pub(crate) use self::server::{Server, Storage};
 use self::verbs::VerbRequest;
 use crate::audit::{self, AuditContext};
 use crate::endpoints::{documents, health, jwks, version};
+use crate::gateway::relay;
 use crate::metrics::{self, Measured};
 use crate::stages::authenticate::{AuthenticationView, authenticate, names_a_key};
 use crate::stages::authorize::{Authorized, authorize};
@@ -58,6 +59,9 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(34);
 /// The headers with the client's ids of a request and of its trace.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// The owner of connections of other servers, in the table of connections.
+const RELAY_OWNER: &str = "system:postern";
 
 /// The seconds after which a client may retry a request that was rejected at the server's start or shutdown.
 const RETRY_AFTER_SECONDS: u32 = 1;
@@ -130,6 +134,9 @@ async fn reply(
         // The keys are those of now. If the store does not answer, they are those that are known.
         let _ = server.registry.cache().wait_until_current().await;
     }
+    if relay::is_relayed(request.uri().path()) {
+        return relayed(server, client, request, guard).await;
+    }
     let outcome = match public(server, &request, &mut measured) {
         Some(response) => {
             guard.has_clean_path = true;
@@ -153,6 +160,28 @@ async fn reply(
         guard.release_slot();
         server.flow.delay_rejection().await;
     }
+    Reply { response, guard }
+}
+
+/// Sends a request of another server on. That server has decided, recorded and counted it.
+async fn relayed(
+    server: &Arc<Server>,
+    client: &Client,
+    request: Request<IncomingBody>,
+    mut guard: ResponseGuard,
+) -> Reply {
+    guard.has_clean_path = true;
+    let sent = match check_phase(server) {
+        Ok(()) => relay::serve(&server.gateway, &server.registry, request).await,
+        Err(error) => Err(error),
+    };
+    let response = match sent {
+        Ok(response) => {
+            client.peer.set_authenticated(RELAY_OWNER, true);
+            respond::relayed(response)
+        }
+        Err(error) => respond::error(&error, Format::Json, false),
+    };
     Reply { response, guard }
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::audit::Audit;
 use crate::endpoints::health::Condition;
-use crate::gateway::{Gateway, GatewaySettings};
+use crate::gateway::{Gateway, GatewaySettings, MemberTrust};
 use crate::keyring::KeySource;
 use crate::metrics::{Metrics, Readings, StateReadings};
 use crate::supervise::Restarts;
@@ -50,8 +50,8 @@ pub(crate) struct Storage {
 }
 
 impl Server {
-    /// A server of these parts, whose cache is not loaded yet. With the settings of the gateway comes the name of this
-    /// server for agents.
+    /// A server of these parts, whose cache is not loaded yet. With the settings of the gateway come the name of this
+    /// server for agents, and how it reaches others.
     pub(crate) fn new(
         registry: Arc<Registry>,
         source: Arc<dyn Source>,
@@ -59,10 +59,10 @@ impl Server {
         limits: Limits,
         storage: Storage,
         certificate: ServedCertificate,
-        gateway: (GatewaySettings, String),
+        gateway: (GatewaySettings, String, MemberTrust),
     ) -> Self {
-        let (gateway, name) = gateway;
-        let gateway = Gateway::new(gateway, name, source.clone());
+        let (gateway, name, members) = gateway;
+        let gateway = Gateway::new(gateway, name, members, source.clone());
         let metrics = Arc::new(Metrics::new(source.now()));
         Self {
             registry,

@@ -195,6 +195,12 @@ pub(crate) fn proxied(
     answer.map(|body| Body::Proxied(Box::new(ProxiedBody::new(body, is_watch, is_long, guards))))
 }
 
+/// A response to another server, as it arrives.
+pub(crate) fn relayed(answer: Response<ProxyBody>) -> Response<Body> {
+    let body = |body| ProxiedBody::new(body, false, true, Guards::default());
+    answer.map(|answer| Body::Proxied(Box::new(body(answer))))
+}
+
 /// A response with the Status of a completed request. It has no table or metadata form.
 pub(crate) fn success(status: &Status, negotiated: Negotiated) -> Response<Body> {
     let format = negotiated.representation.format;

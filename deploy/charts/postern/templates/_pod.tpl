@@ -60,6 +60,11 @@ spec:
       value: {{ printf "%s:8443" .Values.listenAddress | quote }}
       {{- end }}
     {{- if $shared }}
+    # The other servers hand requests to agents over to this one at this address.
+    - name: POSTERN_MEMBER_HOST
+      valueFrom:
+        fieldRef:
+          fieldPath: status.podIP
     # Below the root of the volume, because the root belongs to another user. Commands in the pod use both variables, too.
     - name: POSTERN_DATA_DIR
       value: /var/lib/postern/data

@@ -1,0 +1,176 @@
+//! Requests that one server hands to another one, whose agents have tunnels there
+//! (`docs/adr/0055-servers-hand-requests-to-each-other.md`). The first server has decided, recorded and counted the
+//! request. The second one only sends it on through a tunnel.
+
+use std::sync::Arc;
+
+use http::header::AUTHORIZATION;
+use http::uri::PathAndQuery;
+use http::{HeaderName, HeaderValue, Request, Response};
+use postern_auth::endpoint_token::{Claims, PlatformClaims, Verifier, member_audience};
+use postern_meta::status::{ApiError, Reason};
+use postern_proxy::{
+    Forward, ProxyBody, SecretBytes, Session, Upstream, UpstreamAddresses, UpstreamConfig,
+};
+use postern_registry::clock::new_uid;
+use postern_registry::controllers::connected_agents;
+use postern_registry::registry::Registry;
+
+use super::Gateway;
+use super::agent::AgentRoute;
+use super::send::failed;
+use crate::wire::incoming::IncomingBody;
+
+/// The path of requests from other servers, before the uid of the cluster and the path at its agent.
+const PREFIX: &str = "/kubernetes/relay/";
+
+/// The header with the token of the other server.
+const TOKEN: HeaderName = HeaderName::from_static("platform-member-token");
+
+/// The headers of the first server that the agent gets.
+const PASSED_ON: [HeaderName; 3] =
+    [AUTHORIZATION, HeaderName::from_static("audit-id"), HeaderName::from_static("traceparent")];
+
+/// The lifetime of a token. It only has to last until the other server has read the head of the request.
+const TOKEN_TTL_SECONDS: i64 = 60;
+
+/// The name of the issuer's side in a token.
+const SUBJECT: &str = "system:postern";
+
+/// How this server reaches the others.
+#[derive(Clone, Debug)]
+pub(crate) struct MemberTrust {
+    /// The certificate authorities of all servers, in PEM.
+    pub(crate) authorities: String,
+    /// A name that the certificate of each server is for.
+    pub(crate) server_name: String,
+}
+
+/// A server that has a tunnel to a cluster.
+pub(super) fn member_with_tunnel(
+    registry: &Registry,
+    gateway_name: &str,
+    route: &AgentRoute,
+) -> Option<String> {
+    let members = registry.servers().members()?.borrow().clone();
+    let is_live = |name: &str| members.iter().any(|member| member.address == name);
+    let agents = connected_agents::of_cluster(registry, &route.cluster);
+    let mut others = agents.into_iter().map(|agent| agent.server);
+    others.find(|server| server != gateway_name && is_live(server))
+}
+
+/// The upstream behind another server.
+///
+/// # Errors
+/// When its name is no address.
+pub(super) fn upstream(
+    member: &str,
+    trust: &MemberTrust,
+    route: &AgentRoute,
+) -> Result<Upstream, String> {
+    let url = format!("https://{member}{PREFIX}{}{}", route.uid, route.prefix).parse();
+    let config = UpstreamConfig {
+        ca_pem: Some(trust.authorities.clone().into_bytes()),
+        server_name: Some(trust.server_name.clone()),
+        // The address comes from the store, where only servers write it.
+        addresses: UpstreamAddresses::any(),
+        authorization: None::<SecretBytes>,
+        ..UpstreamConfig::new(url.map_err(|_| "the name of a server is no address".to_owned())?)
+    };
+    Upstream::new(config).map_err(|error| error.to_string())
+}
+
+/// The header with a token for another server.
+///
+/// # Errors
+/// 503 when no token can be issued.
+pub(super) fn token(
+    registry: &Registry,
+    member: &str,
+) -> Result<(HeaderName, HeaderValue), ApiError> {
+    let now = registry.source().now();
+    let seconds = now.unix_seconds();
+    let claims = Claims {
+        iss: registry.token_policy().issuer.clone(),
+        sub: SUBJECT.to_owned(),
+        aud: vec![member_audience(member)],
+        iat: seconds,
+        nbf: seconds,
+        exp: seconds + TOKEN_TTL_SECONDS,
+        jti: new_uid(registry.source()),
+        groups: Vec::new(),
+        platform: PlatformClaims::default(),
+    };
+    let unavailable =
+        || ApiError::unavailable("cannot issue a token for another server".to_owned(), None);
+    let keys = registry.cache().signing_keys();
+    let signer = keys.signer(now).ok_or_else(unavailable)?;
+    let token = signer.issue(&claims).map_err(|_| unavailable())?;
+    let mut value = HeaderValue::from_str(token.expose()).map_err(|_| unavailable())?;
+    value.set_sensitive(true);
+    Ok((TOKEN, value))
+}
+
+/// Whether a request comes from another server.
+pub(crate) fn is_relayed(path: &str) -> bool {
+    path.starts_with(PREFIX)
+}
+
+/// Sends a request of another server through a tunnel. It is never handed to a third one.
+///
+/// # Errors
+/// - 401 without a valid token of another server for this one
+/// - 503 when no tunnel is open, or the agent does not answer
+pub(crate) async fn serve(
+    gateway: &Gateway,
+    registry: &Arc<Registry>,
+    request: Request<IncomingBody>,
+) -> Result<Response<ProxyBody>, ApiError> {
+    let (mut head, body) = request.into_parts();
+    check_token(gateway, registry, &head)?;
+    let no_tunnel =
+        || ApiError::unavailable("the agent of the cluster has no tunnel to this server", Some(1));
+    let path = head.uri.path_and_query().map(PathAndQuery::as_str).unwrap_or_default();
+    let (uid, _) =
+        path.strip_prefix(PREFIX).and_then(|rest| rest.split_once('/')).ok_or_else(no_tunnel)?;
+    let at_agent = path[PREFIX.len() + uid.len()..].parse::<PathAndQuery>();
+    let at_agent = at_agent.map_err(|_| ApiError::bad_request("the path cannot be forwarded"))?;
+    let tunnels = gateway.tunnels().of_cluster(uid).ok_or_else(no_tunnel)?;
+    let upstream = Upstream::through(http::Uri::from_static("http://agent"), &tunnels);
+    let upstream = upstream.map_err(|error| ApiError::internal("the route to an agent", error))?;
+    let mut forward = Forward { session: Session::unlimited(), ..Forward::new(at_agent) };
+    for name in PASSED_ON {
+        if let Some(value) = head.headers.remove(&name) {
+            forward.headers.insert(name, value);
+        }
+    }
+    head.headers.remove(TOKEN);
+    gateway
+        .proxy()
+        .forward(&upstream, Request::from_parts(head, body), forward)
+        .await
+        .map_err(failed)
+}
+
+fn check_token(
+    gateway: &Gateway,
+    registry: &Registry,
+    head: &http::request::Parts,
+) -> Result<(), ApiError> {
+    let mut tokens = head.headers.get_all(TOKEN).iter();
+    let refused = || ApiError::new(401, Reason::Unauthorized, "Unauthorized");
+    let (Some(token), None) = (tokens.next(), tokens.next()) else { return Err(refused()) };
+    let token = token.to_str().map_err(|_| refused())?;
+    let audience = member_audience(gateway.tunnels().server());
+    let verifier = Verifier::new(registry.token_policy().issuer.clone(), [audience]);
+    verifier.set_keys(registry.cache().signing_keys().public());
+    let verified = verifier.verify(token, registry.source().now().unix_seconds());
+    match verified {
+        Ok(verified) if verified.claims.sub == SUBJECT => Ok(()),
+        Ok(_) => Err(refused()),
+        Err(why) => {
+            tracing::info!("a request of another server was refused: {why}");
+            Err(refused())
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The agent of a cluster with several servers: requests reach it on every server, also where it has no tunnel.
+
+use postern_tests::cli::CliUser;
+use postern_tests::etcd::Etcd;
+use postern_tests::http::Client;
+use postern_tests::rights::{allow, path, rule_on, user};
+use postern_tests::{AgentSetup, Home, Kubeconfig, Nginx, Server, Setup, wait};
+use serde_json::json;
+
+use super::{copy_of, init, on};
+
+const SECRETS: &str =
+    "/kubernetes/cluster/member/apis/management.platform.sh/v1/namespaces/platform/sharedsecrets";
+
+/// Three servers on a new store, which reach each other on this machine.
+async fn three(etcd: &Etcd) -> Vec<Server> {
+    let store = etcd.store("/tunnels");
+    let first = init(&store).await;
+    let homes = [copy_of(&first), copy_of(&first), first];
+    let mut servers = Vec::new();
+    for home in &homes {
+        let setup = on(Setup::on(home), &store).argument("--member-host=127.0.0.1");
+        servers.push(setup.argument("--external-url=https://postern.test").start().await);
+    }
+    servers
+}
+
+/// A connected cluster that ada may use, and the access key of its agent.
+async fn cluster(server: &Server) -> (Server, Client, String) {
+    let admin = server.client();
+    let known = server.home().kubeconfig();
+    let cli = CliUser::new().with("KUBECONFIG", known.to_str().unwrap());
+    let key = cli.ok(&["create", "cluster", "member"]).await.trim().to_owned();
+    let ada = user(&admin, "ada").await;
+    let rules = json!([rule_on("clusters", &["member"], &["use"])]);
+    allow(&admin, "use-member", None, rules, "platform:user:ada").await;
+    let member = Server::start().await;
+    let rules = json!([
+        { "apiGroups": ["management.platform.sh"], "resources": ["sharedsecrets"], "verbs": ["*"] },
+    ]);
+    allow(&member.client(), "ada", None, rules, "platform:user:ada").await;
+    (member, ada, key)
+}
+
+async fn until_reached(client: &Client) {
+    wait::until("a request to get through", async || {
+        let reply = client.get(SECRETS).try_send().await.ok()?;
+        (reply.status == 200).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_without_a_tunnel_hands_a_request_to_one_that_has_one() {
+    let etcd = Etcd::start().await;
+    let servers = three(&etcd).await;
+    let (member, ada, key) = cluster(&servers[0]).await;
+    // The agent reaches one server alone.
+    let (home, upstream) = (Home::new(), member.home().kubeconfig());
+    let central = servers[0].kubeconfig();
+    let agent = AgentSetup::new(&home, central, "member", &key, &upstream).tunnel().await;
+    for server in &servers {
+        let client = server.client().with_token(ada.token());
+        until_reached(&client).await;
+        let mut events = client.get(&format!("{SECRETS}?watch=1")).stream().await;
+        let name = format!("s{}", server.id());
+        let object = json!({ "metadata": { "name": name }, "spec": {} });
+        client.post(SECRETS).json(&object).send().await.expect(201);
+        loop {
+            let event = wait::within("the event", events.next()).await.unwrap().unwrap();
+            if event.contains(&name) {
+                break;
+            }
+        }
+        // It was recorded once, where it came in.
+        let records = |server: &Server| {
+            let of = |record: &&serde_json::Value| {
+                record["verb"] == "create"
+                    && record["objectRef"]["namespace"] == "platform"
+                    && record["requestURI"]
+                        .as_str()
+                        .is_some_and(|uri| uri.contains("/cluster/member/"))
+            };
+            server.home().records().iter().filter(of).count()
+        };
+        wait::until("the record", async || (records(server) > 0).then_some(())).await;
+    }
+    let admin = servers[0].client();
+    wait::until("the condition that says which servers are missing", async || {
+        let cluster = admin.get(&path("clusters", "member")).send().await.expect(200);
+        let conditions = cluster["status"]["conditions"].as_array()?;
+        let found = conditions.iter().find(|one| one["type"] == "Tunnel")?;
+        (found["reason"] == "ServersMissing").then_some(())
+    })
+    .await;
+    // No caller gets through without the token of a server.
+    let uid = admin.get(&path("clusters", "member")).send().await.expect(200);
+    let uid = uid["metadata"]["uid"].as_str().unwrap();
+    let relay = format!("/kubernetes/relay/{uid}/kubernetes/cluster/version");
+    admin.get(&relay).send().await.expect(401);
+    admin.get(&relay).header("platform-member-token", "x").send().await.expect(401);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn through_one_load_balancer_an_agent_finds_all_servers() {
+    let etcd = Etcd::start().await;
+    let servers = three(&etcd).await;
+    let (member, ada, key) = cluster(&servers[0]).await;
+    let home = Home::new();
+    let behind: Vec<&Kubeconfig> = servers.iter().map(Server::kubeconfig).collect();
+    let nginx = Nginx::balance(&home, "fleet", &behind).await;
+    let balanced = nginx.kubeconfig(servers[0].kubeconfig());
+    let upstream = member.home().kubeconfig();
+    let agent = AgentSetup::new(&home, &balanced, "member", &key, &upstream).tunnel().await;
+    let admin = servers[0].client();
+    wait::until("a tunnel to each server", async || {
+        let cluster = admin.get(&path("clusters", "member")).send().await.expect(200);
+        let agents = cluster["status"]["agents"].as_array()?;
+        (agents.len() == servers.len()).then_some(())
+    })
+    .await;
+    for server in &servers {
+        until_reached(&server.client().with_token(ada.token())).await;
+    }
+    agent.stop().await;
+}
