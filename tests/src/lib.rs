@@ -14,6 +14,7 @@
 mod agent;
 pub mod binary;
 mod control_plane;
+mod firewall;
 mod form;
 mod home;
 mod kubeconfig;
@@ -49,6 +50,7 @@ pub mod websocket;
 
 pub use agent::{Agent, AgentSetup};
 pub use control_plane::ControlPlane;
+pub use firewall::Firewall;
 pub use form::Form;
 pub use home::Home;
 pub use kubeconfig::Kubeconfig;

@@ -2,7 +2,7 @@
 //! WebSocket: a script of `tests/python`, and what of it a test wants to know.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::{Home, Kubeconfig, SelfSigned, python, wait};
@@ -21,11 +21,16 @@ pub struct Pod {
 impl Pod {
     /// Starts it, with its files in a directory of the home.
     pub async fn start(home: &Home) -> Self {
+        Self::start_by(home, &python::program()).await
+    }
+
+    /// The same, by another program than Python, which has the same arguments.
+    pub async fn start_by(home: &Home, python: &Path) -> Self {
         let directory = home.path().join("pod");
         std::fs::create_dir_all(directory.join("files")).unwrap();
         SelfSigned::make().write(&directory);
         let output = |name: &str| File::create(directory.join(name)).unwrap();
-        let child = Command::new(python::program())
+        let child = Command::new(python)
             .arg(python::script("pod.py"))
             .args([directory.join("ca.pem"), directory.join("key.pem")])
             .arg(TOKEN)
@@ -51,6 +56,12 @@ impl Pod {
 
     fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.directory.join(name)).unwrap_or_default()
+    }
+
+    /// The port of its API.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// The working directory of commands that are executed in the pod.

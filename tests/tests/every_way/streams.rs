@@ -21,7 +21,7 @@ async fn each_kubectl_executes_attaches_copies_and_forwards_ports_by_each_way() 
     let between = Program { name: "1.28", path: Kubectl::program_1_28(), protocols: SPDY };
     for program in [oldest(), between, newest()] {
         for way in &ways {
-            Session::new(&scene, &pod, &program, way).does_everything(&scene.home).await;
+            Session::new(&scene.home, &pod, &program, way).does_everything(&scene.home).await;
         }
     }
     // Every stream is in the audit log, whichever way it came. The reports of agents are in a file of their own.

@@ -9,8 +9,6 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::TcpStream;
 use tokio::process::Command;
 
-use super::scene::Scene;
-
 /// The names of SPDY and WebSocket in the pod's cluster, for commands and for ports.
 pub(crate) const SPDY: [&str; 2] = ["SPDY/3.1 v4.channel.k8s.io", "SPDY/3.1 portforward.k8s.io"];
 pub(crate) const WEBSOCKET: [&str; 2] =
@@ -28,18 +26,18 @@ pub(crate) struct Session<'a> {
 
 impl<'a> Session<'a> {
     pub(crate) fn new(
-        scene: &Scene,
+        home: &Home,
         pod: &'a Pod,
         program: &Program,
         way: &(String, Kubeconfig),
     ) -> Self {
         let what = format!("kubectl {} through {}", program.name, way.0);
-        let file = scene.home.path().join(what.replace(' ', "-"));
+        let file = home.path().join(what.replace(' ', "-"));
         Self {
             program: program.path.clone(),
             protocols: program.protocols,
             kubeconfig: way.1.write(&file),
-            kubectl: Kubectl::new(&scene.home),
+            kubectl: Kubectl::new(home),
             pod,
             what,
         }

@@ -2,6 +2,7 @@
 //! streams that an upstream of the test's own makes slow, long, broken or malformed.
 
 mod faults;
+mod firewalled;
 mod kubectl;
 mod pods;
 mod scene;

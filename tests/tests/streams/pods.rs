@@ -16,7 +16,7 @@ async fn does_everything_by_each_way(program: Program) {
     let pod = Pod::start(&home).await;
     let scene = Scene::new(home, &pod.kubeconfig()).await;
     for way in scene.ways() {
-        Session::new(&scene, &pod, &program, &way).does_everything(&scene.home).await;
+        Session::new(&scene.home, &pod, &program, &way).does_everything(&scene.home).await;
     }
 }
 
@@ -61,7 +61,7 @@ async fn a_stream_ends_with_the_right_to_it() {
     let mut open = Vec::new();
     for way in scene.ways() {
         for program in [oldest(), newest()] {
-            let session = Session::new(&scene, &pod, &program, &way);
+            let session = Session::new(&scene.home, &pod, &program, &way);
             let script = "echo open; exec sleep 600";
             let mut command = session.command(&["exec", "-i", "p", "--", "sh", "-c", script]);
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());

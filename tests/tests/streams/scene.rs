@@ -30,9 +30,7 @@ impl Scene {
         upstream: &Path,
         prepare: impl AsyncFnOnce(String),
     ) -> Self {
-        let setup = Setup::on(&home).argument("--allow-local-upstreams");
-        let setup = setup.argument("--forward-groups=ops").argument("--drain-timeout=1s");
-        let central = setup.start().await;
+        let central = Self::central(&home).await;
         let kubeconfig = central.home().kubeconfig();
         let admin = CliUser::new().with("KUBECONFIG", kubeconfig.to_str().unwrap());
         let client = central.client();
@@ -64,6 +62,12 @@ impl Scene {
             ..central.kubeconfig().clone()
         };
         Self { home, agent, central, ada, token }
+    }
+
+    /// The central server of a scene.
+    pub(crate) async fn central(home: &Home) -> Server {
+        let setup = Setup::on(home).argument("--allow-local-upstreams");
+        setup.argument("--forward-groups=ops").argument("--drain-timeout=1s").start().await
     }
 
     fn through_the_gateway(&self, cluster: &str) -> Kubeconfig {
