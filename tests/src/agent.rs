@@ -16,6 +16,7 @@ pub struct AgentSetup {
     /// By what it trusts the central server.
     trust: Vec<OsString>,
     arguments: Vec<OsString>,
+    environment: Vec<(String, String)>,
     program: Option<PathBuf>,
     own_directory: Option<PathBuf>,
 }
@@ -41,6 +42,7 @@ impl AgentSetup {
             cluster: cluster.to_owned(),
             trust: vec!["--ca-file".into(), authority.into()],
             arguments: Vec::new(),
+            environment: Vec::new(),
             program: None,
             own_directory: None,
         };
@@ -68,6 +70,13 @@ impl AgentSetup {
     #[must_use]
     pub fn argument(mut self, argument: impl AsRef<OsStr>) -> Self {
         self.arguments.push(argument.as_ref().to_owned());
+        self
+    }
+
+    /// A variable of its environment, which is empty otherwise.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -151,6 +160,7 @@ impl AgentSetup {
             .args(self.trust)
             .args(self.arguments)
             .env_clear()
+            .envs(self.environment)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&log).unwrap())

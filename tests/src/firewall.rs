@@ -11,6 +11,9 @@ use tokio::task::JoinSet;
 
 use crate::{Home, python, wait};
 
+/// The address of the outside in the namespace, besides loopback.
+pub const ADDRESS: &str = "10.99.99.99";
+
 /// The namespace. Dropping it ends its relay, and nothing in it reaches anything then.
 #[derive(Debug)]
 pub struct Firewall {

@@ -138,6 +138,11 @@ pub(crate) fn nginx() -> Result<()> {
     programs(&[("nginx", &["-v"], "nginx-light")])
 }
 
+/// The proxies between agents and the central server, which only the tests of `--all` need.
+pub(crate) fn proxies() -> Result<()> {
+    programs(&[("haproxy", &["-v"], "haproxy"), ("tinyproxy", &["-v"], "tinyproxy-bin")])
+}
+
 /// Prometheus and promtool, which only the tests of `--all` need. Their package is unpacked and not installed: that
 /// would start a service.
 pub(crate) fn prometheus(root: &Path) -> Result<()> {

@@ -66,6 +66,7 @@ pub(crate) fn fetch_what_is_needed(root: &Path, all: bool) -> Result<fetch::Tool
     let tools = fetch::everything(root, all)?;
     if all {
         fetch::nginx()?;
+        fetch::proxies()?;
         fetch::prometheus(root)?;
         fetch::openbao(root)?;
         cluster::fetch(root)?;

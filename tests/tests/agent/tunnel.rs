@@ -7,7 +7,7 @@ use postern_tests::cli::CliUser;
 use postern_tests::http::Client;
 use postern_tests::links::{From, Link, Links};
 use postern_tests::rights::{merge, path};
-use postern_tests::{Agent, AgentSetup, Form, Home, Kubeconfig, Nginx, Server, TlsServer, wait};
+use postern_tests::{Agent, AgentSetup, Form, Home, Kubeconfig, Server, TlsServer, wait};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
@@ -338,31 +338,6 @@ async fn heavy_a_stopped_agent_is_noticed_within_45_seconds() {
     rustix::process::kill_process(id, rustix::process::Signal::CONT).unwrap();
     assert!(reply.is_err() && took < LONGEST_HANG, "{took:?}");
     until_reached(&central.ada).await;
-    agent.stop().await;
-}
-
-/// An ingress that ends TLS, and closes a connection on which nothing is sent for 60 seconds.
-#[tokio::test]
-async fn tunnels_pass_a_proxy_that_ends_tls() {
-    let (central, member, home) = (Central::new().await, member().await, Home::new());
-    let known = Kubeconfig::read(&central.home.kubeconfig()).unwrap();
-    let nginx = Nginx::start(&home, "tunnel", &known).await;
-    let upstream = member.home().kubeconfig();
-    let through = nginx.kubeconfig(&known);
-    let setup = AgentSetup::new(&home, &through, "member", &central.agent_key, &upstream);
-    let agent = setup.tunnel().await;
-    until_reached(&central.ada).await;
-    let secrets = format!("{MEMBER}{SECRETS}");
-    let mut events = central.ada.get(&format!("{secrets}?watch=1")).stream().await;
-    if Form::of_this_run() == Form::Full {
-        // Longer than nginx keeps a silent connection.
-        tokio::time::sleep(Duration::from_secs(70)).await;
-        assert_eq!(agent.logged().matches("a tunnel has ended").count(), 0, "{}", agent.logged());
-    }
-    let object = json!({ "metadata": { "name": "s" }, "spec": {} });
-    central.ada.post(&secrets).json(&object).send().await.expect(201);
-    let added = wait::within("the event", events.next()).await.unwrap().unwrap();
-    assert!(added.contains("\"ADDED\""), "{added}");
     agent.stop().await;
 }
 

@@ -13,3 +13,4 @@ mod playground;
 #[path = "../streams/scene.rs"]
 mod scene;
 mod streams;
+mod tunnels;

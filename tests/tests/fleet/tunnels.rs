@@ -4,8 +4,11 @@ use postern_tests::cli::CliUser;
 use postern_tests::etcd::Etcd;
 use postern_tests::http::Client;
 use postern_tests::rights::{allow, path, rule_on, user};
-use postern_tests::{AgentSetup, Home, Kubeconfig, Nginx, Server, Setup, wait};
+use postern_tests::{AgentSetup, Home, Kubeconfig, Server, Setup, wait};
 use serde_json::json;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 
 use super::{copy_of, init, on};
 
@@ -102,15 +105,34 @@ async fn a_server_without_a_tunnel_hands_a_request_to_one_that_has_one() {
     agent.stop().await;
 }
 
+/// A load balancer that passes each connection to the next server.
+async fn balance(listener: TcpListener, servers: Vec<String>) {
+    let mut connections = JoinSet::new();
+    for server in servers.iter().cycle() {
+        let (mut client, _) = listener.accept().await.unwrap();
+        let server = server.clone();
+        connections.spawn(async move {
+            let Ok(mut server) = TcpStream::connect(server).await else { return };
+            // The end of either side ends the other one.
+            let _ = copy_bidirectional(&mut client, &mut server).await;
+        });
+    }
+}
+
 #[tokio::test]
 async fn through_one_load_balancer_an_agent_finds_all_servers() {
     let etcd = Etcd::start().await;
     let servers = three(&etcd).await;
     let (member, ada, key) = cluster(&servers[0]).await;
     let home = Home::new();
-    let behind: Vec<&Kubeconfig> = servers.iter().map(Server::kubeconfig).collect();
-    let nginx = Nginx::balance(&home, "fleet", &behind).await;
-    let balanced = nginx.kubeconfig(servers[0].kubeconfig());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let own = listener.local_addr().unwrap().to_string();
+    let known = servers[0].kubeconfig();
+    let server = known.server.replacen(known.authority_of_server(), &own, 1);
+    let balanced = Kubeconfig { server, ..known.clone() };
+    let behind = servers.iter().map(|server| server.kubeconfig().authority_of_server().to_owned());
+    let mut balancer = JoinSet::new();
+    balancer.spawn(balance(listener, behind.collect()));
     let upstream = member.home().kubeconfig();
     let agent = AgentSetup::new(&home, &balanced, "member", &key, &upstream).tunnel().await;
     let admin = servers[0].client();

@@ -66,8 +66,15 @@ impl Scene {
 
     /// The central server of a scene.
     pub(crate) async fn central(home: &Home) -> Server {
+        Self::central_at(home, &[]).await
+    }
+
+    /// The same with these names and addresses.
+    pub(crate) async fn central_at(home: &Home, hosts: &[&str]) -> Server {
         let setup = Setup::on(home).argument("--allow-local-upstreams");
-        setup.argument("--forward-groups=ops").argument("--drain-timeout=1s").start().await
+        let setup = setup.argument("--forward-groups=ops").argument("--drain-timeout=1s");
+        let add = |setup: Setup, host: &&str| setup.argument(format!("--host={host}"));
+        hosts.iter().fold(setup, add).start().await
     }
 
     fn through_the_gateway(&self, cluster: &str) -> Kubeconfig {

@@ -1,0 +1,100 @@
+//! HAProxy in front of a server of ours: it ends TLS with a certificate of its own, and speaks TLS with the server behind
+//! it. It closes a connection on which nothing is sent for 60 seconds.
+
+use std::fs::File;
+use std::net::TcpListener;
+use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use crate::{Home, Kubeconfig, SelfSigned, wait};
+
+/// HAProxy. Dropping it ends it.
+#[derive(Debug)]
+pub struct HaProxy {
+    child: Child,
+    directory: PathBuf,
+    port: u16,
+}
+
+impl HaProxy {
+    /// Starts it in front of the server that a kubeconfig leads to, with its files in a directory of the home. A test that
+    /// needs it fails where it is not installed.
+    pub async fn start(home: &Home, behind: &Kubeconfig) -> Self {
+        let directory = home.path().join("haproxy");
+        std::fs::create_dir_all(&directory).unwrap();
+        SelfSigned::make().write(&directory);
+        let read = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
+        let both = format!("{}{}", read("ca.pem"), read("key.pem"));
+        std::fs::write(directory.join("both.pem"), both).unwrap();
+        std::fs::write(directory.join("behind.pem"), &behind.authority).unwrap();
+        // It takes over a socket that listens already, so that no other process can take the port.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        rustix::io::fcntl_setfd(&listener, rustix::io::FdFlags::empty()).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let text = configuration(&directory, listener.as_raw_fd(), behind.authority_of_server());
+        std::fs::write(directory.join("haproxy.cfg"), text).unwrap();
+        let log = File::create(directory.join("log")).unwrap();
+        let child = Command::new("haproxy")
+            .args(["-db", "-f"])
+            .arg(directory.join("haproxy.cfg"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .expect("HAProxy can be started: `cargo xtask fetch --all` installs it where it may");
+        drop(listener);
+        let mut haproxy = Self { child, directory, port };
+        let client = crate::http::Client::new(&haproxy.kubeconfig(behind));
+        wait::until("HAProxy to answer", async || {
+            if let Some(status) = haproxy.child.try_wait().unwrap() {
+                panic!("HAProxy ended with {status}: {}", haproxy.logged());
+            }
+            client.get("/healthz").try_send().await.ok().map(drop)
+        })
+        .await;
+        haproxy
+    }
+
+    /// How the server behind it is reached through it.
+    #[must_use]
+    pub fn kubeconfig(&self, behind: &Kubeconfig) -> Kubeconfig {
+        let own = format!("127.0.0.1:{}", self.port);
+        Kubeconfig {
+            server: behind.server.replacen(behind.authority_of_server(), &own, 1),
+            authority: std::fs::read(self.directory.join("ca.pem")).unwrap(),
+            ..behind.clone()
+        }
+    }
+
+    fn logged(&self) -> String {
+        std::fs::read_to_string(self.directory.join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for HaProxy {
+    fn drop(&mut self) {
+        // Fails if it has exited already, which is fine.
+        if self.child.kill().is_ok() {
+            drop(self.child.wait());
+        }
+    }
+}
+
+fn configuration(directory: &std::path::Path, socket: i32, behind: &str) -> String {
+    let dir = directory.display();
+    format!(
+        "defaults
+  mode http
+  timeout connect 5s
+  timeout client 60s
+  timeout server 60s
+  timeout tunnel 60s
+frontend in
+  bind fd@{socket} ssl crt {dir}/both.pem alpn http/1.1
+  default_backend postern
+backend postern
+  server one {behind} ssl verify required ca-file {dir}/behind.pem
+"
+    )
+}
