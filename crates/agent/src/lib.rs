@@ -3,7 +3,7 @@
 //!
 //! `active_config` is the configuration from the central server, from which `state` decides. `config_sync` keeps it
 //! current, and `state_dir` stores it. `upstream` and `service_account` have the credential for the cluster, and `readiness`
-//! checks it. `tunnels` opens connections to the central server, `listen` takes connections, and `serve` answers a request. `virtual_clusters` knows the routes to those of the cluster. Decisions themselves are in `postern-auth`,
+//! checks it. `tunnels` opens connections to the central server, `listen` takes connections, and `serve` answers a request. `virtual_clusters` has the routes to the virtual clusters of the cluster. Decisions themselves are in `postern-auth`,
 //! and forwarding is in `postern-proxy`.
 
 mod active_config;

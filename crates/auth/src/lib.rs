@@ -1,4 +1,4 @@
-//! Who is asking, and may they? Pure functions over data: no network, no storage, no clock.
+//! Authentication and authorization. Pure functions over data: no network, no storage, no clock.
 //!
 //! A bearer credential ([`bearer`]) is looked up by its digest ([`digest`]) in the
 //! [`principal_index`], which returns the [`resolved_key`] with the [`identity`] of its owner, or
@@ -7,14 +7,14 @@
 //! about access in Postern is taken here.
 //!
 //! A request to a cluster is read by [`gateway_path`] and [`kube_request`]. [`policy::target`] decides
-//! about it, at the central server and at an agent alike, and so does [`target_review`] for access reviews. The part of its query that audit records
-//! have is in [`exec_command`].
+//! about it, at the central server and at an agent alike, and so does [`target_review`] for access reviews. [`exec_command`] returns the part of the query
+//! that audit records contain.
 //!
 //! A policy is made of roles and bindings (`rbac`), of what everyone has without a role (`implicit_rights`), of who
 //! owns which objects (`owners`), and of which namespaces belong to which [`projects`]. A key with a
 //! [`scope`] may do no more than that allows. An [`explanation`] says why a decision is what it is. An
-//! [`endpoint_token`] carries an identity to connected clusters, which verify it without asking. A
-//! [`writer`] is remembered for decisions that come later.
+//! [`endpoint_token`] carries an identity to connected clusters, which verify it offline. A [`writer`] is
+//! the stored identity of a caller, for later decisions.
 
 pub mod attributes;
 pub mod bearer;

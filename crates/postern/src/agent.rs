@@ -40,8 +40,7 @@ pub(crate) struct Agent {
     key_file: PathBuf,
 
     /// The kubeconfig of the cluster, with an inline credential; the agent uses its current context. In a pod, it can
-    /// be the directory of a ServiceAccount, with the files token and ca.crt. They are read once, so the token must
-    /// not expire
+    /// be the directory of a ServiceAccount, with the files token and ca.crt. The agent reads both files again every minute
     #[arg(long, env = "POSTERN_AGENT_UPSTREAM", value_name = "KUBECONFIG")]
     upstream: PathBuf,
 

@@ -21,7 +21,7 @@ pub(crate) struct Migrate {
     #[arg(long, value_name = "STORE")]
     from: String,
 
-    /// The store that goes on with the data, in the same form. It must be unused
+    /// The target store, in the same form as --from. It must be empty
     #[arg(long, value_name = "STORE")]
     to: String,
 
@@ -115,7 +115,7 @@ pub(crate) struct NewEpoch {
     #[command(flatten)]
     etcd: EtcdFlags,
 
-    /// The highest resourceVersion that any client saw [default: leave out more than any server can have given out]
+    /// The highest resourceVersion that any client saw [default: begin 2^40 revisions above the present one]
     #[arg(long, value_name = "RESOURCE_VERSION")]
     above: Option<u64>,
 }

@@ -126,8 +126,8 @@ pub(crate) enum Storage {
     Migrate(Migrate),
     /// Begin a new epoch on a store, after a restore of etcd that no running server has noticed.
     ///
-    /// Needed if etcd was restored without --bump-revision while all servers were stopped. Otherwise clients could
-    /// take new versions of objects for old ones.
+    /// Run it if etcd was restored while all servers were stopped, with or without --bump-revision. Without it, clients
+    /// could mistake a new version of an object for an old one.
     NewEpoch(NewEpoch),
 }
 

@@ -160,7 +160,7 @@ pub(crate) struct Serve {
     max_session: Option<String>,
 
     /// The URL at which clients reach this server, and the issuer of endpoint tokens. It must be the same on every
-    /// server of a store [default: https:// and the first --host]
+    /// server of a store [default: https://HOST:PORT, from the first --host and the port of --listen]
     #[arg(long, env = "POSTERN_EXTERNAL_URL", value_name = "URL")]
     external_url: Option<String>,
 

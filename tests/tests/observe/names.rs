@@ -135,7 +135,7 @@ fn every_alert_has_a_severity_texts_and_a_runbook() {
         assert_eq!(text(&alert, "/annotations/runbook_url"), page);
         let runbook = read(&page);
         assert!(runbook.starts_with(&format!("# {name}: ")), "{page} is about {name}");
-        for heading in ["Meaning", "Impact", "Diagnose", "Mend", "Verify"] {
+        for heading in ["Meaning", "Impact", "Diagnose", "Resolve", "Verify"] {
             assert!(runbook.contains(&format!("\n## {heading}\n")), "{page} has no {heading}");
         }
         let link = page.strip_prefix("docs/how-to/").unwrap();

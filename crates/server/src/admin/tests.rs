@@ -22,6 +22,7 @@ fn settings(dir: &Path) -> Settings {
         keyring: KeyringSetting::KeyDirectory,
         listen: ([127, 0, 0, 1], 0).into(),
         hosts: Vec::new(),
+        member_host: None,
         certificate: None,
         history: Duration::from_mins(5),
         shutdown_delay: Duration::ZERO,
