@@ -62,6 +62,9 @@ pub(crate) const LIMITS: Limits = Limits { value_bytes: 1_300_000, txn_bytes: 1_
 /// The oldest versions without known loss of events or of data: of each minor version that still gets fixes, the patch.
 const SAFE_VERSIONS: &[(u32, u32, u32)] = &[(3, 4, 31), (3, 5, 13), (3, 6, 0)];
 
+/// The oldest versions whose watches deliver a deletion at the revision of a compaction.
+const DELIVERING_VERSIONS: &[(u32, u32, u32)] = &[(3, 4, 36), (3, 5, 18), (3, 6, 0)];
+
 /// The time between two looks at the members of etcd.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -174,7 +177,10 @@ fn observe_members(shared: Arc<Shared>) -> JoinSet<()> {
 async fn check_version(shared: &Shared, allow_old: bool) -> Result<()> {
     let status: StatusResponse =
         shared.noted(shared.client.read(rpc::STATUS, StatusRequest {}).await)?;
-    if is_safe(&status.version) {
+    if !is_of(DELIVERING_VERSIONS, &status.version) {
+        shared.set_loses_deletions();
+    }
+    if is_of(SAFE_VERSIONS, &status.version) {
         return Ok(());
     }
     let why = format!(
@@ -188,16 +194,14 @@ async fn check_version(shared: &Shared, allow_old: bool) -> Result<()> {
     Err(Error::Invalid(format!("{why}: upgrade etcd, or pass --allow-old-etcd for a trial")))
 }
 
-/// Whether a version is at least a safe one of its minor version, or newer than all of them.
-fn is_safe(version: &str) -> bool {
+/// Whether a version is at least the listed one of its minor version, or newer than all of them.
+fn is_of(list: &[(u32, u32, u32)], version: &str) -> bool {
     let mut parts = version.split(['.', '-', '+']).map(|part| part.parse::<u32>().unwrap_or(0));
     let mut next = || parts.next().unwrap_or(0);
     let version = (next(), next(), next());
-    let same_minor = SAFE_VERSIONS.iter().find(|safe| (safe.0, safe.1) == (version.0, version.1));
-    same_minor.map_or_else(
-        || SAFE_VERSIONS.last().is_some_and(|last| version > *last),
-        |safe| version >= *safe,
-    )
+    let same_minor = list.iter().find(|one| (one.0, one.1) == (version.0, version.1));
+    same_minor
+        .map_or_else(|| list.last().is_some_and(|last| version > *last), |one| version >= *one)
 }
 
 /// Checks that what is under the prefix is a store of this format. Makes one if nothing is there.
@@ -516,7 +520,7 @@ mod tests {
             ("2.3.8", false),
             ("", false),
         ] {
-            assert_eq!(is_safe(version), safe, "{version}");
+            assert_eq!(is_of(SAFE_VERSIONS, version), safe, "{version}");
         }
     }
 }

@@ -46,6 +46,7 @@ pub(super) struct Shared {
     noticing: tokio::sync::Mutex<()>,
     fault: Mutex<Option<String>>,
     warned_of_compaction: AtomicBool,
+    loses_deletions: AtomicBool,
     pub(super) observed: Observed,
 }
 
@@ -92,6 +93,7 @@ impl Shared {
             noticing: tokio::sync::Mutex::default(),
             fault: Mutex::new(None),
             warned_of_compaction: AtomicBool::new(false),
+            loses_deletions: AtomicBool::new(false),
             observed: Observed::default(),
         }
     }
@@ -348,6 +350,16 @@ impl Shared {
             key: None,
             reason: format!("{} has no epochs", String::from_utf8_lossy(&self.keys.own("epochs"))),
         })
+    }
+
+    /// Whether this version of etcd can lose a deletion at the revision of a compaction.
+    pub(super) fn loses_deletions(&self) -> bool {
+        self.loses_deletions.load(Ordering::Relaxed)
+    }
+
+    /// Notes that this version of etcd can lose a deletion at the revision of a compaction.
+    pub(super) fn set_loses_deletions(&self) {
+        self.loses_deletions.store(true, Ordering::Relaxed);
     }
 
     /// Warns once that this server may not compact.

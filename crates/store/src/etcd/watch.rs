@@ -10,11 +10,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tonic::Streaming;
 
 use super::layout::{Stored, no_header};
-use super::proto::{Event as RawEvent, KeyValue, WatchCreateRequest, WatchResponse};
+use super::proto::{Event as RawEvent, KeyValue, RangeRequest, WatchCreateRequest, WatchResponse};
 use super::rpc;
 use super::shared::Shared;
 use crate::cursor::Cursor;
@@ -37,6 +37,9 @@ const MAX_PATIENCE: u32 = 64;
 
 /// A read of history that gets nothing for so long begins again.
 const MAX_SILENCE: Duration = Duration::from_secs(5);
+
+/// After so long without events, the next ones may be of a revision that was compacted meanwhile.
+const AWAY: Duration = Duration::from_millis(500);
 
 /// A deletion in etcd's events.
 const DELETION: i32 = 1;
@@ -92,6 +95,8 @@ pub(super) struct Reader {
     epoch: u32,
     /// The revision of etcd at which the next stream starts.
     next: i64,
+    /// When the last events of the stream came; `None` for a stream that has delivered none.
+    heard: Option<Instant>,
     /// How often a look at a silent stream has found that it lacks something, at one value of `next`.
     looks: u32,
     /// The looks after which the stream is opened anew. A member that is slow to read history gets more time each time.
@@ -123,6 +128,7 @@ impl Reader {
             old,
             epoch,
             next,
+            heard: None,
             looks: 0,
             patience: MIN_PATIENCE,
             head_version: None,
@@ -177,7 +183,7 @@ impl Reader {
                 }
             };
             let end = match read {
-                Ok(Some(response)) => self.take(response).err(),
+                Ok(Some(response)) => self.take_checked(response).await.err(),
                 Ok(None) => Some(End::Lost("etcd has closed it".to_owned())),
                 Err(status) => Some(End::Lost(rpc::explain(&status))),
             };
@@ -195,6 +201,7 @@ impl Reader {
     /// Opens the stream at the next revision.
     async fn open(&mut self) -> std::result::Result<Streaming<WatchResponse>, End> {
         self.pending.clear();
+        self.heard = None;
         let (key, range_end) = self.shared.keys.watched();
         let create = WatchCreateRequest {
             key,
@@ -227,6 +234,35 @@ impl Reader {
 
     fn epoch_changed(&self) -> End {
         End::Over(Error::EpochChanged { begins: self.shared.timeline().epoch().begins })
+    }
+
+    /// Takes a message. Some versions of etcd leave out a deletion at the revision of a compaction, if the stream continues
+    /// exactly there. A stream that is on time never does.
+    async fn take_checked(&mut self, response: WatchResponse) -> std::result::Result<(), End> {
+        if !response.events.is_empty() && self.shared.loses_deletions() {
+            let was_away = self.heard.is_none_or(|heard| heard.elapsed() > AWAY);
+            self.heard = Some(Instant::now());
+            if was_away {
+                self.check_not_compacted().await?;
+            }
+        }
+        self.take(response)
+    }
+
+    /// Checks that etcd's history still begins before the next revision.
+    async fn check_not_compacted(&self) -> std::result::Result<(), End> {
+        let last = self.next - 1;
+        if last < 1 {
+            return Ok(());
+        }
+        let read = self.shared.range(RangeRequest { revision: last, ..self.shared.head_range() });
+        match read.await {
+            Ok(_) => Ok(()),
+            Err(status) if rpc::is_compacted(&status) == Some(true) => {
+                Err(End::Over(self.shared.out_of_range(status).await))
+            }
+            Err(status) => Err(End::Lost(rpc::explain(&status))),
+        }
     }
 
     /// Takes a message: events are collected until the head ends their transaction.
@@ -343,7 +379,7 @@ impl Reader {
                 }
             };
             while let Ok(Ok(Some(response))) = timeout(MAX_SILENCE, stream.message()).await {
-                match self.take(response) {
+                match self.take_checked(response).await {
                     Ok(()) => {}
                     Err(End::Over(error)) => return Err(error),
                     Err(End::Lost(_)) => break,

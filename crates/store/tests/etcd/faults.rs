@@ -334,6 +334,31 @@ async fn a_full_etcd_refuses_writes_with_advice_and_serves_reads() {
     assert_eq!(keys, written);
 }
 
+/// The packaged etcd leaves out the deletion at the revision of a compaction. A watch from there ends, or has it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_that_continues_at_a_compaction_misses_no_deletion() {
+    let server = EtcdServer::start();
+    let store = open(&server.url("/watched")).await;
+    let other = open(&server.url("/other")).await;
+    store.commit(change(put("/a", "1"))).await.unwrap();
+    let before = store.commit(change(put("/b", "1"))).await.unwrap();
+    let deleted = store.commit(change(Change::Delete { key: "/a".into() })).await.unwrap();
+    store.commit(change(put("/b", "2"))).await.unwrap();
+    // etcd has one history for all stores on it, and this store does not know of the compaction.
+    other.commit(change(put("/c", "1"))).await.unwrap();
+    other.compact(deleted).await.unwrap();
+
+    let mut watch = store.watch("", Position::end_of(before), WithOld::No).await.unwrap();
+    match timeout(Duration::from_secs(30), watch.next()).await.unwrap() {
+        Ok(batch) => assert_eq!(batch.events.len(), 1, "{batch:?}"),
+        Err(error) => assert!(matches!(error, Error::Compacted { .. }), "{error}"),
+    }
+    // History that begins after it is delivered.
+    let mut watch = store.watch("", Position::end_of(deleted), WithOld::No).await.unwrap();
+    let batch = timeout(Duration::from_secs(30), watch.next()).await.unwrap().unwrap();
+    assert_eq!(&*batch.events[0].key, "/b");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_large_values_that_follow_small_ones_are_read() {
     let server = EtcdServer::start();
