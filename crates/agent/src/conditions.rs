@@ -1,19 +1,39 @@
 //! Conditions of the agent in the status of its Cluster, next to those of others.
 
-use postern_client::{Client, Collection, decode_fields};
+use postern_client::{Client, Collection, Error, decode_fields};
 use postern_kinds::Condition;
 use postern_kinds::cluster::{Cluster, Fields};
 use serde_json::json;
 
+/// The status code when the object has changed in between.
+const CONFLICT: u16 = 409;
+
+/// How often a condition is written when others write at the same time.
+const MAX_ATTEMPTS: usize = 5;
+
 /// Writes a condition into the Cluster, unless it is there. Its time stays if its status is the same.
 ///
 /// # Errors
-/// When the central server does not take it; also when another condition was written at the same time.
+/// When the central server does not take it.
 pub(crate) async fn write(
     client: &mut Client,
     cluster: &str,
-    mut condition: Condition,
+    condition: Condition,
 ) -> anyhow::Result<()> {
+    for _ in 1..MAX_ATTEMPTS {
+        match attempt(client, cluster, condition.clone()).await {
+            Err(Error::Status(status)) if status.code == CONFLICT => {}
+            written => return Ok(written?),
+        }
+    }
+    Ok(attempt(client, cluster, condition).await?)
+}
+
+async fn attempt(
+    client: &mut Client,
+    cluster: &str,
+    mut condition: Condition,
+) -> Result<(), Error> {
     let clusters = Collection::of::<Cluster>(None);
     let stored = client.get(clusters, cluster).await?;
     let fields: Fields = decode_fields::<Cluster>(&stored)?;

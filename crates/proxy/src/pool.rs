@@ -1,7 +1,7 @@
 //! The idle connections of one upstream. The one that was used last is used next; the others are
 //! closed when they were unused for a while.
 //!
-//! The pool of [`Tunnels`](crate::Tunnels) keeps its connections until they end. A request that finds none waits until
+//! The pool of [`Tunnels`](crate::Tunnels) keeps some of its connections until they end. A request that finds none waits until
 //! one comes, in the order of arrival.
 
 use std::collections::VecDeque;
@@ -21,6 +21,11 @@ const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The most requests that wait for a connection of one pool.
 const MAX_WAITING: usize = 1024;
+
+/// The idle tunnels of one pool that are kept for good. Further ones are closed after this time without a request: an
+/// agent opens them when many requests come at once.
+const KEPT_TUNNELS: usize = 16;
+const TUNNEL_IDLE: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 pub(crate) struct Pool {
@@ -43,7 +48,8 @@ struct Idle {
 struct IdleLink {
     link: Link,
     until: Instant,
-    _counted: Counted,
+    /// Among the idle connections to all upstreams; tunnels are not.
+    _counted: Option<Counted>,
 }
 
 impl Pool {
@@ -72,7 +78,7 @@ impl Pool {
     pub(crate) fn wait(&self) -> Option<oneshot::Receiver<Link>> {
         let (sender, receiver) = oneshot::channel();
         let mut idle = self.idle.lock();
-        if let Some(link) = idle.take() {
+        if let Some(link) = idle.take(self.is_of_tunnels) {
             // The receiver is here.
             let _ = sender.send(link);
             return Some(receiver);
@@ -87,7 +93,7 @@ impl Pool {
 
     /// Takes a connection that can be used now, if there is one.
     pub(crate) fn take(&self) -> Option<Link> {
-        self.idle.lock().take()
+        self.idle.lock().take(self.is_of_tunnels)
     }
 
     /// Takes a connection back whose answer is complete, as soon as its request is, too.
@@ -109,7 +115,8 @@ impl Pool {
     fn put(self: &Arc<Self>, link: Link) {
         let shared = link.state.shared.clone();
         let limits = &shared.limits;
-        let counted = Counted::new(&shared, |shared| &shared.counters.idle);
+        let counted = (!self.is_of_tunnels)
+            .then(|| Counted::new(&shared, |shared| &shared.counters.idle));
         let is_room = self.is_of_tunnels
             || shared.counters.idle.load(std::sync::atomic::Ordering::Relaxed) <= limits.max_idle;
         link.state.set_idle(true);
@@ -117,12 +124,18 @@ impl Pool {
         if !is_room || shared.draining.is_cancelled() {
             return link.state.close();
         }
-        let until = Instant::now() + limits.idle_timeout;
+        let idle_timeout = if self.is_of_tunnels { TUNNEL_IDLE } else { limits.idle_timeout };
+        let until = Instant::now() + idle_timeout;
         let mut idle = self.idle.lock();
         if self.is_of_tunnels {
             idle.links.retain(|idle| !idle.link.sender.is_closed());
-            // It is closed when its peer says nothing any more.
-            return idle.hand_over(IdleLink { link, until: far_future(), _counted: counted });
+            let Some(link) = idle.hand_over(link) else { return };
+            idle.links.push_back(IdleLink { link, until, _counted: counted });
+            if !idle.is_swept && idle.links.len() > KEPT_TUNNELS {
+                idle.is_swept = true;
+                shared.tasks.spawn(sweep(Arc::downgrade(self), shared.clone(), until));
+            }
+            return;
         }
         idle.links.push_back(IdleLink { link, until, _counted: counted });
         if idle.links.len() > limits.max_idle_per_upstream {
@@ -138,23 +151,26 @@ impl Pool {
     fn close_expired(&self) -> Option<Instant> {
         let now = Instant::now();
         let mut idle = self.idle.lock();
-        while idle
-            .links
-            .front()
-            .is_some_and(|first| first.until <= now || first.link.sender.is_closed())
+        let kept = if self.is_of_tunnels { KEPT_TUNNELS } else { 0 };
+        while idle.links.len() > kept
+            && idle
+                .links
+                .front()
+                .is_some_and(|first| first.until <= now || first.link.sender.is_closed())
         {
             idle.links.pop_front();
         }
-        let next = idle.links.front().map(|first| first.until);
+        let next = idle.links.front().map(|first| first.until).filter(|_| idle.links.len() > kept);
         idle.is_swept = next.is_some();
         next
     }
 }
 
 impl Idle {
-    fn take(&mut self) -> Option<Link> {
+    fn take(&mut self, is_of_tunnels: bool) -> Option<Link> {
         while let Some(IdleLink { link, until, .. }) = self.links.pop_back() {
-            if link.sender.is_ready() && until > Instant::now() {
+            // A tunnel is open until its sender says otherwise.
+            if link.sender.is_ready() && (is_of_tunnels || until > Instant::now()) {
                 link.state.set_idle(false);
                 return Some(link);
             }
@@ -162,24 +178,18 @@ impl Idle {
         None
     }
 
-    /// Gives a connection to the request that has waited longest, or keeps it.
-    fn hand_over(&mut self, idle: IdleLink) {
-        let IdleLink { mut link, until, _counted } = idle;
+    /// Gives a connection to the request that has waited longest. Returns it if none waits.
+    fn hand_over(&mut self, mut link: Link) -> Option<Link> {
         while let Some(waiting) = self.waiting.pop_front() {
             link.state.set_idle(false);
             match waiting.send(link) {
-                Ok(()) => return,
+                Ok(()) => return None,
                 Err(back) => link = back,
             }
         }
         link.state.set_idle(true);
-        self.links.push_back(IdleLink { link, until, _counted });
+        Some(link)
     }
-}
-
-/// A time that no connection reaches.
-fn far_future() -> Instant {
-    Instant::now() + Duration::from_hours(24 * 365 * 30)
 }
 
 /// Ends when there is no idle connection any more.

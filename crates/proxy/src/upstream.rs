@@ -73,10 +73,10 @@ impl Upstream {
     ///
     /// # Errors
     /// The invalid part of the configuration.
-    pub fn through(url: Uri, tunnels: &Tunnels) -> Result<Self, UpstreamError> {
+    pub fn through(url: &Uri, tunnels: &Tunnels) -> Result<Self, UpstreamError> {
         let Tunnels { pool, waiting_header } = tunnels.clone();
         let inner = Inner {
-            origin: Origin::of(&url, true)?,
+            origin: Origin::of(url, true)?,
             addresses: UpstreamAddresses::default(),
             tls: None,
             authorization: None,

@@ -105,8 +105,10 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let (outer, inner) = duplex(BUFFER_BYTES);
-    let (has_ended, dropped) = (Arc::new(AtomicBool::new(false)), CancellationToken::new());
-    let stream = TunnelStream::new(outer, has_ended.clone(), dropped.clone().drop_guard());
+    let (has_ended, is_shut) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+    let dropped = CancellationToken::new();
+    let guard = dropped.clone().drop_guard();
+    let stream = TunnelStream::new(outer, has_ended.clone(), is_shut.clone(), guard);
     let (sink, messages) = socket.split();
     let (from_user, to_user) = tokio::io::split(inner);
     let now = Instant::now();
@@ -117,6 +119,7 @@ where
         to_user,
         received: Bytes::new(),
         has_ended,
+        is_shut,
         is_flushing: false,
         has_said_all: false,
         sent_at: now,
@@ -135,6 +138,8 @@ struct Carrier<S> {
     received: Bytes,
     /// Whether the other end has said all.
     has_ended: Arc<AtomicBool>,
+    /// Whether the user has ended its bytes. Without that, the stream was dropped.
+    is_shut: Arc<AtomicBool>,
     /// Whether a message is on its way out. No further one is taken meanwhile.
     is_flushing: bool,
     /// Whether this end has said all.
@@ -194,6 +199,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Carrier<S> {
             chunk = read_chunk(&mut self.from_user), if takes_more => {
                 let chunk = chunk.map_err(|_| End::Done)?;
                 self.has_said_all = chunk.is_empty();
+                if self.has_said_all && !self.is_shut.load(Ordering::Acquire) {
+                    return Err(End::Done);
+                }
                 self.send(Message::binary(chunk)).await
             }
             () = dropped.cancelled(), if self.has_said_all => Err(End::Done),
@@ -252,6 +260,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Carrier<S> {
         while !self.has_said_all {
             let Ok(chunk) = read_chunk(&mut self.from_user).await else { break };
             self.has_said_all = chunk.is_empty();
+            if self.has_said_all && !self.is_shut.load(Ordering::Acquire) {
+                break;
+            }
             if self.sink.send(Message::binary(chunk)).await.is_err() {
                 return;
             }

@@ -10,18 +10,26 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio_util::sync::DropGuard;
 
 /// The bytes of a tunnel. The end of the peer's bytes is an end only if the peer said so: otherwise it is an error, and
-/// a body without a length cannot be cut short unnoticed. Dropped, it closes the tunnel.
+/// a body without a length cannot be cut short unnoticed. Dropped, it closes the tunnel, and its own bytes have no end
+/// unless it was shut down before.
 #[derive(Debug)]
 pub struct TunnelStream {
     inner: DuplexStream,
     /// Whether the peer has ended its bytes.
     has_ended: Arc<AtomicBool>,
+    /// Whether this end has ended its bytes.
+    is_shut: Arc<AtomicBool>,
     _dropped: DropGuard,
 }
 
 impl TunnelStream {
-    pub(crate) fn new(inner: DuplexStream, has_ended: Arc<AtomicBool>, dropped: DropGuard) -> Self {
-        Self { inner, has_ended, _dropped: dropped }
+    pub(crate) fn new(
+        inner: DuplexStream,
+        has_ended: Arc<AtomicBool>,
+        is_shut: Arc<AtomicBool>,
+        dropped: DropGuard,
+    ) -> Self {
+        Self { inner, has_ended, is_shut, _dropped: dropped }
     }
 }
 
@@ -67,6 +75,7 @@ impl AsyncWrite for TunnelStream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.is_shut.store(true, Ordering::Release);
         Pin::new(&mut self.inner).poll_shutdown(cx)
     }
 }

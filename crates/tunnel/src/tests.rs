@@ -86,6 +86,9 @@ async fn bytes_before_a_drop_arrive_and_then_the_tunnel_is_closed() {
     let mut read = [0; 4];
     agent.read_exact(&mut read).await.unwrap();
     assert_eq!(&read, b"last");
+    // Nothing has said that these were all bytes.
+    let error = agent.read(&mut [0; 8]).await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     drop(agent);
     ends(&mut tasks).await;
     ends(&mut tasks).await;

@@ -122,16 +122,17 @@ async fn serve(agent: &Arc<Agent>, slot: &Arc<Slot>, switched: Switched) -> End 
             Ok::<_, Infallible>(kept_busy(response, busy))
         }
     });
-    let mut http = pin!(
-        http1::Builder::new()
-            .timer(TokioTimer::new())
-            // An idle tunnel waits for its next request as long as it lives.
-            .header_read_timeout(None)
-            .max_buf_size(HTTP1_BUFFER_BYTES)
-            .serve_connection(TokioIo::new(stream), service)
-            .with_upgrades()
-    );
-    let served = async {
+    // At its end, the stream is dropped, and the tunnel with it, unless an upgraded request has the stream.
+    let served = async move {
+        let mut http = pin!(
+            http1::Builder::new()
+                .timer(TokioTimer::new())
+                // An idle tunnel waits for its next request as long as it lives.
+                .header_read_timeout(None)
+                .max_buf_size(HTTP1_BUFFER_BYTES)
+                .serve_connection(TokioIo::new(stream), service)
+                .with_upgrades()
+        );
         let mut draining = agent.draining.subscribe();
         tokio::select! {
             _ = http.as_mut() => return,

@@ -25,7 +25,7 @@ impl Scene {
 
     fn with(proxy: Proxy) -> Self {
         let tunnels = Tunnels::new(WAITING);
-        let upstream = Upstream::through("http://agent/base".parse().unwrap(), &tunnels).unwrap();
+        let upstream = Upstream::through(&"http://agent/base".parse().unwrap(), &tunnels).unwrap();
         Self { proxy, tunnels, upstream }
     }
 
@@ -62,8 +62,7 @@ async fn requests_follow_each_other_in_a_tunnel_and_have_the_path_of_the_upstrea
         assert_eq!(answer.unwrap(), "ok");
         scene.until_idle(1).await;
     }
-    let counts = scene.proxy.counts();
-    assert_eq!((counts.connections, counts.idle_connections), (1, 1));
+    assert_eq!((scene.proxy.counts().connections, scene.tunnels.idle()), (1, 1));
 }
 
 #[tokio::test]
@@ -194,6 +193,22 @@ async fn an_upgrade_takes_its_tunnel_for_good() {
     assert_eq!(raw.rest().await, b"");
     drop(raw);
     until(&scene.proxy, |counts| counts.connections == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_idle_tunnels_some_are_kept_and_the_others_closed_after_a_minute() {
+    let scene = Scene::new();
+    let mut all = Vec::new();
+    for _ in 0..40 {
+        all.push(scene.open().await);
+    }
+    until(&scene.proxy, |_| scene.tunnels.idle() == 40).await;
+    tokio::time::sleep(std::time::Duration::from_secs(50)).await;
+    assert_eq!(scene.tunnels.idle(), 40);
+    tokio::time::sleep(std::time::Duration::from_secs(20)).await;
+    until(&scene.proxy, |counts| counts.connections == 16).await;
+    tokio::time::sleep(std::time::Duration::from_hours(5)).await;
+    assert_eq!((scene.tunnels.idle(), scene.proxy.counts().connections), (16, 16));
 }
 
 /// A tunnel that died while it was idle costs a request nothing.

@@ -70,7 +70,7 @@ impl AgentRoute {
     pub(super) fn through(&self, tunnels: &Tunnels) -> Result<Upstream, String> {
         let url = format!("http://agent{}", self.prefix).parse();
         let url = url.map_err(|_| "the path of the target is not valid".to_owned())?;
-        Upstream::through(url, tunnels).map_err(|error| error.to_string())
+        Upstream::through(&url, tunnels).map_err(|error| error.to_string())
     }
 }
 

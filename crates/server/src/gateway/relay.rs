@@ -136,7 +136,7 @@ pub(crate) async fn serve(
     let at_agent = path[PREFIX.len() + uid.len()..].parse::<PathAndQuery>();
     let at_agent = at_agent.map_err(|_| ApiError::bad_request("the path cannot be forwarded"))?;
     let tunnels = gateway.tunnels().of_cluster(uid).ok_or_else(no_tunnel)?;
-    let upstream = Upstream::through(http::Uri::from_static("http://agent"), &tunnels);
+    let upstream = Upstream::through(&http::Uri::from_static("http://agent"), &tunnels);
     let upstream = upstream.map_err(|error| ApiError::internal("the route to an agent", error))?;
     let mut forward = Forward { session: Session::unlimited(), ..Forward::new(at_agent) };
     for name in PASSED_ON {
