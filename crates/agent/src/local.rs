@@ -36,7 +36,6 @@ pub(crate) fn open(dir: &StateDir) -> anyhow::Result<UnixListener> {
 }
 
 /// Removes the socket of an earlier run.
-#[expect(clippy::disallowed_methods, reason = "the state directory belongs to the agent")]
 fn remove(path: &Path) {
     // It is usually not there. Another failure shows when the socket is made.
     let _ = std::fs::remove_file(path);

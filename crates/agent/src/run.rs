@@ -143,6 +143,7 @@ pub async fn run(
     listening: impl FnOnce(SocketAddr) + Send,
     stop: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
+    check(&settings)?;
     let dir = StateDir::open(&settings.state_dir).context("--state-dir")?;
     let client_settings = client_settings(&settings)?;
     let (upstream, account) = own_cluster(&settings).context("--upstream")?;
@@ -154,15 +155,6 @@ pub async fn run(
     }
     let endpoint = settings.advertise.as_deref().map(Endpoint::parse).transpose();
     let endpoint = endpoint.map_err(anyhow::Error::msg).context("--advertise")?;
-    anyhow::ensure!(
-        settings.listen.is_some() || settings.max_tunnels > 0,
-        "pass --listen, or a --max-tunnels above 0: otherwise no request can reach the agent"
-    );
-    anyhow::ensure!(
-        postern_tunnel::is_name(&settings.name),
-        "--name {:?}: must have letters, digits, hyphens and dots, and at most 253 of them",
-        settings.name
-    );
     let local = local::open(&dir)?;
     let listener = settings.listen.map(|at| Listener::open(&dir, at, endpoint.as_ref(), &state));
     let listener = listener.transpose()?;
@@ -200,7 +192,7 @@ pub async fn run(
     }
     tasks.spawn(local::serve(agent.clone(), local));
     let mut serving = JoinSet::new();
-    if let Some(Listener { listener, address, certificate, tls }) = listener {
+    if let Some(Listener { tcp, address, certificate, tls }) = listener {
         tasks.spawn(renew(certificate.clone(), agent.state.clone()));
         if let Some(endpoint) = endpoint {
             let client = new_client(&client_settings, settings.proxy.clone())?;
@@ -208,17 +200,10 @@ pub async fn run(
             let authority = settings.advertised_ca.pem(&certificate.authority)?;
             tasks.spawn(advertise(client, settings.cluster.clone(), host, authority));
         }
-        serving.spawn(listen::serve(agent.clone(), listener, tls, settings.drain_timeout));
+        serving.spawn(listen::serve(agent.clone(), tcp, tls, settings.drain_timeout));
         listening(address);
     }
-    if settings.max_tunnels > 0 {
-        let client = new_client(&client_settings, settings.proxy.clone())?;
-        let (pool, name) = (agent.tunnels.clone(), settings.name.clone());
-        let tunnels = Tunnels::new(agent.clone(), client.upgrader(), name, pool.clone());
-        serving.spawn(tunnels.run(settings.drain_timeout));
-        let (state, cluster) = (agent.state.clone(), settings.cluster.clone());
-        tasks.spawn(tunnels::report(pool, state, cluster, client));
-    }
+    start_tunnels(&agent, &settings, &client_settings, &mut tasks, &mut serving)?;
     stop.await;
     tracing::info!("shutting down");
     agent.draining.send_replace(true);
@@ -227,6 +212,40 @@ pub async fn run(
     tasks.shutdown().await;
     let _ = timeout(STORE_TIMEOUT, storing.join_next()).await;
     agent.audit.queue.written().await;
+    Ok(())
+}
+
+/// Checks the settings of the ways to the agent.
+fn check(settings: &Settings) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        settings.listen.is_some() || settings.max_tunnels > 0,
+        "pass --listen, or a --max-tunnels above 0: otherwise no request can reach the agent"
+    );
+    anyhow::ensure!(
+        postern_tunnel::is_name(&settings.name),
+        "--name {:?}: must have letters, digits, hyphens and dots, and at most 253 of them",
+        settings.name
+    );
+    Ok(())
+}
+
+/// Starts to keep tunnels open, and to write the condition about them.
+fn start_tunnels(
+    agent: &Arc<Agent>,
+    settings: &Settings,
+    client_settings: &ClientSettings,
+    tasks: &mut JoinSet<()>,
+    serving: &mut JoinSet<()>,
+) -> anyhow::Result<()> {
+    if settings.max_tunnels == 0 {
+        return Ok(());
+    }
+    let client = new_client(client_settings, settings.proxy.clone())?;
+    let (pool, name) = (agent.tunnels.clone(), settings.name.clone());
+    let tunnels = Tunnels::new(agent.clone(), client.upgrader(), name, pool.clone());
+    serving.spawn(tunnels.run(settings.drain_timeout));
+    let (state, cluster) = (agent.state.clone(), settings.cluster.clone());
+    tasks.spawn(tunnels::report(pool, state, cluster, client));
     Ok(())
 }
 
@@ -282,7 +301,7 @@ fn start_sync_tasks(
 
 /// The agent's own listener.
 struct Listener {
-    listener: TcpListener,
+    tcp: TcpListener,
     address: SocketAddr,
     certificate: Arc<Certificate>,
     tls: TlsAcceptor,
@@ -296,10 +315,10 @@ impl Listener {
         state: &State,
     ) -> anyhow::Result<Self> {
         let certificate = Certificate::prepare(dir, hosts(at, endpoint), state.now())?;
-        let listener = bind("--listen", at)?;
-        let address = listener.local_addr()?;
+        let tcp = bind("--listen", at)?;
+        let address = tcp.local_addr()?;
         let tls = TlsAcceptor::from(certificate.clone().server_config()?);
-        Ok(Self { listener, address, certificate, tls })
+        Ok(Self { tcp, address, certificate, tls })
     }
 }
 

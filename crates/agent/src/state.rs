@@ -180,6 +180,17 @@ impl State {
         self.config.load().as_ref().map(|config| config.spec.servers.clone()).unwrap_or_default()
     }
 
+    /// Waits until there is a configuration.
+    pub(crate) async fn configured(&self) {
+        let mut changes = self.changed.subscribe();
+        loop {
+            let is_there = self.config.load().is_some();
+            if is_there || changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// The uid of the Cluster, if it is known.
     pub(crate) fn cluster_uid(&self) -> Option<String> {
         self.config.load().as_ref().map(|config| config.spec.cluster.uid.clone())

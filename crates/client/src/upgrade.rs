@@ -97,13 +97,13 @@ impl Upgrader {
             Err(Error::Unexpected { code: code.as_u16(), what })
         };
         // The one that asked gets the error.
-        let driven = async {
+        let never = async {
             let _ = driver.with_upgrades().await;
             std::future::pending().await
         };
         tokio::select! {
             answered = answered => answered,
-            never = driven => never,
+            never = never => never,
         }
     }
 }

@@ -25,7 +25,7 @@ const MAX_WAITING: usize = 1024;
 /// The idle tunnels of one pool that are kept for good. Further ones are closed after this time without a request: an
 /// agent opens them when many requests come at once.
 const KEPT_TUNNELS: usize = 16;
-const TUNNEL_IDLE: Duration = Duration::from_secs(60);
+const TUNNEL_IDLE: Duration = Duration::from_mins(1);
 
 #[derive(Default)]
 pub(crate) struct Pool {
@@ -115,8 +115,8 @@ impl Pool {
     fn put(self: &Arc<Self>, link: Link) {
         let shared = link.state.shared.clone();
         let limits = &shared.limits;
-        let counted = (!self.is_of_tunnels)
-            .then(|| Counted::new(&shared, |shared| &shared.counters.idle));
+        let counted =
+            (!self.is_of_tunnels).then(|| Counted::new(&shared, |shared| &shared.counters.idle));
         let is_room = self.is_of_tunnels
             || shared.counters.idle.load(std::sync::atomic::Ordering::Relaxed) <= limits.max_idle;
         link.state.set_idle(true);

@@ -42,6 +42,11 @@ impl Tunnels {
     /// to end.
     pub(crate) async fn run(self, grace: Duration) {
         let (mut tasks, mut draining) = (JoinSet::new(), self.agent.draining.subscribe());
+        // Without a configuration, the agent can answer no request.
+        tokio::select! {
+            () = self.agent.state.configured() => {}
+            _ = draining.wait_for(|draining| *draining) => return,
+        }
         loop {
             let servers = self.agent.state.servers();
             let plan = self.pool.plan(&servers, Instant::now());

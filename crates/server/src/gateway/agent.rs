@@ -40,7 +40,7 @@ pub(super) struct AgentRoute {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Endpoint {
     /// `HOST[:PORT]`
-    endpoint: String,
+    host: String,
     is_insecure: bool,
     /// The certificate authorities of the agent, as base64 of PEM.
     ca_data: Option<String>,
@@ -79,7 +79,7 @@ impl Endpoint {
     fn of(annotations: &BTreeMap<String, String>, prefix: String) -> Option<Self> {
         let with = |suffix: &str| annotations.get(&format!("{DIRECT_ENDPOINT}{suffix}"));
         Some(Self {
-            endpoint: with("").filter(|host| !host.is_empty())?.clone(),
+            host: with("").filter(|host| !host.is_empty())?.clone(),
             is_insecure: with("-insecure").is_some_and(|text| text == "true"),
             ca_data: with("-ca-data").filter(|data| !data.is_empty()).cloned(),
             prefix,
@@ -91,7 +91,7 @@ impl Endpoint {
     /// # Errors
     /// The annotation that is invalid.
     pub(super) fn config(&self, addresses: UpstreamAddresses) -> Result<UpstreamConfig, String> {
-        let url = format!("https://{}{}", self.endpoint, self.prefix);
+        let url = format!("https://{}{}", self.host, self.prefix);
         let url = url
             .parse()
             .map_err(|_| format!("the annotation {DIRECT_ENDPOINT} must be HOST or HOST:PORT"))?;

@@ -164,9 +164,8 @@ fn check_token(
     let audience = member_audience(gateway.tunnels().server());
     let verifier = Verifier::new(registry.token_policy().issuer.clone(), [audience]);
     verifier.set_keys(registry.cache().signing_keys().public());
-    let verified = verifier.verify(token, registry.source().now().unix_seconds());
-    match verified {
-        Ok(verified) if verified.claims.sub == SUBJECT => Ok(()),
+    match verifier.verify(token, registry.source().now().unix_seconds()) {
+        Ok(token) if token.claims.sub == SUBJECT => Ok(()),
         Ok(_) => Err(refused()),
         Err(why) => {
             tracing::info!("a request of another server was refused: {why}");

@@ -148,7 +148,7 @@ impl TunnelRegistry {
     ) -> Result<OpenTunnel, ApiError> {
         let uid = access.cluster_uid().to_owned();
         let mut clusters = self.clusters.lock();
-        clusters.retain(|_, one| !one.closed_at.is_some_and(|at| at.elapsed() > RECONNECT_PERIOD));
+        clusters.retain(|_, one| one.closed_at.is_none_or(|at| at.elapsed() <= RECONNECT_PERIOD));
         let cluster =
             clusters.entry(uid.clone()).or_insert_with(|| ClusterTunnels::new(access.cluster()));
         let max_of_cluster = (self.max_open / MAX_FRACTION_OF_CLUSTER).min(MAX_TUNNELS_OF_CLUSTER);

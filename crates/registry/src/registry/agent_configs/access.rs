@@ -17,7 +17,7 @@ use crate::registry::{Registry, not_found};
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The longest time between two checks. They find the end of a key that depends on time alone.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
 /// The fields of a Cluster that the right depends on.
 #[derive(Default, Deserialize)]
