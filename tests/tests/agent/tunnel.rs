@@ -45,6 +45,9 @@ async fn connected_by(admin: &Client, reason: &str) -> Value {
     .await
 }
 
+/// The state of a socket that listens, in the tables of the kernel.
+const LISTENING: &str = "0A";
+
 /// Whether a process listens anywhere.
 fn listens(process: u32) -> bool {
     let sockets: Vec<String> = std::fs::read_dir(format!("/proc/{process}/fd"))
@@ -56,8 +59,7 @@ fn listens(process: u32) -> bool {
         let table = std::fs::read_to_string(format!("/proc/{process}/net/{table}")).unwrap();
         table.lines().skip(1).any(|line| {
             let fields: Vec<&str> = line.split_whitespace().collect();
-            const LISTEN: &str = "0A";
-            fields[3] == LISTEN && sockets.contains(&format!("socket:[{}]", fields[9]))
+            fields[3] == LISTENING && sockets.contains(&format!("socket:[{}]", fields[9]))
         })
     })
 }
@@ -221,7 +223,7 @@ async fn echo() -> TlsServer {
             }
             let mut text = path.rsplit('/').next().unwrap_or_default().to_owned();
             if path.ends_with("/selfsubjectaccessreviews") {
-                text = r#"{"status":{"allowed":true}}"#.to_owned();
+                r#"{"status":{"allowed":true}}"#.clone_into(&mut text);
             }
             let answer = format!(
                 "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{text}",

@@ -206,7 +206,11 @@ const WRONG: &[(&str, &str, &str)] = &[
         "ingress.enabled=true,advertise.host=192.0.2.7:9443",
         "advertise.host is no name",
     ),
-    ("postern-agent", "advertise.ca=secret", "advertise.caSecret.name is empty"),
+    (
+        "postern-agent",
+        "advertise.host=a.example.com,advertise.ca=secret",
+        "advertise.caSecret.name is empty",
+    ),
     ("postern-agent", "settings.key-file=/x", "additional properties 'key-file' not allowed"),
     ("postern-agent", "metrics.serviceMonitor.enabled=true", "metrics.enabled is false"),
     ("postern-agent", "virtualClusters[0].name=x", "missing property 'namespace'"),
