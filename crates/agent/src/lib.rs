@@ -30,6 +30,7 @@ mod state;
 mod state_dir;
 #[cfg(test)]
 mod testing;
+mod tunnel_pool;
 mod tunnels;
 mod upstream;
 mod virtual_clusters;

@@ -35,7 +35,8 @@ use crate::serve::Agent;
 use crate::service_account::{READ_INTERVAL, ServiceAccount};
 use crate::state::{Clock, State};
 use crate::state_dir::{StateDir, read_given};
-use crate::tunnels::{self, Pool, Tunnels};
+use crate::tunnel_pool::Pool;
+use crate::tunnels::{self, Tunnels};
 use crate::upstream::ClusterUpstream;
 use crate::virtual_clusters::{ClusterDomain, Reader, VirtualClusters};
 use crate::{audit, config_sync, listen, local, readiness, scrape, service_account, upstream};
@@ -159,28 +160,9 @@ pub async fn run(
     let listener = settings.listen.map(|at| Listener::open(&dir, at, endpoint.as_ref(), &state));
     let listener = listener.transpose()?;
     let queue = Queue::open(&dir.join("audit"), MAX_BYTES)?;
-    // A request can take two: one to its client, and one to the cluster.
-    let descriptors = postern_listen::raise_descriptor_limit() / 2;
-    let limits = ConnectionLimits::of_descriptors(descriptors);
-    let proxy = proxy(limits.total);
-    let (allow_local, domain) = (settings.allow_local_upstreams, settings.cluster_domain.clone());
-    let reader = Reader::new(proxy.clone(), upstream.clone(), allow_local, domain);
-    let agent = Arc::new(Agent {
-        state,
-        cluster: settings.cluster.clone(),
-        proxy,
-        upstream,
-        virtual_clusters: VirtualClusters::new(reader),
-        max_session: settings.max_session,
-        audit: Audit::new(queue, first_id, settings.audit_exec_commands),
-        metrics: Metrics::default(),
-        flow: Flow::new(FlowLimits::of_connections(limits.total)),
-        gateway_tokens: GatewayTokens::default(),
-        connections: ConnectionTable::new(limits),
-        readiness: Arc::default(),
-        tunnels: Pool::new(settings.max_tunnels, first_id),
-        draining: watch::Sender::new(false),
-    });
+    let audit = Audit::new(queue, first_id, settings.audit_exec_commands);
+    let tunnels = Pool::new(settings.max_tunnels, first_id);
+    let agent = new_agent(&settings, state, upstream, audit, tunnels);
     let proxy = settings.proxy.as_ref();
     let (mut tasks, mut storing) = start_sync_tasks(&agent, &client_settings, proxy, dir)?;
     if let Some(account) = account {
@@ -213,6 +195,38 @@ pub async fn run(
     let _ = timeout(STORE_TIMEOUT, storing.join_next()).await;
     agent.audit.queue.written().await;
     Ok(())
+}
+
+/// The state that requests are answered from.
+fn new_agent(
+    settings: &Settings,
+    state: Arc<State>,
+    upstream: ClusterUpstream,
+    audit: Arc<Audit>,
+    tunnels: Arc<Pool>,
+) -> Arc<Agent> {
+    // A request can take two: one to its client, and one to the cluster.
+    let descriptors = postern_listen::raise_descriptor_limit() / 2;
+    let limits = ConnectionLimits::of_descriptors(descriptors);
+    let proxy = proxy(limits.total);
+    let (allow_local, domain) = (settings.allow_local_upstreams, settings.cluster_domain.clone());
+    let reader = Reader::new(proxy.clone(), upstream.clone(), allow_local, domain);
+    Arc::new(Agent {
+        state,
+        cluster: settings.cluster.clone(),
+        proxy,
+        upstream,
+        virtual_clusters: VirtualClusters::new(reader),
+        max_session: settings.max_session,
+        audit,
+        metrics: Metrics::default(),
+        flow: Flow::new(FlowLimits::of_connections(limits.total)),
+        gateway_tokens: GatewayTokens::default(),
+        connections: ConnectionTable::new(limits),
+        readiness: Arc::default(),
+        tunnels,
+        draining: watch::Sender::new(false),
+    })
 }
 
 /// Checks the settings of the ways to the agent.

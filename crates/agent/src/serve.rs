@@ -35,7 +35,7 @@ use crate::review;
 use crate::route::Route;
 use crate::session::{self, Caller};
 use crate::state::{Allowed, Refused, State};
-use crate::tunnels::Pool;
+use crate::tunnel_pool::Pool;
 use crate::upstream::ClusterUpstream;
 use crate::virtual_clusters::VirtualClusters;
 

@@ -34,7 +34,7 @@ use crate::metrics::Metrics;
 use crate::readiness::ReadinessCheck;
 use crate::serve::Agent;
 use crate::state::State;
-use crate::tunnels::Pool;
+use crate::tunnel_pool::Pool;
 use crate::upstream::ClusterUpstream;
 use crate::virtual_clusters::{Reader, VirtualClusters};
 

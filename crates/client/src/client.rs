@@ -26,7 +26,7 @@ use crate::error::Error;
 use crate::impersonation_headers;
 use crate::proxy::Proxy;
 use crate::request::{
-    ApiRequest, Representation, decode_object, decode_response, retry_after, take_continue,
+    AGENT, ApiRequest, Representation, decode_object, decode_response, retry_after, take_continue,
 };
 use crate::selection::{ApplyOptions, Selection};
 use crate::server_url::ServerUrl;
@@ -46,8 +46,6 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
 const EDITS_MAX: usize = 5;
 /// How many pages of a list are read at most.
 const PAGES_MAX: usize = 100_000;
-/// The `User-Agent` of every request.
-pub(crate) const AGENT: &str = concat!("postern/", env!("CARGO_PKG_VERSION"));
 /// Fields that the kind does not have, and fields that occur twice, are errors: without this the
 /// server would drop them and only warn.
 const STRICT: &str = "fieldValidation=Strict";

@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 
 use crate::error::Error;
 
+/// The `User-Agent` of every request.
+pub(crate) const AGENT: &str = concat!("postern/", env!("CARGO_PKG_VERSION"));
+
 /// The representation that an answer is wanted in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Representation {

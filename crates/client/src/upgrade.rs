@@ -14,12 +14,11 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use tokio::time::timeout;
 
-use crate::client::AGENT;
 use crate::collection::Collection;
 use crate::connection;
 use crate::error::Error;
 use crate::proxy::Proxy;
-use crate::request::decode_response;
+use crate::request::{AGENT, decode_response};
 use crate::server_url::ServerUrl;
 
 /// The largest answer that is read when the server does not switch.

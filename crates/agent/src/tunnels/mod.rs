@@ -1,10 +1,9 @@
 //! The tunnels that the agent opens to the central server (`docs/reference/clusters.md#tunnels`). Requests that come
 //! through them are answered like those of the listener.
 //!
-//! `pool` decides how many tunnels are opened and when, `tunnel` is one of them, and `report` writes the condition of the
-//! Cluster.
+//! `tunnel_pool` decides how many tunnels are opened and when, `tunnel` is one of them, and `report` writes the condition of
+//! the Cluster.
 
-mod pool;
 mod report;
 mod tunnel;
 
@@ -14,10 +13,10 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-pub(crate) use self::pool::Pool;
 pub(crate) use self::report::report;
 use self::tunnel::Dialler;
 use crate::serve::Agent;
+use crate::tunnel_pool::Pool;
 
 /// The parts of the agent that open tunnels.
 pub(crate) struct Tunnels {

@@ -8,9 +8,9 @@ use postern_kinds::Condition;
 use postern_meta::time::Timestamp;
 use tokio::time::sleep;
 
-use super::pool::{Failure, Pool, Summary};
 use crate::conditions;
 use crate::state::State;
+use crate::tunnel_pool::{Failure, Pool, Summary};
 
 /// How often the state is looked at. A short interruption is not written.
 const INTERVAL: Duration = Duration::from_secs(2);

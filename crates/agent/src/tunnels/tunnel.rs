@@ -27,10 +27,10 @@ use postern_tunnel::{
     is_name, negotiate,
 };
 
-use super::pool::{Failure, Slot};
 use crate::answer::Body;
 use crate::listen::HTTP1_BUFFER_BYTES;
 use crate::serve::Agent;
+use crate::tunnel_pool::{Failure, Slot};
 
 /// Opens tunnels.
 pub(super) struct Dialler {
@@ -108,7 +108,7 @@ fn failure_of(error: &Error) -> Failure {
     }
 }
 
-/// Answers the requests in a tunnel, until its end.
+/// Serves the requests in a tunnel, until its end.
 async fn serve(agent: &Arc<Agent>, slot: &Arc<Slot>, switched: Switched) -> End {
     let (stream, carried) = agent_end(TokioIo::new(switched.connection));
     let peer = Peer::new(switched.address);

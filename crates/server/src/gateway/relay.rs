@@ -1,6 +1,6 @@
 //! Requests that one server hands to another one, whose agents have tunnels there
 //! (`docs/adr/0055-servers-hand-requests-to-each-other.md`). The first server has decided, recorded and counted the
-//! request. The second one only sends it on through a tunnel.
+//! request. The second one only sends it on through a tunnel. The token of a server is a JWT.
 
 use std::sync::Arc;
 

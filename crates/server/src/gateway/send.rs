@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::AUTHORIZATION;
 use http::uri::PathAndQuery;
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body::{Frame, SizeHint};
 use postern_auth::gateway_path::OF_WORKLOAD;
 use postern_flow::budget::{ByteBudget, Charge};
@@ -116,12 +116,7 @@ where
     let path = path.map_err(|error| ApiError::internal("the path cannot be forwarded", error))?;
     let (mut head, mut headers) = permit.into_head();
     if let Some(token) = token {
-        // Only the token says who the caller is, and what is allowed.
-        headers.clear();
-        headers.insert(AUTHORIZATION, token);
-    }
-    if let Some(member) = member {
-        headers.extend([relay::token(context.registry, &member)?]);
+        headers = headers_with(token, member.as_deref(), context.registry)?;
     }
     headers.insert("audit-id", context.audit_id);
     let mut upstream_span = span("upstream", SpanKind::Client);
@@ -158,6 +153,21 @@ where
         ));
     }
     Ok(answer)
+}
+
+/// The headers of a request to an agent, perhaps through another server. Only the token says who the caller is, and what
+/// is allowed.
+fn headers_with(
+    token: HeaderValue,
+    member: Option<&str>,
+    registry: &Registry,
+) -> Result<HeaderMap, ApiError> {
+    let mut headers = HeaderMap::new();
+    headers.insert(AUTHORIZATION, token);
+    if let Some(member) = member {
+        headers.extend([relay::token(registry, member)?]);
+    }
+    Ok(headers)
 }
 
 /// The header with the trace that a request on the way to a target belongs to.

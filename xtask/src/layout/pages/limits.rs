@@ -222,6 +222,39 @@ const ROWS: &[Row] = &[
         numbers: &[("crates/agent/src/audit/queue.rs", "MAX_BYTES")],
     },
     Row {
+        name: "idle tunnels of an agent to each server",
+        limit: "{count} to {count}",
+        numbers: &[
+            ("crates/agent/src/tunnel_pool.rs", "MIN_IDLE"),
+            ("crates/agent/src/tunnel_pool.rs", "MAX_IDLE"),
+        ],
+    },
+    Row {
+        name: "idle tunnels of one cluster that a server keeps",
+        limit: "{count}",
+        numbers: &[("crates/proxy/src/pool.rs", "KEPT_TUNNELS")],
+    },
+    Row {
+        name: "tunnels of one cluster at a server",
+        limit: "{count}",
+        numbers: &[("crates/server/src/gateway/tunnels.rs", "MAX_TUNNELS_OF_CLUSTER")],
+    },
+    Row {
+        name: "agents of one cluster with tunnels at a server",
+        limit: "{count}",
+        numbers: &[("crates/server/src/gateway/tunnels.rs", "MAX_AGENTS_OF_CLUSTER")],
+    },
+    Row {
+        name: "requests that wait for a tunnel of one cluster",
+        limit: "{count}",
+        numbers: &[("crates/proxy/src/pool.rs", "MAX_WAITING")],
+    },
+    Row {
+        name: "silence of a tunnel",
+        limit: "{seconds} s",
+        numbers: &[("crates/tunnel/src/carry.rs", "SILENCE")],
+    },
+    Row {
         name: "records that the server takes from one cluster",
         limit: "{bytes} a second, {bytes} at once",
         numbers: &[

@@ -52,7 +52,7 @@ pub struct AgentAccess {
 
 impl AgentAccess {
     /// The right of the caller of a permit. Only the agent of the Cluster has it: the caller of an access key whose
-    /// subject is the agent of this Cluster. No user and no team has it, whatever their roles, and nobody by impersonation.
+    /// subject is the agent of this Cluster. No user and no team has it, whatever their roles, and no caller by impersonation.
     ///
     /// # Errors
     /// - 403 for every caller but the agent of this Cluster

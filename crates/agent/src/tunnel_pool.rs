@@ -145,14 +145,14 @@ impl Pool {
         if let Some(at) = not_before.filter(|at| *at > now) {
             return Plan { dial: 0, next: at };
         }
-        let (mut dialling, mut fresh) = (0, 0);
+        let (mut dialling, mut recent) = (0, 0);
         let mut by_server: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
         for tunnel in tunnels.values() {
             match tunnel {
                 Tunnel::Dialling { since } => {
                     dialling += 1;
                     if *since + SLOW_DIAL > now {
-                        fresh += 1;
+                        recent += 1;
                         next = next.min(*since + SLOW_DIAL);
                     }
                 }
@@ -178,8 +178,8 @@ impl Pool {
             // One attempt is enough to see whether the server is back.
             need = need.min(1);
         }
-        let mut dial = need.saturating_sub(fresh);
-        if dial == 0 && may_search && fresh == 0 {
+        let mut dial = need.saturating_sub(recent);
+        if dial == 0 && may_search && recent == 0 {
             dial = state.search(missing, now, &mut next);
         }
         let total = state.tunnels.len();
