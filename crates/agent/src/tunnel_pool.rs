@@ -322,7 +322,9 @@ mod tests {
         second.set_busy(true);
         assert_eq!(dial(), 1);
         let mut busy: Vec<_> = (0..60).map(|_| open(&pool, "s")).collect();
-        busy.iter().for_each(|slot| slot.set_busy(true));
+        for slot in &busy {
+            slot.set_busy(true);
+        }
         assert_eq!(dial(), 7, "eight are idle then");
         busy.drain(..).for_each(drop);
         second.set_busy(false);

@@ -165,7 +165,7 @@ async fn two_sides_that_both_take_nothing_go_on_afterwards() {
 async fn a_dropped_stream_does_not_wait_for_an_end_that_takes_nothing() {
     let (mut agent, mut theirs, mut tasks) = raw_tunnel();
     // More than the connection has room for, and less than the stream has.
-    agent.write_all(&[0; 40_000]).await.unwrap();
+    agent.write_all(&vec![0; 40_000]).await.unwrap();
     drop(agent);
     let start = Instant::now();
     let pongs = async {
@@ -188,7 +188,7 @@ async fn what_is_no_tunnel_ends_it() {
     too_long.resize(64, 0);
     let mut endless = vec![0x02, 126, 0x7f, 0xff];
     endless.resize(4 + 0x7fff, 0);
-    let more = [&[0x00, 126, 0x7f, 0xff][..], &[0; 0x7fff]].concat();
+    let more = [&[0x00, 126, 0x7f, 0xff][..], &vec![0; 0x7fff]].concat();
     (0..3).for_each(|_| endless.extend_from_slice(&more));
     for (name, frames) in [
         ("a text", vec![0x81, 2, b'h', b'i']),
