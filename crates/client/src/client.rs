@@ -284,6 +284,20 @@ impl Client {
         decode_object(self.send(ApiRequest::new(Method::GET, path)).await?)
     }
 
+    /// Reads one part of an object under a subresource. `parameter` is the query parameter with the name of the part.
+    pub async fn get_named_part(
+        &mut self,
+        of: Collection<'_>,
+        name: &str,
+        subresource: &str,
+        (parameter, part): (&str, &str),
+    ) -> Result<Object, Error> {
+        let path = format!("{}/{subresource}", of.path_of(name)?);
+        let part = utf8_percent_encode(part, NON_ALPHANUMERIC);
+        let request = ApiRequest::new(Method::GET, path).query(format!("{parameter}={part}"));
+        decode_object(self.send(request).await?)
+    }
+
     /// Reads something of a cluster through the gateway. `path` begins behind `/kubernetes`, as in
     /// `/cluster/east/version`; the caller must have checked the names in it.
     ///

@@ -29,6 +29,7 @@ mod policy_rules;
 mod right;
 mod schema_rule;
 mod secret_data;
+mod secret_parts;
 mod secret_text;
 mod verb;
 
@@ -61,6 +62,8 @@ pub mod role;
 pub mod role_binding;
 pub mod scope;
 pub mod secret;
+pub mod secret_entries;
+pub mod secret_entry;
 pub mod secret_sync;
 pub mod selves;
 pub mod shared_secret;

@@ -15,7 +15,7 @@ pub use crate::condition::{Condition, ConditionsStatus};
 pub use crate::context::Context;
 pub use crate::fields::{Draft, Layout, NoStatus};
 pub use crate::kind::action::{
-    Action, ActionRequest, ActionResult, ActionRight, Handler, Response, ServerAction,
+    Action, ActionRequest, ActionResult, ActionRight, Handler, PartHandler, Response, ServerAction,
 };
 pub use crate::kind::ownership::{Access, ExtraAccess, Ownership, OwnershipPart, UserOrTeam};
 pub use crate::kind::{

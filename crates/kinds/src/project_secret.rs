@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::instance::STATUS_ACTIONS;
 use crate::namespace_names::default_namespace;
 use crate::prelude::*;
 use crate::secret_data;
+use crate::secret_entries::GET_ENTRIES;
+use crate::secret_entry::GET_ENTRY;
 use crate::secret_sync::{
     self, MIRROR, MIRRORED, SHARED_SECRET_NAME, SHARED_SECRET_NAMESPACE, SYNCED, State,
     is_mirrored, required_right,
@@ -54,7 +55,13 @@ impl Kind for ProjectSecret {
         plural: "projectsecrets",
         singular: "projectsecret",
         scope: ResourceScope::Namespaced,
-        actions: STATUS_ACTIONS,
+        actions: &[
+            Action::GET_STATUS,
+            Action::UPDATE_STATUS,
+            Action::PATCH_STATUS,
+            GET_ENTRIES,
+            GET_ENTRY,
+        ],
         description: "ProjectSecret holds sensitive key/value data of a project.",
         ..Info::DEFAULT
     };

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use crate::prelude::*;
 use crate::secret_data;
 pub use crate::secret_data::MAX_DATA_BYTES;
+use crate::secret_entries::GET_ENTRIES;
+use crate::secret_entry::GET_ENTRY;
 
 /// The kind.
 pub struct SharedSecret;
@@ -49,6 +51,7 @@ impl Kind for SharedSecret {
         aliases: &["secret", "secrets"],
         scope: ResourceScope::Namespaced,
         in_default_namespace: true,
+        actions: &[GET_ENTRIES, GET_ENTRY],
         description: "SharedSecret holds sensitive key/value data and gives it to users and teams \
                       by access rules.",
         ..Info::DEFAULT

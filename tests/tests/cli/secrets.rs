@@ -56,6 +56,39 @@ async fn setting_one_key_leaves_the_others() {
 }
 
 #[tokio::test]
+async fn only_the_values_that_are_printed_are_read() {
+    let server = Server::start().await;
+    let admin = admin(&server);
+    admin.ok(&["set", "secret", "db.password", "hunter2"]).await;
+    admin.ok(&["set", "secret", "db.user", "shop"]).await;
+    let read = || {
+        let of_secrets = |record: &Value| {
+            record["objectRef"]["resource"] == "sharedsecrets"
+                && record["stage"] == "ResponseComplete"
+                && record["verb"] == "get"
+                && record["responseStatus"]["code"] == 200
+        };
+        let records = server.home().records();
+        let values = records.iter().filter(|record| of_secrets(record)).filter_map(|record| {
+            let entry = record["annotations"]["platform.sh/entry"].as_str();
+            match record["objectRef"]["subresource"].as_str() {
+                None => Some("all of them".to_owned()),
+                Some(_) => entry.map(str::to_owned),
+            }
+        });
+        values.collect::<Vec<_>>()
+    };
+    admin.ok(&["get", "secret", "db"]).await;
+    admin.fails(1, &["get", "secret", "db.pasword"]).await;
+    assert_eq!(read(), [""; 0], "a table of keys reads no value");
+    admin.ok(&["get", "secret", "db.password"]).await;
+    admin.ok(&["get", "secret", "db.user", "-o", "json"]).await;
+    assert_eq!(read(), ["password", "user"]);
+    admin.ok(&["get", "secret", "db", "-o", "json"]).await;
+    assert_eq!(read(), ["password", "user", "all of them"]);
+}
+
+#[tokio::test]
 async fn many_writers_of_one_secret_lose_nothing() {
     let server = Server::start().await;
     let admin = admin(&server);
@@ -121,7 +154,9 @@ fn asked(debug: &str) -> Vec<String> {
                 let (_, behind) = line.split_once(&format!("{name}=")).unwrap();
                 behind.split_whitespace().next().unwrap().trim_matches('"').to_owned()
             };
-            format!("{} {}", field("method"), field("path").rsplit('/').next().unwrap())
+            let path = field("path");
+            let (_, asked) = path.split_once("secrets/").unwrap();
+            format!("{} {asked}", field("method"))
         })
         .collect()
 }
@@ -135,13 +170,17 @@ async fn a_name_ends_at_the_first_dot_where_there_is_such_a_secret() {
     make(&server, "a.b.c", json!({ "value": "whole" })).await;
     for (arguments, value, names) in [
         // One request, and none for a secret that was not asked for.
-        (&["a.b.c"][..], "short", &["GET a"][..]),
-        (&["a.b"], "one", &["GET a"]),
-        (&["a.b", "--key", "c"], "long", &["GET a.b"]),
-        (&["a.b.c", "--key", "value", "-o", "value"], "whole", &["GET a.b.c"]),
-        (&["a.b.c", "--whole"], "KEY     BYTES\nvalue   5\n", &["GET a.b.c"]),
+        (&["a.b.c"][..], "short", &["GET a/entry"][..]),
+        (&["a.b"], "one", &["GET a/entry"]),
+        (&["a.b", "--key", "c"], "long", &["GET a.b/entry"]),
+        (&["a.b.c", "--key", "value", "-o", "value"], "whole", &["GET a.b.c/entry"]),
+        (&["a.b.c", "--whole"], "KEY     BYTES\nvalue   5\n", &["GET a.b.c/entries"]),
         // The secret `a` has no such key, so the longest name comes next.
-        (&["a.b.c.value"], "whole", &["GET a", "GET a.b.c.value", "GET a.b.c"]),
+        (
+            &["a.b.c.value"],
+            "whole",
+            &["GET a/entry", "GET a/entries", "GET a.b.c.value", "GET a.b.c/entry"],
+        ),
     ] {
         let command = [&["get", "secret", "--debug"], arguments].concat();
         let output = admin.run(&command).await;
@@ -182,7 +221,7 @@ async fn a_secret_that_one_may_not_see_is_not_taken_for_absent() {
     let said = admin.fails(1, &command).await;
     assert!(said.contains("forbidden") && said.contains("--key KEY"), "{said}");
     assert!(!said.contains("not found") && !said.contains("hush"), "{said}");
-    assert_eq!(asked(&said), ["GET a"], "no other is tried");
+    assert_eq!(asked(&said), ["GET a/entry"], "no other is tried");
 }
 
 #[tokio::test]

@@ -25,6 +25,7 @@ mod patches;
 mod protobuf;
 mod protocol;
 mod review_selectors;
+mod secret_entries;
 mod selectors;
 mod tables;
 mod updates;

@@ -147,7 +147,11 @@ impl Rows<'_> {
     }
 
     fn read(&self, how: &str, method: &str, target: Target, query: &str) -> Row {
-        let path = self.operation.at(self.fixture, target) + query;
+        let mut path = self.operation.at(self.fixture, target) + query;
+        if self.operation.path.ends_with("/entry") {
+            // The entry of the secrets of the fixture.
+            path += if query.is_empty() { "?name=value" } else { "&name=value" };
+        }
         let mut ask = Ask::new(method, &path);
         if how.contains("watch") {
             ask = ask.watching();

@@ -21,6 +21,7 @@ mod principals;
 mod projects;
 mod run;
 mod secret_names;
+mod secret_read;
 mod secret_watch;
 mod secrets;
 mod share;

@@ -4,7 +4,8 @@ use postern_client::{Change, ChangeType, Collection, Representation, Selection};
 use postern_meta::object::Object;
 use serde_json::Value;
 
-use super::secrets::{GetSecret, ReadSecret, data_of};
+use super::secret_read::{ReadSecret, Sizes, data_of};
+use super::secrets::GetSecret;
 use crate::changes::{Changes, Event};
 use crate::error::CliError;
 use crate::output_format::OutputFormat;
@@ -128,7 +129,8 @@ impl GetSecret {
         if path.key.as_ref().is_some_and(|key| !data.contains_key(key)) {
             return Ok(());
         }
-        let mut text = self.text(ReadSecret { path: path.clone(), object, data }, process)?;
+        let mut text = self
+            .text(ReadSecret { path: path.clone(), object, data, sizes: Sizes::new() }, process)?;
         match self.output {
             Some(OutputFormat::Json) => {}
             Some(OutputFormat::Yaml) => text.extend_from_slice(b"---\n"),

@@ -1,6 +1,6 @@
 //! `postern get secret` and `postern set secret`: reading and writing the values of shared secrets, and of
 //! those of a project.
-//! Watching one secret is in `secret_watch.rs`, listing and deleting secrets in the verbs' own files.
+//! The requests for one secret are in `secret_read.rs`. Watching one secret is in `secret_watch.rs`, listing and deleting secrets in the verbs' own files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
-use postern_client::{Collection, Error, Representation, decode_fields};
+use postern_client::{Collection, Representation};
 use postern_kinds::project::namespace_of;
 use postern_kinds::project_secret::{self, ProjectSecret};
 use postern_kinds::shared_secret::{self, MAX_DATA_BYTES, SharedSecret};
@@ -20,6 +20,7 @@ use zeroize::Zeroizing;
 
 use super::new_object;
 use super::secret_names::{FindError, GivenPath, NotFound, NotUnique};
+use super::secret_read::{Need, ReadSecret, Search, Sizes, read};
 use crate::error::CliError;
 use crate::flags::{ConnectionFlags, NamespaceFlag};
 use crate::kinds;
@@ -28,7 +29,6 @@ use crate::output_format::OutputFormat;
 use crate::parse::{self, SecretPath};
 use crate::process::{Process, read_file};
 use crate::session::Session;
-use crate::similar::nearest;
 use crate::variables::{Data, VariableFlags, dotenv_lines, shell_lines};
 
 /// How often a write is tried when others write the same secret.
@@ -138,13 +138,6 @@ impl LocationFlags {
     }
 }
 
-/// A secret that was read, and which key of it was asked for.
-pub(super) struct ReadSecret {
-    pub(super) path: SecretPath,
-    pub(super) object: Object,
-    pub(super) data: Data,
-}
-
 impl GetSecret {
     /// Reads, and prints what was asked for.
     pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
@@ -155,11 +148,22 @@ impl GetSecret {
         let (info, namespace) = self.location.locate(&session);
         let of = Collection::new(info, Some(&namespace));
         let with_key = self.output == Some(OutputFormat::Value);
-        let found = find_secret(&mut session, of, &given, with_key, process).await?;
+        let search = Search { with_key, need: self.need(given.path.key.is_some()) };
+        let found = find_secret(&mut session, of, &given, search, process).await?;
         if self.watch {
             return self.watch(&mut session, of, found.path, process).await;
         }
         process.write_stdout(&self.text(found, process)?)
+    }
+
+    /// The parts of the secret that are printed. A watch reads the secret again.
+    fn need(&self, has_key: bool) -> Need {
+        match self.output {
+            _ if self.watch => Need::Names,
+            Some(OutputFormat::Json | OutputFormat::Yaml) => Need::Object,
+            None if !has_key && !self.all => Need::Names,
+            _ => Need::Values,
+        }
     }
 
     /// Refuses arguments that make no sense, before any request.
@@ -195,7 +199,7 @@ impl GetSecret {
         found: ReadSecret,
         process: &Process,
     ) -> Result<Zeroizing<Vec<u8>>, CliError> {
-        let ReadSecret { path, mut object, mut data } = found;
+        let ReadSecret { path, mut object, mut data, sizes } = found;
         if let Some(key) = &path.key {
             keep_only(&mut object, key);
             data.retain(|other, _| other == key);
@@ -214,25 +218,26 @@ impl GetSecret {
                 Ok(text)
             }
             (_, Some(key)) => value_text(&path, &data[key], process),
-            (_, None) if data.is_empty() => {
+            (_, None) if data.is_empty() && sizes.is_empty() => {
                 process.print_status(&format!("the secret {} has no keys", path.name));
                 Ok(Zeroizing::default())
             }
+            (_, None) if data.is_empty() => Ok(bytes(size_table(&sizes))),
             (_, None) => Ok(bytes(key_table(&data, self.all)?)),
         }
     }
 }
 
-/// Reads the secret, and says which it is where the name is longer than up to the first dot. `with_key` leaves out
-/// paths that are a name alone.
+/// Reads the secret, and says which it is where the name is longer than up to the first dot.
 pub(super) async fn find_secret(
     session: &mut Session,
     of: Collection<'_>,
     given: &GivenPath,
-    with_key: bool,
+    search: Search,
     process: &Process,
 ) -> Result<ReadSecret, CliError> {
-    let found = given.find(with_key, async |path| read(session, of, path).await).await;
+    let Search { with_key, need } = search;
+    let found = given.find(with_key, async |path| read(session, of, path, need).await).await;
     match found {
         Ok(secret) => {
             if secret.path != given.path {
@@ -268,28 +273,6 @@ async fn explain_missing(
         None => explained,
     };
     if is_open { given.with_flags_hint(explained) } else { explained }
-}
-
-/// Reads a secret. The inner error is that it has no such key.
-async fn read(
-    session: &mut Session,
-    of: Collection<'_>,
-    path: SecretPath,
-) -> Result<Result<ReadSecret, CliError>, Error> {
-    let object = session.client.get(of, &path.name).await?;
-    let data = data_of(of, &object)?;
-    Ok(match &path.key {
-        Some(key) if !data.contains_key(key) => Err(no_key(&path.name, key, &data)),
-        _ => Ok(ReadSecret { path, object, data }),
-    })
-}
-
-/// The values of a secret.
-pub(super) fn data_of(of: Collection<'_>, object: &Object) -> Result<Data, Error> {
-    if of.info().kind == ProjectSecret::INFO.kind {
-        return Ok(decode_fields::<ProjectSecret>(object)?.spec.data);
-    }
-    Ok(decode_fields::<SharedSecret>(object)?.spec.data)
 }
 
 /// Removes all keys but one from the object's data.
@@ -339,6 +322,13 @@ fn is_plain_text(bytes: &[u8]) -> bool {
         .is_ok_and(|text| text.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\t')))
 }
 
+/// A table of the keys with the sizes of their values, which were not read.
+fn size_table(sizes: &Sizes) -> Zeroizing<String> {
+    let headings = vec!["KEY".to_owned(), "BYTES".to_owned()];
+    let rows = sizes.iter().map(|(key, bytes)| vec![escape(key), bytes.to_string()]);
+    Zeroizing::new(output::table(headings, rows.collect()))
+}
+
 /// A table of the keys with the sizes of their values and, with `all`, the values.
 fn key_table(data: &Data, all: bool) -> Result<Zeroizing<String>, CliError> {
     let mut headings = vec!["KEY".to_owned(), "BYTES".to_owned()];
@@ -358,15 +348,6 @@ fn key_table(data: &Data, all: bool) -> Result<Zeroizing<String>, CliError> {
         rows.push(row);
     }
     Ok(Zeroizing::new(output::table(headings, rows)))
-}
-
-fn no_key(name: &str, key: &str, data: &Data) -> CliError {
-    let error = CliError::new(format!("the secret {name} has no key {key}"));
-    let near = nearest(key, data.keys().map(String::as_str));
-    if near.is_empty() {
-        return error.hint(format!("`postern get secret {name}` lists its keys"));
-    }
-    error.hint(format!("did you mean {}?", near.join(" or ")))
 }
 
 impl SetSecret {
@@ -533,11 +514,5 @@ mod tests {
         let mut object = Object::from_value(value).unwrap();
         keep_only(&mut object, "b");
         assert_eq!(object.fields["spec"], json!({ "data": { "b": "Qg==" }, "owner": {} }));
-    }
-
-    #[test]
-    fn a_missing_key_suggests_a_similar_one() {
-        let error = no_key("db", "pasword", &data(&[("password", b"hush")]));
-        assert_eq!(error.hints, ["did you mean password?"]);
     }
 }

@@ -37,6 +37,8 @@ pub enum ActionRight {
     OnSubresourceAs(&'static str),
     /// This verb on the object itself: the keys of an owner require `getkey` on the owner.
     OnObject(&'static str),
+    /// `get` on the object itself, for roles and for the scopes of keys alike: the response is a part of the object.
+    GetObject,
 }
 
 /// The handler of an action.
@@ -48,6 +50,21 @@ pub enum Handler {
     Server(ServerAction),
     /// The kind: a pure function of the object and the request.
     Object(fn(&ActionRequest<'_>) -> Result<ActionResult, ApiError>),
+    /// The kind: a pure function of the object and of the name of one of its parts.
+    Part(&'static PartHandler),
+}
+
+/// The handler of an action that returns one part of an object.
+#[derive(Debug)]
+pub struct PartHandler {
+    /// The query parameter with the name of the part.
+    pub parameter: &'static str,
+    /// One sentence about the parameter, for OpenAPI.
+    pub description: &'static str,
+    /// The annotation of the audit record with the name of the part that was returned.
+    pub annotation: &'static str,
+    /// The part of an object with a name.
+    pub handle: fn(&Object, Option<&str>) -> Result<Object, ApiError>,
 }
 
 /// Actions that the server handles. It matches on all of them, so none can be forgotten.

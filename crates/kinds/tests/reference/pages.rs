@@ -166,6 +166,7 @@ fn actions(kind: &dyn AnyKind) -> String {
                 code(format_args!("{verb} {}/{subresource}", info.plural))
             }
             ActionRight::OnObject(verb) => code(format_args!("{verb} {}", info.plural)),
+            ActionRight::GetObject => code(format_args!("get {}", info.plural)),
         };
         let is_write = matches!(verb, Verb::Create | Verb::Update | Verb::Patch);
         let own_body = if is_write { info.kind } else { "" };

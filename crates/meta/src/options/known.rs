@@ -122,10 +122,11 @@ pub(super) fn check_write(
     Err(ApiError::bad_request(format!("unknown query parameter {}: {hint}", display_name(name))))
 }
 
-/// A warning for each parameter of a read that no request has, at most `MAX_WARNINGS`.
-pub fn parameter_warnings(query: &Query) -> Vec<String> {
+/// A warning for each parameter of a read that no request has, at most `MAX_WARNINGS`. `own` is a parameter that only
+/// this request has.
+pub fn parameter_warnings(query: &Query, own: Option<&str>) -> Vec<String> {
     let mut warnings = Vec::new();
-    for name in query.names().filter(|name| !has(&ALL, name)) {
+    for name in query.names().filter(|name| !has(&ALL, name) && Some(*name) != own) {
         if warnings.len() == MAX_WARNINGS {
             break;
         }

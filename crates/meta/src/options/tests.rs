@@ -195,7 +195,7 @@ fn an_unknown_parameter_is_answered_with_the_nearest() {
         };
         assert_eq!(message, want);
         assert_eq!(
-            parameter_warnings(&query),
+            parameter_warnings(&query, None),
             [format!("unknown query parameter \"{name}\" has no effect: did you mean {near}?")]
         );
     }
@@ -235,7 +235,7 @@ fn a_selector_is_refused_where_it_selects_nothing() {
 
 #[test]
 fn warnings_are_bounded_and_about_unknown_parameters_alone() {
-    let warnings = |query: &str| parameter_warnings(&Query::parse(query).unwrap());
+    let warnings = |query: &str| parameter_warnings(&Query::parse(query).unwrap(), None);
     assert!(warnings("watch=1&limit=5&pretty=1&dryRun=All&includeObject=None").is_empty());
     assert_eq!(warnings("foo=1&foo=2").len(), 1, "the same only once");
     let many: Vec<String> = (0..90).map(|i| format!("labelSelecto{i}=")).collect();

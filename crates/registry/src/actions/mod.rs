@@ -30,7 +30,17 @@ pub enum ActionOutput {
     List(&'static dyn AnyKind, ObjectPage),
 }
 
-/// Runs an action. `body` is the request body, `list` the options of an action that lists.
+/// The input of an action.
+pub struct ActionInput<'a> {
+    /// The request body.
+    pub body: Option<Object>,
+    /// The options of an action that lists.
+    pub list: &'a ListOptions,
+    /// The name of the part of the object, for an action that returns one.
+    pub part: Option<&'a str>,
+}
+
+/// Runs an action.
 ///
 /// # Errors
 /// The errors of the action.
@@ -38,10 +48,10 @@ pub async fn run(
     registry: &Registry,
     permit: &Permit,
     action: &'static Action,
-    body: Option<Object>,
-    list: &ListOptions,
+    input: ActionInput<'_>,
     writing: &Writing,
 ) -> Result<ActionOutput, ApiError> {
+    let ActionInput { body, list, part } = input;
     let same = |object| ActionOutput::Object(permit.kind(), object);
     match action.handler {
         Handler::Server(ServerAction::WhoAmI) => {
@@ -77,6 +87,11 @@ pub async fn run(
         }
         Handler::Object(handle) => {
             object::act(registry, permit, action, handle, body, writing).await
+        }
+        Handler::Part(handler) => {
+            let object = (handler.handle)(&registry.stored(permit).await?, part)?;
+            let kind = object::response_kind(permit, action);
+            Ok(ActionOutput::Object(kind, EncodedObject::for_action(permit, kind, &object)?))
         }
         // The pipeline serves these: the status subresource like the object itself, the audit log, and the watch of
         // an agent's configuration.

@@ -10,7 +10,7 @@ use postern_auth::explanation::{Explanation, PolicyName, Source, rule_yaml, scop
 use postern_auth::identity::{AUTHENTICATED_GROUP, Identity};
 use postern_auth::policy::Decision;
 use postern_kinds::access::{MadeFor, made_for};
-use postern_kinds::action::ServerAction;
+use postern_kinds::action::{ActionRight, ServerAction};
 use postern_kinds::rbac::{BoundSubject, PolicyRule};
 use postern_kinds::reviews::self_subject_rules_review;
 use postern_kinds::reviews::{
@@ -126,7 +126,7 @@ impl Decider<'_> {
             (None, None) => return AccessStatus::default(),
         };
         let allowed = self.allows(identity, &attributes);
-        let explanation = self.explain(identity, &attributes);
+        let explanation = self.explain(identity, &as_decided(attributes));
         let reason = reason(allowed, &explanation, identity);
         AccessStatus { allowed, reason, ..AccessStatus::default() }
     }
@@ -176,6 +176,24 @@ pub(super) fn without_needless_namespace(attributes: Attributes<'_>) -> Attribut
         }
         _ => attributes,
     }
+}
+
+/// The attributes of the permission that a request requires. That of an action may be one on the object itself.
+pub(super) fn as_decided(attributes: Attributes<'_>) -> Attributes<'_> {
+    let Attributes::Resource { verb, group, resource, subresource, namespace, name } = attributes
+    else {
+        return attributes;
+    };
+    let served = Verb::ALL.iter().copied().find(|known| known.as_str() == verb);
+    let action = kind_of(group, resource)
+        .zip(served)
+        .and_then(|(kind, verb)| kind.info().action(subresource, verb));
+    let verb = match action.map(|action| action.right) {
+        Some(ActionRight::GetObject) => Verb::Get.as_str(),
+        Some(ActionRight::OnObject(verb)) => verb,
+        Some(ActionRight::OnSubresource) | None => return attributes,
+    };
+    Attributes::Resource { verb, group, resource, subresource: "", namespace, name }
 }
 
 /// The permission with which a caller may write a part of the object; `None` if there is none.

@@ -13,7 +13,9 @@ use postern_kinds::reviews::resource_access_review::{AllowedSubject, Spec, Statu
 use postern_kinds::{AnyKind as _, Principal, RequiredRight, Right, Verb};
 use postern_meta::status::ApiError;
 
-use super::reviews::{Decider, kind_of, partial_right, source_text, without_needless_namespace};
+use super::reviews::{
+    Decider, as_decided, kind_of, partial_right, source_text, without_needless_namespace,
+};
 use crate::permit::Permit;
 use crate::registry::Registry;
 
@@ -68,7 +70,8 @@ pub(super) fn check(permit: &Permit, decider: &Decider<'_>, spec: &Spec) -> Resu
 
 /// The status with all subjects.
 pub(super) async fn status(registry: &Registry, decider: &Decider<'_>, spec: &Spec) -> Status {
-    let attributes = without_needless_namespace(attributes_of(spec));
+    let asked = without_needless_namespace(attributes_of(spec));
+    let attributes = as_decided(asked);
     let mut rows = Rows::new();
     {
         let principals = registry.cache().principals();
@@ -77,8 +80,8 @@ pub(super) async fn status(registry: &Registry, decider: &Decider<'_>, spec: &Sp
             add(&principals, &mut rows, grantee, owner);
         }
     }
-    add_open_lists(decider, &attributes, &mut rows);
-    let is_all = add_keys(registry, decider, &attributes, &mut rows).await;
+    add_open_lists(decider, &asked, &mut rows);
+    let is_all = add_keys(registry, decider, &asked, &mut rows).await;
     let principals = registry.cache().principals();
     let row = |((kind, name), via): ((&'static str, String), Vec<String>)| AllowedSubject {
         size: size_of(&principals, kind, &name),

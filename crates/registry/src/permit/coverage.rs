@@ -305,6 +305,7 @@ pub(super) fn attributes_of(target: &ResourceTarget) -> Attributes<'_> {
         Some(Action { right: ActionRight::OnSubresourceAs(verb), subresource, .. }) => {
             (*verb, *subresource)
         }
+        Some(Action { right: ActionRight::GetObject, .. }) => (Verb::Get.as_str(), ""),
         Some(action) => (action.verb.as_str(), action.subresource),
         None => (target.verb.as_str(), ""),
     };

@@ -497,6 +497,9 @@ impl AuditContext {
                 note(name, Cow::Owned(value));
             }
         }
+        if let Some((annotation, part)) = self.returned_part() {
+            note(annotation, clean(part));
+        }
         if let Some(trace) = &self.trace {
             note(TRACEPARENT, Cow::Owned(trace.to_string()));
         }
@@ -504,6 +507,13 @@ impl AuditContext {
             note("audit.k8s.io/truncated", Cow::Borrowed("true"));
         }
         annotations
+    }
+
+    /// The annotation and the name of the part of an object that the response has.
+    fn returned_part(&self) -> Option<(&'static str, &str)> {
+        let action = self.target()?.action.filter(|_| self.response.code == 200)?;
+        let Handler::Part(handler) = action.handler else { return None };
+        Some((handler.annotation, self.request.query().get(handler.parameter)?))
     }
 
     fn response_status(&self, stage: Stage) -> ResponseStatus<'_> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::{Response, StatusCode, header};
 use postern_flow::OwnerAccount;
 use postern_flow::large::{LARGE_BYTES, LargeWork};
-use postern_kinds::action::{Action, Handler, ServerAction};
+use postern_kinds::action::{Action, Handler, PartHandler, ServerAction};
 use postern_kinds::audit_event_list::AuditEventList;
 use postern_kinds::{AnyKind, Verb};
 use postern_meta::accept::{Offered, PatchType, patch_type};
@@ -23,7 +23,7 @@ use postern_meta::patch::{
 };
 use postern_meta::status::{ApiError, Status};
 use postern_openapi::v3::SERVED_PATCHES;
-use postern_registry::actions::{self, ActionOutput};
+use postern_registry::actions::{self, ActionInput, ActionOutput};
 use postern_registry::admit::{Part, Writing};
 use postern_registry::operations::{self, Applied};
 use postern_registry::permit::{
@@ -78,9 +78,18 @@ pub(super) async fn serve(
         .action
         .is_some_and(|action| matches!(action.handler, Handler::Server(ServerAction::AgentConfig)));
     if matches!(permit.target().verb, Verb::Get | Verb::List | Verb::Watch) && !is_polled {
-        outcome.warnings.extend(parameter_warnings(parsed.query()));
+        let own = part_handler(permit.target().action).map(|handler| handler.parameter);
+        outcome.warnings.extend(parameter_warnings(parsed.query(), own));
     }
     Ok(outcome)
+}
+
+/// The handler of an action that returns one part of an object.
+fn part_handler(action: Option<&'static Action>) -> Option<&'static PartHandler> {
+    match action?.handler {
+        Handler::Part(handler) => Some(handler),
+        _ => None,
+    }
 }
 
 async fn serve_verb(
@@ -220,7 +229,12 @@ async fn act(
         let response = respond::object(&AuditEventList, StatusCode::CREATED, object, negotiated)?;
         return Ok(Outcome { response, warnings, created: None });
     }
-    match actions::run(&server.registry, permit, action, sent, &list, &writing).await? {
+    let part = match part_handler(Some(action)) {
+        Some(handler) => parsed.query().single(handler.parameter)?,
+        None => None,
+    };
+    let input = ActionInput { body: sent, list: &list, part };
+    match actions::run(&server.registry, permit, action, input, &writing).await? {
         ActionOutput::List(kind, page) => {
             let large = request.large_work(server);
             respond::list(kind, page, negotiated, large).map(Outcome::from)

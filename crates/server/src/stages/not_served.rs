@@ -75,7 +75,11 @@ mod tests {
                 ": projects/NAME has status, members, clusters, templates, migratevirtualclusterinstance",
             ),
             (&["kiosk"], ""),
-            (&["namespaces", "a", "sharedsecrets", "b", "status"], ""),
+            (
+                &["namespaces", "a", "sharedsecrets", "b", "status"],
+                ": namespaces/NAMESPACE/sharedsecrets/NAME has entries, entry",
+            ),
+            (&["namespaces", "a", "leases", "b", "status"], ""),
         ] {
             let error =
                 error(&format!("{BASE_PATH}/apis/{MANAGEMENT_V1}/{}", path.join("/"))).unwrap();

@@ -7,9 +7,13 @@ use super::{Finding, Named, SourceFile, Sources, code_spans, differences, litera
 
 pub(super) const PAGE: &str = "docs/reference/audit.md";
 
-/// Where records are made: those of the server, those of agents, and the part that both have.
-const SOURCES: [&str; 3] =
-    ["crates/server/src/audit", "crates/agent/src/audit", "crates/auth/src/exec_command.rs"];
+/// Where records are made: those of the server, those of agents, the part that both have, and the name of an entry.
+const SOURCES: [&str; 4] = [
+    "crates/server/src/audit",
+    "crates/agent/src/audit",
+    "crates/auth/src/exec_command.rs",
+    "crates/kinds/src/secret_entry.rs",
+];
 
 /// How the names begin.
 const PREFIXES: [&str; 3] = ["platform.sh/", "authorization.k8s.io/", "audit.k8s.io/"];

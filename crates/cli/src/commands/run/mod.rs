@@ -14,6 +14,7 @@ use postern_client::Collection;
 use rustix::process::Signal;
 
 use super::secret_names::GivenPath;
+use super::secret_read::{Need, Search};
 use super::secrets::{LocationFlags, find_secret};
 use crate::error::CliError;
 use crate::flags::ConnectionFlags;
@@ -120,7 +121,8 @@ impl Run {
         let mut paths = Vec::new();
         let mut all = Vec::new();
         for given in &given {
-            let found = find_secret(&mut session, of, given, false, process).await?;
+            let search = Search { with_key: false, need: Need::Values };
+            let found = find_secret(&mut session, of, given, search, process).await?;
             all.push(values_of(&found.path, found.data));
             paths.push(found.path);
         }

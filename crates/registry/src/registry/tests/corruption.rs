@@ -87,7 +87,8 @@ async fn a_corrupt_instance_keeps_no_agent_and_no_token_from_the_others() {
         "metadata": {}, "spec": { "ttl": 60, "scope": { "rules": [{ "projects": ["a"] }] } },
     });
     let body = Some(Object::from_value(body).unwrap());
-    let issued = actions::run(&fixture.registry, &permit, action, body, &list, &writing).await;
+    let input = actions::ActionInput { body, list: &list, part: None };
+    let issued = actions::run(&fixture.registry, &permit, action, input, &writing).await;
     assert!(issued.is_ok(), "{:?}", issued.err());
 }
 

@@ -79,7 +79,8 @@ pub(super) async fn migrate(
     }));
     let (list, writing) = (ListOptions::default(), Writing::by_server());
     let body = Some(body.unwrap());
-    actions::run(&server.registry, &permit, action, body, &list, &writing).await.map(|_| ())
+    let input = actions::ActionInput { body, list: &list, part: None };
+    actions::run(&server.registry, &permit, action, input, &writing).await.map(|_| ())
 }
 
 /// Two servers on one store, with two projects and the instances in the first one.
