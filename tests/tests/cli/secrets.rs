@@ -2,9 +2,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use postern_tests::Server;
 use postern_tests::kubectl::repository;
 use postern_tests::objects::{secret, secrets};
+use postern_tests::{Home, Server, Setup};
 use serde_json::{Value, json};
 
 use crate::cli::admin;
@@ -57,7 +57,7 @@ async fn setting_one_key_leaves_the_others() {
 
 #[tokio::test]
 async fn only_the_values_that_are_printed_are_read() {
-    let server = Server::start().await;
+    let server = Setup::on(&Home::new()).argument("--audit-before-answer").start().await;
     let admin = admin(&server);
     admin.ok(&["set", "secret", "db.password", "hunter2"]).await;
     admin.ok(&["set", "secret", "db.user", "shop"]).await;
@@ -258,7 +258,7 @@ async fn the_example_with_a_plain_name_is_read_by_key() {
     admin.ok(&["create", "-f", example.to_str().unwrap()]).await;
     assert_eq!(admin.ok(&["get", "secret", "shop-database.password"]).await, "hunter2");
     let output = admin.run(&["get", "secret", "shop-database.password", "--debug"]).await;
-    assert_eq!(asked(&output.err), ["GET shop-database"]);
+    assert_eq!(asked(&output.err), ["GET shop-database/entry"]);
 }
 
 #[tokio::test]
