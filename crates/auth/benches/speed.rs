@@ -359,6 +359,7 @@ fn many_keys(digester: &Digester, keys: usize) -> (PrincipalIndex, Vec<String>) 
             is_login: false,
             scope: None,
             maker: None,
+            is_session: false,
         };
         index.set_key(&name, Some(facts));
         index.set_record(digest, Some(DigestRecord { name, uid, owner_uid }));
@@ -398,6 +399,7 @@ fn endpoint_tokens(signing: &SigningKey, tokens: usize) -> Vec<String> {
         is_login: false,
         activity: Arc::default(),
         ancestors: Vec::new(),
+        is_session: false,
     };
     let bearer = Bearer { key: &key, identity: &key.identity, wanted: None, scope: None };
     let token = |number: usize| {

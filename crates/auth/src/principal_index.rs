@@ -209,7 +209,7 @@ impl PrincipalIndex {
     /// The time at which a key expires for servers that know only its stored uses, in seconds since 1970; `None` if
     /// its uses do not count.
     pub fn stored_end_of(&self, name: &str) -> Option<i64> {
-        let key = self.keys.get(name).filter(|key| key.lifetime.after_last_activity)?;
+        let key = self.keys.get(name).filter(|key| key.lifetime.counts_uses())?;
         let used = self.uses.get(name).filter(|used| used.uid == key.uid);
         let stored = used.map(|used| used.stored_unix_seconds).filter(|seconds| *seconds > 0);
         key.lifetime.ends_at(stored)
@@ -329,8 +329,16 @@ impl PrincipalIndex {
                 return Err(Refusal::Disabled);
             }
             let activity = self.activity_of(&name, &parent.uid);
-            let KeyFacts { uid, owner_uid, lifetime, .. } = parent;
-            ancestors.push(Ancestor { name, uid, owner_uid, lifetime, activity, impersonated });
+            let KeyFacts { uid, owner_uid, lifetime, is_login, .. } = parent;
+            ancestors.push(Ancestor {
+                name,
+                uid,
+                owner_uid,
+                lifetime,
+                activity,
+                impersonated,
+                is_login,
+            });
         }
         Ok(ancestors)
     }
@@ -585,9 +593,17 @@ impl PrincipalIndex {
         }
         let ancestors = self.ancestors(&key)?;
         let activity = self.activity_of(&record.name, &record.uid);
-        let KeyFacts { uid, lifetime, is_login, .. } = key;
+        let KeyFacts { uid, lifetime, is_login, is_session, .. } = key;
         let identity = Arc::new(identity);
-        Ok(Arc::new(ResolvedKey { uid, identity, lifetime, is_login, activity, ancestors }))
+        Ok(Arc::new(ResolvedKey {
+            uid,
+            identity,
+            lifetime,
+            is_login,
+            activity,
+            ancestors,
+            is_session,
+        }))
     }
 
     /// The identity of the owner of a key. It is `None` when the owner is gone, or a key that

@@ -47,6 +47,8 @@ pub struct Ancestor {
     pub activity: Arc<Activity>,
     /// The identity that it impersonated when it created the next key of the chain, if it did.
     pub impersonated: Option<Impersonation>,
+    /// Whether it has the type `Login`.
+    pub is_login: bool,
 }
 
 /// An access key that gives access until it expires.
@@ -64,6 +66,8 @@ pub struct ResolvedKey {
     pub activity: Arc<Activity>,
     /// The keys that it ends with, its own maker first.
     pub ancestors: Vec<Ancestor>,
+    /// Whether it is a session of the console.
+    pub is_session: bool,
 }
 
 impl ResolvedKey {
@@ -75,14 +79,24 @@ impl ResolvedKey {
         ends.chain([own]).flatten().min()
     }
 
+    /// The time at which it expires at the latest, however often it is used; `None` if uses extend it for ever.
+    pub fn latest_end(&self) -> Option<i64> {
+        let own = Lifetime { idle_seconds: 0, ..self.lifetime };
+        let own = own.ends_at(None).filter(|_| !own.after_last_activity);
+        let ends = self.ancestors.iter().map(|one| ends_at(&one.lifetime, &one.activity));
+        ends.chain([own]).flatten().min()
+    }
+
     /// The key of a request, for the kinds' hooks. `impersonated` is the identity that the request impersonates,
     /// if it does.
+    ///
+    /// A session acts as the key of its login: what that key creates in a session does not end with the session.
     pub fn as_caller_key(&self, impersonated: Option<Impersonation>) -> CallerKey {
         let identity = &self.identity;
         let user = identity.user.clone().map(Owner::User);
         let team = || identity.team.clone().map(Owner::Team);
         let owner = user.or_else(team).unwrap_or_else(|| Owner::Subject(identity.name.clone()));
-        CallerKey {
+        let own = CallerKey {
             name: identity.access_key.clone(),
             owner: Some(owner),
             is_scoped: identity.is_scoped(),
@@ -92,6 +106,18 @@ impl ResolvedKey {
             lifetime: self.lifetime,
             last_activity_unix_seconds: self.activity.last(),
             is_login: self.is_login,
+        };
+        match self.ancestors.first().filter(|_| self.is_session) {
+            Some(login) => CallerKey {
+                name: login.name.clone(),
+                uid: login.uid.clone(),
+                has_maker: self.ancestors.len() > 1,
+                lifetime: login.lifetime,
+                last_activity_unix_seconds: login.activity.last(),
+                is_login: login.is_login,
+                ..own
+            },
+            None => own,
         }
     }
 
@@ -110,7 +136,7 @@ impl ResolvedKey {
 /// The end of a lifetime. The last use is looked up only where it counts. Each request asks, and with
 /// many keys each look-up is one more wait for memory.
 fn ends_at(lifetime: &Lifetime, activity: &Activity) -> Option<i64> {
-    lifetime.ends_at(lifetime.after_last_activity.then(|| activity.last()).flatten())
+    lifetime.ends_at(lifetime.counts_uses().then(|| activity.last()).flatten())
 }
 
 #[cfg(test)]
@@ -120,7 +146,7 @@ mod tests {
     #[test]
     fn a_key_expires_at_the_end_of_its_lifetime_and_a_use_extends_it() {
         let lifetime =
-            Lifetime { created_unix_seconds: 0, ttl_seconds: 300, after_last_activity: true };
+            Lifetime { ttl_seconds: 300, after_last_activity: true, ..Lifetime::default() };
         let activity = Arc::new(Activity::at(100));
         let key = ResolvedKey {
             uid: "k1".to_owned(),
@@ -129,6 +155,7 @@ mod tests {
             is_login: false,
             activity: activity.clone(),
             ancestors: Vec::new(),
+            is_session: false,
         };
         assert_eq!(key.check(399), Ok(()));
         assert_eq!(key.check(400), Err(Refusal::Expired));

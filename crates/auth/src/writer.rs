@@ -157,6 +157,7 @@ mod tests {
             is_login: true,
             scope: None,
             maker: None,
+            is_session: false,
         }
     }
 

@@ -51,6 +51,7 @@ fn index(groups: Vec<String>) -> PrincipalIndex {
         is_login: false,
         scope: None,
         maker: None,
+        is_session: false,
     };
     index.set_record(digest(), Some(DigestRecord { name, uid, owner_uid }));
     index.set_key("k", Some(key));

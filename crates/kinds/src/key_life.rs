@@ -70,7 +70,12 @@ mod tests {
     use super::*;
 
     fn lifetime(created: i64, ttl: i64, after_last_activity: bool) -> Lifetime {
-        Lifetime { created_unix_seconds: created, ttl_seconds: ttl, after_last_activity }
+        Lifetime {
+            created_unix_seconds: created,
+            ttl_seconds: ttl,
+            after_last_activity,
+            ..Lifetime::default()
+        }
     }
 
     fn caller(lifetime: Lifetime, last_activity_unix_seconds: Option<i64>) -> CallerKey {

@@ -40,6 +40,7 @@ pub mod audit_event_list;
 pub mod cluster;
 pub mod cluster_role;
 pub mod cluster_role_binding;
+pub mod console_session;
 pub mod custom_resource_definition;
 pub mod direct_cluster_endpoint_token;
 pub mod event;
@@ -132,6 +133,7 @@ const OURS: &[&dyn AnyKind] = &[
     &reviews::self_subject_review_v1beta1::SelfSubjectReviewV1Beta1,
     &reviews::token_review::TokenReview,
     &reviews::resource_access_review::ResourceAccessReview,
+    &reviews::access_preview::AccessPreview,
 ];
 
 static SERVED: OnceLock<Vec<&'static dyn AnyKind>> = OnceLock::new();

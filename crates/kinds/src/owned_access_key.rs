@@ -205,10 +205,32 @@ pub struct Status {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub disabled_by_uid: String,
     /// The access key that created this one, if this one is valid only as long as that is: it had a scope or a maker of
-    /// its own, or impersonated another user. Set by the server, and never changed.
+    /// its own, or impersonated another user. For a session of the console, the key of the login. Set by the server, and
+    /// never changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maker: Option<Maker>,
+    /// Set for a session of the console. Set by the server, and never changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<Session>,
 }
+
+/// The facts about a session of the console.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.AccessKeySession")]
+pub struct Session {
+    /// The address that the login came from.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub address: String,
+    /// The `User-Agent` of the browser, at most 256 characters.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub user_agent: String,
+    /// The seconds without a use after which the session ends, even before its `ttl`.
+    pub idle_seconds: i64,
+}
+
+/// The label of sessions of the console.
+pub const SESSION_LABEL: &str = "platform.sh/session";
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(number: &i64) -> bool {
@@ -249,6 +271,7 @@ fn lifetime(metadata: &ObjectMeta, spec: &Spec) -> Lifetime {
         created_unix_seconds: metadata.creation_timestamp.map_or(0, Timestamp::unix_seconds),
         ttl_seconds: spec.ttl,
         after_last_activity: spec.ttl_after_last_activity,
+        idle_seconds: 0,
     }
 }
 
@@ -266,16 +289,18 @@ fn default_ttl_seconds(metadata: &ObjectMeta, ctx: &Context<'_>) -> i64 {
 fn facts(metadata: &ObjectMeta, spec: &Spec, status: &Status) -> KeyFacts {
     let owner = spec.owner();
     let owner_uid = owner.as_ref().and_then(|owner| owner.uid_in(metadata));
+    let idle_seconds = status.session.as_ref().map_or(0, |session| session.idle_seconds);
     KeyFacts {
         uid: metadata.uid.clone(),
         owner_uid: owner_uid.unwrap_or_default().to_owned(),
         owner,
         groups: spec.groups.clone(),
         disabled: spec.disabled,
-        lifetime: lifetime(metadata, spec),
+        lifetime: Lifetime { idle_seconds, ..lifetime(metadata, spec) },
         is_login: spec.r#type == LOGIN,
         scope: spec.scope.clone().map(Arc::new),
         maker: status.maker.clone().map(Arc::new),
+        is_session: status.session.is_some(),
     }
 }
 
@@ -348,11 +373,16 @@ impl Kind for OwnedAccessKey {
             spec.ttl = default_ttl_seconds(&new.metadata, ctx);
         }
         let disabled_by_uid = disabled_by(spec, old, ctx);
-        let maker = match old {
-            None => ctx.caller_key.and_then(key_attenuation::maker),
-            Some(old) => old.fields.status.maker.clone(),
+        let (maker, session) = match old {
+            // Only the server says whose session a key is.
+            None if ctx.is_server => {
+                let Status { maker, session, .. } = std::mem::take(&mut new.fields.status);
+                (maker, session)
+            }
+            None => (ctx.caller_key.and_then(key_attenuation::maker), None),
+            Some(old) => (old.fields.status.maker.clone(), old.fields.status.session.clone()),
         };
-        new.fields.status = Status { last_activity: None, disabled_by_uid, maker };
+        new.fields.status = Status { last_activity: None, disabled_by_uid, maker, session };
         match old {
             None => {
                 add_owner_reference(new, ctx);

@@ -164,17 +164,25 @@ pub struct Lifetime {
     pub ttl_seconds: i64,
     /// Whether it counts from the last use, if there is one, instead of the creation.
     pub after_last_activity: bool,
+    /// The seconds without a use after which the key expires even earlier; 0 for no such limit.
+    pub idle_seconds: i64,
 }
 
 impl Lifetime {
     /// The time at which the key expires, given its last use, both in seconds since 1970; `None` for never.
     pub fn ends_at(&self, last_activity_unix_seconds: Option<i64>) -> Option<i64> {
-        if self.ttl_seconds <= 0 {
-            return None;
-        }
-        let used = last_activity_unix_seconds.filter(|_| self.after_last_activity);
-        let from = used.unwrap_or(self.created_unix_seconds).max(self.created_unix_seconds);
-        Some(from.saturating_add(self.ttl_seconds))
+        let last_use = last_activity_unix_seconds
+            .map_or(self.created_unix_seconds, |used| used.max(self.created_unix_seconds));
+        let from = if self.after_last_activity { last_use } else { self.created_unix_seconds };
+        let by_ttl = (self.ttl_seconds > 0).then(|| from.saturating_add(self.ttl_seconds));
+        let by_idleness =
+            (self.idle_seconds > 0).then(|| last_use.saturating_add(self.idle_seconds));
+        by_ttl.into_iter().chain(by_idleness).min()
+    }
+
+    /// Whether uses extend it.
+    pub fn counts_uses(&self) -> bool {
+        self.after_last_activity || self.idle_seconds > 0
     }
 }
 
@@ -223,6 +231,8 @@ pub struct KeyFacts {
     pub scope: Option<Arc<Scope>>,
     /// The key that made it, if it ends with that key.
     pub maker: Option<Arc<Maker>>,
+    /// Whether it is a session of the console. It acts as the key that made it.
+    pub is_session: bool,
 }
 
 impl KeyFacts {
@@ -299,6 +309,7 @@ mod tests {
             created_unix_seconds: 1000,
             ttl_seconds,
             after_last_activity,
+            idle_seconds: 0,
         };
         for (lifetime, used, end) in [
             (lifetime(0, false), None, None),
@@ -313,5 +324,22 @@ mod tests {
         ] {
             assert_eq!(lifetime.ends_at(used), end, "{lifetime:?} used at {used:?}");
         }
+    }
+
+    #[test]
+    fn a_lifetime_with_an_idle_time_ends_at_the_earlier_of_two_times() {
+        let session = Lifetime {
+            created_unix_seconds: 1000,
+            ttl_seconds: 500,
+            idle_seconds: 60,
+            ..Lifetime::default()
+        };
+        for (used, end) in [(None, 1060), (Some(900), 1060), (Some(1030), 1090), (Some(1490), 1500)]
+        {
+            assert_eq!(session.ends_at(used), Some(end), "{used:?}");
+        }
+        let endless = Lifetime { ttl_seconds: 0, ..session };
+        assert_eq!(endless.ends_at(Some(9000)), Some(9060));
+        assert!(session.counts_uses() && !Lifetime::default().counts_uses());
     }
 }

@@ -213,6 +213,7 @@ fn a_key_with_a_limited_life_leaves_no_key_that_ends_later() {
             created_unix_seconds: NOW - 100,
             ttl_seconds: 1000,
             after_last_activity: false,
+            idle_seconds: 0,
         },
         ..CallerKey::default()
     };
@@ -269,6 +270,7 @@ fn a_key_without_a_ttl_lives_as_long_as_the_operator_and_the_callers_key_allow()
             created_unix_seconds: NOW - 100,
             ttl_seconds,
             after_last_activity: false,
+            idle_seconds: 0,
         },
         is_login,
         ..CallerKey::default()

@@ -123,6 +123,14 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_ACCESS_KEY_MAX_TTL", value_name = "DURATION")]
     access_key_max_ttl: Option<String>,
 
+    /// How long a session of the console lasts [default: 12h]
+    #[arg(long, env = "POSTERN_CONSOLE_SESSION", value_name = "DURATION")]
+    console_session: Option<String>,
+
+    /// How long a session of the console lasts without a use [default: 30m]
+    #[arg(long, env = "POSTERN_CONSOLE_IDLE", value_name = "DURATION")]
+    console_idle: Option<String>,
+
     /// How long an expired access key is kept until it is removed [default: 720h]
     #[arg(long, env = "POSTERN_EXPIRED_KEY_RETENTION", value_name = "DURATION")]
     expired_key_retention: Option<String>,
@@ -431,6 +439,8 @@ impl Serve {
             anyhow::Ok(span.map(|span| i64::try_from(span.as_secs()).unwrap_or(i64::MAX)))
         };
         let retention = seconds("expired-key-retention", self.expired_key_retention.as_deref())?;
+        let session = seconds("console-session", self.console_session.as_deref())?;
+        let idle = seconds("console-idle", self.console_idle.as_deref())?;
         Ok(KeyPolicy {
             max_ttl_seconds: seconds("access-key-max-ttl", self.access_key_max_ttl.as_deref())?,
             expired_retention_seconds: retention.unwrap_or(defaults.expired_retention_seconds),
@@ -439,6 +449,8 @@ impl Serve {
                 self.max_keys_per_owner,
                 defaults.max_per_owner,
             )?,
+            session_seconds: session.unwrap_or(defaults.session_seconds).max(1),
+            session_idle_seconds: idle.unwrap_or(defaults.session_idle_seconds).max(1),
         })
     }
 
@@ -491,6 +503,8 @@ impl Serve {
                 .max_write_bytes_per_owner
                 .or(other.max_write_bytes_per_owner),
             access_key_max_ttl: self.access_key_max_ttl.or(other.access_key_max_ttl),
+            console_session: self.console_session.or(other.console_session),
+            console_idle: self.console_idle.or(other.console_idle),
             expired_key_retention: self.expired_key_retention.or(other.expired_key_retention),
             external_url: self.external_url.or(other.external_url),
             advertise_version: self.advertise_version.or(other.advertise_version),

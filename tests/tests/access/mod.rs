@@ -6,6 +6,7 @@ mod granting;
 mod informer;
 mod model;
 mod own_objects;
+mod previews;
 mod regressions;
 mod revoking;
 mod scene;

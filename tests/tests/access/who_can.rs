@@ -290,3 +290,47 @@ async fn who_may_update_an_object_may_ask_about_it() {
     let masters = with_key(&admin, "masters", json!({ "user": "admin", "scope": {} })).await;
     assert_eq!(masters.post(&reviews).json(&about("db")).send().await.status, 403);
 }
+
+/// An owner learns to whom they gave access, and not which administrators there are.
+#[tokio::test]
+async fn an_owner_sees_permissions_in_the_whole_server_as_one_row() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let ada = user(&admin, "ada").await;
+    for name in ["bob", "auditor"] {
+        user(&admin, name).await;
+    }
+    make(&admin, "teams", "red", json!({ "users": ["ada", "bob"] })).await;
+    let rules = json!([rule(&["sharedsecrets"], &["create"])]);
+    allow(&admin, "makes", Some("platform"), rules, "platform:user:ada").await;
+    let everywhere = json!([rule(&["sharedsecrets", "clusters"], &["get"])]);
+    allow(&admin, "reads-all", None, everywhere, "platform:user:auditor").await;
+    let mut mine = secret("db", "value");
+    mine["spec"]["access"] = json!([{ "verbs": ["get"], "teams": ["red"] }]);
+    ada.post(&secrets("platform")).json(&mine).send().await.expect(201);
+    let shared =
+        json!({ "owner": { "user": "ada" }, "access": [{ "verbs": ["get"], "teams": ["red"] }] });
+    make(&admin, "clusters", "east", shared).await;
+    let reviews = collection("resourceaccessreviews");
+    for (resource, namespace, name) in
+        [("sharedsecrets", "platform", "db"), ("clusters", "", "east")]
+    {
+        let asked = json!({ "spec": { "verb": "get", "group": "management.platform.sh",
+            "resource": resource, "namespace": namespace, "name": name } });
+        let told = ada.post(&reviews).json(&asked).send().await.expect(201)["status"].clone();
+        assert_eq!(listed(&told, "User"), ["ada".to_owned()].into(), "{told}");
+        assert_eq!(listed(&told, "Team"), ["red".to_owned()].into(), "{told}");
+        let keys = ["ada-key", "bob-key"].map(str::to_owned);
+        assert_eq!(listed(&told, "AccessKey"), keys.into(), "{told}");
+        let one_row = json!({ "kind": "ClusterWide", "name": "*", "size": 2,
+            "via": ["roles in the whole server"] });
+        assert!(told["subjects"].as_array().unwrap().contains(&one_row), "{told}");
+        for hidden in ["auditor", "admin", "reads-all", "masters"] {
+            assert!(!told.to_string().contains(hidden), "{hidden}: {told}");
+        }
+        let told = admin.post(&reviews).json(&asked).send().await.expect(201)["status"].clone();
+        assert!(listed(&told, "ClusterWide").is_empty(), "{told}");
+        assert!(listed(&told, "User").contains("auditor"), "{told}");
+        assert!(listed(&told, "AccessKey").contains("auditor-key"), "{told}");
+    }
+}

@@ -27,6 +27,7 @@ mod protocol;
 mod review_selectors;
 mod secret_entries;
 mod selectors;
+mod sessions;
 mod tables;
 mod updates;
 mod versions;

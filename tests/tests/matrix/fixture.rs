@@ -106,6 +106,7 @@ impl Fixture {
             Self::new(OURS, "selves", None, NOTHING_STORED),
             Self::new(OURS, "directclusterendpointtokens", None, NOTHING_STORED),
             Self::new(OURS, "resourceaccessreviews", None, NOTHING_STORED),
+            Self::new(OURS, "accesspreviews", None, NOTHING_STORED),
             Self::new("", "namespaces", None, [None, Some("ours"), Some("apart")]),
             Self::new("", "secrets", PLATFORM, WITHOUT_OWNER),
             Self::new("", "events", PLATFORM, WITHOUT_OWNER),
@@ -219,6 +220,7 @@ impl Fixture {
         let mut object = self.fields(target);
         // A review of access has no metadata.
         let is_review = (self.group == AUTHORIZATION && self.plural.ends_with("accessreviews"))
+            || self.plural == "accesspreviews"
             || PLATFORM_REVIEWS.contains(&self.plural);
         object["metadata"] = if is_review { json!({}) } else { json!({ "name": name }) };
         if !self.has_access_rules() {
@@ -292,6 +294,7 @@ impl Fixture {
             "subjectaccessreviews" | "localsubjectaccessreviews" => {
                 json!({ "spec": { "user": "other", "resourceAttributes": asked } })
             }
+            "accesspreviews" => json!({ "spec": { "requests": [asked], "scope": {} } }),
             "resourceaccessreviews" => json!({ "spec": { "verb": "get", "resource": "secrets" } }),
             "selfsubjectrulesreviews" => json!({ "spec": { "namespace": "platform" } }),
             "tokenreviews" => json!({ "spec": { "token": "of-nobody" } }),

@@ -336,3 +336,8 @@ async fn platform_subjectaccessreviews() {
 async fn resourceaccessreviews() {
     check("resourceaccessreviews").await;
 }
+
+#[tokio::test]
+async fn accesspreviews() {
+    check("accesspreviews").await;
+}

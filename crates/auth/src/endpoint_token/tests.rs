@@ -45,6 +45,7 @@ fn key(identity: Identity) -> ResolvedKey {
         is_login: false,
         activity: Arc::default(),
         ancestors: Vec::new(),
+        is_session: false,
     }
 }
 
@@ -110,6 +111,7 @@ fn a_token_gives_the_identity_that_it_was_issued_for() {
         activity: Arc::default(),
         impersonated: None,
         owner_uid: String::new(),
+        is_login: false,
     };
     asking.ancestors.push(maker);
     let found = verifier.verify(&token(&signer, &claims_of(&asking)), NOW).unwrap();
@@ -200,6 +202,7 @@ fn a_token_never_outlives_its_key() {
         created_unix_seconds: NOW,
         ttl_seconds,
         after_last_activity,
+        idle_seconds: 0,
     };
     let mut asking = key(ada(&[]));
     assert_eq!(claims_of(&asking).exp, NOW + 600);
@@ -220,6 +223,7 @@ fn a_token_never_outlives_its_key() {
         activity: Arc::default(),
         impersonated: None,
         owner_uid: String::new(),
+        is_login: false,
     });
     assert_eq!(claims_of(&asking).exp, NOW + 70);
     assert_eq!(claims_of(&asking).platform.keys_end, Some(NOW + 70));
@@ -504,6 +508,7 @@ fn a_token_depends_on_the_owners_of_the_keys_that_created_its_key_and_on_imperso
         lifetime: Lifetime::default(),
         activity: Arc::default(),
         impersonated: Some(wanted.clone()),
+        is_login: false,
     });
     // Many revocations of keys are folded into one of all keys of their owner.
     let of_keys = keys_of("u-maker");

@@ -111,4 +111,16 @@ impl PrincipalIndex {
         users.extend(own.map(|(name, _)| name.as_str()));
         users.len()
     }
+
+    /// Whether a key is a session of the console.
+    pub fn is_session(&self, name: &str) -> bool {
+        self.keys.get(name).is_some_and(|key| key.is_session)
+    }
+
+    /// How many sessions an owner has that have not ended at a time, in seconds since 1970.
+    pub fn session_count(&self, owner: &Owner, now_unix_seconds: i64) -> usize {
+        let names = self.keys_of.get(owner).into_iter().flatten();
+        let is_open = |name: &&String| !self.has_ended_before(name, now_unix_seconds);
+        names.filter(|name| self.is_session(name)).filter(is_open).count()
+    }
 }

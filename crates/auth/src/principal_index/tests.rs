@@ -36,6 +36,7 @@ fn key(name: &str, owner: Owner) -> KeyFacts {
         is_login: false,
         scope: None,
         maker: None,
+        is_session: false,
     }
 }
 
@@ -168,8 +169,12 @@ fn refusals() {
 #[test]
 fn a_use_extends_a_ttl_after_last_activity_and_is_kept_when_the_key_changes() {
     let mut principals = principals();
-    let lifetime =
-        Lifetime { created_unix_seconds: NOW - 1000, ttl_seconds: 300, after_last_activity: true };
+    let lifetime = Lifetime {
+        created_unix_seconds: NOW - 1000,
+        ttl_seconds: 300,
+        after_last_activity: true,
+        ..Lifetime::default()
+    };
     principals.set_last_activity("k", "uid-k", NOW - 10);
     principals.set_key("k", Some(KeyFacts { lifetime, ..key("k", ada()) }));
     let resolved = principals.identify(&digest(1), NOW, &Policy::default()).unwrap();
@@ -271,8 +276,12 @@ fn a_key_stops_with_the_keys_that_made_it() {
 #[test]
 fn a_key_expires_with_the_keys_that_made_it() {
     let mut principals = family();
-    let lifetime =
-        Lifetime { created_unix_seconds: NOW - 100, ttl_seconds: 300, after_last_activity: true };
+    let lifetime = Lifetime {
+        created_unix_seconds: NOW - 100,
+        ttl_seconds: 300,
+        after_last_activity: true,
+        ..Lifetime::default()
+    };
     principals.set_key("parent", Some(KeyFacts { lifetime, ..key("parent", ada()) }));
     let child = principals.identify(&digest(2), NOW + 199, &Policy::default()).unwrap();
     assert_eq!(child.ends_at(), Some(NOW + 200));
@@ -398,8 +407,12 @@ fn a_key_that_does_not_give_access_impersonates_nobody() {
             principals.set_key("k", Some(facts.clone()));
         }
     };
-    let short =
-        Lifetime { created_unix_seconds: NOW - 100, ttl_seconds: 200, after_last_activity: false };
+    let short = Lifetime {
+        created_unix_seconds: NOW - 100,
+        ttl_seconds: 200,
+        after_last_activity: false,
+        ..Lifetime::default()
+    };
     assert!(may(&|_| (), NOW));
     assert!(!may(&of(KeyFacts { disabled: true, ..key("k", ada()) }), NOW), "disabled");
     assert!(may(&of(KeyFacts { lifetime: short, ..key("k", ada()) }), NOW));

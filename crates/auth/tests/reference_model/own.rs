@@ -42,12 +42,14 @@ fn asks_who_it_is(request: &Request) -> bool {
     selves || (reviews && request.verb == "create")
 }
 
-/// `selfsubjectaccessreviews` (of both groups), `resourceaccessreviews` and `selfsubjectrulesreviews` are created.
+/// `selfsubjectaccessreviews` (of both groups), `resourceaccessreviews`, `accesspreviews` and `selfsubjectrulesreviews` are created.
 fn asks_what_it_may(request: &Request) -> bool {
     let group = "authorization.k8s.io";
     let reviews = is(request, group, "selfsubjectaccessreviews")
         || is(request, OURS, "selfsubjectaccessreviews")
         || is(request, OURS, "resourceaccessreviews")
+        || is(request, OURS, "accesspreviews")
+        || is(request, OURS, "consolesessions")
         || is(request, group, "selfsubjectrulesreviews");
     reviews && request.verb == "create"
 }

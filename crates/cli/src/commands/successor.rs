@@ -163,6 +163,7 @@ fn end_of(object: &Object, now_unix_seconds: i64, overlap: Duration) -> Option<E
         created_unix_seconds: created,
         ttl_seconds: fields.spec.ttl,
         after_last_activity: fields.spec.ttl_after_last_activity,
+        idle_seconds: 0,
     };
     let overlap = i64::try_from(overlap.as_secs()).unwrap_or(i64::MAX);
     let wanted = now_unix_seconds.saturating_add(overlap);

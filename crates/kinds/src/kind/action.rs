@@ -90,6 +90,10 @@ pub enum ServerAction {
     IssueEndpointToken,
     /// The subjects that hold a permission.
     ResourceAccessReview,
+    /// Whether the caller may send each of several requests.
+    AccessPreview,
+    /// Begin, read or end a session of the console.
+    ConsoleSession,
     /// The members of the object, which is a project.
     ProjectMembers,
     /// The clusters that the object, which is a project, may use.

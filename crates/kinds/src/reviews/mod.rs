@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::kind::action::{Action, ActionRight, Handler, Response, ServerAction};
 use crate::verb::Verb;
 
+pub mod access_preview;
 pub mod local_subject_access_review;
 pub mod platform_self_subject_access_review;
 pub mod platform_subject_access_review;

@@ -40,6 +40,25 @@ pub struct Spec {
     pub path: String,
 }
 
+impl Spec {
+    /// Adds an error for each invalid field. `path` is the path of the request.
+    pub(super) fn validate(&self, path: &str, errors: &mut FieldErrors) {
+        if self.verb.is_empty() {
+            errors.push(FieldError::required(format!("{path}.verb"), ""));
+        }
+        let of_resource =
+            [&self.group, &self.resource, &self.subresource, &self.name, &self.namespace];
+        if self.path.is_empty() && self.resource.is_empty() {
+            let detail = "name a resource or a path";
+            errors.push(FieldError::required(format!("{path}.resource"), detail));
+        }
+        if !self.path.is_empty() && of_resource.iter().any(|field| !field.is_empty()) {
+            let detail = "may not be given with a resource";
+            errors.push(FieldError::forbidden(format!("{path}.path"), detail));
+        }
+    }
+}
+
 /// The users, teams and other subjects that can.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
@@ -60,11 +79,12 @@ pub struct Status {
 #[serde(default)]
 #[schemars(rename = "sh.platform.management.v1.AllowedSubject")]
 pub struct AllowedSubject {
-    /// User, Team, Group, `AccessKey` or Subject.
+    /// User, Team, Group, `AccessKey`, Subject or `ClusterWide`. The last is one row for all that have the permission by
+    /// roles in the whole server, for callers without a role for this review.
     pub kind: String,
     /// The name.
     pub name: String,
-    /// How many users are in the group or team, where that is known.
+    /// How many users are in the group or team, where that is known; for `ClusterWide`, how many subjects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<i64>,
     /// The sources of the permission, for people: roles, bindings, access rules.
@@ -102,19 +122,7 @@ impl Kind for ResourceAccessReview {
         _ctx: &Context<'_>,
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
-        let spec = &new.fields.spec;
-        if spec.verb.is_empty() {
-            errors.push(FieldError::required("spec.verb", ""));
-        }
-        let of_resource =
-            [&spec.group, &spec.resource, &spec.subresource, &spec.name, &spec.namespace];
-        if spec.path.is_empty() && spec.resource.is_empty() {
-            errors.push(FieldError::required("spec.resource", "name a resource or a path"));
-        }
-        if !spec.path.is_empty() && of_resource.iter().any(|field| !field.is_empty()) {
-            let detail = "may not be given with a resource";
-            errors.push(FieldError::forbidden("spec.path", detail));
-        }
+        new.fields.spec.validate("spec", errors);
         Ok(())
     }
 }

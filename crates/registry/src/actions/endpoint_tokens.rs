@@ -166,6 +166,25 @@ async fn audiences_of(
     })
 }
 
+/// The connected clusters that the scopes of an identity reach, without those that it may not know.
+///
+/// # Errors
+/// 500 for a cluster that cannot be decoded.
+pub(super) async fn reached_clusters(
+    registry: &Registry,
+    policy: &PolicyAt,
+    identity: &Identity,
+) -> Result<ReachableClusters, ApiError> {
+    let scopes = || identity.scopes.iter().map(|scope| &**scope);
+    if reachable_clusters(scopes(), &[], &[]) == ReachableClusters::Every {
+        return Ok(ReachableClusters::Every);
+    }
+    let known = KnownObjects::visible_to(registry, policy, identity).await?;
+    let clusters: Vec<&str> = known.clusters.iter().map(|(name, _)| name.as_str()).collect();
+    let instances: Vec<_> = known.instances.iter().map(LocatedInstance::borrowed).collect();
+    Ok(reachable_clusters(scopes(), &clusters, &instances))
+}
+
 /// The clusters and instances that the bearer of a token may know. The response must not tell whether others exist,
 /// and a token has no use at them.
 #[derive(Default)]

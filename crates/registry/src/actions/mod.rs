@@ -5,9 +5,11 @@
 mod endpoint_tokens;
 mod migrate;
 mod object;
+mod previews;
 mod project_lists;
 mod reviews;
 mod selves;
+pub mod sessions;
 mod who_can;
 
 use postern_kinds::AnyKind;
@@ -73,6 +75,9 @@ pub async fn run(
             | ServerAction::TokenReview
             | ServerAction::ResourceAccessReview),
         ) => Box::pin(reviews::review(registry, permit, action, body)).await.map(same),
+        Handler::Server(ServerAction::AccessPreview) => {
+            Box::pin(previews::preview(registry, permit, body)).await.map(same)
+        }
         Handler::Server(ServerAction::ProjectMembers) => {
             let members = project_lists::members(registry, permit).await?;
             Ok(ActionOutput::Object(object::response_kind(permit, action), members))
@@ -93,11 +98,14 @@ pub async fn run(
             let kind = object::response_kind(permit, action);
             Ok(ActionOutput::Object(kind, EncodedObject::for_action(permit, kind, &object)?))
         }
-        // The pipeline serves these: the status subresource like the object itself, the audit log, and the watch of
-        // an agent's configuration.
+        // The pipeline serves these: the status subresource like the object itself, the audit log, the watch of an
+        // agent's configuration, and the cookies of sessions.
         Handler::Status
         | Handler::Server(
             ServerAction::ReportAuditEvents | ServerAction::AgentConfig | ServerAction::Tunnel,
+            ServerAction::ReportAuditEvents
+            | ServerAction::AgentConfig
+            | ServerAction::ConsoleSession,
         ) => Err(ApiError::resource_not_served()),
     }
 }

@@ -15,7 +15,7 @@ use postern_kinds::rbac::{BoundSubject, PolicyRule};
 use postern_kinds::reviews::self_subject_rules_review;
 use postern_kinds::reviews::{
     AccessStatus, NonResourceAttributes, ResourceAttributes, SubjectSpec, UserInfo,
-    self_subject_access_review, self_subject_review, token_review,
+    resource_access_review, self_subject_access_review, self_subject_review, token_review,
 };
 use postern_kinds::{AnyKind, Impersonation, MANAGEMENT_V1, Right, Verb, all};
 use postern_meta::object::Object;
@@ -78,11 +78,13 @@ pub(super) async fn review(
         ServerAction::TokenReview => encoded(token_status(registry, &token.unwrap_or_default())),
         ServerAction::ResourceAccessReview => {
             let spec = field(&object, "spec").unwrap_or_default();
-            super::who_can::check(permit, &decider, &spec)?;
-            encoded(super::who_can::status(registry, &decider, &spec).await)
+            let asker = super::who_can::asker(permit, &decider, &spec)?;
+            encoded(super::who_can::status(registry, &decider, &spec, asker).await)
         }
         ServerAction::WhoAmI
         | ServerAction::AccessKeysOfOwner
+        | ServerAction::AccessPreview
+        | ServerAction::ConsoleSession
         | ServerAction::ProjectMembers
         | ServerAction::ProjectClusters
         | ServerAction::MigrateVirtualClusterInstance
@@ -122,13 +124,28 @@ impl Decider<'_> {
     ) -> AccessStatus {
         let attributes = match (resource, path) {
             (Some(resource), _) => without_needless_namespace(of_resource(resource)),
-            (None, Some(path)) => of_path(path),
+            (None, Some(asked)) => of_path(&asked.verb, &asked.path),
             (None, None) => return AccessStatus::default(),
         };
-        let allowed = self.allows(identity, &attributes);
-        let explanation = self.explain(identity, &as_decided(attributes));
+        let (allowed, explanation) = self.decision(identity, attributes);
         let reason = reason(allowed, &explanation, identity);
         AccessStatus { allowed, reason, ..AccessStatus::default() }
+    }
+
+    /// The decision about a request, and what gives the permission or is missing.
+    pub(super) fn decision(
+        &self,
+        identity: &Identity,
+        attributes: Attributes<'_>,
+    ) -> (bool, Explanation) {
+        let allowed = self.allows(identity, &attributes);
+        let explanation = self.explain(identity, &as_decided(attributes));
+        if allowed || !explanation.is_allowed() {
+            return (allowed, explanation);
+        }
+        // A list is decided by the objects that the caller may get.
+        let of_objects = of_listed_objects(attributes);
+        (allowed, of_objects.map_or(explanation, |attributes| self.explain(identity, &attributes)))
     }
 
     /// The source of an identity's permission, or the missing rule. If only a permission on a part of the object
@@ -151,6 +168,24 @@ impl Decider<'_> {
             None => self.policy.decide(identity, attributes) == Decision::Allow,
         }
     }
+}
+
+/// The attributes of a request to a resource or a path.
+pub(super) fn attributes_of(asked: &resource_access_review::Spec) -> Attributes<'_> {
+    let resource_access_review::Spec { verb, group, resource, subresource, name, namespace, path } =
+        asked;
+    if !path.is_empty() {
+        return of_path(verb, path);
+    }
+    let (verb, group, resource) = (verb.as_str(), group.as_str(), resource.as_str());
+    without_needless_namespace(Attributes::Resource {
+        verb,
+        group,
+        resource,
+        subresource,
+        namespace,
+        name,
+    })
 }
 
 fn of_resource(asked: &ResourceAttributes) -> Attributes<'_> {
@@ -196,6 +231,20 @@ pub(super) fn as_decided(attributes: Attributes<'_>) -> Attributes<'_> {
     Attributes::Resource { verb, group, resource, subresource: "", namespace, name }
 }
 
+/// The attributes that decide which objects a list contains; `None` for another request.
+fn of_listed_objects(attributes: Attributes<'_>) -> Option<Attributes<'_>> {
+    let Attributes::Resource { verb, group, resource, subresource, namespace, name } = attributes
+    else {
+        return None;
+    };
+    let verb = match verb {
+        "list" | "watch" => Verb::Get.as_str(),
+        "deletecollection" => Verb::Delete.as_str(),
+        _ => return None,
+    };
+    Some(Attributes::Resource { verb, group, resource, subresource, namespace, name })
+}
+
 /// The permission with which a caller may write a part of the object; `None` if there is none.
 pub(super) fn partial_right(attributes: &Attributes<'_>) -> Option<Right> {
     let Attributes::Resource { verb, group, resource, subresource: "", name, .. } = *attributes
@@ -215,8 +264,7 @@ pub(super) fn kind_of(group: &str, resource: &str) -> Option<&'static dyn AnyKin
 }
 
 /// The attributes of a path. Paths that describe the API are open, as they are for requests.
-fn of_path(asked: &NonResourceAttributes) -> Attributes<'_> {
-    let (verb, path) = (asked.verb.as_str(), asked.path.as_str());
+fn of_path<'a>(verb: &'a str, path: &'a str) -> Attributes<'a> {
     let described = ["/api", "/apis", "/openapi", "/version"];
     let is_under = |root: &&str| {
         path.strip_prefix(*root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -279,7 +327,7 @@ fn access_of_subject(
 }
 
 /// The source of the permission, or the rules that would allow the request.
-fn reason(allowed: bool, explanation: &Explanation, identity: &Identity) -> String {
+pub(super) fn reason(allowed: bool, explanation: &Explanation, identity: &Identity) -> String {
     if allowed {
         return explanation.source.as_ref().map_or_else(
             || "a list contains the objects that the caller may get".to_owned(),

@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 
 use postern_auth::attributes::Attributes;
+use postern_auth::explanation::Source;
 use postern_auth::identity::{AUTHENTICATED_GROUP, Identity};
 use postern_auth::policy::{Grantee, WhoCan};
 use postern_auth::principal_index::PrincipalIndex;
+use postern_kinds::access::made_for;
 use postern_kinds::rbac::BoundSubject;
 use postern_kinds::reviews::resource_access_review::ResourceAccessReview;
 use postern_kinds::reviews::resource_access_review::{AllowedSubject, Spec, Status};
@@ -14,7 +16,8 @@ use postern_kinds::{AnyKind as _, Principal, RequiredRight, Right, Verb};
 use postern_meta::status::ApiError;
 
 use super::reviews::{
-    Decider, as_decided, kind_of, partial_right, source_text, without_needless_namespace,
+    Decider, as_decided, attributes_of, kind_of, partial_right, source_text,
+    without_needless_namespace,
 };
 use crate::permit::Permit;
 use crate::registry::Registry;
@@ -25,6 +28,9 @@ const KEYS_PER_STEP: usize = 128;
 /// The maximum number of rows in a response.
 const MAX_ROWS: usize = 10_000;
 
+/// The kind of the row for all subjects with a permission in the whole server.
+const CLUSTER_WIDE: &str = "ClusterWide";
+
 /// The prefixes of the groups of one user and of one team.
 const USER_PREFIX: &str = "platform:user:";
 const TEAM_PREFIX: &str = "platform:team:";
@@ -32,18 +38,31 @@ const TEAM_PREFIX: &str = "platform:team:";
 /// The rows of the response: kind and name, with the sources of the permission.
 type Rows = BTreeMap<(&'static str, String), Vec<String>>;
 
-/// Checks that a caller may request the subjects of a permission. With a role, it may request any permission.
-/// Otherwise it may request one object that it may update, as its owner may.
+/// By which permission a caller requests the subjects.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Asker {
+    /// By a role for the review. The response has all subjects.
+    ByRole,
+    /// By the permission to update the object. Subjects with a permission in the whole server are one row.
+    OfObject,
+}
+
+/// The permission by which a caller may request the subjects of a permission. With a role, it may request any
+/// permission. Otherwise it may request one object that it may update, as its owner may.
 ///
 /// # Errors
 /// 403. It is the same whether the object exists or not.
-pub(super) fn check(permit: &Permit, decider: &Decider<'_>, spec: &Spec) -> Result<(), ApiError> {
+pub(super) fn asker(
+    permit: &Permit,
+    decider: &Decider<'_>,
+    spec: &Spec,
+) -> Result<Asker, ApiError> {
     let info = ResourceAccessReview.info();
     let by_role = Right::cluster(Verb::Create.as_str(), info.version.group, info.plural, "");
     let is_in_scope = permit.policy().scopes_name(permit.identity(), &(&by_role).into());
     let by_role = RequiredRight::from(by_role).by_role();
     if permit.has(&by_role) && is_in_scope {
-        return Ok(());
+        return Ok(Asker::ByRole);
     }
     let Spec { group, resource, namespace, name, .. } = spec;
     let update = Attributes::Resource {
@@ -56,7 +75,7 @@ pub(super) fn check(permit: &Permit, decider: &Decider<'_>, spec: &Spec) -> Resu
     };
     let update = without_needless_namespace(update);
     if !resource.is_empty() && !name.is_empty() && decider.allows(permit.identity(), &update) {
-        return Ok(());
+        return Ok(Asker::OfObject);
     }
     let hint = "without a role, you can ask only about an object that you may update".to_owned();
     permit.check_right(&by_role.because(hint))?;
@@ -68,23 +87,37 @@ pub(super) fn check(permit: &Permit, decider: &Decider<'_>, spec: &Spec) -> Resu
     ))
 }
 
-/// The status with all subjects.
-pub(super) async fn status(registry: &Registry, decider: &Decider<'_>, spec: &Spec) -> Status {
-    let asked = without_needless_namespace(attributes_of(spec));
-    let attributes = as_decided(asked);
-    let mut rows = Rows::new();
+/// The status with all subjects that the asker may know.
+pub(super) async fn status(
+    registry: &Registry,
+    decider: &Decider<'_>,
+    spec: &Spec,
+    asker: Asker,
+) -> Status {
+    let request = attributes_of(spec);
+    let attributes = as_decided(request);
+    let (mut rows, mut everywhere) = (Rows::new(), Rows::new());
     {
         let principals = registry.cache().principals();
         for grantee in grantees(decider, &attributes) {
             let owner = || owner_named(decider, &attributes);
-            add(&principals, &mut rows, grantee, owner);
+            let folds = asker == Asker::OfObject && is_everywhere(&grantee.source);
+            let rows = if folds { &mut everywhere } else { &mut rows };
+            add(&principals, rows, grantee, owner);
         }
     }
-    add_open_lists(decider, &asked, &mut rows);
-    let is_all = add_keys(registry, decider, &asked, &mut rows).await;
+    add_open_lists(decider, &request, &mut rows);
+    let is_all = add_keys(registry, decider, &request, (asker, &mut rows)).await;
+    if !everywhere.is_empty() {
+        let via = vec!["roles in the whole server".to_owned()];
+        rows.insert((CLUSTER_WIDE, "*".to_owned()), via);
+    }
     let principals = registry.cache().principals();
     let row = |((kind, name), via): ((&'static str, String), Vec<String>)| AllowedSubject {
-        size: size_of(&principals, kind, &name),
+        size: match kind {
+            CLUSTER_WIDE => i64::try_from(everywhere.len()).ok(),
+            _ => size_of(&principals, kind, &name),
+        },
         kind: kind.to_owned(),
         name,
         via,
@@ -94,20 +127,6 @@ pub(super) async fn status(registry: &Registry, decider: &Decider<'_>, spec: &Sp
         if complete { String::new() } else { format!("there are more than {MAX_ROWS} subjects") };
     let subjects = rows.into_iter().take(MAX_ROWS).map(row).collect();
     Status { subjects, complete, incomplete_reason }
-}
-
-fn attributes_of(spec: &Spec) -> Attributes<'_> {
-    if !spec.path.is_empty() {
-        return Attributes::Path { verb: &spec.verb, path: &spec.path };
-    }
-    Attributes::Resource {
-        verb: &spec.verb,
-        group: &spec.group,
-        resource: &spec.resource,
-        subresource: &spec.subresource,
-        namespace: &spec.namespace,
-        name: &spec.name,
-    }
 }
 
 /// The subjects in the policy. If the owner has permissions on the object, the owner is included.
@@ -213,7 +232,7 @@ async fn add_keys(
     registry: &Registry,
     decider: &Decider<'_>,
     attributes: &Attributes<'_>,
-    rows: &mut Rows,
+    (asker, rows): (Asker, &mut Rows),
 ) -> bool {
     let now = registry.source().now().unix_seconds();
     let mut after: Option<String> = None;
@@ -230,7 +249,8 @@ async fn add_keys(
         after = Some(last.clone());
         for (name, key) in step {
             let Ok(key) = key else { continue };
-            if decider.allows(&key.identity, attributes) {
+            let is_known = asker == Asker::ByRole || is_of_row(rows, &key.identity);
+            if is_known && decider.allows(&key.identity, attributes) {
                 let owner = owner_text(&key.identity);
                 rows.insert(("AccessKey", name), vec![format!("an access key of {owner}")]);
             }
@@ -240,6 +260,31 @@ async fn add_keys(
         }
         tokio::task::yield_now().await;
     }
+}
+
+/// Whether a permission is one in the whole server, and not one on the object. The access rules of cluster-scoped
+/// objects are ClusterRoles, too.
+fn is_everywhere(source: &Source) -> bool {
+    match source {
+        Source::Masters | Source::Everyone => true,
+        Source::Themselves | Source::Owner => false,
+        Source::Role { binding, .. } => {
+            binding.namespace.is_none() && made_for(&binding.name).is_none()
+        }
+    }
+}
+
+/// Whether a row is about the owner of a key: the user or team, a team or group of the user, or the subject.
+fn is_of_row(rows: &Rows, identity: &Identity) -> bool {
+    let teams = identity.team.iter().chain(&identity.teams).map(|team| ("Team", team));
+    let users = identity.user.iter().map(|user| ("User", user));
+    let groups = identity.groups.iter().map(|group| ("Group", group));
+    let subjects = std::iter::once(("Subject", &identity.name));
+    teams
+        .chain(users)
+        .chain(groups)
+        .chain(subjects)
+        .any(|(kind, name)| rows.contains_key(&(kind, name.clone())))
 }
 
 fn owner_text(identity: &Identity) -> String {

@@ -39,6 +39,10 @@ pub struct KeyPolicy {
     pub expired_retention_seconds: i64,
     /// The maximum number of keys for one owner.
     pub max_per_owner: usize,
+    /// The lifetime of a session of the console.
+    pub session_seconds: i64,
+    /// The time without a use after which a session ends.
+    pub session_idle_seconds: i64,
 }
 
 impl Default for KeyPolicy {
@@ -47,6 +51,8 @@ impl Default for KeyPolicy {
             max_ttl_seconds: None,
             expired_retention_seconds: 30 * 24 * 3600,
             max_per_owner: 1000,
+            session_seconds: 12 * 3600,
+            session_idle_seconds: 30 * 60,
         }
     }
 }

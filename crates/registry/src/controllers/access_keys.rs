@@ -125,5 +125,7 @@ async fn record(registry: &Registry, until: i64, reason: &'static str, message: 
 fn keys_that_expire(registry: &Registry, from: i64, until: i64) -> Vec<String> {
     let principals = registry.cache().principals();
     let names = principals.ended_before(until);
+    // The end of a session is no news.
+    let names = names.filter(|name| !principals.is_session(name));
     names.filter(|name| !principals.has_ended_before(name, from)).map(str::to_owned).collect()
 }

@@ -16,15 +16,31 @@ use crate::registry::{Registry, decoded};
 use crate::secret_record::SecretRecord;
 use crate::storage_key;
 
-/// Removes access keys that expired longer ago than the retention. After a failure, it continues with the other keys.
+/// The time that an ended session of the console is kept, in seconds. Another server may have seen a later use.
+const ENDED_SESSION_SECONDS: i64 = 3600;
+
+/// Removes access keys that expired longer ago than the retention, and sessions that ended an hour ago. After a
+/// failure, it continues with the other keys.
 ///
 /// # Errors
 /// The error of the last deletion that failed.
 pub(crate) async fn remove_expired_keys(registry: &Registry) -> Result<(), ApiError> {
-    let limit =
-        registry.source().now().unix_seconds() - registry.key_policy().expired_retention_seconds;
+    let now = registry.source().now().unix_seconds();
+    let retention = registry.key_policy().expired_retention_seconds;
+    remove_ended(registry, now - retention, |_| true).await?;
+    let limit = now - ENDED_SESSION_SECONDS.min(retention);
+    remove_ended(registry, limit, |name| registry.cache().principals().is_session(name)).await
+}
+
+/// Removes the access keys that expired before a time and that `is_due` selects.
+async fn remove_ended(
+    registry: &Registry,
+    limit: i64,
+    is_due: impl Fn(&str) -> bool,
+) -> Result<(), ApiError> {
     let ended: Vec<String> =
         registry.cache().principals().ended_before(limit).map(str::to_owned).collect();
+    let ended = ended.into_iter().filter(|name| is_due(name));
     let mut failed = Ok(());
     for name in ended {
         match remove_expired_key(registry, &name, limit).await {

@@ -355,7 +355,8 @@ fn forbidden(
     let explanation = policy.explain(identity, attributes);
     let rule =
         explanation.missing_rule.iter().map(|missing| (MISSING_RULE, rule_yaml(&missing.rule)));
-    let scopes = explanation.refusing_scopes.iter();
+    // Each scope of a chain of keys lacks the same entry.
+    let scopes = explanation.refusing_scopes.iter().take(1);
     let scopes = scopes.map(|refusing| (MISSING_SCOPE, scope_yaml(&refusing.missing)));
     rule.chain(scopes).fold(error, |error, (reason, message)| {
         error.with_cause(StatusCause { reason: reason.to_owned(), message, field: String::new() })

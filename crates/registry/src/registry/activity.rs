@@ -34,7 +34,7 @@ pub struct KeyUses {
 impl KeyUses {
     /// Notes that a key is used now, in seconds since 1970.
     pub fn note(&self, key: &ResolvedKey, now_unix_seconds: i64) {
-        let is_urgent = key.lifetime.after_last_activity
+        let is_urgent = key.lifetime.counts_uses()
             && key
                 .lifetime
                 .ends_at(key.activity.last())

@@ -5,11 +5,14 @@
 
 mod agent_config;
 mod audit_events;
+mod auth_rate;
+mod browser_headers;
 mod client;
 mod gateway;
 mod response_guard;
 mod server;
 mod tunnel;
+mod sessions;
 mod verbs;
 
 use std::pin::pin;
@@ -22,6 +25,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use postern_flow::budget::Charge;
 use postern_flow::too_many_requests;
 use postern_kinds::action::{Action, Handler, ServerAction};
+use postern_kinds::action::{Handler, ServerAction};
 use postern_kinds::{BASE_PATH, Verb};
 use postern_meta::decode::Format;
 use postern_meta::status::{ApiError, Reason};
@@ -31,6 +35,7 @@ use postern_registry::permit::Permit;
 use postern_registry::registry::ObjectIdentity;
 use postern_telemetry::{RequestIds, SpanKind, in_current_request, request_span, span};
 
+use self::browser_headers::BrowserHeaders;
 pub(crate) use self::client::Client;
 pub(crate) use self::response_guard::{ResponseGuard, charge_stream};
 pub(crate) use self::server::{Server, Storage};
@@ -130,6 +135,16 @@ async fn reply(
         let response = respond::error(&too_many_requests(), Format::Json, false);
         return Reply { response, guard };
     }
+    let browser_headers = BrowserHeaders::of(&request);
+    if browser_headers == BrowserHeaders::Login
+        && let Err(error) =
+            server.auth_rate.count(client.peer.address(), server.source.now().unix_seconds())
+    {
+        guard.is_refused = true;
+        let mut response = respond::error(&error, Format::Json, false);
+        browser_headers.add_to(response.headers_mut());
+        return Reply { response: respond::finish(response, audit_id, &[], head), guard };
+    }
     if request.uri().path().ends_with(jwks::PATH) {
         // The keys are those of now. If the store does not answer, they are those that are known.
         let _ = server.registry.cache().wait_until_current().await;
@@ -150,6 +165,7 @@ async fn reply(
         let refused = respond::error(&too_many_requests(), Format::Json, false);
         response = respond::finish(refused, audit_id, &[], head);
     }
+    browser_headers.add_to(response.headers_mut());
     server.metrics.count(&measured, response.status());
     if let Some(request_line) = request_line {
         let line = if guard.has_clean_path { &*request_line } else { "(left out)" };
@@ -206,6 +222,8 @@ fn public(
         let at_root = under_base.is_none();
         let document = if at_root { version::document_at_root() } else { version::document() };
         respond::value(StatusCode::OK, &document, true)
+    } else if path == "/auth/methods" && under_base.is_none() {
+        respond::value(StatusCode::OK, &sessions::methods(), false)
     } else if path == jwks::PATH && under_base.is_some() && server.is_loaded() {
         jwks::response(server.registry.cache().signing_keys().document().clone())
     } else {
@@ -326,6 +344,7 @@ fn acting(
         version,
         now: server.source.now(),
         uses: server.registry.key_uses(),
+        own_url: &server.registry.token_policy().issuer,
     };
     let authenticated = authenticate(parsed, &view, &client.last_credential);
     let authenticated = authenticated.map_err(|refused| {
@@ -451,7 +470,7 @@ async fn act(
     scheduling: Scheduling,
     body: ReceivedBody,
 ) -> Result<Outcome, ApiError> {
-    let Exchange { server, audit, guard, .. } = exchange;
+    let Exchange { server, audit, guard, client } = exchange;
     let policy = server.registry.cache().policy();
     let decision = span("decision", SpanKind::Internal);
     let authorized = authorize(acting, policy).and_then(|authorized| {
@@ -464,6 +483,10 @@ async fn act(
     match authorized {
         Authorized::Resource(parsed, permit) => {
             check_websocket(&parsed, can_switch(&permit))?;
+            check_websocket(&parsed, permit.target().verb == Verb::Watch)?;
+            if is_session(&permit) {
+                return Box::pin(sessions::serve(server, client, &parsed, &permit)).await;
+            }
             let permit = permit.received_at(scheduling.as_of);
             guard.reserve(verbs::answer_bytes(server, &permit, &body))?;
             let request = VerbRequest { parsed, permit, account: guard.requester().account };
@@ -481,6 +504,13 @@ async fn act(
             Box::pin(document(server, &parsed)).await.map(Outcome::from)
         }
     }
+}
+
+/// Whether a request is for the session of a browser.
+fn is_session(permit: &Permit) -> bool {
+    permit.target().action.is_some_and(|action| {
+        matches!(action.handler, Handler::Server(ServerAction::ConsoleSession))
+    })
 }
 
 /// Checks the origin of a WebSocket: a browser may open one only from this server's pages.

@@ -11,6 +11,7 @@ use postern_store::Store as _;
 use postern_store::seal::Sealed;
 use tokio::sync::watch;
 
+use super::auth_rate::AuthRate;
 use crate::audit::Audit;
 use crate::endpoints::health::Condition;
 use crate::gateway::{Gateway, GatewaySettings, MemberTrust};
@@ -30,6 +31,8 @@ pub(crate) struct Server {
     pub(super) audit: Arc<Audit>,
     pub(super) flow: Arc<Flow>,
     pub(super) metrics: Arc<Metrics>,
+    /// The rate limit of logins.
+    pub(super) auth_rate: AuthRate,
     loaded: AtomicBool,
     pub(super) gateway: Gateway,
     unready: AtomicBool,
@@ -70,6 +73,7 @@ impl Server {
             audit,
             flow: Arc::new(Flow::new(limits)),
             metrics,
+            auth_rate: AuthRate::default(),
             loaded: AtomicBool::new(false),
             gateway,
             unready: AtomicBool::new(false),

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use postern_auth::attributes::Attributes;
-use postern_auth::bearer::{self, BearerToken};
+use postern_auth::bearer::{self, BearerToken, Refusal};
 use postern_auth::digest::{Digest, Digester};
 use postern_auth::policy::Policy;
 use postern_auth::principal_index::PrincipalIndex;
@@ -17,7 +17,7 @@ use postern_registry::credential::{Credential, is_key, refused, unauthorized};
 use postern_registry::registry::activity::KeyUses;
 use zeroize::Zeroizing;
 
-use super::websocket;
+use super::{session_cookie, websocket};
 use crate::stages::parse::{Parsed, Target};
 
 /// An authenticated request. Only [`authenticate`] makes one.
@@ -60,6 +60,8 @@ pub(crate) struct AuthenticationView<'a> {
     pub(crate) now: Timestamp,
     /// Notes the use of the key.
     pub(crate) uses: &'a KeyUses,
+    /// The address of the server, if it is known. Pages of another origin cannot use the session cookie.
+    pub(crate) own_url: &'a str,
 }
 
 /// The credential of a connection's last request, with its digest. Most often the next request has the same one. The
@@ -89,23 +91,32 @@ pub(crate) fn authenticate(
     view: &AuthenticationView<'_>,
     last: &LastCredential,
 ) -> Result<Authenticated, Unauthenticated> {
-    let AuthenticationView { digester, principals, policy, version, now, uses } = *view;
+    let AuthenticationView { digester, principals, policy, version, now, uses, own_url } = *view;
     let header = only_credential(parsed.headers());
     let known = header.and_then(|header| last.digest_of(header));
-    let digest = if let Some(digest) = known {
-        digest
-    } else {
-        let token = token_of(&parsed).map_err(|error| Unauthenticated { error, key: None })?;
-        digester.digest(&token)
+    let cookie = session_cookie::credential(&parsed, own_url);
+    let digest = match (known, &cookie) {
+        (Some(digest), _) => digest,
+        (None, Some(token)) => digester.digest(token),
+        (None, None) => {
+            let token = token_of(&parsed).map_err(|error| Unauthenticated { error, key: None })?;
+            digester.digest(&token)
+        }
     };
     let key = principals.identify(&digest, now.unix_seconds(), policy).map_err(|refusal| {
         let key = principals.key_of(&digest).map(str::to_owned);
         Unauthenticated { error: refused(refusal), key }
     })?;
+    if cookie.is_some() && !key.is_session {
+        // Nothing but a login writes the cookie, so another page has written it.
+        return Err(Unauthenticated { error: refused(Refusal::Missing), key: None });
+    }
     if let Some(header) = header.filter(|_| known.is_none()) {
         last.set(header, digest);
     }
-    uses.note(&key, now.unix_seconds());
+    if cookie.is_none() || !session_cookie::is_background(parsed.headers()) {
+        uses.note(&key, now.unix_seconds());
+    }
     let credential = Credential::of_key(key.identity.clone(), digest).known_at(version);
     Ok(Authenticated { parsed, credential })
 }

@@ -19,6 +19,8 @@ pub(crate) mod parse;
 
 pub(crate) mod websocket;
 
+pub(crate) mod session_cookie;
+
 pub(crate) mod authenticate;
 
 pub(crate) mod impersonate;

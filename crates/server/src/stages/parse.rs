@@ -11,6 +11,7 @@ use hyper::upgrade::OnUpgrade;
 use percent_encoding::percent_decode_str;
 use postern_auth::gateway_path::{self, GatewayTarget};
 use postern_auth::kube_request::{KubeRequest, check_host};
+use postern_kinds::console_session::ConsoleSession;
 use postern_kinds::{AnyKind, BASE_PATH, Verb, access_key, all, find};
 use postern_meta::gvk::GroupVersion;
 use postern_meta::options::Query;
@@ -25,6 +26,9 @@ pub(crate) const MAX_PATH_BYTES: usize = 2048;
 
 /// The maximum number of segments of a path, including the base path.
 pub(crate) const MAX_PATH_SEGMENTS: usize = 16;
+
+/// The path of the session of a browser.
+pub(crate) const SESSION_PATH: &str = "/auth/session";
 
 /// The documents that describe the API.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -316,6 +320,9 @@ fn read(parts: &Parts, shape: PathShape) -> Result<(Query, Target), ApiError> {
     if let Some(path) = gateway_path::at_server(raw) {
         return gateway_request(parts, path?);
     }
+    if raw == SESSION_PATH {
+        return session_request(parts);
+    }
     if shape.is_deep() {
         return Err(ApiError::bad_request(
             "the path is too long: it must have at most 2048 bytes and 16 segments",
@@ -333,6 +340,26 @@ fn read(parts: &Parts, shape: PathShape) -> Result<(Query, Target), ApiError> {
         Some(rest) => target_of(&parts.method, &segments(rest)?, &query)?,
     };
     Ok((query, target))
+}
+
+/// Parses a request for the session of a browser.
+fn session_request(parts: &Parts) -> Result<(Query, Target), ApiError> {
+    let kind: &'static dyn AnyKind = &ConsoleSession;
+    let verb = match parts.method {
+        Method::GET | Method::HEAD => Verb::Get,
+        Method::POST => Verb::Create,
+        Method::DELETE => Verb::Delete,
+        ref method => {
+            let action = method.as_str().to_ascii_lowercase();
+            return Err(ApiError::method_not_allowed(kind.info().group_resource(), &action));
+        }
+    };
+    let action = kind.info().action("", verb);
+    let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+    Ok((
+        query,
+        Target::Resource(ResourceTarget { kind, verb, namespace: None, name: None, action }),
+    ))
 }
 
 /// Parses a request to a target behind the gateway.

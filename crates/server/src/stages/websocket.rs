@@ -79,19 +79,24 @@ pub(crate) fn credential(headers: &HeaderMap) -> Credential {
 /// # Errors
 /// 403 for another origin.
 pub(crate) fn check_origin(headers: &HeaderMap, own_url: &str) -> Result<(), ApiError> {
+    if !headers.contains_key(ORIGIN) || is_own_origin(headers, own_url) {
+        return Ok(());
+    }
+    let message = "the Origin is not this server: only its own pages can open a WebSocket";
+    Err(ApiError::new(403, Reason::Forbidden, message))
+}
+
+/// Whether a request has one `Origin`, and this is the host in the request, or the server's own address `own_url`.
+pub(crate) fn is_own_origin(headers: &HeaderMap, own_url: &str) -> bool {
     let mut origins = headers.get_all(ORIGIN).iter();
-    let Some(origin) = origins.next() else { return Ok(()) };
+    let Some(origin) = origins.next().filter(|_| origins.next().is_none()) else { return false };
     let is_own = || {
         let origin = origin_of(origin.to_str().ok()?)?;
         let host = headers.get(HOST).and_then(|host| host.to_str().ok());
         let host = host.and_then(|host| origin_of(&format!("https://{host}")));
         Some(host.is_some_and(|host| host == origin) || origin_of(own_url)? == origin)
     };
-    if origins.next().is_none() && is_own() == Some(true) {
-        return Ok(());
-    }
-    let message = "the Origin is not this server: only its own pages can open a WebSocket";
-    Err(ApiError::new(403, Reason::Forbidden, message))
+    is_own() == Some(true)
 }
 
 /// The scheme, host and port of a URL.

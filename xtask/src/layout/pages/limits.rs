@@ -13,6 +13,7 @@ const INPUT: &str = "crates/server/src/wire/input.rs";
 const PARSE: &str = "crates/server/src/stages/parse.rs";
 const RESPOND: &str = "crates/server/src/wire/respond.rs";
 const PIPELINE: &str = "crates/server/src/pipeline/mod.rs";
+const AUTH_RATE: &str = "crates/server/src/pipeline/auth_rate.rs";
 const CONNECTION: &str = "crates/server/src/listen/connection.rs";
 const FLOW: &str = "crates/flow/src/flow.rs";
 const STORE: &str = "crates/store/src/types.rs";
@@ -44,6 +45,21 @@ const ROWS: &[Row] = &[
         name: "time of a read, of a write",
         limit: "{seconds} s, {seconds} s",
         numbers: &[(PIPELINE, "READ_TIMEOUT"), (PIPELINE, "WRITE_TIMEOUT")],
+    },
+    Row {
+        name: "requests to `/auth/` of one address, of all",
+        limit: "{count}, {count} in a minute",
+        numbers: &[(AUTH_RATE, "MAX_PER_ADDRESS"), (AUTH_RATE, "MAX_OF_ALL")],
+    },
+    Row {
+        name: "sessions of one owner",
+        limit: "{count}",
+        numbers: &[("crates/registry/src/actions/sessions.rs", "MAX_SESSIONS")],
+    },
+    Row {
+        name: "requests of one AccessPreview",
+        limit: "{count}",
+        numbers: &[("crates/kinds/src/reviews/access_preview.rs", "MAX_REQUESTS")],
     },
     Row {
         name: "endpoint token",

@@ -81,10 +81,12 @@ fn a_change_has_the_facts_of_the_object() {
             created_unix_seconds: 100,
             ttl_seconds: 300,
             after_last_activity: true,
+            idle_seconds: 0,
         },
         is_login: true,
         scope: Some(std::sync::Arc::default()),
         maker: None,
+        is_session: false,
     };
     assert_eq!(change(&OwnedAccessKey, key), AccessChange::Key(Some(facts)));
 }

@@ -1,0 +1,154 @@
+//! Previews: whether the caller may send each of several requests, and what a key with a scope could do before it
+//! exists. They use the same decisions as requests, and nothing is stored.
+
+use std::sync::Arc;
+
+use postern_auth::identity::Identity;
+use postern_auth::policy::Readable;
+use postern_auth::scope::{ReachableClusters, ScopeRules, contains};
+use postern_kinds::reviews::access_preview::{
+    AccessPreview, Fields, MissingRule, PreviewedRequest, PreviewedScope, ReachedKind, Status,
+};
+use postern_kinds::scope::Scope;
+use postern_kinds::{AnyKind, Verb, all};
+use postern_meta::field::{FieldError, FieldErrors};
+use postern_meta::object::Object;
+use postern_meta::status::ApiError;
+use serde::Deserialize;
+
+use super::endpoint_tokens::reached_clusters;
+use super::reviews::{Decider, attributes_of, reason};
+use crate::admit;
+use crate::permit::Permit;
+use crate::registry::{EncodedObject, Registry};
+
+/// The requests that are decided, or the kinds that are checked, before other tasks get the thread.
+const PER_STEP: usize = 16;
+
+/// The most clusters in a response.
+const MAX_CLUSTERS: usize = 1000;
+
+/// A preview with its status.
+///
+/// # Errors
+/// 422 for an invalid preview.
+pub(super) async fn preview(
+    registry: &Registry,
+    permit: &Permit,
+    posted: Option<Object>,
+) -> Result<EncodedObject, ApiError> {
+    let posted = posted.ok_or_else(|| ApiError::bad_request("the request body is missing"))?;
+    let mut object = admit::review(&registry.admission(), permit, posted)?;
+    let spec = Fields::deserialize(&object.fields).unwrap_or_default().spec;
+    registry.cache().wait_until_current().await?;
+    let decider = Decider { registry, policy: registry.cache().policy() };
+    let caller = permit.identity();
+    let identity = match &spec.scope {
+        Some(scope) => with_scope(caller, scope)?,
+        None => caller.clone(),
+    };
+    let mut status = Status::default();
+    for (index, request) in spec.requests.iter().enumerate() {
+        if index % PER_STEP == PER_STEP - 1 {
+            tokio::task::yield_now().await;
+        }
+        let (allowed, explanation) = decider.decision(&identity, attributes_of(request));
+        let missing_rule = explanation.missing_rule.as_ref().map(|missing| MissingRule {
+            namespace: missing.namespace.clone().unwrap_or_default(),
+            rule: missing.rule.clone(),
+        });
+        let missing_scope = explanation.refusing_scopes.first().map(|one| one.missing.clone());
+        status.results.push(PreviewedRequest {
+            allowed,
+            reason: reason(allowed, &explanation, &identity),
+            missing_rule: missing_rule.filter(|_| !allowed),
+            missing_scope: missing_scope.filter(|_| !allowed),
+        });
+    }
+    if let Some(scope) = &spec.scope {
+        status.scope = Some(of_scope(&decider, caller, &identity, scope).await?);
+    }
+    let Ok(status) = serde_json::to_value(status) else {
+        return Err(ApiError::internal("the preview could not be encoded", "its status"));
+    };
+    object.fields.insert("status".to_owned(), status);
+    object.metadata.creation_timestamp = None;
+    EncodedObject::for_action(permit, permit.kind(), &object)
+}
+
+/// The identity of a key that the caller would create with a scope: a key of the same owner, within the scopes of the
+/// caller's key.
+///
+/// # Errors
+/// 422 under impersonation: the key would be one of the impersonated user, without the other parts of the identity.
+fn with_scope(caller: &Identity, scope: &Scope) -> Result<Identity, ApiError> {
+    if caller.is_impersonated {
+        let mut errors = FieldErrors::new();
+        let detail = "cannot be previewed under impersonation";
+        errors.push(FieldError::forbidden("spec.scope", detail));
+        return Err(ApiError::invalid(AccessPreview.info().group_kind(), "", errors));
+    }
+    let mut identity = caller.clone();
+    identity.scopes.insert(0, Arc::new(ScopeRules::new(scope)));
+    Ok(identity)
+}
+
+/// What a scope means for the key with this identity.
+async fn of_scope(
+    decider: &Decider<'_>,
+    caller: &Identity,
+    identity: &Identity,
+    scope: &Scope,
+) -> Result<PreviewedScope, ApiError> {
+    let policy = &decider.policy;
+    let contained = contains(&caller.scopes, scope, policy.projects());
+    let (every_cluster, clusters) = match reached_clusters(decider.registry, policy, identity)
+        .await?
+    {
+        ReachableClusters::Every => (true, Vec::new()),
+        ReachableClusters::Only(names) => (false, names.into_iter().take(MAX_CLUSTERS).collect()),
+    };
+    let mut kinds = Vec::new();
+    for (index, kind) in all().iter().enumerate() {
+        if index % PER_STEP == PER_STEP - 1 {
+            tokio::task::yield_now().await;
+        }
+        kinds.extend(reached_kind(decider, identity, *kind));
+    }
+    Ok(PreviewedScope {
+        contained: contained.is_ok(),
+        not_contained: contained.err().unwrap_or_default(),
+        kinds,
+        every_cluster,
+        clusters,
+    })
+}
+
+/// The verbs of an identity on the objects of a kind; `None` if there are none.
+fn reached_kind(
+    decider: &Decider<'_>,
+    identity: &Identity,
+    kind: &dyn AnyKind,
+) -> Option<ReachedKind> {
+    let info = kind.info();
+    let (group, plural) = (info.version.group, info.plural);
+    let mut reached = ReachedKind {
+        group: group.to_owned(),
+        resource: plural.to_owned(),
+        ..ReachedKind::default()
+    };
+    for verb in Verb::ALL.iter().copied().filter(|verb| info.is_stored() && info.serves(*verb)) {
+        let by_owner = || {
+            kind.verb_on_owner(verb).is_some_and(|on_owner| {
+                decider.policy.has_right_on_any_owner(identity, on_owner)
+                    && decider.policy.scope_can_match(identity, verb.as_str(), group, plural)
+            })
+        };
+        match decider.policy.readable(identity, verb.as_str(), group, plural) {
+            Readable::All => reached.all.push(verb.as_str().to_owned()),
+            some if !some.is_empty() || by_owner() => reached.some.push(verb.as_str().to_owned()),
+            Readable::Some { .. } => {}
+        }
+    }
+    (!reached.all.is_empty() || !reached.some.is_empty()).then_some(reached)
+}

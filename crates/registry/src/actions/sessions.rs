@@ -1,0 +1,218 @@
+//! Sessions of the console: access keys that act as the key of the login, and end with it
+//! (`docs/reference/sessions.md`). The server makes them whatever the permissions of the caller: a session may do what
+//! its key may do. Cookies are not known here.
+
+use std::sync::Arc;
+
+use postern_auth::resolved_key::ResolvedKey;
+use postern_kinds::console_session::{self, ConsoleSession, NoSpec};
+use postern_kinds::owned_access_key::{
+    Fields, OwnedAccessKey, SESSION_LABEL, Session, Spec, Status,
+};
+use postern_kinds::principal::Maker;
+use postern_kinds::{AnyKind, SecretText, Verb};
+use postern_meta::object::{Object, ObjectMeta, Operation};
+use postern_meta::options::DeleteOptions;
+use postern_meta::status::{ApiError, Reason};
+use postern_meta::time::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::admit::{Part, Writing};
+use crate::operations;
+use crate::permit::Permit;
+use crate::registry::{EncodedObject, Registry, decoded};
+
+/// The most sessions of one owner.
+const MAX_SESSIONS: usize = 50;
+
+/// The value of the label of sessions.
+const CONSOLE: &str = "console";
+
+/// The field manager of sessions.
+const MANAGER: &str = "postern-console";
+
+/// Where a login comes from.
+#[derive(Clone, Debug)]
+pub struct Login {
+    /// The address.
+    pub address: String,
+    /// The `User-Agent`.
+    pub user_agent: String,
+}
+
+/// A session that was begun.
+pub struct NewSession {
+    /// The response.
+    pub object: EncodedObject,
+    /// The value of the session's key, for the cookie.
+    pub value: SecretText,
+}
+
+/// Begins a session with the access key of the request.
+///
+/// # Errors
+/// 403 for a key that is a session itself, under impersonation, and when the owner has too many sessions; 401 if the key
+/// is no longer valid.
+pub async fn begin(
+    registry: &Registry,
+    permit: &Permit,
+    login: Login,
+) -> Result<NewSession, ApiError> {
+    registry.cache().wait_until_current().await?;
+    let key = current(registry, permit)?;
+    check_may_begin(registry, permit, &key)?;
+    let name = &key.identity.access_key;
+    let stored = registry.read_to_decide(&OwnedAccessKey, None, name)?;
+    let stored: Option<Object> = stored.map(|stored| stored.part()).transpose()?;
+    let stored = stored.filter(|stored| stored.metadata.uid == key.uid);
+    let stored = stored.ok_or_else(|| refused("the access key of the request is gone"))?;
+    let given = Fields::deserialize(&stored.fields)
+        .map_err(|error| ApiError::internal("an access key cannot be read", error))?;
+    let maker = Maker { name: name.clone(), uid: key.uid.clone(), impersonated: None };
+    let new = session_of(registry, given.spec, maker, login)?;
+    let writing = Writing {
+        manager: MANAGER.to_owned(),
+        operation: Operation::Update,
+        part: Part::Main,
+        dry_run: false,
+    };
+    let creating = Permit::for_server(&OwnedAccessKey, Verb::Create, None, "");
+    let created = operations::create(registry, &creating, new, &writing).await?;
+    let mut created = decoded(&created)?;
+    let value = match created.fields.get_mut("spec").and_then(|spec| spec.get_mut("key")) {
+        Some(Value::String(value)) => SecretText::from(std::mem::take(value)),
+        _ => return Err(ApiError::internal("the session has no key", MANAGER)),
+    };
+    let digest = registry.digester().digest(&postern_auth::bearer::BearerToken::of_key(&value));
+    registry.cache().wait_until_current().await?;
+    let (now, cache) = (registry.source().now().unix_seconds(), registry.cache());
+    let session = cache.principals().identify(&digest, now, &cache.policy());
+    let session = session.map_err(|refusal| refused(refusal.message()))?;
+    Ok(NewSession { object: described(permit, &session)?, value })
+}
+
+/// The session of the request.
+///
+/// # Errors
+/// 404 if the access key of the request is not a session; 401 if it is no longer valid.
+pub fn read(registry: &Registry, permit: &Permit) -> Result<EncodedObject, ApiError> {
+    let session = own(registry, permit)?;
+    described(permit, &session)
+}
+
+/// Ends the session of the request, and returns the uid of its key.
+///
+/// # Errors
+/// 404 if the access key of the request is not a session; 401 if it is no longer valid.
+pub async fn end(registry: &Registry, permit: &Permit) -> Result<(String, String), ApiError> {
+    let session = own(registry, permit)?;
+    let name = session.identity.access_key.clone();
+    let deleting = Permit::for_server(&OwnedAccessKey, Verb::Delete, None, &name);
+    let options =
+        DeleteOptions { precondition_uid: Some(session.uid.clone()), ..DeleteOptions::default() };
+    operations::delete(registry, &deleting, &options).await?;
+    Ok((name, session.uid.clone()))
+}
+
+/// The access key of the request as it is now.
+fn current(registry: &Registry, permit: &Permit) -> Result<Arc<ResolvedKey>, ApiError> {
+    let cache = registry.cache();
+    let (principals, policy) = (cache.principals(), cache.policy());
+    let current = permit.credential().current(&principals, &policy, registry.source().now())?;
+    current.map(|current| current.key).ok_or_else(|| refused("the request has no access key"))
+}
+
+/// The session of the request.
+fn own(registry: &Registry, permit: &Permit) -> Result<Arc<ResolvedKey>, ApiError> {
+    let key = current(registry, permit)?;
+    if key.is_session {
+        return Ok(key);
+    }
+    let message = "the access key of the request is not a session";
+    Err(ApiError::new(404, Reason::NotFound, message))
+}
+
+fn refused(why: &str) -> ApiError {
+    ApiError::forbidden(ConsoleSession.info().group_resource(), "", why)
+}
+
+fn check_may_begin(
+    registry: &Registry,
+    permit: &Permit,
+    key: &ResolvedKey,
+) -> Result<(), ApiError> {
+    if permit.credential().is_acting() {
+        return Err(refused("a session cannot begin under impersonation"));
+    }
+    if key.is_session {
+        return Err(refused("a session cannot begin another one: log in with an access key"));
+    }
+    let now = registry.source().now().unix_seconds();
+    let owner = key.as_caller_key(None).owner;
+    let count = owner.map_or(0, |owner| registry.cache().principals().session_count(&owner, now));
+    if count >= MAX_SESSIONS {
+        let why = format!("exceeded quota: the owner already has {MAX_SESSIONS} sessions: end one");
+        return Err(refused(&why));
+    }
+    Ok(())
+}
+
+/// The access key of a session: that of the same owner with the same groups and scope.
+fn session_of(
+    registry: &Registry,
+    given: Spec,
+    maker: Maker,
+    login: Login,
+) -> Result<Object, ApiError> {
+    let policy = registry.key_policy();
+    let ttl = policy
+        .max_ttl_seconds
+        .map_or(policy.session_seconds, |max| max.min(policy.session_seconds));
+    let spec = Spec {
+        display_name: "Console session".to_owned(),
+        user: given.user,
+        team: given.team,
+        subject: given.subject,
+        groups: given.groups,
+        scope: given.scope,
+        r#type: given.r#type,
+        ttl,
+        ..Spec::default()
+    };
+    let session = Session {
+        address: login.address,
+        user_agent: login.user_agent,
+        idle_seconds: policy.session_idle_seconds,
+    };
+    let status = Status { maker: Some(maker), session: Some(session), ..Status::default() };
+    let Ok(Value::Object(fields)) = serde_json::to_value(Fields { spec, status }) else {
+        return Err(ApiError::internal("the session could not be encoded", MANAGER));
+    };
+    let info = OwnedAccessKey.info();
+    let mut metadata = ObjectMeta { generate_name: "session-".to_owned(), ..ObjectMeta::default() };
+    metadata.labels.insert(SESSION_LABEL.to_owned(), CONSOLE.to_owned());
+    let (api_version, kind) = (info.version.to_string(), info.kind.to_owned());
+    Ok(Object { api_version, kind, metadata, fields })
+}
+
+/// The response about a session.
+fn described(permit: &Permit, session: &ResolvedKey) -> Result<EncodedObject, ApiError> {
+    let status = console_session::Status {
+        access_key: session.identity.access_key.clone(),
+        user_name: session.identity.name.clone(),
+        ends_at: session.ends_at().map(Timestamp::from_unix_seconds),
+        expires_at: session.latest_end().map(Timestamp::from_unix_seconds),
+        idle_seconds: session.lifetime.idle_seconds,
+    };
+    let fields = console_session::Fields { spec: NoSpec {}, status };
+    let Ok(Value::Object(fields)) = serde_json::to_value(fields) else {
+        return Err(ApiError::internal("the session could not be encoded", MANAGER));
+    };
+    let info = ConsoleSession.info();
+    let metadata =
+        ObjectMeta { name: session.identity.access_key.clone(), ..ObjectMeta::default() };
+    let (api_version, kind) = (info.version.to_string(), info.kind.to_owned());
+    let object = Object { api_version, kind, metadata, fields };
+    EncodedObject::for_action(permit, &ConsoleSession, &object)
+}

@@ -1,0 +1,69 @@
+//! The response headers for browsers: what a browser may do with a response, so that nothing which a connected cluster or
+//! another client has written runs with the session of the console.
+
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, Request};
+use postern_auth::gateway_path;
+
+use crate::stages::session_cookie;
+
+/// The prefix of the paths for logins.
+pub(super) const AUTH_PREFIX: &str = "/auth/";
+
+const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
+const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+
+/// The headers that a response needs in addition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum BrowserHeaders {
+    /// None: the client is no browser with a session.
+    None,
+    /// Those of the paths for logins.
+    Login,
+    /// Those of a response of the API to a browser with a session.
+    Api,
+    /// Those of a response of a connected cluster, or of the gateway, to a browser with a session.
+    Gateway,
+}
+
+impl BrowserHeaders {
+    /// The headers for the response to a request.
+    pub(super) fn of<T>(request: &Request<T>) -> Self {
+        let path = request.uri().path();
+        if path.starts_with(AUTH_PREFIX) {
+            return Self::Login;
+        }
+        match session_cookie::is_sent(request.headers()) {
+            true if gateway_path::at_server(path).is_some() => Self::Gateway,
+            true => Self::Api,
+            false => Self::None,
+        }
+    }
+
+    /// Adds them.
+    pub(super) fn add_to(self, headers: &mut HeaderMap) {
+        if self == Self::None {
+            return;
+        }
+        let fixed = HeaderValue::from_static;
+        headers.insert(X_CONTENT_TYPE_OPTIONS, fixed("nosniff"));
+        match self {
+            Self::None | Self::Api => {}
+            // A second policy narrows the policy of the cluster.
+            Self::Gateway => {
+                headers.append(CONTENT_SECURITY_POLICY, fixed("sandbox"));
+            }
+            Self::Login => {
+                let policy = "default-src 'none'; frame-ancestors 'none'";
+                headers.insert(CONTENT_SECURITY_POLICY, fixed(policy));
+                headers.insert(REFERRER_POLICY, fixed("no-referrer"));
+                headers.insert(OPENER_POLICY, fixed("same-origin"));
+                headers.insert(RESOURCE_POLICY, fixed("same-origin"));
+                headers.insert(CACHE_CONTROL, fixed("no-store"));
+            }
+        }
+    }
+}

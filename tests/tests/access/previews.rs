@@ -1,0 +1,295 @@
+//! Previews: they say what requests get, and what the requests of a key would get before the key exists.
+
+use postern_tests::http::Client;
+use postern_tests::objects::{GROUP, collection, create, make, secret, secret_path, secrets};
+use postern_tests::rights::{allow, rule, rule_on, user, with_key};
+use postern_tests::{Form, Random, Server};
+use serde_json::{Value, json};
+
+const PREVIEWS: &str = "accesspreviews";
+
+async fn preview(client: &Client, spec: Value) -> Value {
+    let asked = client.post(&collection(PREVIEWS)).json(&json!({ "spec": spec }));
+    asked.send().await.expect(201)["status"].clone()
+}
+
+/// A request, as a preview asks about it and as it is sent.
+struct Asked {
+    question: Value,
+    method: &'static str,
+    path: String,
+    body: Option<Value>,
+}
+
+fn asked(verb: &str, (resource, namespace, name): (&str, &str, &str), path: String) -> Asked {
+    let question = json!({ "verb": verb, "group": "management.platform.sh", "resource": resource,
+        "namespace": namespace, "name": name });
+    let (method, body) = match verb {
+        "create" => ("POST", Some(secret("fresh", "x"))),
+        "patch" => ("PATCH", Some(json!({ "metadata": { "labels": { "a": "b" } } }))),
+        "delete" => ("DELETE", None),
+        _ => ("GET", None),
+    };
+    let changes = body.is_some() || verb == "delete";
+    let path = if changes { format!("{path}?dryRun=All") } else { path };
+    Asked { question, method, path, body }
+}
+
+/// The requests that are previewed and sent. They change nothing.
+fn requests() -> Vec<Asked> {
+    let mut all = Vec::new();
+    for namespace in ["platform", "default"] {
+        for name in ["s0", "s1"] {
+            for verb in ["get", "patch", "delete"] {
+                let path = format!("{}/{name}", secrets(namespace));
+                all.push(asked(verb, ("sharedsecrets", namespace, name), path));
+            }
+            let mut entries = asked("get", ("sharedsecrets", namespace, name), String::new());
+            entries.question["subresource"] = "entries".into();
+            entries.path = format!("{}/{name}/entries", secrets(namespace));
+            all.push(entries);
+        }
+        for verb in ["list", "create"] {
+            all.push(asked(verb, ("sharedsecrets", namespace, ""), secrets(namespace)));
+        }
+    }
+    for name in ["red", "blue"] {
+        all.push(asked("get", ("projects", "", name), format!("{GROUP}/projects/{name}")));
+        let namespace = format!("p-{name}");
+        let path = format!("{GROUP}/namespaces/{namespace}/projectsecrets");
+        all.push(asked("list", ("projectsecrets", &namespace, ""), path.clone()));
+        all.push(asked("get", ("projectsecrets", &namespace, "s"), format!("{path}/s")));
+    }
+    for name in ["ada", "bob"] {
+        all.push(asked("get", ("users", "", name), format!("{GROUP}/users/{name}")));
+    }
+    all
+}
+
+/// Whether the request is let through.
+async fn gets(key: &Client, asked: &Asked) -> bool {
+    let request = match (&asked.body, asked.method) {
+        (Some(body), "PATCH") => key.patch(&asked.path, "merge-patch", body),
+        (Some(body), method) => key.request(method, &asked.path).json(body),
+        (None, method) => key.request(method, &asked.path),
+    };
+    let reply = request.send().await;
+    let text = reply.text();
+    assert!(
+        [200, 201, 403, 404].contains(&reply.status),
+        "{} {}: {text}",
+        asked.method,
+        asked.path
+    );
+    reply.status < 300
+}
+
+/// A user who may do some things in some places.
+async fn world(admin: &Client) -> Client {
+    let ada = user(admin, "ada").await;
+    make(admin, "users", "bob", json!({})).await;
+    for namespace in ["platform", "default"] {
+        for name in ["s0", "s1"] {
+            admin.post(&secrets(namespace)).json(&secret(name, "x")).send().await.expect(201);
+        }
+    }
+    for name in ["red", "blue"] {
+        let members = json!([{ "kind": "User", "name": "ada",
+            "clusterRole": "platform-project-admin" }]);
+        let spec = if name == "red" { json!({ "members": members }) } else { json!({}) };
+        make(admin, "projects", name, spec).await;
+        let collection = format!("{GROUP}/namespaces/p-{name}/projectsecrets");
+        create(admin, &collection, "s", json!({ "spec": {} })).await;
+    }
+    let platform = json!([
+        rule(&["sharedsecrets"], &["get", "list", "create"]),
+        rule_on("sharedsecrets", &["s0"], &["patch", "delete"])
+    ]);
+    allow(admin, "platform", Some("platform"), platform, "platform:user:ada").await;
+    let one = json!([rule_on("sharedsecrets", &["s1"], &["get", "patch"])]);
+    allow(admin, "one", Some("default"), one, "platform:user:ada").await;
+    ada
+}
+
+fn one<'a>(random: &mut Random, of: &[&'a str]) -> &'a str {
+    of[usize::try_from(random.below(of.len() as u64)).unwrap()]
+}
+
+fn random_rule(random: &mut Random) -> Value {
+    let mut rule = json!({});
+    if random.below(3) > 0 {
+        rule["verbs"] = json!([one(random, &["get", "list", "patch", "create", "delete", "*"])]);
+    }
+    if random.below(4) > 0 {
+        let of = ["sharedsecrets", "sharedsecrets/*", "projects", "projectsecrets", "users", "*"];
+        let resource = one(random, &of);
+        let mut element = json!({ "group": "management.platform.sh", "resources": [resource] });
+        if random.below(3) == 0 {
+            element["resourceNames"] = json!([one(random, &["s0", "s1", "red", "ada"])]);
+        }
+        rule["resources"] = json!([element]);
+    }
+    if random.below(3) == 0 {
+        rule["namespaces"] = json!([one(random, &["platform", "default", "p-red", "p-blue"])]);
+    }
+    if random.below(5) == 0 {
+        rule["requestTargets"] = json!([one(random, &["Management", "Cluster"])]);
+    }
+    rule
+}
+
+fn random_scope(random: &mut Random) -> Value {
+    let mut scope = json!({});
+    if random.below(4) == 0 {
+        scope["allowPlatformCli"] = true.into();
+    }
+    if random.below(3) == 0 {
+        scope["projects"] = json!([{ "project": one(random, &["red", "blue", "*"]) }]);
+    }
+    let rules: Vec<Value> = (0..random.below(3)).map(|_| random_rule(random)).collect();
+    if !rules.is_empty() {
+        scope["rules"] = rules.into();
+    }
+    scope
+}
+
+#[tokio::test]
+async fn a_preview_says_what_the_requests_of_the_key_get() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let ada = world(&admin).await;
+    let requests = requests();
+    let questions: Vec<&Value> = requests.iter().map(|asked| &asked.question).collect();
+    let mut random = Random::new(5);
+    let (mut allowed, mut refused) = (0, 0);
+    for number in 0..Form::of_this_run().pick(40, 500) {
+        let scope = (number > 0).then(|| random_scope(&mut random));
+        let mut spec = json!({ "requests": questions });
+        let mut key_spec = json!({ "user": "ada" });
+        if let Some(scope) = &scope {
+            spec["scope"] = scope.clone();
+            key_spec["scope"] = scope.clone();
+        }
+        let told = preview(&ada, spec).await;
+        let name = format!("preview-{number}");
+        let key = with_key(&admin, &name, key_spec).await;
+        for (asked, result) in requests.iter().zip(told["results"].as_array().unwrap()) {
+            let gets = gets(&key, asked).await;
+            assert_eq!(result["allowed"], gets, "{scope:?}: {}: {result}", asked.question);
+            let is_explained =
+                !result["missingRule"].is_null() || !result["missingScope"].is_null();
+            assert_eq!(is_explained, !gets, "{scope:?}: {}: {result}", asked.question);
+            *(if gets { &mut allowed } else { &mut refused }) += 1;
+        }
+        let path = collection(&format!("ownedaccesskeys/{name}"));
+        admin.delete(&path).send().await.expect(200);
+    }
+    assert!(allowed > 100 && refused > 100, "{allowed} let through, {refused} not");
+}
+
+#[tokio::test]
+async fn what_is_missing_makes_the_request_work() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let ada = world(&admin).await;
+    let question = json!({ "verb": "get", "group": "management.platform.sh",
+        "resource": "sharedsecrets", "namespace": "default", "name": "s0" });
+    let spec = json!({ "requests": [question], "scope": { "allowPlatformCli": true } });
+    let told = preview(&ada, spec).await["results"][0].clone();
+    assert_eq!(told["missingRule"]["namespace"], "default");
+    let rules = json!([told["missingRule"]["rule"]]);
+    allow(&admin, "missing", Some("default"), rules, "platform:user:ada").await;
+    let key = json!({ "user": "ada", "scope": told["missingScope"] });
+    let key = with_key(&admin, "missing", key).await;
+    key.get(&format!("{}/s0", secrets("default"))).send().await.expect(200);
+    assert_eq!(key.get(&secret_path("s0")).send().await.status, 404);
+}
+
+#[tokio::test]
+async fn a_scope_is_described_and_compared_with_the_callers_own() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let ada = world(&admin).await;
+    for (name, endpoint) in [("east", true), ("west", false)] {
+        let spec = json!({ "metadata": {}, "spec": {} });
+        create(&admin, &collection("clusters"), name, spec).await;
+        if endpoint {
+            let use_it = json!([rule_on("clusters", &[name], &["get", "use"])]);
+            allow(&admin, name, None, use_it, "platform:user:ada").await;
+        }
+    }
+    let cluster =
+        |name: &str| json!({ "rules": [{ "requestTargets": ["Cluster"], "cluster": name }] });
+    let reached = preview(&ada, json!({ "scope": cluster("east") })).await["scope"].clone();
+    assert_eq!((&reached["contained"], &reached["everyCluster"]), (&json!(true), &json!(false)));
+    assert_eq!(reached["clusters"], json!(["east"]));
+    assert_eq!(reached["kinds"], json!([]), "a rule for clusters reaches nothing here");
+    let unknown = preview(&ada, json!({ "scope": cluster("west") })).await;
+    assert_eq!(unknown["scope"]["clusters"], json!([]), "ada may not know this cluster");
+    let element = json!({ "group": "management.platform.sh", "resources": ["sharedsecrets"] });
+    let read = json!({ "rules": [{ "verbs": ["get"], "resources": [element] }] });
+    let reached = preview(&ada, json!({ "scope": read })).await["scope"].clone();
+    assert_eq!(
+        reached["kinds"],
+        json!([{ "group": "management.platform.sh", "resource": "sharedsecrets", "some": ["get"] }])
+    );
+    assert_eq!(reached["everyCluster"], true, "a rule without a target is for every cluster");
+    let as_admin = preview(&admin, json!({ "scope": read })).await["scope"].clone();
+    assert_eq!(as_admin["kinds"][0]["all"], json!(["get"]));
+    // Not contained means: the key cannot be created.
+    let keys =
+        json!({ "group": "management.platform.sh", "resources": ["ownedaccesskeys", "users"] });
+    let scope = json!({ "rules": [{ "resources": [keys, element] }] });
+    let scoped = with_key(&admin, "scoped", json!({ "user": "ada", "scope": scope })).await;
+    for (scope, contained) in [(read, true), (json!({}), true), (json!({ "rules": [{}] }), false)] {
+        let told = preview(&scoped, json!({ "scope": scope })).await["scope"].clone();
+        assert_eq!(told["contained"], contained, "{scope}: {told}");
+        assert_eq!(told["notContained"].is_string(), !contained, "{scope}: {told}");
+        let made = scoped
+            .post(&collection("ownedaccesskeys"))
+            .json(&json!({ "spec": { "scope": scope } }));
+        assert_eq!(made.send().await.status == 201, contained, "{scope}");
+    }
+}
+
+#[tokio::test]
+async fn previews_are_open_bounded_and_about_the_caller() {
+    let server = Server::start().await;
+    let admin = server.client();
+    make(&admin, "users", "ada", json!({})).await;
+    // A key that may do nothing may ask what it may do.
+    let nothing = with_key(&admin, "nothing", json!({ "user": "ada", "scope": {} })).await;
+    let question = json!({ "verb": "get", "resource": "secrets", "namespace": "platform" });
+    let told = preview(
+        &nothing,
+        json!({ "requests": [question, { "verb": "get", "path": "/apis" },
+        { "verb": "create", "group": "management.platform.sh", "resource": PREVIEWS }] }),
+    )
+    .await;
+    let allowed: Vec<_> =
+        told["results"].as_array().unwrap().iter().map(|one| &one["allowed"]).collect();
+    assert_eq!(allowed, [false, true, true], "{told}");
+    let many = |count| json!({ "spec": { "requests": vec![question.clone(); count] } });
+    nothing.post(&collection(PREVIEWS)).json(&many(200)).send().await.expect(201);
+    let invalid = [
+        many(201),
+        json!({ "spec": { "requests": [{ "verb": "get" }] } }),
+        json!({ "spec": { "scope": { "rule": [] } } }),
+        json!({ "spec": { "scope": null } }),
+        json!({ "spec": { "scope": { "projects": [{ "project": "" }] } } }),
+        json!({ "metadata": { "name": "x" }, "spec": {} }),
+    ];
+    for spec in invalid {
+        let reply = nothing.post(&collection(PREVIEWS)).json(&spec).send().await;
+        assert_eq!(reply.status, 422, "{spec}: {}", reply.text());
+    }
+    let acting = admin.post(&collection(PREVIEWS)).header("impersonate-user", "ada");
+    let reply = acting.json(&json!({ "spec": { "scope": {} } })).send().await;
+    assert_eq!(reply.status, 422, "{}", reply.text());
+    let acting = admin.post(&collection(PREVIEWS)).header("impersonate-user", "ada");
+    let told = acting.json(&json!({ "spec": { "requests": [question] } })).send().await.expect(201);
+    assert_eq!(told["status"]["results"][0]["allowed"], false, "it is about ada, not the admin");
+    for path in [collection(PREVIEWS), format!("{}/x", collection(PREVIEWS))] {
+        assert!([404, 405].contains(&admin.get(&path).send().await.status), "nothing is stored");
+    }
+}
