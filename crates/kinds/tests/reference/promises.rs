@@ -35,7 +35,11 @@ fn samples_of_keys() -> Vec<Value> {
         "rules": rules,
     });
     let key = |spec: &Value| ours("OwnedAccessKey", "", &json!({ "spec": spec }));
+    // A review has no metadata.
+    let preview = json!({ "apiVersion": "management.platform.sh/v1", "kind": "AccessPreview",
+        "spec": { "requests": [{ "verb": "get", "path": "/metrics" }], "scope": scope } });
     vec![
+        preview,
         key(&json!({ "user": "ada", "type": "Login", "scope": scope })),
         key(&json!({ "team": "shop" })),
         key(&json!({ "subject": "robot" })),
