@@ -34,6 +34,27 @@ async fn server_with_shared_secret() -> Server {
 }
 
 #[tokio::test]
+async fn can_i_answers_for_a_key_that_does_not_exist_yet() {
+    let server = server_with_shared_secret().await;
+    let admin = admin(&server);
+    let nothing = admin.file("nothing.yaml", "{}\n");
+    for (arguments, wanted) in [
+        (&["get", "secret/db", "--read-only"][..], "yes\n"),
+        (&["delete", "secret/db", "--read-only"], "no\n"),
+        (&["get", "secret/db", "--scope-file", &nothing], "no\n"),
+        (&["get", "/apis", "--scope-file", &nothing], "yes\n"),
+        (&["get", "projects/web", "--project", "web"], "yes\n"),
+        (&["get", "secret/db", "--project", "web"], "no\n"),
+    ] {
+        assert_eq!(can_i(&admin, arguments).await, wanted, "{arguments:?}");
+    }
+    let why = can_i(&admin, &["delete", "secret/db", "--read-only", "--why"]).await;
+    assert!(why.contains("the scope of the access key does not allow it"), "{why}");
+    let both = ["can-i", "get", "secret/db", "--read-only", "--as", "ada"];
+    assert!(admin.fails(2, &both).await.contains("of your own"));
+}
+
+#[tokio::test]
 async fn can_i_answers_for_users_teams_and_keys() {
     let server = server_with_shared_secret().await;
     let admin = admin(&server);

@@ -104,6 +104,11 @@ async fn a_session_is_a_key_that_ends_with_the_key_of_its_login() {
     assert_eq!(admin.post(SESSION).header("impersonate-user", "ada").send().await.status, 403);
     assert_eq!(key.get(SESSION).send().await.status, 404);
     assert_eq!(key.delete(SESSION).send().await.status, 404);
+    for method in ["POST", "DELETE"] {
+        let dry = browser.client.with_token(&browser.value);
+        let dry = dry.request(method, &format!("{SESSION}?dryRun=All")).send().await;
+        assert_eq!(dry.status, 400, "{method}");
+    }
     assert_eq!(key.put(SESSION).json(&json!({})).send().await.status, 405);
     assert_eq!(admin.get(&format!("{GROUP}/consolesessions")).send().await.status, 404);
     // What disables the key, or deletes it, ends the session.

@@ -5,9 +5,11 @@ use clap::Args;
 use postern_client::{Collection, decode_fields};
 use postern_kinds::owned_access_key::OwnedAccessKey;
 use postern_kinds::reviews::AccessStatus;
+use postern_kinds::reviews::access_preview::AccessPreview;
 use postern_kinds::reviews::resource_access_review::{AllowedSubject, ResourceAccessReview};
 use postern_kinds::reviews::self_subject_access_review::SelfSubjectAccessReview;
 use postern_kinds::reviews::subject_access_review::SubjectAccessReview;
+use postern_kinds::scope::Scope;
 use postern_kinds::{Info, Kind, MANAGEMENT_V1};
 use postern_meta::object::Object;
 use serde_json::{Map, Value, json};
@@ -17,6 +19,7 @@ use crate::flags::{ConnectionFlags, ImpersonationFlags, NamespaceFlag, ObjectFor
 use crate::output::{self, escape};
 use crate::parse;
 use crate::process::Process;
+use crate::scope_flags::ScopeFlags;
 use crate::session::Session;
 use crate::target::{Resource, Target, target};
 
@@ -71,7 +74,8 @@ impl Question {
 #[command(after_help = "Examples:\n  \
     postern can-i get secret/db\n  \
     postern can-i delete secrets -n shop --as ada --why\n  \
-    postern can-i list projects --with-key ci")]
+    postern can-i list projects --with-key ci\n  \
+    postern can-i get secret/db --read-only")]
 pub struct CanI {
     #[command(flatten)]
     question: Question,
@@ -91,6 +95,9 @@ pub struct CanI {
     /// Also print the rule that allows it, or the nearest rule that fails
     #[arg(long)]
     why: bool,
+
+    #[command(flatten)]
+    scope: ScopeFlags,
 
     #[command(flatten)]
     target_flags: TargetFlags,
@@ -129,14 +136,27 @@ impl CanI {
             // The review names whom it is about. As whom the question is asked, a kubeconfig may say.
             impersonation: ImpersonationFlags::default(),
         };
+        let is_of_other = self.user.is_some() || self.as_team.is_some() || self.with_key.is_some();
+        if self.scope.scope()?.is_some() && is_of_other {
+            let text = "the scope flags ask about a new access key of your own";
+            return Err(CliError::usage(text).hint("omit --as, --as-team and --with-key"));
+        }
         let mut session = Session::open(&connection, process)?;
         session.load_namespace(Some(&self.question.namespace)).await?;
+        if self.scope.names_projects() {
+            session.load_names().await?;
+        }
         let attributes = self.question.attributes(&session, process);
-        let AccessStatus { allowed: is_allowed, reason, evaluation_error, .. } =
-            match self.review(attributes) {
+        let AccessStatus { allowed: is_allowed, reason, evaluation_error, .. } = match self
+            .scope
+            .scope()?
+        {
+            Some(scope) => preview(&mut session, attributes, &scope).await?,
+            None => match self.review(attributes) {
                 Review::Own(spec) => ask::<SelfSubjectAccessReview>(&mut session, spec).await?.1,
                 Review::OfSubject(spec) => ask::<SubjectAccessReview>(&mut session, spec).await?.1,
-            };
+            },
+        };
         let mut text = if is_allowed { "yes\n".to_owned() } else { "no\n".to_owned() };
         if self.why {
             text.push_str(&lines(&reason));
@@ -194,6 +214,24 @@ impl WhoCan {
         };
         process.write_stdout(text.as_bytes())
     }
+}
+
+/// The server's decision about a request with a new access key of this scope.
+async fn preview(
+    session: &mut Session,
+    attributes: Map<String, Value>,
+    scope: &Scope,
+) -> Result<AccessStatus, CliError> {
+    let spec = Map::from_iter([
+        ("requests".to_owned(), json!([attributes])),
+        ("scope".to_owned(), json!(scope)),
+    ]);
+    let (_, mut status) = ask::<AccessPreview>(session, spec).await?;
+    let Some(result) = status.results.pop() else {
+        return Err(CliError::new("the server sent no decision"));
+    };
+    let (allowed, reason) = (result.allowed, result.reason);
+    Ok(AccessStatus { allowed, reason, ..AccessStatus::default() })
 }
 
 /// The server's answer to a review, and its status.

@@ -33,7 +33,7 @@ pub(super) fn methods() -> Value {
 /// Serves a request for the session of the browser.
 ///
 /// # Errors
-/// Those of [`sessions`].
+/// 400 for a query; the errors of [`sessions`].
 pub(super) async fn serve(
     server: &Server,
     client: &Client,
@@ -41,6 +41,10 @@ pub(super) async fn serve(
     permit: &Permit,
 ) -> Result<Outcome, ApiError> {
     let negotiated = Negotiated::of(parsed, Offered::Object, server.source.now())?;
+    if parsed.uri().query().is_some_and(|query| !query.is_empty()) {
+        // Such as a dry run, which would begin or end a session.
+        return Err(ApiError::bad_request("sessions have no query parameters"));
+    }
     match permit.target().verb {
         Verb::Create => {
             let login =
