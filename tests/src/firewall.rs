@@ -11,6 +11,9 @@ use tokio::task::JoinSet;
 
 use crate::{Home, python, wait};
 
+/// The state of a socket that listens, in the tables of the kernel.
+const LISTEN: &str = "0A";
+
 /// The address of the outside in the namespace, besides loopback.
 pub const ADDRESS: &str = "10.99.99.99";
 
@@ -102,7 +105,6 @@ impl Firewall {
             let table = std::fs::read_to_string(path).unwrap_or_default();
             for line in table.lines().skip(1) {
                 let fields: Vec<&str> = line.split_whitespace().collect();
-                const LISTEN: &str = "0A";
                 if fields[3] == LISTEN {
                     let port = fields[1].rsplit_once(':').unwrap().1;
                     ports.push(u16::from_str_radix(port, 16).unwrap());

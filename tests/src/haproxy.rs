@@ -1,4 +1,4 @@
-//! HAProxy in front of a server of ours: it ends TLS with a certificate of its own, and speaks TLS with the server behind
+//! `HAProxy` in front of a server of ours: it ends TLS with a certificate of its own, and speaks TLS with the server behind
 //! it. It closes a connection on which nothing is sent for 60 seconds.
 
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::{Home, Kubeconfig, SelfSigned, wait};
 
-/// HAProxy. Dropping it ends it.
+/// `HAProxy`. Dropping it ends it.
 #[derive(Debug)]
 pub struct HaProxy {
     child: Child,

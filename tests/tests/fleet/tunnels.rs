@@ -131,8 +131,8 @@ async fn through_one_load_balancer_an_agent_finds_all_servers() {
     let server = known.server.replacen(known.authority_of_server(), &own, 1);
     let balanced = Kubeconfig { server, ..known.clone() };
     let behind = servers.iter().map(|server| server.kubeconfig().authority_of_server().to_owned());
-    let mut balancer = JoinSet::new();
-    balancer.spawn(balance(listener, behind.collect()));
+    let mut passing = JoinSet::new();
+    passing.spawn(balance(listener, behind.collect()));
     let upstream = member.home().kubeconfig();
     let agent = AgentSetup::new(&home, &balanced, "member", &key, &upstream).tunnel().await;
     let admin = servers[0].client();

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use postern_tests::http::{Client, Connection};
 use postern_tests::objects::secret_path;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -50,6 +51,19 @@ impl Gaps {
         longest.last = Instant::now();
     }
 
+    /// Reads over a connection until a read fails.
+    async fn read_on(&self, client: &Client, mut open: Connection) {
+        loop {
+            let path = secret_path(GUARDED);
+            let read = client.get(&path).try_send_on(&mut open);
+            match timeout(ATTEMPT_TIMEOUT, Box::pin(read)).await {
+                Ok(Ok(response)) if response.status == 200 => self.answered(),
+                _ => return,
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
     /// A client that reads one object until it is dropped. After each failure, it asks the next server over a new
     /// connection.
     pub(crate) fn measure(&self, addresses: &Arc<Addresses>, servers: usize) -> JoinSet<()> {
@@ -58,20 +72,10 @@ impl Gaps {
         client.spawn(async move {
             let mut server = 0;
             loop {
-                while let Some(client) = addresses.of(server) {
-                    let Ok(Ok(mut open)) = timeout(ATTEMPT_TIMEOUT, client.connect()).await else {
-                        break;
-                    };
-                    loop {
-                        let path = secret_path(GUARDED);
-                        let read = client.get(&path).try_send_on(&mut open);
-                        match timeout(ATTEMPT_TIMEOUT, Box::pin(read)).await {
-                            Ok(Ok(response)) if response.status == 200 => gaps.answered(),
-                            _ => break,
-                        }
-                        sleep(PAUSE).await;
-                    }
-                    break;
+                if let Some(client) = addresses.of(server)
+                    && let Ok(Ok(open)) = timeout(ATTEMPT_TIMEOUT, client.connect()).await
+                {
+                    gaps.read_on(&client, open).await;
                 }
                 server = (server + 1) % servers;
                 sleep(PAUSE).await;

@@ -18,6 +18,9 @@ const MAX_BYTES: usize = 30_000_000;
 /// The separator of cargo's encoded flags, which may have spaces in them.
 const FLAG_SEPARATOR: &str = "\u{1f}";
 
+/// Strips the symbols. Cargo does not do that for a package with settings of its own in the profile.
+const STRIP: &str = "-Cstrip=symbols";
+
 /// A program to release.
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
@@ -90,8 +93,9 @@ fn renamed_directories(
 }
 
 fn rust_flags(renamed: &[(PathBuf, &str)]) -> OsString {
-    let flags = renamed.iter().map(|(from, to)| with_paths("--remap-path-prefix=", from, to));
-    flags.collect::<Vec<_>>().join(FLAG_SEPARATOR.as_ref())
+    let mut flags = vec![OsString::from(STRIP)];
+    flags.extend(renamed.iter().map(|(from, to)| with_paths("--remap-path-prefix=", from, to)));
+    flags.join(FLAG_SEPARATOR.as_ref())
 }
 
 fn c_flags(renamed: &[(PathBuf, &str)]) -> OsString {
@@ -118,6 +122,7 @@ mod tests {
         assert_eq!(
             rust_flags(&renamed).to_str().unwrap().split(FLAG_SEPARATOR).collect::<Vec<_>>(),
             [
+                STRIP,
                 "--remap-path-prefix=/src=/postern",
                 "--remap-path-prefix=/src/target=/target",
                 "--remap-path-prefix=/home/x y/.cargo/registry/src/index=/crates",

@@ -99,12 +99,12 @@ pub async fn run(
             Ok(ActionOutput::Object(kind, EncodedObject::for_action(permit, kind, &object)?))
         }
         // The pipeline serves these: the status subresource like the object itself, the audit log, the watch of an
-        // agent's configuration, and the cookies of sessions.
+        // agent's configuration, tunnels, and the cookies of sessions.
         Handler::Status
         | Handler::Server(
-            ServerAction::ReportAuditEvents | ServerAction::AgentConfig | ServerAction::Tunnel,
             ServerAction::ReportAuditEvents
             | ServerAction::AgentConfig
+            | ServerAction::Tunnel
             | ServerAction::ConsoleSession,
         ) => Err(ApiError::resource_not_served()),
     }

@@ -223,12 +223,13 @@ pub(super) fn as_decided(attributes: Attributes<'_>) -> Attributes<'_> {
     let action = kind_of(group, resource)
         .zip(served)
         .and_then(|(kind, verb)| kind.info().action(subresource, verb));
-    let verb = match action.map(|action| action.right) {
-        Some(ActionRight::GetObject) => Verb::Get.as_str(),
-        Some(ActionRight::OnObject(verb)) => verb,
+    let (verb, subresource) = match action.map(|action| action.right) {
+        Some(ActionRight::GetObject) => (Verb::Get.as_str(), ""),
+        Some(ActionRight::OnObject(verb)) => (verb, ""),
+        Some(ActionRight::OnSubresourceAs(verb)) => (verb, subresource),
         Some(ActionRight::OnSubresource) | None => return attributes,
     };
-    Attributes::Resource { verb, group, resource, subresource: "", namespace, name }
+    Attributes::Resource { verb, group, resource, subresource, namespace, name }
 }
 
 /// The attributes that decide which objects a list contains; `None` for another request.

@@ -21,7 +21,6 @@ fn settings(dir: &Path) -> Settings {
         key_dir: None,
         keyring: KeyringSetting::KeyDirectory,
         listen: ([127, 0, 0, 1], 0).into(),
-        member_host: None,
         hosts: Vec::new(),
         member_host: None,
         certificate: None,

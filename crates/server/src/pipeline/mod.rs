@@ -11,8 +11,8 @@ mod client;
 mod gateway;
 mod response_guard;
 mod server;
-mod tunnel;
 mod sessions;
+mod tunnel;
 mod verbs;
 
 use std::pin::pin;
@@ -25,7 +25,6 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use postern_flow::budget::Charge;
 use postern_flow::too_many_requests;
 use postern_kinds::action::{Action, Handler, ServerAction};
-use postern_kinds::action::{Handler, ServerAction};
 use postern_kinds::{BASE_PATH, Verb};
 use postern_meta::decode::Format;
 use postern_meta::status::{ApiError, Reason};
@@ -483,7 +482,6 @@ async fn act(
     match authorized {
         Authorized::Resource(parsed, permit) => {
             check_websocket(&parsed, can_switch(&permit))?;
-            check_websocket(&parsed, permit.target().verb == Verb::Watch)?;
             if is_session(&permit) {
                 return Box::pin(sessions::serve(server, client, &parsed, &permit)).await;
             }
