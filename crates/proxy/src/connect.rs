@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
 use crate::dial::{Stream, Target};
@@ -12,14 +12,15 @@ use crate::link::Link;
 use crate::shared::Shared;
 use crate::upstream::Inner;
 
-/// Opens a connection. `may_stall` says that its peer may take nothing for long.
+/// Opens a connection for a request that began at `begun`. `may_stall` says that its peer may take nothing for long.
 pub(crate) async fn connect(
     shared: &Arc<Shared>,
     upstream: &Inner,
     may_stall: bool,
+    begun: Instant,
 ) -> Result<Link, ProxyError> {
     if upstream.pool.is_of_tunnels() {
-        return next_tunnel(shared, upstream).await;
+        return next_tunnel(shared, upstream, begun).await;
     }
     let counted = shared.connection()?;
     let address = || upstream.origin.address.to_string();
@@ -52,9 +53,14 @@ pub(crate) async fn connect(
         .map_err(|error| ProxyError::Lost { address: address(), reason: error.to_string() })
 }
 
-/// Waits for a connection that the upstream has opened.
-async fn next_tunnel(shared: &Arc<Shared>, upstream: &Inner) -> Result<Link, ProxyError> {
-    let after = shared.limits.connect_timeout;
+/// Waits for a connection that the upstream has opened. A request that has waited for a dead one does not wait as long
+/// once more.
+async fn next_tunnel(
+    shared: &Arc<Shared>,
+    upstream: &Inner,
+    begun: Instant,
+) -> Result<Link, ProxyError> {
+    let after = shared.limits.connect_timeout.saturating_sub(begun.elapsed());
     let none = || ProxyError::NoTunnel { address: upstream.origin.address.to_string() };
     let Some(next) = upstream.pool.wait() else { return Err(none()) };
     tokio::select! {

@@ -10,7 +10,7 @@ use http::{Method, Request, Response, StatusCode, Version, request};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::body::ProxyBody;
 use crate::connect::connect;
@@ -138,7 +138,7 @@ impl Proxy {
         limits: &AnswerLimits,
         is_upgrade: bool,
     ) -> Result<(Response<Incoming>, Exchange), ProxyError> {
-        let (mut request, mut renewal) = (request, renewal);
+        let (mut request, mut renewal, begun) = (request, renewal, Instant::now());
         if (upstream.pool.is_of_tunnels() || !is_upgrade)
             && let Some(link) = upstream.pool.take()
         {
@@ -150,7 +150,7 @@ impl Proxy {
             }
             self.shared.counters.count_retry();
         }
-        let link = connect(&self.shared, upstream, is_upgrade).await?;
+        let link = connect(&self.shared, upstream, is_upgrade, begun).await?;
         upstream.tell_waiting(&mut request);
         let mut exchange = Exchange::new(link, upstream.pool.clone());
         let sent = exchange.send(request, upstream, limits, false).await;

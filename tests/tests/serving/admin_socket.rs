@@ -121,7 +121,10 @@ async fn invalid_commands_get_an_error_and_do_no_harm() {
 #[tokio::test]
 async fn the_socket_is_private_and_removed_with_the_server() {
     let home = Home::new();
-    Setup::on(&home).start().await.kill();
+    let server = Setup::on(&home).start().await;
+    // The server is ready a moment before.
+    wait::until("the socket", async || socket(&home).exists().then_some(())).await;
+    server.kill();
     let left = std::fs::symlink_metadata(socket(&home)).unwrap();
     assert!(left.file_type().is_socket(), "a killed server leaves it behind");
     let server = Setup::on(&home).start().await;
