@@ -20,11 +20,11 @@ fn tunnel() -> (TunnelStream, TunnelStream, JoinSet<End>) {
 
 /// The agent's stream, the task that carries it, and the raw connection.
 fn raw_tunnel() -> (TunnelStream, DuplexStream, JoinSet<End>) {
-    let (ours, theirs) = duplex(4096);
-    let (agent, carried) = agent_end(ours);
+    let (own, peer) = duplex(4096);
+    let (agent, carried) = agent_end(own);
     let mut tasks = JoinSet::new();
     tasks.spawn(carried);
-    (agent, theirs, tasks)
+    (agent, peer, tasks)
 }
 
 fn pattern(seed: usize, length: usize) -> Vec<u8> {
@@ -97,8 +97,8 @@ async fn bytes_before_a_drop_arrive_and_then_the_tunnel_is_closed() {
 /// A body that ends with its connection must not look complete when the tunnel is lost.
 #[tokio::test]
 async fn a_lost_tunnel_is_an_error_and_not_an_end() {
-    let (mut agent, theirs, mut tasks) = raw_tunnel();
-    drop(theirs);
+    let (mut agent, peer, mut tasks) = raw_tunnel();
+    drop(peer);
     let error = agent.read(&mut [0; 8]).await.unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     assert_eq!(ends(&mut tasks).await, End::Lost);
@@ -112,10 +112,10 @@ async fn two_idle_ends_stay_and_a_silent_one_is_noticed_within_45_seconds() {
     assert_eq!(agent.read_u8().await.unwrap(), b'x');
     drop((server, agent, tasks));
 
-    let (mut agent, mut theirs, mut tasks) = raw_tunnel();
+    let (mut agent, mut peer, mut tasks) = raw_tunnel();
     let start = Instant::now();
     // The connection takes bytes, as that of a stopped process does.
-    let taken = async { while theirs.read(&mut [0; 64]).await.is_ok_and(|count| count > 0) {} };
+    let taken = async { while peer.read(&mut [0; 64]).await.is_ok_and(|count| count > 0) {} };
     let noticed = async {
         agent.read(&mut [0; 8]).await.unwrap_err();
         assert_eq!(start.elapsed(), SILENCE);
@@ -163,14 +163,14 @@ async fn two_sides_that_both_take_nothing_go_on_afterwards() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_stream_does_not_wait_for_an_end_that_takes_nothing() {
-    let (mut agent, mut theirs, mut tasks) = raw_tunnel();
+    let (mut agent, mut peer, mut tasks) = raw_tunnel();
     // More than the connection has room for, and less than the stream has.
     agent.write_all(&vec![0; 40_000]).await.unwrap();
     drop(agent);
     let start = Instant::now();
     let pongs = async {
         loop {
-            if theirs.write_all(&[0x8a, 0]).await.is_err() {
+            if peer.write_all(&[0x8a, 0]).await.is_err() {
                 return;
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -198,8 +198,8 @@ async fn what_is_no_tunnel_ends_it() {
         ("a masked message of a server", vec![BINARY, 0x81, 0, 0, 0, 0, b'x']),
         ("HTTP", b"HTTP/1.1 200 OK\r\n\r\n".to_vec()),
     ] {
-        let (mut agent, mut theirs, mut tasks) = raw_tunnel();
-        let _ = theirs.write_all(&frames).await;
+        let (mut agent, mut peer, mut tasks) = raw_tunnel();
+        let _ = peer.write_all(&frames).await;
         assert_eq!(ends(&mut tasks).await, End::Malformed, "{name}");
         let mut read = Vec::new();
         let _ = agent.read_to_end(&mut read).await;
@@ -209,12 +209,12 @@ async fn what_is_no_tunnel_ends_it() {
 
 #[tokio::test]
 async fn pings_are_answered_and_not_without_end() {
-    let (_agent, mut theirs, mut tasks) = raw_tunnel();
-    theirs.write_all(&[0x89, 1, b'p']).await.unwrap();
+    let (_agent, mut peer, mut tasks) = raw_tunnel();
+    peer.write_all(&[0x89, 1, b'p']).await.unwrap();
     let mut pong = [0; 7];
-    theirs.read_exact(&mut pong).await.unwrap();
+    peer.read_exact(&mut pong).await.unwrap();
     assert_eq!(pong[0], 0x8a);
-    let flood = async { while theirs.write_all(&[0x89, 1, b'p']).await.is_ok() {} };
+    let flood = async { while peer.write_all(&[0x89, 1, b'p']).await.is_ok() {} };
     let ended = async { assert_eq!(ends(&mut tasks).await, End::Malformed) };
     tokio::join!(flood, ended);
 }

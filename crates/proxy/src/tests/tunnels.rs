@@ -31,9 +31,9 @@ impl Scene {
 
     /// Opens a tunnel, and returns its other end.
     async fn open(&self) -> Raw {
-        let (ours, theirs) = tokio::io::duplex(64 * 1024);
-        self.proxy.offer(&self.tunnels, ours).await.unwrap();
-        Raw::new(theirs)
+        let (own, peer) = tokio::io::duplex(64 * 1024);
+        self.proxy.offer(&self.tunnels, own).await.unwrap();
+        Raw::new(peer)
     }
 
     async fn get(&self, path: &str) -> Result<String, ProxyError> {
@@ -255,6 +255,6 @@ async fn a_shutdown_closes_idle_tunnels_and_lets_an_exchange_end() {
     };
     let (answer, ()) = tokio::join!(asked, drained);
     assert_eq!(answer.unwrap(), "ok");
-    let (ours, _theirs) = tokio::io::duplex(64);
-    assert!(matches!(scene.proxy.offer(&scene.tunnels, ours).await, Err(ProxyError::Draining)));
+    let (own, _theirs) = tokio::io::duplex(64);
+    assert!(matches!(scene.proxy.offer(&scene.tunnels, own).await, Err(ProxyError::Draining)));
 }
