@@ -37,7 +37,8 @@ pub(super) async fn serve(
     if websocket::has_credential(acting.parsed().headers()) {
         // A browser sent the request, perhaps from a page of another origin.
         let own_url = &server.registry.token_policy().issuer;
-        websocket::check_origin(acting.parsed().headers(), own_url)
+        let parsed = acting.parsed();
+        websocket::check_origin(parsed.uri(), parsed.headers(), own_url)
             .inspect_err(|error| audit_context.set_forbidden(error))?;
     }
     let requester = guard.requester();

@@ -520,7 +520,8 @@ fn check_origin(server: &Server, authorized: &Authorized) -> Result<(), ApiError
     if !parsed.is_websocket() {
         return Ok(());
     }
-    websocket::check_origin(parsed.headers(), &server.registry.token_policy().issuer)
+    let own_url = &server.registry.token_policy().issuer;
+    websocket::check_origin(parsed.uri(), parsed.headers(), own_url)
 }
 
 /// Whether a request may become a WebSocket: a watch, and a tunnel.

@@ -32,7 +32,8 @@ pub(crate) fn credential(parsed: &Parsed, own_url: &str) -> Option<BearerToken> 
     let has_other_purpose =
         [AUTHORIZATION, UPGRADE, SERVICE_WORKER].iter().any(|name| headers.contains_key(name));
     let from_console = is_only(headers, &CONSOLE, "1");
-    let from_own_origin = !headers.contains_key(ORIGIN) || is_own_origin(headers, own_url);
+    let from_own_origin =
+        !headers.contains_key(ORIGIN) || is_own_origin(parsed.uri(), headers, own_url);
     let from_same_origin =
         !headers.contains_key(FETCH_SITE) || is_only(headers, &FETCH_SITE, "same-origin");
     let counts = !has_other_purpose && from_console && from_own_origin && from_same_origin;

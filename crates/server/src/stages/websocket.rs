@@ -6,9 +6,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::HeaderMap;
 use http::header::{CONNECTION, HOST, HeaderName, ORIGIN, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::uri::Authority;
+use http::{HeaderMap, Uri};
 use postern_meta::status::{ApiError, Reason};
 use zeroize::Zeroizing;
 
@@ -78,8 +78,8 @@ pub(crate) fn credential(headers: &HeaderMap) -> Credential {
 ///
 /// # Errors
 /// 403 for another origin.
-pub(crate) fn check_origin(headers: &HeaderMap, own_url: &str) -> Result<(), ApiError> {
-    if !headers.contains_key(ORIGIN) || is_own_origin(headers, own_url) {
+pub(crate) fn check_origin(uri: &Uri, headers: &HeaderMap, own_url: &str) -> Result<(), ApiError> {
+    if !headers.contains_key(ORIGIN) || is_own_origin(uri, headers, own_url) {
         return Ok(());
     }
     let message = "the Origin is not this server: only its own pages can open a WebSocket";
@@ -87,12 +87,14 @@ pub(crate) fn check_origin(headers: &HeaderMap, own_url: &str) -> Result<(), Api
 }
 
 /// Whether a request has one `Origin`, and this is the host in the request, or the server's own address `own_url`.
-pub(crate) fn is_own_origin(headers: &HeaderMap, own_url: &str) -> bool {
+/// HTTP/2 clients send the host as a part of the URI.
+pub(crate) fn is_own_origin(uri: &Uri, headers: &HeaderMap, own_url: &str) -> bool {
     let mut origins = headers.get_all(ORIGIN).iter();
     let Some(origin) = origins.next().filter(|_| origins.next().is_none()) else { return false };
     let is_own = || {
         let origin = origin_of(origin.to_str().ok()?)?;
-        let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+        let host = || headers.get(HOST).and_then(|host| host.to_str().ok());
+        let host = uri.authority().map(Authority::as_str).or_else(host);
         let host = host.and_then(|host| origin_of(&format!("https://{host}")));
         Some(host.is_some_and(|host| host == origin) || origin_of(own_url)? == origin)
     };
@@ -176,10 +178,20 @@ mod tests {
     #[test]
     fn only_pages_of_the_server_open_websockets() {
         let check = |host: &str, origin: &str| {
-            check_origin(&headers(&[(HOST, host), (ORIGIN, origin)]), "https://api.example/x")
-                .is_ok()
+            let own = "https://api.example/x";
+            let one = check_origin(
+                &Uri::from_static("/a"),
+                &headers(&[(HOST, host), (ORIGIN, origin)]),
+                own,
+            );
+            // HTTP/2 has the host in the URI.
+            let uri = format!("https://{host}/a").parse().unwrap();
+            let two = check_origin(&uri, &headers(&[(ORIGIN, origin)]), own);
+            assert_eq!(one.is_ok(), two.is_ok(), "{host} {origin}");
+            one.is_ok()
         };
-        assert!(check_origin(&headers(&[(HOST, "h")]), "").is_ok(), "no browser");
+        let path = Uri::from_static("/a");
+        assert!(check_origin(&path, &headers(&[(HOST, "h")]), "").is_ok(), "no browser");
         for (host, origin, is_own) in [
             ("h:8443", "https://h:8443", true),
             ("H", "https://h", true),
@@ -198,6 +210,6 @@ mod tests {
             assert_eq!(check(host, origin), is_own, "{host} {origin}");
         }
         let two = [(HOST, "h"), (ORIGIN, "https://h"), (ORIGIN, "https://h")];
-        assert!(check_origin(&headers(&two), "").is_err());
+        assert!(check_origin(&path, &headers(&two), "").is_err());
     }
 }
