@@ -92,7 +92,8 @@ fn not_found(secret: &Object, name: &str) -> ApiError {
     // Other texts may be anything, such as a value or an access key.
     let is_name = config_map_key(name).is_ok() && !name.contains(access_key::PREFIX);
     let field = if is_name { format!("spec.data[{name}]") } else { "spec.data".to_owned() };
-    let message = format!("the secret {} has no such entry", secret.metadata.name);
+    let entry = if is_name { format!("entry {name:?}") } else { "such entry".to_owned() };
+    let message = format!("the secret {} has no {entry}", secret.metadata.name);
     let error = ApiError::new(404, Reason::NotFound, message.clone());
     error.with_cause(StatusCause { reason: "FieldValueNotFound".to_owned(), message, field })
 }

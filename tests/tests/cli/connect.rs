@@ -348,3 +348,27 @@ async fn a_watch_ends_with_its_token_and_the_next_request_has_another() {
     assert_eq!(log.matches("refused").count(), refused_before, "{log}");
     agent.stop().await;
 }
+
+#[tokio::test]
+async fn the_access_key_of_an_agent_can_be_made_again() {
+    let scene = Scene::new(false).await;
+    let again = ["create", "agent-key", "member"];
+    let said = scene.admin.fails(1, &again).await;
+    assert!(said.contains("agent-member") && said.contains("rotate"), "{said}");
+    scene.admin.ok(&["delete", "accesskey", "agent-member"]).await;
+    scene.admin.ok(&["delete", "clusterrolebinding", "agent-member"]).await;
+    let key = scene.admin.ok(&again).await.trim().to_owned();
+    assert!(key.starts_with("pst_") && key != scene.agent_key, "{key}");
+    // An agent starts with it. The Cluster's deletion ends it, as the first one.
+    let (home, scene) = (Home::new(), Scene { agent_key: key, ..scene });
+    scene.agent(&home).await.stop().await;
+    scene.admin.ok(&["delete", "cluster", "member"]).await;
+    wait::until("the key to be deleted", async || {
+        let path = collection("ownedaccesskeys/agent-member");
+        let status = scene.central.client().get(&path).send().await.status;
+        (status == 404).then_some(())
+    })
+    .await;
+    let typo = scene.admin.fails(1, &["create", "agent-key", "membre"]).await;
+    assert!(typo.contains("membre"), "{typo}");
+}

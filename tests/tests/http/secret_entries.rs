@@ -93,8 +93,8 @@ async fn a_missing_entry_is_404_that_names_the_field() {
     let missing = admin.get(&entry("db", "pasword")).send().await;
     insta::assert_snapshot!(failure(&missing), @r#"
     404 NotFound
-    the secret db has no such entry
-    {"causes":[{"field":"spec.data[pasword]","message":"the secret db has no such entry","reason":"FieldValueNotFound"}]}
+    the secret db has no entry "pasword"
+    {"causes":[{"field":"spec.data[pasword]","message":"the secret db has no entry \"pasword\"","reason":"FieldValueNotFound"}]}
     "#);
     // What is not a name is not repeated.
     let odd = admin.get(&entry("db", "a%20value%20of%20a%20secret")).send().await;

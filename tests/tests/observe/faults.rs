@@ -183,7 +183,11 @@ async fn an_agent_that_is_disconnected_is_seen() {
     agent.ready().await;
     let admin = central.admin();
     let connected = |metrics: &Metrics| metrics.count("postern_agents_connected");
-    let before = until("the agent to connect", &admin, |metrics| connected(metrics) == 1).await;
+    let tunnels = |metrics: &Metrics| metrics.sum("postern_gateway_tunnels", &[]);
+    let before = until("the agent to connect", &admin, |metrics| {
+        connected(metrics) == 1 && tunnels(metrics) >= Some(1.0)
+    });
+    let before = before.await;
     let by_agent = before.sum("postern_clusters", &["connection=\"agent\""]);
     assert_eq!(by_agent, Some(1.0));
     let server = central.server.as_ref().unwrap().kubeconfig();
@@ -193,7 +197,10 @@ async fn an_agent_that_is_disconnected_is_seen() {
     }
 
     central.relay.disconnect();
-    until("the agent to be missed", &admin, |metrics| connected(metrics) == 0).await;
+    until("the agent to be missed", &admin, |metrics| {
+        connected(metrics) == 0 && tunnels(metrics) == Some(0.0)
+    })
+    .await;
     wait::until("the agent to notice it", async || {
         let age = Metrics::of_agent(&agent).await.value("postern_agent_feed_age_seconds");
         (age >= 2.0).then_some(())

@@ -10,6 +10,7 @@ use postern_kinds::rbac::RBAC_GROUP;
 use postern_kinds::scope::{Scope, ScopeResources, ScopeRule};
 use postern_kinds::{Kind as _, KubeconfigRef, MANAGEMENT_V1};
 use postern_meta::object::{Object, ObjectMeta, OwnerReference};
+use postern_meta::status::Reason;
 use serde_json::json;
 
 use super::{access_keys, new_object};
@@ -119,6 +120,50 @@ impl CreateCluster {
             "only administrators can use the cluster: run `postern share cluster {name} --user \
              USER` to give access"
         ));
+        Ok(())
+    }
+}
+
+/// A new access key for the agent of a cluster.
+#[derive(Args, Debug)]
+pub(crate) struct CreateAgentKey {
+    /// The name of the cluster
+    #[arg(value_parser = parse::name)]
+    cluster: String,
+
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+impl CreateAgentKey {
+    /// Creates the access key, and the binding if it is missing, and prints the key.
+    pub(crate) async fn run(self, process: &Process) -> Result<(), CliError> {
+        let mut session = Session::open(&self.connection, process)?;
+        let name = self.cluster.as_str();
+        let cluster = session.client.get(Collection::of::<Cluster>(None), name).await;
+        let cluster = cluster.map_err(|error| session.explain(&error))?;
+        let bindings = Collection::of::<ClusterRoleBinding>(None);
+        match session.client.create(bindings, &binding(&cluster)).await {
+            Err(error) if error.reason() != Some(Reason::AlreadyExists) => {
+                return Err(session.explain(&error));
+            }
+            _ => {}
+        }
+        let new = key(&cluster)?;
+        let key_name = new.metadata.name.as_str();
+        if session.client.get(Collection::of::<OwnedAccessKey>(None), key_name).await.is_ok() {
+            let message =
+                format!("the agent of the cluster {name} has an access key already: {key_name}");
+            return Err(CliError::new(message).hint(format!(
+                "`postern rotate accesskey {key_name}` replaces its value; for the scope that agents of this \
+                 version need, run `postern delete accesskey {key_name}` and then this command again"
+            )));
+        }
+        let (_, key) = access_keys::create(&mut session, &new).await?;
+        access_keys::print_key(&key.key, process)?;
+        process.print_note(
+            "no later command can print the access key of the agent: store it in a file",
+        );
         Ok(())
     }
 }

@@ -60,6 +60,11 @@ pub(crate) enum Special {
     /// to the standard error.
     #[command(alias = "clusters")]
     Cluster(clusters::CreateCluster),
+    /// Create the access key of a cluster's agent again, and print only the key on the standard output.
+    ///
+    /// It has the scope that this version of the agent needs. The binding of the agent is created if it is
+    /// missing.
+    AgentKey(clusters::CreateAgentKey),
 }
 
 /// Objects to create from files.
@@ -90,6 +95,7 @@ impl Create {
             Some(Special::Team(command)) => command.run(process).await,
             Some(Special::Project(command)) => command.run(process).await,
             Some(Special::Cluster(command)) => command.run(process).await,
+            Some(Special::AgentKey(command)) => command.run(process).await,
         }
     }
 }

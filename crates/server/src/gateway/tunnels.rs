@@ -73,6 +73,17 @@ struct KeyAccess {
     open: AtomicUsize,
 }
 
+/// The tunnels of all agents to this server.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct TunnelCounts {
+    /// Those that wait for a request.
+    pub(crate) idle: usize,
+    /// All that are open.
+    pub(crate) open: usize,
+    /// The most that may be open.
+    pub(crate) limit: usize,
+}
+
 /// The agents of one cluster that have tunnels.
 pub(crate) struct AgentsOfCluster {
     /// The name of the Cluster.
@@ -115,6 +126,13 @@ impl TunnelRegistry {
     /// How many tunnels are open.
     pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
+    }
+
+    /// The counts for the metrics.
+    pub(crate) fn counts(&self) -> TunnelCounts {
+        let clusters = self.clusters.lock();
+        let idle = clusters.values().map(|cluster| cluster.tunnels.idle()).sum();
+        TunnelCounts { idle, open: self.open(), limit: self.max_open }
     }
 
     /// A subscription to changes of the agents that have tunnels.

@@ -10,6 +10,8 @@ use postern_proxy::{Counts, Failure};
 use postern_flow::{BusiestOwners, FlowCounts, QueueTotals};
 use postern_registry::cache::Counted;
 
+use crate::gateway::TunnelCounts;
+
 use super::connections::ConnectionCounts;
 use super::state::{self, StateReadings};
 use super::{BUCKETS_MICROSECONDS, CODES, Metrics, PATHS, SCOPES, Series, counted, process};
@@ -46,6 +48,8 @@ pub(crate) struct Readings {
     pub(crate) audit_rejected: u64,
     /// The counts of the gateway.
     pub(crate) gateway: Counts,
+    /// The tunnels of agents.
+    pub(crate) tunnels: TunnelCounts,
     /// The number of restarts of each background task.
     pub(crate) restarts: Vec<(&'static str, u64)>,
 }
@@ -61,7 +65,7 @@ pub(crate) fn write(metrics: &Metrics, readings: &Readings) -> String {
     watches(&mut text, metrics);
     stored(&mut text, readings);
     audited(&mut text, readings);
-    gateway(&mut text, &readings.gateway);
+    gateway(&mut text, readings);
     state::write(&mut text, &readings.state, metrics.agents.connected());
     let name = "postern_background_task_restarts_total";
     head(&mut text, name, "counter", "Background tasks that failed and were started again.");
@@ -251,7 +255,8 @@ fn connections(text: &mut String, counts: &ConnectionCounts) {
     let _ = writeln!(text, "{name} {}", counts.reset_responses);
 }
 
-fn gateway(text: &mut String, counts: &Counts) {
+fn gateway(text: &mut String, readings: &Readings) {
+    let counts = &readings.gateway;
     for (name, kind, help, count) in [
         ("requests_total", "counter", "Requests that were forwarded to clusters.", counts.requests),
         ("connections", "gauge", "Open connections to clusters.", counts.connections as u64),
@@ -266,6 +271,14 @@ fn gateway(text: &mut String, counts: &Counts) {
         head(text, &name, kind, help);
         let _ = writeln!(text, "{name} {count}");
     }
+    let TunnelCounts { idle, open, limit } = readings.tunnels;
+    let name = "postern_gateway_tunnels";
+    head(text, name, "gauge", "Tunnels that agents have opened to this server, by state.");
+    let _ = writeln!(text, "{name}{{state=\"idle\"}} {idle}");
+    let _ = writeln!(text, "{name}{{state=\"busy\"}} {}", open.saturating_sub(idle));
+    let name = "postern_gateway_tunnels_limit";
+    head(text, name, "gauge", "Limit of tunnels to this server.");
+    let _ = writeln!(text, "{name} {limit}");
     let name = "postern_gateway_failures_total";
     head(text, name, "counter", "Requests to clusters that failed on the way, by reason.");
     for failure in Failure::ALL {

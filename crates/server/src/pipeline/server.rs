@@ -194,6 +194,7 @@ impl Server {
             audit_errors: audit.errors,
             audit_rejected: audit.rejected,
             gateway: self.gateway.proxy().counts(),
+            tunnels: self.gateway.tunnels().counts(),
             restarts: self.restarts.counts(),
         }
     }
