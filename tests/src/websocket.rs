@@ -1,5 +1,6 @@
 //! Watches over a WebSocket, read by a library that the server does not use.
 
+use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
 use http::{HeaderMap, Request};
 use serde_json::Value;
@@ -10,6 +11,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 
 use crate::http::Client;
+use crate::objects::collection;
 use crate::wait;
 use crate::watching::Event;
 
@@ -61,6 +63,59 @@ impl Client {
         let opened = tokio_tungstenite::client_async(request, stream).await;
         let (stream, answer) = opened.map_err(|error| error.to_string())?;
         Ok(Socket { headers: answer.headers().clone(), stream })
+    }
+}
+
+/// The tunnel of an agent, in the hands of a test.
+#[derive(Debug)]
+pub struct RawTunnel(Socket);
+
+impl Client {
+    /// Opens a tunnel to a cluster as an agent of this name, with the client's key.
+    ///
+    /// # Errors
+    /// Why there is none, as text.
+    pub async fn tunnel(&self, cluster: &str, agent: &str) -> Result<RawTunnel, String> {
+        let bearer = format!("Bearer {}", self.token());
+        let headers = [
+            ("sec-websocket-protocol", "v1.tunnel.platform.sh"),
+            ("platform-agent-name", agent),
+            ("authorization", &*bearer),
+        ];
+        let path = format!("{}/{cluster}/tunnel", collection("clusters"));
+        Ok(RawTunnel(self.websocket(&path, &headers).await?))
+    }
+}
+
+impl RawTunnel {
+    /// Sends bytes of the stream in one message. False when the server has closed the tunnel.
+    pub async fn send(&mut self, bytes: impl Into<Bytes>) -> bool {
+        self.0.stream.send(Message::binary(bytes.into())).await.is_ok()
+    }
+
+    /// Sends a text message, which no tunnel has.
+    pub async fn send_text(&mut self, text: &str) -> bool {
+        self.0.stream.send(Message::text(text)).await.is_ok()
+    }
+
+    /// The next bytes of the stream; `None` at the end of the tunnel.
+    pub async fn bytes(&mut self) -> Option<Bytes> {
+        loop {
+            match self.0.stream.next().await? {
+                Ok(Message::Binary(bytes)) => return Some(bytes),
+                Ok(Message::Ping(_) | Message::Pong(_)) => {}
+                Ok(_) | Err(_) => return None,
+            }
+        }
+    }
+
+    /// The head of the next request; `None` at the end of the tunnel.
+    pub async fn request(&mut self) -> Option<String> {
+        let mut head = Vec::new();
+        while !head.windows(4).any(|window| window == b"\r\n\r\n") {
+            head.extend_from_slice(&self.bytes().await?);
+        }
+        Some(String::from_utf8_lossy(&head).into_owned())
     }
 }
 

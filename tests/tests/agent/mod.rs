@@ -2,6 +2,7 @@
 //! server is down, and what it refuses.
 
 mod audit;
+mod hostile_agents;
 mod reach;
 pub(crate) mod scene;
 mod trust;

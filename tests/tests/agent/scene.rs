@@ -36,22 +36,22 @@ impl Central {
         let home = Home::new();
         let server = setup(&home).start().await;
         let admin = server.client();
-        let made = CliUser::new()
-            .with("KUBECONFIG", server.home().kubeconfig().to_str().unwrap())
-            .run(&["create", "cluster", "member"])
-            .await;
-        assert_eq!(made.code, 0, "{}", made.err);
+        let agent_key = create_cluster(&server, "member").await;
         let (ada, eve) = (user(&admin, "ada").await, user(&admin, "eve").await);
         let rules = json!([rule_on("clusters", &["member"], &["use"])]);
         allow(&admin, "use-member", None, rules, "platform:user:ada").await;
         let relay = Relay::new().await;
         relay.connect_to(&server);
-        let agent_key = made.text().trim().to_owned();
         Self { server: Some(server), home, relay, ada, eve, agent_key }
     }
 
     pub(crate) fn admin(&self) -> Client {
         self.server.as_ref().expect("the central server runs").client()
+    }
+
+    /// Creates a cluster, and returns the access key of its agent.
+    pub(crate) async fn create_cluster(&self, name: &str) -> String {
+        create_cluster(self.server.as_ref().expect("the central server runs"), name).await
     }
 
     /// Stops the server. Only what needs no central server goes on.
@@ -69,6 +69,11 @@ impl Central {
     pub(crate) fn reconnect(&self) {
         self.relay.connect_to(self.server.as_ref().expect("it runs"));
     }
+}
+
+async fn create_cluster(server: &Server, name: &str) -> String {
+    let user = CliUser::new().with("KUBECONFIG", server.home().kubeconfig().to_str().unwrap());
+    user.ok(&["create", "cluster", name]).await.trim().to_owned()
 }
 
 /// A connected cluster in which ada may do everything with shared secrets.

@@ -16,5 +16,6 @@ mod fairness;
 mod quotas;
 mod refusals;
 mod slow_readers;
+mod tunnels;
 mod unauthenticated;
 mod work;

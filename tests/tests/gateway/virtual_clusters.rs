@@ -32,11 +32,18 @@ struct Scene {
 
 impl Scene {
     async fn new(home: &Home) -> Self {
+        Self::by(home, "Endpoint").await
+    }
+
+    /// The agent is reached by this route, its endpoint or its tunnels.
+    async fn by(home: &Home, route: &str) -> Self {
         let (member, inside) = (Member::new().await, Member::new().await);
         let central = central().await;
         let admin = central.client();
         make_kubeconfig(&member.admin, "platform", "vc-inside", &inside.kubeconfig()).await;
         let agent = member_agent(home, &central, &member.kubeconfig()).await;
+        let connection = json!({ "spec": { "connection": route } });
+        merge(&admin, &path("clusters", "member"), connection).await.expect(200);
         let people = ["ada", "bob", "eve"];
         let mut clients = Vec::new();
         for name in people {
@@ -90,8 +97,13 @@ fn secret_path() -> String {
 
 #[tokio::test]
 async fn a_virtual_cluster_is_reached_through_the_agent_of_its_cluster() {
-    let home = Home::new();
-    let scene = Scene::new(&home).await;
+    for route in ["Endpoint", "Tunnel"] {
+        let home = Home::new();
+        reached(Scene::by(&home, route).await).await;
+    }
+}
+
+async fn reached(scene: Scene) {
     let direct = scene.direct(&scene.ada).await;
     let ways = [(&direct, BY_PROJECT), (&scene.ada, BY_PROJECT), (&scene.ada, BY_PLACE)];
     for (index, (client, at)) in ways.into_iter().enumerate() {
