@@ -33,7 +33,7 @@ async fn cluster(scene: &Scene, name: &str) -> Client {
     scene.attacker(&key)
 }
 
-/// Answers each request in a tunnel.
+/// The agent's end of a tunnel, with an answer to each request.
 async fn answer(mut tunnel: RawTunnel) {
     while tunnel.request().await.is_some() {
         let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -81,7 +81,7 @@ async fn tunnels_without_end() {
     assert_eq!(most.load(Ordering::Relaxed), MAX_OF_CLUSTER);
 }
 
-/// Answers each request with a head that comes byte by byte, and never ends.
+/// The same with a head that comes byte by byte, and never ends.
 async fn dribble(mut tunnel: RawTunnel) {
     if tunnel.request().await.is_none() || !tunnel.send(&b"HTTP/1.1 200 OK\r\nX-Slow: "[..]).await {
         return;

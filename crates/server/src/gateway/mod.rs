@@ -27,7 +27,6 @@ pub(crate) use self::connected::report as report_agents;
 pub(crate) use self::relay::MemberTrust;
 pub(crate) use self::send::{SendContext, send};
 pub(crate) use self::target_state::TargetState;
-pub(crate) use self::tunnels::TunnelCounts;
 use self::tunnels::TunnelRegistry;
 use self::upstreams::Upstreams;
 

@@ -21,6 +21,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use crate::metrics::TunnelCounts;
+
 /// The most tunnels of one cluster. Each request, watch and stream under way takes one.
 const MAX_TUNNELS_OF_CLUSTER: usize = 2048;
 
@@ -71,17 +73,6 @@ struct KeyAccess {
     access: tokio::sync::Mutex<AgentAccess>,
     lost: CancellationToken,
     open: AtomicUsize,
-}
-
-/// The tunnels of all agents to this server.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct TunnelCounts {
-    /// Those that wait for a request.
-    pub(crate) idle: usize,
-    /// All that are open.
-    pub(crate) open: usize,
-    /// The most that may be open.
-    pub(crate) limit: usize,
 }
 
 /// The agents of one cluster that have tunnels.

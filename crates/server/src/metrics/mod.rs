@@ -31,7 +31,7 @@ use crate::stages::parse::{Document, Parsed, Target};
 
 pub(crate) use owners::write as write_owners;
 pub(crate) use state::StateReadings;
-pub(crate) use text::{CONTENT_TYPE, Readings, write};
+pub(crate) use text::{CONTENT_TYPE, Readings, TunnelCounts, write};
 
 /// The upper bounds of the histogram of durations, in microseconds. They are those of kube-apiserver.
 const BUCKETS_MICROSECONDS: [u64; 23] = [

@@ -10,8 +10,6 @@ use postern_proxy::{Counts, Failure};
 use postern_flow::{BusiestOwners, FlowCounts, QueueTotals};
 use postern_registry::cache::Counted;
 
-use crate::gateway::TunnelCounts;
-
 use super::connections::ConnectionCounts;
 use super::state::{self, StateReadings};
 use super::{BUCKETS_MICROSECONDS, CODES, Metrics, PATHS, SCOPES, Series, counted, process};
@@ -52,6 +50,17 @@ pub(crate) struct Readings {
     pub(crate) tunnels: TunnelCounts,
     /// The number of restarts of each background task.
     pub(crate) restarts: Vec<(&'static str, u64)>,
+}
+
+/// The tunnels of all agents to this server.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct TunnelCounts {
+    /// Those that wait for a request.
+    pub(crate) idle: usize,
+    /// All that are open.
+    pub(crate) open: usize,
+    /// The most that may be open.
+    pub(crate) limit: usize,
 }
 
 /// All metrics as text.
