@@ -17,7 +17,7 @@
 //! /issued-tokens/all                                the same for all endpoint tokens
 //! /issued-tokens/unknown                            the same for tokens that were issued without a note
 //! /postern/…                                        records of the server: format, digest key, encryption marker,
-//!                                                   signing keys
+//!                                                   signing keys, certificate authority
 //! ```
 //!
 //! The group of core/v1 is written `core`. Names have no `/`, so no name can form the key of another object. Names
@@ -73,6 +73,9 @@ pub(crate) const DIGEST_KEY: &str = "/postern/digest-key";
 
 /// The version of this layout.
 pub(crate) const FORMAT: &str = "/postern/format";
+
+/// The certificate authority of servers that share a store.
+pub(crate) const AUTHORITY: &str = "/postern/certificate-authority";
 
 /// The key of the names of namespaces from the first start.
 pub(crate) const NAMESPACE_NAMES: &str = "/postern/namespace-names";

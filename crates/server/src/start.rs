@@ -38,7 +38,7 @@ use crate::keyring::{KeySource, KeyringSetting};
 use crate::members::{self, Membership};
 use crate::pipeline::{Server, Storage};
 use crate::supervise::{on_own_thread, supervise};
-use crate::tls::{self, GivenCertificate};
+use crate::tls::{self, AuthoritySource, CertificateSource, GivenCertificate};
 use crate::{database, listen};
 
 /// How long the shutdown waits for each last step.
@@ -162,7 +162,8 @@ pub async fn open(
     let is_used = first_start::is_used(&store).await?;
     check_prepared(&settings, is_used)?;
     namespace_names::prepare(&store, &settings.namespaces).await?;
-    let tls = tls::prepare(&dir, settings.certificate.as_ref(), &hosts, source.now(), is_used)?;
+    let certificate = certificate_source(&settings, &dir, &store, is_used).await?;
+    let tls = tls::prepare(&certificate, &hosts, source.now(), is_used)?;
     let (digester, first) =
         prepare_admin(&dir, &store, &*source, &tls.trust, &settings, address).await?;
     let tokens = token_policy(&settings, address);
@@ -226,7 +227,8 @@ pub async fn init(settings: Settings, source: Arc<dyn Source>) -> anyhow::Result
     );
     namespace_names::prepare(&store, &settings.namespaces).await?;
     let hosts = hosts(&settings, settings.listen);
-    let tls = tls::prepare(&dir, settings.certificate.as_ref(), &hosts, source.now(), false)?;
+    let certificate = certificate_source(&settings, &dir, &store, false).await?;
+    let tls = tls::prepare(&certificate, &hosts, source.now(), false)?;
     let (_, first) =
         prepare_admin(&dir, &store, &*source, &tls.trust, &settings, settings.listen).await?;
     signing_keys::prepare(&store, source.now(), &token_policy(&settings, settings.listen)).await?;
@@ -237,6 +239,20 @@ pub async fn init(settings: Settings, source: Arc<dyn Source>) -> anyhow::Result
         remote.url
     );
     Ok(dir.admin_kubeconfig())
+}
+
+/// The operator's certificate, or else one that is signed by the authority of the store or of the key directory.
+async fn certificate_source(
+    settings: &Settings,
+    dir: &DataDir,
+    store: &Arc<dyn Store>,
+    is_used: bool,
+) -> anyhow::Result<CertificateSource> {
+    if let Some(given) = &settings.certificate {
+        return Ok(CertificateSource::Given(given.clone()));
+    }
+    let authority = AuthoritySource::find(dir, store, settings.store.is_some(), is_used).await?;
+    Ok(CertificateSource::SelfSigned(authority))
 }
 
 /// Checks that a store that several servers share was prepared.

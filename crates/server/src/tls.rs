@@ -17,6 +17,8 @@ use aws_lc_rs::digest;
 use jiff::tz::TimeZone;
 use postern_meta::time::Timestamp;
 use postern_registry::clock::Source;
+use postern_registry::registry::shared_authority::{self, SharedAuthority};
+use postern_store::Store;
 use rcgen::{
     CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, date_time_ymd,
 };
@@ -29,6 +31,7 @@ use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
+use self::authority::Authority;
 use crate::data_dir::{DataDir, read_if_there};
 
 /// The protocols for ALPN, in order of preference.
@@ -55,6 +58,15 @@ const RENEW_DAYS: i64 = 30;
 /// A self-signed certificate is valid from at least a day before its creation. If the clock moves back by more than
 /// this, a new one is created, because the old one would not be valid yet.
 const CLOCK_BACK_SECONDS: i64 = DAY_SECONDS / 2;
+
+/// Where the certificate comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum CertificateSource {
+    /// From the operator's files.
+    Given(GivenCertificate),
+    /// It is self-signed.
+    SelfSigned(AuthoritySource),
+}
 
 /// The certificates of the listener and of the kubeconfig.
 pub(crate) struct Tls {
@@ -109,7 +121,52 @@ enum Origin {
     /// The operator's files, and the hash of their content at the last read.
     Given(GivenCertificate, Vec<u8>),
     /// A self-signed certificate, which is used while the clock is in this range.
-    SelfSigned { dir: DataDir, hosts: Vec<String>, used: Range<Timestamp> },
+    SelfSigned { authority: AuthoritySource, hosts: Vec<String>, used: Range<Timestamp> },
+}
+
+/// Where the self-signed certificate authority is.
+#[derive(Clone, Debug)]
+pub(crate) enum AuthoritySource {
+    /// In files of the key directory.
+    Files(DataDir),
+    /// In a store that several servers share.
+    Store(SharedAuthority),
+}
+
+impl AuthoritySource {
+    /// The source for a server. A store that several servers share has the authority: the first server puts it there,
+    /// from the files of its key directory if it has them.
+    ///
+    /// # Errors
+    /// The errors of the store; when an authority is corrupt, or is missing in a store in use.
+    pub(crate) async fn find(
+        dir: &DataDir,
+        store: &Arc<dyn Store>,
+        is_shared: bool,
+        is_used: bool,
+    ) -> anyhow::Result<Self> {
+        if let Some(stored) = shared_authority::read(store).await? {
+            return Ok(Self::Store(stored));
+        }
+        if !is_shared {
+            return Ok(Self::Files(dir.clone()));
+        }
+        let own = if is_used || authority::is_in(dir) {
+            authority::open(dir, is_used)?
+        } else {
+            Authority::generate()?
+        };
+        let stored = shared_authority::store_first(store, own.to_store()).await?;
+        Ok(Self::Store(stored))
+    }
+
+    /// The authority itself. `is_used` is whether the database has been used before.
+    fn open(&self, is_used: bool) -> anyhow::Result<Authority> {
+        match self {
+            Self::Files(dir) => authority::open(dir, is_used),
+            Self::Store(stored) => Authority::of_store(stored),
+        }
+    }
 }
 
 /// Renews the certificate: reads the operator's files when they change, or creates a new self-signed certificate before
@@ -119,26 +176,29 @@ pub(crate) struct Renewer {
     origin: Origin,
 }
 
-/// The certificate for these host names and addresses, from the operator or self-signed. `is_used` is whether the
-/// database has been used before.
+/// The certificate for these host names and addresses: that of the operator, or one that the authority signs. `is_used`
+/// is whether the database has been used before.
 ///
 /// # Errors
 /// When files cannot be read or written, or contain no certificate or key.
 pub(crate) fn prepare(
-    dir: &DataDir,
-    given: Option<&GivenCertificate>,
+    origin: &CertificateSource,
     hosts: &[String],
     now: Timestamp,
     is_used: bool,
 ) -> anyhow::Result<Tls> {
-    let (material, origin) = if let Some(given) = given {
-        let material = read_given(given)?;
-        let hash = hash(&material);
-        (material, Origin::Given(given.clone(), hash))
-    } else {
-        let (dir, hosts) = (dir.clone(), hosts.to_vec());
-        let material = self_signed(&dir, &hosts, now, is_used)?;
-        (material, Origin::SelfSigned { dir, hosts, used: used_from(now, VALID_DAYS - RENEW_DAYS) })
+    let (material, origin, given) = match origin {
+        CertificateSource::Given(given) => {
+            let material = read_given(given)?;
+            let hash = hash(&material);
+            (material, Origin::Given(given.clone(), hash), Some(given))
+        }
+        CertificateSource::SelfSigned(authority) => {
+            let (authority, hosts) = (authority.clone(), hosts.to_vec());
+            let material = self_signed(&authority, &hosts, now, is_used)?;
+            let used = used_from(now, VALID_DAYS - RENEW_DAYS);
+            (material, Origin::SelfSigned { authority, hosts, used }, None)
+        }
     };
     let current = Arc::new(CurrentCertificate(ArcSwap::from_pointee(certified(&material, given)?)));
     let mut config = ServerConfig::builder_with_provider(provider())
@@ -211,13 +271,13 @@ impl Renewer {
                 self.current.0.store(Arc::new(key));
                 material
             }
-            Origin::SelfSigned { dir, hosts, used } => {
+            Origin::SelfSigned { authority, hosts, used } => {
                 if used.contains(&now) {
                     return Ok(None);
                 }
                 // This is set before the renewal. So after an error, the next attempt is a day later.
                 *used = used_from(now, 1);
-                let material = self_signed(dir, hosts, now, true)?;
+                let material = self_signed(authority, hosts, now, true)?;
                 self.current.0.store(Arc::new(certified(&material, None)?));
                 *used = used_from(now, VALID_DAYS - RENEW_DAYS);
                 material
@@ -283,12 +343,12 @@ fn unusable(
 }
 
 fn self_signed(
-    dir: &DataDir,
+    authority: &AuthoritySource,
     hosts: &[String],
     now: Timestamp,
     is_used: bool,
 ) -> anyhow::Result<Material> {
-    let authority = authority::open(dir, is_used)?;
+    let authority = authority.open(is_used)?;
     let (trust, is_new_authority) = (authority.certificate.clone(), authority.is_new);
     let issuer = authority.into_issuer();
     let key = KeyPair::generate()?;
@@ -318,6 +378,10 @@ mod tests {
     use super::*;
     use crate::data_dir::write_private;
 
+    fn own(dir: &DataDir) -> CertificateSource {
+        CertificateSource::SelfSigned(AuthoritySource::Files(dir.clone()))
+    }
+
     fn serving(tls: &Tls) -> CertificateDer<'static> {
         tls.renewer.current.0.load().cert[0].clone()
     }
@@ -327,7 +391,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let dir = DataDir::open(&home.path().join("data"), None).unwrap();
         let day = |day: i64| Timestamp::from_unix_seconds(1_800_000_000 + day * DAY_SECONDS);
-        let mut tls = prepare(&dir, None, &["localhost".to_owned()], day(0), false).unwrap();
+        let mut tls = prepare(&own(&dir), &["localhost".to_owned()], day(0), false).unwrap();
         let first = serving(&tls);
         assert_eq!(tls.renewer.refresh(day(59), false).unwrap(), None);
         assert_eq!(serving(&tls), first);
@@ -342,7 +406,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let dir = DataDir::open(&home.path().join("data"), None).unwrap();
         let hour = |hour: i64| Timestamp::from_unix_seconds(1_800_000_000 + hour * 60 * 60);
-        let mut tls = prepare(&dir, None, &["localhost".to_owned()], hour(0), false).unwrap();
+        let mut tls = prepare(&own(&dir), &["localhost".to_owned()], hour(0), false).unwrap();
         let first = serving(&tls);
         assert_eq!(
             tls.renewer.refresh(hour(-11), false).unwrap(),
@@ -371,9 +435,10 @@ mod tests {
             write_private(&given.certificate, &material.chain).unwrap();
             write_private(&given.key, &material.key).unwrap();
         };
-        let make = || self_signed(&dir, &["localhost".to_owned()], now, false).unwrap();
+        let files = AuthoritySource::Files(dir.clone());
+        let make = || self_signed(&files, &["localhost".to_owned()], now, false).unwrap();
         put(&make());
-        let mut tls = prepare(&dir, Some(&given), &[], now, false).unwrap();
+        let mut tls = prepare(&CertificateSource::Given(given.clone()), &[], now, false).unwrap();
         let first = serving(&tls);
         assert_eq!(tls.renewer.refresh(now, false).unwrap(), None);
         // The certificate does not match the key; the key is missing; the key is invalid.

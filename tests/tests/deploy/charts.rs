@@ -156,10 +156,9 @@ const WRONG: &[(&str, &str, &str)] = &[
     ("postern", "replicas=0", "at '/replicas': minimum: got 0, want 1"),
     ("postern", "store.url=redis://a/p", "at '/store/url'"),
     ("postern", "store.url=etcd://a", "at '/store/url'"),
-    ("postern", "store.url=etcd://a/p", "tls.secretName is empty"),
     ("postern", "store.url=etcd://a/p,persistence.data.size=20Gi", "remove one of them"),
     ("postern", "store.url=etcd://a/p,persistence.backup.enabled=true", "remove one of them"),
-    ("postern", "store.url=etcd://a/p,tls.secretName=a", "hosts is empty"),
+    ("postern", "store.url=etcd://a/p", "hosts is empty"),
     (
         "postern",
         "store.url=etcd://a/p,tls.secretName=a,hosts={a}",

@@ -3,6 +3,7 @@
 mod migrate;
 mod tunnels;
 
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -46,6 +47,61 @@ async fn three(etcd: &Etcd) -> Vec<Server> {
         servers.push(on(Setup::on(home), &store).start().await);
     }
     servers
+}
+
+fn private_directories(path: &Path) {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).unwrap();
+}
+
+/// The certificate authority is in the store. Its key is in no file.
+#[tokio::test]
+async fn a_server_needs_only_the_keyring_and_clients_trust_all_servers() {
+    let etcd = Etcd::start().await;
+    let store = etcd.store("/fleet");
+    let first = init(&store).await;
+    let other = Home::new();
+    private_directories(&other.data().join("keys"));
+    for file in ["keys/seal.keys", "admin.kubeconfig"] {
+        std::fs::copy(first.data().join(file), other.data().join(file)).unwrap();
+    }
+    let trusted = Kubeconfig::read(&first.kubeconfig()).unwrap().authority;
+    for home in [&first, &other, &first] {
+        let server = on(Setup::on(home), &store).start().await;
+        assert_eq!(server.kubeconfig().authority, trusted);
+        server.client().get(&collection("users")).send().await.expect(200);
+        server.stop().await;
+        let keys = std::fs::read_dir(home.data().join("keys")).unwrap();
+        let names: Vec<_> = keys.map(|file| file.unwrap().file_name()).collect();
+        assert!(
+            names.iter().all(|name| !name.to_str().unwrap().starts_with("tls-ca")),
+            "{names:?}"
+        );
+    }
+}
+
+/// A store that was prepared when the authority was in files gets it from the first server that has them.
+#[tokio::test]
+async fn an_authority_in_files_moves_to_the_store() {
+    let (etcd, own) = (Etcd::start().await, Home::new());
+    let alone = Setup::on(&own).start().await;
+    let trusted = alone.kubeconfig().authority.clone();
+    alone.stop().await;
+    let store = etcd.store("/fleet");
+    let home = Home::new();
+    let keys = home.data().join("keys");
+    private_directories(&keys);
+    for file in ["tls-ca.pem", "tls-ca-key.pem"] {
+        std::fs::copy(own.data().join("keys").join(file), keys.join(file)).unwrap();
+    }
+    let setup = Setup::bare(&home).argument("init").argument("--data-dir").argument(home.data());
+    let ended = on(setup, &store).run_to_end().await;
+    assert!(ended.status.success(), "{}", ended.stderr);
+    for file in ["tls-ca.pem", "tls-ca-key.pem"] {
+        std::fs::remove_file(keys.join(file)).unwrap();
+    }
+    let server = on(Setup::on(&home), &store).start().await;
+    assert_eq!(server.kubeconfig().authority, trusted);
+    server.stop().await;
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ mod recent_events;
 mod refused_quotas;
 mod revocations;
 pub(crate) mod rewrite;
+pub mod shared_authority;
 pub(crate) mod side_records;
 pub(crate) mod sync_writers;
 mod visibility;

@@ -1,8 +1,11 @@
-//! The self-signed certificate authority. It is created once and stored, because clients trust it. Each start checks
-//! it, as it checks the keyring. A lost authority is never replaced silently.
+//! The self-signed certificate authority. It is created once and stored, because clients trust it: in files, or in a
+//! store that several servers share. Each start checks it, as it checks the keyring. A lost authority is never replaced
+//! silently.
 
 use anyhow::{Context as _, bail, ensure};
+use postern_kinds::SecretText;
 use postern_registry::kubeconfig;
+use postern_registry::registry::shared_authority::SharedAuthority;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -24,6 +27,35 @@ pub(super) struct Authority {
 }
 
 impl Authority {
+    /// A new one, which is not stored yet.
+    pub(super) fn generate() -> anyhow::Result<Self> {
+        let key = KeyPair::generate()?;
+        let certificate = params().self_signed(&key)?.pem();
+        Ok(Self { certificate, is_new: true, key })
+    }
+
+    /// The authority of a store.
+    ///
+    /// # Errors
+    /// When the certificate or the key is corrupt, or they do not belong together.
+    pub(super) fn of_store(shared: &SharedAuthority) -> anyhow::Result<Self> {
+        let corrupt = "the certificate authority in the store is corrupt: restore a backup, or pass --tls-cert-file and \
+                       --tls-key-file";
+        let parsed = CertificateDer::from_pem_slice(shared.certificate.as_bytes()).ok();
+        let parsed = parsed.filter(is_intact).context(corrupt)?;
+        let key = shared.key.expose();
+        let der = PrivateKeyDer::from_pem_slice(key.as_bytes()).ok().context(corrupt)?;
+        let pair = KeyPair::from_pem(key).ok().context(corrupt)?;
+        ensure!(CertifiedKey::from_der(vec![parsed], der, &provider()).is_ok(), corrupt);
+        Ok(Self { certificate: shared.certificate.clone(), is_new: false, key: pair })
+    }
+
+    /// What the store keeps.
+    pub(super) fn to_store(&self) -> SharedAuthority {
+        let key = SecretText::from(self.key.serialize_pem());
+        SharedAuthority { certificate: self.certificate.clone(), key }
+    }
+
     /// The issuer that signs certificates.
     pub(super) fn into_issuer(self) -> Issuer<'static, KeyPair> {
         Issuer::new(params(), self.key)
@@ -72,6 +104,11 @@ fn make(dir: &DataDir, key: KeyPair) -> anyhow::Result<Authority> {
     let certificate = params().self_signed(&key)?.pem();
     write_private(&dir.ca_certificate(), &certificate)?;
     Ok(Authority { certificate, is_new: true, key })
+}
+
+/// Whether the directory has an authority, or a part of one.
+pub(super) fn is_in(dir: &DataDir) -> bool {
+    dir.ca_certificate().exists() || dir.ca_key().exists()
 }
 
 /// Whether clients trust a self-signed authority, by the administrator's kubeconfig. Operators may have moved the

@@ -197,11 +197,8 @@ which hostAliases resolves to 127.0.0.1 in the pod.
 {{- if ne (toJson .Values.persistence) (include "postern.noPersistence" .) -}}
 {{- fail "persistence is for the database of one server, and store.url puts the data into etcd: remove one of them" -}}
 {{- end -}}
-{{- if not .Values.tls.secretName -}}
-{{- fail "tls.secretName is empty: servers with one store need a certificate that all of them share, so create a Secret of type kubernetes.io/tls" -}}
-{{- end -}}
 {{- if not .Values.hosts -}}
-{{- fail "hosts is empty: name what the certificate in tls.secretName covers" -}}
+{{- fail "hosts is empty: name the servers as clients do" -}}
 {{- end -}}
 {{- if eq (empty .Values.keyring.secretName) (empty .Values.keyring.source) -}}
 {{- fail "set exactly one of keyring.secretName and keyring.source: all servers need the keyring that postern init has made" -}}
