@@ -65,7 +65,8 @@ pub(crate) async fn run(options: &Options) -> Result<Value> {
     }
 }
 
-fn kubeconfig(address: SocketAddr, ca: &str) -> String {
+/// The kubeconfig of a server with this certificate authority, which takes any token.
+pub(crate) fn kubeconfig(address: SocketAddr, ca: &str) -> String {
     let ca = STANDARD.encode(ca);
     let cluster = json!({"server": format!("https://{address}"), "certificate-authority-data": ca});
     let config = json!({

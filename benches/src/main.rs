@@ -11,6 +11,7 @@
 )]
 
 mod bare;
+mod bulk;
 mod certificate;
 mod etcd;
 mod histogram;
@@ -21,6 +22,7 @@ mod procs;
 mod ready;
 mod report;
 mod target;
+mod tunnels;
 mod watchers;
 mod wire;
 
@@ -65,6 +67,12 @@ enum Task {
     EtcdPut(etcd::Options),
     /// Serves one fixed JSON document with hyper, rustls and tokio alone, as something to compare a GET with
     Bare(bare::Options),
+    /// Sends or receives one long body
+    Bulk(bulk::Options),
+    /// Serves long bodies
+    BulkServer(bulk::ServerOptions),
+    /// Opens tunnels as the agents of clusters do, and measures the server while they wait
+    Tunnels(tunnels::Options),
 }
 
 fn main() -> ExitCode {
@@ -93,6 +101,9 @@ fn run(arguments: &Arguments) -> Result<Value> {
             Task::FanoutProbe(options) => probe::run(options).await,
             Task::EtcdPut(options) => etcd::run(options).await,
             Task::Bare(options) => bare::run(options).await,
+            Task::Bulk(options) => bulk::run(options).await,
+            Task::BulkServer(options) => bulk::serve(options).await,
+            Task::Tunnels(options) => tunnels::run(options).await,
         }
     });
     runtime.shutdown_background();

@@ -31,7 +31,7 @@ pub(crate) struct Options {
     #[arg(long)]
     quick: bool,
     /// Only these groups, separated by commas: reads, floor, writes, endurance, apply, lists, watch, memory, ready, scale,
-    /// overload, fairness, access, gateway, etcd
+    /// overload, fairness, access, gateway, tunnel, etcd
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }

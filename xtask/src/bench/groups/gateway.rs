@@ -208,11 +208,17 @@ pub(crate) fn connect(bench: &Bench, central: &Server, kubeconfig: &Path) -> Res
     create(bench, central, &[secret])?;
     let of_cluster = ["create", "cluster", "member", "--kubeconfig-secret", "platform/member"];
     let agent = bench.postern_cli(central, &of_cluster)?;
+    let user = give_access(bench, central)?;
+    Ok(Keys { agent, user })
+}
+
+/// Makes a user who may use clusters, and returns its key.
+pub(super) fn give_access(bench: &Bench, central: &Server) -> Result<String> {
     bench.postern_cli(central, &["create", "user", USER])?;
     let user = bench.postern_cli(central, &["create", "accesskey", "ada", "--user", USER])?;
     std::fs::write(central.path(TOKENS), &user)?;
     create(bench, central, &may("clusters", &["use"]))?;
-    Ok(Keys { agent, user })
+    Ok(user)
 }
 
 /// The central server as the gateway that the user goes through.
@@ -262,7 +268,7 @@ pub(crate) fn start_agent(
 }
 
 /// Starts nginx in front of the cluster, with the same identity as the gateway sends.
-fn start_nginx(bench: &Bench, cluster: &Server) -> Result<Server> {
+pub(super) fn start_nginx(bench: &Bench, cluster: &Server) -> Result<Server> {
     let token = cluster.token()?;
     let identity = GROUPS.iter().map(|group| ("Impersonate-Group", (*group).to_owned()));
     let headers =
@@ -280,7 +286,7 @@ fn start_nginx(bench: &Bench, cluster: &Server) -> Result<Server> {
 }
 
 /// A role and its binding to the user.
-fn may(resource: &str, verbs: &[&str]) -> [Value; 2] {
+pub(super) fn may(resource: &str, verbs: &[&str]) -> [Value; 2] {
     let rbac = "rbac.authorization.k8s.io";
     let (version, metadata) = (format!("{rbac}/v1"), json!({"name": "bench"}));
     let rule = json!({
@@ -301,7 +307,7 @@ fn may(resource: &str, verbs: &[&str]) -> [Value; 2] {
 }
 
 /// Creates objects with kubectl: those that postern itself creates have no Secret among them.
-fn create(bench: &Bench, server: &Server, objects: &[Value]) -> Result<()> {
+pub(super) fn create(bench: &Bench, server: &Server, objects: &[Value]) -> Result<()> {
     let file = server.path("objects.json");
     std::fs::write(
         &file,

@@ -12,6 +12,7 @@ mod overload;
 mod ready;
 mod requests;
 mod scale;
+mod tunnel;
 mod watch;
 
 use anyhow::Result;
@@ -50,6 +51,7 @@ pub(crate) const ALL: &[Group] = &[
     },
     Group { name: "access", title: "callers who may not do everything", measure: access::measure },
     Group { name: "gateway", title: "the way to a connected cluster", measure: gateway::measure },
+    Group { name: "tunnel", title: "the way through a tunnel", measure: tunnel::measure },
     Group { name: "etcd", title: "servers on one etcd", measure: etcd::measure },
 ];
 
