@@ -9,8 +9,10 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http1;
+use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
@@ -19,6 +21,13 @@ use crate::procs::{Meter, round, usage_of_all};
 use crate::target::{self, Target};
 
 const CLUSTERS: &str = "/kubernetes/management/apis/management.platform.sh/v1/clusters";
+
+/// The sub-protocol of tunnels.
+const PROTOCOL: &str = "v1.tunnel.platform.sh";
+
+/// What an agent sends when it has sent nothing else for so long: an empty pong of a client (RFC 6455).
+const HEARTBEAT: [u8; 6] = [0x8a, 0x80, 0, 0, 0, 0];
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(20);
 
 /// `postern-bench tunnels`.
 #[derive(clap::Args)]
@@ -53,11 +62,7 @@ pub(crate) async fn run(options: &Options) -> Result<Value> {
         for _ in 0..options.each {
             let (sender, host) = (connect(&target).await?, target.authority.clone());
             let upgraded = open(sender, &host, cluster, key).await?;
-            let (stream, carried) = postern_tunnel::agent_end(TokioIo::new(upgraded));
-            tunnels.spawn(async move {
-                carried.await;
-                drop(stream);
-            });
+            tunnels.spawn(wait(TokioIo::new(upgraded)));
         }
     }
     let opened = tunnels.len();
@@ -84,6 +89,20 @@ pub(crate) async fn run(options: &Options) -> Result<Value> {
     Ok(result)
 }
 
+/// Keeps a tunnel open until the server closes it.
+async fn wait(mut tunnel: TokioIo<Upgraded>) -> Result<()> {
+    let mut heartbeats = tokio::time::interval(HEARTBEAT_INTERVAL);
+    let mut received = [0; 256];
+    loop {
+        tokio::select! {
+            count = tunnel.read(&mut received) => if count? == 0 {
+                return Ok(());
+            },
+            _ = heartbeats.tick() => tunnel.write_all(&HEARTBEAT).await?,
+        }
+    }
+}
+
 type Sender = http1::SendRequest<Empty<Bytes>>;
 
 async fn connect(target: &Target) -> Result<Sender> {
@@ -97,20 +116,15 @@ async fn connect(target: &Target) -> Result<Sender> {
     Ok(sender)
 }
 
-async fn open(
-    mut sender: Sender,
-    host: &str,
-    cluster: &str,
-    key: &str,
-) -> Result<hyper::upgrade::Upgraded> {
+async fn open(mut sender: Sender, host: &str, cluster: &str, key: &str) -> Result<Upgraded> {
     let request = Request::get(format!("{CLUSTERS}/{cluster}/tunnel"))
         .header("host", host)
         .header("connection", "Upgrade")
         .header("upgrade", "websocket")
         .header("sec-websocket-version", "13")
         .header("sec-websocket-key", "AAAAAAAAAAAAAAAAAAAAAA==")
-        .header("sec-websocket-protocol", postern_tunnel::PROTOCOLS[0])
-        .header(postern_tunnel::AGENT_NAME, "idle")
+        .header("sec-websocket-protocol", PROTOCOL)
+        .header("platform-agent-name", "idle")
         .header("authorization", format!("Bearer {key}"))
         .body(Empty::new())?;
     let response = sender.send_request(request).await?;
