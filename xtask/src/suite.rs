@@ -16,7 +16,7 @@ const ONLY_WITH_ALL: [&str; 3] = ["every_artefact", "every_client", "every_way"]
 /// every age, and every way to a cluster.
 pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
     std::env::set_current_dir(root).context("cannot go to the workspace's directory")?;
-    let mut steps = Steps::new(if quick { 7 } else { 11 + 5 * usize::from(all) });
+    let mut steps = Steps::new(if quick { 7 } else { 11 + 6 * usize::from(all) });
     let tools = steps.take("fetch what the tests need", || fetch_what_is_needed(root, all))?;
     steps.take("formatting", || shell::run(shell::cargo().args(["fmt", "--all", "--check"])))?;
     steps.take("lints", || {
@@ -40,8 +40,9 @@ pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
         let package = steps.take("make the Debian package", || deb::make(root, &binary))?;
         let exporter =
             steps.take("build a server that exports traces", || build_exporter(root, &binary))?;
+        let previous = steps.take("build the commit before", || build_previous(root))?;
         steps.take("every artefact, every client, and every way to a cluster", || {
-            let made = Made { package: &package, exporter: &exporter };
+            let made = Made { package: &package, exporter: &exporter, previous: &previous };
             only_with_all(&tools, &binary, &made, &mut counts)
         })?;
         steps.take("three servers in the place of one", || {
@@ -179,6 +180,26 @@ fn build_exporter(root: &Path, binary: &Path) -> Result<PathBuf> {
     Ok(exporter)
 }
 
+/// Builds the commit before this one, in a directory of its own, and returns the path of its server.
+fn build_previous(root: &Path) -> Result<PathBuf> {
+    let directory = shell::target_directory(root)?.join("previous");
+    let (source, archive) = (directory.join("source"), directory.join("source.tar"));
+    if source.exists() {
+        std::fs::remove_dir_all(&source)?;
+    }
+    std::fs::create_dir_all(&source)?;
+    let mut git = Command::new("git");
+    git.args(["archive", "--output"]).arg(&archive).arg("HEAD~1").current_dir(root);
+    shell::run(&mut git)
+        .context("the commit before is needed: get the history with `git fetch --unshallow`")?;
+    // The times of the files are those of now. Otherwise cargo would take them for those of the last build.
+    shell::run(Command::new("tar").arg("-xmf").arg(&archive).arg("-C").arg(&source))?;
+    let mut command = shell::cargo();
+    command.args(["build", "--workspace", "--bin", "postern", "--target-dir"]);
+    shell::run(command.arg(directory.join("target")).current_dir(&source))?;
+    Ok(directory.join("target/debug/postern"))
+}
+
 /// cargo with the tools that the tests run.
 fn cargo_with(tools: &fetch::Tools, binary: &Path) -> Command {
     let mut command = shell::cargo();
@@ -250,6 +271,8 @@ struct Made<'a> {
     package: &'a Path,
     /// The server with the export of traces.
     exporter: &'a Path,
+    /// The server of the commit before.
+    previous: &'a Path,
 }
 
 /// Runs the test programs that are not among those that run by default.
@@ -261,6 +284,7 @@ fn only_with_all(
 ) -> Result<()> {
     let mut command = cargo_with(tools, binary);
     command.env("POSTERN_TEST_DEB", made.package).env("POSTERN_TEST_OTEL_BIN", made.exporter);
+    command.env("POSTERN_TEST_PREVIOUS_BIN", made.previous);
     let nextest = has_nextest();
     if nextest {
         command.args(["nextest", "run", "--color", "never"]);

@@ -1,6 +1,7 @@
 //! Tunnels through what stands between agents and the central server: proxies that end TLS and close silent connections
 //! after 60 seconds, and an HTTP proxy.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use postern_tests::cli::CliUser;
@@ -55,11 +56,47 @@ async fn use_tunnel(home: &Home, central: &Server, pod: &Pod, agent: &Agent) {
 
 /// The agent sees the proxy as the central server.
 async fn through(central: &Server, home: &Home, proxy: &Kubeconfig) {
+    start_and_use(central, home, proxy, |setup| setup).await;
+}
+
+/// The agent is started as this function says.
+async fn between(central: &Server, home: &Home, with: impl FnOnce(AgentSetup) -> AgentSetup) {
+    start_and_use(central, home, central.kubeconfig(), with).await;
+}
+
+async fn start_and_use(
+    central: &Server,
+    home: &Home,
+    seen: &Kubeconfig,
+    with: impl FnOnce(AgentSetup) -> AgentSetup,
+) {
     let pod = Pod::start(home).await;
     let key = create_cluster(central).await;
-    let agent = AgentSetup::new(home, proxy, "far", &key, &pod.kubeconfig()).tunnel().await;
+    let setup = AgentSetup::new(home, seen, "far", &key, &pod.kubeconfig());
+    let agent = with(setup).tunnel().await;
     use_tunnel(home, central, &pod, &agent).await;
     agent.stop().await;
+}
+
+/// The build of the commit before this one.
+fn previous() -> PathBuf {
+    let path = std::env::var_os("POSTERN_TEST_PREVIOUS_BIN");
+    PathBuf::from(path.expect("`cargo xtask test --all` builds the commit before"))
+}
+
+#[tokio::test]
+async fn an_agent_works_with_a_newer_server() {
+    let home = Home::new();
+    let central = Scene::central(&home).await;
+    Box::pin(between(&central, &home, |setup| setup.program(previous()))).await;
+}
+
+#[tokio::test]
+async fn an_agent_works_with_an_older_server() {
+    let home = Home::new();
+    let setup = Scene::setup(&home, &[]).program(previous());
+    let central = setup.start().await;
+    Box::pin(between(&central, &home, |setup| setup)).await;
 }
 
 #[tokio::test]

@@ -71,10 +71,15 @@ impl Scene {
 
     /// The same with these names and addresses.
     pub(crate) async fn central_at(home: &Home, hosts: &[&str]) -> Server {
+        Self::setup(home, hosts).start().await
+    }
+
+    /// How it is started.
+    pub(crate) fn setup(home: &Home, hosts: &[&str]) -> Setup {
         let setup = Setup::on(home).argument("--allow-local-upstreams");
         let setup = setup.argument("--forward-groups=ops").argument("--drain-timeout=1s");
         let add = |setup: Setup, host: &&str| setup.argument(format!("--host={host}"));
-        hosts.iter().fold(setup, add).start().await
+        hosts.iter().fold(setup, add)
     }
 
     fn through_the_gateway(&self, cluster: &str) -> Kubeconfig {
