@@ -216,7 +216,7 @@ async fn the_spans_of_requests_arrive_in_the_traces_of_their_clients() {
     let audit_id = create.header("audit-id").unwrap();
     assert!(contains(&created["request"].message, audit_id));
     let forwarded = of_client(3);
-    assert_eq!(names(&forwarded), "request upstream");
+    assert_eq!(names(&forwarded), "decision request upstream");
     let unsampled = format!("{:032x}", 4);
     assert!(!all.iter().any(|span| span.trace_id == unsampled));
     let audit_id = own.header("audit-id").unwrap();

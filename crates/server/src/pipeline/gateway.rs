@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use postern_meta::status::ApiError;
 use postern_registry::credential::check_impersonation;
+use postern_telemetry::{SpanKind, span};
 use tokio::time::timeout;
 
 use super::{Exchange, Outcome};
@@ -50,16 +51,12 @@ pub(super) async fn serve(
     acting.credential().check(&cache.principals(), &cache.policy(), server.source.now())?;
     let target = TargetState::find(registry, &request.target).await?;
     let (policy, groups) = (cache.policy(), gateway.forward_groups());
-    check_impersonation(acting.credential(), &policy)
-        .inspect_err(|error| audit_context.set_forbidden(error))?;
-    let permit = authorize_gateway(
-        acting,
-        request.clone(),
-        &policy,
-        target.resolved(),
-        target.exists(),
-        groups,
-    );
+    let decision = span("decision", SpanKind::Internal);
+    let permit = check_impersonation(acting.credential(), &policy).and_then(|()| {
+        let (resolved, exists) = (target.resolved(), target.exists());
+        authorize_gateway(acting, request.clone(), &policy, resolved, exists, groups)
+    });
+    drop(decision);
     let permit = permit.inspect_err(|error| audit_context.set_forbidden(error))?;
     audit_context.set_allowed();
     if request.kube.changes() {
