@@ -23,6 +23,7 @@ const OLD_KUBECTL_PACKAGE: &str = "kubernetes-client";
 const ETCD_PACKAGE: &str = "etcd-server";
 
 /// The Debian package that carries Prometheus and promtool.
+const FAKETIME_PACKAGE: &str = "libfaketime";
 const PROMETHEUS_PACKAGE: &str = "prometheus";
 
 /// The Python package that carries `OpenBao`'s program.
@@ -150,6 +151,15 @@ pub(crate) fn prometheus(root: &Path) -> Result<()> {
     let program = unpack_debian(PROMETHEUS_PACKAGE, &directory, "usr/bin/prometheus")?;
     println!("    prometheus: {}", program.display());
     Ok(())
+}
+
+/// The library with which the clock of one process can be set, which only the tests of `--all` need. Its package is
+/// unpacked and not installed.
+pub(crate) fn faketime(root: &Path) -> Result<PathBuf> {
+    let directory = root.join(".cache").join(FAKETIME_PACKAGE);
+    let architecture = std::env::consts::ARCH;
+    let library = format!("usr/lib/{architecture}-linux-gnu/faketime/libfaketimeMT.so.1");
+    unpack_debian(FAKETIME_PACKAGE, &directory, &library)
 }
 
 /// `OpenBao`, which only the benchmarks need, and the tests of `--all`: the program itself, not the script that starts it.

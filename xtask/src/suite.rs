@@ -35,7 +35,7 @@ pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
     let mut counts = Counts::default();
     steps.take("build the tests", || build_tests(&tools, &binary))?;
     let form = if all { "full" } else { "short" };
-    steps.take("tests", || tests(&tools, &binary, quick, form, &mut counts))?;
+    steps.take("tests", || tests(root, &tools, &binary, quick, form, &mut counts))?;
     if all {
         let package = steps.take("make the Debian package", || deb::make(root, &binary))?;
         let exporter =
@@ -69,6 +69,7 @@ pub(crate) fn fetch_what_is_needed(root: &Path, all: bool) -> Result<fetch::Tool
         fetch::nginx()?;
         fetch::proxies()?;
         fetch::prometheus(root)?;
+        fetch::faketime(root)?;
         fetch::openbao(root)?;
         cluster::fetch(root)?;
     }
@@ -227,6 +228,7 @@ fn build_tests(tools: &fetch::Tools, binary: &Path) -> Result<()> {
 
 /// Runs the tests. `form` is how much of the long ones: `short` or `full`.
 fn tests(
+    root: &Path,
     tools: &fetch::Tools,
     binary: &Path,
     quick: bool,
@@ -235,6 +237,9 @@ fn tests(
 ) -> Result<()> {
     let mut command = cargo_with(tools, binary);
     command.env("POSTERN_TEST_FORM", form);
+    if form == "full" {
+        command.env("POSTERN_TEST_FAKETIME", fetch::faketime(root)?);
+    }
     if has_nextest() {
         command.args(["nextest", "run", "--workspace", "--no-fail-fast", "--color", "never"]);
         if quick {
