@@ -14,3 +14,4 @@ mod playground;
 mod scene;
 mod streams;
 mod tunnels;
+mod upgrade;

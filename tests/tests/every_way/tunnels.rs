@@ -79,7 +79,7 @@ async fn start_and_use(
 }
 
 /// The build of the commit before this one.
-fn previous() -> PathBuf {
+pub(crate) fn previous() -> PathBuf {
     let path = std::env::var_os("POSTERN_TEST_PREVIOUS_BIN");
     PathBuf::from(path.expect("`cargo xtask test --all` builds the commit before"))
 }
