@@ -509,10 +509,13 @@ async fn act(
     }
 }
 
-/// Whether a request is for the session of a browser.
+/// Whether a request is for the session of a browser, or for a code that begins one.
 fn is_session(permit: &Permit) -> bool {
     permit.target().action.is_some_and(|action| {
-        matches!(action.handler, Handler::Server(ServerAction::ConsoleSession))
+        matches!(
+            action.handler,
+            Handler::Server(ServerAction::ConsoleSession | ServerAction::ConsoleLoginCode)
+        )
     })
 }
 
