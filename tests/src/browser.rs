@@ -12,7 +12,6 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
 use crate::Server;
-use crate::kubectl::repository;
 use crate::python;
 
 /// How long a group of checks may take.
@@ -104,5 +103,5 @@ pub async fn check(server: &Server, script: &str) {
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}{err}");
     assert!(out.contains("passed: "), "the script checked something: {out}{err}");
-    println!("{out}");
+    eprint!("{out}");
 }

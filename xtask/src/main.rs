@@ -118,13 +118,11 @@ fn run(task: &Task) -> Result<()> {
         Task::Playground(options) => playground::run(&root, options),
         Task::Bench(options) => bench::run(&root, options),
         Task::Deb { binary } => {
-            let binary = match binary {
-                Some(binary) => binary.clone(),
-                None => {
-                    console::build(&root)?;
-                    suite::build_server(&root, suite::Profile::Release)?
-                }
+            let built = || {
+                console::build(&root)?;
+                suite::build_server(&root, suite::Profile::Release)
             };
+            let binary = binary.clone().map_or_else(built, Ok)?;
             deb::make(&root, &binary).map(|package| println!("{}", package.display()))
         }
         Task::Instructions(options) => instructions::run(&root, options),

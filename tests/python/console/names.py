@@ -47,7 +47,7 @@ def nothing_that_is_stored_becomes_a_page(bench):
     paths += [f"/users/planted-{number}" for number in range(0, len(PLANTED), 3)]
     for path in paths:
         bench.open(page, path)
-        expect(page.get_by_text("planted-").first).to_be_visible()
+        expect(page.locator("main").get_by_text("planted-").locator("visible=true").first).to_be_visible()
         for button in page.get_by_role("button", name="Reveal").all():
             button.click()
             expect(page.locator("[data-secret]")).to_be_visible()

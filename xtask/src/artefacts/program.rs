@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::dependencies::Dependencies;
 use super::release::{PACKAGE, Release};
-use crate::{console, shell};
+use crate::shell;
 
 /// The profile of cargo, which has the directory of the same name.
 pub(crate) const PROFILE: &str = "dist";
@@ -60,7 +60,6 @@ fn has_symbols(elf: &[u8]) -> bool {
 }
 
 fn build(root: &Path, release: &Release, dependencies: &Dependencies) -> Result<PathBuf> {
-    console::build(root)?;
     let target = shell::target_directory(root)?;
     let renamed = renamed_directories(root, &target, &dependencies.source_directories());
     let mut command = shell::cargo();
