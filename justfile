@@ -4,9 +4,9 @@
 _default:
     @just --list
 
-# Runs the server on ./postern-data.
+# Runs the server with the web console on ./postern-data.
 serve *ARGS:
-    cargo run --release -- serve {{ARGS}}
+    cargo xtask serve -- {{ARGS}}
 
 # Runs everything that a change has to pass.
 test:

@@ -13,6 +13,7 @@
 
 mod agent;
 pub mod binary;
+pub mod browser;
 mod control_plane;
 pub mod firewall;
 mod form;

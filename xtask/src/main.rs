@@ -15,6 +15,7 @@ mod attacks;
 mod bench;
 mod clients;
 mod cluster;
+mod console;
 mod deb;
 mod dist;
 mod fetch;
@@ -67,6 +68,12 @@ enum Task {
         #[arg(long, conflicts_with_all = ["quick", "all"])]
         attacks: bool,
     },
+    /// Builds the web console and the server, and runs the server with it, until Ctrl-C.
+    ///
+    /// The console takes Node.js: that of this machine, or else a Python package brings one into .cache/.
+    Serve(console::Options),
+    /// Builds the web console into console/dist, unless it is up to date.
+    Console,
     /// Starts a small platform on this machine, with a kubeconfig for each way in, and runs it until Ctrl-C: a
     /// central server, two connected clusters with an agent each, and a virtual cluster, on loopback.
     Playground(playground::Options),
@@ -106,13 +113,16 @@ fn run(task: &Task) -> Result<()> {
         }
         Task::Test { attacks: true, .. } => attacks::run(&root),
         Task::Test { quick, all, .. } => suite::run(&root, *quick, *all),
+        Task::Serve(options) => console::serve(&root, options),
+        Task::Console => console::build(&root),
         Task::Playground(options) => playground::run(&root, options),
         Task::Bench(options) => bench::run(&root, options),
         Task::Deb { binary } => {
-            let binary = match binary {
-                Some(binary) => binary.clone(),
-                None => suite::build_server(&root, suite::Profile::Release)?,
+            let built = || {
+                console::build(&root)?;
+                suite::build_server(&root, suite::Profile::Release)
             };
+            let binary = binary.clone().map_or_else(built, Ok)?;
             deb::make(&root, &binary).map(|package| println!("{}", package.display()))
         }
         Task::Instructions(options) => instructions::run(&root, options),

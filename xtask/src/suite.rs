@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cluster, deb, fetch, instructions, layout, shell};
+use crate::{cluster, console, deb, fetch, instructions, layout, shell};
 
 /// The test programs that run only when they are named: with `--all`. They need programs that are not fetched
 /// for the other tests.
@@ -16,8 +16,9 @@ const ONLY_WITH_ALL: [&str; 3] = ["every_artefact", "every_client", "every_way"]
 /// every age, and every way to a cluster.
 pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
     std::env::set_current_dir(root).context("cannot go to the workspace's directory")?;
-    let mut steps = Steps::new(if quick { 7 } else { 11 + 6 * usize::from(all) });
+    let mut steps = Steps::new(if quick { 8 } else { 12 + 6 * usize::from(all) });
     let tools = steps.take("fetch what the tests need", || fetch_what_is_needed(root, all))?;
+    steps.take("build the web console", || console::build(root))?;
     steps.take("formatting", || shell::run(shell::cargo().args(["fmt", "--all", "--check"])))?;
     steps.take("lints", || {
         let words = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];

@@ -360,6 +360,7 @@ fn many_keys(digester: &Digester, keys: usize) -> (PrincipalIndex, Vec<String>) 
             scope: None,
             maker: None,
             is_session: false,
+            is_login_code: false,
         };
         index.set_key(&name, Some(facts));
         index.set_record(digest, Some(DigestRecord { name, uid, owner_uid }));
@@ -400,6 +401,7 @@ fn endpoint_tokens(signing: &SigningKey, tokens: usize) -> Vec<String> {
         activity: Arc::default(),
         ancestors: Vec::new(),
         is_session: false,
+        is_login_code: false,
     };
     let bearer = Bearer { key: &key, identity: &key.identity, wanted: None, scope: None };
     let token = |number: usize| {

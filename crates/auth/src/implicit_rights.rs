@@ -14,7 +14,7 @@ pub(crate) const OWN_VERBS: [&str; 2] = ["get", "bind"];
 
 /// The groups, resources and verbs that are open to every identity, whatever the scope of its key
 /// (`docs/reference/scopes.md#what-every-key-may-do`).
-pub(crate) const OPEN: [(&str, &str, &[&str]); 9] = [
+pub(crate) const OPEN: [(&str, &str, &[&str]); 10] = [
     (MANAGEMENT_V1.group, "selves", &["create", "get"]),
     (MANAGEMENT_V1.group, "directclusterendpointtokens", &["create"]),
     (MANAGEMENT_V1.group, "selfsubjectaccessreviews", &["create"]),
@@ -23,6 +23,7 @@ pub(crate) const OPEN: [(&str, &str, &[&str]); 9] = [
     (MANAGEMENT_V1.group, "accesspreviews", &["create"]),
     // A session may do what its key may do, and nothing more.
     (MANAGEMENT_V1.group, "consolesessions", &["create", "get", "delete"]),
+    (MANAGEMENT_V1.group, "consolelogincodes", &["create"]),
     ("authentication.k8s.io", "selfsubjectreviews", &["create"]),
     ("authorization.k8s.io", "selfsubjectaccessreviews", &["create"]),
     ("authorization.k8s.io", "selfsubjectrulesreviews", &["create"]),

@@ -112,8 +112,22 @@ impl PrincipalIndex {
     ///
     /// # Errors
     /// Why it gives no access: [`Refusal::Unknown`], [`Refusal::Disabled`], [`Refusal::Expired`] or
-    /// [`Refusal::ImpersonationEnded`].
+    /// [`Refusal::ImpersonationEnded`]. The code of a login link is unknown here.
     pub fn identify(
+        &self,
+        digest: &Digest,
+        now_unix_seconds: i64,
+        policy: &Policy,
+    ) -> Result<Arc<ResolvedKey>, Refusal> {
+        let key = self.identify_or_code(digest, now_unix_seconds, policy)?;
+        if key.is_login_code { Err(Refusal::Unknown) } else { Ok(key) }
+    }
+
+    /// The same, also for the code of a login link. The caller ensures that it does nothing but begin the session.
+    ///
+    /// # Errors
+    /// Those of [`PrincipalIndex::identify`].
+    pub fn identify_or_code(
         &self,
         digest: &Digest,
         now_unix_seconds: i64,
@@ -593,7 +607,7 @@ impl PrincipalIndex {
         }
         let ancestors = self.ancestors(&key)?;
         let activity = self.activity_of(&record.name, &record.uid);
-        let KeyFacts { uid, lifetime, is_login, is_session, .. } = key;
+        let KeyFacts { uid, lifetime, is_login, is_session, is_login_code, .. } = key;
         let identity = Arc::new(identity);
         Ok(Arc::new(ResolvedKey {
             uid,
@@ -603,6 +617,7 @@ impl PrincipalIndex {
             activity,
             ancestors,
             is_session,
+            is_login_code,
         }))
     }
 

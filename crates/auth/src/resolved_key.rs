@@ -68,6 +68,8 @@ pub struct ResolvedKey {
     pub ancestors: Vec<Ancestor>,
     /// Whether it is a session of the console.
     pub is_session: bool,
+    /// Whether it is the code of a login link, which begins this session and does nothing else.
+    pub is_login_code: bool,
 }
 
 impl ResolvedKey {
@@ -156,6 +158,7 @@ mod tests {
             activity: activity.clone(),
             ancestors: Vec::new(),
             is_session: false,
+            is_login_code: false,
         };
         assert_eq!(key.check(399), Ok(()));
         assert_eq!(key.check(400), Err(Refusal::Expired));

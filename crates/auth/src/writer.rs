@@ -158,6 +158,7 @@ mod tests {
             scope: None,
             maker: None,
             is_session: false,
+            is_login_code: false,
         }
     }
 

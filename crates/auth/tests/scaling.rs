@@ -52,6 +52,7 @@ fn index(groups: Vec<String>) -> PrincipalIndex {
         scope: None,
         maker: None,
         is_session: false,
+        is_login_code: false,
     };
     index.set_record(digest(), Some(DigestRecord { name, uid, owner_uid }));
     index.set_key("k", Some(key));

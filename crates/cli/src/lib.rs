@@ -34,13 +34,24 @@ mod token_cache;
 mod usage;
 mod variables;
 
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
-pub use commands::Command;
+pub use commands::{Command, Link};
 pub use duration::{parse_duration, parse_positive_duration};
 pub use usage::parse_or_exit;
 
 use crate::process::Process;
+
+/// A login link for the web console, with the access key of a kubeconfig. It takes at most `timeout`.
+///
+/// # Errors
+/// A sentence that says what failed.
+pub async fn console_link(kubeconfig: &Path, timeout: Duration) -> Result<Link, String> {
+    let made = Link::by_kubeconfig(kubeconfig, timeout, &Process::system()).await;
+    made.map_err(|error| error.message)
+}
 
 /// Runs one command and returns the exit code. `root` is the whole command line, for completions
 /// and manual pages.

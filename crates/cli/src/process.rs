@@ -7,6 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufRead as _, IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use postern_kinds::SecretText;
@@ -17,6 +18,9 @@ use crate::error::CliError;
 
 /// The character of Ctrl-C, where the terminal does not make a signal of it.
 const CTRL_C: char = '\u{3}';
+
+/// The program that opens a URL in the user's browser.
+const OPENER: &str = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
 
 /// The name of this program.
 const PROGRAM: &str = "postern";
@@ -84,6 +88,21 @@ impl Process {
     /// Whether a picture can be drawn on the standard output, and replaced by the next one.
     pub(crate) fn can_draw(&self) -> bool {
         self.stdout_is_terminal && self.variable("TERM").is_none_or(|term| term != "dumb")
+    }
+
+    /// Opens a URL in the user's browser, and returns whether one was started. Only where the user sees it: on a terminal,
+    /// with a display, and not over SSH.
+    pub(crate) fn open_in_browser(&self, url: &str) -> bool {
+        let is_here = self.stdout_is_terminal && self.variable("SSH_CONNECTION").is_none();
+        let has_display =
+            ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| self.variable(name).is_some());
+        if !is_here || !(has_display || cfg!(target_os = "macos")) {
+            return false;
+        }
+        let mut opener = Command::new(OPENER);
+        opener.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // It may live as long as the browser, so nothing waits for it.
+        opener.spawn().is_ok()
     }
 
     /// Writes data to the standard output.

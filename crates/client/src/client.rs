@@ -26,7 +26,8 @@ use crate::error::Error;
 use crate::impersonation_headers;
 use crate::proxy::Proxy;
 use crate::request::{
-    AGENT, ApiRequest, Representation, decode_object, decode_response, retry_after, take_continue,
+    AGENT, ApiRequest, Base, Representation, decode_object, decode_response, retry_after,
+    take_continue,
 };
 use crate::selection::{ApplyOptions, Selection};
 use crate::server_url::ServerUrl;
@@ -271,6 +272,15 @@ impl Client {
         let request = ApiRequest::new(Method::POST, of.path()?).query(STRICT);
         let request = request.body("application/json", new.to_json_bytes());
         decode_object(self.send(request).await?)
+    }
+
+    /// Creates what a path at the root of the server makes without a body, such as `/auth/code`.
+    ///
+    /// # Errors
+    /// As for every request.
+    pub async fn create_at_root(&mut self, path: &str) -> Result<Object, Error> {
+        let request = ApiRequest::new(Method::POST, path.to_owned());
+        decode_object(self.send(ApiRequest { base: Base::Root, ..request }).await?)
     }
 
     /// Reads what an object has under a subresource.
@@ -582,7 +592,11 @@ impl Client {
 
     fn http_request(&self, wanted: &ApiRequest) -> Result<Request<Full<Bytes>>, Error> {
         let server = &self.settings.server;
-        let base = if wanted.is_for_gateway { server.gateway_path() } else { server.base_path() };
+        let base = match wanted.base {
+            Base::Management => server.base_path(),
+            Base::Gateway => server.gateway_path(),
+            Base::Root => server.root_path(),
+        };
         let mut request = Request::builder()
             .method(wanted.method.clone())
             .uri(format!("{base}{}", wanted.path_and_query()))

@@ -40,6 +40,7 @@ pub mod audit_event_list;
 pub mod cluster;
 pub mod cluster_role;
 pub mod cluster_role_binding;
+pub mod console_login_code;
 pub mod console_session;
 pub mod custom_resource_definition;
 pub mod direct_cluster_endpoint_token;

@@ -227,6 +227,9 @@ pub struct Session {
     pub user_agent: String,
     /// The seconds without a use after which the session ends, even before its `ttl`.
     pub idle_seconds: i64,
+    /// Whether the key is the code of a login link: it can do nothing but begin the session.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub login_code: bool,
 }
 
 /// The label of sessions of the console.
@@ -301,6 +304,7 @@ fn facts(metadata: &ObjectMeta, spec: &Spec, status: &Status) -> KeyFacts {
         scope: spec.scope.clone().map(Arc::new),
         maker: status.maker.clone().map(Arc::new),
         is_session: status.session.is_some(),
+        is_login_code: status.session.as_ref().is_some_and(|session| session.login_code),
     }
 }
 
@@ -380,7 +384,10 @@ impl Kind for OwnedAccessKey {
                 (maker, session)
             }
             None => (ctx.caller_key.and_then(key_attenuation::maker), None),
-            Some(old) => (old.fields.status.maker.clone(), old.fields.status.session.clone()),
+            Some(old) => {
+                let session = session_of(&new.fields.status, &old.fields.status, ctx);
+                (old.fields.status.maker.clone(), session)
+            }
         };
         new.fields.status = Status { last_activity: None, disabled_by_uid, maker, session };
         match old {
@@ -473,6 +480,14 @@ impl Kind for OwnedAccessKey {
         let at = observations.last_activity(name, uid);
         at.map(|at| ("lastActivity", at.to_string().into())).into_iter().collect()
     });
+}
+
+/// The session of a key after a change. Only the server changes it, when the code of a login link begins the session.
+fn session_of(new: &Status, old: &Status, ctx: &Context<'_>) -> Option<Session> {
+    let is_code = old.session.as_ref().is_some_and(|session| session.login_code);
+    let begun =
+        new.session.clone().filter(|session| ctx.is_server && is_code && !session.login_code);
+    begun.or_else(|| old.session.clone())
 }
 
 /// Whether a write enables a key that was disabled.

@@ -212,6 +212,7 @@ pub struct TeamFacts {
 
 /// The facts about an access key that authentication needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the key")]
 pub struct KeyFacts {
     /// The object's uid.
     pub uid: String,
@@ -233,6 +234,8 @@ pub struct KeyFacts {
     pub maker: Option<Arc<Maker>>,
     /// Whether it is a session of the console. It acts as the key that made it.
     pub is_session: bool,
+    /// Whether it is the code of a login link until now, and can do nothing but begin this session.
+    pub is_login_code: bool,
 }
 
 impl KeyFacts {

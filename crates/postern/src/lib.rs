@@ -13,12 +13,13 @@ mod operator;
 mod progress;
 mod settings;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+use postern_cli::Link;
 use postern_server::{AuditLog, Settings, Source, System, Welcome, open};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -154,11 +155,15 @@ async fn serve_until_signal(settings: Settings) -> anyhow::Result<()> {
     let _file_size = signal(SignalKind::from_raw(SIGXFSZ))?;
     let source: Arc<dyn Source> = Arc::new(System::default());
     let records_on_stdout = settings.audit.log == AuditLog::Stdout;
+    let has_console = settings.console && cfg!(feature = "console");
     let (running, welcome) = open(settings, source).await?;
+    let is_terminal =
+        if records_on_stdout { io::stderr().is_terminal() } else { io::stdout().is_terminal() };
+    let console = if has_console && is_terminal { console_link(&welcome).await } else { None };
     if records_on_stdout {
-        print_welcome(&welcome, &mut io::stderr().lock())?;
+        print_welcome(&welcome, console.as_ref(), &mut io::stderr().lock())?;
     } else {
-        print_welcome(&welcome, &mut io::stdout().lock())?;
+        print_welcome(&welcome, console.as_ref(), &mut io::stdout().lock())?;
     }
     let (reload, reloads) = watch::channel(());
     let stop = async move {
@@ -191,8 +196,23 @@ const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// The signal for a file that exceeds the process' size limit. It has this number on Linux and macOS.
 const SIGXFSZ: i32 = 25;
 
-/// Prints the path of the administrator's kubeconfig: to stdout, or to stderr if the audit log goes to stdout.
-fn print_welcome(welcome: &Welcome, out: &mut impl Write) -> io::Result<()> {
+/// How long the start waits for the login link. The kubeconfig may name a host that this machine does not reach.
+const LINK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A login link for the administrator, to print on a terminal.
+async fn console_link(welcome: &Welcome) -> Option<Link> {
+    let kubeconfig = welcome.kubeconfig.as_ref().ok()?;
+    let link = postern_cli::console_link(kubeconfig, LINK_TIMEOUT).await;
+    link.inspect_err(|error| tracing::debug!("no login link for the console: {error}")).ok()
+}
+
+/// Prints the path of the administrator's kubeconfig, and the login link: to stdout, or to stderr if the audit log goes to
+/// stdout.
+fn print_welcome(
+    welcome: &Welcome,
+    console: Option<&Link>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     tracing::info!("listening on https://{}", welcome.address);
     let path = match &welcome.kubeconfig {
         Ok(path) => path.display(),
@@ -219,7 +239,14 @@ fn print_welcome(welcome: &Welcome, out: &mut impl Write) -> io::Result<()> {
             "\nThe file above contains the administrator's access key: keep it safe. Try:\n\n  \
              export KUBECONFIG={path}\n  \
              printf hunter2 | {program} set secret db.password\n  \
-             kubectl get sharedsecrets\n"
+             kubectl get sharedsecrets\n  \
+             {program} console\n"
+        )?;
+    }
+    if let Some(Link { console, login, user }) = console {
+        writeln!(
+            out,
+            "The web console: {console}\nLog in as {user}, within 60 seconds: {login}\n"
         )?;
     }
     out.flush()

@@ -123,6 +123,17 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_ACCESS_KEY_MAX_TTL", value_name = "DURATION")]
     access_key_max_ttl: Option<String>,
 
+    /// Whether the web console is served at /ui/ [default: true]
+    #[arg(
+        long,
+        env = "POSTERN_CONSOLE",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    console: Option<bool>,
+
     /// How long a session of the console lasts [default: 12h]
     #[arg(long, env = "POSTERN_CONSOLE_SESSION", value_name = "DURATION")]
     console_session: Option<String>,
@@ -357,6 +368,7 @@ impl Serve {
                 default_namespace: given.default_namespace,
             },
             advertised_version: given.advertise_version,
+            console: given.console.unwrap_or(true),
         };
         let observation = Observation {
             service: "postern",
@@ -503,6 +515,7 @@ impl Serve {
                 .max_write_bytes_per_owner
                 .or(other.max_write_bytes_per_owner),
             access_key_max_ttl: self.access_key_max_ttl.or(other.access_key_max_ttl),
+            console: self.console.or(other.console),
             console_session: self.console_session.or(other.console_session),
             console_idle: self.console_idle.or(other.console_idle),
             expired_key_retention: self.expired_key_retention.or(other.expired_key_retention),

@@ -104,7 +104,9 @@ impl Credential {
         now: Timestamp,
     ) -> Result<Option<CurrentIdentity>, ApiError> {
         let Some(digest) = self.digest else { return Ok(None) };
-        let key = principals.identify(&digest, now.unix_seconds(), policy).map_err(refused)?;
+        // Only a request that begins a session has the credential of a code.
+        let key =
+            principals.identify_or_code(&digest, now.unix_seconds(), policy).map_err(refused)?;
         let acting = self.acting.as_ref();
         let impersonated = acting.map(|acting| principals.impersonate(&acting.0, &key.identity));
         Ok(Some(CurrentIdentity { key, impersonated }))

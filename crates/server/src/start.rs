@@ -32,6 +32,7 @@ use crate::admin::socket::Admin;
 use crate::admin::{self, Access};
 use crate::audit::{self, Audit, AuditSettings};
 use crate::data_dir::{DataDir, read_if_there, write_private};
+use crate::endpoints::console::Console;
 use crate::endpoints::version::{self, Build};
 use crate::gateway::{self, GatewaySettings, MemberTrust};
 use crate::keyring::{KeySource, KeyringSetting};
@@ -88,6 +89,8 @@ pub struct Settings {
     pub namespaces: GivenNames,
     /// The version in `/version` for clients of the platform; `None` for Postern's version.
     pub advertised_version: Option<String>,
+    /// Whether the web console is served.
+    pub console: bool,
 }
 
 /// The result of a start, for the operator.
@@ -174,7 +177,7 @@ pub async fn open(
     let registry = Arc::new(registry);
     let limits = settings.limits;
     let members = member_trust(&settings, address, &tls.trust);
-    let server = Arc::new(Server::new(
+    let server = Server::new(
         registry.clone(),
         source.clone(),
         audit.clone(),
@@ -182,7 +185,8 @@ pub async fn open(
         Storage { sealed: sealed.clone(), keys: keys.clone() },
         tls.served,
         (settings.gateway.clone(), member_name(&settings, address), members),
-    ));
+    );
+    let server = Arc::new(server.with_console(settings.console.then(Console::open).flatten()));
     let acceptor = TlsAcceptor::from(tls.config);
     let mut serving = JoinSet::new();
     serving.spawn(listen::serve(server.clone(), listener, acceptor, settings.drain_timeout));

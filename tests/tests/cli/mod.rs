@@ -4,6 +4,7 @@ mod access_keys;
 mod access_reviews;
 mod apply;
 mod connect;
+mod console;
 mod create;
 mod get;
 mod impersonation;

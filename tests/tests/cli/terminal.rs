@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use postern_tests::cli::CliUser;
 use postern_tests::wait;
 use rustix::fs::{Mode, OFlags, open};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use tokio::process::Child;
 
@@ -61,6 +62,12 @@ impl Terminal {
     /// Types a text.
     pub(super) fn types(&mut self, text: &str) {
         self.keyboard.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Sends SIGTERM.
+    pub(super) fn terminate(&self) {
+        let id = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it runs");
+        kill_process(id, Signal::TERM).unwrap();
     }
 
     /// Its end, and the whole screen.

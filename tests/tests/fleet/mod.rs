@@ -138,6 +138,32 @@ async fn what_one_server_acknowledges_all_serve_at_once() {
 }
 
 #[tokio::test]
+async fn a_login_link_begins_one_session_on_whichever_server() {
+    let etcd = Etcd::start().await;
+    let servers = three(&etcd).await;
+    let clients: Vec<Client> = servers.iter().map(Server::client).collect();
+    for round in 0..3 {
+        let made = clients[round].post("/auth/code").send().await.expect(201);
+        let code = made["status"]["code"].as_str().unwrap();
+        let bearers: Vec<Client> = clients.iter().map(|client| client.with_token(code)).collect();
+        let redeemed = bearers.iter().map(|client| client.post("/auth/session").send());
+        let replies = futures_util::future::join_all(redeemed).await;
+        let begun: Vec<_> = replies.iter().filter(|reply| reply.status == 201).collect();
+        let codes: Vec<u16> = replies.iter().map(|reply| reply.status).collect();
+        assert!(
+            begun.len() == 1 && codes.iter().all(|code| [201, 401].contains(code)),
+            "{codes:?}"
+        );
+        let cookie = begun[0].header("set-cookie").unwrap().split_once(';').unwrap().0;
+        for client in &clients {
+            let request = client.get(&collection("selves/me")).without("authorization");
+            let request = request.header("cookie", cookie).header("x-postern-console", "1");
+            request.send().await.expect(200);
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_key_that_ends_on_one_server_ends_on_all() {
     let etcd = Etcd::start().await;
     let servers = three(&etcd).await;

@@ -5,6 +5,7 @@
 mod access_keys;
 mod apply;
 mod bad_requests;
+mod console;
 mod creates;
 mod deletes;
 mod discovery;
@@ -17,6 +18,7 @@ mod health;
 mod impersonation;
 mod limits;
 mod lists;
+mod login_links;
 mod malformed_requests;
 mod namespaces;
 mod negotiation;

@@ -46,6 +46,7 @@ fn key(identity: Identity) -> ResolvedKey {
         activity: Arc::default(),
         ancestors: Vec::new(),
         is_session: false,
+        is_login_code: false,
     }
 }
 

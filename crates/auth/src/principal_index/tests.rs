@@ -37,6 +37,7 @@ fn key(name: &str, owner: Owner) -> KeyFacts {
         scope: None,
         maker: None,
         is_session: false,
+        is_login_code: false,
     }
 }
 

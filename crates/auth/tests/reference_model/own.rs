@@ -50,6 +50,7 @@ fn asks_what_it_may(request: &Request) -> bool {
         || is(request, OURS, "resourceaccessreviews")
         || is(request, OURS, "accesspreviews")
         || is(request, OURS, "consolesessions")
+        || is(request, OURS, "consolelogincodes")
         || is(request, group, "selfsubjectrulesreviews");
     reviews && request.verb == "create"
 }

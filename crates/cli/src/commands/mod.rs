@@ -7,6 +7,7 @@ mod apply;
 mod by_kind;
 mod clusters;
 mod connect;
+mod console;
 mod create;
 mod delete;
 mod describe;
@@ -38,6 +39,8 @@ use serde_json::Value;
 
 use crate::error::CliError;
 use crate::process::Process;
+pub use console::Link;
+
 use access_keys::{OfAccessKey, Replace, Switch};
 use by_kind::ByKind;
 
@@ -58,6 +61,12 @@ pub enum Command {
     Logout(login::Logout),
     /// Print the identity of the access key, or the impersonated identity.
     Whoami(whoami::Whoami),
+    /// Open the web console in the browser, logged in with the access key.
+    ///
+    /// The server makes a login link for one session, valid for 60 seconds. The key itself does not reach the
+    /// browser. Without a browser, or with --print, the link is printed. While the browser starts, other users of
+    /// the machine may see the link in the process list: use --print if they must not.
+    Console(console::Console),
     /// Check whether you, or another user, have a permission: yes or no.
     ///
     /// The answer is the server's own decision, with the scope of the access key. The exit code is 0 for yes
@@ -188,6 +197,7 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Login(command) => command.run(process).await,
         Command::Logout(command) => command.run(process).await,
         Command::Whoami(command) => command.run(process).await,
+        Command::Console(command) => command.run(process).await,
         Command::CanI(command) => command.run(process).await,
         Command::WhoCan(command) => command.run(process).await,
         Command::Get(command) => command.run(process).await,

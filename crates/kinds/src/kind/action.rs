@@ -94,6 +94,8 @@ pub enum ServerAction {
     AccessPreview,
     /// Begin, read or end a session of the console.
     ConsoleSession,
+    /// Make a code for a login link.
+    ConsoleLoginCode,
     /// The members of the object, which is a project.
     ProjectMembers,
     /// The clusters that the object, which is a project, may use.

@@ -105,7 +105,8 @@ pub async fn run(
             ServerAction::ReportAuditEvents
             | ServerAction::AgentConfig
             | ServerAction::Tunnel
-            | ServerAction::ConsoleSession,
+            | ServerAction::ConsoleSession
+            | ServerAction::ConsoleLoginCode,
         ) => Err(ApiError::resource_not_served()),
     }
 }

@@ -85,6 +85,7 @@ pub(super) async fn review(
         | ServerAction::AccessKeysOfOwner
         | ServerAction::AccessPreview
         | ServerAction::ConsoleSession
+        | ServerAction::ConsoleLoginCode
         | ServerAction::ProjectMembers
         | ServerAction::ProjectClusters
         | ServerAction::MigrateVirtualClusterInstance

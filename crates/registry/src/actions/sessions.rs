@@ -1,10 +1,12 @@
-//! Sessions of the console: access keys that act as the key of the login, and end with it
+//! Sessions of the console, and codes of login links: access keys that act as the key of the login, and end with it
 //! (`docs/reference/sessions.md`). The server makes them whatever the permissions of the caller: a session may do what
 //! its key may do. Cookies are not known here.
 
 use std::sync::Arc;
 
+use postern_auth::bearer::{BearerToken, Refusal};
 use postern_auth::resolved_key::ResolvedKey;
+use postern_kinds::console_login_code::{self, ConsoleLoginCode};
 use postern_kinds::console_session::{self, ConsoleSession, NoSpec};
 use postern_kinds::owned_access_key::{
     Fields, OwnedAccessKey, SESSION_LABEL, Session, Spec, Status,
@@ -15,19 +17,24 @@ use postern_meta::object::{Object, ObjectMeta, Operation};
 use postern_meta::options::DeleteOptions;
 use postern_meta::status::{ApiError, Reason};
 use postern_meta::time::Timestamp;
-use serde::Deserialize;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::admit::{Part, Writing};
 use crate::operations;
 use crate::permit::Permit;
+use crate::registry::side_records::new_access_key;
 use crate::registry::{EncodedObject, Registry, decoded};
 
 /// The most sessions of one owner.
 const MAX_SESSIONS: usize = 50;
 
-/// The value of the label of sessions.
+/// The lifetime of the code of a login link.
+const CODE_SECONDS: i64 = 60;
+
+/// The values of the label of sessions, and of codes.
 const CONSOLE: &str = "console";
+const LOGIN_CODE: &str = "login-code";
 
 /// The field manager of sessions.
 const MANAGER: &str = "postern-console";
@@ -41,6 +48,17 @@ pub struct Login {
     pub user_agent: String,
 }
 
+impl Login {
+    fn into_session(self, registry: &Registry) -> Session {
+        Session {
+            address: self.address,
+            user_agent: self.user_agent,
+            idle_seconds: registry.key_policy().session_idle_seconds,
+            login_code: false,
+        }
+    }
+}
+
 /// A session that was begun.
 pub struct NewSession {
     /// The response.
@@ -49,11 +67,11 @@ pub struct NewSession {
     pub value: SecretText,
 }
 
-/// Begins a session with the access key of the request.
+/// Begins a session with the access key of the request, or the session of the code of a login link.
 ///
 /// # Errors
 /// 403 for a key that is a session itself, under impersonation, and when the owner has too many sessions; 401 if the key
-/// is no longer valid.
+/// is no longer valid, and if the code was used.
 pub async fn begin(
     registry: &Registry,
     permit: &Permit,
@@ -61,7 +79,42 @@ pub async fn begin(
 ) -> Result<NewSession, ApiError> {
     registry.cache().wait_until_current().await?;
     let key = current(registry, permit)?;
+    let value = if key.is_login_code {
+        redeemed(registry, permit, &key, login).await?
+    } else {
+        check_may_begin(registry, permit, &key)?;
+        created(registry, &key, login.into_session(registry)).await?
+    };
+    let session = resolved(registry, &value).await?;
+    Ok(NewSession { object: described(permit, &session)?, value })
+}
+
+/// Makes a code for a login link with the access key of the request.
+///
+/// # Errors
+/// Those of [`begin`].
+pub async fn make_code(registry: &Registry, permit: &Permit) -> Result<EncodedObject, ApiError> {
+    registry.cache().wait_until_current().await?;
+    let key = current(registry, permit)?;
     check_may_begin(registry, permit, &key)?;
+    let code = created(registry, &key, Session { login_code: true, ..Session::default() }).await?;
+    let session = resolved(registry, &code).await?;
+    let status = console_login_code::Status {
+        access_key: session.identity.access_key.clone(),
+        user_name: session.identity.name.clone(),
+        code,
+        expires_at: session.ends_at().map(Timestamp::from_unix_seconds),
+    };
+    let fields = console_login_code::Fields { spec: NoSpec {}, status };
+    answered(permit, &ConsoleLoginCode, &session, fields)
+}
+
+/// Creates the key of a session, and returns its value.
+async fn created(
+    registry: &Registry,
+    key: &ResolvedKey,
+    session: Session,
+) -> Result<SecretText, ApiError> {
     let name = &key.identity.access_key;
     let stored = registry.read_to_decide(&OwnedAccessKey, None, name)?;
     let stored: Option<Object> = stored.map(|stored| stored.part()).transpose()?;
@@ -70,26 +123,79 @@ pub async fn begin(
     let given = Fields::deserialize(&stored.fields)
         .map_err(|error| ApiError::internal("an access key cannot be read", error))?;
     let maker = Maker { name: name.clone(), uid: key.uid.clone(), impersonated: None };
-    let new = session_of(registry, given.spec, maker, login)?;
-    let writing = Writing {
+    let new = session_of(registry, given.spec, maker, session)?;
+    let creating = Permit::for_server(&OwnedAccessKey, Verb::Create, None, "");
+    let created = operations::create(registry, &creating, new, &writing()).await?;
+    let mut created = decoded(&created)?;
+    match created.fields.get_mut("spec").and_then(|spec| spec.get_mut("key")) {
+        Some(Value::String(value)) => Ok(SecretText::from(std::mem::take(value))),
+        _ => Err(ApiError::internal("the session has no key", MANAGER)),
+    }
+}
+
+/// Makes a session of the code of a login link: its key gets another value, and the lifetime of a session. The write is for
+/// the code as it was read, so of two requests with one code, also to two servers, one succeeds.
+async fn redeemed(
+    registry: &Registry,
+    permit: &Permit,
+    code: &ResolvedKey,
+    login: Login,
+) -> Result<SecretText, ApiError> {
+    if permit.credential().is_acting() {
+        return Err(refused("a session cannot begin under impersonation"));
+    }
+    let value = new_access_key(registry.source());
+    let session = login.into_session(registry);
+    let ttl = session_ttl_seconds(registry);
+    let updating =
+        Permit::for_server(&OwnedAccessKey, Verb::Update, None, &code.identity.access_key);
+    let writing = writing();
+    let updated = operations::update(registry, &updating, &writing, |stored| {
+        let mut fields = Fields::deserialize(&stored.fields)
+            .map_err(|error| ApiError::internal("an access key cannot be read", error))?;
+        let known = fields.status.session.take().filter(|session| session.login_code);
+        if known.is_none() || stored.metadata.uid != code.uid {
+            return Err(used());
+        }
+        fields.spec.ttl = ttl;
+        fields.status.session = Some(session.clone());
+        let mut object = stored.clone();
+        object.metadata.labels.insert(SESSION_LABEL.to_owned(), CONSOLE.to_owned());
+        object.fields = encoded(fields)?;
+        // It is never serialized with the other fields.
+        if let Some(Value::Object(spec)) = object.fields.get_mut("spec") {
+            spec.insert("key".to_owned(), Value::from(value.expose()));
+        }
+        Ok(object)
+    });
+    match updated.await {
+        Ok(_) => Ok(value),
+        Err(error) if error.code() == 404 => Err(used()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The 401 for a code that has begun a session already.
+fn used() -> ApiError {
+    crate::credential::refused(Refusal::Unknown)
+}
+
+/// The key with a value that was just stored.
+async fn resolved(registry: &Registry, value: &SecretText) -> Result<Arc<ResolvedKey>, ApiError> {
+    let digest = registry.digester().digest(&BearerToken::of_key(value));
+    registry.cache().wait_until_current().await?;
+    let (now, cache) = (registry.source().now().unix_seconds(), registry.cache());
+    let session = cache.principals().identify_or_code(&digest, now, &cache.policy());
+    session.map_err(|refusal| refused(refusal.message()))
+}
+
+fn writing() -> Writing {
+    Writing {
         manager: MANAGER.to_owned(),
         operation: Operation::Update,
         part: Part::Main,
         dry_run: false,
-    };
-    let creating = Permit::for_server(&OwnedAccessKey, Verb::Create, None, "");
-    let created = operations::create(registry, &creating, new, &writing).await?;
-    let mut created = decoded(&created)?;
-    let value = match created.fields.get_mut("spec").and_then(|spec| spec.get_mut("key")) {
-        Some(Value::String(value)) => SecretText::from(std::mem::take(value)),
-        _ => return Err(ApiError::internal("the session has no key", MANAGER)),
-    };
-    let digest = registry.digester().digest(&postern_auth::bearer::BearerToken::of_key(&value));
-    registry.cache().wait_until_current().await?;
-    let (now, cache) = (registry.source().now().unix_seconds(), registry.cache());
-    let session = cache.principals().identify(&digest, now, &cache.policy());
-    let session = session.map_err(|refusal| refused(refusal.message()))?;
-    Ok(NewSession { object: described(permit, &session)?, value })
+    }
 }
 
 /// The session of the request.
@@ -158,17 +264,22 @@ fn check_may_begin(
     Ok(())
 }
 
+/// The lifetime of a session in seconds.
+fn session_ttl_seconds(registry: &Registry) -> i64 {
+    let policy = registry.key_policy();
+    policy.max_ttl_seconds.map_or(policy.session_seconds, |max| max.min(policy.session_seconds))
+}
+
 /// The access key of a session: that of the same owner with the same groups and scope.
 fn session_of(
     registry: &Registry,
     given: Spec,
     maker: Maker,
-    login: Login,
+    session: Session,
 ) -> Result<Object, ApiError> {
-    let policy = registry.key_policy();
-    let ttl = policy
-        .max_ttl_seconds
-        .map_or(policy.session_seconds, |max| max.min(policy.session_seconds));
+    let ttl = session_ttl_seconds(registry);
+    let (label, ttl) =
+        if session.login_code { (LOGIN_CODE, ttl.min(CODE_SECONDS)) } else { (CONSOLE, ttl) };
     let spec = Spec {
         display_name: "Console session".to_owned(),
         user: given.user,
@@ -180,18 +291,11 @@ fn session_of(
         ttl,
         ..Spec::default()
     };
-    let session = Session {
-        address: login.address,
-        user_agent: login.user_agent,
-        idle_seconds: policy.session_idle_seconds,
-    };
     let status = Status { maker: Some(maker), session: Some(session), ..Status::default() };
-    let Ok(Value::Object(fields)) = serde_json::to_value(Fields { spec, status }) else {
-        return Err(ApiError::internal("the session could not be encoded", MANAGER));
-    };
+    let fields = encoded(Fields { spec, status })?;
     let info = OwnedAccessKey.info();
     let mut metadata = ObjectMeta { generate_name: "session-".to_owned(), ..ObjectMeta::default() };
-    metadata.labels.insert(SESSION_LABEL.to_owned(), CONSOLE.to_owned());
+    metadata.labels.insert(SESSION_LABEL.to_owned(), label.to_owned());
     let (api_version, kind) = (info.version.to_string(), info.kind.to_owned());
     Ok(Object { api_version, kind, metadata, fields })
 }
@@ -205,14 +309,27 @@ fn described(permit: &Permit, session: &ResolvedKey) -> Result<EncodedObject, Ap
         expires_at: session.latest_end().map(Timestamp::from_unix_seconds),
         idle_seconds: session.lifetime.idle_seconds,
     };
-    let fields = console_session::Fields { spec: NoSpec {}, status };
-    let Ok(Value::Object(fields)) = serde_json::to_value(fields) else {
-        return Err(ApiError::internal("the session could not be encoded", MANAGER));
-    };
-    let info = ConsoleSession.info();
+    answered(permit, &ConsoleSession, session, console_session::Fields { spec: NoSpec {}, status })
+}
+
+/// A response of a kind, about the key of a session.
+fn answered(
+    permit: &Permit,
+    kind: &dyn AnyKind,
+    session: &ResolvedKey,
+    fields: impl Serialize,
+) -> Result<EncodedObject, ApiError> {
     let metadata =
         ObjectMeta { name: session.identity.access_key.clone(), ..ObjectMeta::default() };
-    let (api_version, kind) = (info.version.to_string(), info.kind.to_owned());
-    let object = Object { api_version, kind, metadata, fields };
-    EncodedObject::for_action(permit, &ConsoleSession, &object)
+    let info = kind.info();
+    let (api_version, fields) = (info.version.to_string(), encoded(fields)?);
+    let object = Object { api_version, kind: info.kind.to_owned(), metadata, fields };
+    EncodedObject::for_action(permit, kind, &object)
+}
+
+fn encoded(fields: impl Serialize) -> Result<Map<String, Value>, ApiError> {
+    match serde_json::to_value(fields) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        _ => Err(ApiError::internal("the session could not be encoded", MANAGER)),
+    }
 }

@@ -22,7 +22,7 @@ use crate::registry::EncodedObject;
 
 /// The uses of [`Permit::for_server`] outside tests: the file, the number of uses, and their purpose.
 const USES: &[(&str, usize, &str)] = &[
-    ("registry/src/actions/sessions.rs", 2, "sessions of the console"),
+    ("registry/src/actions/sessions.rs", 3, "sessions of the console, and codes of login links"),
     ("registry/src/admit/deletion.rs", 1, "changes of other objects by a removal"),
     ("registry/src/admit/dependents.rs", 1, "dependents in the transaction of their object"),
     ("registry/src/admit/migrate.rs", 3, "the other half of a migration"),

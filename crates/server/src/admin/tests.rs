@@ -42,6 +42,7 @@ fn settings(dir: &Path) -> Settings {
         build: crate::Build::default(),
         namespaces: crate::GivenNames::default(),
         advertised_version: None,
+        console: false,
     }
 }
 

@@ -49,7 +49,7 @@ pub(crate) fn response(parsed: &Parsed, root: Root) -> Option<Response<Body>> {
         Some(_) => None,
     })??;
     let document = if root == Root::Core { &version.core } else { &version.groups };
-    let mut response = document.response(parsed);
+    let mut response = document.response(parsed.headers());
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
     if nopeer && headers.contains_key(header::CONTENT_TYPE) {

@@ -68,7 +68,7 @@ fn metrics_response(text: String) -> Response<Body> {
 fn open_api_v2(parsed: &Parsed) -> Result<Response<Body>, ApiError> {
     let document = openapi::document_v2();
     open_api_form(parsed, &document.json, &document.protobuf, &v2::PROTOBUF_TYPES)
-        .map(|form| form.response(parsed))
+        .map(|form| form.response(parsed.headers()))
 }
 
 /// The format of an OpenAPI document that the client accepts.
@@ -94,7 +94,7 @@ fn open_api_form<'a>(
 fn open_api_index(parsed: &Parsed, now: Timestamp) -> Result<Response<Body>, ApiError> {
     let negotiated = Negotiated::of(parsed, Offered::JsonDocument, now)?;
     let response = respond::value(StatusCode::OK, &openapi::index(), negotiated.pretty);
-    Ok(tagged(parsed, response, &openapi::index_hash()))
+    Ok(tagged(parsed.headers(), response, &openapi::index_hash()))
 }
 
 /// The response with one document of version 3. A URL with the hash from the index is immutable. A request with another
@@ -117,7 +117,7 @@ fn open_api(
         return Ok(response);
     }
     let form = open_api_form(parsed, &document.json, &document.protobuf, &v3::PROTOBUF_TYPES)?;
-    let mut response = form.response(parsed);
+    let mut response = form.response(parsed.headers());
     if sent.is_some() {
         let headers = response.headers_mut();
         headers.insert(

@@ -3,11 +3,14 @@
 
 use aws_lc_rs::digest::{SHA512, digest};
 use bytes::Bytes;
-use http::{HeaderValue, Response, StatusCode, header};
+use flate2::Compression;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
-use crate::stages::parse::Parsed;
 use crate::wire::body::{Body, gzip};
 use crate::wire::{encode, respond};
+
+/// The size from which a file is compressed, in bytes.
+const PACKED_FROM_BYTES: usize = 512;
 
 /// A document in one format.
 pub(crate) struct Fixed {
@@ -20,8 +23,16 @@ pub(crate) struct Fixed {
 impl Fixed {
     /// A document of these bytes.
     pub(crate) fn new(content_type: &'static str, bytes: impl Into<Bytes>) -> Self {
-        let bytes = bytes.into();
-        let gzipped = (bytes.len() > respond::GZIP_FROM_BYTES).then(|| gzip(&bytes));
+        Self::of(content_type, bytes.into(), Compression::fast(), respond::GZIP_FROM_BYTES)
+    }
+
+    /// A file of these bytes, compressed as far as possible.
+    pub(crate) fn packed(content_type: &'static str, bytes: impl Into<Bytes>) -> Self {
+        Self::of(content_type, bytes.into(), Compression::best(), PACKED_FROM_BYTES)
+    }
+
+    fn of(content_type: &'static str, bytes: Bytes, level: Compression, from: usize) -> Self {
+        let gzipped = (bytes.len() > from).then(|| gzip(&bytes, level));
         let hash = hex::encode_upper(digest(&SHA512, &bytes));
         Self { content_type, bytes, gzipped, hash }
     }
@@ -32,22 +43,26 @@ impl Fixed {
     }
 
     /// The response to a GET: the document, or 304 if the client has it already.
-    pub(crate) fn response(&self, parsed: &Parsed) -> Response<Body> {
-        let zipped = self.gzipped.as_ref().filter(|_| encode::accepts_gzip(parsed.headers()));
+    pub(crate) fn response(&self, request: &HeaderMap) -> Response<Body> {
+        let zipped = self.gzipped.as_ref().filter(|_| encode::accepts_gzip(request));
         let bytes = zipped.unwrap_or(&self.bytes).clone();
         let mut response = respond::whole(StatusCode::OK, self.content_type, bytes);
         if zipped.is_some() {
             respond::note_gzip(&mut response);
         }
-        tagged(parsed, response, &self.hash)
+        tagged(request, response, &self.hash)
     }
 }
 
 /// The response with the hash as `ETag`, or 304 if the client has the document already.
-pub(crate) fn tagged(parsed: &Parsed, mut response: Response<Body>, hash: &str) -> Response<Body> {
+pub(crate) fn tagged(
+    request: &HeaderMap,
+    mut response: Response<Body>,
+    hash: &str,
+) -> Response<Body> {
     let tag = format!("\"{hash}\"");
-    let known = parsed.header_values(header::IF_NONE_MATCH);
-    if known.iter().flat_map(|value| value.split(',')).any(|known| is_tag(known, &tag)) {
+    let known = request.get_all(header::IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
+    if known.flat_map(|value| value.split(',')).any(|known| is_tag(known, &tag)) {
         response = respond::empty(StatusCode::NOT_MODIFIED);
     }
     let headers = response.headers_mut();

@@ -1,9 +1,10 @@
-//! The endpoints that are not objects: health, version, discovery, OpenAPI, metrics, public keys.
+//! The endpoints that are not objects: health, version, discovery, OpenAPI, metrics, public keys, the web console.
 
 mod aggregated;
 mod fixed;
 mod openapi;
 
+pub(crate) mod console;
 pub(crate) mod discovery;
 pub(crate) mod documents;
 pub(crate) mod health;

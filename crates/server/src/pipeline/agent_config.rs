@@ -45,7 +45,7 @@ pub(super) async fn serve(
     let document = registry.agent_config(permit.name(), part).await?;
     let object = document.encoded();
     let response = respond::object(&AgentConfig, StatusCode::OK, object, negotiated)?;
-    Ok(tagged(parsed, response, &document.hash))
+    Ok(tagged(parsed.headers(), response, &document.hash))
 }
 
 /// The part that the client requests; `None` for all parts.

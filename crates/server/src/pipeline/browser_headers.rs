@@ -8,6 +8,7 @@ use http::header::{
 use http::{HeaderMap, Request};
 use postern_auth::gateway_path;
 
+use crate::endpoints::console;
 use crate::stages::session_cookie;
 
 /// The prefix of the paths for logins.
@@ -16,6 +17,13 @@ pub(super) const AUTH_PREFIX: &str = "/auth/";
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
+/// What the console may load and run: its own files, and the API of its own server. No text becomes HTML or a script, but
+/// through the policies that are named at the end: Svelte's templates, and the URL of the console's own worker.
+const CONSOLE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+    connect-src 'self'; img-src 'self' data:; worker-src 'self'; base-uri 'none'; form-action 'none'; \
+    frame-ancestors 'none'; require-trusted-types-for 'script'; \
+    trusted-types svelte-trusted-html postern-worker";
+
 /// The headers that a response needs in addition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BrowserHeaders {
@@ -23,6 +31,8 @@ pub(super) enum BrowserHeaders {
     None,
     /// Those of the paths for logins.
     Login,
+    /// Those of the console's files.
+    Console,
     /// Those of a response of the API to a browser with a session.
     Api,
     /// Those of a response of a connected cluster, or of the gateway, to a browser with a session.
@@ -35,6 +45,9 @@ impl BrowserHeaders {
         let path = request.uri().path();
         if path.starts_with(AUTH_PREFIX) {
             return Self::Login;
+        }
+        if console::is_below(path) {
+            return Self::Console;
         }
         match session_cookie::is_sent(request.headers()) {
             true if gateway_path::at_server(path).is_some() => Self::Gateway,
@@ -56,12 +69,16 @@ impl BrowserHeaders {
             Self::Gateway => {
                 headers.append(CONTENT_SECURITY_POLICY, fixed("sandbox"));
             }
-            Self::Login => {
-                let policy = "default-src 'none'; frame-ancestors 'none'";
-                headers.insert(CONTENT_SECURITY_POLICY, fixed(policy));
+            Self::Login | Self::Console => {
                 headers.insert(REFERRER_POLICY, fixed("no-referrer"));
                 headers.insert(OPENER_POLICY, fixed("same-origin"));
                 headers.insert(RESOURCE_POLICY, fixed("same-origin"));
+                if self == Self::Console {
+                    headers.insert(CONTENT_SECURITY_POLICY, fixed(CONSOLE_POLICY));
+                    return;
+                }
+                let policy = "default-src 'none'; frame-ancestors 'none'";
+                headers.insert(CONTENT_SECURITY_POLICY, fixed(policy));
                 headers.insert(CACHE_CONTROL, fixed("no-store"));
             }
         }

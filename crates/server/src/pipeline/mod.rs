@@ -40,7 +40,7 @@ pub(crate) use self::response_guard::{ResponseGuard, charge_stream};
 pub(crate) use self::server::{Server, Storage};
 use self::verbs::VerbRequest;
 use crate::audit::{self, AuditContext};
-use crate::endpoints::{documents, health, jwks, version};
+use crate::endpoints::{console, documents, health, jwks, version};
 use crate::gateway::relay;
 use crate::metrics::{self, Measured};
 use crate::stages::authenticate::{AuthenticationView, authenticate, names_a_key};
@@ -223,6 +223,11 @@ fn public(
         respond::value(StatusCode::OK, &document, true)
     } else if path == "/auth/methods" && under_base.is_none() {
         respond::value(StatusCode::OK, &sessions::methods(), false)
+    } else if under_base.is_none()
+        && let Some(console) = &server.console
+        && let Some(page) = console::response(console, request)
+    {
+        page
     } else if path == jwks::PATH && under_base.is_some() && server.is_loaded() {
         jwks::response(server.registry.cache().signing_keys().document().clone())
     } else {
@@ -504,10 +509,13 @@ async fn act(
     }
 }
 
-/// Whether a request is for the session of a browser.
+/// Whether a request is for the session of a browser, or for a code that begins one.
 fn is_session(permit: &Permit) -> bool {
     permit.target().action.is_some_and(|action| {
-        matches!(action.handler, Handler::Server(ServerAction::ConsoleSession))
+        matches!(
+            action.handler,
+            Handler::Server(ServerAction::ConsoleSession | ServerAction::ConsoleLoginCode)
+        )
     })
 }
 

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use super::auth_rate::AuthRate;
 use crate::audit::Audit;
+use crate::endpoints::console::Console;
 use crate::endpoints::health::Condition;
 use crate::gateway::{Gateway, GatewaySettings, MemberTrust};
 use crate::keyring::KeySource;
@@ -33,6 +34,8 @@ pub(crate) struct Server {
     pub(super) metrics: Arc<Metrics>,
     /// The rate limit of logins.
     pub(super) auth_rate: AuthRate,
+    /// The web console, if it is served.
+    pub(super) console: Option<Console>,
     loaded: AtomicBool,
     pub(super) gateway: Gateway,
     unready: AtomicBool,
@@ -74,6 +77,7 @@ impl Server {
             flow: Arc::new(Flow::new(limits)),
             metrics,
             auth_rate: AuthRate::default(),
+            console: None,
             loaded: AtomicBool::new(false),
             gateway,
             unready: AtomicBool::new(false),
@@ -83,6 +87,12 @@ impl Server {
             certificate,
             restarts: Arc::default(),
         }
+    }
+
+    /// The same server with the web console, or without it.
+    #[must_use]
+    pub(crate) fn with_console(self, console: Option<Console>) -> Self {
+        Self { console, ..self }
     }
 
     /// Flow control: slots, byte budgets and rates.

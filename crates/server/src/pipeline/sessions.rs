@@ -1,7 +1,8 @@
-//! Serves the session of a browser: login, logout, and what it is. The cookie is written here; `stages` reads it.
+//! Serves the session of a browser: login, logout, login links, and what it is. The cookie is written here; `stages` reads it.
 
 use http::header::{HeaderName, SET_COOKIE, USER_AGENT};
 use http::{HeaderValue, Response, StatusCode};
+use postern_kinds::console_login_code::ConsoleLoginCode;
 use postern_kinds::console_session::ConsoleSession;
 use postern_kinds::{AnyKind as _, SecretText, Verb};
 use postern_meta::accept::Offered;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::{Client, Outcome, Server};
-use crate::stages::parse::Parsed;
+use crate::stages::parse::{CODE_PATH, Parsed};
 use crate::stages::session_cookie;
 use crate::wire::body::Body;
 use crate::wire::encode::Negotiated;
@@ -46,6 +47,13 @@ pub(super) async fn serve(
         return Err(ApiError::bad_request("sessions have no query parameters"));
     }
     match permit.target().verb {
+        Verb::Create if parsed.path() == CODE_PATH => {
+            let object = sessions::make_code(&server.registry, permit).await?;
+            let created = object.created().cloned();
+            let code = StatusCode::CREATED;
+            let response = respond::object(&ConsoleLoginCode, code, object, negotiated)?;
+            Ok(Outcome { response, warnings: Vec::new(), created })
+        }
         Verb::Create => {
             let login =
                 Login { address: client.peer.address().to_string(), user_agent: agent_of(parsed) };

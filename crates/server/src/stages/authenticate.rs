@@ -103,7 +103,13 @@ pub(crate) fn authenticate(
             digester.digest(&token)
         }
     };
-    let key = principals.identify(&digest, now.unix_seconds(), policy).map_err(|refusal| {
+    // The code of a login link can begin a session, and do nothing else. It is never in a cookie.
+    let key = if parsed.begins_session() && cookie.is_none() {
+        principals.identify_or_code(&digest, now.unix_seconds(), policy)
+    } else {
+        principals.identify(&digest, now.unix_seconds(), policy)
+    };
+    let key = key.map_err(|refusal| {
         let key = principals.key_of(&digest).map(str::to_owned);
         Unauthenticated { error: refused(refusal), key }
     })?;

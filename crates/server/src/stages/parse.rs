@@ -11,6 +11,7 @@ use hyper::upgrade::OnUpgrade;
 use percent_encoding::percent_decode_str;
 use postern_auth::gateway_path::{self, GatewayTarget};
 use postern_auth::kube_request::{KubeRequest, check_host};
+use postern_kinds::console_login_code::ConsoleLoginCode;
 use postern_kinds::console_session::ConsoleSession;
 use postern_kinds::{AnyKind, BASE_PATH, Verb, access_key, all, find};
 use postern_meta::gvk::GroupVersion;
@@ -29,6 +30,9 @@ pub(crate) const MAX_PATH_SEGMENTS: usize = 16;
 
 /// The path of the session of a browser.
 pub(crate) const SESSION_PATH: &str = "/auth/session";
+
+/// The path of codes for login links.
+pub(crate) const CODE_PATH: &str = "/auth/code";
 
 /// The documents that describe the API.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -298,6 +302,11 @@ impl Parsed {
         parts
     }
 
+    /// Whether the request begins a session of a browser.
+    pub(crate) fn begins_session(&self) -> bool {
+        self.path() == SESSION_PATH && *self.method() == Method::POST
+    }
+
     /// The parsed target.
     pub(crate) fn target(&self) -> &Target {
         &self.0.target
@@ -321,7 +330,10 @@ fn read(parts: &Parts, shape: PathShape) -> Result<(Query, Target), ApiError> {
         return gateway_request(parts, path?);
     }
     if raw == SESSION_PATH {
-        return session_request(parts);
+        return session_request(parts, &ConsoleSession);
+    }
+    if raw == CODE_PATH {
+        return session_request(parts, &ConsoleLoginCode);
     }
     if shape.is_deep() {
         return Err(ApiError::bad_request(
@@ -342,9 +354,8 @@ fn read(parts: &Parts, shape: PathShape) -> Result<(Query, Target), ApiError> {
     Ok((query, target))
 }
 
-/// Parses a request for the session of a browser.
-fn session_request(parts: &Parts) -> Result<(Query, Target), ApiError> {
-    let kind: &'static dyn AnyKind = &ConsoleSession;
+/// Parses a request for the session of a browser, or for a code that begins one.
+fn session_request(parts: &Parts, kind: &'static dyn AnyKind) -> Result<(Query, Target), ApiError> {
     let verb = match parts.method {
         Method::GET | Method::HEAD => Verb::Get,
         Method::POST => Verb::Create,
@@ -354,7 +365,10 @@ fn session_request(parts: &Parts) -> Result<(Query, Target), ApiError> {
             return Err(ApiError::method_not_allowed(kind.info().group_resource(), &action));
         }
     };
-    let action = kind.info().action("", verb);
+    let Some(action) = kind.info().action("", verb) else {
+        return Err(ApiError::method_not_allowed(kind.info().group_resource(), verb.as_str()));
+    };
+    let action = Some(action);
     let query = Query::parse(parts.uri.query().unwrap_or_default())?;
     Ok((
         query,

@@ -119,7 +119,7 @@ impl Body {
 
     /// A complete body, compressed at the fastest level.
     pub(crate) fn gzipped(bytes: &[u8]) -> Self {
-        Self::Whole(Some(gzip(bytes)))
+        Self::Whole(Some(gzip(bytes, Compression::fast())))
     }
 
     /// The same body. A stream owns `value`, which is dropped with it.
@@ -143,9 +143,9 @@ impl Body {
     }
 }
 
-/// Compresses bytes at the fastest level.
-pub(crate) fn gzip(bytes: &[u8]) -> Bytes {
-    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+/// Compresses bytes.
+pub(crate) fn gzip(bytes: &[u8], level: Compression) -> Bytes {
+    let mut gzip = GzEncoder::new(Vec::new(), level);
     // Writing to memory cannot fail.
     let written = gzip.write_all(bytes).and_then(|()| gzip.finish());
     Bytes::from(written.unwrap_or_default())

@@ -87,6 +87,7 @@ fn a_change_has_the_facts_of_the_object() {
         scope: Some(std::sync::Arc::default()),
         maker: None,
         is_session: false,
+        is_login_code: false,
     };
     assert_eq!(change(&OwnedAccessKey, key), AccessChange::Key(Some(facts)));
 }

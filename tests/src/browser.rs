@@ -1,0 +1,107 @@
+//! Checks of the web console in a real Chromium, by scripts of `tests/python/console`.
+//!
+//! They need Chromium, Playwright and axe (`cargo xtask fetch`), and the built console (`cargo xtask console`). Without
+//! one of them, a test says so and does nothing; with `CI=true` it fails.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+
+use crate::Server;
+use crate::python;
+
+/// How long a group of checks may take.
+const DEADLINE: Duration = Duration::from_mins(5);
+
+/// The directory of the scripts.
+const SCRIPTS: &str = "console";
+
+/// Where Debian has Chromium.
+const CHROMIUM: &str = "/usr/bin/chromium";
+
+/// What a browser test needs.
+struct Tools {
+    python: PathBuf,
+    chromium: PathBuf,
+    axe: PathBuf,
+}
+
+impl Tools {
+    /// The tools, or which one is missing.
+    async fn find() -> Result<Self, &'static str> {
+        let chromium = std::env::var_os("POSTERN_TEST_CHROMIUM").map(PathBuf::from);
+        let chromium = chromium.unwrap_or_else(|| CHROMIUM.into());
+        if !chromium.exists() {
+            return Err("Chromium");
+        }
+        let python = python::program();
+        let has_playwright = Command::new(&python)
+            .args(["-c", "import axe_playwright_python, playwright; print(axe_playwright_python.__path__[0])"])
+            .output()
+            .await
+            .ok()
+            .filter(|output| output.status.success());
+        let Some(output) = has_playwright else { return Err("Playwright or axe") };
+        let package = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        Ok(Self { python, chromium, axe: PathBuf::from(package).join("axe.min.js") })
+    }
+}
+
+/// Runs the checks of a script against a server. Panics with what the script printed if one fails.
+pub async fn check(server: &Server, script: &str) {
+    let page = server.client().get("/ui/").without("authorization").send().await.text();
+    let tools = if page.contains("cargo xtask serve") {
+        Err("the console, which cargo xtask console builds")
+    } else {
+        Tools::find().await
+    };
+    let tools = match tools {
+        Ok(tools) => tools,
+        Err(missing) => {
+            let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+            assert!(!is_ci, "there is no {missing}");
+            eprintln!("skipped {script}: there is no {missing}");
+            return;
+        }
+    };
+    let kubeconfig = server.kubeconfig();
+    let other_tls = server.home().path().join("other.pem");
+    let made =
+        rcgen::generate_simple_self_signed(["127.0.0.1", "localhost"].map(str::to_owned)).unwrap();
+    std::fs::write(&other_tls, made.signing_key.serialize_pem() + &made.cert.pem()).unwrap();
+    let config = json!({
+        "origin": format!("https://{}", kubeconfig.authority_of_server()),
+        "key": kubeconfig.token,
+        "authority": String::from_utf8_lossy(&kubeconfig.authority),
+        "audit_log": server.home().audit_log(),
+        "other_tls": other_tls,
+        "pictures": server.home().path(),
+        "chromium": tools.chromium,
+        "axe": tools.axe,
+    });
+    let mut child = Command::new(&tools.python)
+        .arg(python::script(SCRIPTS).join(script))
+        // Chromium writes into its home.
+        .env("HOME", server.home().path())
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("Python can be started");
+    let mut stdin = child.stdin.take().expect("a standard input");
+    stdin.write_all(config.to_string().as_bytes()).await.unwrap();
+    drop(stdin);
+    let ended = tokio::time::timeout(DEADLINE, child.wait_with_output()).await;
+    let output = ended.expect("the checks end in time").unwrap();
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}{err}");
+    assert!(out.contains("passed: "), "the script checked something: {out}{err}");
+    eprint!("{out}");
+}

@@ -1,0 +1,33 @@
+//! The web console in a real browser. The checks are scripts of `tests/python/console`: one file for each group.
+
+use postern_tests::{Server, browser};
+
+/// The login, the first pages, and what the policy blocks.
+#[tokio::test]
+async fn login_and_first_pages() {
+    browser::check(&Server::start().await, "first.py").await;
+}
+
+/// Requests of other pages with the cookie.
+#[tokio::test]
+async fn cross_site_requests() {
+    browser::check(&Server::start().await, "cross_site.py").await;
+}
+
+/// Logout, deletion, disabling and expiry, as an open tab shows them.
+#[tokio::test]
+async fn ends_of_sessions() {
+    browser::check(&Server::start().await, "ends.py").await;
+}
+
+/// Values of secrets in the page and in the audit log.
+#[tokio::test]
+async fn reveals() {
+    browser::check(&Server::start().await, "reveals.py").await;
+}
+
+/// Names and values that try to become a page.
+#[tokio::test]
+async fn planted_names() {
+    browser::check(&Server::start().await, "names.py").await;
+}
