@@ -11,7 +11,8 @@ const WARNING = 120;
 const TOUCH_EVERY = 5 * 60_000;
 
 class Session {
-  phase: 'loading' | 'out' | 'in' | 'unreachable' = $state('loading');
+  /** `asking`: a login link was opened in a browser that has a session already. */
+  phase: 'loading' | 'out' | 'in' | 'unreachable' | 'asking' = $state('loading');
   info: ConsoleSession['status'] | undefined = $state.raw(undefined);
   self: NonNullable<Self['status']> | undefined = $state.raw(undefined);
   /** Why the last session ended. */
@@ -22,6 +23,7 @@ class Session {
   #idleEnd = 0;
   #lastUse = 0;
   #asking = false;
+  #code = '';
   readonly #channel = new BroadcastChannel('postern-session');
 
   get userName(): string {
@@ -38,8 +40,15 @@ class Session {
     for (const name of ['pointerdown', 'keydown'] as const) addEventListener(name, () => this.#touched(), { passive: true });
     setInterval(() => void this.#tick(), 1000);
     const code = takeCode();
-    if (code) await this.#redeem(code);
-    else await this.#resume();
+    if (!code) return this.#resume();
+    try {
+      const { status } = await get<ConsoleSession>('/auth/session', { background: true });
+      this.#code = code;
+      this.info = status;
+      this.phase = 'asking';
+    } catch {
+      await this.#redeem(code);
+    }
   }
 
   /** Begins a session with an access key, which is not kept. */
@@ -71,6 +80,15 @@ class Session {
     }
   }
 
+  /** Uses the login link in place of the session that the browser has, or not. */
+  async answer(replace: boolean): Promise<void> {
+    const code = this.#code;
+    this.#code = '';
+    this.phase = 'loading';
+    if (replace) await this.#redeem(code);
+    else await this.#resume();
+  }
+
   /** Tries again after the server could not be reached. */
   async retry(): Promise<void> {
     this.phase = 'loading';
@@ -79,7 +97,7 @@ class Session {
 
   async #redeem(code: string): Promise<void> {
     try {
-      await this.#enter(await json<ConsoleSession>('POST', '/auth/session', { body: { code }, bearer: '' }));
+      await this.#enter(await json<ConsoleSession>('POST', '/auth/session', { bearer: code }));
     } catch (cause) {
       this.endReason = texts.login.codeFailed((cause as Error).message);
       this.phase = 'out';

@@ -7,12 +7,15 @@ export type StatusCause = Schemas['io.k8s.apimachinery.pkg.apis.meta.v1.StatusCa
 export type ObjectMeta = Schemas['io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta'];
 export type Condition = Schemas['io.k8s.apimachinery.pkg.apis.meta.v1.Condition'];
 export type PolicyRule = Schemas['io.k8s.api.rbac.v1.PolicyRule'];
-export type Access = Schemas['sh.platform.management.v1.Access'];
+/** Verbs are any text here: a form may hold one that the server then rejects. */
+export type Access = Omit<Schemas['sh.platform.management.v1.Access'], 'verbs'> & { verbs: string[] };
 export type Cluster = Schemas['sh.platform.management.v1.Cluster'];
 export type Project = Schemas['sh.platform.management.v1.Project'];
 export type Member = Schemas['sh.platform.management.v1.Member'];
-export type OwnedAccessKey = Schemas['sh.platform.management.v1.OwnedAccessKey'];
-export type Scope = NonNullable<NonNullable<OwnedAccessKey['spec']>['scope']>;
+export type OwnedAccessKey = Omit<Schemas['sh.platform.management.v1.OwnedAccessKey'], 'spec'> & {
+  spec?: Partial<Schemas['sh.platform.management.v1.OwnedAccessKeySpec']>;
+};
+export type Scope = Schemas['sh.platform.management.v1.Scope'];
 export type AccessPreview = Schemas['sh.platform.management.v1.AccessPreview'];
 export type PreviewRequest = NonNullable<NonNullable<AccessPreview['spec']>['requests']>[number];
 export type PreviewResult = NonNullable<NonNullable<AccessPreview['status']>['results']>[number];
