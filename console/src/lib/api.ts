@@ -10,6 +10,7 @@ export const JSON_TYPE = 'application/json';
 export const YAML_TYPE = 'application/yaml';
 export const TABLE_TYPE = 'application/json;as=Table;v=v1;g=meta.k8s.io';
 export const METADATA_TYPE = 'application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io';
+export const METADATA_LIST_TYPE = METADATA_TYPE.replace('PartialObjectMetadata', 'PartialObjectMetadataList');
 export const MERGE_PATCH = 'application/merge-patch+json';
 
 /** A response that is no success, or a request without a response. */

@@ -1,5 +1,5 @@
 // One object on the screen. A watch of its metadata says when to read it again, so that no value of a secret travels.
-import { ApiError, METADATA_TYPE, get, reportUnauthorized } from './api';
+import { ApiError, METADATA_LIST_TYPE, METADATA_TYPE, get, reportUnauthorized, withQuery } from './api';
 import { failureOf, type Failure } from './table-engine';
 import type { ObjectMeta } from './types';
 import { watch, type WatchState } from './watch';
@@ -30,7 +30,7 @@ export class LiveObject<T extends { metadata?: ObjectMeta }> {
     this.failure = undefined;
     this.isGone = false;
     this.#stop = new AbortController();
-    void this.#load(false).then((loaded) => loaded && this.#follow());
+    void this.#start(false);
   }
 
   close(): void {
@@ -59,14 +59,42 @@ export class LiveObject<T extends { metadata?: ObjectMeta }> {
     }
   }
 
-  #follow(): void {
+  /**
+   * Reads the object and the version to watch from. The object's own version is too old for that, if the object has
+   * not changed for long: the history would no longer have it.
+   */
+  async #start(background: boolean): Promise<void> {
+    const [loaded, list] = await Promise.all([this.#load(background), this.#version()]);
+    if (!loaded || !list) return;
+    if (Number(list.changed) > Number(this.value?.metadata?.resourceVersion)) await this.#load(true);
+    this.#follow(list.version);
+  }
+
+  async #version(): Promise<{ version: string; changed: string } | undefined> {
+    const target = this.#target;
+    if (!target) return undefined;
+    try {
+      const path = withQuery(target.collection, { fieldSelector: `metadata.name=${target.name}` });
+      const list = await get<{ metadata?: ObjectMeta; items?: { metadata?: ObjectMeta }[] }>(path, {
+        accept: METADATA_LIST_TYPE,
+        background: true,
+        signal: this.#stop.signal,
+      });
+      return { version: list.metadata?.resourceVersion ?? '', changed: list.items?.[0]?.metadata?.resourceVersion ?? '0' };
+    } catch {
+      this.state = 'ended';
+      return undefined;
+    }
+  }
+
+  #follow(version: string): void {
     const target = this.#target;
     if (!target || this.#stop.signal.aborted) return;
     this.#endWatch = watch({
       path: target.collection,
       query: { fieldSelector: `metadata.name=${target.name}` },
       accept: METADATA_TYPE,
-      from: this.value?.metadata?.resourceVersion ?? '',
+      from: version,
       onEvent: (type) => {
         if (type === 'DELETED') this.isGone = true;
         else {
@@ -75,7 +103,7 @@ export class LiveObject<T extends { metadata?: ObjectMeta }> {
         }
       },
       onState: (state) => (this.state = state),
-      onExpired: () => void this.#load(true).then((loaded) => loaded && this.#follow()),
+      onExpired: () => void this.#start(true),
       onUnauthorized: reportUnauthorized,
     });
   }

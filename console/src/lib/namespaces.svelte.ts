@@ -1,5 +1,5 @@
 // The namespaces that the caller may choose from, and the chosen one.
-import { METADATA_TYPE, get, withQuery } from './api';
+import { METADATA_LIST_TYPE, get, withQuery } from './api';
 import { PROJECTS, collectionPath } from './kinds';
 import { router } from './router.svelte';
 import { session } from './session.svelte';
@@ -39,7 +39,7 @@ class Namespaces {
   async load(): Promise<void> {
     const path = withQuery(collectionPath(PROJECTS), { limit: 500 });
     const list = await get<{ items?: { metadata?: ObjectMeta }[] }>(path, {
-      accept: METADATA_TYPE.replace('PartialObjectMetadata', 'PartialObjectMetadataList'),
+      accept: METADATA_LIST_TYPE,
       background: true,
     });
     this.projects = (list.items ?? []).flatMap((item) => (item.metadata?.name ? [item.metadata.name] : []));

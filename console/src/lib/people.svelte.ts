@@ -1,16 +1,15 @@
 // The names of users and teams that the caller may see, for suggestions.
-import { METADATA_TYPE, get, withQuery } from './api';
+import { METADATA_LIST_TYPE, get, withQuery } from './api';
 import { TEAMS, USERS, collectionPath, type Kind } from './kinds';
 import type { ObjectMeta } from './types';
 
-const LIST_TYPE = METADATA_TYPE.replace('PartialObjectMetadata', 'PartialObjectMetadataList');
 const MOST = 500;
 
 /** The names of the first objects of a kind; none if the caller may not list them. */
 export async function namesOf(kind: Kind, namespace?: string): Promise<string[]> {
   try {
     const path = withQuery(collectionPath(kind, namespace), { limit: MOST });
-    const list = await get<{ items?: { metadata?: ObjectMeta }[] }>(path, { accept: LIST_TYPE, background: true });
+    const list = await get<{ items?: { metadata?: ObjectMeta }[] }>(path, { accept: METADATA_LIST_TYPE, background: true });
     return (list.items ?? []).flatMap((item) => (item.metadata?.name ? [item.metadata.name] : []));
   } catch {
     return [];

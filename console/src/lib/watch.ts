@@ -47,11 +47,17 @@ export function backoff(attempt: number, random: number): number {
   return Math.min(3000, 300 * 2 ** attempt) * (0.7 + 0.3 * random);
 }
 
+/** A connection that ends within this time, in milliseconds, is repeated with a pause. */
+const SHORT = 1000;
+
 type Outcome = 'again' | 'stop';
 
 class Watch {
   #version: string;
   #attempt = 0;
+  #connectedAt = 0;
+  /** Whether the caller ended it. */
+  #isEnded = false;
   readonly #stop = new AbortController();
   readonly #options: WatchOptions;
 
@@ -61,6 +67,7 @@ class Watch {
   }
 
   end(): void {
+    this.#isEnded = true;
     this.#stop.abort();
   }
 
@@ -74,19 +81,20 @@ class Watch {
         // The connection broke: the loop connects again.
       }
       if (outcome === 'stop' || signal.aborted) return;
+      if (Date.now() - this.#connectedAt > SHORT) this.#attempt = 0;
       this.#options.onState('connecting');
       await new Promise((resolve) => setTimeout(resolve, backoff(this.#attempt++, Math.random())));
     }
   }
 
   async #connect(): Promise<Outcome> {
+    this.#connectedAt = Date.now();
     const { path, query, accept, onState } = this.#options;
     const url = withQuery(path, { ...query, watch: true, allowWatchBookmarks: true, resourceVersion: this.#version });
     const headers = { Accept: accept, 'X-Postern-Console': '1', 'X-Postern-Background': '1' };
     const response = await fetch(url, { headers, signal: this.#stop.signal, cache: 'no-store', redirect: 'error' });
     if (!response.ok || !response.body) return this.#fail(await errorOf(response));
     onState('live');
-    this.#attempt = 0;
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     const lines = new LineSplitter();
     for (;;) {
@@ -94,7 +102,7 @@ class Watch {
       if (done) return 'again';
       for (const line of lines.push(value)) {
         if (this.#hear(JSON.parse(line) as WatchEvent) === 'stop') {
-          this.end();
+          this.#stop.abort();
           return 'stop';
         }
       }
@@ -110,10 +118,16 @@ class Watch {
     return 'again';
   }
 
+  /** A watch that expires at once must not list again without a pause. */
+  #expire(onExpired: () => void): void {
+    if (Date.now() - this.#connectedAt > SHORT) onExpired();
+    else setTimeout(() => !this.#isEnded && onExpired(), SHORT);
+  }
+
   #fail(error: ApiError): Outcome {
     const { onExpired, onUnauthorized, onState } = this.#options;
     if (error.code === 401) onUnauthorized(error.message);
-    else if (error.code === 410) onExpired();
+    else if (error.code === 410) this.#expire(onExpired);
     else if (error.code === 403 || error.code === 404) onState('ended');
     else return 'again';
     return 'stop';
