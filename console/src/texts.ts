@@ -49,7 +49,7 @@ export const texts = {
     replace: 'The login link begins a new session. This browser is logged in as',
     useLink: 'Use the link',
     keepSession: 'Keep this session',
-    unreachable: 'The server cannot be reached.',
+    unreachable: 'The session could not be read',
   },
   idle: {
     title: 'Are you still there?',

@@ -1,6 +1,6 @@
 // A short list of whole objects that follows its changes.
 import { get, reportUnauthorized, withQuery, JSON_TYPE } from './api';
-import { failureOf, type Failure } from './table-engine';
+import { failureOf, type Failure } from './failure';
 import type { ObjectMeta } from './types';
 import { watch, type WatchState } from './watch';
 

@@ -1,6 +1,6 @@
 // One object on the screen. A watch of its metadata says when to read it again, so that no value of a secret travels.
 import { ApiError, METADATA_LIST_TYPE, METADATA_TYPE, get, reportUnauthorized, withQuery } from './api';
-import { failureOf, type Failure } from './table-engine';
+import { failureOf, type Failure } from './failure';
 import type { ObjectMeta } from './types';
 import { watch, type WatchState } from './watch';
 

@@ -1,7 +1,8 @@
 // A list on the screen: the window that an engine shows, in the page or in a worker.
 import { reportUnauthorized } from './api';
 import type { Row, View } from './row-store';
-import { TableEngine, failureOf, type Failure, type Snapshot, type Source, type Start, type Window } from './table-engine';
+import { failureOf, type Failure } from './failure';
+import { TableEngine, type Snapshot, type Source, type Start, type Window } from './table-engine';
 import workerUrl from './table.worker?worker&url';
 import type { FromWorker, ToWorker } from './table.worker';
 

@@ -1,6 +1,7 @@
 // The session: login, logout, and the end by idleness.
-import { get, json, observe, review, send } from './api';
+import { observe, review, send, type RequestOptions } from './api';
 import type { ConsoleSession, Self } from './types';
+import { failureOf, type Failure } from './failure';
 import { texts } from '../texts';
 
 type Message = { type: 'used'; endsAt: number } | { type: 'login' } | { type: 'logout' };
@@ -9,6 +10,8 @@ type Message = { type: 'used'; endsAt: number } | { type: 'login' } | { type: 'l
 const WARNING = 120;
 /** Input counts as use of the session at most once in this time. */
 const TOUCH_EVERY = 5 * 60_000;
+/** The server is asked for the end of the session at most once in this time. */
+const ASK_EVERY = 10_000;
 
 class Session {
   /** `asking`: a login link was opened in a browser that has a session already. */
@@ -17,12 +20,16 @@ class Session {
   self: NonNullable<Self['status']> | undefined = $state.raw(undefined);
   /** Why the last session ended. */
   endReason = $state('');
+  /** Why the session could not be read at the start. */
+  problem: Failure | undefined = $state.raw(undefined);
   /** Seconds until the session ends by idleness, while the warning is shown. */
   secondsLeft: number | undefined = $state(undefined);
 
   #idleEnd = 0;
   #lastUse = 0;
-  #asking = false;
+  /** How much the server's clock is ahead, in milliseconds. */
+  #skew = 0;
+  #askedAt = 0;
   #code = '';
   readonly #channel = new BroadcastChannel('postern-session');
 
@@ -42,7 +49,7 @@ class Session {
     const code = takeCode();
     if (!code) return this.#resume();
     try {
-      const { status } = await get<ConsoleSession>('/auth/session', { background: true });
+      const { status } = await this.#call('GET', { background: true });
       this.#code = code;
       this.info = status;
       this.phase = 'asking';
@@ -53,7 +60,7 @@ class Session {
 
   /** Begins a session with an access key, which is not kept. */
   async loginWithKey(key: string): Promise<void> {
-    await this.#enter(await json<ConsoleSession>('POST', '/auth/session', { bearer: key }));
+    await this.#enter(await this.#call('POST', { bearer: key }));
   }
 
   async logout(): Promise<void> {
@@ -67,16 +74,23 @@ class Session {
 
   /** Counts as use of the session. */
   async stay(): Promise<void> {
-    const { status } = await get<ConsoleSession>('/auth/session');
+    const { status } = await this.#call('GET');
     this.#apply(status);
     this.secondsLeft = undefined;
   }
 
   async #resume(): Promise<void> {
     try {
-      await this.#enter(await get<ConsoleSession>('/auth/session'), false);
+      await this.#enter(await this.#call('GET'), false);
     } catch (cause) {
-      if (this.phase === 'loading') this.phase = (cause as { code?: number }).code === 0 ? 'unreachable' : 'out';
+      const failure = failureOf(cause);
+      // Only a 401 says that there is no session. After anything else the session may still be there.
+      if (failure.code === 401) {
+        this.phase = 'out';
+      } else {
+        this.problem = failure;
+        this.phase = 'unreachable';
+      }
     }
   }
 
@@ -97,7 +111,7 @@ class Session {
 
   async #redeem(code: string): Promise<void> {
     try {
-      await this.#enter(await json<ConsoleSession>('POST', '/auth/session', { bearer: code }));
+      await this.#enter(await this.#call('POST', { bearer: code }));
     } catch (cause) {
       this.endReason = texts.login.codeFailed((cause as Error).message);
       this.phase = 'out';
@@ -116,13 +130,13 @@ class Session {
   #apply(status: ConsoleSession['status']): void {
     this.info = status;
     this.#lastUse = Date.now();
-    this.#idleEnd = Date.parse(status.endsAt);
+    this.#idleEnd = Date.parse(status.endsAt) - this.#skew;
   }
 
   #used(): void {
     if (!this.info) return;
     this.#lastUse = Date.now();
-    const end = Math.min(this.#lastUse + this.info.idleSeconds * 1000, Date.parse(this.info.expiresAt));
+    const end = Math.min(this.#lastUse + this.info.idleSeconds * 1000, Date.parse(this.info.expiresAt) - this.#skew);
     if (end <= this.#idleEnd) return;
     this.#idleEnd = end;
     this.secondsLeft = undefined;
@@ -148,18 +162,24 @@ class Session {
     if ((this.secondsLeft ?? 0) > WARNING) this.secondsLeft = undefined;
   }
 
-  /** Asks the server for the end of the session: other browsers' tabs and requests may have moved it. */
+  /** Asks the server for the end of the session: another tab may have moved it, and its clock decides. */
   async #ask(): Promise<void> {
-    if (this.#asking) return;
-    this.#asking = true;
+    if (Date.now() - this.#askedAt < ASK_EVERY) return;
+    this.#askedAt = Date.now();
     try {
-      const { status } = await get<ConsoleSession>('/auth/session', { background: true });
-      this.#idleEnd = Date.parse(status.endsAt);
+      const { status } = await this.#call('GET', { background: true });
+      this.#idleEnd = Date.parse(status.endsAt) - this.#skew;
     } catch {
       // A 401 has ended the session already; anything else is tried again.
-    } finally {
-      this.#asking = false;
     }
+  }
+
+  async #call(method: string, options: RequestOptions = {}): Promise<ConsoleSession> {
+    const response = await send(method, '/auth/session', options);
+    const date = Date.parse(response.headers.get('Date') ?? '');
+    // The header has whole seconds: a smaller difference says nothing.
+    this.#skew = Math.abs(date - Date.now()) > 2000 ? date - Date.now() : 0;
+    return (await response.json()) as ConsoleSession;
   }
 
   #hear(message: Message): void {

@@ -1,6 +1,7 @@
 // Loads a list page by page, follows its changes, and shows one window of it. It runs in the page for short lists and
 // in a worker for long ones, so that no list of any length stops the page.
-import { ApiError, TABLE_TYPE, get, withQuery } from './api';
+import { TABLE_TYPE, get, withQuery } from './api';
+import { failureOf, type Failure } from './failure';
 import { RowStore, columnsOf, rowsOf, type Column, type Row, type Table, type View } from './row-store';
 import { watch, type WatchState } from './watch';
 
@@ -42,25 +43,10 @@ export interface Snapshot {
   state: WatchState;
 }
 
-export interface Failure {
-  code: number;
-  message: string;
-  reason: string;
-  causes: ApiError['causes'];
-  auditId: string;
-  retryAfter: number | undefined;
-}
-
 export interface EngineEvents {
   onSnapshot: (snapshot: Snapshot) => void;
   onFailure: (failure: Failure) => void;
   onUnauthorized: (message: string) => void;
-}
-
-export function failureOf(cause: unknown): Failure {
-  const error = cause instanceof ApiError ? cause : new ApiError(0, String((cause as Error)?.message ?? cause));
-  const { code, message, reason, causes, auditId, retryAfter } = error;
-  return { code, message, reason, causes, auditId, retryAfter };
 }
 
 export class TableEngine {

@@ -1,7 +1,8 @@
 // Runs a table engine for a long list.
 import { observe } from './api';
 import type { View } from './row-store';
-import { TableEngine, type Failure, type Snapshot, type Source, type Start, type Window } from './table-engine';
+import type { Failure } from './failure';
+import { TableEngine, type Snapshot, type Source, type Start, type Window } from './table-engine';
 
 export type ToWorker =
   | { type: 'start'; source: Source; start: Start; view: View; window: Window }
