@@ -86,6 +86,7 @@ export const texts = {
   } as Record<string, [string, string]>,
   error: {
     title: 'The request failed',
+    denied: 'Not permitted',
     notFound: 'This object does not exist, or you may not read it.',
     missing: 'This page does not exist.',
     home: 'Go to the overview',
@@ -107,8 +108,7 @@ export const texts = {
     copyFailed: 'The browser did not allow copying.',
     edit: 'Edit',
     denied: 'Not permitted',
-    why: 'Why?',
-    ruleNeeded: 'This would allow it:',
+    partial: 'Admins of a project can change its members, title and purpose. Everything else needs the verb update on the project.',
     checking: 'Checking the permission',
     back: 'Back',
     next: 'Next',
