@@ -11,6 +11,7 @@ export default defineConfig({
     // Static imports are preloaded by the browser; the polyfill would add an inline script.
     modulePreload: { polyfill: false },
     reportCompressedSize: false,
+    manifest: true,
   },
   worker: { format: 'es' },
   test: { include: ['test/**/*.test.ts'], environment: 'node' },

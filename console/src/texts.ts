@@ -41,7 +41,7 @@ export const texts = {
     keyHint: 'The console exchanges the key for a session and then forgets it.',
     submit: 'Log in',
     submitting: 'Logging in…',
-    ended: 'The session ended',
+    ended: (why: string) => `The session ended: ${why}.`,
     codeFailed: (why: string) => `The login link was not accepted: ${why}.`,
     loggedOutElsewhere: 'logged out in another tab',
     noKey: 'No key at hand? Create one on the command line:',

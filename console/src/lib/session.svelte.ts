@@ -2,6 +2,7 @@
 import { observe, review, send, type RequestOptions } from './api';
 import type { ConsoleSession, Self } from './types';
 import { failureOf, type Failure } from './failure';
+import { toasts } from './toasts.svelte';
 import { texts } from '../texts';
 
 type Message = { type: 'used'; endsAt: number } | { type: 'login' } | { type: 'logout' };
@@ -18,7 +19,7 @@ class Session {
   phase: 'loading' | 'out' | 'in' | 'unreachable' | 'asking' = $state('loading');
   info: ConsoleSession['status'] | undefined = $state.raw(undefined);
   self: NonNullable<Self['status']> | undefined = $state.raw(undefined);
-  /** Why the last session ended. */
+  /** Why there is no session: one sentence. */
   endReason = $state('');
   /** Why the session could not be read at the start. */
   problem: Failure | undefined = $state.raw(undefined);
@@ -113,8 +114,11 @@ class Session {
     try {
       await this.#enter(await this.#call('POST', { bearer: code }));
     } catch (cause) {
-      this.endReason = texts.login.codeFailed((cause as Error).message);
-      this.phase = 'out';
+      // The browser may have a session from before.
+      await this.#resume();
+      const why = texts.login.codeFailed((cause as Error).message);
+      if (this.phase === 'in') toasts.fail(why);
+      else this.endReason = why;
     }
   }
 
@@ -203,7 +207,7 @@ class Session {
     this.info = undefined;
     this.self = undefined;
     this.secondsLeft = undefined;
-    this.endReason = reason;
+    this.endReason = reason && texts.login.ended(reason);
     this.phase = 'out';
   }
 }
