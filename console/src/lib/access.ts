@@ -1,0 +1,63 @@
+// Asks the server whether the caller may do something. Questions of the same moment travel in one AccessPreview.
+import { review } from './api';
+import type { AccessPreview, PreviewRequest, PreviewResult } from './types';
+
+const AT_ONCE = 200;
+const FRESH = 10_000;
+
+interface Question {
+  request: PreviewRequest;
+  resolve: (result: PreviewResult) => void;
+  reject: (cause: unknown) => void;
+}
+
+let waiting: Question[] = [];
+let known = new Map<string, { at: number; answer: Promise<PreviewResult> }>();
+
+async function flush(): Promise<void> {
+  const questions = waiting.splice(0, AT_ONCE);
+  if (waiting.length > 0) queueMicrotask(() => void flush());
+  try {
+    const requests = questions.map((question) => question.request);
+    const preview = await review<AccessPreview>('accesspreviews', 'AccessPreview', { requests }, { background: true });
+    questions.forEach((question, index) => {
+      const result = preview.status?.results?.[index];
+      if (result) question.resolve(result);
+      else question.reject(new Error('the server did not answer every question'));
+    });
+  } catch (cause) {
+    for (const question of questions) question.reject(cause);
+  }
+}
+
+/** The server's decision about one request of the caller. Decisions are asked anew after ten seconds. */
+export function decide(request: PreviewRequest): Promise<PreviewResult> {
+  const key = JSON.stringify(request);
+  const earlier = known.get(key);
+  if (earlier && Date.now() - earlier.at < FRESH) return earlier.answer;
+  const answer = new Promise<PreviewResult>((resolve, reject) => {
+    if (waiting.length === 0) queueMicrotask(() => void flush());
+    waiting.push({ request, resolve, reject });
+  });
+  known.set(key, { at: Date.now(), answer });
+  answer.catch(() => known.delete(key));
+  return answer;
+}
+
+/** Forgets all decisions, because a write may have changed them. */
+export function forgetDecisions(): void {
+  known = new Map();
+}
+
+/** The first decision that denies, or the last one. */
+export async function decideAll(requests: PreviewRequest[]): Promise<PreviewResult> {
+  const results = await Promise.all(requests.map(decide));
+  return results.find((result) => !result.allowed) ?? results.at(-1) ?? { allowed: true };
+}
+
+/** The first line of a reason, and the rule or scope entry below it. */
+export function splitReason(reason: string): { text: string; rule: string } {
+  const end = reason.indexOf('\n');
+  if (end < 0) return { text: reason, rule: '' };
+  return { text: reason.slice(0, end).replace(/:$/, ''), rule: reason.slice(end + 1).trimEnd() };
+}

@@ -1,0 +1,44 @@
+// Lifetimes and successors of access keys.
+import type { OwnedAccessKey } from './types';
+
+/** When a key ends by its time-to-live, in milliseconds; undefined if it does not. */
+export function endOf(key: OwnedAccessKey): number | undefined {
+  const { ttl, ttlAfterLastActivity } = key.spec ?? {};
+  if (!ttl) return undefined;
+  const from = (ttlAfterLastActivity && key.status?.lastActivity) || key.metadata?.creationTimestamp;
+  return from ? Date.parse(from) + ttl * 1000 : undefined;
+}
+
+/** A key that takes the place of another: the same in all that decides what it gives access to. */
+export function successorOf(old: OwnedAccessKey): OwnedAccessKey {
+  const { displayName, description, user, team, subject, groups, ttl, ttlAfterLastActivity, scope, type } = old.spec ?? {};
+  const prefix = old.metadata?.generateName || `${old.metadata?.name}-`;
+  // A key that ends with the key that made it must have no successor that goes on.
+  const parents = (old.metadata?.ownerReferences ?? [])
+    .filter((reference) => reference.kind === 'OwnedAccessKey')
+    .map(({ apiVersion, kind, name, uid }) => ({ apiVersion, kind, name, uid }));
+  const spec = { displayName, description, user, team, subject, groups, ttl, ttlAfterLastActivity, scope, type };
+  return {
+    apiVersion: 'management.platform.sh/v1',
+    kind: 'OwnedAccessKey',
+    metadata: { generateName: prefix, ...(parents.length ? { ownerReferences: parents } : {}) },
+    spec: JSON.parse(JSON.stringify(spec)) as NonNullable<OwnedAccessKey['spec']>,
+  };
+}
+
+/** The `ttl` that ends a key after an overlap; undefined if it ends before by itself. `now` is the server's time. */
+export function ttlForOverlap(old: OwnedAccessKey, now: number, overlapSeconds: number): number | undefined {
+  const created = Date.parse(old.metadata?.creationTimestamp ?? '');
+  const wanted = now + overlapSeconds * 1000;
+  const own = endOf(old);
+  if (own !== undefined && own <= now) return undefined;
+  if (own !== undefined && own <= wanted && !old.spec?.ttlAfterLastActivity) return undefined;
+  return Math.max(1, Math.floor((wanted - created) / 1000));
+}
+
+/** `user/ada`, `team/shop`, or the subject. */
+export function ownerText(spec: OwnedAccessKey['spec'] | undefined): string {
+  if (spec?.user) return `user/${spec.user}`;
+  if (spec?.team) return `team/${spec.team}`;
+  return spec?.subject ?? '';
+}

@@ -1,0 +1,49 @@
+// The namespaces that the caller may choose from, and the chosen one.
+import { METADATA_LIST_TYPE, get, withQuery } from './api';
+import { PROJECTS, collectionPath } from './kinds';
+import { router } from './router.svelte';
+import { session } from './session.svelte';
+import type { ObjectMeta } from './types';
+
+export interface Place {
+  namespace: string;
+  /** The project of the namespace, if it has one. */
+  project: string;
+}
+
+class Namespaces {
+  projects: string[] = $state.raw([]);
+
+  /** The namespace in the URL; empty for all. */
+  get chosen(): string {
+    return router.param('ns');
+  }
+
+  get prefix(): string {
+    return session.self?.projectNamespacePrefix ?? 'p-';
+  }
+
+  get shared(): string {
+    return session.self?.defaultNamespace ?? 'platform';
+  }
+
+  get places(): Place[] {
+    const own = { namespace: this.shared, project: '' };
+    return [own, ...this.projects.map((project) => ({ namespace: this.prefix + project, project }))];
+  }
+
+  projectOf(namespace: string): string {
+    return this.projects.find((project) => this.prefix + project === namespace) ?? '';
+  }
+
+  async load(): Promise<void> {
+    const path = withQuery(collectionPath(PROJECTS), { limit: 500 });
+    const list = await get<{ items?: { metadata?: ObjectMeta }[] }>(path, {
+      accept: METADATA_LIST_TYPE,
+      background: true,
+    });
+    this.projects = (list.items ?? []).flatMap((item) => (item.metadata?.name ? [item.metadata.name] : []));
+  }
+}
+
+export const namespaces = new Namespaces();

@@ -1,0 +1,65 @@
+// What the command palette finds.
+import { TABLE_TYPE, get, withQuery } from './api';
+import { CLUSTERS, ACCESS_KEYS, PROJECTS, PROJECT_SECRETS, SHARED_SECRETS, SPACES, TEAMS, USERS, VIRTUAL_CLUSTERS, collectionPath, pagePath, type Kind } from './kinds';
+import { rowsOf, type Table } from './row-store';
+
+export interface PaletteItem {
+  title: string;
+  hint: string;
+  /** Where it leads, or else what it does. */
+  path?: string;
+  run?: () => void;
+}
+
+const SEARCHED: Kind[] = [SHARED_SECRETS, PROJECTS, CLUSTERS, VIRTUAL_CLUSTERS, ACCESS_KEYS, PROJECT_SECRETS, SPACES, USERS, TEAMS];
+const EACH = 200;
+
+/** Finds the first objects of each kind, and reports after each answer. */
+export async function loadObjects(report: (items: PaletteItem[]) => void): Promise<void> {
+  const lists: PaletteItem[][] = SEARCHED.map(() => []);
+  await Promise.all(
+    SEARCHED.map(async (kind, index) => {
+      try {
+        const path = withQuery(collectionPath(kind), { limit: EACH });
+        const table = await get<Table>(path, { accept: TABLE_TYPE, background: true });
+        lists[index] = rowsOf(table).map((row) => ({
+          title: row.key,
+          hint: kind.kind,
+          path: pagePath(kind, row.name, row.namespace),
+        }));
+        report(lists.flat());
+      } catch {
+        // A kind that the caller may not list has no items.
+      }
+    }),
+  );
+}
+
+/** How well a text fits: lower is better, undefined not at all. Letters match in their order. */
+export function score(title: string, typed: string): number | undefined {
+  const text = title.toLowerCase();
+  const at = text.indexOf(typed);
+  if (at === 0) return 0;
+  if (at > 0) return /[^a-z0-9]/.test(text[at - 1] ?? '') ? 1 : 2;
+  let from = 0;
+  for (const letter of typed) {
+    const found = text.indexOf(letter, from);
+    if (found < 0) return undefined;
+    from = found + 1;
+  }
+  return 3 + from / 1000;
+}
+
+/** The best matches, in their order. */
+export function matching(items: PaletteItem[], typed: string, limit: number): PaletteItem[] {
+  const wanted = typed.trim().toLowerCase();
+  if (!wanted) return items.slice(0, limit);
+  return items
+    .flatMap((item) => {
+      const points = score(item.title, wanted) ?? (item.hint.toLowerCase().startsWith(wanted) ? 4 : undefined);
+      return points === undefined ? [] : [{ item, points }];
+    })
+    .sort((a, b) => a.points - b.points)
+    .slice(0, limit)
+    .map(({ item }) => item);
+}

@@ -1,0 +1,28 @@
+// The names of users and teams that the caller may see, for suggestions.
+import { METADATA_LIST_TYPE, get, withQuery } from './api';
+import { TEAMS, USERS, collectionPath, type Kind } from './kinds';
+import type { ObjectMeta } from './types';
+
+const MOST = 500;
+
+/** The names of the first objects of a kind; none if the caller may not list them. */
+export async function namesOf(kind: Kind, namespace?: string): Promise<string[]> {
+  try {
+    const path = withQuery(collectionPath(kind, namespace), { limit: MOST });
+    const list = await get<{ items?: { metadata?: ObjectMeta }[] }>(path, { accept: METADATA_LIST_TYPE, background: true });
+    return (list.items ?? []).flatMap((item) => (item.metadata?.name ? [item.metadata.name] : []));
+  } catch {
+    return [];
+  }
+}
+
+class People {
+  users: string[] = $state.raw([]);
+  teams: string[] = $state.raw([]);
+
+  async load(): Promise<void> {
+    [this.users, this.teams] = await Promise.all([namesOf(USERS), namesOf(TEAMS)]);
+  }
+}
+
+export const people = new People();

@@ -1,0 +1,118 @@
+// Access rules, and who gains or loses what when they change.
+import type { Access, ReviewedSubject } from './types';
+
+/** The verbs of one right on an object. */
+export const RIGHTS: { id: string; verbs: string[] }[] = [
+  { id: 'read', verbs: ['get', 'list', 'watch'] },
+  { id: 'change', verbs: ['get', 'list', 'watch', 'update', 'patch'] },
+  { id: 'use', verbs: ['use'] },
+  { id: 'all', verbs: ['*'] },
+];
+
+/** All verbs that a rule can name, in the order of the reference. */
+export const VERBS = [
+  'get',
+  'list',
+  'watch',
+  'create',
+  'update',
+  'patch',
+  'delete',
+  'deletecollection',
+  'use',
+  'bind',
+  'escalate',
+  'impersonate',
+  'makeowner',
+  'createkey',
+  'getkey',
+  'updatekey',
+  'deletekey',
+];
+
+/** The right whose verbs a rule has, or `custom`. */
+export function rightOf(verbs: string[]): string {
+  const set = new Set(verbs);
+  return RIGHTS.find((right) => right.verbs.length === set.size && right.verbs.every((verb) => set.has(verb)))?.id ?? 'custom';
+}
+
+export interface Change {
+  /** `user/NAME` or `team/NAME`; `user/*` is every user. */
+  subject: string;
+  verbs: string[];
+}
+
+function grants(rules: Access[]): Map<string, Set<string>> {
+  const granted = new Map<string, Set<string>>();
+  for (const rule of rules) {
+    const subjects = [...(rule.users ?? []).map((user) => `user/${user}`), ...(rule.teams ?? []).map((team) => `team/${team}`)];
+    const verbs = rule.verbs.includes('*') ? VERBS : rule.verbs;
+    for (const subject of subjects) {
+      const known = granted.get(subject) ?? new Set();
+      for (const verb of verbs) known.add(verb);
+      granted.set(subject, known);
+    }
+  }
+  return granted;
+}
+
+function missing(from: Map<string, Set<string>>, without: Map<string, Set<string>>): Change[] {
+  return [...from].flatMap(([subject, verbs]) => {
+    const other = without.get(subject);
+    const gone = [...verbs].filter((verb) => !other?.has(verb));
+    return gone.length > 0 ? [{ subject, verbs: gone.length === VERBS.length ? ['*'] : gone }] : [];
+  });
+}
+
+/** What subjects gain and lose by the rules alone. */
+export function effectOfRules(before: Access[], after: Access[]): { gains: Change[]; loses: Change[] } {
+  const [old, now] = [grants(before), grants(after)];
+  return { gains: missing(now, old), loses: missing(old, now) };
+}
+
+/** The rules as the server gets them: without empty lists, and without rules for no subject. */
+export function cleaned(rules: Access[]): Access[] {
+  return rules.flatMap((rule) => {
+    const { users = [], teams = [], subresources = [], name, verbs } = rule;
+    if (users.length + teams.length === 0 || verbs.length === 0) return [];
+    return [
+      {
+        ...(name ? { name } : {}),
+        verbs,
+        ...(users.length ? { users } : {}),
+        ...(teams.length ? { teams } : {}),
+        ...(subresources.length ? { subresources } : {}),
+      },
+    ];
+  });
+}
+
+const BY_RULE = /platform:access:/;
+const BY_OWNERSHIP = /ownership of the object/;
+
+/** Whether a permission moves with the object: its owner and its access rules do, roles of the project do not. */
+export function movesWithObject(subject: ReviewedSubject): boolean {
+  return (subject.via ?? []).some((via) => BY_RULE.test(via) || BY_OWNERSHIP.test(via));
+}
+
+/** Whether a subject has a permission by something else than the object's access rules. */
+export function hasOtherSource(subject: ReviewedSubject): boolean {
+  return (subject.via ?? []).some((via) => !BY_RULE.test(via));
+}
+
+const label = (subject: ReviewedSubject): string => `${subject.kind}/${subject.name}`;
+
+/** The subjects that are no keys: a key follows its owner. */
+function holders(subjects: ReviewedSubject[]): ReviewedSubject[] {
+  return subjects.filter((subject) => subject.kind !== 'AccessKey');
+}
+
+/** Who gains and who loses when an object moves to another namespace. */
+export function effectOfMove(here: ReviewedSubject[], there: ReviewedSubject[]): { gains: string[]; loses: string[] } {
+  const before = new Set(holders(here).map(label));
+  const after = new Set([...holders(there), ...holders(here).filter(movesWithObject)].map(label));
+  return {
+    gains: [...after].filter((each) => !before.has(each)).sort(),
+    loses: [...before].filter((each) => !after.has(each)).sort(),
+  };
+}

@@ -1,0 +1,39 @@
+// Writes that several pages send.
+import { GROUP_PATH, MERGE_PATCH, METADATA_TYPE, json, send, withQuery } from './api';
+import { forgetDecisions } from './access';
+import { collectionPath, objectPath, type Kind } from './kinds';
+import type { AnyObject } from './types';
+
+/** Changes fields of an object. The answer has its metadata alone, so that it brings no values back. */
+export async function patch(kind: Kind, name: string, namespace: string | undefined, body: unknown, dryRun = false): Promise<void> {
+  const path = withQuery(objectPath(kind, name, namespace), { dryRun: dryRun ? 'All' : undefined });
+  await send('PATCH', path, { body, contentType: MERGE_PATCH, accept: METADATA_TYPE });
+  if (!dryRun) forgetDecisions();
+}
+
+/** Creates an object, and returns it. */
+export async function create<T extends AnyObject>(kind: Kind, object: Omit<T, 'apiVersion' | 'kind'>, accept?: string): Promise<T> {
+  const namespace = (object as AnyObject).metadata?.namespace;
+  const body = { apiVersion: `${kind.group}/v1`, kind: kind.kind, ...object };
+  const created = await json<T>('POST', collectionPath(kind, namespace), { body, ...(accept ? { accept } : {}) });
+  forgetDecisions();
+  return created;
+}
+
+/** Deletes the object with this uid, and no later one of the same name. */
+export async function remove(kind: Kind, name: string, namespace: string | undefined, uid: string | undefined): Promise<void> {
+  await send('DELETE', objectPath(kind, name, namespace), { body: { preconditions: uid ? { uid } : undefined } });
+  forgetDecisions();
+}
+
+/** Moves a virtual cluster to a project, or checks whether that would work. */
+export async function migrate(name: string, namespace: string, target: string, dryRun: boolean): Promise<void> {
+  const path = `${GROUP_PATH}/projects/${encodeURIComponent(target)}/migratevirtualclusterinstance`;
+  const body = {
+    apiVersion: 'management.platform.sh/v1',
+    kind: 'ProjectMigrateVirtualClusterInstance',
+    sourceVirtualClusterInstance: { name, namespace },
+  };
+  await send('POST', withQuery(path, { dryRun: dryRun ? 'All' : undefined }), { body });
+  if (!dryRun) forgetDecisions();
+}

@@ -1,0 +1,49 @@
+import { describe, expect, it } from 'vitest';
+import { emptyEntry, fromScope, missingFields, parseRule, toScope, type ScopeEntry } from '../src/lib/scope';
+
+const ENTRIES: ScopeEntry[] = [
+  { type: 'project', project: 'web' },
+  { type: 'virtualCluster', project: 'web', virtualCluster: 'dev' },
+  { type: 'space', project: 'web', space: '*' },
+  { type: 'cluster', cluster: 'east' },
+  { type: 'secret', namespace: 'platform', name: 'db', canWrite: false },
+  { type: 'secret', namespace: 'platform', name: 'db', canWrite: true },
+  { type: 'read' },
+  { type: 'rule', text: JSON.stringify({ nonResourceURLs: ['/metrics'] }, undefined, 2) },
+  { type: 'cli' },
+];
+
+describe('toScope and fromScope', () => {
+  it('keep every kind of entry', () => {
+    expect(fromScope(toScope(ENTRIES))).toEqual(ENTRIES);
+  });
+
+  it('make the empty scope of no entries, which allows nothing', () => {
+    expect(toScope([])).toEqual({});
+  });
+
+  it('keep a rule that looks like a known entry and is wider', () => {
+    const rule = { cluster: 'east', verbs: ['get'] };
+    expect(toScope(fromScope({ rules: [rule] }))).toEqual({ rules: [rule] });
+  });
+
+  it('knows the rule of a secret in any order of its fields, as the server returns it', () => {
+    const rule = {
+      namespaces: ['platform'],
+      requestTargets: ['Management' as const],
+      resources: [{ group: 'management.platform.sh', resourceNames: ['db'], resources: ['sharedsecrets', 'projectsecrets'] }],
+      verbs: ['get', 'list', 'watch'],
+    };
+    expect(fromScope({ rules: [rule] })).toEqual([{ type: 'secret', namespace: 'platform', name: 'db', canWrite: false }]);
+  });
+});
+
+it('names the fields that must have a value, because an empty one could mean all', () => {
+  expect(missingFields(emptyEntry('secret'))).toEqual(['namespace', 'name']);
+  expect(missingFields({ type: 'cli' })).toEqual([]);
+});
+
+it('accepts only objects as rules', () => {
+  expect(parseRule('{"verbs":["get"]}')).toEqual({ verbs: ['get'] });
+  for (const text of ['[]', 'null', '1', '{']) expect(typeof parseRule(text)).toBe('string');
+});
