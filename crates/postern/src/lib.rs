@@ -112,7 +112,7 @@ fn init(flags: Serve) -> anyhow::Result<()> {
         writeln!(out, "{}", kubeconfig.display())?;
         out.flush()?;
         tracing::info!(
-            "the store is prepared: copy the key directory to all servers, and start them"
+            "the store is prepared: copy the keyring to all servers, and start them"
         );
         Ok(())
     })
