@@ -37,12 +37,13 @@ pub(crate) struct Health {
     #[arg(long, env = "POSTERN_HEALTH_CA_FILE", value_name = "FILE", requires = "url")]
     ca_file: Option<PathBuf>,
 
-    /// The state directory of an agent on this machine, which is asked over its socket; --data-dir is then not used
-    #[arg(long, env = "POSTERN_AGENT_STATE_DIR", value_name = "DIR", conflicts_with = "url")]
+    /// The state directory of an agent on this machine, which is asked over its socket; --data-dir is then not used.
+    /// [env: POSTERN_AGENT_STATE_DIR, for an agent that runs]
+    #[arg(long, value_name = "DIR", conflicts_with = "url")]
     agent_state_dir: Option<PathBuf>,
 
-    /// Succeed if the agent of --agent-state-dir responds, even if it is not ready
-    #[arg(long, requires = "agent_state_dir")]
+    /// Succeed if the agent responds, even if it is not ready
+    #[arg(long, conflicts_with = "url")]
     live: bool,
 
     /// How long to wait for the response [default: 5s]
@@ -65,6 +66,13 @@ fn url(text: &str) -> Result<ServerUrl, String> {
     ServerUrl::parse(text)
 }
 
+/// The state directory in the environment, if an agent has its socket there. The environment of an image names both
+/// directories, and either program may run in it.
+fn running_agent() -> Option<PathBuf> {
+    let dir = PathBuf::from(std::env::var_os("POSTERN_AGENT_STATE_DIR")?);
+    dir.join(postern_agent::SOCKET).exists().then_some(dir)
+}
+
 impl Health {
     /// Prints `ok`, or the checks that fail. The exit code is 0 if all checks pass.
     ///
@@ -78,8 +86,8 @@ impl Health {
                 return self.of_url(url, timeout).await;
             }
             let read = async {
-                match &self.agent_state_dir {
-                    Some(dir) => self.of_agent(dir).await,
+                match self.agent_state_dir.clone().or_else(running_agent) {
+                    Some(dir) => self.of_agent(&dir).await,
                     None => self.of_data_dir().await,
                 }
             };

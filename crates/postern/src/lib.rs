@@ -111,9 +111,7 @@ fn init(flags: Serve) -> anyhow::Result<()> {
         let mut out = io::stdout().lock();
         writeln!(out, "{}", kubeconfig.display())?;
         out.flush()?;
-        tracing::info!(
-            "the store is prepared: copy the keyring to all servers, and start them"
-        );
+        tracing::info!("the store is prepared: copy the keyring to all servers, and start them");
         Ok(())
     })
 }
