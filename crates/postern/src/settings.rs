@@ -315,11 +315,7 @@ impl Serve {
         let tokens = given.token_policy()?;
         let store = given.remote_store()?;
         let keyring = given.keyring()?;
-        let certificate = match (given.tls_cert_file, given.tls_key_file) {
-            (Some(certificate), Some(key)) => Some(GivenCertificate { certificate, key }),
-            (None, None) => None,
-            _ => anyhow::bail!("pass both --tls-cert-file and --tls-key-file, or neither"),
-        };
+        let certificate = given.certificate()?;
         for host in given.hosts.iter().chain(&given.member_host) {
             check_host(host)?;
         }
@@ -377,6 +373,14 @@ impl Serve {
             otlp_endpoint: given.otlp_endpoint,
         };
         Ok(Complete { settings, observation })
+    }
+
+    fn certificate(&self) -> anyhow::Result<Option<GivenCertificate>> {
+        match (self.tls_cert_file.clone(), self.tls_key_file.clone()) {
+            (Some(certificate), Some(key)) => Ok(Some(GivenCertificate { certificate, key })),
+            (None, None) => Ok(None),
+            _ => anyhow::bail!("pass both --tls-cert-file and --tls-key-file, or neither"),
+        }
     }
 
     fn keyring(&self) -> anyhow::Result<KeyringSetting> {

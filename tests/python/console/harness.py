@@ -155,6 +155,14 @@ class Bench:
         page.goto(self.origin + "/ui" + path)
         expect(page.get_by_role("heading", level=1).first).to_be_visible()
 
+    def go(self, page, path):
+        """Opens a path of the console as a click on a link does. Loading a page is limited as logins are."""
+        page.evaluate(
+            """(path) => { const one = document.createElement('a'); one.href = path; document.body.append(one);
+                 one.click(); one.remove(); }""",
+            "/ui" + path)
+        assert page.url == self.origin + "/ui" + path, page.url
+
     def until_login(self, page):
         expect(page.locator("input[type=password]")).to_be_visible()
 

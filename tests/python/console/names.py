@@ -46,7 +46,9 @@ def nothing_that_is_stored_becomes_a_page(bench):
     paths += [f"/secrets/platform/planted-{number}" for number in range(len(PLANTED))]
     paths += [f"/users/planted-{number}" for number in range(0, len(PLANTED), 3)]
     for path in paths:
-        bench.open(page, path)
+        bench.go(page, path)
+        if "planted-" in path:
+            expect(page.get_by_role("heading", level=1)).to_contain_text(path.rsplit("/", 1)[1])
         expect(page.locator("main").get_by_text("planted-").locator("visible=true").first).to_be_visible()
         for button in page.get_by_role("button", name="Reveal").all():
             button.click()

@@ -300,6 +300,11 @@ async fn logins_are_limited_for_each_address() {
     }
     assert_eq!(codes.last(), Some(&429), "{codes:?}");
     assert!(codes.len() > 30, "{codes:?}");
+    // A browser speaks HTTP/2: it must see the code as well.
+    let http2 =
+        Client::http2(server.kubeconfig()).from_address(std::net::IpAddr::from([127, 0, 0, 7]));
+    let refused = http2.post(SESSION).send().await;
+    assert!(refused.status == 429 && refused.header("retry-after").is_some(), "{}", refused.status);
     other.post(SESSION).send().await.expect(201);
     one.get(&selves()).send().await.expect(200);
 }

@@ -139,7 +139,7 @@ async fn reply(
         && let Err(error) =
             server.auth_rate.count(client.peer.address(), server.source.now().unix_seconds())
     {
-        guard.is_refused = true;
+        // Not a refused stream: a browser repeats that, and shows its page no code and no time to wait.
         let mut response = respond::error(&error, Format::Json, false);
         browser_headers.add_to(response.headers_mut());
         return Reply { response: respond::finish(response, audit_id, &[], head), guard };

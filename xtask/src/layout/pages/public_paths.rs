@@ -17,7 +17,10 @@ const DECISION: (&str, &str) = ("crates/server/src/pipeline/mod.rs", "public");
 const HEALTH: (&str, &str, &str) = ("health", "crates/server/src/endpoints/health.rs", "response");
 
 /// The other modules that answer a path, each the value of its constant `PATH`.
-const WITH_CONSTANT: &[(&str, &str)] = &[("jwks", "crates/server/src/endpoints/jwks.rs")];
+const WITH_CONSTANT: &[(&str, &str)] = &[
+    ("jwks", "crates/server/src/endpoints/jwks.rs"),
+    ("console", "crates/server/src/endpoints/console.rs"),
+];
 
 /// This file.
 const THIS: &str = "xtask/src/layout/pages/public_paths.rs";
