@@ -5,6 +5,7 @@ const row = (name: string, version: number, cells: Row['cells'] = [name]): Row =
   key: name,
   name,
   namespace: '',
+  uid: name,
   version,
   created: `2026-01-01T00:00:${String(version).padStart(2, '0')}Z`,
   ending: false,

@@ -3,7 +3,8 @@ import { METADATA_LIST_TYPE, get, withQuery } from './api';
 import { TEAMS, USERS, collectionPath, type Kind } from './kinds';
 import type { ObjectMeta } from './types';
 
-const MOST = 500;
+/** The most names that are read. */
+export const MOST = 500;
 
 /** The names of the first objects of a kind; none if the caller may not list them. */
 export async function namesOf(kind: Kind, namespace?: string): Promise<string[]> {

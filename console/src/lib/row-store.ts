@@ -7,6 +7,7 @@ export interface Row {
   key: string;
   name: string;
   namespace: string;
+  uid: string;
   version: number;
   created: string;
   /** Whether the object waits for its deletion. */
@@ -31,6 +32,7 @@ export interface Table {
 
 interface RowMetadata {
   name?: string;
+  uid?: string;
   namespace?: string;
   resourceVersion?: string;
   creationTimestamp?: string;
@@ -60,6 +62,7 @@ export function rowsOf(table: Table): Row[] {
         key: keyOf(metadata.name, namespace),
         name: metadata.name,
         namespace,
+        uid: metadata.uid ?? '',
         version: Number(metadata.resourceVersion ?? 0),
         created: metadata.creationTimestamp ?? '',
         ending: metadata.deletionTimestamp !== undefined,

@@ -27,6 +27,7 @@ export const SHORTCUTS: Shortcut[] = [
   { keys: 'k ↑', text: texts.shortcuts.up },
   { keys: 'Home End', text: texts.shortcuts.ends },
   { keys: 'Enter', text: texts.shortcuts.open },
+  { keys: 'x', text: texts.shortcuts.select },
   { keys: 'n', text: texts.shortcuts.create },
   { keys: 'Esc', text: texts.shortcuts.close },
 ];

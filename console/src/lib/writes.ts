@@ -37,3 +37,33 @@ export async function migrate(name: string, namespace: string, target: string, d
   await send('POST', withQuery(path, { dryRun: dryRun ? 'All' : undefined }), { body });
   if (!dryRun) forgetDecisions();
 }
+
+export interface Progress {
+  done: number;
+  refused: { name: string; why: string }[];
+}
+
+/**
+ * Sends one request for each item, one after the other, and reports after each. A refused one does not stop the others;
+ * `isStopped` does.
+ */
+export async function forEach<T>(
+  items: T[],
+  nameOf: (item: T) => string,
+  work: (item: T) => Promise<void>,
+  report: (progress: Progress) => void,
+  isStopped: () => boolean,
+): Promise<Progress> {
+  let progress: Progress = { done: 0, refused: [] };
+  for (const item of items) {
+    if (isStopped()) break;
+    try {
+      await work(item);
+      progress = { ...progress, done: progress.done + 1 };
+    } catch (cause) {
+      progress = { ...progress, refused: [...progress.refused, { name: nameOf(item), why: (cause as Error).message }] };
+    }
+    report(progress);
+  }
+  return progress;
+}
