@@ -37,8 +37,8 @@ pub(crate) struct Health {
     #[arg(long, env = "POSTERN_HEALTH_CA_FILE", value_name = "FILE", requires = "url")]
     ca_file: Option<PathBuf>,
 
-    /// The state directory of an agent on this machine, which is asked over its socket; --data-dir is then not used.
-    /// [env: POSTERN_AGENT_STATE_DIR, for an agent that runs]
+    /// The state directory of an agent on this machine, which is asked over its socket; --data-dir is then not used
+    /// [default: that of the agent's environment variable, if an agent runs there]
     #[arg(long, value_name = "DIR", conflicts_with = "url")]
     agent_state_dir: Option<PathBuf>,
 
