@@ -1,17 +1,7 @@
 """The end of a session, as an open tab shows it."""
 
-from playwright.sync_api import expect
-
 from harness import API, run
-
-
-def begun(bench, key):
-    """A page at a place that must be kept, and the cookie of its session."""
-    context = bench.new_context()
-    page = bench.logged_in(key, context)
-    bench.open(page, "/secrets?q=kept")
-    [cookie] = [one for one in context.cookies() if one["name"] == "__Host-postern"]
-    return page, f"__Host-postern={cookie['value']}"
+from open_tab import begun, is_over
 
 
 def session_of(bench, user):
@@ -19,18 +9,6 @@ def session_of(bench, user):
     listed = bench.ok("GET", f"{API}/ownedaccesskeys?labelSelector=platform.sh/session=console")
     [name] = [one["metadata"]["name"] for one in listed["items"] if one["spec"].get("user") == user]
     return name
-
-
-def is_over(bench, page, cookie, key):
-    """The tab shows the login, the cookie is nothing, and a new login comes back to the same place."""
-    bench.until_login(page)
-    headers = {"cookie": cookie, "x-postern-console": "1"}
-    assert bench.call("GET", f"{API}/selves/me", key=False, headers=headers).status == 401
-    page.locator("input[type=password]").fill(key)
-    page.keyboard.press("Enter")
-    bench.until_in(page)
-    assert page.url == bench.origin + "/ui/secrets?q=kept", page.url
-    page.context.close()
 
 
 def a_session_that_is_ended_elsewhere(bench):
@@ -71,28 +49,9 @@ def a_key_that_expires(bench):
     is_over(bench, page, cookie, other)
 
 
-def a_logout_in_one_tab_is_seen_in_the_other(bench):
-    key = bench.user("twice")
-    page, cookie = begun(bench, key)
-    other = page.context.new_page()
-    bench.open(other, "/secrets")
-    log_out(other)
-    bench.until_login(other)
-    assert not page.context.cookies(), page.context.cookies()
-    is_over(bench, page, cookie, key)
-
-
-def log_out(page):
-    button = page.get_by_role("button", name="Log out")
-    if not button.is_visible():
-        page.get_by_role("button", name="Account").click()
-    button.click()
-
-
 run(
     a_session_that_is_ended_elsewhere,
     a_user_who_is_disabled,
     a_key_that_is_disabled,
     a_key_that_expires,
-    a_logout_in_one_tab_is_seen_in_the_other,
 )

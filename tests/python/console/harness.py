@@ -1,7 +1,8 @@
 """The web console in a real Chromium: what every group of checks shares.
 
 A group is a file with functions that `run` calls. Each gets a `Bench`: the server, its API, and a browser whose policy
-reports and requests are counted. The configuration is JSON on the standard input (tests/src/browser.rs).
+reports and requests are counted. All checks of a file share the server, which serves 30 requests for logins in a minute;
+loading a page is one. The configuration is JSON on the standard input (tests/src/browser.rs).
 """
 
 import json

@@ -50,8 +50,8 @@ async fn at_a_terminal_with_a_display_the_browser_gets_the_link() {
     let opened = user.path().join("opened");
     let script =
         format!("#!/bin/sh\nprintf '%s' \"$1\" > {0}.new\nmv {0}.new {0}\n", opened.display());
-    let opener = user.file("xdg-open", script);
-    std::fs::set_permissions(&opener, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let program = user.file("xdg-open", script);
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
     let programs = format!("{}:/usr/bin:/bin", user.path().display());
     let user = user.with("PATH", &programs).with("DISPLAY", ":9");
     let (status, screen) = Terminal::start(&user, &["console"]).ended().await;

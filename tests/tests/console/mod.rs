@@ -14,7 +14,13 @@ async fn cross_site_requests() {
     browser::check(&Server::start().await, "cross_site.py").await;
 }
 
-/// Logout, deletion, disabling and expiry, as an open tab shows them.
+/// A logout, as every open tab shows it.
+#[tokio::test]
+async fn logout() {
+    browser::check(&Server::start().await, "logout.py").await;
+}
+
+/// Deletion, disabling and expiry, as an open tab shows them.
 #[tokio::test]
 async fn ends_of_sessions() {
     browser::check(&Server::start().await, "ends.py").await;
