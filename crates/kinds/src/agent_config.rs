@@ -204,7 +204,7 @@ impl Kind for AgentConfig {
         verbs: &[],
         on_command_line: false,
         confidential: false,
-        description: "AgentConfig is what the agent of a connected cluster decides from.",
+        description: "AgentConfig is the configuration of the agent of a connected cluster.",
         ..Info::DEFAULT
     };
 }

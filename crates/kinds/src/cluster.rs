@@ -175,14 +175,14 @@ pub struct Spec {
     /// The purpose of the cluster.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// The user or team that holds every verb on this object. The caller, when absent on create.
+    /// The user or team that holds every verb on this object. Default: the caller who creates it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<UserOrTeam>,
-    /// The kubeconfig by which it is reached; by its agent, when absent.
+    /// The kubeconfig of the cluster. Without it, the agent of the cluster connects to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<KubeconfigRef>,
-    /// How it is reached: `Auto`, `Tunnel`, `Endpoint` or `Kubeconfig`. `Auto`, the default, uses the kubeconfig if it has
-    /// one, else the tunnels of its agent, else the endpoint of its agent.
+    /// The route to the cluster: `Auto`, `Tunnel`, `Endpoint` or `Kubeconfig`. `Auto` is the default. It uses the
+    /// kubeconfig if there is one, else the tunnels of the agent, else the endpoint of the agent.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub connection: String,
     /// Access rules: who else gets which verbs on this object. At most 30; the owner needs none.
@@ -209,12 +209,15 @@ impl Kind for Cluster {
     };
 
     const COLUMNS: &'static [ColumnInfo] = &[
-        ColumnInfo::text("Status", "Whether it can be reached: Ready, Pending or Failed."),
+        ColumnInfo::text(
+            "Status",
+            "Whether the server can connect to it: Ready, Pending or Failed.",
+        ),
         ColumnInfo::text("Owner", "The user or team that owns it."),
         ColumnInfo::text("Display Name", "Name shown to people."),
-        ColumnInfo::text("Direct Endpoint", "The host under which it is reached directly.").wide(),
-        ColumnInfo::text("Connection", "How it is reached: Kubeconfig, Tunnel or Endpoint.").wide(),
-        ColumnInfo::text("Since", "How long it has been reached in this way.").wide(),
+        ColumnInfo::text("Direct Endpoint", "The host for direct access.").wide(),
+        ColumnInfo::text("Connection", "The route to it: Kubeconfig, Tunnel or Endpoint.").wide(),
+        ColumnInfo::text("Since", "How long this route has been used.").wide(),
         ColumnInfo::integer("Agents", "The agents of the cluster that have tunnels.").wide(),
     ];
 

@@ -35,7 +35,7 @@ pub struct Spec {
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "io.k8s.api.rbac.v1.AggregationRule")]
 pub struct AggregationRule {
-    /// Those that any of these selects.
+    /// The selectors. A ClusterRole is included if one of them selects it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub cluster_role_selectors: Vec<LabelSelector>,

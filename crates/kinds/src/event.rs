@@ -81,7 +81,7 @@ pub struct ObjectReference {
     /// The resource version of the object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub resource_version: String,
-    /// The part of the object that is meant.
+    /// The part of the object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub field_path: String,
 }

@@ -90,8 +90,8 @@ pub struct Spec {
     /// Whether `ttl` counts from the last use of the key, not from its creation. Then `ttl` is at least 300.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ttl_after_last_activity: bool,
-    /// The maximum access of the key: what its owner may do and the scope names. An empty scope gives access to
-    /// nothing. Without a scope, the key may do what its owner may.
+    /// The maximum access of the key: what its owner may do and the scope names. An empty scope permits only what every
+    /// key may do. Without a scope, the key may do what its owner may.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
     /// What manages the key: a person, a login, or another part of the platform.
@@ -101,7 +101,8 @@ pub struct Spec {
     /// Data of a single sign-on that the key came from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
-    /// When the identity was refreshed last. It is also accepted inside `identity`, and returned where it was given.
+    /// When the identity was refreshed last. A client may also send it inside `identity`. It is returned in the same
+    /// place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity_refresh: Option<Timestamp>,
     /// Set when the key is a refresh token.
@@ -200,13 +201,13 @@ pub struct Status {
     /// When the key was used last, accurate to about a minute. Set by the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_activity: Option<Timestamp>,
-    /// The uid of the user or team who disabled the key, as long as it is disabled. Set by the server.
-    /// Empty when it was another identity, or is not known: the key was disabled by an older version.
+    /// The uid of the user or team who disabled the key, while it is disabled. Set by the server. It is empty if another
+    /// identity disabled the key, or an older version of the server.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub disabled_by_uid: String,
-    /// The access key that created this one, if this one is valid only as long as that is: it had a scope or a maker of
-    /// its own, or impersonated another user. For a session of the console, the key of the login. Set by the server, and
-    /// never changed.
+    /// The access key that created this one, if this key ends with it. That is so if that key had a scope or a maker, or
+    /// impersonated another user. For a session of the console, it is the key of the login. Set by the server, and never
+    /// changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maker: Option<Maker>,
     /// Set for a session of the console. Set by the server, and never changed.

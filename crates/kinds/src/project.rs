@@ -140,7 +140,7 @@ pub struct Spec {
     /// The purpose of the project.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// The user or team that holds every verb on this object. The caller, when absent on create.
+    /// The user or team that holds every verb on this object. Default: the caller who creates it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<UserOrTeam>,
     /// The members of the project, with their roles in its namespace.

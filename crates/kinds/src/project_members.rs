@@ -59,7 +59,7 @@ impl Kind for ProjectMembers {
         verbs: &[Verb::Get],
         on_command_line: false,
         confidential: false,
-        description: "ProjectMembers is who works in a project.",
+        description: "ProjectMembers lists the users and teams of a project.",
         ..Info::DEFAULT
     };
 

@@ -98,7 +98,7 @@ pub struct PolicyRule {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub resource_names: Vec<String>,
-    /// Paths that are no resources, in ClusterRoles alone; `*` may be the last character.
+    /// Paths that are no resources. Only ClusterRoles may have them. The last character may be `*`.
     #[serde(rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub non_resource_urls: Vec<String>,

@@ -26,7 +26,7 @@ pub struct Scope {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub virtual_clusters: Vec<ScopeVirtualCluster>,
-    /// Deprecated: rules on single requests. Use projects, spaces and virtualClusters.
+    /// Rules for single requests. Deprecated where projects, spaces and virtualClusters can say the same.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub rules: Vec<ScopeRule>,

@@ -23,7 +23,7 @@ pub struct Spec {
     /// The purpose of the space.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// The user or team that holds every verb on this object. The caller, when absent on create.
+    /// The user or team that holds every verb on this object. Default: the caller who creates it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<UserOrTeam>,
     /// Where the space is. No two instances are at the same place. A caller who sets it needs `use` on the cluster.
@@ -75,7 +75,10 @@ impl Kind for SpaceInstance {
     };
 
     const COLUMNS: &'static [ColumnInfo] = &[
-        ColumnInfo::text("Status", "Whether it can be reached: Ready, Pending or Failed."),
+        ColumnInfo::text(
+            "Status",
+            "Whether the server can connect to it: Ready, Pending or Failed.",
+        ),
         ColumnInfo::text("Cluster", "The cluster that it is on."),
         ColumnInfo::text("Namespace", "Its namespace in the cluster."),
         ColumnInfo::text("Owner", "The user or team that owns it."),

@@ -25,13 +25,13 @@ pub struct Spec {
     /// The purpose of the virtual cluster.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// The user or team that holds every verb on this object. The caller, when absent on create.
+    /// The user or team that holds every verb on this object. Default: the caller who creates it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<UserOrTeam>,
     /// Where the virtual cluster is. No two instances are at the same place. A caller who sets it needs `use` on the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_ref: Option<ClusterRef>,
-    /// The kubeconfig by which it is reached; by the agent of its cluster, when absent.
+    /// The kubeconfig of the virtual cluster. Without it, the agent of its cluster connects to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<KubeconfigRef>,
     /// Access rules: who else gets which verbs on this object. At most 30; the owner needs none.
@@ -87,7 +87,10 @@ impl Kind for VirtualClusterInstance {
     };
 
     const COLUMNS: &'static [ColumnInfo] = &[
-        ColumnInfo::text("Status", "Whether it can be reached: Ready, Pending or Failed."),
+        ColumnInfo::text(
+            "Status",
+            "Whether the server can connect to it: Ready, Pending or Failed.",
+        ),
         ColumnInfo::text("Cluster", "The cluster that it is on."),
         ColumnInfo::text("Namespace", "Its namespace in the cluster."),
         ColumnInfo::text("Owner", "The user or team that owns it."),

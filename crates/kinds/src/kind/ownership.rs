@@ -180,7 +180,8 @@ pub struct ExtraAccess {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub teams: Vec<String>,
-    /// A role that clients send. All values mean the verbs `get` and `use`: what a user may do inside is decided there.
+    /// A role that clients send. All values mean the verbs `get` and `use`. The cluster itself decides what a user may do
+    /// in it.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(extend("enum" = EXTRA_ACCESS_ROLES))]
     pub cluster_role: String,

@@ -69,7 +69,7 @@ pub struct Status {
     pub subjects: Vec<AllowedSubject>,
     /// Whether the list is complete.
     pub complete: bool,
-    /// Why they may not be all.
+    /// Why the list may be incomplete.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub incomplete_reason: String,
 }
@@ -79,8 +79,8 @@ pub struct Status {
 #[serde(default)]
 #[schemars(rename = "sh.platform.management.v1.AllowedSubject")]
 pub struct AllowedSubject {
-    /// User, Team, Group, `AccessKey`, Subject or `ClusterWide`. The last is one row for all that have the permission by
-    /// roles in the whole server, for callers without a role for this review.
+    /// User, Team, Group, `AccessKey`, Subject or `ClusterWide`. `ClusterWide` is one row for all that have
+    /// the permission by a role in the whole server. Callers without a role for this review get it.
     pub kind: String,
     /// The name.
     pub name: String,
