@@ -30,11 +30,11 @@ fn digest() -> Digest {
 }
 
 fn user(groups: Vec<String>) -> UserFacts {
-    UserFacts { uid: "u1".to_owned(), subject: String::new(), groups, disabled: false }
+    UserFacts { uid: "u1".to_owned(), groups, ..UserFacts::default() }
 }
 
 fn team(users: Vec<String>, groups: Vec<String>) -> TeamFacts {
-    TeamFacts { uid: "t1".to_owned(), users, groups }
+    TeamFacts { uid: "t1".to_owned(), users, groups, ..TeamFacts::default() }
 }
 
 /// An index with the user ada, who has a key with these groups.
@@ -52,6 +52,7 @@ fn index(groups: Vec<String>) -> PrincipalIndex {
         scope: None,
         maker: None,
         is_session: false,
+        connector: None,
     };
     index.set_record(digest(), Some(DigestRecord { name, uid, owner_uid }));
     index.set_key("k", Some(key));

@@ -40,6 +40,7 @@ pub mod audit_event_list;
 pub mod cluster;
 pub mod cluster_role;
 pub mod cluster_role_binding;
+pub mod connector;
 pub mod console_session;
 pub mod custom_resource_definition;
 pub mod direct_cluster_endpoint_token;
@@ -114,6 +115,7 @@ const OURS: &[&dyn AnyKind] = &[
     &space_instance::SpaceInstance,
     &project_secret::ProjectSecret,
     &cluster::Cluster,
+    &connector::Connector,
     &direct_cluster_endpoint_token::DirectClusterEndpointToken,
     &role::Role,
     &role_binding::RoleBinding,

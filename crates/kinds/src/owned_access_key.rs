@@ -12,7 +12,7 @@ use crate::key_attenuation;
 use crate::key_life::{self, WrittenKey};
 use crate::names::{MAX_IDENTITIES, is_reserved_identity};
 use crate::prelude::*;
-use crate::principal::delegated_right;
+use crate::principal::{ConnectorRef, delegated_right};
 use crate::schema_rule::IMMUTABLE;
 use crate::scope::{self, Scope};
 use crate::{team, user};
@@ -212,6 +212,23 @@ pub struct Status {
     /// Set for a session of the console. Set by the server, and never changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<Session>,
+    /// Set for a key that a login through a Connector made. Set by the server, and never changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub login: Option<Login>,
+}
+
+/// The login that made a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.AccessKeyLogin")]
+pub struct Login {
+    /// The name of the Connector. The key ends with it.
+    pub connector: String,
+    /// The uid of the Connector.
+    pub connector_uid: String,
+    /// The SHA-256 of the id of the session at the provider, if it has one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub session: String,
 }
 
 /// The facts about a session of the console.
@@ -301,6 +318,10 @@ fn facts(metadata: &ObjectMeta, spec: &Spec, status: &Status) -> KeyFacts {
         scope: spec.scope.clone().map(Arc::new),
         maker: status.maker.clone().map(Arc::new),
         is_session: status.session.is_some(),
+        connector: status.login.as_ref().map(|login| ConnectorRef {
+            name: login.connector.clone(),
+            uid: login.connector_uid.clone(),
+        }),
     }
 }
 
@@ -373,16 +394,19 @@ impl Kind for OwnedAccessKey {
             spec.ttl = default_ttl_seconds(&new.metadata, ctx);
         }
         let disabled_by_uid = disabled_by(spec, old, ctx);
-        let (maker, session) = match old {
+        let (maker, session, login) = match old {
             // Only the server says whose session a key is.
             None if ctx.is_server => {
-                let Status { maker, session, .. } = std::mem::take(&mut new.fields.status);
-                (maker, session)
+                let Status { maker, session, login, .. } = std::mem::take(&mut new.fields.status);
+                (maker, session, login)
             }
-            None => (ctx.caller_key.and_then(key_attenuation::maker), None),
-            Some(old) => (old.fields.status.maker.clone(), old.fields.status.session.clone()),
+            None => (ctx.caller_key.and_then(key_attenuation::maker), None, None),
+            Some(old) => {
+                let Status { maker, session, login, .. } = old.fields.status.clone();
+                (maker, session, login)
+            }
         };
-        new.fields.status = Status { last_activity: None, disabled_by_uid, maker, session };
+        new.fields.status = Status { last_activity: None, disabled_by_uid, maker, session, login };
         match old {
             None => {
                 add_owner_reference(new, ctx);

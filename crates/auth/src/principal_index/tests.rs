@@ -37,6 +37,7 @@ fn key(name: &str, owner: Owner) -> KeyFacts {
         scope: None,
         maker: None,
         is_session: false,
+        connector: None,
     }
 }
 
@@ -53,15 +54,14 @@ fn made_by(uid: &str) -> Option<Arc<Maker>> {
 fn user(uid: &str) -> UserFacts {
     UserFacts {
         uid: uid.to_owned(),
-        subject: String::new(),
         groups: vec!["ops".to_owned()],
-        disabled: false,
+        ..UserFacts::default()
     }
 }
 
 fn team(users: &[&str]) -> TeamFacts {
     let users = users.iter().map(|&user| user.to_owned()).collect();
-    TeamFacts { uid: "t1".to_owned(), users, groups: vec!["deployers".to_owned()] }
+    TeamFacts { uid: "t1".to_owned(), users, groups: vec!["deployers".to_owned()], sso_groups: Vec::new() }
 }
 
 fn ada() -> Owner {

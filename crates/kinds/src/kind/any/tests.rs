@@ -61,11 +61,12 @@ fn a_change_has_the_facts_of_the_object() {
         subject: "s".to_owned(),
         groups: groups.clone(),
         disabled: true,
+        ..UserFacts::default()
     };
     assert_eq!(change(&User, user), AccessChange::User(Some(facts)));
     let team = json!({ "users": ["ada"], "groups": ["ops"] });
     let users = vec!["ada".to_owned()];
-    let facts = TeamFacts { uid: uid.clone(), users, groups: groups.clone() };
+    let facts = TeamFacts { uid: uid.clone(), users, groups: groups.clone(), sso_groups: Vec::new() };
     assert_eq!(change(&Team, team), AccessChange::Team(Some(facts)));
     let key = json!({
         "user": "ada", "groups": ["ops"], "ttl": 300, "ttlAfterLastActivity": true, "scope": {},
@@ -87,6 +88,7 @@ fn a_change_has_the_facts_of_the_object() {
         scope: Some(std::sync::Arc::default()),
         maker: None,
         is_session: false,
+        connector: None,
     };
     assert_eq!(change(&OwnedAccessKey, key), AccessChange::Key(Some(facts)));
 }
