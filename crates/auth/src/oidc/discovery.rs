@@ -15,6 +15,9 @@ pub const MAX_BYTES: usize = 256 * 1024;
 /// Bytes of an address.
 const MAX_URL_BYTES: usize = 2048;
 
+/// The field with the ways in which a client proves its identity.
+const AUTHENTICATION: &str = "token_endpoint_auth_methods_supported";
+
 /// The path of the document below the issuer.
 const PATH: &str = "/.well-known/openid-configuration";
 
@@ -33,6 +36,8 @@ pub struct Discovery {
     pub end_session_endpoint: Option<String>,
     /// Whether each answer to a login names the issuer (RFC 9207).
     pub names_issuer_in_answers: bool,
+    /// Whether the client secret is sent in the body: the provider lists this method, and not `client_secret_basic`.
+    pub secret_in_body: bool,
 }
 
 /// Why a document is refused. A field is named as the document names it.
@@ -127,6 +132,8 @@ impl Discovery {
             names_issuer_in_answers: document
                 .get("authorization_response_iss_parameter_supported")
                 .is_some_and(|supported| *supported == Value::Bool(true)),
+            secret_in_body: !lists(AUTHENTICATION, &["client_secret_basic"])
+                && lists(AUTHENTICATION, &["client_secret_post"]),
         })
     }
 

@@ -43,6 +43,7 @@ use crate::audit::{self, AuditContext};
 use crate::endpoints::{documents, health, jwks, version};
 use crate::gateway::relay;
 use crate::metrics::{self, Measured};
+use crate::sso::{Sso, Visit};
 use crate::stages::authenticate::{AuthenticationView, authenticate, names_a_key};
 use crate::stages::authorize::{Authorized, authorize};
 use crate::stages::impersonate::{Acting, impersonate};
@@ -151,6 +152,9 @@ async fn reply(
     if relay::is_relayed(request.uri().path()) {
         return relayed(server, client, request, guard).await;
     }
+    if Sso::serves(request.uri().path()) {
+        return sign_in(server, client, request, guard, audit_id, browser_headers).await;
+    }
     let outcome = match public(server, &request, &mut measured) {
         Some(response) => {
             guard.has_clean_path = true;
@@ -176,6 +180,26 @@ async fn reply(
         server.flow.delay_rejection().await;
     }
     Reply { response, guard }
+}
+
+/// Serves a request of a login, which needs no credential.
+async fn sign_in(
+    server: &Arc<Server>,
+    client: &Client,
+    request: Request<IncomingBody>,
+    mut guard: ResponseGuard,
+    audit_id: &HeaderValue,
+    browser_headers: BrowserHeaders,
+) -> Reply {
+    let head = request.method() == Method::HEAD;
+    let visit = Visit { address: client.peer.address(), audit_id };
+    let mut response = match check_phase(server) {
+        Ok(()) => Box::pin(server.sso.serve(request, visit)).await,
+        Err(error) => respond::error(&error, Format::Json, false),
+    };
+    guard.is_refused = response.status() == StatusCode::TOO_MANY_REQUESTS;
+    browser_headers.add_to(response.headers_mut());
+    Reply { response: respond::finish(response, audit_id, &[], head), guard }
 }
 
 /// Sends a request of another server on. That server has decided, recorded and counted it.
@@ -222,7 +246,7 @@ fn public(
         let document = if at_root { version::document_at_root() } else { version::document() };
         respond::value(StatusCode::OK, &document, true)
     } else if path == "/auth/methods" && under_base.is_none() {
-        respond::value(StatusCode::OK, &sessions::methods(), false)
+        respond::value(StatusCode::OK, &server.sso.methods(), false)
     } else if path == jwks::PATH && under_base.is_some() && server.is_loaded() {
         jwks::response(server.registry.cache().signing_keys().document().clone())
     } else {

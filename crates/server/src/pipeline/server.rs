@@ -17,6 +17,7 @@ use crate::endpoints::health::Condition;
 use crate::gateway::{Gateway, GatewaySettings, MemberTrust};
 use crate::keyring::KeySource;
 use crate::metrics::{Metrics, Readings, StateReadings};
+use crate::sso::Sso;
 use crate::supervise::Restarts;
 use crate::tls::ServedCertificate;
 
@@ -35,6 +36,7 @@ pub(crate) struct Server {
     pub(super) auth_rate: AuthRate,
     loaded: AtomicBool,
     pub(super) gateway: Gateway,
+    pub(super) sso: Sso,
     unready: AtomicBool,
     draining: watch::Sender<bool>,
     /// The time within which all watches end; `None` before the shutdown.
@@ -65,7 +67,10 @@ impl Server {
         gateway: (GatewaySettings, String, MemberTrust),
     ) -> Self {
         let (gateway, name, members) = gateway;
+        let addresses = gateway.upstream_addresses.clone();
         let gateway = Gateway::new(gateway, name, members, source.clone());
+        let proxy = gateway.proxy().clone();
+        let sso = Sso::new(registry.clone(), audit.clone(), source.clone(), proxy, addresses);
         let metrics = Arc::new(Metrics::new(source.now()));
         Self {
             registry,
@@ -76,6 +81,7 @@ impl Server {
             auth_rate: AuthRate::default(),
             loaded: AtomicBool::new(false),
             gateway,
+            sso,
             unready: AtomicBool::new(false),
             draining: watch::Sender::new(false),
             watches_end: watch::Sender::new(None),
