@@ -100,6 +100,7 @@ impl Fixture {
             Self::new(OURS, "spaceinstances", PROJECT, NAMES),
             Self::new(OURS, "projects", None, [Some("mine"), Some("ours"), Some("alpha")]),
             Self::new(OURS, "clusters", None, NAMES),
+            Self::new(OURS, "connectors", None, WITHOUT_OWNER),
             Self::new(OURS, "users", None, [Some("owner"), Some("ours"), Some("host")]),
             Self::new(OURS, "teams", None, [Some("violet"), Some("ours"), Some("theirs")]),
             Self::new(OURS, "ownedaccesskeys", None, NAMES),
@@ -275,6 +276,10 @@ impl Fixture {
             }
             "ownedaccesskeys" if target == Target::Own => json!({ "spec": { "user": "owner" } }),
             "ownedaccesskeys" => json!({ "spec": { "user": "host" } }),
+            "connectors" => json!({ "spec": {
+                "issuer": "https://login.example.com", "clientId": "postern",
+                "allow": { "everyone": true },
+            } }),
             "secrets" => json!({ "data": { "value": self.canary(target) } }),
             "events" => json!({
                 "involvedObject": { "namespace": self.namespace(target), "name": "thing" },
