@@ -380,7 +380,7 @@ async fn serve(
     let mut state = state.lock().unwrap();
     let (status, answer) = match path.as_str() {
         "/.well-known/openid-configuration" => (200, state.discovery()),
-        "/keys" => (200, state.key_set()),
+        "/keys" | "/openid/v1/jwks" => (200, state.key_set()),
         "/userinfo" => {
             let claims = state.last_claims.clone();
             (200, merged(&claims, &state.user_info))

@@ -360,6 +360,7 @@ fn many_keys(digester: &Digester, keys: usize) -> (PrincipalIndex, Vec<String>) 
             scope: None,
             maker: None,
             is_session: false,
+            workload_uid: None,
             connector: None,
         };
         index.set_key(&name, Some(facts));

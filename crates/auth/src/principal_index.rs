@@ -418,14 +418,12 @@ impl PrincipalIndex {
         self.scopes.remove(name);
         self.key_names.remove(name);
         if let Some(old) = self.keys.remove(name) {
+            self.sso.remove_key(name, &old);
             if let Some(owner) = old.owner {
                 remove_from(&mut self.keys_of, &owner, name);
             }
             if let Some(maker) = &old.maker {
                 remove_from(&mut self.children_of, &maker.uid, name);
-            }
-            if let Some(connector) = &old.connector {
-                self.sso.remove_key(connector, name);
             }
             if self.key_of_uid.get(&old.uid).is_some_and(|of| of == name) {
                 self.key_of_uid.remove(&old.uid);
@@ -441,9 +439,7 @@ impl PrincipalIndex {
                     let children = self.children_of.entry(maker_uid.to_owned()).or_default();
                     children.insert(name.to_owned());
                 }
-                if let Some(connector) = &key.connector {
-                    self.sso.add_key(connector, name);
-                }
+                self.sso.add_key(name, &key);
                 if let Some(scope) = &key.scope {
                     self.scopes.insert(name.to_owned(), Arc::new(ScopeRules::new(scope)));
                 }

@@ -158,6 +158,7 @@ mod tests {
             scope: None,
             maker: None,
             is_session: false,
+            workload_uid: None,
             connector: None,
         }
     }

@@ -52,6 +52,7 @@ fn index(groups: Vec<String>) -> PrincipalIndex {
         scope: None,
         maker: None,
         is_session: false,
+        workload_uid: None,
         connector: None,
     };
     index.set_record(digest(), Some(DigestRecord { name, uid, owner_uid }));

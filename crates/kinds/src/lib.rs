@@ -25,6 +25,7 @@ mod kubeconfig_ref;
 mod named_identities;
 mod names;
 mod namespace_names;
+mod owner_reference;
 mod policy_rules;
 mod right;
 mod schema_rule;
@@ -71,8 +72,10 @@ pub mod selves;
 pub mod shared_secret;
 pub mod space_instance;
 pub mod team;
+pub mod trusted_issuer;
 pub mod user;
 pub mod virtual_cluster_instance;
+pub mod workload_identity;
 pub mod write_only;
 
 pub use bound::BoundGrant;
@@ -116,6 +119,8 @@ const OURS: &[&dyn AnyKind] = &[
     &project_secret::ProjectSecret,
     &cluster::Cluster,
     &connector::Connector,
+    &trusted_issuer::TrustedIssuer,
+    &workload_identity::WorkloadIdentity,
     &direct_cluster_endpoint_token::DirectClusterEndpointToken,
     &role::Role,
     &role_binding::RoleBinding,

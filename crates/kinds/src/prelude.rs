@@ -19,7 +19,7 @@ pub use crate::kind::action::{
 };
 pub use crate::kind::ownership::{Access, ExtraAccess, Ownership, OwnershipPart, UserOrTeam};
 pub use crate::kind::{
-    CarriedScope, Companion, DataSource, DataSourceOf, Dependent, Dependents, EndsWith, Info, Kind,
+    CarriedScope, ClaimMatches, Companion, DataSource, DataSourceOf, Dependent, Dependents, EndsWith, Info, Kind,
     KubeconfigOf, ObservedStatus, OnCluster, OnRemove, PartialRight, ResourceScope,
     SelectableField, StrictFields, UniqueKey, UniqueKeys, UnservedField,
 };

@@ -283,6 +283,8 @@ pub struct KeyFacts {
     pub maker: Option<Arc<Maker>>,
     /// Whether it is a session of the console. It acts as the key that made it.
     pub is_session: bool,
+    /// The uid of the workload identity that made it for a token.
+    pub workload_uid: Option<String>,
     /// The connector that made it at a login. It ends with the connector.
     pub connector: Option<ConnectorRef>,
 }

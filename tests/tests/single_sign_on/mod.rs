@@ -1,6 +1,8 @@
-//! Logins through identity providers: an honest one, hostile ones, and who a person is taken for.
+//! Logins through identity providers: an honest one, hostile ones, and who a person is taken for. Exchanges of the
+//! tokens of workloads.
 
 mod hostile;
 mod logins;
 mod scene;
 mod takeovers;
+mod workloads;

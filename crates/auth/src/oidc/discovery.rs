@@ -94,14 +94,7 @@ impl Discovery {
     /// # Errors
     /// See [`DiscoveryRefused`].
     pub fn parse(bytes: &[u8], issuer: &str) -> Result<Self, DiscoveryRefused> {
-        if bytes.len() > MAX_BYTES {
-            return Err(DiscoveryRefused::TooLarge);
-        }
-        let decoded = decode(bytes, Format::Json).map_err(|_| DiscoveryRefused::Malformed)?;
-        let document = &decoded.value;
-        if !decoded.duplicates.is_empty() || !document.is_object() {
-            return Err(DiscoveryRefused::Malformed);
-        }
+        let document = &object(bytes)?;
         if document.get("issuer").and_then(Value::as_str) != Some(issuer) {
             return Err(DiscoveryRefused::Issuer);
         }
@@ -144,6 +137,43 @@ impl Discovery {
             Some(named) => named == issuer,
             None => !self.names_issuer_in_answers,
         }
+    }
+}
+
+/// The issuer and the address of its keys, for an issuer that gives tokens to workloads. Its document need not have what
+/// a login needs.
+///
+/// # Errors
+/// See [`DiscoveryRefused`].
+pub fn keys_of_issuer(bytes: &[u8], issuer: &str) -> Result<String, DiscoveryRefused> {
+    let document = object(bytes)?;
+    if document.get("issuer").and_then(Value::as_str) != Some(issuer) {
+        return Err(DiscoveryRefused::Issuer);
+    }
+    optional(&document, "jwks_uri")?.ok_or(DiscoveryRefused::Address("jwks_uri"))
+}
+
+/// The issuer that a cluster names in its own document, which came from the cluster itself.
+///
+/// # Errors
+/// See [`DiscoveryRefused`].
+pub fn issuer_of_cluster(bytes: &[u8]) -> Result<String, DiscoveryRefused> {
+    let document = object(bytes)?;
+    let issuer = document.get("issuer").and_then(Value::as_str);
+    let issuer = issuer.filter(|issuer| !issuer.is_empty() && issuer.len() <= MAX_URL_BYTES);
+    issuer.map(str::to_owned).ok_or(DiscoveryRefused::Issuer)
+}
+
+/// A JSON object in which no field occurs twice.
+fn object(bytes: &[u8]) -> Result<Value, DiscoveryRefused> {
+    if bytes.len() > MAX_BYTES {
+        return Err(DiscoveryRefused::TooLarge);
+    }
+    let decoded = decode(bytes, Format::Json).map_err(|_| DiscoveryRefused::Malformed)?;
+    if decoded.duplicates.is_empty() && decoded.value.is_object() {
+        Ok(decoded.value)
+    } else {
+        Err(DiscoveryRefused::Malformed)
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use postern_kinds::principal::{ConnectorFacts, ConnectorRef, UserFacts};
 use postern_kinds::Owner;
+use postern_kinds::principal::{ConnectorFacts, ConnectorRef, KeyFacts, UserFacts};
 
 use super::{Concerned, PrincipalIndex, remove_from};
 
@@ -13,6 +13,8 @@ pub(super) struct SsoIndex {
     connectors: BTreeMap<String, ConnectorFacts>,
     /// The keys that a connector made, by the name of the connector.
     keys: HashMap<String, BTreeSet<String>>,
+    /// The keys that a workload identity made, by its uid.
+    workload_keys: HashMap<String, BTreeSet<String>>,
     /// The users who have groups of a connector, by its name.
     users: HashMap<String, BTreeSet<String>>,
     /// The users who have a group.
@@ -63,12 +65,22 @@ impl SsoIndex {
         self.users.get(connector).into_iter().flatten()
     }
 
-    pub(super) fn add_key(&mut self, connector: &ConnectorRef, name: &str) {
-        self.keys.entry(connector.name.clone()).or_default().insert(name.to_owned());
+    pub(super) fn add_key(&mut self, name: &str, key: &KeyFacts) {
+        if let Some(connector) = &key.connector {
+            self.keys.entry(connector.name.clone()).or_default().insert(name.to_owned());
+        }
+        if let Some(workload) = &key.workload_uid {
+            self.workload_keys.entry(workload.clone()).or_default().insert(name.to_owned());
+        }
     }
 
-    pub(super) fn remove_key(&mut self, connector: &ConnectorRef, name: &str) {
-        remove_from(&mut self.keys, &connector.name, name);
+    pub(super) fn remove_key(&mut self, name: &str, key: &KeyFacts) {
+        if let Some(connector) = &key.connector {
+            remove_from(&mut self.keys, &connector.name, name);
+        }
+        if let Some(workload) = &key.workload_uid {
+            remove_from(&mut self.workload_keys, workload, name);
+        }
     }
 
     pub(super) fn add_user(&mut self, name: &str, user: &UserFacts) {
@@ -124,6 +136,23 @@ impl PrincipalIndex {
     /// The names of the users who have groups of a connector.
     pub fn users_of_connector(&self, connector: &str) -> impl Iterator<Item = &str> {
         self.sso.users_of(connector).map(String::as_str)
+    }
+
+    /// How many keys of a workload identity, by its uid, have not ended at a time, in seconds since 1970.
+    pub fn workload_key_count(&self, uid: &str, now_unix_seconds: i64) -> usize {
+        let names = self.sso.workload_keys.get(uid).into_iter().flatten();
+        names.filter(|name| !self.has_ended_before(name, now_unix_seconds)).count()
+    }
+
+    /// Whether a workload identity made a key.
+    pub fn is_of_workload(&self, name: &str) -> bool {
+        self.keys.get(name).is_some_and(|key| key.workload_uid.is_some())
+    }
+
+    /// How many keys of an owner workload identities have made. They do not count for the limit of the owner.
+    pub fn keys_of_workloads(&self, owner: &Owner) -> usize {
+        let names = self.keys_of.get(owner).into_iter().flatten();
+        names.filter(|name| self.is_of_workload(name)).count()
     }
 
     /// Whether a connector is there with this uid, and enabled.

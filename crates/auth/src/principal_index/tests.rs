@@ -37,6 +37,7 @@ fn key(name: &str, owner: Owner) -> KeyFacts {
         scope: None,
         maker: None,
         is_session: false,
+        workload_uid: None,
         connector: None,
     }
 }

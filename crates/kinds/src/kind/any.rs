@@ -28,6 +28,7 @@ use crate::rbac::{Granted, GrantedRoles, PolicyChange};
 use crate::right::{RequiredRight, Right};
 use crate::scope::Scope;
 use crate::verb::Verb;
+use crate::workload_identity::ClaimMatch;
 use crate::write_only::WriteOnlyField;
 
 /// The results of preparing an object: all of them together, because the fields are decoded once.
@@ -180,6 +181,10 @@ pub trait AnyKind: Send + Sync {
     /// The place of the kubeconfig by which an object is reached. `None` for an object that has none, and for one that
     /// cannot be decoded.
     fn kubeconfig(&self, object: &Object) -> Option<KubeconfigRef>;
+
+    /// The TrustedIssuer whose tokens an object accepts, and the claims that these must have. `None` for a kind that
+    /// accepts none, and for an object that cannot be decoded.
+    fn claim_matches(&self, object: &Object) -> Option<(String, Vec<ClaimMatch>)>;
 
     /// The object that an object with this metadata takes its data from. Of a core Secret it counts in
     /// the namespaces of projects alone.
@@ -582,6 +587,13 @@ impl<K: Kind> AnyKind for K {
     fn kubeconfig(&self, object: &Object) -> Option<KubeconfigRef> {
         let of = K::KUBECONFIG?;
         of(&fields::<K>(object).ok()?.spec).cloned()
+    }
+
+    fn claim_matches(&self, object: &Object) -> Option<(String, Vec<ClaimMatch>)> {
+        let of = K::CLAIM_MATCHES?;
+        let spec = fields::<K>(object).ok()?.spec;
+        let (issuer, list) = of(&spec);
+        Some((issuer.to_owned(), list.to_vec()))
     }
 
     fn data_source(&self, metadata: &ObjectMeta) -> Option<DataSource> {

@@ -3,6 +3,7 @@
 //! action without a handler does not compile.
 
 mod endpoint_tokens;
+pub mod exchanges;
 pub mod logins;
 mod migrate;
 mod object;

@@ -192,12 +192,17 @@ async fn sign_in(
     browser_headers: BrowserHeaders,
 ) -> Reply {
     let head = request.method() == Method::HEAD;
+    let is_exchange = Sso::is_exchange(request.uri().path());
     let visit = Visit { address: client.peer.address(), audit_id };
     let mut response = match check_phase(server) {
         Ok(()) => Box::pin(server.sso.serve(request, visit)).await,
         Err(error) => respond::error(&error, Format::Json, false),
     };
     guard.is_refused = response.status() == StatusCode::TOO_MANY_REQUESTS;
+    if is_exchange && response.status() == StatusCode::OK {
+        // Many pipelines may have one address.
+        server.auth_rate.forgive(client.peer.address(), server.source.now().unix_seconds());
+    }
     browser_headers.add_to(response.headers_mut());
     Reply { response: respond::finish(response, audit_id, &[], head), guard }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Server {
     /// The rate limit of logins.
     pub(super) auth_rate: AuthRate,
     loaded: AtomicBool,
-    pub(super) gateway: Gateway,
+    pub(super) gateway: Arc<Gateway>,
     pub(super) sso: Sso,
     unready: AtomicBool,
     draining: watch::Sender<bool>,
@@ -68,9 +68,9 @@ impl Server {
     ) -> Self {
         let (gateway, name, members) = gateway;
         let addresses = gateway.upstream_addresses.clone();
-        let gateway = Gateway::new(gateway, name, members, source.clone());
-        let proxy = gateway.proxy().clone();
-        let sso = Sso::new(registry.clone(), audit.clone(), source.clone(), proxy, addresses);
+        let gateway = Arc::new(Gateway::new(gateway, name, members, source.clone()));
+        let (shared, of) = (gateway.clone(), registry.clone());
+        let sso = Sso::new(of, audit.clone(), source.clone(), shared, addresses);
         let metrics = Arc::new(Metrics::new(source.now()));
         Self {
             registry,

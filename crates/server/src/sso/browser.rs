@@ -33,7 +33,7 @@ impl Sso {
         let connector = self.connector(name).await?;
         let query = Form::parse(head.uri.query().unwrap_or_default());
         let query = query.ok_or_else(|| Refused::new(StatusCode::BAD_REQUEST, BAD_QUERY))?;
-        let provider = self.providers.of(&connector.spec.issuer, &connector.spec.ca_data);
+        let provider = self.providers.of_connector(&connector.spec.issuer, &connector.spec.ca_data);
         let discovery = provider.discovery().await.map_err(unavailable)?;
         let random = [self.random(), self.random(), self.random()];
         let (uid, now) = (&connector.metadata.uid, self.now());
@@ -93,7 +93,7 @@ impl Sso {
         let query = Form::parse(head.uri.query().unwrap_or_default());
         let query = query.ok_or_else(|| Refused::new(StatusCode::BAD_REQUEST, BAD_QUERY))?;
         let login = self.login_of(&connector, &query, head)?;
-        let provider = self.providers.of(&connector.spec.issuer, &connector.spec.ca_data);
+        let provider = self.providers.of_connector(&connector.spec.issuer, &connector.spec.ca_data);
         let discovery = provider.discovery().await.map_err(unavailable)?;
         if !discovery.is_answer_of(&connector.spec.issuer, query.get("iss")) {
             let text = "the answer is not of the provider of this connector (iss)";

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -11,7 +12,10 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
 use parking_lot::Mutex;
+use postern_registry::registry::Registry;
 use postern_proxy::{Forward, Proxy, ProxyError, Upstream, UpstreamAddresses, UpstreamConfig};
+
+use crate::gateway::Gateway;
 
 /// The time for a request and its whole response.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -50,7 +54,7 @@ impl fmt::Display for Failed {
 
 /// A request.
 pub(super) struct Asked<'a> {
-    /// The https address.
+    /// The https address; for a cluster, the path.
     pub(super) address: &'a str,
     /// The value of `Authorization`.
     pub(super) authorization: Option<HeaderValue>,
@@ -60,18 +64,38 @@ pub(super) struct Asked<'a> {
     pub(super) max_bytes: usize,
 }
 
-/// The way to one provider.
-pub(super) struct Way {
+/// The route to one provider.
+pub(super) struct Route {
     proxy: Proxy,
-    addresses: UpstreamAddresses,
-    /// The certificate authorities, in PEM.
-    ca_pem: Option<Vec<u8>>,
-    upstreams: Mutex<HashMap<String, Upstream>>,
+    to: To,
 }
 
-impl Way {
+enum To {
+    /// The provider is at addresses that may be dialled.
+    Addresses {
+        addresses: UpstreamAddresses,
+        /// The certificate authorities, in PEM.
+        ca_pem: Option<Vec<u8>>,
+        upstreams: Mutex<HashMap<String, Upstream>>,
+    },
+    /// It is a connected cluster.
+    Cluster { gateway: Arc<Gateway>, registry: Arc<Registry>, cluster: String },
+}
+
+impl Route {
     pub(super) fn new(proxy: Proxy, addresses: UpstreamAddresses, ca_pem: Option<Vec<u8>>) -> Self {
-        Self { proxy, addresses, ca_pem, upstreams: Mutex::default() }
+        Self { proxy, to: To::Addresses { addresses, ca_pem, upstreams: Mutex::default() } }
+    }
+
+    /// The route to a connected cluster.
+    pub(super) fn to_cluster(gateway: Arc<Gateway>, registry: Arc<Registry>, cluster: &str) -> Self {
+        let proxy = gateway.proxy().clone();
+        Self { proxy, to: To::Cluster { gateway, registry, cluster: cluster.to_owned() } }
+    }
+
+    /// Whether it leads to a connected cluster.
+    pub(super) fn is_to_cluster(&self) -> bool {
+        matches!(self.to, To::Cluster { .. })
     }
 
     /// The status and the body of a response. A status that is no success is returned for a posted form, whose body
@@ -120,22 +144,28 @@ impl Way {
 
     /// The upstream of an address: its scheme, host and port.
     async fn upstream(&self, uri: &Uri) -> Result<Upstream, Failed> {
+        let (addresses, ca_pem, upstreams) = match &self.to {
+            To::Addresses { addresses, ca_pem, upstreams } => (addresses, ca_pem, upstreams),
+            To::Cluster { gateway, registry, cluster } => {
+                return gateway.upstream_of(registry, cluster).await.map_err(Failed::Unreachable);
+            }
+        };
         let authority = uri.authority().map(ToString::to_string).unwrap_or_default();
         if uri.scheme_str() != Some("https") || authority.is_empty() {
             return Err(Failed::Unreachable("the address does not begin with https://".to_owned()));
         }
-        if let Some(known) = self.upstreams.lock().get(&authority) {
+        if let Some(known) = upstreams.lock().get(&authority) {
             return Ok(known.clone());
         }
         let url = format!("https://{authority}").parse();
         let url = url.map_err(|_| Failed::Unreachable("the host is invalid".to_owned()))?;
-        let (addresses, ca_pem) = (self.addresses.clone(), self.ca_pem.clone());
+        let (addresses, ca_pem) = (addresses.clone(), ca_pem.clone());
         let config = UpstreamConfig { ca_pem, addresses, ..UpstreamConfig::new(url) };
         // It may read the system's authorities from the disk.
         let made = tokio::task::spawn_blocking(move || Upstream::new(config)).await;
         let made = made.map_err(|error| Failed::Unreachable(error.to_string()))?;
         let made = made.map_err(|error| Failed::Unreachable(error.to_string()))?;
-        let mut known = self.upstreams.lock();
+        let mut known = upstreams.lock();
         if known.len() >= MAX_ORIGINS {
             known.clear();
         }

@@ -4,6 +4,7 @@
 //! providers ([`fetch`], [`providers`]), and the requests of browsers ([`browser`]).
 
 mod browser;
+mod exchange;
 mod fetch;
 mod form;
 mod login_cookie;
@@ -17,7 +18,7 @@ use http::{Method, Request, Response, StatusCode};
 use postern_auth::oidc::login::StateKey;
 use postern_kinds::connector::{self, Connector};
 use postern_meta::status::ApiError;
-use postern_proxy::{Proxy, UpstreamAddresses};
+use postern_proxy::UpstreamAddresses;
 use postern_registry::clock::Source;
 use postern_registry::registry::Registry;
 use serde::Deserialize;
@@ -26,6 +27,7 @@ use tokio::sync::Semaphore;
 
 use self::providers::Providers;
 use crate::audit::{Audit, SignIn};
+use crate::gateway::Gateway;
 use crate::wire::body::Body;
 use crate::wire::incoming::IncomingBody;
 use crate::wire::respond;
@@ -51,6 +53,7 @@ pub(crate) struct Sso {
     audit: Arc<Audit>,
     source: Arc<dyn Source>,
     providers: Providers,
+    gateway: Arc<Gateway>,
     state_key: StateKey,
     logins: Semaphore,
 }
@@ -104,17 +107,20 @@ impl From<ApiError> for Refused {
 }
 
 impl Sso {
-    /// Single sign-on for the users of a registry. `proxy` reaches providers at `addresses`.
+    /// Single sign-on for the users of a registry. `gateway` reaches connected clusters, and other providers are at
+    /// `addresses`.
     pub(crate) fn new(
         registry: Arc<Registry>,
         audit: Arc<Audit>,
         source: Arc<dyn Source>,
-        proxy: Proxy,
+        gateway: Arc<Gateway>,
         addresses: UpstreamAddresses,
     ) -> Self {
+        let proxy = gateway.proxy().clone();
         Self {
             state_key: StateKey::new(registry.digester().derived_key(STATE_KEY)),
             providers: Providers::new(proxy, addresses, source.clone()),
+            gateway,
             logins: Semaphore::new(MAX_LOGINS),
             registry,
             audit,
@@ -124,7 +130,12 @@ impl Sso {
 
     /// Whether a path is served here.
     pub(crate) fn serves(path: &str) -> bool {
-        path.starts_with(CONNECTORS)
+        path.starts_with(CONNECTORS) || Self::is_exchange(path)
+    }
+
+    /// Whether a path is that of exchanges.
+    pub(crate) fn is_exchange(path: &str) -> bool {
+        path == exchange::PATH
     }
 
     /// The ways to log in.
@@ -151,7 +162,7 @@ impl Sso {
         request: Request<IncomingBody>,
         visit: Visit<'_>,
     ) -> Response<Body> {
-        let (head, _) = request.into_parts();
+        let (head, body) = request.into_parts();
         let record = SignIn::begin(&self.audit, &head, visit.address, visit.audit_id);
         let Ok(_permit) = self.logins.try_acquire() else {
             let error = ApiError::too_many_requests(
@@ -160,6 +171,9 @@ impl Sso {
             );
             return respond::error(&error, postern_meta::decode::Format::Json, false);
         };
+        if Self::is_exchange(head.uri.path()) {
+            return self.exchange(&head, body, record).await;
+        }
         let path = head.uri.path().strip_prefix(CONNECTORS).unwrap_or_default();
         let served = match path.split_once('/') {
             Some((name, "start")) => {

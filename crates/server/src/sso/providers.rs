@@ -13,8 +13,10 @@ use postern_auth::oidc::discovery::{self, Discovery};
 use postern_auth::oidc::jwks::{self, KeySet};
 use postern_proxy::{Proxy, UpstreamAddresses};
 use postern_registry::clock::Source;
+use postern_registry::registry::Registry;
 
-use super::fetch::{Asked, Failed, Way};
+use super::fetch::{Asked, Failed, Route};
+use crate::gateway::Gateway;
 
 /// The seconds after which a document is fetched again.
 const FRESH_SECONDS: i64 = 3600;
@@ -33,7 +35,18 @@ pub(super) struct Providers {
     proxy: Proxy,
     addresses: UpstreamAddresses,
     source: Arc<dyn Source>,
-    known: Mutex<HashMap<(String, String), Arc<Provider>>>,
+    known: Mutex<HashMap<Key, Arc<Provider>>>,
+}
+
+/// What a provider is known by.
+#[derive(PartialEq, Eq, Hash)]
+enum Key {
+    /// The issuer and the certificate authorities of a connector.
+    Login(String, String),
+    /// Those of a trusted issuer.
+    Issuer(String, String),
+    /// The uid of a Cluster.
+    Cluster(String),
 }
 
 impl Providers {
@@ -46,8 +59,35 @@ impl Providers {
     }
 
     /// The provider of an issuer whose certificate is vouched for by these authorities.
-    pub(super) fn of(&self, issuer: &str, ca_data: &str) -> Arc<Provider> {
-        let key = (issuer.to_owned(), ca_data.to_owned());
+    pub(super) fn of_connector(&self, issuer: &str, ca_data: &str) -> Arc<Provider> {
+        let key = Key::Login(issuer.to_owned(), ca_data.to_owned());
+        self.known_or(key, || (issuer, self.route(ca_data)))
+    }
+
+    /// The trusted issuer whose certificate is vouched for by these authorities.
+    pub(super) fn of_issuer(&self, issuer: &str, ca_data: &str) -> Arc<Provider> {
+        let key = Key::Issuer(issuer.to_owned(), ca_data.to_owned());
+        self.known_or(key, || (issuer, self.route(ca_data)))
+    }
+
+    /// The connected cluster of this name and uid.
+    pub(super) fn of_cluster(
+        &self,
+        gateway: &Arc<Gateway>,
+        registry: &Arc<Registry>,
+        (name, uid): (&str, &str),
+    ) -> Arc<Provider> {
+        let route = || Route::to_cluster(gateway.clone(), registry.clone(), name);
+        self.known_or(Key::Cluster(uid.to_owned()), || (name, route()))
+    }
+
+    fn route(&self, ca_data: &str) -> Route {
+        let ca_pem = STANDARD.decode(ca_data).ok().filter(|pem| !pem.is_empty());
+        Route::new(self.proxy.clone(), self.addresses.clone(), ca_pem)
+    }
+
+    fn known_or<'a>(&self, key: Key, made: impl FnOnce() -> (&'a str, Route)) -> Arc<Provider> {
+        let is_login = matches!(key, Key::Login(..));
         let mut known = self.known.lock();
         if let Some(provider) = known.get(&key) {
             return provider.clone();
@@ -55,12 +95,14 @@ impl Providers {
         if known.len() >= MAX_PROVIDERS {
             known.clear();
         }
-        let ca_pem = STANDARD.decode(ca_data).ok().filter(|pem| !pem.is_empty());
+        let (name, route) = made();
         let provider = Arc::new(Provider {
-            issuer: issuer.to_owned(),
-            way: Way::new(self.proxy.clone(), self.addresses.clone(), ca_pem),
+            issuer: name.to_owned(),
+            route,
+            is_login,
             source: self.source.clone(),
             discovery: Document::default(),
+            keys_at: Document::default(),
             keys: Document::default(),
         });
         known.insert(key, provider.clone());
@@ -70,12 +112,28 @@ impl Providers {
 
 /// One provider.
 pub(super) struct Provider {
+    /// The issuer as it is configured; for a cluster, its name.
     pub(super) issuer: String,
-    pub(super) way: Way,
+    pub(super) route: Route,
+    is_login: bool,
     source: Arc<dyn Source>,
     discovery: Document<Discovery>,
+    keys_at: Document<KeysAt>,
     keys: Document<KeySet>,
 }
+
+/// The issuer that tokens must name, and the address of its keys.
+#[derive(Clone)]
+pub(super) struct KeysAt {
+    pub(super) issuer: String,
+    address: String,
+}
+
+/// The path of the keys of a Kubernetes cluster.
+const CLUSTER_KEYS: &str = "/openid/v1/jwks";
+
+/// The path of the document of a Kubernetes cluster.
+const CLUSTER_DISCOVERY: &str = "/.well-known/openid-configuration";
 
 /// A document of a provider.
 struct Document<T> {
@@ -95,13 +153,15 @@ struct Kept<T> {
     good: Option<(Arc<T>, i64)>,
     /// When it was last asked for, in seconds since 1970.
     asked: Option<i64>,
+    /// When it was last asked for because something in it was missing, in seconds since 1970.
+    asked_newest: Option<i64>,
     /// Why the last fetch failed.
     failure: Option<String>,
 }
 
 impl<T> Default for Kept<T> {
     fn default() -> Self {
-        Self { good: None, asked: None, failure: None }
+        Self { good: None, asked: None, asked_newest: None, failure: None }
     }
 }
 
@@ -112,11 +172,35 @@ impl<T> Kept<T> {
         (now.saturating_sub(*fetched) < seconds).then(|| good.clone())
     }
 
-    /// Whether it was asked for just now.
-    fn is_paused(&self, now: i64) -> bool {
+    /// The document that answers without a fetch; `None` if it must be fetched.
+    fn without_fetch(&self, now: i64, wanted: Wanted) -> Option<Result<Arc<T>, String>> {
         // A clock that was set back ends the pause.
-        self.asked.is_some_and(|asked| (0..PAUSE_SECONDS).contains(&now.saturating_sub(asked)))
+        let is_recent = |asked: Option<i64>| {
+            asked.is_some_and(|asked| (0..PAUSE_SECONDS).contains(&now.saturating_sub(asked)))
+        };
+        let is_paused = match wanted {
+            Wanted::Fresh => {
+                if let Some(fresh) = self.usable(now, FRESH_SECONDS) {
+                    return Some(Ok(fresh));
+                }
+                is_recent(self.asked)
+            }
+            Wanted::Newest => is_recent(self.asked_newest),
+        };
+        is_paused.then(|| {
+            let failure = self.failure.clone().unwrap_or_default();
+            self.usable(now, USABLE_SECONDS).ok_or(failure)
+        })
     }
+}
+
+/// Which document is wanted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// One that was fetched within the hour.
+    Fresh,
+    /// The present one, because something is missing in the one that is kept.
+    Newest,
 }
 
 impl Provider {
@@ -125,7 +209,7 @@ impl Provider {
     /// # Errors
     /// Why there is none, for the person who logs in.
     pub(super) async fn discovery(&self) -> Result<Arc<Discovery>, String> {
-        self.document(&self.discovery, FRESH_SECONDS, || async {
+        self.document(&self.discovery, Wanted::Fresh, || async {
             let address = discovery::address(&self.issuer).ok_or("the issuer is no https URL")?;
             let bytes = self.get(&address, discovery::MAX_BYTES).await?;
             Discovery::parse(&bytes, &self.issuer).map_err(|refused| refused.to_string())
@@ -138,7 +222,7 @@ impl Provider {
     /// # Errors
     /// See [`Provider::discovery`].
     pub(super) async fn keys(&self) -> Result<Arc<KeySet>, String> {
-        self.keys_fetched_within(FRESH_SECONDS).await
+        self.wanted_keys(Wanted::Fresh).await
     }
 
     /// The keys as they are now, unless they were asked for just before: for a token with a key that is not known.
@@ -146,23 +230,49 @@ impl Provider {
     /// # Errors
     /// See [`Provider::discovery`].
     pub(super) async fn newest_keys(&self) -> Result<Arc<KeySet>, String> {
-        self.keys_fetched_within(PAUSE_SECONDS).await
+        self.wanted_keys(Wanted::Newest).await
     }
 
-    async fn keys_fetched_within(&self, seconds: i64) -> Result<Arc<KeySet>, String> {
-        let discovery = self.discovery().await?;
-        self.document(&self.keys, seconds, || async {
-            let bytes = self.get(&discovery.jwks_uri, jwks::MAX_BYTES).await?;
+    /// The issuer that tokens must name, and where its keys are.
+    ///
+    /// # Errors
+    /// See [`Provider::discovery`].
+    pub(super) async fn keys_at(&self) -> Result<Arc<KeysAt>, String> {
+        if self.is_login {
+            let discovery = self.discovery().await?;
+            let (issuer, address) = (self.issuer.clone(), discovery.jwks_uri.clone());
+            return Ok(Arc::new(KeysAt { issuer, address }));
+        }
+        self.document(&self.keys_at, Wanted::Fresh, || async {
+            if self.route.is_to_cluster() {
+                let bytes = self.get(CLUSTER_DISCOVERY, discovery::MAX_BYTES).await?;
+                let issuer = discovery::issuer_of_cluster(&bytes);
+                let issuer = issuer.map_err(|refused| refused.to_string())?;
+                return Ok(KeysAt { issuer, address: CLUSTER_KEYS.to_owned() });
+            }
+            let address = discovery::address(&self.issuer).ok_or("the issuer is no https URL")?;
+            let bytes = self.get(&address, discovery::MAX_BYTES).await?;
+            let keys = discovery::keys_of_issuer(&bytes, &self.issuer);
+            let address = keys.map_err(|refused| refused.to_string())?;
+            Ok(KeysAt { issuer: self.issuer.clone(), address })
+        })
+        .await
+    }
+
+    async fn wanted_keys(&self, wanted: Wanted) -> Result<Arc<KeySet>, String> {
+        let at = self.keys_at().await?;
+        self.document(&self.keys, wanted, || async {
+            let bytes = self.get(&at.address, jwks::MAX_BYTES).await?;
             KeySet::parse(&bytes).map_err(|refused| refused.to_string())
         })
         .await
     }
 
-    /// A document that was fetched within so many seconds, if it can be fetched.
+    /// A document, fetched if it must be.
     async fn document<T, F>(
         &self,
         document: &Document<T>,
-        seconds: i64,
+        wanted: Wanted,
         fetch: impl FnOnce() -> F + Send,
     ) -> Result<Arc<T>, String>
     where
@@ -170,22 +280,21 @@ impl Provider {
         F: Future<Output = Result<T, String>> + Send,
     {
         let now = || self.source.now().unix_seconds();
-        if let Some(fresh) = document.kept.lock().usable(now(), seconds) {
-            return Ok(fresh);
+        if let Some(known) = document.kept.lock().without_fetch(now(), wanted) {
+            return known;
         }
         let _fetching = document.fetching.lock().await;
         {
-            let kept = document.kept.lock();
+            let mut kept = document.kept.lock();
             // Another request may have fetched it, or tried to.
-            if let Some(fresh) = kept.usable(now(), seconds) {
-                return Ok(fresh);
+            if let Some(known) = kept.without_fetch(now(), wanted) {
+                return known;
             }
-            if kept.is_paused(now()) {
-                let failure = kept.failure.clone().unwrap_or_default();
-                return kept.usable(now(), USABLE_SECONDS).ok_or(failure);
+            kept.asked = Some(now());
+            if wanted == Wanted::Newest {
+                kept.asked_newest = Some(now());
             }
         }
-        document.kept.lock().asked = Some(now());
         let fetched = fetch().await;
         let mut kept = document.kept.lock();
         match fetched {
@@ -204,7 +313,7 @@ impl Provider {
 
     async fn get(&self, address: &str, max_bytes: usize) -> Result<bytes::Bytes, String> {
         let asked = Asked { address, authorization: None, form: None, max_bytes };
-        let fetched = self.way.fetch(asked).await;
+        let fetched = self.route.fetch(asked).await;
         fetched.map(|(_, bytes)| bytes).map_err(|failed| self.reported(failed))
     }
 

@@ -63,7 +63,7 @@ impl Client<'_> {
             form: Some(encode(&fields)),
             max_bytes: MAX_RESPONSE_BYTES,
         };
-        let fetched = self.provider.way.fetch(asked).await;
+        let fetched = self.provider.route.fetch(asked).await;
         let (status, bytes) =
             fetched.map_err(|failed| unavailable(self.provider.reported(failed)))?;
         let answer = object(&bytes);
@@ -148,7 +148,7 @@ impl Client<'_> {
             form: None,
             max_bytes: MAX_RESPONSE_BYTES,
         };
-        let fetched = self.provider.way.fetch(asked).await;
+        let fetched = self.provider.route.fetch(asked).await;
         let (_, bytes) = fetched.map_err(|failed| unavailable(self.provider.reported(failed)))?;
         let claims = object(&bytes).ok_or_else(|| {
             Refused::forbidden("the UserInfo response is not a JSON object, or has a claim twice")

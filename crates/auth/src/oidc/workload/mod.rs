@@ -95,6 +95,15 @@ pub struct ClaimMatch {
     pub values: Vec<String>,
 }
 
+/// The list of a WorkloadIdentity.
+pub fn list_of(list: &[postern_kinds::workload_identity::ClaimMatch]) -> Vec<ClaimMatch> {
+    let of = |one: &postern_kinds::workload_identity::ClaimMatch| ClaimMatch {
+        claim: one.claim.clone(),
+        values: one.values.clone(),
+    };
+    list.iter().map(of).collect()
+}
+
 /// What is wrong with a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InvalidMatch {

@@ -88,6 +88,7 @@ fn a_change_has_the_facts_of_the_object() {
         scope: Some(std::sync::Arc::default()),
         maker: None,
         is_session: false,
+        workload_uid: None,
         connector: None,
     };
     assert_eq!(change(&OwnedAccessKey, key), AccessChange::Key(Some(facts)));
