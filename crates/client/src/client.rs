@@ -26,7 +26,7 @@ use crate::error::Error;
 use crate::impersonation_headers;
 use crate::proxy::Proxy;
 use crate::request::{
-    AGENT, ApiRequest, Representation, decode_object, decode_response, retry_after, take_continue,
+    AGENT, ApiRequest, Base, Representation, decode_object, decode_response, retry_after, take_continue,
 };
 use crate::selection::{ApplyOptions, Selection};
 use crate::server_url::ServerUrl;
@@ -307,6 +307,42 @@ impl Client {
         self.send(ApiRequest::of_gateway(path)).await
     }
 
+    /// Posts a form to a path at the root of the server, such as `/auth/token`. Returns the status code and the JSON of the
+    /// response, also if it is an error.
+    ///
+    /// # Errors
+    /// If there is no response, or it is not JSON.
+    pub async fn post_form(
+        &mut self,
+        path: &str,
+        fields: &[(&str, &str)],
+    ) -> Result<(u16, Value), Error> {
+        let field = |(name, value): &(&str, &str)| {
+            format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC))
+        };
+        let form = fields.iter().map(field).collect::<Vec<_>>().join("&");
+        let request = ApiRequest { base: Base::Root, ..ApiRequest::new(Method::POST, path.to_owned()) };
+        let request = request.body("application/x-www-form-urlencoded", form.into_bytes());
+        let (code, body) = self.exchange(&request).await?;
+        let decoded = decode_response(StatusCode::OK, &body);
+        decoded.map(|value| (code.as_u16(), value))
+    }
+
+    /// Reads JSON at a path, which may have a query, at the root of the server. One parameter is added to the query.
+    ///
+    /// # Errors
+    /// As for every request.
+    pub async fn get_at_root(
+        &mut self,
+        path: &str,
+        (name, value): (&str, &str),
+    ) -> Result<Value, Error> {
+        let mark = if path.contains('?') { '&' } else { '?' };
+        let path = format!("{path}{mark}{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC));
+        let request = ApiRequest::new(Method::GET, path).accept("application/json");
+        self.send(ApiRequest { base: Base::Root, ..request }).await
+    }
+
     /// Reads a document that is text and no object, such as `/metrics`. `path` begins behind the base path.
     ///
     /// # Errors
@@ -582,7 +618,11 @@ impl Client {
 
     fn http_request(&self, wanted: &ApiRequest) -> Result<Request<Full<Bytes>>, Error> {
         let server = &self.settings.server;
-        let base = if wanted.is_for_gateway { server.gateway_path() } else { server.base_path() };
+        let base = match wanted.base {
+            Base::Management => server.base_path(),
+            Base::Gateway => server.gateway_path(),
+            Base::Root => server.root_path(),
+        };
         let mut request = Request::builder()
             .method(wanted.method.clone())
             .uri(format!("{base}{}", wanted.path_and_query()))

@@ -79,11 +79,22 @@ impl Representation {
     }
 }
 
+/// Where the path of a request begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Base {
+    /// At the management API.
+    Management,
+    /// At the gateway.
+    Gateway,
+    /// At the root of the server.
+    Root,
+}
+
 /// A request, as it can be sent again.
 pub(crate) struct ApiRequest {
     pub(crate) method: Method,
-    /// Whether the path belongs to the gateway, not to the management API.
-    pub(crate) is_for_gateway: bool,
+    /// Where the path begins.
+    pub(crate) base: Base,
     pub(crate) path: String,
     pub(crate) query: String,
     pub(crate) accept: &'static str,
@@ -97,7 +108,7 @@ impl ApiRequest {
     pub(crate) fn new(method: Method, path: String) -> Self {
         Self {
             method,
-            is_for_gateway: false,
+            base: Base::Management,
             path,
             query: String::new(),
             accept: Representation::Whole.accept_object(),
@@ -109,7 +120,7 @@ impl ApiRequest {
 
     /// A request to read what is at a path of the gateway.
     pub(crate) fn of_gateway(path: String) -> Self {
-        Self { is_for_gateway: true, ..Self::new(Method::GET, path) }
+        Self { base: Base::Gateway, ..Self::new(Method::GET, path) }
     }
 
     pub(crate) fn query(self, query: impl Into<String>) -> Self {

@@ -88,6 +88,16 @@ impl ServerUrl {
         self.path.rsplit_once('/').map_or("", |(before, _)| before)
     }
 
+    /// The path that the paths of logins begin with: what is before the base path.
+    pub fn root_path(&self) -> &str {
+        self.path.strip_suffix(BASE_PATH).unwrap_or_default()
+    }
+
+    /// The URL of a path of logins, such as `/auth/token`.
+    pub fn of_root(&self, path: &str) -> String {
+        format!("https://{}{}{path}", self.authority(), self.root_path())
+    }
+
     /// The URL of what is behind a path of the gateway, such as `/cluster/east`.
     pub fn of_gateway(&self, path: &str) -> String {
         format!("https://{}{}{path}", self.authority(), self.gateway_path())

@@ -19,7 +19,10 @@ pub const DEFAULT_USERNAME_CLAIM: &str = "preferred_username";
 pub const DEFAULT_REFRESH_SECONDS: i64 = 15 * 60;
 
 /// The shortest `refreshInterval`, in seconds.
-const MIN_REFRESH_SECONDS: i64 = 60;
+const MIN_REFRESH_SECONDS: i64 = 10;
+
+/// The shortest `keyTTL`, in seconds.
+const MIN_KEY_SECONDS: i64 = 60;
 
 /// The lifetime of the access key of a login, in seconds.
 pub const DEFAULT_KEY_SECONDS: i64 = 12 * 3600;
@@ -106,7 +109,7 @@ pub struct Spec {
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(extend("enum" = PROVISIONING), extend("default" = PROVISIONING[0]))]
     pub provisioning: String,
-    /// The seconds after which the groups of an active user are asked for again, at least 60.
+    /// The seconds after which the groups of an active user are asked for again, at least 10.
     #[serde(skip_serializing_if = "is_zero")]
     #[schemars(extend("default" = DEFAULT_REFRESH_SECONDS))]
     pub refresh_interval: i64,
@@ -266,8 +269,8 @@ impl Kind for Connector {
             let interval = spec.refresh_interval;
             errors.push(FieldError::invalid("spec.refreshInterval", interval, detail));
         }
-        if spec.key_ttl < MIN_REFRESH_SECONDS {
-            let detail = format!("must be at least {MIN_REFRESH_SECONDS} seconds");
+        if spec.key_ttl < MIN_KEY_SECONDS {
+            let detail = format!("must be at least {MIN_KEY_SECONDS} seconds");
             errors.push(FieldError::invalid("spec.keyTTL", spec.key_ttl, detail));
         }
         Ok(())

@@ -255,6 +255,9 @@ pub struct Login {
     /// The SHA-256 of the id of the session at the provider, if it has one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub session: String,
+    /// Whether the provider gave a refresh token, so that the groups of the user can be asked for again.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub refreshes: bool,
 }
 
 /// The facts about a session of the console.

@@ -65,6 +65,11 @@ fn default_roles() -> Vec<DefaultRole> {
                 rule(management, &["projects", "clusters", "users", "teams"], &READ),
                 rule(
                     management,
+                    &["connectors", "trustedissuers", "workloadidentities"],
+                    &READ
+                ),
+                rule(
+                    management,
                     &["projects/members", "projects/clusters", "projects/templates"],
                     &["get"]
                 ),

@@ -336,6 +336,9 @@ async fn a_workload_identity_gives_no_more_than_its_writer_has() {
         { "verbs": ["*"], "resources": [{
             "group": "management.platform.sh", "resources": ["workloadidentities"],
         }] },
+        { "verbs": ["createkey", "updatekey"], "resources": [{
+            "group": "management.platform.sh", "resources": ["users"], "resourceNames": ["ada"],
+        }] },
     ] });
     let scoped = with_key(admin, "scoped", json!({ "user": "ada", "scope": scope })).await;
     let everything = with("scope", json!({ "rules": [{ "verbs": ["*"] }] }));

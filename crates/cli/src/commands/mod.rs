@@ -16,6 +16,7 @@ mod edit;
 mod get;
 mod list;
 mod login;
+mod login_workload;
 mod migrate;
 mod principals;
 mod projects;

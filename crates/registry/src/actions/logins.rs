@@ -121,7 +121,8 @@ pub async fn log_in(
     }
 }
 
-fn writing() -> Writing {
+/// A write of a login.
+pub(super) fn writing() -> Writing {
     Writing {
         manager: MANAGER.to_owned(),
         operation: Operation::Update,
@@ -192,7 +193,10 @@ async fn create_user(
 }
 
 /// Writes the groups of a person into the status of the User.
-async fn set_groups(
+///
+/// # Errors
+/// 403 if the User is disabled, or no longer linked with the person.
+pub(super) async fn set_groups(
     registry: &Registry,
     by: &LoginFor<'_>,
     person: &Person,
@@ -233,6 +237,16 @@ async fn set_groups(
     updated.await.map(|_| ())
 }
 
+/// The data of the connector, as the key stores it.
+///
+/// # Errors
+/// 500 if it cannot be encoded, which is a bug.
+pub(super) fn data_of(person: &Person) -> Result<String, ApiError> {
+    let (id_token, refresh_token) = (person.id_token.clone(), person.refresh_token.clone());
+    serde_json::to_string(&ConnectorData { id_token, refresh_token })
+        .map_err(|error| ApiError::internal("the data of the connector could not be encoded", error))
+}
+
 /// The access key of a login.
 fn key_of(
     registry: &Registry,
@@ -243,9 +257,7 @@ fn key_of(
     let now: Timestamp = registry.source().now();
     let policy = registry.key_policy();
     let is_refreshed = person.refresh_token.is_some();
-    let data = ConnectorData { id_token: person.id_token, refresh_token: person.refresh_token };
-    let data = serde_json::to_string(&data)
-        .map_err(|error| ApiError::internal("the data of the connector could not be encoded", error))?;
+    let data = data_of(&person)?;
     let mut left = MAX_GROUP_BYTES;
     let groups = person.groups.into_iter().take_while(|group| {
         let fits = left.checked_sub(group.len());
@@ -287,6 +299,7 @@ fn key_of(
         connector: by.connector.to_owned(),
         connector_uid: by.connector_uid.to_owned(),
         session: person.session,
+        refreshes: is_refreshed,
     };
     let status = Status { session, login: Some(login), ..Status::default() };
     let prefix = if is_session { "session-" } else { "login-" };

@@ -9,6 +9,7 @@ mod migrate;
 mod object;
 mod previews;
 mod project_lists;
+pub mod refreshes;
 mod reviews;
 mod selves;
 pub mod sessions;

@@ -44,6 +44,8 @@ pub struct KeyPolicy {
     pub session_seconds: i64,
     /// The time without a use after which a session ends.
     pub session_idle_seconds: i64,
+    /// The time after which groups that the provider has not confirmed no longer count.
+    pub sso_groups_max_age_seconds: i64,
 }
 
 impl Default for KeyPolicy {
@@ -54,6 +56,7 @@ impl Default for KeyPolicy {
             max_per_owner: 1000,
             session_seconds: 12 * 3600,
             session_idle_seconds: 30 * 60,
+            sso_groups_max_age_seconds: 7 * 24 * 3600,
         }
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Server {
     pub(super) auth_rate: AuthRate,
     loaded: AtomicBool,
     pub(super) gateway: Arc<Gateway>,
-    pub(super) sso: Sso,
+    pub(super) sso: Arc<Sso>,
     unready: AtomicBool,
     draining: watch::Sender<bool>,
     /// The time within which all watches end; `None` before the shutdown.
@@ -70,7 +70,7 @@ impl Server {
         let addresses = gateway.upstream_addresses.clone();
         let gateway = Arc::new(Gateway::new(gateway, name, members, source.clone()));
         let (shared, of) = (gateway.clone(), registry.clone());
-        let sso = Sso::new(of, audit.clone(), source.clone(), shared, addresses);
+        let sso = Arc::new(Sso::new(of, audit.clone(), source.clone(), shared, addresses));
         let metrics = Arc::new(Metrics::new(source.now()));
         Self {
             registry,
@@ -137,6 +137,11 @@ impl Server {
     pub(crate) fn drain(&self, grace: Duration) {
         self.watches_end.send_replace(Some(LONGEST_SPREAD.min(grace / 2)));
         self.draining.send_replace(true);
+    }
+
+    /// Single sign-on.
+    pub(crate) fn sso(&self) -> &Arc<Sso> {
+        &self.sso
     }
 
     /// The gateway.

@@ -36,10 +36,10 @@ const ISSUED_TYPE: &str = "urn:ietf:params:oauth:token-type:access_token";
 const HEADER_TYPES: &[&str] = &["jwt"];
 
 /// Why a request gets no key: the error for the caller (RFC 6749 section 5.2), and the reason for the audit record.
-struct NotGiven {
+pub(super) struct NotGiven {
     code: StatusCode,
     error: &'static str,
-    reason: String,
+    pub(super) reason: String,
 }
 
 impl NotGiven {
@@ -184,7 +184,7 @@ impl Sso {
 }
 
 /// The form in a body.
-async fn form_of(head: &Parts, mut body: IncomingBody) -> Result<Form, NotGiven> {
+pub(super) async fn form_of(head: &Parts, mut body: IncomingBody) -> Result<Form, NotGiven> {
     let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default().trim();
     if !kind.eq_ignore_ascii_case("application/x-www-form-urlencoded") {

@@ -8,8 +8,10 @@ mod exchange;
 mod fetch;
 mod form;
 mod login_cookie;
+mod logout;
 mod providers;
 mod redeem;
+pub(crate) mod refresh;
 
 use std::sync::Arc;
 
@@ -178,6 +180,9 @@ impl Sso {
         let served = match path.split_once('/') {
             Some((name, "start")) => {
                 allowed(&head.method, &Method::GET).and(self.start(name, &head).await)
+            }
+            Some((name, "backchannel-logout")) => {
+                return self.logout(name, &head, body, record).await;
             }
             Some((name, "callback")) => match allowed(&head.method, &Method::GET) {
                 Ok(()) => return self.callback(name, &head, visit.address, record).await,
