@@ -156,7 +156,8 @@ mod tests {
         };
         principals.set_user("bob", Some(bob));
         let (uid, users) = ("t1".to_owned(), vec!["bob".to_owned()]);
-        let red = TeamFacts { uid, users, groups: vec!["deployers".to_owned()], ..TeamFacts::default() };
+        let red =
+            TeamFacts { uid, users, groups: vec!["deployers".to_owned()], ..TeamFacts::default() };
         principals.set_team("red", Some(red));
         principals
     }

@@ -26,7 +26,8 @@ use crate::error::Error;
 use crate::impersonation_headers;
 use crate::proxy::Proxy;
 use crate::request::{
-    AGENT, ApiRequest, Base, Representation, decode_object, decode_response, retry_after, take_continue,
+    AGENT, ApiRequest, Base, Representation, decode_object, decode_response, retry_after,
+    take_continue,
 };
 use crate::selection::{ApplyOptions, Selection};
 use crate::server_url::ServerUrl;
@@ -321,7 +322,8 @@ impl Client {
             format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC))
         };
         let form = fields.iter().map(field).collect::<Vec<_>>().join("&");
-        let request = ApiRequest { base: Base::Root, ..ApiRequest::new(Method::POST, path.to_owned()) };
+        let request =
+            ApiRequest { base: Base::Root, ..ApiRequest::new(Method::POST, path.to_owned()) };
         let request = request.body("application/x-www-form-urlencoded", form.into_bytes());
         let (code, body) = self.exchange(&request).await?;
         let decoded = decode_response(StatusCode::OK, &body);

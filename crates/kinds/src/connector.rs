@@ -243,7 +243,8 @@ impl Kind for Connector {
     ) -> Result<(), ApiError> {
         let (spec, name) = (&new.fields.spec, new.metadata.name.as_str());
         if RESERVED_NAMES.contains(&name) {
-            let detail = "groups of the connector would begin with a reserved prefix: use another name";
+            let detail =
+                "groups of the connector would begin with a reserved prefix: use another name";
             errors.push(FieldError::invalid("metadata.name", name, detail));
         }
         check_issuer("spec.issuer", &spec.issuer, errors);
@@ -293,7 +294,8 @@ impl Kind for Connector {
             return Vec::new();
         }
         let reference = spec.client_secret.as_ref();
-        let reference = reference.filter(|new| old.and_then(|old| old.client_secret.as_ref()) != Some(*new));
+        let reference =
+            reference.filter(|new| old.and_then(|old| old.client_secret.as_ref()) != Some(*new));
         let secret = reference.map(|at| Right {
             namespace: at.secret_namespace.clone(),
             ..Right::cluster("get", CORE_V1.group, "secrets", &at.secret_name)
@@ -343,7 +345,8 @@ pub(crate) fn check_text(path: &str, text: &str, errors: &mut FieldErrors) {
     if text.is_empty() {
         errors.push(FieldError::required(path, "must have a value"));
     } else if text.len() > MAX_TEXT_BYTES || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        let detail = format!("must be at most {MAX_TEXT_BYTES} printable ASCII characters without blanks");
+        let detail =
+            format!("must be at most {MAX_TEXT_BYTES} printable ASCII characters without blanks");
         errors.push(FieldError::invalid(path, BadValue::Omitted, detail));
     }
 }
@@ -362,7 +365,11 @@ fn validate_secret(at: Option<&ClientSecretRef>, errors: &mut FieldErrors) {
     let Some(at) = at else { return };
     let parts = [
         ("spec.clientSecret.secretName", &at.secret_name, dns1123_subdomain(&at.secret_name)),
-        ("spec.clientSecret.secretNamespace", &at.secret_namespace, dns1123_label(&at.secret_namespace)),
+        (
+            "spec.clientSecret.secretNamespace",
+            &at.secret_namespace,
+            dns1123_label(&at.secret_namespace),
+        ),
     ];
     for (path, value, checked) in parts {
         match checked {
@@ -408,12 +415,20 @@ fn validate_allow(spec: &Spec, errors: &mut FieldErrors) {
     }
     check_identities("spec.allow.groups", groups, errors);
     if email_domains.len() > MAX_ENTRIES {
-        errors.push(FieldError::too_many("spec.allow.emailDomains", email_domains.len(), MAX_ENTRIES));
+        errors.push(FieldError::too_many(
+            "spec.allow.emailDomains",
+            email_domains.len(),
+            MAX_ENTRIES,
+        ));
         return;
     }
     for (index, domain) in email_domains.iter().enumerate() {
         errors.check(dns1123_subdomain(&domain.to_ascii_lowercase()), |detail| {
-            FieldError::invalid(format!("spec.allow.emailDomains[{index}]"), domain.as_str(), detail)
+            FieldError::invalid(
+                format!("spec.allow.emailDomains[{index}]"),
+                domain.as_str(),
+                detail,
+            )
         });
     }
 }

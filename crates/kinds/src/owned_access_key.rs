@@ -527,11 +527,10 @@ impl Kind for OwnedAccessKey {
 
     const ACCESS_ROLE: Option<AccessRole<Spec, Status>> = Some(AccessRole::Key(facts));
 
-    const ENDS_WITH: Option<EndsWith<Status>> =
-        Some(|status| {
-            let workload = status.workload.as_ref().map(|workload| workload.uid.as_str());
-            workload.or_else(|| status.maker.as_ref().map(|maker| maker.uid.as_str()))
-        });
+    const ENDS_WITH: Option<EndsWith<Status>> = Some(|status| {
+        let workload = status.workload.as_ref().map(|workload| workload.uid.as_str());
+        workload.or_else(|| status.maker.as_ref().map(|maker| maker.uid.as_str()))
+    });
 
     const OBSERVED_STATUS: Option<ObservedStatus> = Some(|name, uid, observations| {
         let at = observations.last_activity(name, uid);

@@ -149,7 +149,11 @@ fn validate_sso_groups(groups: &[String], errors: &mut FieldErrors) {
         });
         if !is_of_connector || is_reserved_identity(group) {
             let detail = "must be CONNECTOR:GROUP, such as corp:shop";
-            errors.push(FieldError::invalid(format!("spec.ssoGroups[{index}]"), group.as_str(), detail));
+            errors.push(FieldError::invalid(
+                format!("spec.ssoGroups[{index}]"),
+                group.as_str(),
+                detail,
+            ));
         }
     }
 }

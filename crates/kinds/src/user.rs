@@ -1,10 +1,10 @@
 //! User: a person who may hold access keys. See `docs/reference/authentication.md#users-and-teams`.
 
+use crate::connector::check_issuer;
 use crate::identities::{
     NO_CLUSTER_ROLES, added, check_not_reserved, impersonate, right_to_be_user, rights_to_be,
     rights_to_be_anybody,
 };
-use crate::connector::check_issuer;
 use crate::prelude::*;
 use crate::principal::{ConnectorRef, SsoGroups};
 use crate::team;
@@ -305,10 +305,13 @@ fn validate_sso_identities(identities: &[SsoIdentity], errors: &mut FieldErrors)
         } else if one.subject.chars().count() > MAX_SUBJECT_CHARS
             || one.subject.chars().any(char::is_control)
         {
-            let detail = format!("must be at most {MAX_SUBJECT_CHARS} characters, none of them control characters");
+            let detail = format!(
+                "must be at most {MAX_SUBJECT_CHARS} characters, none of them control characters"
+            );
             errors.push(FieldError::invalid(subject, BadValue::Omitted, detail));
         }
-        let is_same = |other: &SsoIdentity| (&other.issuer, &other.subject) == (&one.issuer, &one.subject);
+        let is_same =
+            |other: &SsoIdentity| (&other.issuer, &other.subject) == (&one.issuer, &one.subject);
         if identities.iter().take(index).any(is_same) {
             errors.push(FieldError::duplicate(path, one.subject.as_str()));
         }

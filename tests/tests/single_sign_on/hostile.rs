@@ -302,7 +302,8 @@ async fn hostile_answers_make_no_session_and_leave_nothing() {
     let pem = BASE64_STANDARD.decode(provider.ca_data()).unwrap();
     for (number, row) in rows.iter().enumerate() {
         // What is known of a provider is kept by issuer and authorities.
-        let ca_data = BASE64_STANDARD.encode([&pem[..], "\n".repeat(number + 1).as_bytes()].concat());
+        let ca_data =
+            BASE64_STANDARD.encode([&pem[..], "\n".repeat(number + 1).as_bytes()].concat());
         let mut spec = connector_to(&provider);
         spec["caData"] = json!(ca_data);
         for (field, value) in row.connector.as_object().unwrap() {

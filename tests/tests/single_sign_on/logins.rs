@@ -27,7 +27,10 @@ async fn a_login_makes_a_user_a_key_and_a_session() {
     let key = me["status"]["accessKey"].as_str().unwrap();
     let key = scene.admin.get(&path("ownedaccesskeys", key)).send().await.expect(200);
     let identity = &key["spec"]["identity"];
-    assert_eq!((&identity["userId"], &identity["connector"]), (&json!("sub-canary-ada"), &json!("corp")));
+    assert_eq!(
+        (&identity["userId"], &identity["connector"]),
+        (&json!("sub-canary-ada"), &json!("corp"))
+    );
     assert_eq!(identity["groups"], json!(["group-canary"]));
     assert!(identity.get("connectorData").is_none(), "it is write-only");
     assert!(key["spec"]["identityRefresh"].is_string());

@@ -2,6 +2,7 @@
 //! tokens of workloads.
 
 mod hostile;
+mod later;
 mod logins;
 mod scene;
 mod takeovers;

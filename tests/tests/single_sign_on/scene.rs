@@ -9,6 +9,7 @@ use postern_tests::http::{Client, Response};
 use postern_tests::identity_provider::{CLIENT_ID, CLIENT_SECRET, IdentityProvider};
 use postern_tests::objects::{collection, make};
 use postern_tests::rights::path;
+use postern_tests::watching::Watch;
 use postern_tests::{Home, Server, Setup};
 use serde_json::{Value, json};
 
@@ -160,6 +161,14 @@ impl Browser {
     pub(crate) async fn get(&self, path: &str) -> Response {
         let request = self.client.get(path).without("authorization");
         request.header("cookie", &self.cookie()).header("x-postern-console", "1").send().await
+    }
+
+    /// A watch as the console opens it.
+    pub(crate) async fn watch(&self, collection: &str) -> Watch {
+        let path = format!("{collection}?watch=true");
+        let request = self.client.get(&path).without("authorization");
+        let request = request.header("cookie", &self.cookie()).header("x-postern-console", "1");
+        Watch::new(request.stream().await)
     }
 
     /// The caller, as the server knows it.

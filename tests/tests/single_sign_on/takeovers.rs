@@ -47,8 +47,23 @@ fn attempts() -> Vec<Value> {
     // Names that become one of these by what is left out or folded.
     all.extend(
         [
-            "Admin", "ADMIN", "admin ", " admin", "-admin-", "admin@", "@admin", "_admin", "admin.",
-            "аdmin", "admin\u{200b}", "ADMIN!", "..admin..", "Carol", "CAROL", "Root", "dave-",
+            "Admin",
+            "ADMIN",
+            "admin ",
+            " admin",
+            "-admin-",
+            "admin@",
+            "@admin",
+            "_admin",
+            "admin.",
+            "аdmin",
+            "admin\u{200b}",
+            "ADMIN!",
+            "..admin..",
+            "Carol",
+            "CAROL",
+            "Root",
+            "dave-",
             "new​comer",
         ]
         .map(|name| json!({ "preferred_username": name })),
@@ -125,7 +140,8 @@ async fn two_first_logins_at_once_make_one_user() {
     for browser in &mut browsers {
         callbacks.push(scene.provider.log_in(&browser.begin("/auth/oidc/corp/start").await));
     }
-    let visits = browsers.iter_mut().zip(&callbacks).map(|(browser, callback)| browser.visit(callback));
+    let visits =
+        browsers.iter_mut().zip(&callbacks).map(|(browser, callback)| browser.visit(callback));
     let responses = futures_util::future::join_all(visits).await;
     assert!(responses.iter().all(|response| response.status == 303), "{responses:?}");
     assert_eq!(scene.users().await, ["ada", "admin"]);

@@ -121,7 +121,10 @@ async fn a_token_is_exchanged_for_a_short_key_within_the_scope() {
     let (client, name) = workloads.client().await;
     let key = workloads.admin.get(&path("ownedaccesskeys", &name)).send().await.expect(200);
     let spec = &key["spec"];
-    assert_eq!((&spec["type"], &spec["user"], &spec["ttl"]), (&json!("Other"), &json!("bot"), &json!(900)));
+    assert_eq!(
+        (&spec["type"], &spec["user"], &spec["ttl"]),
+        (&json!("Other"), &json!("bot"), &json!(900))
+    );
     assert_eq!(spec["scope"], one_secret());
     assert_eq!(spec["identity"]["userId"], claims()["sub"]);
     assert_eq!(key["status"]["workload"]["identity"], "deploy");
@@ -364,7 +367,8 @@ async fn a_cluster_is_an_issuer_that_is_reached_by_its_kubeconfig() {
     // The cluster names an issuer that is no address of this network.
     let issuer = "https://kubernetes.default.svc.cluster.local";
     provider.set(|state| {
-        state.discovery = json!({ "issuer": issuer, "jwks_uri": "https://10.0.0.1/openid/v1/jwks" });
+        state.discovery =
+            json!({ "issuer": issuer, "jwks_uri": "https://10.0.0.1/openid/v1/jwks" });
     });
     let kubeconfig = format!(
         "current-context: x\ncontexts: [{{name: x, context: {{cluster: c, user: u}}}}]\n\
@@ -400,8 +404,13 @@ async fn a_cluster_is_an_issuer_that_is_reached_by_its_kubeconfig() {
         workloads.send(&workloads.form(&provider.token(&claims), "pod")).await.status
     };
     assert_eq!(exchange(json!({})).await, 200);
-    let other = json!({ "kubernetes.io": { "namespace": "shop", "serviceaccount": { "name": "x" } } });
-    for refused in [json!({ "aud": ["https://kubernetes.default.svc"] }), json!({ "iss": provider.issuer() }), other] {
+    let other =
+        json!({ "kubernetes.io": { "namespace": "shop", "serviceaccount": { "name": "x" } } });
+    for refused in [
+        json!({ "aud": ["https://kubernetes.default.svc"] }),
+        json!({ "iss": provider.issuer() }),
+        other,
+    ] {
         assert_eq!(exchange(refused.clone()).await, 400, "{refused}");
     }
     assert_eq!((provider.asked("/openid/v1/jwks"), provider.asked("/keys")), (1, 0));

@@ -53,16 +53,17 @@ fn made_by(uid: &str) -> Option<Arc<Maker>> {
 }
 
 fn user(uid: &str) -> UserFacts {
-    UserFacts {
-        uid: uid.to_owned(),
-        groups: vec!["ops".to_owned()],
-        ..UserFacts::default()
-    }
+    UserFacts { uid: uid.to_owned(), groups: vec!["ops".to_owned()], ..UserFacts::default() }
 }
 
 fn team(users: &[&str]) -> TeamFacts {
     let users = users.iter().map(|&user| user.to_owned()).collect();
-    TeamFacts { uid: "t1".to_owned(), users, groups: vec!["deployers".to_owned()], sso_groups: Vec::new() }
+    TeamFacts {
+        uid: "t1".to_owned(),
+        users,
+        groups: vec!["deployers".to_owned()],
+        sso_groups: Vec::new(),
+    }
 }
 
 fn ada() -> Owner {

@@ -116,7 +116,10 @@ impl Workload<'_> {
             return error
                 .hint("the audit log of the server says why")
                 .hint(format!("the audience of the token must be {}", self.server.of_root(PATH)))
-                .hint(format!("its claims must be those of the WorkloadIdentity {:?}", self.identity));
+                .hint(format!(
+                    "its claims must be those of the WorkloadIdentity {:?}",
+                    self.identity
+                ));
         }
         match text("error_description") {
             "" => error,

@@ -205,17 +205,13 @@ fn key_of(
         ..Spec::default()
     };
     let workload = Workload { identity: by.name.clone(), uid: by.uid.clone() };
-    let status = Status {
-        maker: by.status.maker.clone(),
-        workload: Some(workload),
-        ..Status::default()
-    };
+    let status =
+        Status { maker: by.status.maker.clone(), workload: Some(workload), ..Status::default() };
     let Ok(Value::Object(fields)) = serde_json::to_value(Fields { spec, status }) else {
         return Err(ApiError::internal("the key could not be encoded", MANAGER));
     };
     let info = OwnedAccessKey.info();
-    let metadata =
-        ObjectMeta { generate_name: "workload-".to_owned(), ..ObjectMeta::default() };
+    let metadata = ObjectMeta { generate_name: "workload-".to_owned(), ..ObjectMeta::default() };
     let (api_version, kind) = (info.version.to_string(), info.kind.to_owned());
     Ok(Object { api_version, kind, metadata, fields })
 }

@@ -3,13 +3,13 @@
 //!
 //! A person is found by issuer and subject alone. What is written passes the same admission as the writes of clients.
 
+use postern_auth::oidc::mapping::{group_name, with_suffix};
 use postern_kinds::connector;
 use postern_kinds::owned_access_key::{
     Fields, Identity, Login, OwnedAccessKey, SESSION_LABEL, Session, Spec, Status,
 };
 use postern_kinds::user::{self, SsoIdentity, SsoStatus, User};
 use postern_kinds::{AnyKind, Owner, SecretText, Verb};
-use postern_auth::oidc::mapping::{group_name, with_suffix};
 use postern_meta::object::{Object, ObjectMeta, Operation};
 use postern_meta::status::ApiError;
 use postern_meta::time::Timestamp;
@@ -145,7 +145,8 @@ async fn user_of(
     let mut last = None;
     for attempt in 0..ATTEMPTS {
         registry.cache().wait_until_current().await?;
-        let known = registry.cache().principals().user_of_identity(issuer, subject).map(str::to_owned);
+        let known =
+            registry.cache().principals().user_of_identity(issuer, subject).map(str::to_owned);
         if let Some(known) = known {
             return Ok(known);
         }
@@ -154,7 +155,8 @@ async fn user_of(
             return Err(refused("", why));
         }
         let suffixed = with_suffix(name, issuer, subject);
-        let name = if attempt == 0 && registry.admission().is_free(name) { name } else { &suffixed };
+        let name =
+            if attempt == 0 && registry.admission().is_free(name) { name } else { &suffixed };
         if !registry.admission().is_free(name) {
             let why = "the name that the new User would get is taken: link the identity with a User (spec.identities)";
             return Err(last.unwrap_or_else(|| refused("", why)));
@@ -212,9 +214,8 @@ pub(super) async fn set_groups(
     let updated = operations::update(registry, &permit, &writing, |current| {
         let mut fields = user::Fields::deserialize(&current.fields)
             .map_err(|error| ApiError::internal("the User cannot be read", error))?;
-        let identity = |one: &SsoIdentity| {
-            (&one.issuer, &one.subject) == (&person.issuer, &person.subject)
-        };
+        let identity =
+            |one: &SsoIdentity| (&one.issuer, &one.subject) == (&person.issuer, &person.subject);
         if !fields.spec.identities.iter().any(identity) {
             return Err(refused(user, "the User is no longer linked with this identity"));
         }
@@ -243,8 +244,9 @@ pub(super) async fn set_groups(
 /// 500 if it cannot be encoded, which is a bug.
 pub(super) fn data_of(person: &Person) -> Result<String, ApiError> {
     let (id_token, refresh_token) = (person.id_token.clone(), person.refresh_token.clone());
-    serde_json::to_string(&ConnectorData { id_token, refresh_token })
-        .map_err(|error| ApiError::internal("the data of the connector could not be encoded", error))
+    serde_json::to_string(&ConnectorData { id_token, refresh_token }).map_err(|error| {
+        ApiError::internal("the data of the connector could not be encoded", error)
+    })
 }
 
 /// The access key of a login.

@@ -215,8 +215,8 @@ pub fn logged_out(
             user.as_ref().is_some_and(|user| fields.spec.owner() == Some(Owner::User(user.clone())))
         });
         let login = fields.status.login.as_ref();
-        let of_session = session
-            .is_none_or(|session| login.is_some_and(|login| login.session == session));
+        let of_session =
+            session.is_none_or(|session| login.is_some_and(|login| login.session == session));
         of_user && of_session
     };
     if user.is_none() && session.is_none() {

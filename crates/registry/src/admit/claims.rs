@@ -2,8 +2,8 @@
 //! (`docs/reference/workload-identity.md`). The type may change later; then no token is accepted.
 
 use postern_auth::oidc::workload::{self, InvalidMatch, IssuerType};
-use postern_kinds::trusted_issuer::{self, TrustedIssuer};
 use postern_kinds::AnyKind;
+use postern_kinds::trusted_issuer::{self, TrustedIssuer};
 use postern_meta::field::{BadValue, FieldError, FieldErrors};
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
@@ -22,7 +22,8 @@ pub(super) fn check_claims(
     let Some((issuer, list)) = kind.claim_matches(new).filter(|_| errors.is_empty()) else {
         return Ok(());
     };
-    if old.and_then(|old| kind.claim_matches(old)).as_ref() == Some(&(issuer.clone(), list.clone())) {
+    if old.and_then(|old| kind.claim_matches(old)).as_ref() == Some(&(issuer.clone(), list.clone()))
+    {
         return Ok(());
     }
     let Some(found) = view.read(&TrustedIssuer, None, &issuer)? else {

@@ -165,8 +165,7 @@ impl<'a> AdmissionView<'a> {
     pub(crate) fn is_free(&self, name: &str) -> bool {
         let principals = self.cache.principals();
         let user = Principal::User(name);
-        let named =
-            NameLookup { cache: self.cache, policy: &self.policy, principals: &principals };
+        let named = NameLookup { cache: self.cache, policy: &self.policy, principals: &principals };
         principals.uid(user).is_none()
             && principals.user_known_as(name).is_none()
             && !named.names_user(name)

@@ -19,8 +19,8 @@ mod upstreams;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postern_listen::{raise_descriptor_limit, upstream_descriptors};
 use postern_auth::gateway_path::GatewayTarget;
+use postern_listen::{raise_descriptor_limit, upstream_descriptors};
 use postern_proxy::{Limits, Proxy, TcpDial, Upstream, UpstreamAddresses};
 use postern_registry::clock::Source;
 use postern_registry::registry::Registry;

@@ -59,7 +59,8 @@ pub(super) async fn serve(
             let mut response = respond::success(&status, negotiated);
             let headers = response.headers_mut();
             headers.insert(CLEAR_SITE_DATA, HeaderValue::from_static(CLEARED));
-            let gone = format!("{}=; {}; Max-Age=0", session_cookie::NAME, session_cookie::ATTRIBUTES);
+            let gone =
+                format!("{}=; {}; Max-Age=0", session_cookie::NAME, session_cookie::ATTRIBUTES);
             headers.extend(HeaderValue::from_str(&gone).map(|gone| (SET_COOKIE, gone)));
             Ok(response.into())
         }

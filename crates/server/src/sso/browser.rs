@@ -106,7 +106,8 @@ impl Sso {
             }));
         }
         let code = query.get("code");
-        let code = code.ok_or_else(|| Refused::forbidden("the answer of the provider has no code"))?;
+        let code =
+            code.ok_or_else(|| Refused::forbidden("the answer of the provider has no code"))?;
         let client = Client {
             registry: &self.registry,
             provider: &provider,
@@ -208,10 +209,7 @@ impl Sso {
 }
 
 /// The groups of a person as the provider names them; none if the connector has no claim for them.
-fn groups_of(
-    spec: &connector::Spec,
-    claims: &Map<String, Value>,
-) -> Result<Vec<String>, Refused> {
+fn groups_of(spec: &connector::Spec, claims: &Map<String, Value>) -> Result<Vec<String>, Refused> {
     if spec.groups_claim.is_empty() {
         return Ok(Vec::new());
     }

@@ -128,7 +128,9 @@ impl Sso {
         };
         let (token, name) = (required("subject_token")?, required("audience")?);
         if !SUBJECT_TYPES.contains(&required("subject_token_type")?) {
-            return Err(NotGiven::request("subject_token_type must be that of a JWT or an ID token"));
+            return Err(NotGiven::request(
+                "subject_token_type must be that of a JWT or an ID token",
+            ));
         }
         for other in ["actor_token", "scope", "resource"] {
             if form.get(other).is_some() {
@@ -200,7 +202,6 @@ pub(super) async fn form_of(head: &Parts, mut body: IncomingBody) -> Result<Form
         whole.extend_from_slice(&data);
     }
     let text = std::str::from_utf8(&whole).ok();
-    text.and_then(Form::parse).ok_or_else(|| {
-        NotGiven::request("the body is no form, or has a field twice")
-    })
+    text.and_then(Form::parse)
+        .ok_or_else(|| NotGiven::request("the body is no form, or has a field twice"))
 }

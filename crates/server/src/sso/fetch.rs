@@ -12,8 +12,8 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
 use parking_lot::Mutex;
-use postern_registry::registry::Registry;
 use postern_proxy::{Forward, Proxy, ProxyError, Upstream, UpstreamAddresses, UpstreamConfig};
+use postern_registry::registry::Registry;
 
 use crate::gateway::Gateway;
 
@@ -44,9 +44,13 @@ impl fmt::Display for Failed {
             Self::Unreachable(_) => {
                 f.write_str("the provider could not be reached: the log of the server says why")
             }
-            Self::Timeout => write!(f, "the provider did not answer within {} s", TIMEOUT.as_secs()),
+            Self::Timeout => {
+                write!(f, "the provider did not answer within {} s", TIMEOUT.as_secs())
+            }
             Self::Redirect => f.write_str("the provider answered with a redirect"),
-            Self::Status(status) => write!(f, "the provider answered with status {}", status.as_u16()),
+            Self::Status(status) => {
+                write!(f, "the provider answered with status {}", status.as_u16())
+            }
             Self::TooLarge => f.write_str("the response of the provider is too large"),
         }
     }
@@ -88,7 +92,11 @@ impl Route {
     }
 
     /// The route to a connected cluster.
-    pub(super) fn to_cluster(gateway: Arc<Gateway>, registry: Arc<Registry>, cluster: &str) -> Self {
+    pub(super) fn to_cluster(
+        gateway: Arc<Gateway>,
+        registry: Arc<Registry>,
+        cluster: &str,
+    ) -> Self {
         let proxy = gateway.proxy().clone();
         Self { proxy, to: To::Cluster { gateway, registry, cluster: cluster.to_owned() } }
     }

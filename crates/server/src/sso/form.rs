@@ -12,8 +12,7 @@ pub(super) const MAX_FORM_BYTES: usize = 64 * 1024;
 const MAX_FIELDS: usize = 32;
 
 /// The characters that a value has unescaped (RFC 3986 section 2.3).
-const UNRESERVED: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The fields of a form.
 pub(super) struct Form(BTreeMap<String, String>);

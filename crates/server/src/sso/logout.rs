@@ -52,7 +52,8 @@ impl Sso {
         allowed(&head.method, &Method::POST)?;
         let connector = self.connector(name).await?;
         record.set_connector(&connector.metadata.name);
-        let form = form_of(head, body).await.map_err(|refused| Refused::forbidden(refused.reason))?;
+        let form =
+            form_of(head, body).await.map_err(|refused| Refused::forbidden(refused.reason))?;
         let token = form.get("logout_token");
         let token = token.ok_or_else(|| Refused::forbidden("logout_token is missing"))?;
         let spec = &connector.spec;

@@ -201,12 +201,12 @@ impl Sso {
         self.registry.cache().wait_until_current().await?;
         let found = self.registry.read_to_decide(&Connector, None, name)?;
         let found = found.map(|found| found.part::<StoredConnector>()).transpose()?;
-        found
-            .filter(|found| !found.spec.disabled && found.metadata.deletion.is_none())
-            .ok_or_else(|| {
+        found.filter(|found| !found.spec.disabled && found.metadata.deletion.is_none()).ok_or_else(
+            || {
                 let text = "there is no connector of this name, or it is disabled";
                 Refused::new(StatusCode::NOT_FOUND, text)
-            })
+            },
+        )
     }
 
     /// The address of this server for browsers, without a slash at the end.
@@ -248,4 +248,3 @@ fn refusal(refused: &Refused) -> Response<Body> {
     let text = format!("The login failed: {}.\n\nGo back, and begin it again.\n", refused.text);
     respond::text(refused.code, text)
 }
-

@@ -50,11 +50,7 @@ enum Key {
 }
 
 impl Providers {
-    pub(super) fn new(
-        proxy: Proxy,
-        addresses: UpstreamAddresses,
-        source: Arc<dyn Source>,
-    ) -> Self {
+    pub(super) fn new(proxy: Proxy, addresses: UpstreamAddresses, source: Arc<dyn Source>) -> Self {
         Self { proxy, addresses, source, known: Mutex::default() }
     }
 

@@ -13,10 +13,10 @@ use postern_registry::registry::Registry;
 use serde_json::{Map, Value};
 use zeroize::Zeroizing;
 
+use super::Refused;
 use super::fetch::Asked;
 use super::form::{encode, escaped};
 use super::providers::Provider;
-use super::Refused;
 
 /// The most bytes of a response with tokens, and of one with claims.
 const MAX_RESPONSE_BYTES: usize = 256 * 1024;
@@ -69,14 +69,20 @@ impl Client<'_> {
         let answer = object(&bytes);
         if !status.is_success() {
             let error = answer.as_ref().and_then(|answer| answer.get("error")?.as_str());
-            return Err(Refused::forbidden(match error {
-                Some("invalid_grant") => INVALID_GRANT.to_owned(),
-                Some("invalid_client" | "unauthorized_client") => {
-                    "the provider does not accept the client: check clientId and clientSecret of the connector"
-                        .to_owned()
+            // Only the first one is about the user. The others must not end logins.
+            return Err(match error {
+                Some("invalid_grant") if !status.is_server_error() => {
+                    Refused::forbidden(INVALID_GRANT)
                 }
-                _ => format!("the provider refused the code with status {}", status.as_u16()),
-            }));
+                Some("invalid_client" | "unauthorized_client") => unavailable(
+                    "the provider does not accept the client: check clientId and clientSecret of the connector"
+                        .to_owned(),
+                ),
+                _ => unavailable(format!(
+                    "the provider refused the code with status {}",
+                    status.as_u16()
+                )),
+            });
         }
         let answer = answer.ok_or_else(|| {
             Refused::forbidden("the token response is not a JSON object, or has a field twice")
@@ -85,11 +91,13 @@ impl Client<'_> {
             let text = answer.get(name)?.as_str().filter(|text| !text.is_empty())?;
             (text.len() <= MAX_KEPT_CHARS).then(|| SecretText::from(text.to_owned()))
         };
-        let is_bearer = answer
-            .get("token_type")
-            .is_none_or(|kind| kind.as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("bearer")));
+        let is_bearer = answer.get("token_type").is_none_or(|kind| {
+            kind.as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("bearer"))
+        });
         if !is_bearer {
-            return Err(Refused::forbidden("the token response has another token_type than Bearer"));
+            return Err(Refused::forbidden(
+                "the token response has another token_type than Bearer",
+            ));
         }
         let id_token = text("id_token")
             .ok_or_else(|| Refused::forbidden("the token response has no ID token"))?;
@@ -106,11 +114,8 @@ impl Client<'_> {
         tokens: &Tokens,
         nonce: Option<&str>,
     ) -> Result<Claims, Refused> {
-        let party = Party {
-            issuer: &self.provider.issuer,
-            client_id: &self.spec.client_id,
-            now: self.now,
-        };
+        let party =
+            Party { issuer: &self.provider.issuer, client_id: &self.spec.client_id, now: self.now };
         let access_token = tokens.access_token.as_ref().map(SecretText::expose);
         let verify =
             |keys: &_| verify_id_token(tokens.id_token.expose(), keys, party, nonce, access_token);

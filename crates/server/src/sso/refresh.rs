@@ -11,7 +11,7 @@ use postern_registry::actions::logins::LoginFor;
 use postern_registry::actions::refreshes::{self, Claimed};
 use serde_json::Value;
 
-use super::redeem::{Client, INVALID_GRANT};
+use super::redeem::{Client, INVALID_GRANT, unavailable};
 use super::{Refused, Sso, StoredConnector};
 
 /// The longest and the shortest time between two looks at the keys, in seconds.
@@ -93,7 +93,9 @@ impl Sso {
                     ("refresh_token", claimed.refresh_token.expose()),
                 ])
                 .await?;
-            let claims = client.claims(&tokens, None).await?;
+            // A token that cannot be verified says nothing about the user.
+            let claims = client.claims(&tokens, None).await;
+            let claims = claims.map_err(|refused| unavailable(refused.text))?;
             if claims.all.get("sub").and_then(Value::as_str) != Some(&claimed.subject) {
                 return Err(Refused::forbidden("the refreshed ID token is about another user"));
             }

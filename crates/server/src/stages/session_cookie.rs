@@ -3,8 +3,8 @@
 //! A browser adds the cookie to requests of any page of the same site. The cookie counts only for requests that such a
 //! page cannot send: with the header of the console, and from the console's own origin.
 
-use http::{HeaderMap, HeaderValue};
 use http::header::{AUTHORIZATION, COOKIE, HeaderName, ORIGIN, UPGRADE};
+use http::{HeaderMap, HeaderValue};
 use postern_auth::bearer::{BearerToken, MAX_TOKEN_BYTES};
 use postern_kinds::SecretText;
 use zeroize::Zeroizing;

@@ -66,7 +66,8 @@ fn a_change_has_the_facts_of_the_object() {
     assert_eq!(change(&User, user), AccessChange::User(Some(facts)));
     let team = json!({ "users": ["ada"], "groups": ["ops"] });
     let users = vec!["ada".to_owned()];
-    let facts = TeamFacts { uid: uid.clone(), users, groups: groups.clone(), sso_groups: Vec::new() };
+    let facts =
+        TeamFacts { uid: uid.clone(), users, groups: groups.clone(), sso_groups: Vec::new() };
     assert_eq!(change(&Team, team), AccessChange::Team(Some(facts)));
     let key = json!({
         "user": "ada", "groups": ["ops"], "ttl": 300, "ttlAfterLastActivity": true, "scope": {},
