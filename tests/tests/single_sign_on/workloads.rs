@@ -191,15 +191,17 @@ async fn other_tokens_are_refused_and_only_the_audit_log_says_why() {
     ] {
         assert_eq!(workloads.send(&form).await.expect(400)["error"], error);
     }
-    let records = workloads.server.home().records();
-    let records: Vec<String> = records
-        .iter()
-        .filter(|record| record["verb"] == "login")
-        .map(ToString::to_string)
-        .collect();
+    let logins = || -> Vec<String> {
+        let records = workloads.server.home().records().into_iter();
+        records.filter(|one| one["verb"] == "login").map(|one| one.to_string()).collect()
+    };
     for reason in reasons {
-        assert!(records.iter().any(|record| record.contains(reason)), "{reason}: {records:?}");
+        wait::until(reason, async || {
+            logins().iter().any(|record| record.contains(reason)).then_some(())
+        })
+        .await;
     }
+    let records = logins();
     let log = workloads.server.home().logged();
     for text in records.iter().chain([&log]) {
         assert!(!text.contains("canary") && !text.contains("eyJ"), "{text}");
