@@ -10,6 +10,7 @@ use postern_meta::gvk::GroupVersion;
 
 mod bindings;
 mod bound;
+mod claim_match;
 mod column;
 mod condition;
 mod context;
@@ -79,6 +80,7 @@ pub mod workload_identity;
 pub mod write_only;
 
 pub use bound::BoundGrant;
+pub use claim_match::ClaimMatch;
 pub use column::{Cell, ColumnInfo};
 pub use condition::{Condition, ConditionsStatus};
 pub use context::{Caller, CallerKey, Context, Observations, Reading};

@@ -3,6 +3,7 @@
 
 use postern_meta::names::dns1123_subdomain;
 
+use crate::claim_match::ClaimMatch;
 use crate::key_attenuation;
 use crate::owner_reference::{add_owner_reference, ensure_reference, keep_owner_reference};
 use crate::prelude::*;
@@ -69,20 +70,6 @@ pub struct Spec {
     /// they expire; delete the workload identity to end them.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub disabled: bool,
-}
-
-/// A claim, and the values of which a token must have one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-#[schemars(rename = "sh.platform.management.v1.ClaimMatch")]
-pub struct ClaimMatch {
-    /// The name of the claim. Required.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub claim: String,
-    /// The values, compared exactly. A value of `ref` may end with `*`. Required.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
-    pub values: Vec<String>,
 }
 
 /// The facts that the server adds.

@@ -194,7 +194,7 @@ async fn only_who_may_be_anybody_writes_a_connector_or_links_a_user() {
     make(&scene.admin, "users", "carol", json!({})).await;
     let (carol, link) = (path("users", "carol"), json!({ "spec": { "identities": [identity] } }));
     assert_eq!(merge(&scene.admin, &carol, link).await.status, 422);
-    // Nobody writes what only the provider says.
+    // No client writes what only the provider says.
     let sso = json!({ "status": { "sso": [{ "connector": "corp", "groups": ["corp:admins"] }] } });
     merge(&scene.admin, &bob, sso).await.expect(200);
     assert!(scene.user("bob").await["status"].get("sso").is_none());

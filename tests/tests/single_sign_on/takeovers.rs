@@ -40,7 +40,7 @@ async fn victims(scene: &Scene) {
 const TAKEN: [&str; 8] =
     ["carol", "carol.c", "dave", "root", "admin", "newcomer", "promised", "robot"];
 
-/// Claims by which a person tries to be somebody else.
+/// Claims by which a person tries to be another user.
 fn attempts() -> Vec<Value> {
     let mut all: Vec<Value> =
         TAKEN.iter().map(|name| json!({ "preferred_username": name })).collect();

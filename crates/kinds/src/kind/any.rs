@@ -19,6 +19,7 @@ use super::ownership::{self, Owned, Ownership, OwnershipPart};
 use super::{
     Companion, DataSource, Dependent, DraftOf, Info, Kind, StrictFields, UniqueKey, unserved,
 };
+use crate::claim_match::ClaimMatch;
 use crate::column::{Cell, ColumnInfo};
 use crate::context::{Context, Observations};
 use crate::fields::{Draft, FieldType, Fields, Layout, keep_in_spec};
@@ -28,7 +29,6 @@ use crate::rbac::{Granted, GrantedRoles, PolicyChange};
 use crate::right::{RequiredRight, Right};
 use crate::scope::Scope;
 use crate::verb::Verb;
-use crate::workload_identity::ClaimMatch;
 use crate::write_only::WriteOnlyField;
 
 /// The results of preparing an object: all of them together, because the fields are decoded once.

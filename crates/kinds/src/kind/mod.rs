@@ -10,6 +10,7 @@ use postern_meta::object::ObjectMeta;
 use postern_meta::status::ApiError;
 use serde_json::{Map, Value};
 
+use crate::claim_match::ClaimMatch;
 use crate::column::{Cell, ColumnInfo};
 use crate::context::{Context, Observations};
 use crate::fields::{Draft, FieldType, Fields, Layout};
@@ -19,7 +20,6 @@ use crate::rbac::{Granted, GrantedRoles, PolicyPart};
 use crate::right::{RequiredRight, Right};
 use crate::scope::Scope;
 use crate::verb::Verb;
-use crate::workload_identity::ClaimMatch;
 use crate::write_only::WriteOnlyField;
 use ownership::OwnershipPart;
 

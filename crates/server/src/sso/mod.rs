@@ -147,11 +147,11 @@ impl Sso {
         let connectors = connectors.iter().filter_map(|one| one.part::<StoredConnector>().ok());
         methods.extend(connectors.filter(|one| !one.spec.disabled).map(|one| {
             let name = &one.metadata.name;
-            let shown = Some(&one.spec.display_name).filter(|shown| !shown.is_empty());
+            let display_name = Some(&one.spec.display_name).filter(|name| !name.is_empty());
             json!({
                 "type": "OIDC",
                 "connector": name,
-                "displayName": shown.unwrap_or(name),
+                "displayName": display_name.unwrap_or(name),
                 "startURL": format!("{CONNECTORS}{name}/start"),
             })
         }));

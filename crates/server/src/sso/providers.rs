@@ -133,7 +133,7 @@ const CLUSTER_DISCOVERY: &str = "/.well-known/openid-configuration";
 
 /// A document of a provider.
 struct Document<T> {
-    kept: Mutex<Kept<T>>,
+    kept: Mutex<CachedDocument<T>>,
     /// Held while it is fetched.
     fetching: tokio::sync::Mutex<()>,
 }
@@ -144,7 +144,7 @@ impl<T> Default for Document<T> {
     }
 }
 
-struct Kept<T> {
+struct CachedDocument<T> {
     /// The last good one, and when it was fetched, in seconds since 1970.
     good: Option<(Arc<T>, i64)>,
     /// When it was last asked for, in seconds since 1970.
@@ -155,13 +155,13 @@ struct Kept<T> {
     failure: Option<String>,
 }
 
-impl<T> Default for Kept<T> {
+impl<T> Default for CachedDocument<T> {
     fn default() -> Self {
         Self { good: None, asked: None, asked_newest: None, failure: None }
     }
 }
 
-impl<T> Kept<T> {
+impl<T> CachedDocument<T> {
     /// The document, if it counts at a time.
     fn usable(&self, now: i64, seconds: i64) -> Option<Arc<T>> {
         let (good, fetched) = self.good.as_ref()?;
@@ -175,9 +175,9 @@ impl<T> Kept<T> {
             asked.is_some_and(|asked| (0..PAUSE_SECONDS).contains(&now.saturating_sub(asked)))
         };
         let is_paused = match wanted {
-            Wanted::Fresh => {
-                if let Some(fresh) = self.usable(now, FRESH_SECONDS) {
-                    return Some(Ok(fresh));
+            Wanted::Recent => {
+                if let Some(recent) = self.usable(now, FRESH_SECONDS) {
+                    return Some(Ok(recent));
                 }
                 is_recent(self.asked)
             }
@@ -194,7 +194,7 @@ impl<T> Kept<T> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     /// One that was fetched within the hour.
-    Fresh,
+    Recent,
     /// The present one, because something is missing in the one that is kept.
     Newest,
 }
@@ -205,7 +205,7 @@ impl Provider {
     /// # Errors
     /// Why there is none, for the person who logs in.
     pub(super) async fn discovery(&self) -> Result<Arc<Discovery>, String> {
-        self.document(&self.discovery, Wanted::Fresh, || async {
+        self.document(&self.discovery, Wanted::Recent, || async {
             let address = discovery::address(&self.issuer).ok_or("the issuer is no https URL")?;
             let bytes = self.get(&address, discovery::MAX_BYTES).await?;
             Discovery::parse(&bytes, &self.issuer).map_err(|refused| refused.to_string())
@@ -218,7 +218,7 @@ impl Provider {
     /// # Errors
     /// See [`Provider::discovery`].
     pub(super) async fn keys(&self) -> Result<Arc<KeySet>, String> {
-        self.wanted_keys(Wanted::Fresh).await
+        self.wanted_keys(Wanted::Recent).await
     }
 
     /// The keys as they are now, unless they were asked for just before: for a token with a key that is not known.
@@ -239,7 +239,7 @@ impl Provider {
             let (issuer, address) = (self.issuer.clone(), discovery.jwks_uri.clone());
             return Ok(Arc::new(KeysAt { issuer, address }));
         }
-        self.document(&self.keys_at, Wanted::Fresh, || async {
+        self.document(&self.keys_at, Wanted::Recent, || async {
             if self.route.is_to_cluster() {
                 let bytes = self.get(CLUSTER_DISCOVERY, discovery::MAX_BYTES).await?;
                 let issuer = discovery::issuer_of_cluster(&bytes);

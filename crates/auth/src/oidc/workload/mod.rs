@@ -96,8 +96,8 @@ pub struct ClaimMatch {
 }
 
 /// The list of a WorkloadIdentity.
-pub fn list_of(list: &[postern_kinds::workload_identity::ClaimMatch]) -> Vec<ClaimMatch> {
-    let of = |one: &postern_kinds::workload_identity::ClaimMatch| ClaimMatch {
+pub fn list_of(list: &[postern_kinds::ClaimMatch]) -> Vec<ClaimMatch> {
+    let of = |one: &postern_kinds::ClaimMatch| ClaimMatch {
         claim: one.claim.clone(),
         values: one.values.clone(),
     };
