@@ -34,6 +34,7 @@ pub mod etcd;
 pub mod etcd_cluster;
 pub mod fleet_playground;
 pub mod http;
+pub mod identity_provider;
 pub mod kms;
 pub mod kubectl;
 pub mod links;

@@ -11,3 +11,4 @@ mod projects;
 mod regressions;
 mod secrecy;
 mod serving;
+mod single_sign_on;

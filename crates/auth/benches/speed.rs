@@ -341,7 +341,7 @@ fn many_keys(digester: &Digester, keys: usize) -> (PrincipalIndex, Vec<String>) 
     let mut index = PrincipalIndex::default();
     for number in 0..USERS {
         let uid = format!("uid-{number}");
-        let user = UserFacts { uid, subject: String::new(), groups: Vec::new(), disabled: false };
+        let user = UserFacts { uid, ..UserFacts::default() };
         index.set_user(&format!("user{number}"), Some(user));
     }
     let values: Vec<_> = (0..keys).map(|number| format!("pk_{number:0>48}")).collect();
@@ -361,6 +361,8 @@ fn many_keys(digester: &Digester, keys: usize) -> (PrincipalIndex, Vec<String>) 
             maker: None,
             is_session: false,
             is_login_code: false,
+            workload_uid: None,
+            connector: None,
         };
         index.set_key(&name, Some(facts));
         index.set_record(digest, Some(DigestRecord { name, uid, owner_uid }));

@@ -54,6 +54,17 @@ impl Digester {
     }
 }
 
+impl Digester {
+    /// A secret key for another purpose, the same on all servers on a store. The purpose has a blank, so it is no
+    /// credential, and the key is no digest that is stored.
+    pub fn derived_key(&self, purpose: &'static str) -> [u8; DIGEST_BYTES] {
+        debug_assert!(purpose.contains(' '), "a purpose is no credential");
+        let mut key = [0; DIGEST_BYTES];
+        key.copy_from_slice(hmac::sign(&self.0, purpose.as_bytes()).as_ref());
+        key
+    }
+}
+
 impl fmt::Debug for Digester {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Digester(…)")

@@ -152,10 +152,12 @@ mod tests {
             subject: subject.to_owned(),
             groups: groups.iter().map(|&group| group.to_owned()).collect(),
             disabled,
+            ..UserFacts::default()
         };
         principals.set_user("bob", Some(bob));
         let (uid, users) = ("t1".to_owned(), vec!["bob".to_owned()]);
-        let red = TeamFacts { uid, users, groups: vec!["deployers".to_owned()] };
+        let red =
+            TeamFacts { uid, users, groups: vec!["deployers".to_owned()], ..TeamFacts::default() };
         principals.set_team("red", Some(red));
         principals
     }
@@ -267,8 +269,7 @@ mod tests {
         let named = |subject: &str| UserFacts {
             uid: "u2".to_owned(),
             subject: subject.to_owned(),
-            groups: Vec::new(),
-            disabled: false,
+            ..UserFacts::default()
         };
         principals.set_user("carol", Some(named("oidc|7")));
         principals.set_user("bob", Some(named("")));

@@ -8,6 +8,7 @@
 
 mod name_changes;
 mod queries;
+mod sso;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use postern_kinds::{Impersonation, Owner, Principal, Principals};
 use serde::{Deserialize, Serialize};
 
 use self::name_changes::NameChanges;
+use self::sso::SsoIndex;
 use crate::bearer::Refusal;
 use crate::digest::Digest;
 use crate::identity::{
@@ -84,6 +86,8 @@ pub struct PrincipalIndex {
     digests_of: HashMap<String, BTreeSet<Digest>>,
     keys_of: HashMap<Owner, BTreeSet<String>>,
     teams_of: HashMap<String, BTreeSet<String>>,
+    /// Connectors, identities and groups of single sign-on.
+    sso: SsoIndex,
     /// The users that have a `spec.subject`, by it.
     user_of_subject: HashMap<String, String>,
     resolved: ByDigest<Result<Arc<ResolvedKey>, Refusal>>,
@@ -102,6 +106,8 @@ pub struct PrincipalIndex {
 enum Concerned {
     /// Those of an owner.
     KeysOf(Owner),
+    /// This key.
+    Key(String),
     /// Those that the key of this uid made; so many changes of keys up from the first.
     ChildrenOf(String, usize),
 }
@@ -248,9 +254,12 @@ impl PrincipalIndex {
         self.keys.iter().filter(move |(_, key)| is_without(key)).map(|(name, _)| name.as_str())
     }
 
-    /// The names of the teams that a user is in.
+    /// The names of the teams that a user is in, in order: those that list the user, and those of the user's groups of
+    /// single sign-on.
     pub fn team_names_of(&self, user: &str) -> impl Iterator<Item = &str> {
-        self.teams_of.get(user).into_iter().flatten().map(String::as_str)
+        let listed = self.teams_of.get(user).into_iter().flatten().map(String::as_str);
+        let by_group = self.users.get(user).map(|user| self.sso.teams_of(user));
+        listed.chain(by_group.into_iter().flatten()).collect::<BTreeSet<&str>>().into_iter()
     }
 
     /// The identity that the bearer of a key gets by an impersonation. The access key and its scope
@@ -318,13 +327,16 @@ impl PrincipalIndex {
         }
     }
 
-    /// Whether a key or its owner is disabled.
+    /// Whether a key, its owner or its connector is disabled.
     fn is_disabled(&self, key: &KeyFacts) -> bool {
         let user = match &key.owner {
             Some(Owner::User(user)) => self.users.get(user),
             _ => None,
         };
-        key.disabled || user.is_some_and(|user| user.disabled)
+        let connector = key.connector.as_ref();
+        key.disabled
+            || user.is_some_and(|user| user.disabled)
+            || connector.is_some_and(|connector| !self.sso.is_enabled(connector))
     }
 
     /// The keys that a key ends with.
@@ -373,6 +385,7 @@ impl PrincipalIndex {
             AccessChange::User(user) => self.change_user(name, user),
             AccessChange::Team(team) => self.change_team(name, team),
             AccessChange::Key(key) => self.change_key(name, key),
+            AccessChange::Connector(connector) => self.change_connector(name, connector),
         }
     }
 
@@ -387,6 +400,7 @@ impl PrincipalIndex {
                     self.resolve_key(&name, 0);
                 }
             }
+            Some(Concerned::Key(name)) => self.resolve_key(&name, 0),
             Some(Concerned::ChildrenOf(uid, level)) => {
                 for name in self.children_of.get(&uid).cloned().unwrap_or_default() {
                     self.resolve_key(&name, level + 1);
@@ -418,6 +432,7 @@ impl PrincipalIndex {
         self.scopes.remove(name);
         self.key_names.remove(name);
         if let Some(old) = self.keys.remove(name) {
+            self.sso.remove_key(name, &old);
             if let Some(owner) = old.owner {
                 remove_from(&mut self.keys_of, &owner, name);
             }
@@ -438,6 +453,7 @@ impl PrincipalIndex {
                     let children = self.children_of.entry(maker_uid.to_owned()).or_default();
                     children.insert(name.to_owned());
                 }
+                self.sso.add_key(name, &key);
                 if let Some(scope) = &key.scope {
                     self.scopes.insert(name.to_owned(), Arc::new(ScopeRules::new(scope)));
                 }
@@ -475,7 +491,11 @@ impl PrincipalIndex {
             let subject = user.as_ref().map(|user| user.subject.clone()).unwrap_or_default();
             self.note_names([name, &old_subject, &subject]);
         }
+        if let Some(old) = &old {
+            self.sso.remove_user(name, old);
+        }
         if let Some(user) = user {
+            self.sso.add_user(name, &user);
             if !user.subject.is_empty() {
                 self.user_of_subject.insert(user.subject.clone(), name.to_owned());
             }
@@ -486,6 +506,10 @@ impl PrincipalIndex {
 
     fn change_team(&mut self, name: &str, team: Option<TeamFacts>) {
         let old = self.teams.remove(name);
+        let groups = |team: &Option<TeamFacts>| {
+            team.as_ref().map(|team| team.sso_groups.clone()).unwrap_or_default()
+        };
+        let (had, has) = (groups(&old), groups(&team));
         let of_all = |team: &Option<TeamFacts>| {
             team.as_ref().map(|team| (team.uid.clone(), team.groups.clone()))
         };
@@ -493,13 +517,16 @@ impl PrincipalIndex {
         let users_of = |team: Option<&TeamFacts>| -> BTreeSet<String> {
             team.iter().flat_map(|team| team.users.iter().cloned()).collect()
         };
-        let (before, after) = (users_of(old.as_ref()), users_of(team.as_ref()));
+        let (mut before, mut after) = (users_of(old.as_ref()), users_of(team.as_ref()));
         for user in &before {
             remove_from(&mut self.teams_of, user, name);
         }
         for user in &after {
             self.teams_of.entry(user.clone()).or_default().insert(name.to_owned());
         }
+        before.extend(self.sso.users_with(&had));
+        after.extend(self.sso.users_with(&has));
+        self.sso.set_team(name, &had, &has);
         if let Some(team) = team {
             self.teams.insert(name.to_owned(), team);
         }
@@ -665,13 +692,14 @@ impl PrincipalIndex {
             name: subject.to_owned(),
             uid: user.uid.clone(),
             user: Some(name.to_owned()),
-            teams: self.teams_of(name),
+            teams: self.team_names_of(name).map(str::to_owned).collect(),
             ..Identity::default()
         };
         identity.principal_uids.push(user.uid.clone());
         let teams = identity.teams.iter().filter_map(|team| self.teams.get(team));
         identity.principal_uids.extend(teams.map(|team| team.uid.clone()));
         identity.groups.extend(user.groups.iter().cloned());
+        identity.groups.extend(self.sso.groups_of(user).map(str::to_owned));
         identity.groups.extend(self.groups_of_teams(name));
         identity.groups.extend(own_groups(name));
         Some(identity)
@@ -715,6 +743,21 @@ impl Principals for PrincipalIndex {
         self.team_names_of(user).map(str::to_owned).collect()
     }
 
+    fn teams_that_list(&self, user: &str) -> Vec<String> {
+        self.teams_of.get(user).into_iter().flatten().cloned().collect()
+    }
+
+    fn uids_with_sso_groups(&self, groups: &[String]) -> Vec<String> {
+        self.uids_of_users(self.sso.users_with(groups))
+    }
+
+    fn uids_of_connector(&self, connector: &str) -> Vec<String> {
+        let keys = self.sso.keys_of(connector).filter_map(|name| self.keys.get(name));
+        let keys: Vec<String> = keys.map(|key| key.uid.clone()).collect();
+        let users = self.sso.users_of(connector).cloned();
+        keys.into_iter().chain(self.uids_of_users(users)).collect()
+    }
+
     fn is_made_by(&self, key_uid: &str, maker_uid: &str) -> bool {
         let key = self.key_of_uid.get(key_uid).and_then(|name| self.keys.get(name));
         let makers = key.and_then(|key| self.makers(key)).unwrap_or_default();
@@ -722,6 +765,7 @@ impl Principals for PrincipalIndex {
     }
 }
 
+/// Removes a value from a set, and the set if it is then empty.
 fn remove_from<K, V, Q>(map: &mut HashMap<K, BTreeSet<V>>, key: &K, value: &Q)
 where
     K: std::hash::Hash + Eq,

@@ -136,9 +136,9 @@ mod tests {
     /// An index with the user ada, and with the key of this user, if it is there.
     fn index(uid: &str, is_user_disabled: bool, key: Option<KeyFacts>) -> PrincipalIndex {
         let mut index = PrincipalIndex::default();
-        let (groups, subject) = (Vec::new(), String::new());
-        let disabled = is_user_disabled;
-        index.set_user("ada", Some(UserFacts { uid: uid.to_owned(), subject, groups, disabled }));
+        let (uid_of_user, disabled) = (uid.to_owned(), is_user_disabled);
+        let user = UserFacts { uid: uid_of_user, disabled, ..UserFacts::default() };
+        index.set_user("ada", Some(user));
         let digest = Digest::from_hex(&"0".repeat(64)).unwrap();
         let (name, key_uid, owner_uid) = ("k".to_owned(), "k1".to_owned(), uid.to_owned());
         index.set_record(digest, Some(DigestRecord { name, uid: key_uid, owner_uid }));
@@ -159,6 +159,8 @@ mod tests {
             maker: None,
             is_session: false,
             is_login_code: false,
+            workload_uid: None,
+            connector: None,
         }
     }
 

@@ -204,8 +204,9 @@ impl World {
     fn index_user(&mut self, user: &str) {
         let User { uid, is_disabled, is_ops } = self.users[user].clone();
         let groups = if is_ops { vec![OPS.to_owned()] } else { Vec::new() };
-        let (subject, disabled) = (String::new(), is_disabled);
-        self.index.set_user(user, Some(UserFacts { uid, subject, groups, disabled }));
+        let disabled = is_disabled;
+        let facts = UserFacts { uid, groups, disabled, ..UserFacts::default() };
+        self.index.set_user(user, Some(facts));
     }
 
     fn set_policy(&mut self) {

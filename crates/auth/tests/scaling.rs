@@ -30,11 +30,11 @@ fn digest() -> Digest {
 }
 
 fn user(groups: Vec<String>) -> UserFacts {
-    UserFacts { uid: "u1".to_owned(), subject: String::new(), groups, disabled: false }
+    UserFacts { uid: "u1".to_owned(), groups, ..UserFacts::default() }
 }
 
 fn team(users: Vec<String>, groups: Vec<String>) -> TeamFacts {
-    TeamFacts { uid: "t1".to_owned(), users, groups }
+    TeamFacts { uid: "t1".to_owned(), users, groups, ..TeamFacts::default() }
 }
 
 /// An index with the user ada, who has a key with these groups.
@@ -53,6 +53,8 @@ fn index(groups: Vec<String>) -> PrincipalIndex {
         maker: None,
         is_session: false,
         is_login_code: false,
+        workload_uid: None,
+        connector: None,
     };
     index.set_record(digest(), Some(DigestRecord { name, uid, owner_uid }));
     index.set_key("k", Some(key));

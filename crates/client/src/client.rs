@@ -317,6 +317,43 @@ impl Client {
         self.send(ApiRequest::of_gateway(path)).await
     }
 
+    /// Posts a form to a path at the root of the server, such as `/auth/token`. Returns the status code and the JSON of the
+    /// response, also if it is an error.
+    ///
+    /// # Errors
+    /// If there is no response, or it is not JSON.
+    pub async fn post_form(
+        &mut self,
+        path: &str,
+        fields: &[(&str, &str)],
+    ) -> Result<(u16, Value), Error> {
+        let field = |(name, value): &(&str, &str)| {
+            format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC))
+        };
+        let form = fields.iter().map(field).collect::<Vec<_>>().join("&");
+        let request =
+            ApiRequest { base: Base::Root, ..ApiRequest::new(Method::POST, path.to_owned()) };
+        let request = request.body("application/x-www-form-urlencoded", form.into_bytes());
+        let (code, body) = self.exchange(&request).await?;
+        let decoded = decode_response(StatusCode::OK, &body);
+        decoded.map(|value| (code.as_u16(), value))
+    }
+
+    /// Reads JSON at a path, which may have a query, at the root of the server. One parameter is added to the query.
+    ///
+    /// # Errors
+    /// As for every request.
+    pub async fn get_at_root(
+        &mut self,
+        path: &str,
+        (name, value): (&str, &str),
+    ) -> Result<Value, Error> {
+        let mark = if path.contains('?') { '&' } else { '?' };
+        let path = format!("{path}{mark}{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC));
+        let request = ApiRequest::new(Method::GET, path).accept("application/json");
+        self.send(ApiRequest { base: Base::Root, ..request }).await
+    }
+
     /// Reads a document that is text and no object, such as `/metrics`. `path` begins behind the base path.
     ///
     /// # Errors

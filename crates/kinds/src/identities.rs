@@ -31,6 +31,13 @@ pub(crate) fn rights_to_be(principal: Principal<'_>, ctx: &Context<'_>) -> Vec<R
     as_group.into_iter().chain(as_owner).collect()
 }
 
+/// The rights to impersonate all users and all groups.
+pub(crate) fn rights_to_be_anybody() -> [RequiredRight; 2] {
+    let hint =
+        "a caller who names an identity provider, or links users with one, can act as any user";
+    ["users", "groups"].map(|resource| impersonate(resource, "").because(hint.to_owned()))
+}
+
 /// The right to impersonate a user or a group.
 pub(crate) fn impersonate(resource: &'static str, name: &str) -> RequiredRight {
     Right::cluster("impersonate", "", resource, name).into()

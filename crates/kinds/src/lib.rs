@@ -10,6 +10,7 @@ use postern_meta::gvk::GroupVersion;
 
 mod bindings;
 mod bound;
+mod claim_match;
 mod column;
 mod condition;
 mod context;
@@ -25,6 +26,7 @@ mod kubeconfig_ref;
 mod named_identities;
 mod names;
 mod namespace_names;
+mod owner_reference;
 mod policy_rules;
 mod right;
 mod schema_rule;
@@ -40,6 +42,7 @@ pub mod audit_event_list;
 pub mod cluster;
 pub mod cluster_role;
 pub mod cluster_role_binding;
+pub mod connector;
 pub mod console_login_code;
 pub mod console_session;
 pub mod custom_resource_definition;
@@ -71,11 +74,14 @@ pub mod selves;
 pub mod shared_secret;
 pub mod space_instance;
 pub mod team;
+pub mod trusted_issuer;
 pub mod user;
 pub mod virtual_cluster_instance;
+pub mod workload_identity;
 pub mod write_only;
 
 pub use bound::BoundGrant;
+pub use claim_match::ClaimMatch;
 pub use column::{Cell, ColumnInfo};
 pub use condition::{Condition, ConditionsStatus};
 pub use context::{Caller, CallerKey, Context, Observations, Reading};
@@ -115,6 +121,9 @@ const OURS: &[&dyn AnyKind] = &[
     &space_instance::SpaceInstance,
     &project_secret::ProjectSecret,
     &cluster::Cluster,
+    &connector::Connector,
+    &trusted_issuer::TrustedIssuer,
+    &workload_identity::WorkloadIdentity,
     &direct_cluster_endpoint_token::DirectClusterEndpointToken,
     &role::Role,
     &role_binding::RoleBinding,

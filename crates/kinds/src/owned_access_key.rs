@@ -11,11 +11,11 @@ use crate::identities::added;
 use crate::key_attenuation;
 use crate::key_life::{self, WrittenKey};
 use crate::names::{MAX_IDENTITIES, is_reserved_identity};
+use crate::owner_reference::{add_owner_reference, ensure_reference, keep_owner_reference};
 use crate::prelude::*;
-use crate::principal::delegated_right;
+use crate::principal::{ConnectorRef, delegated_right};
 use crate::schema_rule::IMMUTABLE;
 use crate::scope::{self, Scope};
-use crate::{team, user};
 
 /// The path of the key's value.
 pub const KEY_PATH: &[&str] = &["spec", "key"];
@@ -213,6 +213,52 @@ pub struct Status {
     /// Set for a session of the console. Set by the server, and never changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<Session>,
+    /// Set for a key that a login through a Connector made. Set by the server, and never changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub login: Option<Login>,
+    /// Set for a key that was exchanged for the token of a workload. Set by the server, and never changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workload: Option<Workload>,
+}
+
+/// The workload identity that made a key. The key ends with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "sh.platform.management.v1.AccessKeyWorkload")]
+pub struct Workload {
+    /// The name of the WorkloadIdentity.
+    pub identity: String,
+    /// The uid of the WorkloadIdentity.
+    pub uid: String,
+}
+
+impl Workload {
+    fn reference(&self) -> OwnerReference {
+        OwnerReference {
+            api_version: MANAGEMENT_V1.to_string(),
+            kind: "WorkloadIdentity".to_owned(),
+            name: self.identity.clone(),
+            uid: self.uid.clone(),
+            ..OwnerReference::default()
+        }
+    }
+}
+
+/// The login that made a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.AccessKeyLogin")]
+pub struct Login {
+    /// The name of the Connector. The key ends with it.
+    pub connector: String,
+    /// The uid of the Connector.
+    pub connector_uid: String,
+    /// The SHA-256 of the id of the session at the provider, if it has one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub session: String,
+    /// Whether the provider gave a refresh token, so that the groups of the user can be asked for again.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub refreshes: bool,
 }
 
 /// The facts about a session of the console.
@@ -306,6 +352,11 @@ fn facts(metadata: &ObjectMeta, spec: &Spec, status: &Status) -> KeyFacts {
         maker: status.maker.clone().map(Arc::new),
         is_session: status.session.is_some(),
         is_login_code: status.session.as_ref().is_some_and(|session| session.login_code),
+        workload_uid: status.workload.as_ref().map(|workload| workload.uid.clone()),
+        connector: status.login.as_ref().map(|login| ConnectorRef {
+            name: login.connector.clone(),
+            uid: login.connector_uid.clone(),
+        }),
     }
 }
 
@@ -378,27 +429,37 @@ impl Kind for OwnedAccessKey {
             spec.ttl = default_ttl_seconds(&new.metadata, ctx);
         }
         let disabled_by_uid = disabled_by(spec, old, ctx);
-        let (maker, session) = match old {
-            // Only the server says whose session a key is.
-            None if ctx.is_server => {
-                let Status { maker, session, .. } = std::mem::take(&mut new.fields.status);
-                (maker, session)
+        let server_set = match old {
+            // Only the server says where a key comes from.
+            None if ctx.is_server => std::mem::take(&mut new.fields.status),
+            None => {
+                let maker = ctx.caller_key.and_then(key_attenuation::maker);
+                Status { maker, ..Status::default() }
             }
-            None => (ctx.caller_key.and_then(key_attenuation::maker), None),
             Some(old) => {
                 let session = session_of(&new.fields.status, &old.fields.status, ctx);
-                (old.fields.status.maker.clone(), session)
+                Status { session, ..old.fields.status.clone() }
             }
         };
-        new.fields.status = Status { last_activity: None, disabled_by_uid, maker, session };
+        new.fields.status = Status { last_activity: None, disabled_by_uid, ..server_set };
         match old {
             None => {
-                add_owner_reference(new, ctx);
+                if let Some(owner) = new.fields.spec.owner() {
+                    add_owner_reference(&mut new.metadata.owner_references, &owner, ctx);
+                }
                 add_maker_reference(new);
+                if let Some(workload) = &new.fields.status.workload {
+                    ensure_reference(&mut new.metadata.owner_references, &workload.reference());
+                }
             }
             Some(old) => {
-                keep_owner_reference(new, old);
+                if let Some(owner) = old.fields.spec.owner() {
+                    keep_owner_reference(&mut new.metadata, &old.metadata, &owner);
+                }
                 keep_maker_reference(new, old);
+                if let Some(workload) = &old.fields.status.workload {
+                    ensure_reference(&mut new.metadata.owner_references, &workload.reference());
+                }
             }
         }
     }
@@ -474,8 +535,10 @@ impl Kind for OwnedAccessKey {
 
     const ACCESS_ROLE: Option<AccessRole<Spec, Status>> = Some(AccessRole::Key(facts));
 
-    const ENDS_WITH: Option<EndsWith<Status>> =
-        Some(|status| status.maker.as_ref().map(|maker| maker.uid.as_str()));
+    const ENDS_WITH: Option<EndsWith<Status>> = Some(|status| {
+        let workload = status.workload.as_ref().map(|workload| workload.uid.as_str());
+        workload.or_else(|| status.maker.as_ref().map(|maker| maker.uid.as_str()))
+    });
 
     const OBSERVED_STATUS: Option<ObservedStatus> = Some(|name, uid, observations| {
         let at = observations.last_activity(name, uid);
@@ -596,58 +659,6 @@ fn check_life(
     }
     let written = WrittenKey { uid: &new.metadata.uid, lifetime, is_login };
     key_life::check(caller_key, written).map_err(refused)
-}
-
-/// Adds a reference to the owner, so that the garbage collector deletes the key with its owner: a
-/// later owner of the same name must not get the key.
-fn add_owner_reference(new: &mut Draft<Fields>, ctx: &Context<'_>) {
-    let Some(owner) = new.fields.spec.owner() else { return };
-    let Some(principal) = owner.principal() else { return };
-    let uid = ctx.uid_of(principal);
-    let references = &mut new.metadata.owner_references;
-    // Which reference is that to the owner is not the client's to say.
-    references.retain(|one| !owner.is_named_by(one) || Some(&one.uid) == uid.as_ref());
-    let Some(uid) = uid else { return };
-    let (info, name) = match principal {
-        Principal::User(name) => (&user::User::INFO, name),
-        Principal::Team(name) => (&team::Team::INFO, name),
-    };
-    ensure_reference(
-        references,
-        &OwnerReference {
-            api_version: info.version.to_string(),
-            kind: info.kind.to_owned(),
-            name: name.to_owned(),
-            uid,
-            ..OwnerReference::default()
-        },
-    );
-}
-
-/// Adds a reference, unless the same one is there. Another reference with the same uid is removed,
-/// because a uid may be there only once.
-fn ensure_reference(references: &mut Vec<OwnerReference>, wanted: &OwnerReference) {
-    let identity = |one: &OwnerReference| {
-        (one.api_version.clone(), one.kind.clone(), one.name.clone(), one.uid.clone())
-    };
-    if references.iter().any(|one| identity(one) == identity(wanted)) {
-        return;
-    }
-    references.retain(|one| one.uid != wanted.uid);
-    references.push(wanted.clone());
-}
-
-/// Keeps the reference to the owner as it was. A client may not remove it, nor add one to a later owner
-/// of the same name.
-fn keep_owner_reference(new: &mut Draft<Fields>, old: &Draft<Fields>) {
-    let Some(owner) = old.fields.spec.owner() else { return };
-    let named = |one: &&OwnerReference| owner.is_named_by(one);
-    let old: Vec<_> = old.metadata.owner_references.iter().filter(named).collect();
-    let references = &mut new.metadata.owner_references;
-    references.retain(|one| !named(&one) || old.iter().any(|old| old.uid == one.uid));
-    for reference in old {
-        ensure_reference(references, reference);
-    }
 }
 
 /// Adds a reference to the maker, so that the garbage collector deletes the key with it. The reference decides

@@ -19,9 +19,9 @@ pub use crate::kind::action::{
 };
 pub use crate::kind::ownership::{Access, ExtraAccess, Ownership, OwnershipPart, UserOrTeam};
 pub use crate::kind::{
-    CarriedScope, Companion, DataSource, DataSourceOf, Dependent, Dependents, EndsWith, Info, Kind,
-    KubeconfigOf, ObservedStatus, OnCluster, OnRemove, PartialRight, ResourceScope,
-    SelectableField, StrictFields, UniqueKey, UniqueKeys, UnservedField,
+    CarriedScope, ClaimMatches, Companion, DataSource, DataSourceOf, Dependent, Dependents,
+    EndsWith, Info, Kind, KubeconfigOf, ObservedStatus, OnCluster, OnRemove, PartialRight,
+    ResourceScope, SelectableField, StrictFields, UniqueKey, UniqueKeys, UnservedField,
 };
 pub use crate::names::{CORE_V1, MANAGEMENT_V1, check_identities, check_identity};
 pub use crate::principal::{

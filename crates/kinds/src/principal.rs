@@ -61,8 +61,23 @@ pub trait Principals {
     /// The uid of a user or team; `None` if there is none of that name.
     fn uid(&self, principal: Principal<'_>) -> Option<String>;
 
-    /// The names of the teams that a user is in.
+    /// The names of the teams that a user is in, also by groups of single sign-on.
     fn teams_of(&self, user: &str) -> Vec<String>;
+
+    /// The names of the teams that list a user.
+    fn teams_that_list(&self, user: &str) -> Vec<String> {
+        self.teams_of(user)
+    }
+
+    /// The uids of the users who have one of these groups of single sign-on.
+    fn uids_with_sso_groups(&self, _groups: &[String]) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The uids of the access keys that a connector made, and of the users who have groups of it.
+    fn uids_of_connector(&self, _connector: &str) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Whether an access key was created by another one, or by a key that was: both are uids, and the chain of
     /// makers decides. A key did not create itself.
@@ -186,8 +201,37 @@ impl Lifetime {
     }
 }
 
+/// The facts about a Connector that authentication needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConnectorFacts {
+    /// The object's uid.
+    pub uid: String,
+    /// Whether the connector is disabled. Then its keys and its groups do not count.
+    pub disabled: bool,
+}
+
+/// A connector, by name and uid. A later connector of the same name is another one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "sh.platform.management.v1.ConnectorReference")]
+pub struct ConnectorRef {
+    /// The name of the Connector.
+    pub name: String,
+    /// The uid of the Connector.
+    pub uid: String,
+}
+
+/// The groups of a user by one connector.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SsoGroups {
+    /// The connector.
+    pub connector: ConnectorRef,
+    /// The groups, each with the name of the connector and a colon in front.
+    pub groups: Vec<String>,
+}
+
 /// The facts about a User that authentication needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserFacts {
     /// The object's uid.
     pub uid: String,
@@ -197,10 +241,14 @@ pub struct UserFacts {
     pub groups: Vec<String>,
     /// Whether the user is disabled.
     pub disabled: bool,
+    /// The identities at providers of single sign-on: issuer and subject of each.
+    pub identities: Vec<(String, String)>,
+    /// The groups of single sign-on.
+    pub sso: Vec<SsoGroups>,
 }
 
 /// The facts about a Team that authentication needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TeamFacts {
     /// The object's uid.
     pub uid: String,
@@ -208,10 +256,12 @@ pub struct TeamFacts {
     pub users: Vec<String>,
     /// The groups that its members are in.
     pub groups: Vec<String>,
+    /// The groups of single sign-on whose members are in the team.
+    pub sso_groups: Vec<String>,
 }
 
 /// The facts about an access key that authentication needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the key")]
 pub struct KeyFacts {
     /// The object's uid.
@@ -236,6 +286,10 @@ pub struct KeyFacts {
     pub is_session: bool,
     /// Whether it is the code of a login link until now, and can do nothing but begin this session.
     pub is_login_code: bool,
+    /// The uid of the workload identity that made it for a token.
+    pub workload_uid: Option<String>,
+    /// The connector that made it at a login. It ends with the connector.
+    pub connector: Option<ConnectorRef>,
 }
 
 impl KeyFacts {
@@ -265,11 +319,13 @@ pub struct Maker {
 #[derive(Clone, Copy, Debug)]
 pub enum AccessRole<Spec, Status> {
     /// Its objects are users.
-    User(fn(&ObjectMeta, &Spec) -> UserFacts),
+    User(fn(&ObjectMeta, &Spec, &Status) -> UserFacts),
     /// Its objects are teams.
     Team(fn(&ObjectMeta, &Spec) -> TeamFacts),
     /// Its objects are access keys.
     Key(fn(&ObjectMeta, &Spec, &Status) -> KeyFacts),
+    /// Its objects are connectors to identity providers.
+    Connector(fn(&ObjectMeta, &Spec) -> ConnectorFacts),
 }
 
 /// A change of one principal or access key, for an index of them: the new facts, or `None` if the
@@ -282,6 +338,8 @@ pub enum AccessChange {
     Team(Option<TeamFacts>),
     /// Of an access key.
     Key(Option<KeyFacts>),
+    /// Of a connector.
+    Connector(Option<ConnectorFacts>),
 }
 
 impl<Spec, Status> AccessRole<Spec, Status> {
@@ -290,10 +348,13 @@ impl<Spec, Status> AccessRole<Spec, Status> {
         let object = object.filter(|(metadata, ..)| !metadata.is_terminating());
         match self {
             Self::User(facts) => {
-                AccessChange::User(object.map(|(meta, spec, _)| facts(meta, spec)))
+                AccessChange::User(object.map(|(meta, spec, status)| facts(meta, spec, status)))
             }
             Self::Team(facts) => {
                 AccessChange::Team(object.map(|(meta, spec, _)| facts(meta, spec)))
+            }
+            Self::Connector(facts) => {
+                AccessChange::Connector(object.map(|(meta, spec, _)| facts(meta, spec)))
             }
             Self::Key(facts) => {
                 AccessChange::Key(object.map(|(meta, spec, status)| facts(meta, spec, status)))

@@ -3,12 +3,13 @@
 
 use std::collections::HashSet;
 
+use postern_meta::names::dns1123_subdomain;
 use serde_json::{Map, Value};
 
 use crate::identities::{
     NO_CLUSTER_ROLES, added, check_not_reserved, impersonate, right_to_be_user, rights_to_be,
 };
-use crate::names::{MAX_IDENTITIES, identity_name};
+use crate::names::{MAX_IDENTITIES, identity_name, is_reserved_identity};
 use crate::prelude::*;
 
 /// The kind.
@@ -39,6 +40,11 @@ pub struct Spec {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub groups: Vec<String>,
+    /// Groups of single sign-on whose members are in the team, such as `corp:shop` for the group `shop` of the connector
+    /// `corp`. A caller who adds one needs `bind` on the team.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub sso_groups: Vec<String>,
 }
 
 /// Why fields are refused that give access to a team.
@@ -86,6 +92,7 @@ impl Kind for Team {
         }
         check_identities("spec.users", &spec.users, errors);
         check_identities("spec.groups", &spec.groups, errors);
+        validate_sso_groups(&spec.sso_groups, errors);
         let known = old.map_or(HashSet::new(), |old| old.users.iter().collect());
         for (index, user) in spec.users.iter().enumerate().take(MAX_IDENTITIES) {
             let is_named = identity_name(user).is_ok() && !known.contains(user);
@@ -107,7 +114,9 @@ impl Kind for Team {
         let (spec, old) = (&new.fields.spec, old.map(|old| &old.fields.spec));
         let team = Principal::Team(&new.metadata.name);
         let users = old.map(|old| old.users.as_slice());
-        let has_new_user = added(&spec.users, users).next().is_some();
+        let sso_groups = old.map(|old| old.sso_groups.as_slice());
+        let has_new_user = added(&spec.users, users).next().is_some()
+            || added(&spec.sso_groups, sso_groups).next().is_some();
         let bind = has_new_user.then(|| RequiredRight::from(team.right("bind")));
         // The group of a team is the user name of its keys as well.
         let itself =
@@ -127,7 +136,26 @@ impl Kind for Team {
             uid: metadata.uid.clone(),
             users: spec.users.clone(),
             groups: spec.groups.clone(),
+            sso_groups: spec.sso_groups.clone(),
         }));
+}
+
+/// Adds an error for each entry that is not the name of a connector, a colon, and the name of a group.
+fn validate_sso_groups(groups: &[String], errors: &mut FieldErrors) {
+    check_identities("spec.ssoGroups", groups, errors);
+    for (index, group) in groups.iter().enumerate().take(MAX_IDENTITIES) {
+        let is_of_connector = group.split_once(':').is_some_and(|(connector, group)| {
+            dns1123_subdomain(connector).is_ok() && !group.is_empty()
+        });
+        if !is_of_connector || is_reserved_identity(group) {
+            let detail = "must be CONNECTOR:GROUP, such as corp:shop";
+            errors.push(FieldError::invalid(
+                format!("spec.ssoGroups[{index}]"),
+                group.as_str(),
+                detail,
+            ));
+        }
+    }
 }
 
 /// The groups that a write adds.

@@ -1,9 +1,12 @@
 //! User: a person who may hold access keys. See `docs/reference/authentication.md#users-and-teams`.
 
+use crate::connector::check_issuer;
 use crate::identities::{
     NO_CLUSTER_ROLES, added, check_not_reserved, impersonate, right_to_be_user, rights_to_be,
+    rights_to_be_anybody,
 };
 use crate::prelude::*;
+use crate::principal::{ConnectorRef, SsoGroups};
 use crate::team;
 
 /// Maximum number of teams that a user is removed from in the transaction that removes the user.
@@ -13,7 +16,7 @@ pub const MAX_TEAMS_LEFT: usize = 100;
 pub struct User;
 
 /// The fields next to `metadata`.
-pub type Fields = crate::Fields<Spec>;
+pub type Fields = crate::Fields<Spec, Status>;
 
 /// The names, groups and state of a user.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -46,6 +49,69 @@ pub struct Spec {
     /// Whether the user is disabled. Then the user's access keys do not work: requests are 401, and open watches end.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub disabled: bool,
+    /// The identities at providers of single sign-on with which the user logs in. No other user has one of them. A caller
+    /// who changes them needs `impersonate` on all users and groups.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub identities: Vec<SsoIdentity>,
+}
+
+/// An identity at a provider.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.UserIdentity")]
+pub struct SsoIdentity {
+    /// The name of the Connector.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub connector: String,
+    /// The issuer of the provider. Required.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub issuer: String,
+    /// The subject of the user at the provider. Required.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub subject: String,
+}
+
+/// The observed state of a user.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.UserStatus")]
+pub struct Status {
+    /// The groups of single sign-on, by connector. Set by the server at each login and refresh.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub sso: Vec<SsoStatus>,
+}
+
+/// The groups of a user by one connector.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.UserSSOStatus")]
+pub struct SsoStatus {
+    /// The name of the Connector.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub connector: String,
+    /// The uid of the Connector. The groups do not count for a later connector of the same name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub connector_uid: String,
+    /// The groups, each with the name of the connector and a colon in front.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub groups: Vec<String>,
+    /// When the provider last said so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refreshed: Option<Timestamp>,
+}
+
+/// The most identities of a user.
+const MAX_SSO_IDENTITIES: usize = 16;
+
+/// The most characters of a subject at a provider (OpenID Connect Core 1.0 section 2).
+const MAX_SUBJECT_CHARS: usize = 255;
+
+/// The unique key of an identity at a provider. Names of users have no comma, and issuers neither.
+pub fn identity_key(issuer: &str, subject: &str) -> String {
+    format!("{issuer},{subject}")
 }
 
 /// Why fields are refused that give access to a user.
@@ -56,7 +122,7 @@ const NO_PASSWORDS: &str = "this server has no passwords: users log in with acce
 
 impl Kind for User {
     type Spec = Spec;
-    type Status = NoStatus;
+    type Status = Status;
 
     const INFO: Info = Info {
         kind: "User",
@@ -71,10 +137,20 @@ impl Kind for User {
     const STRICT_FIELDS: StrictFields =
         StrictFields { not_null: &["spec", "spec.disabled"], ..StrictFields::OURS };
 
+    /// Only the server writes the status.
+    fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, ctx: &Context<'_>) {
+        if !ctx.is_server {
+            new.fields.status = old.map(|old| old.fields.status.clone()).unwrap_or_default();
+        }
+    }
+
     const UNSERVED_FIELDS: &'static [UnservedField] = &[
         UnservedField::new("owner", NO_ACCESS_RULES),
         UnservedField::new("access", NO_ACCESS_RULES),
-        UnservedField::new("ssoGroups", "only spec.groups sets the groups of a user"),
+        UnservedField::new(
+            "ssoGroups",
+            "the server sets the groups of single sign-on in status.sso; spec.groups has others",
+        ),
         UnservedField::new("passwordRef", NO_PASSWORDS),
         UnservedField::new("codesRef", NO_PASSWORDS),
         UnservedField::new("accessKeysRef", "access keys are OwnedAccessKey objects: create those"),
@@ -113,6 +189,7 @@ impl Kind for User {
             }
         }
         check_identities("spec.groups", &spec.groups, errors);
+        validate_sso_identities(&spec.identities, errors);
         let old = old.map(|old| &old.fields.spec);
         let given = new_names(spec, old).chain(new_groups(spec, old));
         check_not_reserved(Self::INFO.group_resource(), &new.metadata.name, given, ctx)
@@ -136,7 +213,9 @@ impl Kind for User {
         let groups = new_groups(spec, old.map(|old| &old.fields.spec));
         let groups = groups.map(|group| impersonate("groups", group));
         let itself = itself.into_iter().flatten();
-        identity.into_iter().chain(itself).chain(groups).collect()
+        let had = old.map_or(&[][..], |old| &old.fields.spec.identities);
+        let linked = (spec.identities != had).then(rights_to_be_anybody).into_iter().flatten();
+        identity.into_iter().chain(itself).chain(groups).chain(linked).collect()
     }
 
     fn cells(object: &Draft<Fields>) -> Vec<Cell> {
@@ -151,11 +230,17 @@ impl Kind for User {
     const UNIQUE_KEYS: Option<UniqueKeys<Spec>> = Some(names);
 
     const ACCESS_ROLE: Option<AccessRole<Spec, Self::Status>> =
-        Some(AccessRole::User(|metadata, spec| UserFacts {
+        Some(AccessRole::User(|metadata, spec, status| UserFacts {
             uid: metadata.uid.clone(),
             subject: spec.subject.clone(),
             groups: spec.groups.clone(),
             disabled: spec.disabled,
+            identities: spec
+                .identities
+                .iter()
+                .map(|one| (one.issuer.clone(), one.subject.clone()))
+                .collect(),
+            sso: status.sso.iter().map(SsoStatus::facts).collect(),
         }));
 
     const ON_REMOVE: Option<OnRemove> = Some(leave_teams);
@@ -189,7 +274,48 @@ fn names(metadata: &ObjectMeta, spec: &Spec) -> Vec<UniqueKey> {
             names.push(of(field, name));
         }
     }
+    names.extend(spec.identities.iter().take(MAX_SSO_IDENTITIES).map(|one| UniqueKey {
+        field: "spec.identities",
+        value: identity_key(&one.issuer, &one.subject),
+        is_place: false,
+    }));
     names
+}
+
+impl SsoStatus {
+    fn facts(&self) -> SsoGroups {
+        let connector =
+            ConnectorRef { name: self.connector.clone(), uid: self.connector_uid.clone() };
+        SsoGroups { connector, groups: self.groups.clone() }
+    }
+}
+
+fn validate_sso_identities(identities: &[SsoIdentity], errors: &mut FieldErrors) {
+    const PATH: &str = "spec.identities";
+    if identities.len() > MAX_SSO_IDENTITIES {
+        errors.push(FieldError::too_many(PATH, identities.len(), MAX_SSO_IDENTITIES));
+        return;
+    }
+    for (index, one) in identities.iter().enumerate() {
+        let path = format!("{PATH}[{index}]");
+        check_issuer(&format!("{path}.issuer"), &one.issuer, errors);
+        let subject = format!("{path}.subject");
+        if one.subject.is_empty() {
+            errors.push(FieldError::required(subject, "must be the subject at the provider"));
+        } else if one.subject.chars().count() > MAX_SUBJECT_CHARS
+            || one.subject.chars().any(char::is_control)
+        {
+            let detail = format!(
+                "must be at most {MAX_SUBJECT_CHARS} characters, none of them control characters"
+            );
+            errors.push(FieldError::invalid(subject, BadValue::Omitted, detail));
+        }
+        let is_same =
+            |other: &SsoIdentity| (&other.issuer, &other.subject) == (&one.issuer, &one.subject);
+        if identities.iter().take(index).any(is_same) {
+            errors.push(FieldError::duplicate(path, one.subject.as_str()));
+        }
+    }
 }
 
 /// The changes that remove a user from their teams. Otherwise a later user of the same name
@@ -199,7 +325,7 @@ fn leave_teams(
     principals: &dyn Principals,
 ) -> Result<Vec<Companion>, ApiError> {
     let user = metadata.name.as_str();
-    let teams = principals.teams_of(user);
+    let teams = principals.teams_that_list(user);
     if teams.len() > MAX_TEAMS_LEFT {
         let text = format!(
             "the user is in {} teams; a deletion can change at most {MAX_TEAMS_LEFT}: remove the \

@@ -138,6 +138,10 @@ pub(crate) struct Serve {
     #[arg(long, env = "POSTERN_CONSOLE_SESSION", value_name = "DURATION")]
     console_session: Option<String>,
 
+    /// How long groups of single sign-on count after the identity provider has last confirmed them [default: 7d]
+    #[arg(long, env = "POSTERN_SSO_GROUPS_MAX_AGE", value_name = "DURATION")]
+    sso_groups_max_age: Option<String>,
+
     /// How long a session of the console lasts without a use [default: 30m]
     #[arg(long, env = "POSTERN_CONSOLE_IDLE", value_name = "DURATION")]
     console_idle: Option<String>,
@@ -457,6 +461,7 @@ impl Serve {
         let retention = seconds("expired-key-retention", self.expired_key_retention.as_deref())?;
         let session = seconds("console-session", self.console_session.as_deref())?;
         let idle = seconds("console-idle", self.console_idle.as_deref())?;
+        let max_age = seconds("sso-groups-max-age", self.sso_groups_max_age.as_deref())?;
         Ok(KeyPolicy {
             max_ttl_seconds: seconds("access-key-max-ttl", self.access_key_max_ttl.as_deref())?,
             expired_retention_seconds: retention.unwrap_or(defaults.expired_retention_seconds),
@@ -467,6 +472,9 @@ impl Serve {
             )?,
             session_seconds: session.unwrap_or(defaults.session_seconds).max(1),
             session_idle_seconds: idle.unwrap_or(defaults.session_idle_seconds).max(1),
+            sso_groups_max_age_seconds: max_age
+                .unwrap_or(defaults.sso_groups_max_age_seconds)
+                .max(1),
         })
     }
 
@@ -521,6 +529,7 @@ impl Serve {
             access_key_max_ttl: self.access_key_max_ttl.or(other.access_key_max_ttl),
             console: self.console.or(other.console),
             console_session: self.console_session.or(other.console_session),
+            sso_groups_max_age: self.sso_groups_max_age.or(other.sso_groups_max_age),
             console_idle: self.console_idle.or(other.console_idle),
             expired_key_retention: self.expired_key_retention.or(other.expired_key_retention),
             external_url: self.external_url.or(other.external_url),

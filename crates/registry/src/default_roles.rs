@@ -63,6 +63,7 @@ fn default_roles() -> Vec<DefaultRole> {
             name: "platform-viewer",
             rules: json!([
                 rule(management, &["projects", "clusters", "users", "teams"], &READ),
+                rule(management, &["connectors", "trustedissuers", "workloadidentities"], &READ),
                 rule(
                     management,
                     &["projects/members", "projects/clusters", "projects/templates"],

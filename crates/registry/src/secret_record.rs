@@ -50,6 +50,11 @@ impl SecretRecord {
         self.digest.as_deref().and_then(Digest::from_hex)
     }
 
+    /// The stored value of a field, by its dotted path.
+    pub(crate) fn value(&self, path: &str) -> Option<&SecretText> {
+        self.values.get(path)
+    }
+
     /// Sets the digest of an access key's value.
     pub(crate) fn set_digest(&mut self, digest: Digest) {
         self.digest = Some(digest.to_hex());

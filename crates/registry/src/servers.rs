@@ -48,7 +48,7 @@ impl Servers {
 
     /// Waits until it is this server's turn to do some work of this name. Afterwards, the caller must look whether the
     /// work is still needed.
-    pub(crate) async fn turn(&self, work: &str) {
+    pub async fn turn(&self, work: &str) {
         let rank = self.members.as_ref().map_or(0, |members| self.rank(work, &members.borrow()));
         if rank > 0 {
             tokio::time::sleep((STAGGER * rank).min(LONGEST_STAGGER)).await;

@@ -15,6 +15,7 @@ mod listen;
 mod members;
 mod metrics;
 mod pipeline;
+mod sso;
 mod stages;
 mod start;
 mod supervise;

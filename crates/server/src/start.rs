@@ -38,6 +38,7 @@ use crate::gateway::{self, GatewaySettings, MemberTrust};
 use crate::keyring::{KeySource, KeyringSetting};
 use crate::members::{self, Membership};
 use crate::pipeline::{Server, Storage};
+use crate::sso::refresh;
 use crate::supervise::{on_own_thread, supervise};
 use crate::tls::{self, AuthoritySource, CertificateSource, GivenCertificate};
 use crate::{database, listen};
@@ -579,6 +580,8 @@ fn spawn_supervised(
     background.spawn(supervise("connected-agents", restarts.clone(), move || {
         gateway::report_agents(of.clone(), tunnels.clone())
     }));
+    let sso = server.sso().clone();
+    background.spawn(supervise("sso-refresh", restarts.clone(), move || refresh::run(sso.clone())));
     let registry = registry.clone();
     background.spawn(supervise("compaction", restarts.clone(), move || {
         controllers::compaction::run(registry.clone(), history)

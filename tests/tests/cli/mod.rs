@@ -26,6 +26,7 @@ mod top;
 mod tour;
 mod usage;
 mod waiting;
+mod workloads;
 
 use postern_tests::Server;
 use postern_tests::cli::CliUser;

@@ -1,6 +1,7 @@
 //! Three servers with one store on etcd: what one has acknowledged, the others serve; and none of them is needed.
 
 mod migrate;
+mod single_sign_on;
 mod tunnels;
 
 use std::os::unix::fs::DirBuilderExt as _;

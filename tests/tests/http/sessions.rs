@@ -307,6 +307,29 @@ async fn logins_are_limited_for_each_address() {
     assert!(refused.status == 429 && refused.header("retry-after").is_some(), "{}", refused.status);
     other.post(SESSION).send().await.expect(201);
     one.get(&selves()).send().await.expect(200);
+    // Without a session, reading and ending one counts as well.
+    let ask = one.request("DELETE", SESSION).without("authorization");
+    assert_eq!(ask.send().await.status, 429);
+}
+
+/// A logout that is refused would leave the session open.
+#[tokio::test]
+async fn a_session_is_read_and_ended_however_many_logins_there_were() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let browser = Browser::log_in(&admin).await;
+    for _ in 0..40 {
+        browser.request("GET", SESSION).send().await.expect(200);
+    }
+    for _ in 0..61 {
+        if admin.get("/auth/methods").without("authorization").send().await.status == 429 {
+            break;
+        }
+    }
+    browser.request("GET", SESSION).send().await.expect(200);
+    browser.request("DELETE", SESSION).send().await.expect(200);
+    let gone = browser.request("GET", &selves()).send().await;
+    assert_eq!(gone.status, 401);
 }
 
 #[tokio::test]

@@ -100,6 +100,9 @@ impl Fixture {
             Self::new(OURS, "spaceinstances", PROJECT, NAMES),
             Self::new(OURS, "projects", None, [Some("mine"), Some("ours"), Some("alpha")]),
             Self::new(OURS, "clusters", None, NAMES),
+            Self::new(OURS, "connectors", None, WITHOUT_OWNER),
+            Self::new(OURS, "trustedissuers", None, WITHOUT_OWNER),
+            Self::new(OURS, "workloadidentities", None, WITHOUT_OWNER),
             Self::new(OURS, "users", None, [Some("owner"), Some("ours"), Some("host")]),
             Self::new(OURS, "teams", None, [Some("violet"), Some("ours"), Some("theirs")]),
             Self::new(OURS, "ownedaccesskeys", None, NAMES),
@@ -249,7 +252,7 @@ impl Fixture {
 
     /// Can an object have an owner?
     pub(crate) fn has_owner(&self) -> bool {
-        self.has_access_rules() || self.plural == "ownedaccesskeys"
+        self.has_access_rules() || ["ownedaccesskeys", "workloadidentities"].contains(&self.plural)
     }
 
     /// An object as one makes it for oneself.
@@ -275,6 +278,17 @@ impl Fixture {
             }
             "ownedaccesskeys" if target == Target::Own => json!({ "spec": { "user": "owner" } }),
             "ownedaccesskeys" => json!({ "spec": { "user": "host" } }),
+            "connectors" => json!({ "spec": {
+                "issuer": "https://login.example.com", "clientId": "postern",
+                "allow": { "everyone": true },
+            } }),
+            "trustedissuers" => json!({ "spec": {
+                "type": "Generic", "issuer": "https://ci.example.com",
+            } }),
+            "workloadidentities" => json!({ "spec": {
+                "issuer": "ci", "owner": { "user": "host" }, "scope": {},
+                "match": [{ "claim": "sub", "values": ["build"] }],
+            } }),
             "secrets" => json!({ "data": { "value": self.canary(target) } }),
             "events" => json!({
                 "involvedObject": { "namespace": self.namespace(target), "name": "thing" },

@@ -223,6 +223,21 @@ async fn clusters() {
 }
 
 #[tokio::test]
+async fn connectors() {
+    check("connectors").await;
+}
+
+#[tokio::test]
+async fn trustedissuers() {
+    check("trustedissuers").await;
+}
+
+#[tokio::test]
+async fn workloadidentities() {
+    check("workloadidentities").await;
+}
+
+#[tokio::test]
 async fn users() {
     check("users").await;
 }

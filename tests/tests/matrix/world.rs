@@ -73,6 +73,7 @@ impl World {
         let admin = server.client();
         make_people(&admin).await;
         make_places(&admin, &fixture).await;
+        make_issuer(&admin, &fixture).await;
         for target in fixture.targets() {
             if fixture.has(target) {
                 make_target(&admin, &fixture, target).await;
@@ -121,6 +122,14 @@ async fn make_people(admin: &Client) {
         "subjects": [{ "apiGroup": group, "kind": "User", "name": "viewer" }],
     });
     post(admin, rbac, &viewer).await;
+}
+
+/// Makes the trusted issuer of workload identities.
+async fn make_issuer(admin: &Client, fixture: &Fixture) {
+    if fixture.plural == "workloadidentities" {
+        let spec = json!({ "type": "Generic", "issuer": "https://ci.example.com" });
+        make(admin, "trustedissuers", "ci", spec).await;
+    }
 }
 
 /// Makes the namespaces and projects, except where they are what is asked about.

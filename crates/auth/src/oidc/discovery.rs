@@ -15,6 +15,9 @@ pub const MAX_BYTES: usize = 256 * 1024;
 /// Bytes of an address.
 const MAX_URL_BYTES: usize = 2048;
 
+/// The field with the ways in which a client proves its identity.
+const AUTHENTICATION: &str = "token_endpoint_auth_methods_supported";
+
 /// The path of the document below the issuer.
 const PATH: &str = "/.well-known/openid-configuration";
 
@@ -33,6 +36,8 @@ pub struct Discovery {
     pub end_session_endpoint: Option<String>,
     /// Whether each answer to a login names the issuer (RFC 9207).
     pub names_issuer_in_answers: bool,
+    /// Whether the client secret is sent in the body: the provider lists this method, and not `client_secret_basic`.
+    pub secret_in_body: bool,
 }
 
 /// Why a document is refused. A field is named as the document names it.
@@ -89,14 +94,7 @@ impl Discovery {
     /// # Errors
     /// See [`DiscoveryRefused`].
     pub fn parse(bytes: &[u8], issuer: &str) -> Result<Self, DiscoveryRefused> {
-        if bytes.len() > MAX_BYTES {
-            return Err(DiscoveryRefused::TooLarge);
-        }
-        let decoded = decode(bytes, Format::Json).map_err(|_| DiscoveryRefused::Malformed)?;
-        let document = &decoded.value;
-        if !decoded.duplicates.is_empty() || !document.is_object() {
-            return Err(DiscoveryRefused::Malformed);
-        }
+        let document = &object(bytes)?;
         if document.get("issuer").and_then(Value::as_str) != Some(issuer) {
             return Err(DiscoveryRefused::Issuer);
         }
@@ -127,6 +125,8 @@ impl Discovery {
             names_issuer_in_answers: document
                 .get("authorization_response_iss_parameter_supported")
                 .is_some_and(|supported| *supported == Value::Bool(true)),
+            secret_in_body: !lists(AUTHENTICATION, &["client_secret_basic"])
+                && lists(AUTHENTICATION, &["client_secret_post"]),
         })
     }
 
@@ -137,6 +137,43 @@ impl Discovery {
             Some(named) => named == issuer,
             None => !self.names_issuer_in_answers,
         }
+    }
+}
+
+/// The issuer and the address of its keys, for an issuer that gives tokens to workloads. Its document need not have what
+/// a login needs.
+///
+/// # Errors
+/// See [`DiscoveryRefused`].
+pub fn keys_of_issuer(bytes: &[u8], issuer: &str) -> Result<String, DiscoveryRefused> {
+    let document = object(bytes)?;
+    if document.get("issuer").and_then(Value::as_str) != Some(issuer) {
+        return Err(DiscoveryRefused::Issuer);
+    }
+    optional(&document, "jwks_uri")?.ok_or(DiscoveryRefused::Address("jwks_uri"))
+}
+
+/// The issuer that a cluster names in its own document, which came from the cluster itself.
+///
+/// # Errors
+/// See [`DiscoveryRefused`].
+pub fn issuer_of_cluster(bytes: &[u8]) -> Result<String, DiscoveryRefused> {
+    let document = object(bytes)?;
+    let issuer = document.get("issuer").and_then(Value::as_str);
+    let issuer = issuer.filter(|issuer| !issuer.is_empty() && issuer.len() <= MAX_URL_BYTES);
+    issuer.map(str::to_owned).ok_or(DiscoveryRefused::Issuer)
+}
+
+/// A JSON object in which no field occurs twice.
+fn object(bytes: &[u8]) -> Result<Value, DiscoveryRefused> {
+    if bytes.len() > MAX_BYTES {
+        return Err(DiscoveryRefused::TooLarge);
+    }
+    let decoded = decode(bytes, Format::Json).map_err(|_| DiscoveryRefused::Malformed)?;
+    if decoded.duplicates.is_empty() && decoded.value.is_object() {
+        Ok(decoded.value)
+    } else {
+        Err(DiscoveryRefused::Malformed)
     }
 }
 

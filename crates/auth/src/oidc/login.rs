@@ -189,6 +189,11 @@ impl Login {
         self.state.get(..8).unwrap_or_default()
     }
 
+    /// The end, in seconds since 1970.
+    pub fn ends(&self) -> i64 {
+        self.ends
+    }
+
     /// What the ID token must have.
     pub fn nonce(&self) -> &str {
         &self.nonce

@@ -38,6 +38,8 @@ fn key(name: &str, owner: Owner) -> KeyFacts {
         maker: None,
         is_session: false,
         is_login_code: false,
+        workload_uid: None,
+        connector: None,
     }
 }
 
@@ -52,17 +54,17 @@ fn made_by(uid: &str) -> Option<Arc<Maker>> {
 }
 
 fn user(uid: &str) -> UserFacts {
-    UserFacts {
-        uid: uid.to_owned(),
-        subject: String::new(),
-        groups: vec!["ops".to_owned()],
-        disabled: false,
-    }
+    UserFacts { uid: uid.to_owned(), groups: vec!["ops".to_owned()], ..UserFacts::default() }
 }
 
 fn team(users: &[&str]) -> TeamFacts {
     let users = users.iter().map(|&user| user.to_owned()).collect();
-    TeamFacts { uid: "t1".to_owned(), users, groups: vec!["deployers".to_owned()] }
+    TeamFacts {
+        uid: "t1".to_owned(),
+        users,
+        groups: vec!["deployers".to_owned()],
+        sso_groups: Vec::new(),
+    }
 }
 
 fn ada() -> Owner {

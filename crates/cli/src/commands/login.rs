@@ -10,6 +10,7 @@ use postern_meta::status::Reason;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::login_workload::Workload;
 use super::whoami;
 use crate::error::CliError;
 use crate::flags::CredentialFlags;
@@ -30,7 +31,8 @@ const LOGIN_TYPE: &str = "Login";
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     postern login https://postern.example.com:8443 --ca-file ca.pem\n  \
-    postern login https://postern.example.com:8443 --ca-file ca.pem --access-key - < key.txt")]
+    postern login https://postern.example.com:8443 --ca-file ca.pem --access-key - < key.txt\n  \
+    postern login https://postern.example.com:8443 --workload-identity deploy")]
 pub struct Login {
     /// The server, as https://HOST:PORT; the base path may be left out [env: POSTERN_SERVER]
     #[arg(value_name = "URL")]
@@ -43,6 +45,15 @@ pub struct Login {
     /// The kubeconfig to write [env: KUBECONFIG] [default: ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+
+    /// Exchange the token of a pipeline for the key of this WorkloadIdentity. The token comes from --token-file, from
+    /// POSTERN_ID_TOKEN, or from GitHub Actions
+    #[arg(long, value_name = "NAME", conflicts_with = "access_key")]
+    workload_identity: Option<String>,
+
+    /// The file with the token of the platform
+    #[arg(long, value_name = "FILE", requires = "workload_identity")]
+    token_file: Option<PathBuf>,
 
     #[command(flatten)]
     credential: CredentialFlags,
@@ -80,9 +91,21 @@ impl Login {
         let known = authority_of(&Kubeconfig::load(&files)?, &name, &server);
         let trust = given_trust(&self.credential, process)?;
         let trust = trust.or(known).unwrap_or(Trust::System);
-        let key = match given_key(&self.credential, process)? {
-            Some(key) => key,
-            None => ask_key(process)?,
+        let key = match &self.workload_identity {
+            Some(identity) => {
+                let workload = Workload {
+                    identity,
+                    token_file: self.token_file.as_ref(),
+                    server: &server,
+                    trust: &trust,
+                    timeout: self.credential.timeout,
+                };
+                workload.key(process).await?
+            }
+            None => match given_key(&self.credential, process)? {
+                Some(key) => key,
+                None => ask_key(process)?,
+            },
         };
         let status = self.check(&server, &key, &trust, process).await?;
         let authority = match &trust {

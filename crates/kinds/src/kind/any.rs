@@ -19,6 +19,7 @@ use super::ownership::{self, Owned, Ownership, OwnershipPart};
 use super::{
     Companion, DataSource, Dependent, DraftOf, Info, Kind, StrictFields, UniqueKey, unserved,
 };
+use crate::claim_match::ClaimMatch;
 use crate::column::{Cell, ColumnInfo};
 use crate::context::{Context, Observations};
 use crate::fields::{Draft, FieldType, Fields, Layout, keep_in_spec};
@@ -180,6 +181,10 @@ pub trait AnyKind: Send + Sync {
     /// The place of the kubeconfig by which an object is reached. `None` for an object that has none, and for one that
     /// cannot be decoded.
     fn kubeconfig(&self, object: &Object) -> Option<KubeconfigRef>;
+
+    /// The TrustedIssuer whose tokens an object accepts, and the claims that these must have. `None` for a kind that
+    /// accepts none, and for an object that cannot be decoded.
+    fn claim_matches(&self, object: &Object) -> Option<(String, Vec<ClaimMatch>)>;
 
     /// The object that an object with this metadata takes its data from. Of a core Secret it counts in
     /// the namespaces of projects alone.
@@ -582,6 +587,13 @@ impl<K: Kind> AnyKind for K {
     fn kubeconfig(&self, object: &Object) -> Option<KubeconfigRef> {
         let of = K::KUBECONFIG?;
         of(&fields::<K>(object).ok()?.spec).cloned()
+    }
+
+    fn claim_matches(&self, object: &Object) -> Option<(String, Vec<ClaimMatch>)> {
+        let of = K::CLAIM_MATCHES?;
+        let spec = fields::<K>(object).ok()?.spec;
+        let (issuer, list) = of(&spec);
+        Some((issuer.to_owned(), list.to_vec()))
     }
 
     fn data_source(&self, metadata: &ObjectMeta) -> Option<DataSource> {

@@ -10,6 +10,7 @@ use postern_meta::object::ObjectMeta;
 use postern_meta::status::ApiError;
 use serde_json::{Map, Value};
 
+use crate::claim_match::ClaimMatch;
 use crate::column::{Cell, ColumnInfo};
 use crate::context::{Context, Observations};
 use crate::fields::{Draft, FieldType, Fields, Layout};
@@ -90,6 +91,9 @@ pub type KubeconfigOf<Spec> = fn(&Spec) -> Option<&KubeconfigRef>;
 
 /// The object that an object takes its data from; `None` for one that has data of its own.
 pub type DataSourceOf = fn(&ObjectMeta) -> Option<DataSource>;
+
+/// The TrustedIssuer whose tokens an object accepts, and the claims that these must have.
+pub type ClaimMatches<Spec> = fn(&Spec) -> (&str, &[ClaimMatch]);
 
 /// The uid of the object with which an object ends; `None` for an object that ends by itself alone.
 pub type EndsWith<Status> = fn(&Status) -> Option<&str>;
@@ -182,6 +186,9 @@ pub trait Kind: Sized + Send + Sync + 'static {
     /// The scope that its objects carry, for a kind whose objects are credentials; `None` from it for a
     /// credential that has no scope.
     const CARRIED_SCOPE: Option<CarriedScope<Self::Spec>> = None;
+
+    /// The tokens that its objects accept, for a kind whose objects do.
+    const CLAIM_MATCHES: Option<ClaimMatches<Self::Spec>> = None;
 
     /// The object with which an object ends, by a record of the server's. The garbage collector deletes it with that
     /// object whatever other owners it has, and never removes its reference to it.

@@ -3,10 +3,13 @@
 //! action without a handler does not compile.
 
 mod endpoint_tokens;
+pub mod exchanges;
+pub mod logins;
 mod migrate;
 mod object;
 mod previews;
 mod project_lists;
+pub mod refreshes;
 mod reviews;
 mod selves;
 pub mod sessions;

@@ -12,7 +12,7 @@ use postern_kinds::owned_access_key::{
     Fields, OwnedAccessKey, SESSION_LABEL, Session, Spec, Status,
 };
 use postern_kinds::principal::Maker;
-use postern_kinds::{AnyKind, SecretText, Verb};
+use postern_kinds::{AnyKind, Owner, SecretText, Verb};
 use postern_meta::object::{Object, ObjectMeta, Operation};
 use postern_meta::options::DeleteOptions;
 use postern_meta::status::{ApiError, Reason};
@@ -33,7 +33,7 @@ const MAX_SESSIONS: usize = 50;
 const CODE_SECONDS: i64 = 60;
 
 /// The values of the label of sessions, and of codes.
-const CONSOLE: &str = "console";
+pub(super) const CONSOLE: &str = "console";
 const LOGIN_CODE: &str = "login-code";
 
 /// The field manager of sessions.
@@ -254,10 +254,16 @@ fn check_may_begin(
     if key.is_session {
         return Err(refused("a session cannot begin another one: log in with an access key"));
     }
+    key.as_caller_key(None).owner.map_or(Ok(()), |owner| check_count(registry, &owner))
+}
+
+/// Checks that an owner has room for one more session.
+///
+/// # Errors
+/// 403 if there are too many.
+pub(super) fn check_count(registry: &Registry, owner: &Owner) -> Result<(), ApiError> {
     let now = registry.source().now().unix_seconds();
-    let owner = key.as_caller_key(None).owner;
-    let count = owner.map_or(0, |owner| registry.cache().principals().session_count(&owner, now));
-    if count >= MAX_SESSIONS {
+    if registry.cache().principals().session_count(owner, now) >= MAX_SESSIONS {
         let why = format!("exceeded quota: the owner already has {MAX_SESSIONS} sessions: end one");
         return Err(refused(&why));
     }

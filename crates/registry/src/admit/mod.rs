@@ -4,6 +4,7 @@
 //! and the changes that another write requires. The registry commits only what is `Admitted`, and only this module
 //! makes one. Admission reads through an `AdmissionView`.
 
+mod claims;
 mod deletion;
 mod dependents;
 mod fields;
@@ -26,6 +27,7 @@ use postern_meta::status::ApiError;
 use postern_meta::validate;
 use serde_json::{Map, Value};
 
+use self::claims::check_claims;
 use self::deletion::{companions, with_companions};
 pub(crate) use self::deletion::{delete, delete_corrupt, release};
 use self::dependents::{Transition, with_dependents};
@@ -114,6 +116,7 @@ pub(crate) fn create(
     errors.extend(prepared.verdict?);
     write_only.validate(kind.write_only(), &mut errors);
     check_kubeconfig(view, kind, &object, None, &mut errors)?;
+    check_claims(view, kind, &object, None, &mut errors)?;
     check_errors(kind, &object.metadata, errors)?;
     let name = object.metadata.name.clone();
     let new = prepared.has_dependents.then(|| object.clone());
@@ -234,6 +237,7 @@ pub(crate) fn update(
     errors.extend(prepared.verdict?);
     write_only.validate(kind.write_only(), &mut errors);
     check_kubeconfig(view, kind, &object, Some(old), &mut errors)?;
+    check_claims(view, kind, &object, Some(old), &mut errors)?;
     check_errors(kind, &object.metadata, errors)?;
     // A new value of a write-only field is also a change of the desired state.
     let new_secret = secrets.differs(kind, &write_only, view.digester);

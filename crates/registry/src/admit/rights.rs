@@ -28,7 +28,11 @@ pub(super) fn check_count(
     owner: &Owner,
 ) -> Result<(), ApiError> {
     let (info, limit) = (permit.kind().info(), view.key_policy.max_per_owner);
-    if permit.credential().is_server() || view.cache.of(info).count_owned(owner) < limit {
+    if permit.credential().is_server() {
+        return Ok(());
+    }
+    let exempt = view.cache.principals().keys_of_workloads(owner);
+    if view.cache.of(info).count_owned(owner).saturating_sub(exempt) < limit {
         return Ok(());
     }
     let reason = format!(

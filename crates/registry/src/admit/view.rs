@@ -8,7 +8,8 @@ use postern_auth::identity::MASTERS_GROUP;
 use postern_auth::principal_index::PrincipalIndex;
 use postern_kinds::action::{ActionRequest, ActionResult};
 use postern_kinds::{
-    AnyKind, BoundGrant, CallerKey, Context, Dependent, Prepared, Reading, Verb, grants_of_stored,
+    AnyKind, BoundGrant, CallerKey, Context, Dependent, NamedIdentities as _, Prepared, Principal,
+    Principals as _, Reading, Verb, grants_of_stored,
 };
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
@@ -43,6 +44,8 @@ pub struct KeyPolicy {
     pub session_seconds: i64,
     /// The time without a use after which a session ends.
     pub session_idle_seconds: i64,
+    /// The time after which groups that the provider has not confirmed no longer count.
+    pub sso_groups_max_age_seconds: i64,
 }
 
 impl Default for KeyPolicy {
@@ -53,6 +56,7 @@ impl Default for KeyPolicy {
             max_per_owner: 1000,
             session_seconds: 12 * 3600,
             session_idle_seconds: 30 * 60,
+            sso_groups_max_age_seconds: 7 * 24 * 3600,
         }
     }
 }
@@ -154,6 +158,19 @@ impl<'a> AdmissionView<'a> {
             || grants_of_stored(previous, &object.metadata),
             |names| names.grants.clone(),
         )
+    }
+
+    /// Whether a new User may have a name without the right to impersonate it: no user has it, and nothing that is stored
+    /// names it. Otherwise the User would have the permissions of that name.
+    pub(crate) fn is_free(&self, name: &str) -> bool {
+        let principals = self.cache.principals();
+        let user = Principal::User(name);
+        let named = NameLookup { cache: self.cache, policy: &self.policy, principals: &principals };
+        principals.uid(user).is_none()
+            && principals.user_known_as(name).is_none()
+            && !named.names_user(name)
+            && !named.names_group(&user.group())
+            && !named.names_owner(user)
     }
 
     /// Runs an action of a kind on an object.

@@ -19,8 +19,11 @@ use crate::storage_key;
 /// The time that an ended session of the console is kept, in seconds. Another server may have seen a later use.
 const ENDED_SESSION_SECONDS: i64 = 3600;
 
-/// Removes access keys that expired longer ago than the retention, and sessions that ended an hour ago. After a
-/// failure, it continues with the other keys.
+/// The time that an ended key of a workload is kept, in seconds.
+const ENDED_WORKLOAD_SECONDS: i64 = 300;
+
+/// Removes access keys that expired longer ago than the retention, sessions that ended an hour ago, and keys of workloads
+/// that ended five minutes ago. After a failure, it continues with the other keys.
 ///
 /// # Errors
 /// The error of the last deletion that failed.
@@ -29,7 +32,9 @@ pub(crate) async fn remove_expired_keys(registry: &Registry) -> Result<(), ApiEr
     let retention = registry.key_policy().expired_retention_seconds;
     remove_ended(registry, now - retention, |_| true).await?;
     let limit = now - ENDED_SESSION_SECONDS.min(retention);
-    remove_ended(registry, limit, |name| registry.cache().principals().is_session(name)).await
+    remove_ended(registry, limit, |name| registry.cache().principals().is_session(name)).await?;
+    let limit = now - ENDED_WORKLOAD_SECONDS.min(retention);
+    remove_ended(registry, limit, |name| registry.cache().principals().is_of_workload(name)).await
 }
 
 /// Removes the access keys that expired before a time and that `is_due` selects.

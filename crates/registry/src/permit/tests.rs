@@ -22,6 +22,13 @@ use crate::registry::EncodedObject;
 
 /// The uses of [`Permit::for_server`] outside tests: the file, the number of uses, and their purpose.
 const USES: &[(&str, usize, &str)] = &[
+    ("registry/src/actions/exchanges.rs", 1, "access keys for the tokens of workloads"),
+    (
+        "registry/src/actions/logins.rs",
+        3,
+        "users, groups and access keys of logins through identity providers",
+    ),
+    ("registry/src/actions/refreshes.rs", 5, "keys and groups of logins, as the provider says"),
     ("registry/src/actions/sessions.rs", 3, "sessions of the console, and codes of login links"),
     ("registry/src/admit/deletion.rs", 1, "changes of other objects by a removal"),
     ("registry/src/admit/dependents.rs", 1, "dependents in the transaction of their object"),

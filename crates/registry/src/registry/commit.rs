@@ -220,7 +220,7 @@ impl Registry {
             }
         };
         let new = stored.as_ref().map(|_| &*result);
-        gone.extend(revoked(kind, before.as_deref(), new, &*self.cache().principals()));
+        gone.extend(revoked(kind, &name, before.as_deref(), new, &*self.cache().principals()));
         if side.replaces_credential
             && let Some(AccessChange::Key(Some(old))) = kind.access_change(before.as_deref())
         {

@@ -61,10 +61,11 @@ pub(super) struct Revocation {
     pub(super) changes: Vec<Change>,
 }
 
-/// The subjects whose endpoint tokens a change of an object revokes. `old` and `new` are its JSON; `None` if the
+/// The subjects whose endpoint tokens a change of the object of this name revokes. `old` and `new` are its JSON; `None` if the
 /// object does not exist.
 pub(super) fn revoked(
     kind: &dyn AnyKind,
+    name: &str,
     old: Option<&[u8]>,
     new: Option<&[u8]>,
     principals: &dyn Principals,
@@ -79,6 +80,11 @@ pub(super) fn revoked(
         }
         (AccessChange::Key(Some(old)), AccessChange::Key(new)) if new.as_ref() != Some(&old) => {
             vec![Revoked::key(old)]
+        }
+        (AccessChange::Connector(Some(old)), AccessChange::Connector(new))
+            if new.as_ref() != Some(&old) =>
+        {
+            principals.uids_of_connector(name).into_iter().map(principal).collect()
         }
         (AccessChange::Team(old), AccessChange::Team(new)) => {
             changed_uids_of_team(old, new, principals).into_iter().map(principal).collect()
@@ -104,8 +110,14 @@ fn changed_uids_of_team(
     let users = |team: Option<TeamFacts>| -> BTreeSet<String> {
         team.map(|team| team.users).unwrap_or_default().into_iter().collect()
     };
+    let sso_groups = |team: &Option<TeamFacts>| -> BTreeSet<String> {
+        team.iter().flat_map(|team| team.sso_groups.iter().cloned()).collect()
+    };
+    let groups = &sso_groups(&old) ^ &sso_groups(&new);
+    let groups: Vec<String> = groups.into_iter().collect();
     let changed = &users(old) ^ &users(new);
-    changed.iter().filter_map(|user| principals.uid(Principal::User(user))).collect()
+    let listed = changed.iter().filter_map(|user| principals.uid(Principal::User(user)));
+    listed.chain(principals.uids_with_sso_groups(&groups)).collect()
 }
 
 /// The part of an access key that identifies it.
@@ -139,6 +151,10 @@ impl Registry {
                 }
                 let owner_uid = Some(owner_uid).filter(|uid| !uid.is_empty());
                 return Ok(vec![Revoked::Key { uid, owner_uid }]);
+            }
+            Some(AccessChange::Connector(_)) => {
+                let uids = self.cache().principals().uids_of_connector(of.name);
+                return Ok(uids.into_iter().map(|uid| Revoked::Principal { uid }).collect());
             }
             Some(AccessChange::User(_)) => Owner::User(of.name.to_owned()),
             Some(AccessChange::Team(_)) => Owner::Team(of.name.to_owned()),

@@ -48,10 +48,10 @@ pub(super) struct SideRecords {
 
 /// The object that side records belong to.
 #[derive(Clone, Copy)]
-pub(super) struct RecordsOf<'a> {
-    pub(super) kind: &'static dyn AnyKind,
-    pub(super) namespace: Option<&'a str>,
-    pub(super) name: &'a str,
+pub(crate) struct RecordsOf<'a> {
+    pub(crate) kind: &'static dyn AnyKind,
+    pub(crate) namespace: Option<&'a str>,
+    pub(crate) name: &'a str,
 }
 
 impl RecordsOf<'_> {
@@ -132,7 +132,7 @@ impl Registry {
     ///
     /// # Errors
     /// The errors of the store.
-    pub(super) async fn secret_record(&self, of: RecordsOf<'_>) -> Result<SecretRecord, ApiError> {
+    pub(crate) async fn secret_record(&self, of: RecordsOf<'_>) -> Result<SecretRecord, ApiError> {
         if of.kind.write_only().is_empty() {
             return Ok(SecretRecord::default());
         }

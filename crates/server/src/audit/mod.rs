@@ -19,6 +19,7 @@ mod line;
 mod log;
 mod policy;
 mod reported;
+mod sign_in;
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -42,6 +43,7 @@ use crate::data_dir::read_if_there;
 pub(crate) use self::command::Command;
 pub(crate) use self::context::{AuditContext, LastSender};
 pub(crate) use self::event::clean;
+pub(crate) use self::sign_in::SignIn;
 
 /// The seconds after which a client may retry while the log cannot be written.
 const RETRY_AFTER_SECONDS: u32 = 1;

@@ -19,13 +19,16 @@ mod upstreams;
 use std::sync::Arc;
 use std::time::Duration;
 
+use postern_auth::gateway_path::GatewayTarget;
 use postern_listen::{raise_descriptor_limit, upstream_descriptors};
-use postern_proxy::{Limits, Proxy, TcpDial, UpstreamAddresses};
+use postern_proxy::{Limits, Proxy, TcpDial, Upstream, UpstreamAddresses};
 use postern_registry::clock::Source;
+use postern_registry::registry::Registry;
 
 pub(crate) use self::connected::report as report_agents;
 pub(crate) use self::relay::MemberTrust;
 pub(crate) use self::send::{SendContext, send};
+use self::target_state::Route;
 pub(crate) use self::target_state::TargetState;
 use self::tunnels::TunnelRegistry;
 use self::upstreams::Upstreams;
@@ -78,6 +81,30 @@ impl Gateway {
         let limits = Limits { max_connections, ..Limits::default() };
         let proxy = Proxy::with(limits, Arc::new(TcpDial::new()));
         Self { settings, proxy, upstreams, tunnels }
+    }
+
+    /// The uid of a Cluster; `None` if there is none.
+    pub(crate) fn uid_of_cluster(&self, registry: &Registry, cluster: &str) -> Option<String> {
+        TargetState::uid_of_cluster(registry, cluster)
+    }
+
+    /// The upstream of a cluster with the gateway's own credential, for requests of the server itself.
+    ///
+    /// # Errors
+    /// Why there is none. Through an agent, each request needs the token of a caller.
+    pub(crate) async fn upstream_of(
+        &self,
+        registry: &Registry,
+        cluster: &str,
+    ) -> Result<Upstream, String> {
+        let target = GatewayTarget::Cluster { cluster: cluster.to_owned() };
+        let state = TargetState::find(registry, &target).await;
+        let state = state.map_err(|error| error.status().message.clone())?;
+        if !matches!(state.route(), Route::Kubeconfig(_)) {
+            return Err(format!("the Cluster {cluster} has no kubeconfig (spec.config)"));
+        }
+        let reached = self.upstreams.of(registry, &state).await;
+        reached.map(|reached| reached.upstream).map_err(|error| error.status().message.clone())
     }
 
     /// The groups of callers that are forwarded to clusters.

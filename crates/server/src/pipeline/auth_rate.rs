@@ -52,6 +52,19 @@ impl AuthRate {
     }
 }
 
+impl AuthRate {
+    /// Takes a request back that was counted in this minute: a client that was given what it asked for is no attacker.
+    pub(super) fn forgive(&self, address: IpAddr, now_unix_seconds: i64) {
+        let mut window = self.0.lock();
+        if window.minute == now_unix_seconds.div_euclid(MINUTE_SECONDS) {
+            window.total = window.total.saturating_sub(1);
+            if let Some(count) = window.of_address.get_mut(&network_of(address)) {
+                *count = count.saturating_sub(1);
+            }
+        }
+    }
+}
+
 /// The address that is counted. A client with IPv6 usually has a whole /64 network.
 fn network_of(address: IpAddr) -> IpAddr {
     match address {
@@ -86,6 +99,21 @@ mod tests {
             served += (0..10).filter(|_| rate.count(address(last), 180).is_ok()).count();
         }
         assert_eq!(served, MAX_OF_ALL as usize);
+    }
+
+    #[test]
+    fn a_request_that_is_forgiven_does_not_count() {
+        let rate = AuthRate::default();
+        for _ in 0..2 * MAX_OF_ALL {
+            rate.count(address(1), 60).unwrap();
+            rate.forgive(address(1), 119);
+        }
+        // One of an earlier minute does not count now.
+        rate.forgive(address(1), 120);
+        for _ in 0..MAX_PER_ADDRESS {
+            rate.count(address(1), 60).unwrap();
+        }
+        assert!(rate.count(address(1), 60).is_err());
     }
 
     #[test]

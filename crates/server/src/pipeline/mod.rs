@@ -43,6 +43,7 @@ use crate::audit::{self, AuditContext};
 use crate::endpoints::{console, documents, health, jwks, version};
 use crate::gateway::relay;
 use crate::metrics::{self, Measured};
+use crate::sso::{Sso, Visit};
 use crate::stages::authenticate::{AuthenticationView, authenticate, names_a_key};
 use crate::stages::authorize::{Authorized, authorize};
 use crate::stages::impersonate::{Acting, impersonate};
@@ -123,10 +124,7 @@ async fn reply(
 ) -> Reply {
     let head = request.method() == Method::HEAD;
     let changes = !matches!(*request.method(), Method::GET | Method::HEAD);
-    // The query is omitted, since clients put tokens in queries.
-    let request_line = tracing::enabled!(tracing::Level::DEBUG).then(|| {
-        audit::clean(&format!("{} {}", request.method(), request.uri().path())).into_owned()
-    });
+    let request_line = tracing::enabled!(tracing::Level::DEBUG).then(|| line_of(&request));
     let mut measured = Measured::begin();
     let mut guard = ResponseGuard::new(client, stream);
     if !guard.opens_stream() {
@@ -135,9 +133,10 @@ async fn reply(
         return Reply { response, guard };
     }
     let browser_headers = BrowserHeaders::of(&request);
+    let is_of_session = is_of_session(&request);
     if browser_headers == BrowserHeaders::Login
-        && let Err(error) =
-            server.auth_rate.count(client.peer.address(), server.source.now().unix_seconds())
+        && !is_of_session
+        && let Err(error) = count_login(server, client)
     {
         // Not a refused stream: a browser repeats that, and shows its page no code and no time to wait.
         let mut response = respond::error(&error, Format::Json, false);
@@ -151,6 +150,9 @@ async fn reply(
     if relay::is_relayed(request.uri().path()) {
         return relayed(server, client, request, guard).await;
     }
+    if Sso::serves(request.uri().path()) {
+        return sign_in(server, client, request, guard, audit_id, browser_headers).await;
+    }
     let outcome = match public(server, &request, &mut measured) {
         Some(response) => {
             guard.has_clean_path = true;
@@ -159,6 +161,11 @@ async fn reply(
         None => protected(server, client, request, audit_id, &mut measured, &mut guard).await,
     };
     let mut response = respond::finish(outcome.response, audit_id, &outcome.warnings, head);
+    let has_no_session = is_of_session && response.status() == StatusCode::UNAUTHORIZED;
+    if has_no_session && let Err(error) = count_login(server, client) {
+        let refused = respond::error(&error, Format::Json, false);
+        response = respond::finish(refused, audit_id, &[], head);
+    }
     if !guard.takes(response.body(), changes) && !changes {
         // The response to a committed change is never replaced: the client would repeat the change.
         let refused = respond::error(&too_many_requests(), Format::Json, false);
@@ -176,6 +183,51 @@ async fn reply(
         server.flow.delay_rejection().await;
     }
     Reply { response, guard }
+}
+
+/// The first line of a request for the log. The query is omitted, since clients put tokens in queries.
+fn line_of(request: &Request<IncomingBody>) -> String {
+    audit::clean(&format!("{} {}", request.method(), request.uri().path())).into_owned()
+}
+
+/// Counts a request of a login.
+///
+/// # Errors
+/// 429 when there were too many.
+fn count_login(server: &Server, client: &Client) -> Result<(), ApiError> {
+    server.auth_rate.count(client.peer.address(), server.source.now().unix_seconds())
+}
+
+/// Whether a request reads or ends a session. It counts as a login only if there is no session: a user who has one must
+/// always be able to log out.
+fn is_of_session(request: &Request<IncomingBody>) -> bool {
+    request.uri().path() == parse::SESSION_PATH
+        && matches!(*request.method(), Method::GET | Method::HEAD | Method::DELETE)
+}
+
+/// Serves a request of a login, which needs no credential.
+async fn sign_in(
+    server: &Arc<Server>,
+    client: &Client,
+    request: Request<IncomingBody>,
+    mut guard: ResponseGuard,
+    audit_id: &HeaderValue,
+    browser_headers: BrowserHeaders,
+) -> Reply {
+    let head = request.method() == Method::HEAD;
+    let is_exchange = Sso::is_exchange(request.uri().path());
+    let visit = Visit { address: client.peer.address(), audit_id };
+    let mut response = match check_phase(server) {
+        Ok(()) => Box::pin(server.sso.serve(request, visit)).await,
+        Err(error) => respond::error(&error, Format::Json, false),
+    };
+    guard.is_refused = response.status() == StatusCode::TOO_MANY_REQUESTS;
+    if is_exchange && response.status() == StatusCode::OK {
+        // Many pipelines may have one address.
+        server.auth_rate.forgive(client.peer.address(), server.source.now().unix_seconds());
+    }
+    browser_headers.add_to(response.headers_mut());
+    Reply { response: respond::finish(response, audit_id, &[], head), guard }
 }
 
 /// Sends a request of another server on. That server has decided, recorded and counted it.
@@ -222,7 +274,7 @@ fn public(
         let document = if at_root { version::document_at_root() } else { version::document() };
         respond::value(StatusCode::OK, &document, true)
     } else if path == "/auth/methods" && under_base.is_none() {
-        respond::value(StatusCode::OK, &sessions::methods(), false)
+        respond::value(StatusCode::OK, &server.sso.methods(), false)
     } else if under_base.is_none()
         && let Some(console) = &server.console
         && let Some(page) = console::response(console, request)

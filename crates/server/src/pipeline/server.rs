@@ -18,6 +18,7 @@ use crate::endpoints::health::Condition;
 use crate::gateway::{Gateway, GatewaySettings, MemberTrust};
 use crate::keyring::KeySource;
 use crate::metrics::{Metrics, Readings, StateReadings};
+use crate::sso::Sso;
 use crate::supervise::Restarts;
 use crate::tls::ServedCertificate;
 
@@ -37,7 +38,8 @@ pub(crate) struct Server {
     /// The web console, if it is served.
     pub(super) console: Option<Console>,
     loaded: AtomicBool,
-    pub(super) gateway: Gateway,
+    pub(super) gateway: Arc<Gateway>,
+    pub(super) sso: Arc<Sso>,
     unready: AtomicBool,
     draining: watch::Sender<bool>,
     /// The time within which all watches end; `None` before the shutdown.
@@ -68,7 +70,10 @@ impl Server {
         gateway: (GatewaySettings, String, MemberTrust),
     ) -> Self {
         let (gateway, name, members) = gateway;
-        let gateway = Gateway::new(gateway, name, members, source.clone());
+        let addresses = gateway.upstream_addresses.clone();
+        let gateway = Arc::new(Gateway::new(gateway, name, members, source.clone()));
+        let (shared, of) = (gateway.clone(), registry.clone());
+        let sso = Arc::new(Sso::new(of, audit.clone(), source.clone(), shared, addresses));
         let metrics = Arc::new(Metrics::new(source.now()));
         Self {
             registry,
@@ -80,6 +85,7 @@ impl Server {
             console: None,
             loaded: AtomicBool::new(false),
             gateway,
+            sso,
             unready: AtomicBool::new(false),
             draining: watch::Sender::new(false),
             watches_end: watch::Sender::new(None),
@@ -141,6 +147,11 @@ impl Server {
     pub(crate) fn drain(&self, grace: Duration) {
         self.watches_end.send_replace(Some(LONGEST_SPREAD.min(grace / 2)));
         self.draining.send_replace(true);
+    }
+
+    /// Single sign-on.
+    pub(crate) fn sso(&self) -> &Arc<Sso> {
+        &self.sso
     }
 
     /// The gateway.

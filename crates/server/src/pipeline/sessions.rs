@@ -1,21 +1,18 @@
 //! Serves the session of a browser: login, logout, login links, and what it is. The cookie is written here; `stages` reads it.
 
 use http::header::{HeaderName, SET_COOKIE, USER_AGENT};
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderValue, StatusCode};
 use postern_kinds::console_login_code::ConsoleLoginCode;
 use postern_kinds::console_session::ConsoleSession;
-use postern_kinds::{AnyKind as _, SecretText, Verb};
+use postern_kinds::{AnyKind as _, Verb};
 use postern_meta::accept::Offered;
 use postern_meta::status::{ApiError, Status};
 use postern_registry::actions::sessions::{self, Login, NewSession};
 use postern_registry::permit::Permit;
-use serde_json::{Value, json};
-use zeroize::Zeroizing;
 
 use super::{Client, Outcome, Server};
 use crate::stages::parse::{CODE_PATH, Parsed};
 use crate::stages::session_cookie;
-use crate::wire::body::Body;
 use crate::wire::encode::Negotiated;
 use crate::wire::respond;
 
@@ -25,11 +22,6 @@ const MAX_AGENT_CHARS: usize = 256;
 /// What a browser removes at a logout: also what pages of the console have stored.
 const CLEAR_SITE_DATA: HeaderName = HeaderName::from_static("clear-site-data");
 const CLEARED: &str = r#""cache", "cookies", "storage""#;
-
-/// The ways to log in.
-pub(super) fn methods() -> Value {
-    json!({ "methods": [{ "type": "AccessKey" }] })
-}
 
 /// Serves a request for the session of the browser.
 ///
@@ -62,7 +54,10 @@ pub(super) async fn serve(
             let created = object.created().cloned();
             let code = StatusCode::CREATED;
             let mut response = respond::object(&ConsoleSession, code, object, negotiated)?;
-            set_cookie(&mut response, &value)?;
+            let cookie = session_cookie::set(&value).ok_or_else(|| {
+                ApiError::internal("the cookie could not be made", session_cookie::NAME)
+            })?;
+            response.headers_mut().insert(SET_COOKIE, cookie);
             Ok(Outcome { response, warnings: Vec::new(), created })
         }
         Verb::Delete => {
@@ -72,7 +67,8 @@ pub(super) async fn serve(
             let mut response = respond::success(&status, negotiated);
             let headers = response.headers_mut();
             headers.insert(CLEAR_SITE_DATA, HeaderValue::from_static(CLEARED));
-            let gone = format!("{}=; {COOKIE_ATTRIBUTES}; Max-Age=0", session_cookie::NAME);
+            let gone =
+                format!("{}=; {}; Max-Age=0", session_cookie::NAME, session_cookie::ATTRIBUTES);
             headers.extend(HeaderValue::from_str(&gone).map(|gone| (SET_COOKIE, gone)));
             Ok(response.into())
         }
@@ -81,19 +77,6 @@ pub(super) async fn serve(
             respond::object(&ConsoleSession, StatusCode::OK, object, negotiated).map(Outcome::from)
         }
     }
-}
-
-/// The attributes of the cookie. Without `Max-Age`, it ends with the browser.
-const COOKIE_ATTRIBUTES: &str = "Path=/; Secure; HttpOnly; SameSite=Strict";
-
-fn set_cookie(response: &mut Response<Body>, value: &SecretText) -> Result<(), ApiError> {
-    let name = session_cookie::NAME;
-    let cookie = Zeroizing::new(format!("{name}={}; {COOKIE_ATTRIBUTES}", value.expose()));
-    let mut cookie = HeaderValue::from_str(&cookie)
-        .map_err(|_| ApiError::internal("the cookie could not be made", name))?;
-    cookie.set_sensitive(true);
-    response.headers_mut().insert(SET_COOKIE, cookie);
-    Ok(())
 }
 
 /// The browser of a request, without control characters.

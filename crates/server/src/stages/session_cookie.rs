@@ -3,10 +3,11 @@
 //! A browser adds the cookie to requests of any page of the same site. The cookie counts only for requests that such a
 //! page cannot send: with the header of the console, and from the console's own origin.
 
-use http::HeaderMap;
 use http::header::{AUTHORIZATION, COOKIE, HeaderName, ORIGIN, UPGRADE};
+use http::{HeaderMap, HeaderValue};
 use postern_auth::bearer::{BearerToken, MAX_TOKEN_BYTES};
 use postern_kinds::SecretText;
+use zeroize::Zeroizing;
 
 use super::parse::Parsed;
 use super::websocket::is_own_origin;
@@ -38,6 +39,17 @@ pub(crate) fn credential(parsed: &Parsed, own_url: &str) -> Option<BearerToken> 
         !headers.contains_key(FETCH_SITE) || is_only(headers, &FETCH_SITE, "same-origin");
     let counts = !has_other_purpose && from_console && from_own_origin && from_same_origin;
     counts.then(|| BearerToken::of_key(&SecretText::from(value.to_owned())))
+}
+
+/// The attributes of the cookie. Without `Max-Age`, it ends with the browser.
+pub(crate) const ATTRIBUTES: &str = "Path=/; Secure; HttpOnly; SameSite=Strict";
+
+/// The header that sets the cookie to the value of a session.
+pub(crate) fn set(value: &SecretText) -> Option<HeaderValue> {
+    let cookie = Zeroizing::new(format!("{NAME}={}; {ATTRIBUTES}", value.expose()));
+    let mut cookie = HeaderValue::from_str(&cookie).ok()?;
+    cookie.set_sensitive(true);
+    Some(cookie)
 }
 
 /// Whether a request with the session cookie is no use of the session.

@@ -95,6 +95,15 @@ pub struct ClaimMatch {
     pub values: Vec<String>,
 }
 
+/// The list of a WorkloadIdentity.
+pub fn list_of(list: &[postern_kinds::ClaimMatch]) -> Vec<ClaimMatch> {
+    let of = |one: &postern_kinds::ClaimMatch| ClaimMatch {
+        claim: one.claim.clone(),
+        values: one.values.clone(),
+    };
+    list.iter().map(of).collect()
+}
+
 /// What is wrong with a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InvalidMatch {

@@ -61,11 +61,13 @@ fn a_change_has_the_facts_of_the_object() {
         subject: "s".to_owned(),
         groups: groups.clone(),
         disabled: true,
+        ..UserFacts::default()
     };
     assert_eq!(change(&User, user), AccessChange::User(Some(facts)));
     let team = json!({ "users": ["ada"], "groups": ["ops"] });
     let users = vec!["ada".to_owned()];
-    let facts = TeamFacts { uid: uid.clone(), users, groups: groups.clone() };
+    let facts =
+        TeamFacts { uid: uid.clone(), users, groups: groups.clone(), sso_groups: Vec::new() };
     assert_eq!(change(&Team, team), AccessChange::Team(Some(facts)));
     let key = json!({
         "user": "ada", "groups": ["ops"], "ttl": 300, "ttlAfterLastActivity": true, "scope": {},
@@ -88,6 +90,8 @@ fn a_change_has_the_facts_of_the_object() {
         maker: None,
         is_session: false,
         is_login_code: false,
+        workload_uid: None,
+        connector: None,
     };
     assert_eq!(change(&OwnedAccessKey, key), AccessChange::Key(Some(facts)));
 }

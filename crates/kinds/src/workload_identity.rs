@@ -1,0 +1,303 @@
+//! WorkloadIdentity: which tokens of a trusted issuer are exchanged for access keys, of which owner and scope. See
+//! `docs/reference/workload-identity.md`.
+
+use postern_meta::names::dns1123_subdomain;
+
+use crate::claim_match::ClaimMatch;
+use crate::key_attenuation;
+use crate::owner_reference::{add_owner_reference, ensure_reference, keep_owner_reference};
+use crate::prelude::*;
+use crate::principal::delegated_right;
+use crate::schema_rule::IMMUTABLE;
+use crate::scope::{self, Scope};
+
+/// The lifetime of an exchanged key, in seconds, and its limits.
+pub const DEFAULT_TTL_SECONDS: i64 = 15 * 60;
+const MAX_TTL_SECONDS: i64 = 3600;
+const MIN_TTL_SECONDS: i64 = 60;
+
+/// The most keys of a workload identity at once, by default and at most.
+pub const DEFAULT_MAX_LIVE: i64 = 100;
+const MAX_MAX_LIVE: i64 = 10_000;
+
+/// The most claims of a list.
+pub const MAX_CLAIMS: usize = 16;
+
+/// The maximum size as JSON, in bytes: an owner may have many.
+const MAX_OBJECT_BYTES: usize = 64 * 1024;
+
+/// The kind.
+pub struct WorkloadIdentity;
+
+/// The fields next to `metadata`.
+pub type Fields = crate::Fields<Spec, Status>;
+
+/// The tokens, and what a workload that has one gets.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.WorkloadIdentitySpec")]
+pub struct Spec {
+    /// Name shown to people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub display_name: String,
+    /// The purpose of the workload.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// The name of the TrustedIssuer. Required.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub issuer: String,
+    /// The claims that a token must have, each with one of its values. All must match. Which are mandatory depends on the
+    /// type of the issuer. Required.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub r#match: Vec<ClaimMatch>,
+    /// The user or team whose keys the workload gets. The caller needs `createkey` on it. By default the caller's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-validations" = IMMUTABLE))]
+    pub owner: Option<UserOrTeam>,
+    /// The maximum access of the keys. Required.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Scope>,
+    /// The lifetime of a key in seconds, at most 3600.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(extend("default" = DEFAULT_TTL_SECONDS))]
+    pub ttl: i64,
+    /// The most keys that are valid at once.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(extend("default" = DEFAULT_MAX_LIVE))]
+    pub max_live: i64,
+    /// Whether the workload identity is disabled. Then no token is exchanged for it. Keys that it has made stay valid until
+    /// they expire; delete the workload identity to end them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub disabled: bool,
+}
+
+/// The facts that the server adds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(rename = "sh.platform.management.v1.WorkloadIdentityStatus")]
+pub struct Status {
+    /// The access key that created the workload identity, if its keys are valid only as long as that one is. Set by the
+    /// server, and never changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub maker: Option<Maker>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
+impl Spec {
+    /// The owner of the keys; `None` when none is named.
+    pub fn key_owner(&self) -> Option<Owner> {
+        let owner = self.owner.as_ref()?;
+        match (owner.user.as_str(), owner.team.as_str()) {
+            ("", "") => None,
+            (user, "") => Some(Owner::User(user.to_owned())),
+            (_, team) => Some(Owner::Team(team.to_owned())),
+        }
+    }
+}
+
+/// The verb on the owner that counts as a verb on the workload identity: what its keys need.
+fn verb_on_owner(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Create => "createkey",
+        Verb::Get | Verb::List | Verb::Watch => "getkey",
+        Verb::Update | Verb::Patch => "updatekey",
+        Verb::Delete | Verb::DeleteCollection => "deletekey",
+    }
+}
+
+impl Kind for WorkloadIdentity {
+    type Spec = Spec;
+    type Status = Status;
+
+    const INFO: Info = Info {
+        kind: "WorkloadIdentity",
+        plural: "workloadidentities",
+        singular: "workloadidentity",
+        confidential: false,
+        description: "WorkloadIdentity says which tokens of a trusted issuer are exchanged for access keys.",
+        ..Info::DEFAULT
+    };
+
+    const STRICT_FIELDS: StrictFields = StrictFields {
+        no_null_below: &["spec.scope", "spec.ttl", "spec.match", "spec.owner"],
+        ..StrictFields::OF_CREDENTIALS
+    };
+
+    const MAX_BYTES: Option<usize> = Some(MAX_OBJECT_BYTES);
+
+    const COLUMNS: &'static [ColumnInfo] = &[
+        ColumnInfo::text("Issuer", "The trusted issuer."),
+        ColumnInfo::text("Owner", "The user or team whose keys the workload gets."),
+        ColumnInfo::boolean("Enabled", "Whether tokens are exchanged."),
+        ColumnInfo::integer("TTL Seconds", "The lifetime of a key in seconds.").wide(),
+    ];
+
+    fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, ctx: &Context<'_>) {
+        let spec = &mut new.fields.spec;
+        if old.is_none() && spec.key_owner().is_none() {
+            let [user, team] = [&ctx.caller.user, &ctx.caller.team];
+            let owner = UserOrTeam {
+                user: user.clone().unwrap_or_default(),
+                team: team.clone().filter(|_| user.is_none()).unwrap_or_default(),
+            };
+            spec.owner = Some(owner);
+        }
+        if spec.ttl == 0 {
+            spec.ttl = DEFAULT_TTL_SECONDS;
+        }
+        if spec.max_live == 0 {
+            spec.max_live = DEFAULT_MAX_LIVE;
+        }
+        let owner = spec.key_owner();
+        match old {
+            None => {
+                let maker = ctx.caller_key.and_then(key_attenuation::maker);
+                let references = &mut new.metadata.owner_references;
+                if let Some(owner) = owner {
+                    add_owner_reference(references, &owner, ctx);
+                }
+                if let Some(maker) = &maker {
+                    ensure_reference(references, &key_attenuation::reference(maker));
+                }
+                new.fields.status = Status { maker };
+            }
+            Some(old) => {
+                new.fields.status = old.fields.status.clone();
+                if let Some(owner) = old.fields.spec.key_owner() {
+                    keep_owner_reference(&mut new.metadata, &old.metadata, &owner);
+                }
+                if let Some(maker) = &old.fields.status.maker {
+                    let reference = key_attenuation::reference(maker);
+                    ensure_reference(&mut new.metadata.owner_references, &reference);
+                }
+            }
+        }
+    }
+
+    fn validate(
+        new: &Draft<Fields>,
+        old: Option<&Draft<Fields>>,
+        ctx: &Context<'_>,
+        errors: &mut FieldErrors,
+    ) -> Result<(), ApiError> {
+        let spec = &new.fields.spec;
+        if spec.issuer.is_empty() {
+            errors.push(FieldError::required("spec.issuer", "must name a TrustedIssuer"));
+        } else {
+            errors.check(dns1123_subdomain(&spec.issuer), |detail| {
+                FieldError::invalid("spec.issuer", spec.issuer.as_str(), detail)
+            });
+        }
+        validate_owner(spec, old.map(|old| &old.fields.spec), ctx, errors);
+        match &spec.scope {
+            Some(scope) => scope::validate(scope, "spec.scope", errors),
+            None => {
+                let detail = "must limit what the workload may do";
+                errors.push(FieldError::required("spec.scope", detail));
+            }
+        }
+        if !(MIN_TTL_SECONDS..=MAX_TTL_SECONDS).contains(&spec.ttl) {
+            let detail = format!("must be {MIN_TTL_SECONDS} to {MAX_TTL_SECONDS} seconds");
+            errors.push(FieldError::invalid("spec.ttl", spec.ttl, detail));
+        }
+        if !(1..=MAX_MAX_LIVE).contains(&spec.max_live) {
+            let detail = format!("must be 1 to {MAX_MAX_LIVE}");
+            errors.push(FieldError::invalid("spec.maxLive", spec.max_live, detail));
+        }
+        if errors.is_empty() { check_caller_key(new, old, ctx) } else { Ok(()) }
+    }
+
+    /// A change gives keys of the owner, as a create does.
+    fn required_rights(
+        new: &Draft<Fields>,
+        old: Option<&Draft<Fields>>,
+        _ctx: &Context<'_>,
+    ) -> Vec<RequiredRight> {
+        let is_same = old.is_some_and(|old| old.fields.spec == new.fields.spec);
+        let owner = new.fields.spec.key_owner().filter(|_| !is_same);
+        let right = owner.and_then(|owner| delegated_right("createkey", &owner));
+        right.map(RequiredRight::from).into_iter().collect()
+    }
+
+    fn cells(object: &Draft<Fields>) -> Vec<Cell> {
+        let spec = &object.fields.spec;
+        vec![
+            Cell::Text(spec.issuer.clone()),
+            Cell::Text(spec.owner.clone().unwrap_or_default().display_name()),
+            Cell::Text((!spec.disabled).to_string()),
+            Cell::Number(spec.ttl),
+        ]
+    }
+
+    const DELEGATION: Option<Delegation<Spec>> =
+        Some(Delegation { owner: Spec::key_owner, verb: verb_on_owner });
+
+    const CARRIED_SCOPE: Option<CarriedScope<Spec>> = Some(|spec| spec.scope.as_ref());
+
+    const CLAIM_MATCHES: Option<ClaimMatches<Spec>> = Some(|spec| (&spec.issuer, &spec.r#match));
+
+    const ENDS_WITH: Option<EndsWith<Status>> =
+        Some(|status| status.maker.as_ref().map(|maker| maker.uid.as_str()));
+}
+
+/// Checks that the keys of a workload identity do not outlive the key of its writer, nor do more than it.
+///
+/// # Errors
+/// 403: another caller may write the same.
+fn check_caller_key(
+    new: &Draft<Fields>,
+    old: Option<&Draft<Fields>>,
+    ctx: &Context<'_>,
+) -> Result<(), ApiError> {
+    let Some(key) = ctx.caller_key else { return Ok(()) };
+    let refused = |why: String| {
+        ApiError::forbidden(WorkloadIdentity::INFO.group_resource(), &new.metadata.name, why)
+    };
+    key_attenuation::check(key, new.fields.spec.key_owner().as_ref(), false).map_err(refused)?;
+    if let Some(old) = old {
+        let maker = old.fields.status.maker.as_ref();
+        let change = key_attenuation::KeyChange {
+            maker,
+            is_made: maker.is_some_and(|maker| maker.uid == key.uid),
+            widens: old.fields.spec != new.fields.spec,
+        };
+        key_attenuation::check_change(key, change).map_err(refused)?;
+    }
+    let ends_with_key = new.fields.status.maker.as_ref().is_some_and(|maker| maker.uid == key.uid);
+    if key.ends_at().is_some() && !key.is_login && !ends_with_key {
+        let why = "the access key of the request expires, and a workload identity does not: use a key without expiry \
+                   or of type Login";
+        return Err(refused(why.to_owned()));
+    }
+    Ok(())
+}
+
+fn validate_owner(spec: &Spec, old: Option<&Spec>, ctx: &Context<'_>, errors: &mut FieldErrors) {
+    const PATH: &str = "spec.owner";
+    if let Some(old) = old {
+        if old.owner != spec.owner {
+            errors.push(FieldError::immutable(PATH));
+        }
+        return;
+    }
+    let owner = spec.owner.clone().unwrap_or_default();
+    if owner.user.is_empty() == owner.team.is_empty() {
+        let detail = "exactly one of user and team must be given";
+        errors.push(FieldError::invalid(PATH, BadValue::Omitted, detail));
+        return;
+    }
+    if let Some(principal) = owner.principal()
+        && ctx.uid_of(principal).is_none()
+    {
+        let (path, name) = match principal {
+            Principal::User(name) => ("spec.owner.user", name),
+            Principal::Team(name) => ("spec.owner.team", name),
+        };
+        errors.push(FieldError::not_found(path, name));
+    }
+}

@@ -1,0 +1,217 @@
+//! Exchanges of the tokens of workloads for access keys. HTTP and the tokens are not known here.
+
+use postern_auth::oidc::workload::{self, IssuerType, Mismatch};
+use postern_kinds::owned_access_key::{Fields, Identity, OwnedAccessKey, Spec, Status, Workload};
+use postern_kinds::trusted_issuer::{self, TrustedIssuer};
+use postern_kinds::workload_identity::{self, WorkloadIdentity};
+use postern_kinds::{AnyKind, Owner, Principals as _, SecretText, Verb};
+use postern_meta::object::{Object, ObjectMeta, Operation};
+use postern_meta::status::ApiError;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use tokio::sync::Mutex;
+
+use crate::admit::{Part, Writing};
+use crate::operations;
+use crate::permit::Permit;
+use crate::registry::{Registry, decoded};
+
+/// The field manager of exchanged keys.
+const MANAGER: &str = "postern-exchange";
+
+/// The type of exchanged keys.
+const TYPE: &str = "Other";
+
+/// Characters of a subject that is recorded.
+const MAX_SUBJECT_CHARS: usize = 256;
+
+/// Held while the keys of a workload identity are counted and one is added.
+static COUNTING: Mutex<()> = Mutex::const_new(());
+
+/// A workload identity with its trusted issuer, as they are stored now.
+pub struct Accepting {
+    name: String,
+    uid: String,
+    metadata: ObjectMeta,
+    spec: workload_identity::Spec,
+    status: workload_identity::Status,
+    issuer_type: IssuerType,
+    /// The trusted issuer.
+    pub issuer: trusted_issuer::Spec,
+}
+
+/// Why no key is given. The text is for the audit record: the caller learns only that the token does not count.
+#[derive(Debug)]
+pub enum NoKey {
+    /// The workload identity, its issuer or its owner cannot be used.
+    Unusable(&'static str),
+    /// A claim does not match.
+    Mismatch(Mismatch),
+    /// There are as many valid keys as may be.
+    TooMany,
+    /// The registry failed.
+    Failed(ApiError),
+}
+
+impl From<ApiError> for NoKey {
+    fn from(error: ApiError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// An access key that was exchanged for a token.
+pub struct Exchanged {
+    /// The name of the access key.
+    pub access_key: String,
+    /// The value of the access key.
+    pub value: SecretText,
+    /// Its lifetime in seconds.
+    pub ttl_seconds: i64,
+    /// The owner, as access decisions name it.
+    pub owner: String,
+}
+
+#[derive(Deserialize)]
+struct Stored<S, T = Value> {
+    metadata: ObjectMeta,
+    #[serde(bound(deserialize = "S: Deserialize<'de>"))]
+    spec: S,
+    #[serde(default = "Option::default", bound(deserialize = "T: Deserialize<'de>"))]
+    status: Option<T>,
+}
+
+/// The workload identity of a name, with its issuer.
+///
+/// # Errors
+/// [`NoKey::Unusable`] if one of them does not exist or is disabled.
+pub async fn accepting(registry: &Registry, name: &str) -> Result<Accepting, NoKey> {
+    registry.cache().wait_until_current().await?;
+    let found = registry.read_to_decide(&WorkloadIdentity, None, name)?;
+    let found = found.ok_or(NoKey::Unusable("there is no workload identity of this name"))?;
+    let found: Stored<workload_identity::Spec, workload_identity::Status> = found.part()?;
+    if found.spec.disabled || found.metadata.is_terminating() {
+        return Err(NoKey::Unusable("the workload identity is disabled"));
+    }
+    let issuer = registry.read_to_decide(&TrustedIssuer, None, &found.spec.issuer)?;
+    let issuer = issuer.ok_or(NoKey::Unusable("the trusted issuer does not exist"))?;
+    let issuer: Stored<trusted_issuer::Spec> = issuer.part()?;
+    let issuer_type = IssuerType::named(&issuer.spec.r#type);
+    let issuer_type = issuer_type.ok_or(NoKey::Unusable("the trusted issuer has no known type"))?;
+    if issuer.spec.disabled || issuer.metadata.is_terminating() {
+        return Err(NoKey::Unusable("the trusted issuer is disabled"));
+    }
+    Ok(Accepting {
+        name: name.to_owned(),
+        uid: found.metadata.uid.clone(),
+        metadata: found.metadata,
+        spec: found.spec,
+        status: found.status.unwrap_or_default(),
+        issuer_type,
+        issuer: issuer.spec,
+    })
+}
+
+impl Accepting {
+    /// Checks that the claims of a verified token are those of this workload identity.
+    ///
+    /// # Errors
+    /// [`NoKey::Mismatch`].
+    pub fn check(&self, claims: &Map<String, Value>) -> Result<(), NoKey> {
+        let list = workload::list_of(&self.spec.r#match);
+        workload::check(self.issuer_type, &list, claims).map_err(NoKey::Mismatch)
+    }
+
+    /// The owner of its keys, as access decisions name it. It must still be the one from when the workload identity was
+    /// created.
+    fn owner(&self, registry: &Registry) -> Result<(Owner, String), NoKey> {
+        let gone = NoKey::Unusable("the owner of the workload identity is gone");
+        let Some(owner) = self.spec.key_owner() else { return Err(gone) };
+        let principals = registry.cache().principals();
+        let Some(principal) = owner.principal() else { return Err(gone) };
+        let uid = owner.uid_in(&self.metadata);
+        if uid.is_none() || principals.uid(principal).as_deref() != uid {
+            return Err(gone);
+        }
+        let identity = principals.identity_of_principal(principal, uid.unwrap_or_default());
+        let name = identity.map(|identity| identity.name);
+        let name = name.ok_or(NoKey::Unusable("the owner of the workload identity is disabled"))?;
+        Ok((owner, name))
+    }
+}
+
+/// Gives an access key for the claims of a verified token.
+///
+/// # Errors
+/// See [`NoKey`].
+pub async fn exchange(
+    registry: &Registry,
+    by: &Accepting,
+    claims: &Map<String, Value>,
+) -> Result<Exchanged, NoKey> {
+    by.check(claims)?;
+    let _counting = COUNTING.lock().await;
+    registry.cache().wait_until_current().await?;
+    let (owner, owner_name) = by.owner(registry)?;
+    let now = registry.source().now().unix_seconds();
+    let live = registry.cache().principals().workload_key_count(&by.uid, now);
+    if i64::try_from(live).unwrap_or(i64::MAX) >= by.spec.max_live {
+        return Err(NoKey::TooMany);
+    }
+    let max = registry.key_policy().max_ttl_seconds;
+    let ttl = max.map_or(by.spec.ttl, |max| max.min(by.spec.ttl));
+    let key = key_of(by, &owner, claims, ttl)?;
+    let writing = Writing {
+        manager: MANAGER.to_owned(),
+        operation: Operation::Update,
+        part: Part::Main,
+        dry_run: false,
+    };
+    let creating = Permit::for_server(&OwnedAccessKey, Verb::Create, None, "");
+    let created = operations::create(registry, &creating, key, &writing).await?;
+    let mut created = decoded(&created)?;
+    let value = match created.fields.get_mut("spec").and_then(|spec| spec.get_mut("key")) {
+        Some(Value::String(value)) => SecretText::from(std::mem::take(value)),
+        _ => return Err(ApiError::internal("the new key has no value", MANAGER).into()),
+    };
+    registry.cache().wait_until_current().await?;
+    let access_key = created.metadata.name;
+    Ok(Exchanged { access_key, value, ttl_seconds: ttl, owner: owner_name })
+}
+
+fn key_of(
+    by: &Accepting,
+    owner: &Owner,
+    claims: &Map<String, Value>,
+    ttl: i64,
+) -> Result<Object, ApiError> {
+    let subject = claims.get("sub").and_then(Value::as_str).unwrap_or_default();
+    let (user, team) = match owner {
+        Owner::User(name) => (name.clone(), String::new()),
+        Owner::Team(name) => (String::new(), name.clone()),
+        Owner::Subject(_) => (String::new(), String::new()),
+    };
+    let spec = Spec {
+        display_name: format!("Workload {}", by.name),
+        user,
+        team,
+        scope: by.spec.scope.clone(),
+        r#type: TYPE.to_owned(),
+        ttl,
+        identity: Some(Identity {
+            user_id: subject.chars().take(MAX_SUBJECT_CHARS).collect(),
+            connector: by.spec.issuer.clone(),
+            ..Identity::default()
+        }),
+        ..Spec::default()
+    };
+    let workload = Workload { identity: by.name.clone(), uid: by.uid.clone() };
+    let status =
+        Status { maker: by.status.maker.clone(), workload: Some(workload), ..Status::default() };
+    let Ok(Value::Object(fields)) = serde_json::to_value(Fields { spec, status }) else {
+        return Err(ApiError::internal("the key could not be encoded", MANAGER));
+    };
+    let info = OwnedAccessKey.info();
+    let metadata = ObjectMeta { generate_name: "workload-".to_owned(), ..ObjectMeta::default() };
+    let (api_version, kind) = (info.version.to_string(), info.kind.to_owned());
+    Ok(Object { api_version, kind, metadata, fields })
+}

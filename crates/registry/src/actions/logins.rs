@@ -1,0 +1,338 @@
+//! Logins through identity providers: the User of a person, the groups that the provider says, and an access key. HTTP and
+//! the protocol of the provider are not known here.
+//!
+//! A person is found by issuer and subject alone. What is written passes the same admission as the writes of clients.
+
+use postern_auth::oidc::mapping::{group_name, with_suffix};
+use postern_kinds::connector;
+use postern_kinds::owned_access_key::{
+    Fields, Identity, Login, OwnedAccessKey, SESSION_LABEL, Session, Spec, Status,
+};
+use postern_kinds::user::{self, SsoIdentity, SsoStatus, User};
+use postern_kinds::{AnyKind, Owner, SecretText, Verb};
+use postern_meta::object::{Object, ObjectMeta, Operation};
+use postern_meta::status::ApiError;
+use postern_meta::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::sessions;
+use crate::admit::{Part, Writing};
+use crate::operations;
+use crate::permit::Permit;
+use crate::registry::{Registry, decoded};
+
+/// The field manager of logins.
+const MANAGER: &str = "postern-login";
+
+/// The longest lifetime of a key whose groups cannot be asked for again, in seconds.
+const UNREFRESHED_SECONDS: i64 = 3600;
+
+/// The most bytes of groups in the key: its object has a limit. The User has all of them.
+const MAX_GROUP_BYTES: usize = 16 * 1024;
+
+/// The attempts to find or create a User. Another server may create it, or take its name.
+const ATTEMPTS: usize = 4;
+
+/// A person whom a provider has identified. It cannot be printed, because of the tokens.
+pub struct Person {
+    /// The issuer.
+    pub issuer: String,
+    /// The subject at the provider.
+    pub subject: String,
+    /// The name that a new User gets, if it is free.
+    pub name: String,
+    /// The username at the provider.
+    pub username: String,
+    /// The name for people.
+    pub display_name: String,
+    /// The e-mail address.
+    pub email: String,
+    /// Whether the provider has verified it.
+    pub email_verified: bool,
+    /// The groups, as the provider names them.
+    pub groups: Vec<String>,
+    /// The hash of the id of the session at the provider; empty if it has none.
+    pub session: String,
+    /// The ID token, which a logout at the provider needs.
+    pub id_token: SecretText,
+    /// The token by which the provider is asked again.
+    pub refresh_token: Option<SecretText>,
+}
+
+/// How a person logs in.
+pub struct LoginFor<'a> {
+    /// The name of the Connector.
+    pub connector: &'a str,
+    /// Its uid.
+    pub connector_uid: &'a str,
+    /// Its settings.
+    pub spec: &'a connector::Spec,
+    /// The browser that gets a session of the console; `None` for a key of the command line.
+    pub browser: Option<sessions::Login>,
+}
+
+/// The data of a key that the connector needs later. It is write-only and encrypted at rest.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ConnectorData {
+    /// The ID token of the login.
+    pub(crate) id_token: SecretText,
+    /// The refresh token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) refresh_token: Option<SecretText>,
+}
+
+/// A login that is done.
+pub struct LoggedIn {
+    /// The name of the User.
+    pub user: String,
+    /// The name of the access key.
+    pub access_key: String,
+    /// The value of the access key.
+    pub value: SecretText,
+}
+
+/// Logs a person in. Creates the User at the first login, if the connector does that.
+///
+/// # Errors
+/// 403 if the connector creates no users, if the user is disabled, or has too many sessions.
+pub async fn log_in(
+    registry: &Registry,
+    by: &LoginFor<'_>,
+    person: Person,
+) -> Result<LoggedIn, ApiError> {
+    let user = user_of(registry, by, &person).await?;
+    set_groups(registry, by, &person, &user).await?;
+    if by.browser.is_some() {
+        sessions::check_count(registry, &Owner::User(user.clone()))?;
+    }
+    let key = key_of(registry, by, person, &user)?;
+    let creating = Permit::for_server(&OwnedAccessKey, Verb::Create, None, "");
+    let created = operations::create(registry, &creating, key, &writing()).await?;
+    let mut created = decoded(&created)?;
+    let access_key = created.metadata.name.clone();
+    match created.fields.get_mut("spec").and_then(|spec| spec.get_mut("key")) {
+        Some(Value::String(value)) => {
+            let value = SecretText::from(std::mem::take(value));
+            Ok(LoggedIn { user, access_key, value })
+        }
+        _ => Err(ApiError::internal("the new key has no value", MANAGER)),
+    }
+}
+
+/// A write of a login.
+pub(super) fn writing() -> Writing {
+    Writing {
+        manager: MANAGER.to_owned(),
+        operation: Operation::Update,
+        part: Part::Main,
+        dry_run: false,
+    }
+}
+
+fn refused(user: &str, why: &str) -> ApiError {
+    ApiError::forbidden(User.info().group_resource(), user, why)
+}
+
+/// The name of the User of a person. It is created if there is none.
+async fn user_of(
+    registry: &Registry,
+    by: &LoginFor<'_>,
+    person: &Person,
+) -> Result<String, ApiError> {
+    let Person { issuer, subject, name, .. } = person;
+    let mut last = None;
+    for attempt in 0..ATTEMPTS {
+        registry.cache().wait_until_current().await?;
+        let known =
+            registry.cache().principals().user_of_identity(issuer, subject).map(str::to_owned);
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        if !by.spec.creates_users() {
+            let why = "no User is linked with this identity (spec.identities), and the connector creates none";
+            return Err(refused("", why));
+        }
+        let suffixed = with_suffix(name, issuer, subject);
+        let name =
+            if attempt == 0 && registry.admission().is_free(name) { name } else { &suffixed };
+        if !registry.admission().is_free(name) {
+            let why = "the name that the new User would get is taken: link the identity with a User (spec.identities)";
+            return Err(last.unwrap_or_else(|| refused("", why)));
+        }
+        match create_user(registry, by, person, name).await {
+            Ok(()) => return Ok(name.clone()),
+            // The name or the identity is taken since then, or the username of another user is the same.
+            Err(error) if [409, 422].contains(&error.code()) => last = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    tracing::warn!(inner = last.as_ref().map(ToString::to_string), "a User could not be created");
+    Err(refused("", "the User could not be created: the log of the server says why"))
+}
+
+async fn create_user(
+    registry: &Registry,
+    by: &LoginFor<'_>,
+    person: &Person,
+    name: &str,
+) -> Result<(), ApiError> {
+    let spec = user::Spec {
+        display_name: person.display_name.clone(),
+        email: person.email.clone(),
+        identities: vec![SsoIdentity {
+            connector: by.connector.to_owned(),
+            issuer: person.issuer.clone(),
+            subject: person.subject.clone(),
+        }],
+        ..user::Spec::default()
+    };
+    let fields = user::Fields { spec, status: user::Status::default() };
+    let object = object(&User, name, "", &fields)?;
+    let creating = Permit::for_server(&User, Verb::Create, None, name);
+    operations::create(registry, &creating, object, &writing()).await.map(|_| ())
+}
+
+/// Writes the groups of a person into the status of the User.
+///
+/// # Errors
+/// 403 if the User is disabled, or no longer linked with the person.
+pub(super) async fn set_groups(
+    registry: &Registry,
+    by: &LoginFor<'_>,
+    person: &Person,
+    user: &str,
+) -> Result<(), ApiError> {
+    let mut groups: Vec<String> =
+        person.groups.iter().map(|group| group_name(by.connector, group)).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    let refreshed = Some(registry.source().now());
+    let permit = Permit::for_server(&User, Verb::Update, None, user);
+    let writing = writing();
+    let updated = operations::update(registry, &permit, &writing, |current| {
+        let mut fields = user::Fields::deserialize(&current.fields)
+            .map_err(|error| ApiError::internal("the User cannot be read", error))?;
+        let identity =
+            |one: &SsoIdentity| (&one.issuer, &one.subject) == (&person.issuer, &person.subject);
+        if !fields.spec.identities.iter().any(identity) {
+            return Err(refused(user, "the User is no longer linked with this identity"));
+        }
+        if fields.spec.disabled {
+            return Err(refused(user, "the user is disabled"));
+        }
+        fields.status.sso.retain(|one| one.connector != by.connector);
+        fields.status.sso.push(SsoStatus {
+            connector: by.connector.to_owned(),
+            connector_uid: by.connector_uid.to_owned(),
+            groups: groups.clone(),
+            refreshed,
+        });
+        let status = serde_json::to_value(&fields.status)
+            .map_err(|error| ApiError::internal("the status could not be encoded", error))?;
+        let mut new = current.clone();
+        new.fields.insert("status".to_owned(), status);
+        Ok(new)
+    });
+    updated.await.map(|_| ())
+}
+
+/// The data of the connector, as the key stores it.
+///
+/// # Errors
+/// 500 if it cannot be encoded, which is a bug.
+pub(super) fn data_of(person: &Person) -> Result<String, ApiError> {
+    let (id_token, refresh_token) = (person.id_token.clone(), person.refresh_token.clone());
+    serde_json::to_string(&ConnectorData { id_token, refresh_token }).map_err(|error| {
+        ApiError::internal("the data of the connector could not be encoded", error)
+    })
+}
+
+/// The access key of a login.
+fn key_of(
+    registry: &Registry,
+    by: &LoginFor<'_>,
+    person: Person,
+    user: &str,
+) -> Result<Object, ApiError> {
+    let now: Timestamp = registry.source().now();
+    let policy = registry.key_policy();
+    let is_refreshed = person.refresh_token.is_some();
+    let data = data_of(&person)?;
+    let mut left = MAX_GROUP_BYTES;
+    let groups = person.groups.into_iter().take_while(|group| {
+        let fits = left.checked_sub(group.len());
+        left = fits.unwrap_or_default();
+        fits.is_some()
+    });
+    let limits = [
+        policy.max_ttl_seconds,
+        (!is_refreshed).then_some(UNREFRESHED_SECONDS),
+        by.browser.is_some().then_some(policy.session_seconds),
+    ];
+    let ttl = limits.into_iter().flatten().fold(by.spec.key_ttl, i64::min).max(1);
+    let spec = Spec {
+        display_name: format!("Login by {}", by.connector),
+        user: user.to_owned(),
+        r#type: postern_kinds::owned_access_key::LOGIN.to_owned(),
+        ttl,
+        identity: Some(Identity {
+            user_id: person.subject,
+            username: person.username.clone(),
+            preferred_username: person.display_name,
+            email: person.email,
+            email_verified: person.email_verified,
+            groups: groups.collect(),
+            connector: by.connector.to_owned(),
+            connector_data: SecretText::from(data.clone()),
+            identity_refresh: None,
+        }),
+        identity_refresh: Some(now),
+        ..Spec::default()
+    };
+    let session = by.browser.as_ref().map(|browser| Session {
+        address: browser.address.clone(),
+        user_agent: browser.user_agent.clone(),
+        idle_seconds: policy.session_idle_seconds,
+        login_code: false,
+    });
+    let is_session = session.is_some();
+    let login = Login {
+        connector: by.connector.to_owned(),
+        connector_uid: by.connector_uid.to_owned(),
+        session: person.session,
+        refreshes: is_refreshed,
+    };
+    let status = Status { session, login: Some(login), ..Status::default() };
+    let prefix = if is_session { "session-" } else { "login-" };
+    let mut object = object(&OwnedAccessKey, "", prefix, &Fields { spec, status })?;
+    if is_session {
+        object.metadata.labels.insert(SESSION_LABEL.to_owned(), sessions::CONSOLE.to_owned());
+    }
+    // Write-only fields are not serialized.
+    let identity = object.fields.get_mut("spec").and_then(|spec| spec.get_mut("identity"));
+    if let Some(Value::Object(identity)) = identity {
+        identity.insert("connectorData".to_owned(), Value::String(data));
+    }
+    Ok(object)
+}
+
+fn object(
+    kind: &dyn AnyKind,
+    name: &str,
+    prefix: &str,
+    fields: &impl Serialize,
+) -> Result<Object, ApiError> {
+    let Ok(Value::Object(fields)) = serde_json::to_value(fields) else {
+        return Err(ApiError::internal("an object could not be encoded", MANAGER));
+    };
+    let info = kind.info();
+    let metadata = ObjectMeta {
+        name: name.to_owned(),
+        generate_name: prefix.to_owned(),
+        ..ObjectMeta::default()
+    };
+    let (api_version, kind) = (info.version.to_string(), info.kind.to_owned());
+    Ok(Object { api_version, kind, metadata, fields })
+}

@@ -1,0 +1,324 @@
+//! What happens to the key of a login later: the provider is asked again, the session ends at the provider, or groups get
+//! old. HTTP and the protocol of the provider are not known here.
+
+use postern_kinds::connector::Connector;
+use postern_kinds::owned_access_key::{self, OwnedAccessKey};
+use postern_kinds::principal::ConnectorRef;
+use postern_kinds::user::{self, User};
+use postern_kinds::{AnyKind, Condition, Owner, SecretText, Verb};
+use postern_meta::decode::decode_typed;
+use postern_meta::object::Object;
+use postern_meta::options::DeleteOptions;
+use postern_meta::status::ApiError;
+use postern_meta::time::Timestamp;
+use serde::Deserialize as _;
+use serde_json::{Map, Value, json};
+
+use super::logins::{ConnectorData, LoginFor, Person, data_of, set_groups, writing};
+use crate::admit::{Part, Writing};
+use crate::operations;
+use crate::permit::Permit;
+use crate::registry::Registry;
+use crate::registry::side_records::RecordsOf;
+use crate::storage_key;
+
+/// The path of the connector's data in a key.
+const CONNECTOR_DATA: &str = "spec.identity.connectorData";
+
+/// The condition of a Connector whose provider can be asked.
+const REACHABLE: &str = "Reachable";
+
+/// The keys of a connector whose provider must be asked again.
+pub struct DueKeys {
+    /// The names of those that are due now.
+    pub now: Vec<String>,
+    /// When the next one is due, in seconds since 1970.
+    pub next: Option<i64>,
+}
+
+/// A key that this server refreshes. No other server does it in this interval.
+pub struct Claimed {
+    /// The key.
+    pub key: LoginKey,
+    /// The user who owns it.
+    pub user: String,
+    /// The subject at the provider.
+    pub subject: String,
+    /// The refresh token.
+    pub refresh_token: SecretText,
+}
+
+/// The key of a login, by name and uid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoginKey {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
+/// The fields of a key, if it is there and was made by this connector.
+fn login_key(
+    registry: &Registry,
+    connector: &ConnectorRef,
+    name: &str,
+) -> Option<(Object, owned_access_key::Fields)> {
+    let key = storage_key::object(OwnedAccessKey.info(), None, name);
+    let object = registry.cache().of(OwnedAccessKey.info()).get(&key).ok()??.decode().ok()?;
+    let fields = owned_access_key::Fields::deserialize(&object.fields).ok()?;
+    let login = fields.status.login.as_ref()?;
+    (login.connector_uid == connector.uid).then_some((object, fields))
+}
+
+fn keys_of(registry: &Registry, connector: &str) -> Vec<String> {
+    let principals = registry.cache().principals();
+    principals.keys_of_connector(connector).map(str::to_owned).collect()
+}
+
+/// The keys of a connector that were used since their provider was asked, at least `interval` seconds ago.
+pub fn due(registry: &Registry, connector: &ConnectorRef, interval: i64) -> DueKeys {
+    let now = registry.source().now().unix_seconds();
+    let mut due = DueKeys { now: Vec::new(), next: None };
+    for name in keys_of(registry, &connector.name) {
+        let Some((object, fields)) = login_key(registry, connector, &name) else { continue };
+        let Some(at) = due_at(&fields, interval) else { continue };
+        let principals = registry.cache().principals();
+        let used = principals.last_activity(&name, &object.metadata.uid).unwrap_or_default();
+        if principals.has_ended_before(&name, now + 1) || used <= at - interval {
+            continue;
+        }
+        if at <= now {
+            due.now.push(name);
+        } else {
+            due.next = Some(due.next.map_or(at, |next| next.min(at)));
+        }
+    }
+    due
+}
+
+/// When a key is due; `None` if its provider cannot be asked.
+fn due_at(fields: &owned_access_key::Fields, interval: i64) -> Option<i64> {
+    fields.status.login.as_ref().filter(|login| login.refreshes)?;
+    let asked = fields.spec.identity_refresh.map_or(0, Timestamp::unix_seconds);
+    Some(asked.saturating_add(interval))
+}
+
+/// Claims a key that is due. The claim is stored before the provider is asked: a refresh token often counts once, and a
+/// second use would end the login at the provider.
+///
+/// # Errors
+/// The errors of the store. `None` if another server has claimed it, or it is gone.
+pub async fn claim(
+    registry: &Registry,
+    connector: &ConnectorRef,
+    interval: i64,
+    name: &str,
+) -> Result<Option<Claimed>, ApiError> {
+    let Some((object, fields)) = login_key(registry, connector, name) else { return Ok(None) };
+    let (now, resource) = (registry.source().now(), OwnedAccessKey.info().group_resource());
+    let permit = Permit::for_server(&OwnedAccessKey, Verb::Update, None, name);
+    let writing = writing();
+    let claimed = operations::update(registry, &permit, &writing, |current| {
+        let fields = owned_access_key::Fields::deserialize(&current.fields).ok();
+        let at = fields.as_ref().and_then(|fields| due_at(fields, interval));
+        let is_same = current.metadata.uid == object.metadata.uid;
+        if !is_same || at.is_none_or(|at| at > now.unix_seconds()) {
+            return Err(ApiError::conflict(resource, name, "another server refreshes it"));
+        }
+        let mut new = current.clone();
+        set_spec(&mut new, |spec| {
+            spec.insert("identityRefresh".to_owned(), json!(now));
+        });
+        Ok(new)
+    });
+    match claimed.await {
+        Ok(_) => {}
+        Err(error) if [404, 409].contains(&error.code()) => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let of = RecordsOf { kind: &OwnedAccessKey, namespace: None, name };
+    let record = registry.secret_record(of).await?;
+    let data = record.value(CONNECTOR_DATA).filter(|_| record.uid == object.metadata.uid);
+    let data: Option<ConnectorData> =
+        data.and_then(|data| decode_typed(data.expose().as_bytes()).ok());
+    let Some(refresh_token) = data.and_then(|data| data.refresh_token) else { return Ok(None) };
+    let Some(Owner::User(user)) = fields.spec.owner() else { return Ok(None) };
+    let subject = fields.spec.identity.map(|identity| identity.user_id).unwrap_or_default();
+    let key = LoginKey { name: name.to_owned(), uid: object.metadata.uid };
+    Ok(Some(Claimed { key, user, subject, refresh_token }))
+}
+
+fn set_spec(object: &mut Object, change: impl FnOnce(&mut Map<String, Value>)) {
+    if let Some(Value::Object(spec)) = object.fields.get_mut("spec") {
+        change(spec);
+    }
+}
+
+/// Stores what the provider has said: the groups of the user, and the tokens of the key.
+///
+/// # Errors
+/// The errors of [`operations::update`]; 403 if the user is disabled or no longer linked.
+pub async fn store(
+    registry: &Registry,
+    by: &LoginFor<'_>,
+    claimed: &Claimed,
+    person: Person,
+) -> Result<(), ApiError> {
+    set_groups(registry, by, &person, &claimed.user).await?;
+    let data = data_of(&person)?;
+    let LoginKey { name, uid } = &claimed.key;
+    let permit = Permit::for_server(&OwnedAccessKey, Verb::Update, None, name);
+    let writing = writing();
+    let resource = OwnedAccessKey.info().group_resource();
+    let stored = operations::update(registry, &permit, &writing, |current| {
+        if current.metadata.uid != *uid {
+            return Err(ApiError::conflict(resource, name, "it is another key"));
+        }
+        let mut new = current.clone();
+        set_spec(&mut new, |spec| {
+            if let Some(Value::Object(identity)) = spec.get_mut("identity") {
+                identity.insert("connectorData".to_owned(), Value::String(data.clone()));
+            }
+        });
+        Ok(new)
+    });
+    stored.await.map(|_| ())
+}
+
+/// Ends the key of a login: deletes it. That it is gone is no error.
+///
+/// # Errors
+/// The errors of the store.
+pub async fn end(registry: &Registry, key: &LoginKey) -> Result<(), ApiError> {
+    let permit = Permit::for_server(&OwnedAccessKey, Verb::Delete, None, &key.name);
+    let options =
+        DeleteOptions { precondition_uid: Some(key.uid.clone()), ..DeleteOptions::default() };
+    match operations::delete(registry, &permit, &options).await {
+        Err(error) if ![404, 409].contains(&error.code()) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The keys of a connector that a logout at the provider ends: those of a user, of a session, or of both.
+pub fn logged_out(
+    registry: &Registry,
+    connector: &ConnectorRef,
+    (issuer, subject): (&str, Option<&str>),
+    session: Option<&str>,
+) -> Vec<LoginKey> {
+    let user = subject.map(|subject| {
+        let principals = registry.cache().principals();
+        principals.user_of_identity(issuer, subject).map(str::to_owned)
+    });
+    let is_ended = |fields: &owned_access_key::Fields| {
+        let of_user = user.as_ref().is_none_or(|user| {
+            user.as_ref().is_some_and(|user| fields.spec.owner() == Some(Owner::User(user.clone())))
+        });
+        let login = fields.status.login.as_ref();
+        let of_session =
+            session.is_none_or(|session| login.is_some_and(|login| login.session == session));
+        of_user && of_session
+    };
+    if user.is_none() && session.is_none() {
+        return Vec::new();
+    }
+    let names = keys_of(registry, &connector.name).into_iter();
+    let keys = names.filter_map(|name| {
+        let (object, fields) = login_key(registry, connector, &name)?;
+        is_ended(&fields).then_some(LoginKey { name, uid: object.metadata.uid })
+    });
+    keys.collect()
+}
+
+/// Removes the groups that a provider has not confirmed for longer than the operator allows.
+///
+/// # Errors
+/// The error of the last write that failed.
+pub async fn drop_stale_groups(registry: &Registry, connector: &str) -> Result<(), ApiError> {
+    let now = registry.source().now().unix_seconds();
+    let oldest = now.saturating_sub(registry.key_policy().sso_groups_max_age_seconds);
+    let users: Vec<String> = {
+        let principals = registry.cache().principals();
+        principals.users_of_connector(connector).map(str::to_owned).collect()
+    };
+    let is_stale = |one: &user::SsoStatus| {
+        let refreshed = one.refreshed.map_or(0, Timestamp::unix_seconds);
+        refreshed < oldest && !one.groups.is_empty()
+    };
+    let mut failed = Ok(());
+    for name in users {
+        let key = storage_key::object(User.info(), None, &name);
+        let found = registry.cache().of(User.info()).get(&key).ok().flatten();
+        let object = found.and_then(|found| found.decode().ok());
+        let fields = object.and_then(|object| user::Fields::deserialize(&object.fields).ok());
+        if !fields.is_some_and(|fields| fields.status.sso.iter().any(is_stale)) {
+            continue;
+        }
+        let permit = Permit::for_server(&User, Verb::Update, None, &name);
+        let writing = writing();
+        let written = operations::update(registry, &permit, &writing, |current| {
+            let mut fields = user::Fields::deserialize(&current.fields)
+                .map_err(|error| ApiError::internal("the User cannot be read", error))?;
+            for one in fields.status.sso.iter_mut().filter(|one| is_stale(one)) {
+                one.groups.clear();
+            }
+            let mut new = current.clone();
+            new.fields.insert("status".to_owned(), json!(fields.status));
+            Ok(new)
+        });
+        match written.await {
+            Ok(_) => tracing::info!(user = name, "groups of single sign-on are too old to count"),
+            Err(error) if [404, 409].contains(&error.code()) => {}
+            Err(error) => failed = Err(error),
+        }
+    }
+    failed
+}
+
+/// Notes on a Connector whether its provider can be asked; `why` says why it cannot. Writes only what changes.
+///
+/// # Errors
+/// The errors of the store.
+pub async fn note_reachable(
+    registry: &Registry,
+    connector: &ConnectorRef,
+    why: Option<&str>,
+) -> Result<(), ApiError> {
+    let status = if why.is_none() { "True" } else { "False" };
+    let condition = Condition {
+        r#type: REACHABLE.to_owned(),
+        status: status.to_owned(),
+        observed_generation: None,
+        last_transition_time: Some(registry.source().now()),
+        reason: if why.is_none() { "Asked" } else { "Unreachable" }.to_owned(),
+        message: why.unwrap_or_default().to_owned(),
+    };
+    let conditions = |object: &Object| -> Vec<Condition> {
+        let listed = object.fields.get("status").and_then(|status| status.get("conditions"));
+        listed.and_then(|listed| Vec::deserialize(listed).ok()).unwrap_or_default()
+    };
+    let is_noted = |object: &Object| {
+        let known = conditions(object).into_iter().find(|one| one.r#type == REACHABLE);
+        known.map_or(why.is_none(), |known| known.status == status)
+    };
+    let key = storage_key::object(Connector.info(), None, &connector.name);
+    let found = registry.cache().of(Connector.info()).get(&key)?;
+    let Some(Ok(object)) = found.map(|found| found.decode()) else { return Ok(()) };
+    if object.metadata.uid != connector.uid || is_noted(&object) {
+        return Ok(());
+    }
+    let permit = Permit::for_server(&Connector, Verb::Update, None, &connector.name);
+    let writing = Writing { part: Part::Status, ..Writing::by_server() };
+    let noted = operations::update(registry, &permit, &writing, |current| {
+        let mut all = conditions(current);
+        all.retain(|one| one.r#type != REACHABLE);
+        all.push(condition.clone());
+        let mut new = current.clone();
+        new.fields.insert("status".to_owned(), json!({ "conditions": all }));
+        Ok(new)
+    });
+    match noted.await {
+        Err(error) if error.code() >= 500 => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,248 @@
+//! The login of a browser: to the provider, and back with a code, for which the browser gets a session of the console.
+
+use std::net::IpAddr;
+
+use http::header::{LOCATION, USER_AGENT};
+use http::request::Parts;
+use http::{HeaderValue, Response, StatusCode};
+use postern_auth::oidc::jwt::Claims;
+use postern_auth::oidc::login::{Client as LoginClient, Login, StateRefused};
+use postern_auth::oidc::mapping;
+use postern_kinds::connector;
+use postern_registry::actions::logins::{LoginFor, Person, log_in};
+use postern_registry::actions::sessions;
+use serde_json::{Map, Value};
+
+use super::form::Form;
+use super::redeem::{Client, Tokens, unavailable};
+use super::{Refused, Sso, StoredConnector, login_cookie, refusal, session_hash};
+use crate::audit::SignIn;
+use crate::stages::session_cookie;
+use crate::wire::body::Body;
+use crate::wire::respond;
+
+/// The maximum length of a recorded `User-Agent`, in characters.
+const MAX_AGENT_CHARS: usize = 256;
+
+impl Sso {
+    /// Sends the browser to the provider.
+    ///
+    /// # Errors
+    /// If the connector or the provider cannot be used.
+    pub(super) async fn start(&self, name: &str, head: &Parts) -> Result<Response<Body>, Refused> {
+        let connector = self.connector(name).await?;
+        let query = Form::parse(head.uri.query().unwrap_or_default());
+        let query = query.ok_or_else(|| Refused::new(StatusCode::BAD_REQUEST, BAD_QUERY))?;
+        let provider = self.providers.of_connector(&connector.spec.issuer, &connector.spec.ca_data);
+        let discovery = provider.discovery().await.map_err(unavailable)?;
+        let random = [self.random(), self.random(), self.random()];
+        let (uid, now) = (&connector.metadata.uid, self.now());
+        let login = Login::begin(&random, uid, query.get("return"), now);
+        let sealed = login.seal(&self.state_key, self.random());
+        let sealed = sealed.ok_or_else(|| {
+            Refused::new(StatusCode::BAD_REQUEST, "the path in return is too long")
+        })?;
+        let client = LoginClient {
+            id: &connector.spec.client_id,
+            redirect_uri: &self.redirect_uri(name),
+            scope: &connector.spec.scope(),
+        };
+        let address = login.address(&discovery.authorization_endpoint, &client);
+        let mut response = redirect(&address)?;
+        let cookies = login_cookie::begin(&head.headers, &self.state_key, (&login, &sealed), now);
+        login_cookie::add(response.headers_mut(), cookies);
+        Ok(response)
+    }
+
+    /// Serves the answer of the provider, which the browser brings.
+    pub(super) async fn callback(
+        &self,
+        name: &str,
+        head: &Parts,
+        address: IpAddr,
+        mut record: SignIn,
+    ) -> Response<Body> {
+        let state = Form::parse(head.uri.query().unwrap_or_default());
+        let suffix = state.as_ref().and_then(|query| query.get("state")?.get(..8));
+        let served = self.answered(name, head, address, &mut record).await;
+        let mut response = match served {
+            Ok(response) => {
+                record.end(response.status(), None);
+                response
+            }
+            Err(refused) => {
+                record.end(refused.code, Some(&refused.text));
+                refusal(&refused)
+            }
+        };
+        // The state counts once, also if the login fails.
+        let used = suffix.filter(|suffix| login_cookie::sealed(&head.headers, suffix).is_some());
+        login_cookie::add(response.headers_mut(), used.and_then(login_cookie::removed));
+        response
+    }
+
+    async fn answered(
+        &self,
+        name: &str,
+        head: &Parts,
+        address: IpAddr,
+        record: &mut SignIn,
+    ) -> Result<Response<Body>, Refused> {
+        let connector = self.connector(name).await?;
+        record.set_connector(&connector.metadata.name);
+        let query = Form::parse(head.uri.query().unwrap_or_default());
+        let query = query.ok_or_else(|| Refused::new(StatusCode::BAD_REQUEST, BAD_QUERY))?;
+        let login = self.login_of(&connector, &query, head)?;
+        let provider = self.providers.of_connector(&connector.spec.issuer, &connector.spec.ca_data);
+        let discovery = provider.discovery().await.map_err(unavailable)?;
+        if !discovery.is_answer_of(&connector.spec.issuer, query.get("iss")) {
+            let text = "the answer is not of the provider of this connector (iss)";
+            return Err(Refused::forbidden(text));
+        }
+        if query.get("error").is_some() {
+            return Err(Refused::forbidden(match query.get("error") {
+                Some("access_denied") => "the provider did not let the user log in",
+                _ => "the provider answered with an error",
+            }));
+        }
+        let code = query.get("code");
+        let code =
+            code.ok_or_else(|| Refused::forbidden("the answer of the provider has no code"))?;
+        let client = Client {
+            registry: &self.registry,
+            provider: &provider,
+            spec: &connector.spec,
+            now: self.now(),
+        };
+        let tokens = client
+            .tokens(&[
+                ("grant_type", "authorization_code"),
+                ("code", code),
+                ("redirect_uri", &self.redirect_uri(name)),
+                ("code_verifier", login.verifier()),
+            ])
+            .await?;
+        let claims = client.claims(&tokens, Some(login.nonce())).await?;
+        let person = self.person(&client, &tokens, &claims).await?;
+        record.admit(&person.name)?;
+        let browser = sessions::Login { address: address.to_string(), user_agent: agent_of(head) };
+        let by = LoginFor {
+            connector: &connector.metadata.name,
+            connector_uid: &connector.metadata.uid,
+            spec: &connector.spec,
+            browser: Some(browser),
+        };
+        let made = log_in(&self.registry, &by, person).await?;
+        record.set_user(&made.user, &made.access_key);
+        let mut response = redirect(login.return_path())?;
+        let cookie = session_cookie::set(&made.value);
+        login_cookie::add(response.headers_mut(), cookie);
+        Ok(response)
+    }
+
+    /// The login that the answer of a provider is to, by the cookie of the browser.
+    fn login_of(
+        &self,
+        connector: &StoredConnector,
+        query: &Form,
+        head: &Parts,
+    ) -> Result<Login, Refused> {
+        let state = query.get("state");
+        let state = state.ok_or_else(|| Refused::forbidden("the answer has no state"))?;
+        let suffix = state.get(..8).unwrap_or_default();
+        let sealed = login_cookie::sealed(&head.headers, suffix);
+        let sealed = sealed.ok_or_else(|| {
+            Refused::forbidden("this login did not begin in this browser, or it has ended")
+        })?;
+        let login = Login::open(&self.state_key, sealed, self.now());
+        let login = login.map_err(|refused| {
+            Refused::forbidden(match refused {
+                StateRefused::Forged => "the cookie of this login is not from this server",
+                StateRefused::Expired => "the login took more than 10 minutes",
+            })
+        })?;
+        if !login.is_answered_by(state) {
+            return Err(Refused::forbidden("the answer is to another login (state)"));
+        }
+        if login.connector() != connector.metadata.uid {
+            return Err(Refused::forbidden("the login began with another connector"));
+        }
+        Ok(login)
+    }
+
+    /// The person of an ID token, if the connector allows them.
+    pub(super) async fn person(
+        &self,
+        client: &Client<'_>,
+        tokens: &Tokens,
+        claims: &Claims,
+    ) -> Result<Person, Refused> {
+        let spec = client.spec;
+        let subject = claims.subject().map_err(Refused::forbidden)?;
+        let info;
+        let groups_in = if spec.has_groups_in_user_info() && !spec.groups_claim.is_empty() {
+            info = client.user_info(tokens, subject).await?;
+            &info
+        } else {
+            &claims.all
+        };
+        let groups = groups_of(spec, groups_in)?;
+        let borrowed: Vec<&str> = groups.iter().map(String::as_str).collect();
+        allow_of(spec).check(&claims.all, &borrowed).map_err(Refused::forbidden)?;
+        let name = mapping::user_name(&claims.all, &spec.username_claim);
+        let text = |claim: &str| claims.text(claim).unwrap_or_default().chars().take(256).collect();
+        let session = claims.text("sid").filter(|session| !session.is_empty());
+        Ok(Person {
+            issuer: spec.issuer.clone(),
+            subject: subject.to_owned(),
+            name: name.map_err(Refused::forbidden)?,
+            username: text(&spec.username_claim),
+            display_name: text("name"),
+            email: text("email"),
+            email_verified: claims.all.get("email_verified") == Some(&Value::Bool(true)),
+            groups,
+            session: session.map(session_hash).unwrap_or_default(),
+            id_token: tokens.id_token.clone(),
+            refresh_token: tokens.refresh_token.clone(),
+        })
+    }
+}
+
+/// The groups of a person as the provider names them; none if the connector has no claim for them.
+fn groups_of(spec: &connector::Spec, claims: &Map<String, Value>) -> Result<Vec<String>, Refused> {
+    if spec.groups_claim.is_empty() {
+        return Ok(Vec::new());
+    }
+    let groups = mapping::groups(claims, &spec.groups_claim).map_err(Refused::forbidden)?;
+    Ok(groups.into_iter().map(str::to_owned).collect())
+}
+
+/// The users that a connector allows. One that says nothing allows none.
+fn allow_of(spec: &connector::Spec) -> mapping::Allow {
+    match &spec.allow {
+        Some(allow) if allow.everyone => mapping::Allow::Everyone,
+        Some(allow) if !allow.email_domains.is_empty() => {
+            mapping::Allow::EmailDomains(allow.email_domains.clone())
+        }
+        Some(allow) => mapping::Allow::Groups(allow.groups.clone()),
+        None => mapping::Allow::Groups(Vec::new()),
+    }
+}
+
+const BAD_QUERY: &str = "the query is too large, not UTF-8, or has a name twice";
+
+/// A redirect of the browser with GET.
+fn redirect(address: &str) -> Result<Response<Body>, Refused> {
+    let mut response = respond::empty(StatusCode::SEE_OTHER);
+    let location = HeaderValue::from_str(address)
+        .map_err(|_| Refused::forbidden("the address to go to has invalid characters"))?;
+    response.headers_mut().insert(LOCATION, location);
+    Ok(response)
+}
+
+/// The browser of a request, without control characters.
+fn agent_of(head: &Parts) -> String {
+    let agent = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
+    let printable = |c: &char| c.is_ascii_graphic() || *c == ' ';
+    agent.unwrap_or_default().chars().filter(printable).take(MAX_AGENT_CHARS).collect()
+}

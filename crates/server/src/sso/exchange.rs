@@ -1,0 +1,207 @@
+//! The exchange of a workload's token for an access key (RFC 8693), `docs/reference/workload-identity.md`.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use http::{Method, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use postern_auth::oidc::jwks::KeySet;
+use postern_auth::oidc::jwt::{Claims, Expected, TokenRefused, verify};
+use postern_registry::actions::exchanges::{Accepting, NoKey, accepting, exchange};
+use serde_json::{Value, json};
+
+use super::Sso;
+use super::form::{Form, MAX_FORM_BYTES};
+use crate::audit::SignIn;
+use crate::wire::body::Body;
+use crate::wire::incoming::IncomingBody;
+use crate::wire::respond;
+
+/// The path of exchanges. With the address of the server, it is the audience that tokens must have.
+pub(super) const PATH: &str = "/auth/token";
+
+/// The grant type (RFC 8693 section 2.1).
+const TOKEN_EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
+
+/// The types of tokens that are exchanged (RFC 8693 section 3).
+const SUBJECT_TYPES: [&str; 2] =
+    ["urn:ietf:params:oauth:token-type:jwt", "urn:ietf:params:oauth:token-type:id_token"];
+
+/// The type of the token that is given.
+const ISSUED_TYPE: &str = "urn:ietf:params:oauth:token-type:access_token";
+
+/// The types that the header of a token may name.
+const HEADER_TYPES: &[&str] = &["jwt"];
+
+/// Why a request gets no key: the error for the caller (RFC 6749 section 5.2), and the reason for the audit record.
+pub(super) struct NotGiven {
+    code: StatusCode,
+    error: &'static str,
+    pub(super) reason: String,
+}
+
+impl NotGiven {
+    fn request(reason: &str) -> Self {
+        Self::of(StatusCode::BAD_REQUEST, "invalid_request", reason)
+    }
+
+    fn of(code: StatusCode, error: &'static str, reason: impl ToString) -> Self {
+        Self { code, error, reason: reason.to_string() }
+    }
+
+    /// The refusal of a token. The caller does not learn why: the workload identity may be of others.
+    fn grant(reason: impl ToString) -> Self {
+        Self::of(StatusCode::BAD_REQUEST, "invalid_grant", reason)
+    }
+
+    fn unavailable(reason: impl ToString) -> Self {
+        Self::of(StatusCode::SERVICE_UNAVAILABLE, "temporarily_unavailable", reason)
+    }
+}
+
+impl From<NoKey> for NotGiven {
+    fn from(no_key: NoKey) -> Self {
+        match no_key {
+            NoKey::Unusable(why) => Self::grant(why),
+            NoKey::Mismatch(mismatch) => Self::grant(mismatch),
+            NoKey::TooMany => Self::of(
+                StatusCode::TOO_MANY_REQUESTS,
+                "temporarily_unavailable",
+                "the workload identity has as many valid keys as spec.maxLive allows",
+            ),
+            NoKey::Failed(error) => Self::unavailable(&error.status().message),
+        }
+    }
+}
+
+impl Sso {
+    /// Serves an exchange.
+    pub(super) async fn exchange(
+        &self,
+        head: &Parts,
+        body: IncomingBody,
+        mut record: SignIn,
+    ) -> Response<Body> {
+        match self.exchanged(head, body, &mut record).await {
+            Ok(answer) => {
+                record.end(StatusCode::OK, None);
+                respond::value(StatusCode::OK, &answer, false)
+            }
+            Err(NotGiven { code, error, reason }) => {
+                record.end(code, Some(&reason));
+                let mut answer = json!({ "error": error });
+                if error != "invalid_grant" {
+                    answer["error_description"] = Value::String(reason);
+                }
+                respond::value(code, &answer, false)
+            }
+        }
+    }
+
+    async fn exchanged(
+        &self,
+        head: &Parts,
+        body: IncomingBody,
+        record: &mut SignIn,
+    ) -> Result<Value, NotGiven> {
+        if head.method != Method::POST {
+            let reason = "use POST on this path";
+            return Err(NotGiven::of(StatusCode::METHOD_NOT_ALLOWED, "invalid_request", reason));
+        }
+        let form = form_of(head, body).await?;
+        match form.get("grant_type") {
+            Some(TOKEN_EXCHANGE) => {}
+            Some(_) => {
+                let reason = "grant_type must be that of a token exchange (RFC 8693)";
+                return Err(NotGiven::of(
+                    StatusCode::BAD_REQUEST,
+                    "unsupported_grant_type",
+                    reason,
+                ));
+            }
+            None => return Err(NotGiven::request("grant_type is missing")),
+        }
+        let required = |name: &str| {
+            form.get(name).ok_or_else(|| NotGiven::request(&format!("{name} is missing")))
+        };
+        let (token, name) = (required("subject_token")?, required("audience")?);
+        if !SUBJECT_TYPES.contains(&required("subject_token_type")?) {
+            return Err(NotGiven::request(
+                "subject_token_type must be that of a JWT or an ID token",
+            ));
+        }
+        for other in ["actor_token", "scope", "resource"] {
+            if form.get(other).is_some() {
+                return Err(NotGiven::request(&format!("{other} is not supported")));
+            }
+        }
+        if form.get("requested_token_type").is_some_and(|wanted| wanted != ISSUED_TYPE) {
+            return Err(NotGiven::request("requested_token_type must be that of an access token"));
+        }
+        let by = accepting(&self.registry, name).await?;
+        record.set_connector(name);
+        let claims = self.verified(&by, token).await?;
+        by.check(&claims.all)?;
+        record.admit(name).map_err(|error| NotGiven::unavailable(&error.status().message))?;
+        let given = exchange(&self.registry, &by, &claims.all).await?;
+        record.set_user(&given.owner, &given.access_key);
+        Ok(json!({
+            "access_token": given.value.expose(),
+            "issued_token_type": ISSUED_TYPE,
+            "token_type": "Bearer",
+            "expires_in": given.ttl_seconds,
+        }))
+    }
+
+    /// The claims of a token of the trusted issuer.
+    async fn verified(&self, by: &Accepting, token: &str) -> Result<Claims, NotGiven> {
+        let provider = if by.issuer.cluster.is_empty() {
+            self.providers.of_issuer(&by.issuer.issuer, &by.issuer.ca_data)
+        } else {
+            let name = by.issuer.cluster.as_str();
+            let uid = self.gateway.uid_of_cluster(&self.registry, name);
+            let uid = uid.ok_or_else(|| NotGiven::unavailable("the cluster does not exist"))?;
+            self.providers.of_cluster(&self.gateway, &self.registry, (name, &uid))
+        };
+        let keys = provider.keys().await.map_err(NotGiven::unavailable)?;
+        let at = provider.keys_at().await.map_err(NotGiven::unavailable)?;
+        let audience = format!("{}{PATH}", self.own_url());
+        let expected = Expected {
+            issuer: &at.issuer,
+            audience: &audience,
+            types: HEADER_TYPES,
+            now: self.now(),
+        };
+        let check = |keys: &Arc<KeySet>| verify(token, keys, &expected);
+        let verified = match check(&keys) {
+            Err(TokenRefused::UnknownKey) => {
+                check(&provider.newest_keys().await.map_err(NotGiven::unavailable)?)
+            }
+            verified => verified,
+        };
+        verified.map_err(NotGiven::grant)
+    }
+}
+
+/// The form in a body.
+pub(super) async fn form_of(head: &Parts, mut body: IncomingBody) -> Result<Form, NotGiven> {
+    let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+        return Err(NotGiven::request("Content-Type must be application/x-www-form-urlencoded"));
+    }
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| NotGiven::request("the body is incomplete"))?;
+        let data = frame.into_data().unwrap_or_else(|_| Bytes::new());
+        if whole.len() + data.len() > MAX_FORM_BYTES {
+            return Err(NotGiven::request("the body is too large"));
+        }
+        whole.extend_from_slice(&data);
+    }
+    let text = std::str::from_utf8(&whole).ok();
+    text.and_then(Form::parse)
+        .ok_or_else(|| NotGiven::request("the body is no form, or has a field twice"))
+}

@@ -1,0 +1,91 @@
+//! A logout at the provider (OpenID Connect Back-Channel Logout 1.0): the provider sends a logout token.
+
+use http::request::Parts;
+use http::{Method, Response, StatusCode};
+use postern_auth::oidc::id_token::{Party, verify_logout_token};
+use postern_auth::oidc::jwt::TokenRefused;
+use postern_kinds::principal::ConnectorRef;
+use postern_registry::actions::refreshes;
+use serde_json::json;
+
+use super::exchange::form_of;
+use super::redeem::unavailable;
+use super::{Refused, Sso, allowed, session_hash};
+use crate::audit::SignIn;
+use crate::wire::body::Body;
+use crate::wire::incoming::IncomingBody;
+use crate::wire::respond;
+
+impl Sso {
+    /// Ends the keys of the sessions that a logout token names.
+    pub(super) async fn logout(
+        &self,
+        name: &str,
+        head: &Parts,
+        body: IncomingBody,
+        mut record: SignIn,
+    ) -> Response<Body> {
+        match self.logged_out(name, head, body, &mut record).await {
+            Ok(()) => {
+                record.end(StatusCode::OK, None);
+                respond::empty(StatusCode::OK)
+            }
+            Err(refused) => {
+                record.end(refused.code, Some(&refused.text));
+                let code = if refused.code.is_server_error() {
+                    refused.code
+                } else {
+                    StatusCode::BAD_REQUEST
+                };
+                respond::value(code, &json!({ "error": "invalid_request" }), false)
+            }
+        }
+    }
+
+    async fn logged_out(
+        &self,
+        name: &str,
+        head: &Parts,
+        body: IncomingBody,
+        record: &mut SignIn,
+    ) -> Result<(), Refused> {
+        allowed(&head.method, &Method::POST)?;
+        let connector = self.connector(name).await?;
+        record.set_connector(&connector.metadata.name);
+        let form =
+            form_of(head, body).await.map_err(|refused| Refused::forbidden(refused.reason))?;
+        let token = form.get("logout_token");
+        let token = token.ok_or_else(|| Refused::forbidden("logout_token is missing"))?;
+        let spec = &connector.spec;
+        let provider = self.providers.of_connector(&spec.issuer, &spec.ca_data);
+        let party = Party { issuer: &spec.issuer, client_id: &spec.client_id, now: self.now() };
+        let keys = provider.keys().await.map_err(unavailable)?;
+        let verified = match verify_logout_token(token, &keys, party) {
+            Err(TokenRefused::UnknownKey) => {
+                let newest = provider.newest_keys().await.map_err(unavailable)?;
+                verify_logout_token(token, &newest, party)
+            }
+            verified => verified,
+        };
+        let ended = verified.map_err(Refused::forbidden)?;
+        let of = ConnectorRef {
+            name: connector.metadata.name.clone(),
+            uid: connector.metadata.uid.clone(),
+        };
+        let session = ended.session.as_deref().map(session_hash);
+        let keys = refreshes::logged_out(
+            &self.registry,
+            &of,
+            (&spec.issuer, ended.subject.as_deref()),
+            session.as_deref(),
+        );
+        if !keys.is_empty() {
+            // The record comes before the change.
+            record.admit("system:postern")?;
+        }
+        for key in keys {
+            refreshes::end(&self.registry, &key).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,250 @@
+//! Single sign-on: logins through identity providers (`docs/reference/single-sign-on.md`).
+//!
+//! `auth::oidc` decides what is accepted of a provider, and `registry` makes users and keys. Here are the requests to
+//! providers ([`fetch`], [`providers`]), and the requests of browsers ([`browser`]).
+
+mod browser;
+mod exchange;
+mod fetch;
+mod form;
+mod login_cookie;
+mod logout;
+mod providers;
+mod redeem;
+pub(crate) mod refresh;
+
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use http::{Method, Request, Response, StatusCode};
+use postern_auth::oidc::login::StateKey;
+use postern_kinds::connector::{self, Connector};
+use postern_meta::status::ApiError;
+use postern_proxy::UpstreamAddresses;
+use postern_registry::clock::Source;
+use postern_registry::registry::Registry;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use self::providers::Providers;
+use crate::audit::{Audit, SignIn};
+use crate::gateway::Gateway;
+use crate::wire::body::Body;
+use crate::wire::incoming::IncomingBody;
+use crate::wire::respond;
+
+/// The prefix of the paths of connectors.
+const CONNECTORS: &str = "/auth/oidc/";
+
+/// The logins that are served at once. Each may wait for a provider.
+const MAX_LOGINS: usize = 64;
+
+/// The most connectors that are listed for a login.
+const MAX_LISTED: usize = 50;
+
+/// The seconds after which a client may retry if too many logins are served.
+const RETRY_AFTER_SECONDS: u32 = 1;
+
+/// The purpose for which the key of login states is derived from the server's secret.
+const STATE_KEY: &str = "key of login states";
+
+/// The part of the server that logs users in.
+pub(crate) struct Sso {
+    registry: Arc<Registry>,
+    audit: Arc<Audit>,
+    source: Arc<dyn Source>,
+    providers: Providers,
+    gateway: Arc<Gateway>,
+    state_key: StateKey,
+    logins: Semaphore,
+}
+
+/// A request without a credential.
+pub(crate) struct Visit<'a> {
+    /// The address that it comes from.
+    pub(crate) address: std::net::IpAddr,
+    /// The id of its audit record.
+    pub(crate) audit_id: &'a http::HeaderValue,
+}
+
+/// A Connector, as a login needs it.
+#[derive(Deserialize)]
+struct StoredConnector {
+    metadata: StoredMetadata,
+    spec: connector::Spec,
+}
+
+#[derive(Deserialize)]
+struct StoredMetadata {
+    name: String,
+    uid: String,
+    #[serde(default, rename = "deletionTimestamp")]
+    deletion: Option<String>,
+}
+
+/// Why a login fails. The text is for the person, the log and the audit record: it has nothing that a provider sent.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    code: StatusCode,
+    text: String,
+}
+
+impl Refused {
+    fn new(code: StatusCode, text: impl Into<String>) -> Self {
+        Self { code, text: text.into() }
+    }
+
+    /// A login that is refused for what the provider or the browser sent.
+    fn forbidden(text: impl ToString) -> Self {
+        Self::new(StatusCode::FORBIDDEN, text.to_string())
+    }
+}
+
+impl From<ApiError> for Refused {
+    fn from(error: ApiError) -> Self {
+        let code = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Self::new(code, error.status().message.clone())
+    }
+}
+
+impl Sso {
+    /// Single sign-on for the users of a registry. `gateway` reaches connected clusters, and other providers are at
+    /// `addresses`.
+    pub(crate) fn new(
+        registry: Arc<Registry>,
+        audit: Arc<Audit>,
+        source: Arc<dyn Source>,
+        gateway: Arc<Gateway>,
+        addresses: UpstreamAddresses,
+    ) -> Self {
+        let proxy = gateway.proxy().clone();
+        Self {
+            state_key: StateKey::new(registry.digester().derived_key(STATE_KEY)),
+            providers: Providers::new(proxy, addresses, source.clone()),
+            gateway,
+            logins: Semaphore::new(MAX_LOGINS),
+            registry,
+            audit,
+            source,
+        }
+    }
+
+    /// Whether a path is served here.
+    pub(crate) fn serves(path: &str) -> bool {
+        path.starts_with(CONNECTORS) || Self::is_exchange(path)
+    }
+
+    /// Whether a path is that of exchanges.
+    pub(crate) fn is_exchange(path: &str) -> bool {
+        path == exchange::PATH
+    }
+
+    /// The ways to log in.
+    pub(crate) fn methods(&self) -> Value {
+        let mut methods = vec![json!({ "type": "AccessKey" })];
+        let connectors = self.registry.page_to_decide(&Connector, None, MAX_LISTED);
+        let connectors = connectors.iter().filter_map(|one| one.part::<StoredConnector>().ok());
+        methods.extend(connectors.filter(|one| !one.spec.disabled).map(|one| {
+            let name = &one.metadata.name;
+            let display_name = Some(&one.spec.display_name).filter(|name| !name.is_empty());
+            json!({
+                "type": "OIDC",
+                "connector": name,
+                "displayName": display_name.unwrap_or(name),
+                "startURL": format!("{CONNECTORS}{name}/start"),
+            })
+        }));
+        json!({ "methods": methods })
+    }
+
+    /// Serves a request of a browser or a provider.
+    pub(crate) async fn serve(
+        &self,
+        request: Request<IncomingBody>,
+        visit: Visit<'_>,
+    ) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        let record = SignIn::begin(&self.audit, &head, visit.address, visit.audit_id);
+        let Ok(_permit) = self.logins.try_acquire() else {
+            let error = ApiError::too_many_requests(
+                "too many logins at once: try again later",
+                RETRY_AFTER_SECONDS,
+            );
+            return respond::error(&error, postern_meta::decode::Format::Json, false);
+        };
+        if Self::is_exchange(head.uri.path()) {
+            return self.exchange(&head, body, record).await;
+        }
+        let path = head.uri.path().strip_prefix(CONNECTORS).unwrap_or_default();
+        let served = match path.split_once('/') {
+            Some((name, "start")) => {
+                allowed(&head.method, &Method::GET).and(self.start(name, &head).await)
+            }
+            Some((name, "backchannel-logout")) => {
+                return self.logout(name, &head, body, record).await;
+            }
+            Some((name, "callback")) => match allowed(&head.method, &Method::GET) {
+                Ok(()) => return self.callback(name, &head, visit.address, record).await,
+                Err(refused) => Err(refused),
+            },
+            _ => Err(Refused::new(StatusCode::NOT_FOUND, "there is no such page")),
+        };
+        served.unwrap_or_else(|refused| refusal(&refused))
+    }
+
+    /// An enabled connector.
+    ///
+    /// # Errors
+    /// 404 if there is none of this name.
+    async fn connector(&self, name: &str) -> Result<StoredConnector, Refused> {
+        self.registry.cache().wait_until_current().await?;
+        let found = self.registry.read_to_decide(&Connector, None, name)?;
+        let found = found.map(|found| found.part::<StoredConnector>()).transpose()?;
+        found.filter(|found| !found.spec.disabled && found.metadata.deletion.is_none()).ok_or_else(
+            || {
+                let text = "there is no connector of this name, or it is disabled";
+                Refused::new(StatusCode::NOT_FOUND, text)
+            },
+        )
+    }
+
+    /// The address of this server for browsers, without a slash at the end.
+    fn own_url(&self) -> &str {
+        &self.registry.token_policy().issuer
+    }
+
+    /// Where the provider sends the browser back to. Each connector has its own, so that the answer of one provider
+    /// never counts as that of another.
+    fn redirect_uri(&self, connector: &str) -> String {
+        format!("{}{CONNECTORS}{connector}/callback", self.own_url())
+    }
+
+    fn now(&self) -> i64 {
+        self.source.now().unix_seconds()
+    }
+
+    fn random(&self) -> [u8; 32] {
+        let mut random = [0; 32];
+        self.source.fill(&mut random);
+        random
+    }
+}
+
+/// The hash of the id of a session at a provider.
+fn session_hash(session: &str) -> String {
+    hex::encode(digest(&SHA256, session.as_bytes()))
+}
+
+fn allowed(method: &Method, wanted: &Method) -> Result<(), Refused> {
+    if method == wanted {
+        return Ok(());
+    }
+    Err(Refused::new(StatusCode::METHOD_NOT_ALLOWED, format!("use {wanted} on this path")))
+}
+
+/// A plain page that says why a login failed. Nothing of it is HTML.
+fn refusal(refused: &Refused) -> Response<Body> {
+    let text = format!("The login failed: {}.\n\nGo back, and begin it again.\n", refused.text);
+    respond::text(refused.code, text)
+}

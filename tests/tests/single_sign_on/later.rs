@@ -1,0 +1,131 @@
+//! What happens after a login: groups change, users are removed, sessions end at the provider.
+
+use postern_tests::identity_provider::{CLIENT_ID, Raw, now};
+use postern_tests::objects::{collection, make};
+use postern_tests::rights::{path, set};
+use postern_tests::wait;
+use serde_json::{Value, json};
+
+use super::scene::{Browser, Scene};
+
+const LOGOUT: &str = "/auth/oidc/corp/backchannel-logout";
+
+/// The shortest interval that a connector can have.
+const INTERVAL: i64 = 10;
+
+/// A scene whose provider gives refresh tokens, with a user who is in the team `shop`.
+async fn start() -> (Scene, Browser) {
+    let scene = Scene::start().await;
+    let interval = json!({ "refreshInterval": INTERVAL });
+    set(&scene.admin, &path("connectors", "corp"), interval).await;
+    make(&scene.admin, "teams", "shop", json!({ "ssoGroups": ["corp:group-canary"] })).await;
+    scene.provider.set(|state| state.gives_refresh_tokens = true);
+    let (browser, _) = scene.log_in().await;
+    assert!(browser.has_session());
+    (scene, browser)
+}
+
+async fn teams(browser: &Browser) -> usize {
+    let me = browser.get(&collection("selves/me")).await;
+    me.expect(200)["status"]["user"]["teams"].as_array().map_or(0, Vec::len)
+}
+
+fn logout_token(scene: &Scene, changes: Value) -> String {
+    let mut claims = json!({
+        "aud": CLIENT_ID, "jti": "1",
+        "events": { "http://schemas.openid.net/event/backchannel-logout": {} },
+    });
+    for (name, value) in changes.as_object().unwrap() {
+        claims[name] = value.clone();
+    }
+    format!("logout_token={}", scene.provider.token(&claims))
+}
+
+async fn post_logout(scene: &Scene, form: &str) -> u16 {
+    let request = scene.admin.post(LOGOUT).without("authorization");
+    let form_type = "application/x-www-form-urlencoded";
+    request.body(form_type, form.to_owned()).send().await.status
+}
+
+#[tokio::test]
+async fn a_group_that_the_provider_takes_away_is_gone_from_all_keys_of_the_user() {
+    let (scene, browser) = start().await;
+    let me = browser.me().await;
+    let key = path("ownedaccesskeys", me["status"]["accessKey"].as_str().unwrap());
+    let key = scene.admin.get(&key).send().await.expect(200);
+    assert_eq!(key["spec"]["ttl"], 12 * 3600, "with a refresh token, as the connector says");
+    assert_eq!(teams(&browser).await, 1);
+    scene.provider.set(|state| state.claims = json!({ "groups": [] }));
+    wait::until("the team is gone", async || (teams(&browser).await == 0).then_some(())).await;
+    let refreshes: Vec<_> = scene.provider.forms();
+    let refreshes = refreshes.iter().filter(|form| form["grant_type"] == "refresh_token");
+    assert!(refreshes.count() >= 1);
+    // The new refresh token was stored: the next refresh works as well.
+    scene.provider.set(|state| state.claims = json!({ "groups": ["group-canary"] }));
+    wait::until("the team is back", async || (teams(&browser).await == 1).then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_user_whom_the_provider_removes_loses_the_login_and_an_outage_ends_none() {
+    let (scene, browser) = start().await;
+    scene.provider.set(|state| {
+        state.raw.insert("/token", Raw::of(503, "canary"));
+    });
+    let corp = path("connectors", "corp");
+    wait::until("the outage is noted", async || {
+        // The use of the session makes it due.
+        assert_eq!(teams(&browser).await, 1);
+        let connector = scene.admin.get(&corp).send().await.expect(200);
+        let condition = connector["status"]["conditions"][0].clone();
+        (condition["status"] == "False").then_some(())
+    })
+    .await;
+    let mut watch = browser.watch(&collection("users")).await;
+    scene.provider.set(|state| {
+        state.raw.clear();
+        state.revoke_refresh_tokens();
+    });
+    wait::until("the login is over", async || {
+        (browser.get(&collection("selves/me")).await.status == 401).then_some(())
+    })
+    .await;
+    let mut ended = false;
+    while let Some(event) = watch.next().await {
+        ended |= event.object["code"] == 401;
+    }
+    assert!(ended, "an open watch ends with 401");
+}
+
+#[tokio::test]
+async fn a_logout_at_the_provider_ends_the_sessions_that_it_names() {
+    let (scene, first) = start().await;
+    scene.provider.set(|state| state.claims = json!({ "sid": "another" }));
+    let (second, _) = scene.log_in().await;
+    let status = async |browser: &Browser| browser.get(&collection("selves/me")).await.status;
+    for refused in [
+        "logout_token=a.b.c".to_owned(),
+        logout_token(&scene, json!({})),
+        logout_token(&scene, json!({ "sid": "sid-canary", "nonce": "x" })),
+        logout_token(&scene, json!({ "sid": "sid-canary", "events": {} })),
+        logout_token(&scene, json!({ "sid": "sid-canary", "aud": "other" })),
+        logout_token(&scene, json!({ "sid": "sid-canary", "iss": "https://evil.example" })),
+        logout_token(&scene, json!({ "sid": "sid-canary", "exp": now() - 120 })),
+        format!(
+            "logout_token={}",
+            scene.provider.token(&json!({ "aud": CLIENT_ID, "sub": "sub-canary-ada" }))
+        ),
+    ] {
+        assert_eq!(post_logout(&scene, &refused).await, 400);
+    }
+    // One that names nothing of here is no error, and ends nothing.
+    assert_eq!(post_logout(&scene, &logout_token(&scene, json!({ "sid": "x" }))).await, 200);
+    let other = json!({ "sub": "somebody-else", "sid": "sid-canary" });
+    assert_eq!(post_logout(&scene, &logout_token(&scene, other)).await, 200);
+    assert_eq!((status(&first).await, status(&second).await), (200, 200));
+    let by_session = logout_token(&scene, json!({ "sid": "sid-canary" }));
+    assert_eq!(post_logout(&scene, &by_session).await, 200);
+    assert_eq!((status(&first).await, status(&second).await), (401, 200));
+    let by_subject = logout_token(&scene, json!({ "sub": "sub-canary-ada" }));
+    assert_eq!(post_logout(&scene, &by_subject).await, 200);
+    assert_eq!(status(&second).await, 401);
+}

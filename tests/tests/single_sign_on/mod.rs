@@ -1,0 +1,9 @@
+//! Logins through identity providers: an honest one, hostile ones, and who a person is taken for. Exchanges of the
+//! tokens of workloads.
+
+mod hostile;
+mod later;
+mod logins;
+mod scene;
+mod takeovers;
+mod workloads;

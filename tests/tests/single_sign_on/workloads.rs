@@ -1,0 +1,449 @@
+//! Exchanges of the tokens of workloads for access keys: what is given, and what is refused.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use postern_tests::http::{Client, Response};
+use postern_tests::identity_provider::{CLIENT_ID, IdentityProvider, escape, now};
+use postern_tests::objects::{collection, make, secret, secret_path, secrets};
+use postern_tests::rights::{allow, merge, path, rule, set, user, with_key};
+use postern_tests::{Home, Server, Setup, wait};
+use serde_json::{Value, json};
+
+/// The address of the server, which is part of the audience of tokens.
+const EXTERNAL: &str = "https://postern.example.com";
+
+const TOKEN: &str = "/auth/token";
+
+const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
+
+/// A server with the trusted issuer `ci` and the workload identity `deploy` of the user `bot`.
+struct Workloads {
+    server: Server,
+    admin: Client,
+    provider: IdentityProvider,
+}
+
+/// The scope of `deploy`: one secret.
+fn one_secret() -> Value {
+    json!({ "rules": [{
+        "verbs": ["get"],
+        "resources": [{
+            "group": "management.platform.sh", "resources": ["sharedsecrets"],
+            "resourceNames": ["db"],
+        }],
+        "namespaces": ["platform"],
+    }] })
+}
+
+fn deploy() -> Value {
+    json!({
+        "issuer": "ci",
+        "match": [
+            { "claim": "repository_id", "values": ["4711"] },
+            { "claim": "ref", "values": ["refs/heads/main", "refs/tags/v*"] },
+        ],
+        "owner": { "user": "bot" },
+        "scope": one_secret(),
+    })
+}
+
+/// The claims of a run for the branch `main`.
+fn claims() -> Value {
+    json!({
+        "aud": format!("{EXTERNAL}{TOKEN}"),
+        "sub": "repo:canary/shop:ref:refs/heads/main",
+        "repository": "canary/shop",
+        "repository_id": "4711",
+        "ref": "refs/heads/main",
+        "event_name": "push",
+    })
+}
+
+impl Workloads {
+    async fn start() -> Self {
+        let setup = Setup::on(&Home::new()).argument("--allow-local-upstreams");
+        let server = setup.argument("--external-url").argument(EXTERNAL).start().await;
+        let (admin, provider) = (server.client(), IdentityProvider::start().await);
+        make(&admin, "users", "bot", json!({})).await;
+        for name in ["db", "other"] {
+            let mut made = secret(name, "value");
+            made["spec"]["owner"] = json!({ "user": "bot" });
+            admin.post(&secrets("platform")).json(&made).send().await.expect(201);
+        }
+        let issuer = json!({
+            "type": "GitHubActions", "issuer": provider.issuer(), "caData": provider.ca_data(),
+        });
+        make(&admin, "trustedissuers", "ci", issuer).await;
+        make(&admin, "workloadidentities", "deploy", deploy()).await;
+        Self { server, admin, provider }
+    }
+
+    /// Exchanges a token with these claims, over those of [`claims`].
+    async fn exchange(&self, changes: Value) -> Response {
+        let mut all = claims();
+        for (name, value) in changes.as_object().unwrap() {
+            all[name] = value.clone();
+        }
+        self.send(&self.form(&self.provider.token(&all), "deploy")).await
+    }
+
+    fn form(&self, token: &str, audience: &str) -> String {
+        let grant = escape("urn:ietf:params:oauth:grant-type:token-exchange");
+        format!(
+            "grant_type={grant}&subject_token={}&subject_token_type={}&audience={audience}",
+            escape(token),
+            escape(JWT)
+        )
+    }
+
+    async fn send(&self, form: &str) -> Response {
+        let request = self.admin.post(TOKEN).without("authorization");
+        request.body("application/x-www-form-urlencoded", form.to_owned()).send().await
+    }
+
+    /// A client with the key of an exchange.
+    async fn client(&self) -> (Client, String) {
+        let given = self.exchange(json!({})).await.expect(200);
+        let client = self.admin.with_token(given["access_token"].as_str().unwrap());
+        let me = client.get(&collection("selves/me")).send().await.expect(200);
+        let name = me["status"]["accessKey"].as_str().unwrap().to_owned();
+        (client, name)
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_exchanged_for_a_short_key_within_the_scope() {
+    let workloads = Workloads::start().await;
+    let given = workloads.exchange(json!({})).await;
+    assert_eq!(given.header("cache-control"), Some("no-store"));
+    let given = given.expect(200);
+    assert_eq!((&given["token_type"], &given["expires_in"]), (&json!("Bearer"), &json!(900)));
+    let (client, name) = workloads.client().await;
+    let key = workloads.admin.get(&path("ownedaccesskeys", &name)).send().await.expect(200);
+    let spec = &key["spec"];
+    assert_eq!(
+        (&spec["type"], &spec["user"], &spec["ttl"]),
+        (&json!("Other"), &json!("bot"), &json!(900))
+    );
+    assert_eq!(spec["scope"], one_secret());
+    assert_eq!(spec["identity"]["userId"], claims()["sub"]);
+    assert_eq!(key["status"]["workload"]["identity"], "deploy");
+    let owners = key["metadata"]["ownerReferences"].as_array().unwrap();
+    assert!(owners.iter().any(|one| one["kind"] == "WorkloadIdentity"), "{owners:?}");
+    // It reads one secret and nothing else, although its owner has both.
+    client.get(&secret_path("db")).send().await.expect(200);
+    for (method, at) in [
+        ("GET", secret_path("other")),
+        ("DELETE", secret_path("db")),
+        ("GET", path("users", "bot")),
+        ("GET", collection("ownedaccesskeys")),
+    ] {
+        let status = client.request(method, &at).send().await.status;
+        assert!([403, 404].contains(&status), "{method} {at}: {status}");
+    }
+    // A key of a workload makes none that does more or lives longer.
+    let wider = json!({ "metadata": { "name": "wider" }, "spec": { "user": "bot" } });
+    let made = client.post(&collection("ownedaccesskeys")).json(&wider).send().await;
+    assert_eq!(made.status, 403);
+    // The end of the workload identity is the end of its keys.
+    workloads.admin.delete(&path("workloadidentities", "deploy")).send().await.expect(200);
+    wait::until("the key is gone", async || {
+        (client.get(&secret_path("db")).send().await.status == 401).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn other_tokens_are_refused_and_only_the_audit_log_says_why() {
+    let workloads = Workloads::start().await;
+    let refused = [
+        (json!({ "aud": EXTERNAL }), "another audience"),
+        (json!({ "aud": CLIENT_ID }), "another audience"),
+        (json!({ "iss": "https://evil.example" }), "another issuer"),
+        (json!({ "exp": now() - 120 }), "has expired"),
+        (json!({ "iat": now() + 300 }), "issued in the future"),
+        (json!({ "repository_id": "4712" }), "the claim repository_id has another value"),
+        (json!({ "repository_id": 47110 }), "the claim repository_id has another value"),
+        (json!({ "repository_id": null }), "the claim repository_id is missing"),
+        (json!({ "repository_id": ["4711"] }), "the claim repository_id is missing"),
+        (json!({ "ref": "refs/heads/main2" }), "the claim ref has another value"),
+        (json!({ "ref": "refs/heads/Main" }), "the claim ref has another value"),
+        (json!({ "ref": "refs/tags/" }), "the claim ref has another value"),
+        (json!({ "event_name": "pull_request" }), "the claim event_name"),
+        (json!({ "event_name": "pull_request_target" }), "the claim event_name"),
+        (json!({ "event_name": null }), "the claim event_name is missing"),
+    ];
+    let mut reasons = Vec::new();
+    for (changes, reason) in refused {
+        let response = workloads.exchange(changes.clone()).await;
+        assert_eq!(response.status, 400, "{changes}: {}", response.text());
+        assert_eq!(response.json(), json!({ "error": "invalid_grant" }), "{changes}");
+        reasons.push(reason);
+    }
+    let token = workloads.provider.token(&claims());
+    for (form, error) in [
+        (workloads.form(&token, "nothing"), "invalid_grant"),
+        (workloads.form("a.b.c", "deploy"), "invalid_grant"),
+        (workloads.form(&token, ""), "invalid_request"),
+        (workloads.form(&token, "deploy").replace("token-exchange", "x"), "unsupported_grant_type"),
+        (format!("{}&scope=all", workloads.form(&token, "deploy")), "invalid_request"),
+        (format!("{}&audience=deploy", workloads.form(&token, "deploy")), "invalid_request"),
+    ] {
+        assert_eq!(workloads.send(&form).await.expect(400)["error"], error);
+    }
+    let logins = || -> Vec<String> {
+        let records = workloads.server.home().records().into_iter();
+        records.filter(|one| one["verb"] == "login").map(|one| one.to_string()).collect()
+    };
+    for reason in reasons {
+        wait::until(reason, async || {
+            logins().iter().any(|record| record.contains(reason)).then_some(())
+        })
+        .await;
+    }
+    let records = logins();
+    let log = workloads.server.home().logged();
+    for text in records.iter().chain([&log]) {
+        assert!(!text.contains("canary") && !text.contains("eyJ"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn an_exchange_counts_what_is_stored_now_and_the_listed_claims_alone() {
+    let workloads = Workloads::start().await;
+    for (kind, name, owner) in [
+        ("workloadidentities", "deploy", json!({ "disabled": true })),
+        ("trustedissuers", "ci", json!({ "disabled": true })),
+        ("users", "bot", json!({ "disabled": true })),
+    ] {
+        workloads.exchange(json!({})).await.expect(200);
+        set(&workloads.admin, &path(kind, name), owner).await;
+        assert_eq!(workloads.exchange(json!({})).await.status, 400, "{kind}");
+        set(&workloads.admin, &path(kind, name), json!({ "disabled": false })).await;
+    }
+    // Renamed repositories and both forms of sub: only the listed claims count.
+    for claims in [
+        json!({ "repository": "canary/renamed", "sub": "repo:canary/renamed:environment:x" }),
+        json!({ "ref": "refs/tags/v1.2" }),
+        json!({ "repository_id": 4711 }),
+    ] {
+        workloads.exchange(claims).await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn a_workload_identity_has_so_many_keys_at_once_and_none_without_its_owner() {
+    let workloads = Workloads::start().await;
+    let deploy = path("workloadidentities", "deploy");
+    set(&workloads.admin, &deploy, json!({ "maxLive": 2, "ttl": 60 })).await;
+    let first = workloads.exchange(json!({})).await.expect(200);
+    assert_eq!(first["expires_in"], 60);
+    workloads.exchange(json!({})).await.expect(200);
+    let third = workloads.exchange(json!({})).await;
+    assert_eq!(third.expect(429)["error"], "temporarily_unavailable");
+    // A later user of the same name has neither the workload identity nor its keys.
+    workloads.admin.delete(&path("users", "bot")).send().await.expect(200);
+    make(&workloads.admin, "users", "bot", json!({})).await;
+    assert_eq!(workloads.exchange(json!({})).await.status, 400);
+    let client = workloads.admin.with_token(first["access_token"].as_str().unwrap());
+    assert_eq!(client.get(&collection("selves/me")).send().await.status, 401);
+    wait::until("the workload identity is gone", async || {
+        (workloads.admin.get(&deploy).send().await.status == 404).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_workload_identity_must_match_what_its_platform_needs() {
+    let workloads = Workloads::start().await;
+    for (name, kind) in [("gitlab", "GitLab"), ("generic", "Generic"), ("k8s", "Kubernetes")] {
+        let spec = json!({ "type": kind, "issuer": format!("https://{name}.example.com") });
+        make(&workloads.admin, "trustedissuers", name, spec).await;
+    }
+    let claim = |name: &str| json!({ "claim": name, "values": ["x"] });
+    for (issuer, claims, code) in [
+        ("ci", vec!["repository_id"], 422),
+        ("ci", vec!["ref"], 422),
+        ("ci", vec!["sub"], 422),
+        ("ci", vec!["repository_id", "ref", "sub"], 422),
+        ("ci", vec!["repository_id", "environment"], 201),
+        ("gitlab", vec!["project_id", "ref"], 422),
+        ("gitlab", vec!["project_id", "ref", "ref_protected"], 201),
+        ("k8s", vec!["namespace"], 422),
+        ("k8s", vec!["namespace", "serviceaccount"], 201),
+        ("generic", vec!["email"], 422),
+        ("generic", vec!["sub"], 201),
+        ("generic", vec!["sub", "aud"], 422),
+        ("nothing", vec!["sub"], 422),
+    ] {
+        let mut spec = deploy();
+        spec["issuer"] = json!(issuer);
+        spec["match"] = claims.iter().map(|name| claim(name)).collect();
+        let name = format!("{issuer}-{}", claims.join("-").replace('_', "-"));
+        let body = json!({ "metadata": { "name": name }, "spec": spec });
+        let made = workloads.admin.post(&collection("workloadidentities")).json(&body).send().await;
+        assert_eq!(made.status, code, "{issuer} {claims:?}: {}", made.text());
+    }
+    for (field, value) in [
+        ("scope", Value::Null),
+        ("ttl", json!(3601)),
+        ("ttl", json!(-1)),
+        ("maxLive", json!(-1)),
+        ("owner", json!({ "user": "nobody" })),
+        ("match", json!([{ "claim": "ref", "values": ["*"] }])),
+        ("march", json!([])),
+    ] {
+        let mut spec = deploy();
+        spec[field] = value.clone();
+        let body = json!({ "metadata": { "name": "bad" }, "spec": spec });
+        let made = workloads.admin.post(&collection("workloadidentities")).json(&body).send().await;
+        assert_eq!(made.status, 422, "{field} {value}: {}", made.text());
+    }
+}
+
+#[tokio::test]
+async fn a_workload_identity_gives_no_more_than_its_writer_has() {
+    let workloads = Workloads::start().await;
+    let admin = &workloads.admin;
+    let ada = user(admin, "ada").await;
+    let make_as = async |client: &Client, name: &str, spec: Value| {
+        let body = json!({ "metadata": { "name": name }, "spec": spec });
+        client.post(&collection("workloadidentities")).json(&body).send().await
+    };
+    let with = |field: &str, value: Value| {
+        let mut spec = deploy();
+        spec[field] = value;
+        spec
+    };
+    // A user makes workload identities of their own, by the right to make their own keys.
+    let own = with("owner", json!({ "user": "ada" }));
+    make_as(&ada, "own", own.clone()).await.expect(201);
+    ada.get(&path("workloadidentities", "own")).send().await.expect(200);
+    assert_eq!(make_as(&ada, "of-bot", deploy()).await.status, 403);
+    assert_eq!(ada.get(&path("workloadidentities", "deploy")).send().await.status, 404);
+    // The verb on the kind alone is no right to another's keys.
+    let rules = json!([rule(&["workloadidentities", "trustedissuers"], &["*"])]);
+    allow(admin, "clerk", None, rules, "platform:user:ada").await;
+    assert_eq!(make_as(&ada, "of-bot", deploy()).await.status, 403);
+    let deploy_path = path("workloadidentities", "deploy");
+    let wider = json!({ "spec": { "scope": { "rules": [{ "verbs": ["*"] }] } } });
+    assert_eq!(merge(&ada, &deploy_path, wider.clone()).await.status, 403);
+    let issuer = json!({ "type": "Generic", "issuer": "https://evil.example" });
+    let body = json!({ "metadata": { "name": "evil" }, "spec": issuer });
+    assert_eq!(ada.post(&collection("trustedissuers")).json(&body).send().await.status, 403);
+    let to = json!({ "spec": { "issuer": "https://evil.example" } });
+    assert_eq!(merge(&ada, &path("trustedissuers", "ci"), to).await.status, 403);
+    // A key that expires makes nothing that does not.
+    let short = with_key(admin, "short", json!({ "user": "ada", "ttl": 600 })).await;
+    assert_eq!(make_as(&short, "later", own.clone()).await.status, 403);
+    // A scoped key stays within its scope, and what it makes ends with it.
+    let scope = json!({ "rules": [
+        { "verbs": ["get"], "resources": [{
+            "group": "management.platform.sh", "resources": ["sharedsecrets"],
+            "resourceNames": ["db"],
+        }], "namespaces": ["platform"] },
+        { "verbs": ["*"], "resources": [{
+            "group": "management.platform.sh", "resources": ["workloadidentities"],
+        }] },
+        { "verbs": ["createkey", "updatekey"], "resources": [{
+            "group": "management.platform.sh", "resources": ["users"], "resourceNames": ["ada"],
+        }] },
+    ] });
+    let scoped = with_key(admin, "scoped", json!({ "user": "ada", "scope": scope })).await;
+    let everything = with("scope", json!({ "rules": [{ "verbs": ["*"] }] }));
+    let mut everything = everything;
+    everything["owner"] = json!({ "user": "ada" });
+    assert_eq!(make_as(&scoped, "wide", everything).await.status, 403);
+    assert_eq!(merge(&scoped, &path("workloadidentities", "own"), wider).await.status, 403);
+    let made = make_as(&scoped, "narrow", own).await;
+    assert_eq!(made.expect(201)["status"]["maker"]["name"], "scoped");
+    let token = workloads.provider.token(&claims());
+    let given = workloads.send(&workloads.form(&token, "narrow")).await.expect(200);
+    let client = admin.with_token(given["access_token"].as_str().unwrap());
+    let status = async || client.get(&collection("selves/me")).send().await.status;
+    assert_eq!(status().await, 200);
+    set(admin, &path("ownedaccesskeys", "scoped"), json!({ "disabled": true })).await;
+    assert_eq!(status().await, 401);
+}
+
+#[tokio::test]
+async fn a_cluster_is_an_issuer_that_is_reached_by_its_kubeconfig() {
+    let workloads = Workloads::start().await;
+    let (admin, provider) = (&workloads.admin, &workloads.provider);
+    // The cluster names an issuer that is no address of this network.
+    let issuer = "https://kubernetes.default.svc.cluster.local";
+    provider.set(|state| {
+        state.discovery =
+            json!({ "issuer": issuer, "jwks_uri": "https://10.0.0.1/openid/v1/jwks" });
+    });
+    let kubeconfig = format!(
+        "current-context: x\ncontexts: [{{name: x, context: {{cluster: c, user: u}}}}]\n\
+         clusters: [{{name: c, cluster: {{server: \"{}\", certificate-authority-data: \"{}\"}}}}]\n\
+         users: [{{name: u, user: {{token: gateway-token-canary}}}}]\n",
+        provider.issuer(),
+        provider.ca_data()
+    );
+    let data = json!({ "config": BASE64_STANDARD.encode(kubeconfig) });
+    let body = json!({ "metadata": { "name": "c" }, "data": data });
+    let at = "/kubernetes/management/api/v1/namespaces/platform/secrets";
+    admin.post(at).json(&body).send().await.expect(201);
+    let config = json!({ "secretName": "c", "secretNamespace": "platform" });
+    make(admin, "clusters", "edge", json!({ "config": config })).await;
+    make(admin, "trustedissuers", "edge", json!({ "type": "Kubernetes", "cluster": "edge" })).await;
+    let mut spec = deploy();
+    spec["issuer"] = json!("edge");
+    spec["match"] = json!([
+        { "claim": "namespace", "values": ["shop"] },
+        { "claim": "serviceaccount", "values": ["deployer"] },
+    ]);
+    make(admin, "workloadidentities", "pod", spec).await;
+    let exchange = async |changes: Value| {
+        let mut claims = json!({
+            "iss": issuer,
+            "aud": [format!("{EXTERNAL}{TOKEN}")],
+            "sub": "system:serviceaccount:shop:deployer",
+            "kubernetes.io": { "namespace": "shop", "serviceaccount": { "name": "deployer" } },
+        });
+        for (name, value) in changes.as_object().unwrap() {
+            claims[name] = value.clone();
+        }
+        workloads.send(&workloads.form(&provider.token(&claims), "pod")).await.status
+    };
+    assert_eq!(exchange(json!({})).await, 200);
+    let other =
+        json!({ "kubernetes.io": { "namespace": "shop", "serviceaccount": { "name": "x" } } });
+    for refused in [
+        json!({ "aud": ["https://kubernetes.default.svc"] }),
+        json!({ "iss": provider.issuer() }),
+        other,
+    ] {
+        assert_eq!(exchange(refused.clone()).await, 400, "{refused}");
+    }
+    assert_eq!((provider.asked("/openid/v1/jwks"), provider.asked("/keys")), (1, 0));
+}
+
+#[tokio::test]
+async fn keys_of_a_provider_are_fetched_once_for_many_unknown_ids() {
+    let workloads = Workloads::start().await;
+    workloads.exchange(json!({})).await.expect(200);
+    let before = workloads.provider.asked("/keys");
+    workloads.provider.set(|state| state.header = json!({ "kid": "unknown" }));
+    for last in 1..=40 {
+        let token = workloads.provider.token(&claims());
+        let from = workloads.admin.from_address(std::net::Ipv4Addr::new(127, 0, 5, last).into());
+        let request = from.post(TOKEN).without("authorization");
+        let form = workloads.form(&token, "deploy");
+        let response = request.body("application/x-www-form-urlencoded", form).send().await;
+        assert_eq!(response.status, 400);
+    }
+    // A clock that goes on for more than ten seconds in between would allow one more.
+    assert!(workloads.provider.asked("/keys") <= before + 2);
+}
+
+#[tokio::test]
+async fn a_new_key_of_a_provider_counts_at_once() {
+    let workloads = Workloads::start().await;
+    workloads.exchange(json!({})).await.expect(200);
+    workloads.provider.set(|state| state.rotate_keys("key-2"));
+    workloads.exchange(json!({})).await.expect(200);
+}
