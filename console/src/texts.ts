@@ -43,6 +43,7 @@ export const texts = {
     submitting: 'Logging in…',
     ended: (why: string) => `The session ended: ${why}.`,
     codeFailed: (why: string) => `The login link was not accepted: ${why}.`,
+    notLoggedOut: 'You are still logged in',
     loggedOutElsewhere: 'logged out in another tab',
     with: 'Continue with',
     noKey: 'Logged in on the command line? Open the console from there:',

@@ -1,5 +1,5 @@
 // The session: login, logout, and the end by idleness.
-import { observe, review, send, type RequestOptions } from './api';
+import { GROUP_PATH, observe, review, send, type RequestOptions } from './api';
 import type { ConsoleSession, Self } from './types';
 import { failureOf, type Failure } from './failure';
 import { toasts } from './toasts.svelte';
@@ -64,12 +64,27 @@ class Session {
     await this.#enter(await this.#call('POST', { bearer: key }));
   }
 
+  /** Ends the session. The page stays if that fails: it must not look logged out while the cookie still works. */
   async logout(): Promise<void> {
     try {
+      await this.#endSession();
+    } catch (cause) {
+      if (this.phase === 'in') toasts.fail(texts.login.notLoggedOut, (cause as Error).message);
+      return;
+    }
+    this.#channel.postMessage({ type: 'logout' } satisfies Message);
+    this.#leave('');
+  }
+
+  async #endSession(): Promise<void> {
+    try {
       await send('DELETE', '/auth/session');
-    } finally {
-      this.#channel.postMessage({ type: 'logout' } satisfies Message);
-      this.#leave('');
+    } catch (cause) {
+      const { code } = failureOf(cause);
+      if (code === 401) return;
+      // Logins of this address may be limited now. The session is a key, which can be deleted as every key.
+      if (code !== 429 || !this.info) throw cause;
+      await send('DELETE', `${GROUP_PATH}/ownedaccesskeys/${encodeURIComponent(this.info.accessKey)}`);
     }
   }
 
