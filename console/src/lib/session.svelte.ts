@@ -1,4 +1,5 @@
 // The session: login, logout, and the end by idleness.
+import { forgetDecisions } from './access';
 import { GROUP_PATH, observe, review, send, type RequestOptions } from './api';
 import type { ConsoleSession, Self } from './types';
 import { failureOf, type Failure } from './failure';
@@ -138,6 +139,8 @@ class Session {
   }
 
   async #enter({ status }: ConsoleSession, isNew = true): Promise<void> {
+    // Another user may do other things.
+    forgetDecisions();
     const self = await review<Self>('selves', 'Self', {}, { background: true });
     this.self = self.status;
     this.#apply(status);
