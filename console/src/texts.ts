@@ -109,6 +109,8 @@ export const texts = {
     auditId: 'Audit-Id',
     causes: 'Causes',
     gone: 'This object was deleted.',
+    stale: 'The server has a newer console. Reload to go on.',
+    reload: 'Reload',
   },
   action: {
     cancel: 'Cancel',
@@ -504,6 +506,7 @@ export const texts = {
     allReady: 'Every cluster is ready.',
     noClusters: 'No clusters that you may see.',
     events: 'Recent events',
+    denied: 'You may not list these objects.',
     noEventsAllowed: 'You may not read the events of all namespaces.',
     all: 'View all',
   },

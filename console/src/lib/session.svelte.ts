@@ -39,6 +39,13 @@ class Session {
     return this.info?.userName ?? '';
   }
 
+  /** The caller and their teams, as lists name owners: `user/NAME`, `team/NAME`. */
+  get owners(): string[] {
+    const { user, team } = this.self ?? {};
+    const teams = [...(team?.name ? [team] : []), ...(user?.teams ?? [])].map((each) => `team/${each.name}`);
+    return user?.name ? [`user/${user.name}`, ...teams] : teams;
+  }
+
   /** Begins with a login link, with the cookie of an earlier login, or with the login page. */
   async start(): Promise<void> {
     observe(
