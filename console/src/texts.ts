@@ -130,7 +130,7 @@ export const texts = {
     next: 'Next',
     remove: 'Remove',
     add: 'Add',
-    show: 'Show',
+    leave: 'Leave the page? Changes that are not saved are lost.',
     dismiss: 'Dismiss',
   },
   palette: {
