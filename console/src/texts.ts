@@ -43,6 +43,7 @@ export const texts = {
     submitting: 'Logging in…',
     ended: (why: string) => `The session ended: ${why}.`,
     codeFailed: (why: string) => `The login link was not accepted: ${why}.`,
+    notLoggedOut: 'You are still logged in',
     loggedOutElsewhere: 'logged out in another tab',
     with: 'Continue with',
     noKey: 'Logged in on the command line? Open the console from there:',
@@ -108,6 +109,8 @@ export const texts = {
     auditId: 'Audit-Id',
     causes: 'Causes',
     gone: 'This object was deleted.',
+    stale: 'The server has a newer console. Reload to go on.',
+    reload: 'Reload',
   },
   action: {
     cancel: 'Cancel',
@@ -127,7 +130,7 @@ export const texts = {
     next: 'Next',
     remove: 'Remove',
     add: 'Add',
-    show: 'Show',
+    leave: 'Leave the page? Changes that are not saved are lost.',
     dismiss: 'Dismiss',
   },
   palette: {
@@ -503,6 +506,7 @@ export const texts = {
     allReady: 'Every cluster is ready.',
     noClusters: 'No clusters that you may see.',
     events: 'Recent events',
+    denied: 'You may not list these objects.',
     noEventsAllowed: 'You may not read the events of all namespaces.',
     all: 'View all',
   },

@@ -70,7 +70,7 @@ describe('RowStore', () => {
 
   it('filters by one cell', () => {
     const made = store(row('a', 1, ['a', 3]), row('b', 1, ['b', 4]));
-    made.show({ sort: '', descending: false, search: '', only: { column: 'Keys', value: '4' } });
+    made.show({ sort: '', descending: false, search: '', only: { column: 'Keys', values: ['4', '5'] } });
     expect(names(made)).toEqual(['b']);
   });
 

@@ -501,6 +501,8 @@ export interface components {
              * @description The seconds without a use after which the session ends, even before its `ttl`.
              */
             idleSeconds?: number;
+            /** @description Whether the key is the code of a login link: it can do nothing but begin the session. */
+            loginCode?: boolean;
             /** @description The `User-Agent` of the browser, at most 256 characters. */
             userAgent?: string;
         };

@@ -1,7 +1,10 @@
 // The place in the console. It is the URL, through the History API.
+import { texts } from '../texts';
 import { BASE, isInside, pageOf, pathInConsole, urlOf, type Page } from './route';
 
 class Router {
+  /** Editors with changes that are not saved. Leaving the page asks first. */
+  readonly unsaved = new Set<symbol>();
   path = $state(pathInConsole(location.pathname));
   query = $state(new URLSearchParams(location.search));
   readonly page: Page = $derived(pageOf(this.path));
@@ -34,6 +37,9 @@ class Router {
   /** Follows the clicks on links and the buttons of the browser. */
   start(): void {
     addEventListener('popstate', () => this.read());
+    addEventListener('beforeunload', (event) => {
+      if (this.unsaved.size > 0) event.preventDefault();
+    });
     addEventListener('click', (event) => {
       if (event.defaultPrevented || event.button !== 0) return;
       if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
@@ -42,6 +48,8 @@ class Router {
       const url = new URL(link.href);
       if (!isInside(url, location.origin) || url.hash) return;
       event.preventDefault();
+      if (this.unsaved.size > 0 && !confirm(texts.action.leave)) return;
+      this.unsaved.clear();
       this.go(pathInConsole(url.pathname), Object.fromEntries(url.searchParams));
     });
   }
@@ -52,4 +60,11 @@ export const router = new Router();
 /** The href of a path below the base. */
 export function href(path: string, query?: Record<string, string | undefined>): string {
   return query ? urlOf(path, query) : `${BASE}${path}`;
+}
+
+/** Says that an editor has changes that are not saved, until the returned function is called. */
+export function markUnsaved(): () => void {
+  const mark = Symbol('unsaved');
+  router.unsaved.add(mark);
+  return () => router.unsaved.delete(mark);
 }

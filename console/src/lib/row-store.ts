@@ -45,8 +45,8 @@ export interface View {
   descending: boolean;
   /** Each word must occur in a cell, in upper or lower case. */
   search: string;
-  /** A cell that must have exactly this text. */
-  only?: { column: string; value: string } | undefined;
+  /** A cell that must have exactly one of these texts. */
+  only?: { column: string; values: string[] } | undefined;
 }
 
 export const keyOf = (name: string, namespace: string): string => (namespace ? `${namespace}/${name}` : name);
@@ -163,7 +163,7 @@ export class RowStore {
     const at = only ? this.columns.findIndex((column) => column.name === only.column) : -1;
     if (words.length === 0 && !only) return rows;
     return rows.filter((row) => {
-      if (only && String(row.cells[at] ?? '') !== only.value) return false;
+      if (only && !only.values.includes(String(row.cells[at] ?? ''))) return false;
       if (words.length === 0) return true;
       const text = `${row.key} ${row.cells.join(' ')}`.toLowerCase();
       return words.every((word) => text.includes(word));

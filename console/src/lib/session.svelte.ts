@@ -1,5 +1,6 @@
 // The session: login, logout, and the end by idleness.
-import { observe, review, send, type RequestOptions } from './api';
+import { forgetDecisions } from './access';
+import { GROUP_PATH, observe, review, send, type RequestOptions } from './api';
 import type { ConsoleSession, Self } from './types';
 import { failureOf, type Failure } from './failure';
 import { toasts } from './toasts.svelte';
@@ -38,6 +39,13 @@ class Session {
     return this.info?.userName ?? '';
   }
 
+  /** The caller and their teams, as lists name owners: `user/NAME`, `team/NAME`. */
+  get owners(): string[] {
+    const { user, team } = this.self ?? {};
+    const teams = [...(team?.name ? [team] : []), ...(user?.teams ?? [])].map((each) => `team/${each.name}`);
+    return user?.name ? [`user/${user.name}`, ...teams] : teams;
+  }
+
   /** Begins with a login link, with the cookie of an earlier login, or with the login page. */
   async start(): Promise<void> {
     observe(
@@ -64,12 +72,27 @@ class Session {
     await this.#enter(await this.#call('POST', { bearer: key }));
   }
 
+  /** Ends the session. The page stays if that fails: it must not look logged out while the cookie still works. */
   async logout(): Promise<void> {
     try {
+      await this.#endSession();
+    } catch (cause) {
+      if (this.phase === 'in') toasts.fail(texts.login.notLoggedOut, (cause as Error).message);
+      return;
+    }
+    this.#channel.postMessage({ type: 'logout' } satisfies Message);
+    this.#leave('');
+  }
+
+  async #endSession(): Promise<void> {
+    try {
       await send('DELETE', '/auth/session');
-    } finally {
-      this.#channel.postMessage({ type: 'logout' } satisfies Message);
-      this.#leave('');
+    } catch (cause) {
+      const { code } = failureOf(cause);
+      if (code === 401) return;
+      // Logins of this address may be limited now. The session is a key, which can be deleted as every key.
+      if (code !== 429 || !this.info) throw cause;
+      await send('DELETE', `${GROUP_PATH}/ownedaccesskeys/${encodeURIComponent(this.info.accessKey)}`);
     }
   }
 
@@ -123,6 +146,8 @@ class Session {
   }
 
   async #enter({ status }: ConsoleSession, isNew = true): Promise<void> {
+    // Another user may do other things.
+    forgetDecisions();
     const self = await review<Self>('selves', 'Self', {}, { background: true });
     this.self = self.status;
     this.#apply(status);

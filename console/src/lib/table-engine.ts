@@ -8,8 +8,11 @@ import { watch, type WatchState } from './watch';
 /** The rows of the first page, which are painted at once. */
 export const FIRST_PAGE = 200;
 const NEXT_PAGE = 2000;
-const PAINT_INTERVAL = 250;
+/** While pages are loading, in milliseconds. */
+const LOADING_INTERVAL = 250;
+/** With more events than this in a second, the list is painted this often: a change is visible within a tenth. */
 const BUSY_EVENTS = 50;
+const BUSY_INTERVAL = 80;
 
 export interface Source {
   path: string;
@@ -122,7 +125,7 @@ export class TableEngine {
       const table = await this.#page(NEXT_PAGE, next, true);
       this.#store.addPage(rowsOf(table));
       next = table.metadata?.continue ?? '';
-      this.#soon();
+      this.#soon(LOADING_INTERVAL);
     }
     this.#more = false;
     this.#store.finish();
@@ -145,7 +148,7 @@ export class TableEngine {
       onEvent: (type, object) => this.#hear(type, object as Table),
       onState: (state) => {
         this.#state = state;
-        this.#soon();
+        this.#soon(0);
       },
       onExpired: () => void this.#again(),
       onUnauthorized: this.#events.onUnauthorized,
@@ -157,7 +160,7 @@ export class TableEngine {
     const now = Date.now();
     this.#recent = this.#recent.filter((at) => now - at < 1000);
     this.#recent.push(now);
-    if (this.#recent.length > BUSY_EVENTS) this.#soon();
+    if (this.#recent.length > BUSY_EVENTS) this.#soon(BUSY_INTERVAL);
     else this.#paint();
   }
 
@@ -186,8 +189,8 @@ export class TableEngine {
     if ((cause as Error).name !== 'AbortError') this.#events.onFailure(failureOf(cause));
   }
 
-  #soon(): void {
-    this.#timer ??= setTimeout(() => this.#paint(), PAINT_INTERVAL);
+  #soon(delay: number): void {
+    this.#timer ??= setTimeout(() => this.#paint(), delay);
   }
 
   #paint(): void {
