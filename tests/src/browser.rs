@@ -51,6 +51,34 @@ impl Tools {
     }
 }
 
+/// Fails in a run that has to be complete. Elsewhere it says what is left out.
+fn skip(what: &str, missing: &str) {
+    let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+    assert!(!is_ci, "there is no {missing}");
+    eprintln!("skipped {what}: there is no {missing}");
+}
+
+/// Checks that the types of the console are those of this server's OpenAPI document. `POSTERN_TEST_NODE` names Node.js.
+pub async fn check_types(server: &Server) {
+    let node = std::env::var_os("POSTERN_TEST_NODE").unwrap_or_else(|| "node".into());
+    let console = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../console"));
+    if !console.join("node_modules/openapi-typescript").exists() {
+        return skip("the types", "openapi-typescript, which cargo xtask console installs");
+    }
+    let path = "/kubernetes/management/openapi/v3/apis/management.platform.sh/v1";
+    let document = server.home().path().join("openapi.json");
+    std::fs::write(&document, server.client().get(path).send().await.body).unwrap();
+    let mut command = Command::new(node);
+    command.current_dir(console).args(["scripts/types.js", "--check", "--file"]).arg(document);
+    match command.output().await {
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{text}");
+        }
+        Err(_) => skip("the types", "Node.js"),
+    }
+}
+
 /// Runs the checks of a script against a server. Panics with what the script printed if one fails.
 pub async fn check(server: &Server, script: &str) {
     let page = server.client().get("/ui/").without("authorization").send().await.text();
@@ -61,12 +89,7 @@ pub async fn check(server: &Server, script: &str) {
     };
     let tools = match tools {
         Ok(tools) => tools,
-        Err(missing) => {
-            let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
-            assert!(!is_ci, "there is no {missing}");
-            eprintln!("skipped {script}: there is no {missing}");
-            return;
-        }
+        Err(missing) => return skip(script, missing),
     };
     let kubeconfig = server.kubeconfig();
     let other_tls = server.home().path().join("other.pem");

@@ -83,6 +83,19 @@ pub(crate) fn build(root: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Checks the types of the console's sources, and runs its unit tests.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    let (console, node) = (root.join("console"), Node::find_or_fetch(root)?);
+    shell::run(node.npm(&console).args(["run", "check"]))?;
+    shell::run(node.npm(&console).args(["test"]))
+}
+
+/// The program node, for tests.
+pub(crate) fn node(root: &Path) -> Result<PathBuf> {
+    let node = Node::find_or_fetch(root)?;
+    Ok(node.directory.map_or_else(|| PathBuf::from("node"), |directory| directory.join("node")))
+}
+
 /// The licences of the packages whose code is in the built console.
 pub(crate) fn licences(root: &Path) -> Result<String> {
     let line = "=".repeat(100);

@@ -18,7 +18,10 @@ pub(crate) fn run(root: &Path, quick: bool, all: bool) -> Result<()> {
     std::env::set_current_dir(root).context("cannot go to the workspace's directory")?;
     let mut steps = Steps::new(if quick { 8 } else { 12 + 6 * usize::from(all) });
     let tools = steps.take("fetch what the tests need", || fetch_what_is_needed(root, all))?;
-    steps.take("build the web console", || console::build(root))?;
+    steps.take("build the web console", || {
+        console::build(root)?;
+        console::check(root)
+    })?;
     steps.take("formatting", || shell::run(shell::cargo().args(["fmt", "--all", "--check"])))?;
     steps.take("lints", || {
         let words = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
@@ -237,7 +240,7 @@ fn tests(
     counts: &mut Counts,
 ) -> Result<()> {
     let mut command = cargo_with(tools, binary);
-    command.env("POSTERN_TEST_FORM", form);
+    command.env("POSTERN_TEST_FORM", form).env("POSTERN_TEST_NODE", console::node(root)?);
     if form == "full" {
         command.env("POSTERN_TEST_FAKETIME", fetch::faketime(root)?);
     }

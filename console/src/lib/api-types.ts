@@ -77,7 +77,7 @@ export interface components {
         "io.k8s.api.rbac.v1.PolicyRule": {
             /** @description API groups; the empty text is the core group, `*` every group. */
             apiGroups?: string[];
-            /** @description Paths that are no resources, in ClusterRoles alone; `*` may be the last character. */
+            /** @description Paths that are no resources. Only ClusterRoles may have them. The last character may be `*`. */
             nonResourceURLs?: string[];
             /** @description Names of objects; none given means every object. */
             resourceNames?: string[];
@@ -457,6 +457,17 @@ export interface components {
             /** @description The name of the user at the identity provider. */
             username?: string;
         };
+        /** @description The login that made a key. */
+        "sh.platform.management.v1.AccessKeyLogin": {
+            /** @description The name of the Connector. The key ends with it. */
+            connector?: string;
+            /** @description The uid of the Connector. */
+            connectorUid?: string;
+            /** @description Whether the provider gave a refresh token, so that the groups of the user can be asked for again. */
+            refreshes?: boolean;
+            /** @description The SHA-256 of the id of the session at the provider, if it has one. */
+            session?: string;
+        };
         /**
          * @description The access key that created another one. The server records it when the creating key is limited: it has
          *     a scope, was limited by its own maker, or was used to impersonate. The created key is valid only as long
@@ -505,6 +516,13 @@ export interface components {
             loginCode?: boolean;
             /** @description The `User-Agent` of the browser, at most 256 characters. */
             userAgent?: string;
+        };
+        /** @description The workload identity that made a key. The key ends with it. */
+        "sh.platform.management.v1.AccessKeyWorkload": {
+            /** @description The name of the WorkloadIdentity. */
+            identity?: string;
+            /** @description The uid of the WorkloadIdentity. */
+            uid?: string;
         };
         /** @description AccessPreview asks whether the caller may do each of several things, and what a key with a scope could do. */
         "sh.platform.management.v1.AccessPreview": {
@@ -560,7 +578,7 @@ export interface components {
             /** @description The uid of the Cluster. */
             uid?: string;
         };
-        /** @description AgentConfig is what the agent of a connected cluster decides from. */
+        /** @description AgentConfig is the configuration of the agent of a connected cluster. */
         "sh.platform.management.v1.AgentConfig": {
             /**
              * @description Version of the schema that this object follows, as `group/version`. The server takes
@@ -684,8 +702,8 @@ export interface components {
         /** @description A subject that can. */
         "sh.platform.management.v1.AllowedSubject": {
             /**
-             * @description User, Team, Group, `AccessKey`, Subject or `ClusterWide`. The last is one row for all that have the permission by
-             *     roles in the whole server, for callers without a role for this review.
+             * @description User, Team, Group, `AccessKey`, Subject or `ClusterWide`. `ClusterWide` is one row for all that have
+             *     the permission by a role in the whole server. Callers without a role for this review get it.
              */
             kind?: string;
             /** @description The name. */
@@ -708,6 +726,22 @@ export interface components {
             kind?: string;
             /** @description The name of the template, or `*`. */
             name?: string;
+        };
+        /** @description A claim, and the values of which a token must have one. */
+        "sh.platform.management.v1.ClaimMatch": {
+            /** @description The name of the claim. Required. */
+            claim?: string;
+            /** @description The values, compared exactly. A value of `ref` may end with `*`. Required. */
+            values?: string[];
+        };
+        /** @description A key of a core Secret. */
+        "sh.platform.management.v1.ClientSecretRef": {
+            /** @description The key of the Secret; `clientSecret` if empty. */
+            key?: string;
+            /** @description The name of the Secret. The writer needs `get` on it. Required. */
+            secretName?: string;
+            /** @description The namespace of the Secret. Required. */
+            secretNamespace?: string;
         };
         /** @description Cluster is a connected cluster. */
         "sh.platform.management.v1.Cluster": {
@@ -754,18 +788,18 @@ export interface components {
         "sh.platform.management.v1.ClusterSpec": {
             /** @description Access rules: who else gets which verbs on this object. At most 30; the owner needs none. */
             access?: components["schemas"]["sh.platform.management.v1.Access"][];
-            /** @description The kubeconfig by which it is reached; by its agent, when absent. */
+            /** @description The kubeconfig of the cluster. Without it, the agent of the cluster connects to it. */
             config?: components["schemas"]["sh.platform.management.v1.KubeconfigRef"];
             /**
-             * @description How it is reached: `Auto`, `Tunnel`, `Endpoint` or `Kubeconfig`. `Auto`, the default, uses the kubeconfig if it has
-             *     one, else the tunnels of its agent, else the endpoint of its agent.
+             * @description The route to the cluster: `Auto`, `Tunnel`, `Endpoint` or `Kubeconfig`. `Auto` is the default. It uses the
+             *     kubeconfig if there is one, else the tunnels of the agent, else the endpoint of the agent.
              */
             connection?: string;
             /** @description The purpose of the cluster. */
             description?: string;
             /** @description Name shown to people. */
             displayName?: string;
-            /** @description The user or team that holds every verb on this object. The caller, when absent on create. */
+            /** @description The user or team that holds every verb on this object. Default: the caller who creates it. */
             owner?: components["schemas"]["sh.platform.management.v1.UserOrTeam"];
         };
         /** @description The observed state of the cluster. */
@@ -801,6 +835,98 @@ export interface components {
             server?: string;
             /** @description When its first tunnel was opened. */
             since?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.Time"];
+        };
+        /** @description Connector is an identity provider at which users log in. */
+        "sh.platform.management.v1.Connector": {
+            /**
+             * @description Version of the schema that this object follows, as `group/version`. The server takes
+             *     the endpoint's when it is absent, and refuses any other.
+             */
+            apiVersion?: string;
+            /**
+             * @description The kind of this object, in CamelCase. If it is absent, the server takes the kind of the endpoint. Cannot be
+             *     changed.
+             */
+            kind?: string;
+            /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
+            metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
+            /** @description The desired state: what clients write. */
+            spec?: components["schemas"]["sh.platform.management.v1.ConnectorSpec"];
+            /** @description The observed state: what the server writes. */
+            status?: components["schemas"]["sh.platform.management.v1.Conditions"];
+        };
+        /** @description The users who may log in. Exactly one field is set. */
+        "sh.platform.management.v1.ConnectorAllow": {
+            /** @description Users with an e-mail address in one of these domains, if the provider has verified it. */
+            emailDomains?: string[];
+            /** @description All users of the provider. */
+            everyone?: boolean;
+            /** @description Members of one of these groups, as the provider names them. */
+            groups?: string[];
+        };
+        /** @description A list of Connector. */
+        "sh.platform.management.v1.ConnectorList": {
+            /** @description Version of the schema, as group/version. */
+            apiVersion?: string;
+            /** @description The objects. */
+            items: components["schemas"]["sh.platform.management.v1.Connector"][];
+            /** @description The kind of the list. */
+            kind?: string;
+            /** @description The metadata of the list: its version, and the token for the next page. */
+            metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"];
+        };
+        /** @description The identity provider, and what its users may do here. */
+        "sh.platform.management.v1.ConnectorSpec": {
+            /** @description The users who may log in. Required. */
+            allow?: components["schemas"]["sh.platform.management.v1.ConnectorAllow"];
+            /** @description The certificate authorities of the provider, in PEM and then in base64. By default, those of the system. */
+            caData?: string;
+            /** @description The id of this server as a client of the provider. Required. */
+            clientId?: string;
+            /** @description The Secret with the client secret. Without it, the client is a public one, which only PKCE protects. */
+            clientSecret?: components["schemas"]["sh.platform.management.v1.ClientSecretRef"];
+            /** @description The purpose of the connector. */
+            description?: string;
+            /** @description Whether the connector is disabled. Then its logins fail, and the access keys that it made stop at once. */
+            disabled?: boolean;
+            /** @description Name shown to people at the login. */
+            displayName?: string;
+            /** @description The claim with the groups. Empty if the provider has no groups. A login without the claim is refused. */
+            groupsClaim?: string;
+            /**
+             * @description Where the claim with the groups is.
+             * @default IDToken
+             * @enum {string}
+             */
+            groupsFrom: "IDToken" | "UserInfo";
+            /** @description The issuer, exactly as the provider writes it in its discovery document. It begins with `https://`. Required. */
+            issuer?: string;
+            /**
+             * Format: int64
+             * @description The lifetime of the access key of a login, in seconds. Without a refresh token, it is at most one hour.
+             * @default 43200
+             */
+            keyTTL: number;
+            /**
+             * @description Whether the first login of a person creates a User. With `Match`, only users with an entry in `spec.identities`
+             *     can log in.
+             * @default Create
+             * @enum {string}
+             */
+            provisioning: "Create" | "Match";
+            /**
+             * Format: int64
+             * @description The seconds after which the groups of an active user are asked for again, at least 10.
+             * @default 900
+             */
+            refreshInterval: number;
+            /** @description The scopes that a login asks for. `openid` is always among them; by default also `profile` and `email`. */
+            scopes?: string[];
+            /**
+             * @description The claim with the name of a new user.
+             * @default preferred_username
+             */
+            usernameClaim: string;
         };
         /** @description DirectClusterEndpointToken is a short-lived token for connected clusters. It is returned once and never stored. */
         "sh.platform.management.v1.DirectClusterEndpointToken": {
@@ -856,7 +982,8 @@ export interface components {
          */
         "sh.platform.management.v1.ExtraAccess": {
             /**
-             * @description A role that clients send. All values mean the verbs `get` and `use`: what a user may do inside is decided there.
+             * @description A role that clients send. All values mean the verbs `get` and `use`. The cluster itself decides what a user may do
+             *     in it.
              * @enum {string}
              */
             clusterRole?: "" | "loft-cluster-space-admin" | "loft-cluster-space-default" | "platform-cluster-space-admin";
@@ -985,7 +1112,10 @@ export interface components {
             groups?: string[];
             /** @description Data of a single sign-on that the key came from. */
             identity?: components["schemas"]["sh.platform.management.v1.AccessKeyIdentity"];
-            /** @description When the identity was refreshed last. It is also accepted inside `identity`, and returned where it was given. */
+            /**
+             * @description When the identity was refreshed last. A client may also send it inside `identity`. It is returned in the same
+             *     place.
+             */
             identityRefresh?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.Time"];
             /**
              * @description The bearer token. Returned once, by the request that creates the key, and never again;
@@ -999,8 +1129,8 @@ export interface components {
             /** @description Deprecated: the key whose single sign-on data this one shares. */
             parent?: string;
             /**
-             * @description The maximum access of the key: what its owner may do and the scope names. An empty scope gives access to
-             *     nothing. Without a scope, the key may do what its owner may.
+             * @description The maximum access of the key: what its owner may do and the scope names. An empty scope permits only what every
+             *     key may do. Without a scope, the key may do what its owner may.
              */
             scope?: components["schemas"]["sh.platform.management.v1.Scope"];
             /** @description Another identity that owns the key, which is no User or Team. The caller needs `impersonate` on it. */
@@ -1026,20 +1156,24 @@ export interface components {
         /** @description The facts that the server adds about the key's use. */
         "sh.platform.management.v1.OwnedAccessKeyStatus": {
             /**
-             * @description The uid of the user or team who disabled the key, as long as it is disabled. Set by the server.
-             *     Empty when it was another identity, or is not known: the key was disabled by an older version.
+             * @description The uid of the user or team who disabled the key, while it is disabled. Set by the server. It is empty if another
+             *     identity disabled the key, or an older version of the server.
              */
             disabledByUid?: string;
             /** @description When the key was used last, accurate to about a minute. Set by the server. */
             lastActivity?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.Time"];
+            /** @description Set for a key that a login through a Connector made. Set by the server, and never changed. */
+            login?: components["schemas"]["sh.platform.management.v1.AccessKeyLogin"];
             /**
-             * @description The access key that created this one, if this one is valid only as long as that is: it had a scope or a maker of
-             *     its own, or impersonated another user. For a session of the console, the key of the login. Set by the server, and
-             *     never changed.
+             * @description The access key that created this one, if this key ends with it. That is so if that key had a scope or a maker, or
+             *     impersonated another user. For a session of the console, it is the key of the login. Set by the server, and never
+             *     changed.
              */
             maker?: components["schemas"]["sh.platform.management.v1.AccessKeyMaker"];
             /** @description Set for a session of the console. Set by the server, and never changed. */
             session?: components["schemas"]["sh.platform.management.v1.AccessKeySession"];
+            /** @description Set for a key that was exchanged for the token of a workload. Set by the server, and never changed. */
+            workload?: components["schemas"]["sh.platform.management.v1.AccessKeyWorkload"];
         };
         /** @description The decision about one request. */
         "sh.platform.management.v1.PreviewedRequest": {
@@ -1132,7 +1266,7 @@ export interface components {
             /** @description The user or team. */
             info?: components["schemas"]["sh.platform.management.v1.MemberInfo"];
         };
-        /** @description ProjectMembers is who works in a project. */
+        /** @description ProjectMembers lists the users and teams of a project. */
         "sh.platform.management.v1.ProjectMembers": {
             /**
              * @description Version of the schema that this object follows, as `group/version`. The server takes
@@ -1213,7 +1347,7 @@ export interface components {
             description?: string;
             /** @description Name shown to people. */
             displayName?: string;
-            /** @description The user or team that holds every verb on this object. The caller, when absent on create. */
+            /** @description The user or team that holds every verb on this object. Default: the caller who creates it. */
             owner?: components["schemas"]["sh.platform.management.v1.UserOrTeam"];
         };
         /** @description The members, clusters and quotas of the project, its owner, and who has access to it. */
@@ -1236,7 +1370,7 @@ export interface components {
             displayName?: string;
             /** @description The members of the project, with their roles in its namespace. */
             members?: components["schemas"]["sh.platform.management.v1.Member"][];
-            /** @description The user or team that holds every verb on this object. The caller, when absent on create. */
+            /** @description The user or team that holds every verb on this object. Default: the caller who creates it. */
             owner?: components["schemas"]["sh.platform.management.v1.UserOrTeam"];
             /**
              * @description The quotas of the project. Keys are `virtualclusterinstances`, `spaceinstances` and `projectsecrets`; values are decimal
@@ -1352,7 +1486,7 @@ export interface components {
         "sh.platform.management.v1.ResourceAccessReviewStatus": {
             /** @description Whether the list is complete. */
             complete?: boolean;
-            /** @description Why they may not be all. */
+            /** @description Why the list may be incomplete. */
             incompleteReason?: string;
             /** @description All who can. */
             subjects?: components["schemas"]["sh.platform.management.v1.AllowedSubject"][];
@@ -1370,7 +1504,7 @@ export interface components {
             allowPlatformCli?: boolean;
             /** @description Projects with everything in them; `*` is every project. */
             projects?: components["schemas"]["sh.platform.management.v1.ScopeProject"][];
-            /** @description Deprecated: rules on single requests. Use projects, spaces and virtualClusters. */
+            /** @description Rules for single requests. Deprecated where projects, spaces and virtualClusters can say the same. */
             rules?: components["schemas"]["sh.platform.management.v1.ScopeRule"][];
             /** @description Single spaces; `*` is every space of the project. */
             spaces?: components["schemas"]["sh.platform.management.v1.ScopeSpace"][];
@@ -1633,7 +1767,7 @@ export interface components {
             description?: string;
             /** @description Name shown to people. */
             displayName?: string;
-            /** @description The user or team that holds every verb on this object. The caller, when absent on create. */
+            /** @description The user or team that holds every verb on this object. Default: the caller who creates it. */
             owner?: components["schemas"]["sh.platform.management.v1.UserOrTeam"];
         };
         /** @description The instance to move. */
@@ -1688,7 +1822,7 @@ export interface components {
              *     most 30.
              */
             extraAccessRules?: components["schemas"]["sh.platform.management.v1.ExtraAccess"][];
-            /** @description The user or team that holds every verb on this object. The caller, when absent on create. */
+            /** @description The user or team that holds every verb on this object. Default: the caller who creates it. */
             owner?: components["schemas"]["sh.platform.management.v1.UserOrTeam"];
         };
         /** @description Where a space is. */
@@ -1773,10 +1907,68 @@ export interface components {
             displayName?: string;
             /** @description Groups that the members of the team are in, as roles name them. A caller who adds one needs `impersonate` on it. */
             groups?: string[];
+            /**
+             * @description Groups of single sign-on whose members are in the team, such as `corp:shop` for the group `shop` of the connector
+             *     `corp`. A caller who adds one needs `bind` on the team.
+             */
+            ssoGroups?: string[];
             /** @description Name for login. */
             username?: string;
             /** @description Names of the users who are in the team. A caller who adds one needs `bind` on the team. */
             users?: string[];
+        };
+        /** @description TrustedIssuer is a platform whose tokens workloads exchange for access keys. */
+        "sh.platform.management.v1.TrustedIssuer": {
+            /**
+             * @description Version of the schema that this object follows, as `group/version`. The server takes
+             *     the endpoint's when it is absent, and refuses any other.
+             */
+            apiVersion?: string;
+            /**
+             * @description The kind of this object, in CamelCase. If it is absent, the server takes the kind of the endpoint. Cannot be
+             *     changed.
+             */
+            kind?: string;
+            /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
+            metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
+            /** @description The desired state: what clients write. */
+            spec?: components["schemas"]["sh.platform.management.v1.TrustedIssuerSpec"];
+            /** @description The observed state: what the server writes. */
+            status?: components["schemas"]["sh.platform.management.v1.NoStatus"];
+        };
+        /** @description A list of TrustedIssuer. */
+        "sh.platform.management.v1.TrustedIssuerList": {
+            /** @description Version of the schema, as group/version. */
+            apiVersion?: string;
+            /** @description The objects. */
+            items: components["schemas"]["sh.platform.management.v1.TrustedIssuer"][];
+            /** @description The kind of the list. */
+            kind?: string;
+            /** @description The metadata of the list: its version, and the token for the next page. */
+            metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"];
+        };
+        /** @description The platform, and where its keys are. */
+        "sh.platform.management.v1.TrustedIssuerSpec": {
+            /** @description The certificate authorities of the issuer, in PEM and then in base64. By default, those of the system. */
+            caData?: string;
+            /**
+             * @description The Cluster that issues the tokens. Its keys are fetched through its kubeconfig, so they need no address that this
+             *     server can reach otherwise. The caller needs `use` on the Cluster.
+             */
+            cluster?: string;
+            /** @description The purpose of the issuer. */
+            description?: string;
+            /** @description Whether the issuer is disabled. Then none of its tokens is exchanged. */
+            disabled?: boolean;
+            /** @description Name shown to people. */
+            displayName?: string;
+            /** @description The issuer, exactly as its tokens name it. Required, unless `cluster` is set. */
+            issuer?: string;
+            /**
+             * @description The platform. It decides which claims a WorkloadIdentity must match. Required.
+             * @enum {string}
+             */
+            type?: "GitHubActions" | "GitLab" | "Kubernetes" | "Generic";
         };
         /** @description User is a person who may hold access keys. */
         "sh.platform.management.v1.User": {
@@ -1795,7 +1987,16 @@ export interface components {
             /** @description The desired state: what clients write. */
             spec?: components["schemas"]["sh.platform.management.v1.UserSpec"];
             /** @description The observed state: what the server writes. */
-            status?: components["schemas"]["sh.platform.management.v1.NoStatus"];
+            status?: components["schemas"]["sh.platform.management.v1.UserStatus"];
+        };
+        /** @description An identity at a provider. */
+        "sh.platform.management.v1.UserIdentity": {
+            /** @description The name of the Connector. */
+            connector?: string;
+            /** @description The issuer of the provider. Required. */
+            issuer?: string;
+            /** @description The subject of the user at the provider. Required. */
+            subject?: string;
         };
         /** @description A user, in short. */
         "sh.platform.management.v1.UserInfo": {
@@ -1830,6 +2031,17 @@ export interface components {
             /** @description Name of a User. */
             user?: string;
         };
+        /** @description The groups of a user by one connector. */
+        "sh.platform.management.v1.UserSSOStatus": {
+            /** @description The name of the Connector. */
+            connector?: string;
+            /** @description The uid of the Connector. The groups do not count for a later connector of the same name. */
+            connectorUid?: string;
+            /** @description The groups, each with the name of the connector and a colon in front. */
+            groups?: string[];
+            /** @description When the provider last said so. */
+            refreshed?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.Time"];
+        };
         /** @description The names, groups and state of a user. */
         "sh.platform.management.v1.UserSpec": {
             /** @description A description of the user for people. */
@@ -1845,12 +2057,22 @@ export interface components {
             /** @description A picture for pages: a URL or data. This server does not use it. */
             icon?: string;
             /**
+             * @description The identities at providers of single sign-on with which the user logs in. No other user has one of them. A caller
+             *     who changes them needs `impersonate` on all users and groups.
+             */
+            identities?: components["schemas"]["sh.platform.management.v1.UserIdentity"][];
+            /**
              * @description The name that access decisions and audit records have for the user; by default the object's
              *     name. It is unique.
              */
             subject?: string;
             /** @description Name for login. No other user has it as a name, username or subject. */
             username?: string;
+        };
+        /** @description The observed state of a user. */
+        "sh.platform.management.v1.UserStatus": {
+            /** @description The groups of single sign-on, by connector. Set by the server at each login and refresh. */
+            sso?: components["schemas"]["sh.platform.management.v1.UserSSOStatus"][];
         };
         /** @description VirtualClusterInstance is a virtual cluster of a project. */
         "sh.platform.management.v1.VirtualClusterInstance": {
@@ -1888,7 +2110,7 @@ export interface components {
             access?: components["schemas"]["sh.platform.management.v1.Access"][];
             /** @description Where the virtual cluster is. No two instances are at the same place. A caller who sets it needs `use` on the cluster. */
             clusterRef?: components["schemas"]["sh.platform.management.v1.VirtualClusterRef"];
-            /** @description The kubeconfig by which it is reached; by the agent of its cluster, when absent. */
+            /** @description The kubeconfig of the virtual cluster. Without it, the agent of its cluster connects to it. */
             config?: components["schemas"]["sh.platform.management.v1.KubeconfigRef"];
             /** @description The purpose of the virtual cluster. */
             description?: string;
@@ -1899,7 +2121,7 @@ export interface components {
              *     most 30.
              */
             extraAccessRules?: components["schemas"]["sh.platform.management.v1.ExtraAccess"][];
-            /** @description The user or team that holds every verb on this object. The caller, when absent on create. */
+            /** @description The user or team that holds every verb on this object. Default: the caller who creates it. */
             owner?: components["schemas"]["sh.platform.management.v1.UserOrTeam"];
         };
         /** @description Where a virtual cluster is. */
@@ -1910,6 +2132,79 @@ export interface components {
             namespace?: string;
             /** @description The name of the virtual cluster there. Required. */
             virtualCluster?: string;
+        };
+        /** @description WorkloadIdentity says which tokens of a trusted issuer are exchanged for access keys. */
+        "sh.platform.management.v1.WorkloadIdentity": {
+            /**
+             * @description Version of the schema that this object follows, as `group/version`. The server takes
+             *     the endpoint's when it is absent, and refuses any other.
+             */
+            apiVersion?: string;
+            /**
+             * @description The kind of this object, in CamelCase. If it is absent, the server takes the kind of the endpoint. Cannot be
+             *     changed.
+             */
+            kind?: string;
+            /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
+            metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
+            /** @description The desired state: what clients write. */
+            spec?: components["schemas"]["sh.platform.management.v1.WorkloadIdentitySpec"];
+            /** @description The observed state: what the server writes. */
+            status?: components["schemas"]["sh.platform.management.v1.WorkloadIdentityStatus"];
+        };
+        /** @description A list of WorkloadIdentity. */
+        "sh.platform.management.v1.WorkloadIdentityList": {
+            /** @description Version of the schema, as group/version. */
+            apiVersion?: string;
+            /** @description The objects. */
+            items: components["schemas"]["sh.platform.management.v1.WorkloadIdentity"][];
+            /** @description The kind of the list. */
+            kind?: string;
+            /** @description The metadata of the list: its version, and the token for the next page. */
+            metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"];
+        };
+        /** @description The tokens, and what a workload that has one gets. */
+        "sh.platform.management.v1.WorkloadIdentitySpec": {
+            /** @description The purpose of the workload. */
+            description?: string;
+            /**
+             * @description Whether the workload identity is disabled. Then no token is exchanged for it. Keys that it has made stay valid until
+             *     they expire; delete the workload identity to end them.
+             */
+            disabled?: boolean;
+            /** @description Name shown to people. */
+            displayName?: string;
+            /** @description The name of the TrustedIssuer. Required. */
+            issuer?: string;
+            /**
+             * @description The claims that a token must have, each with one of its values. All must match. Which are mandatory depends on the
+             *     type of the issuer. Required.
+             */
+            match?: components["schemas"]["sh.platform.management.v1.ClaimMatch"][];
+            /**
+             * Format: int64
+             * @description The most keys that are valid at once.
+             * @default 100
+             */
+            maxLive: number;
+            /** @description The user or team whose keys the workload gets. The caller needs `createkey` on it. By default the caller's own. */
+            owner?: components["schemas"]["sh.platform.management.v1.UserOrTeam"];
+            /** @description The maximum access of the keys. Required. */
+            scope?: components["schemas"]["sh.platform.management.v1.Scope"];
+            /**
+             * Format: int64
+             * @description The lifetime of a key in seconds, at most 3600.
+             * @default 900
+             */
+            ttl: number;
+        };
+        /** @description The facts that the server adds. */
+        "sh.platform.management.v1.WorkloadIdentityStatus": {
+            /**
+             * @description The access key that created the workload identity, if its keys are valid only as long as that one is. Set by the
+             *     server, and never changed.
+             */
+            maker?: components["schemas"]["sh.platform.management.v1.AccessKeyMaker"];
         };
     };
     responses: {

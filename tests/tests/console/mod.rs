@@ -2,6 +2,12 @@
 
 use postern_tests::{Server, browser};
 
+/// The types that the console is written with.
+#[tokio::test]
+async fn the_types_of_the_console_are_those_of_the_server() {
+    browser::check_types(&Server::start().await).await;
+}
+
 /// The login, the first pages, and what the policy blocks.
 #[tokio::test]
 async fn login_and_first_pages() {
