@@ -194,12 +194,11 @@ impl Kind for WorkloadIdentity {
             });
         }
         validate_owner(spec, old.map(|old| &old.fields.spec), ctx, errors);
-        match &spec.scope {
-            Some(scope) => scope::validate(scope, "spec.scope", errors),
-            None => {
-                let detail = "must limit what the workload may do";
-                errors.push(FieldError::required("spec.scope", detail));
-            }
+        if let Some(scope) = &spec.scope {
+            scope::validate(scope, "spec.scope", errors);
+        } else {
+            let detail = "must limit what the workload may do";
+            errors.push(FieldError::required("spec.scope", detail));
         }
         if !(MIN_TTL_SECONDS..=MAX_TTL_SECONDS).contains(&spec.ttl) {
             let detail = format!("must be {MIN_TTL_SECONDS} to {MAX_TTL_SECONDS} seconds");

@@ -33,11 +33,11 @@ async fn scene() -> (Server, IdentityProvider, String) {
 async fn a_pipeline_logs_in_with_the_token_of_its_platform() {
     let (server, provider, token) = scene().await;
     let url = url(&server);
-    let login = |ca: &str| {
+    let arguments_with = |ca: &str| {
         ["login", &url, "--ca-file", ca, "--workload-identity", "deploy"].map(str::to_owned)
     };
     let log_in = async |user: &CliUser, more: &[&str]| {
-        let arguments = login(&authority(user, &server));
+        let arguments = arguments_with(&authority(user, &server));
         let arguments: Vec<&str> =
             arguments.iter().map(String::as_str).chain(more.iter().copied()).collect();
         user.ok(&arguments).await;

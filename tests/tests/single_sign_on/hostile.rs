@@ -24,8 +24,9 @@ fn row(name: &'static str, text: &'static str, change: fn(&mut State)) -> Row {
     Row { name, connector: json!({}), change, text }
 }
 
-fn with(connector: Value, row: Row) -> Row {
-    Row { connector, ..row }
+fn with(connector: Value, mut row: Row) -> Row {
+    row.connector = connector;
+    row
 }
 
 /// A redirect to the metadata service of clouds.

@@ -30,7 +30,7 @@ async fn teams(browser: &Browser) -> usize {
     me.expect(200)["status"]["user"]["teams"].as_array().map_or(0, Vec::len)
 }
 
-fn logout_token(scene: &Scene, changes: Value) -> String {
+fn logout_token(scene: &Scene, changes: &Value) -> String {
     let mut claims = json!({
         "aud": CLIENT_ID, "jti": "1",
         "events": { "http://schemas.openid.net/event/backchannel-logout": {} },
@@ -104,12 +104,12 @@ async fn a_logout_at_the_provider_ends_the_sessions_that_it_names() {
     let status = async |browser: &Browser| browser.get(&collection("selves/me")).await.status;
     for refused in [
         "logout_token=a.b.c".to_owned(),
-        logout_token(&scene, json!({})),
-        logout_token(&scene, json!({ "sid": "sid-canary", "nonce": "x" })),
-        logout_token(&scene, json!({ "sid": "sid-canary", "events": {} })),
-        logout_token(&scene, json!({ "sid": "sid-canary", "aud": "other" })),
-        logout_token(&scene, json!({ "sid": "sid-canary", "iss": "https://evil.example" })),
-        logout_token(&scene, json!({ "sid": "sid-canary", "exp": now() - 120 })),
+        logout_token(&scene, &json!({})),
+        logout_token(&scene, &json!({ "sid": "sid-canary", "nonce": "x" })),
+        logout_token(&scene, &json!({ "sid": "sid-canary", "events": {} })),
+        logout_token(&scene, &json!({ "sid": "sid-canary", "aud": "other" })),
+        logout_token(&scene, &json!({ "sid": "sid-canary", "iss": "https://evil.example" })),
+        logout_token(&scene, &json!({ "sid": "sid-canary", "exp": now() - 120 })),
         format!(
             "logout_token={}",
             scene.provider.token(&json!({ "aud": CLIENT_ID, "sub": "sub-canary-ada" }))
@@ -118,14 +118,14 @@ async fn a_logout_at_the_provider_ends_the_sessions_that_it_names() {
         assert_eq!(post_logout(&scene, &refused).await, 400);
     }
     // One that names nothing of here is no error, and ends nothing.
-    assert_eq!(post_logout(&scene, &logout_token(&scene, json!({ "sid": "x" }))).await, 200);
+    assert_eq!(post_logout(&scene, &logout_token(&scene, &json!({ "sid": "x" }))).await, 200);
     let other = json!({ "sub": "somebody-else", "sid": "sid-canary" });
-    assert_eq!(post_logout(&scene, &logout_token(&scene, other)).await, 200);
+    assert_eq!(post_logout(&scene, &logout_token(&scene, &other)).await, 200);
     assert_eq!((status(&first).await, status(&second).await), (200, 200));
-    let by_session = logout_token(&scene, json!({ "sid": "sid-canary" }));
+    let by_session = logout_token(&scene, &json!({ "sid": "sid-canary" }));
     assert_eq!(post_logout(&scene, &by_session).await, 200);
     assert_eq!((status(&first).await, status(&second).await), (401, 200));
-    let by_subject = logout_token(&scene, json!({ "sub": "sub-canary-ada" }));
+    let by_subject = logout_token(&scene, &json!({ "sub": "sub-canary-ada" }));
     assert_eq!(post_logout(&scene, &by_subject).await, 200);
     assert_eq!(status(&second).await, 401);
 }

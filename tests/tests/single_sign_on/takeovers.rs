@@ -64,7 +64,7 @@ fn attempts() -> Vec<Value> {
             "CAROL",
             "Root",
             "dave-",
-            "new​comer",
+            "new\u{200b}comer",
         ]
         .map(|name| json!({ "preferred_username": name })),
     );

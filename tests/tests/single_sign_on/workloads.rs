@@ -59,6 +59,16 @@ fn claims() -> Value {
     })
 }
 
+/// The form of an exchange.
+fn form_of(token: &str, audience: &str) -> String {
+    let grant = escape("urn:ietf:params:oauth:grant-type:token-exchange");
+    format!(
+        "grant_type={grant}&subject_token={}&subject_token_type={}&audience={audience}",
+        escape(token),
+        escape(JWT)
+    )
+}
+
 impl Workloads {
     async fn start() -> Self {
         let setup = Setup::on(&Home::new()).argument("--allow-local-upstreams");
@@ -84,16 +94,7 @@ impl Workloads {
         for (name, value) in changes.as_object().unwrap() {
             all[name] = value.clone();
         }
-        self.send(&self.form(&self.provider.token(&all), "deploy")).await
-    }
-
-    fn form(&self, token: &str, audience: &str) -> String {
-        let grant = escape("urn:ietf:params:oauth:grant-type:token-exchange");
-        format!(
-            "grant_type={grant}&subject_token={}&subject_token_type={}&audience={audience}",
-            escape(token),
-            escape(JWT)
-        )
+        self.send(&form_of(&self.provider.token(&all), "deploy")).await
     }
 
     async fn send(&self, form: &str) -> Response {
@@ -182,12 +183,12 @@ async fn other_tokens_are_refused_and_only_the_audit_log_says_why() {
     }
     let token = workloads.provider.token(&claims());
     for (form, error) in [
-        (workloads.form(&token, "nothing"), "invalid_grant"),
-        (workloads.form("a.b.c", "deploy"), "invalid_grant"),
-        (workloads.form(&token, ""), "invalid_request"),
-        (workloads.form(&token, "deploy").replace("token-exchange", "x"), "unsupported_grant_type"),
-        (format!("{}&scope=all", workloads.form(&token, "deploy")), "invalid_request"),
-        (format!("{}&audience=deploy", workloads.form(&token, "deploy")), "invalid_request"),
+        (form_of(&token, "nothing"), "invalid_grant"),
+        (form_of("a.b.c", "deploy"), "invalid_grant"),
+        (form_of(&token, ""), "invalid_request"),
+        (form_of(&token, "deploy").replace("token-exchange", "x"), "unsupported_grant_type"),
+        (format!("{}&scope=all", form_of(&token, "deploy")), "invalid_request"),
+        (format!("{}&audience=deploy", form_of(&token, "deploy")), "invalid_request"),
     ] {
         assert_eq!(workloads.send(&form).await.expect(400)["error"], error);
     }
@@ -358,7 +359,7 @@ async fn a_workload_identity_gives_no_more_than_its_writer_has() {
     let made = make_as(&scoped, "narrow", own).await;
     assert_eq!(made.expect(201)["status"]["maker"]["name"], "scoped");
     let token = workloads.provider.token(&claims());
-    let given = workloads.send(&workloads.form(&token, "narrow")).await.expect(200);
+    let given = workloads.send(&form_of(&token, "narrow")).await.expect(200);
     let client = admin.with_token(given["access_token"].as_str().unwrap());
     let status = async || client.get(&collection("selves/me")).send().await.status;
     assert_eq!(status().await, 200);
@@ -407,7 +408,7 @@ async fn a_cluster_is_an_issuer_that_is_reached_by_its_kubeconfig() {
         for (name, value) in changes.as_object().unwrap() {
             claims[name] = value.clone();
         }
-        workloads.send(&workloads.form(&provider.token(&claims), "pod")).await.status
+        workloads.send(&form_of(&provider.token(&claims), "pod")).await.status
     };
     assert_eq!(exchange(json!({})).await, 200);
     let other =
@@ -432,7 +433,7 @@ async fn keys_of_a_provider_are_fetched_once_for_many_unknown_ids() {
         let token = workloads.provider.token(&claims());
         let from = workloads.admin.from_address(std::net::Ipv4Addr::new(127, 0, 5, last).into());
         let request = from.post(TOKEN).without("authorization");
-        let form = workloads.form(&token, "deploy");
+        let form = form_of(&token, "deploy");
         let response = request.body("application/x-www-form-urlencoded", form).send().await;
         assert_eq!(response.status, 400);
     }

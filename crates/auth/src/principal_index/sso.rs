@@ -167,11 +167,12 @@ impl PrincipalIndex {
     }
 
     pub(super) fn change_connector(&mut self, name: &str, connector: Option<ConnectorFacts>) {
-        let old = match connector.clone() {
-            Some(connector) => self.sso.connectors.insert(name.to_owned(), connector),
-            None => self.sso.connectors.remove(name),
-        };
-        if old == connector {
+        let old = self.sso.connectors.remove(name);
+        let is_same = old == connector;
+        if let Some(connector) = connector {
+            self.sso.connectors.insert(name.to_owned(), connector);
+        }
+        if is_same {
             return;
         }
         let users: Vec<String> = self.sso.users_of(name).cloned().collect();

@@ -84,7 +84,7 @@ impl Gateway {
     }
 
     /// The uid of a Cluster; `None` if there is none.
-    pub(crate) fn uid_of_cluster(&self, registry: &Registry, cluster: &str) -> Option<String> {
+    pub(crate) fn uid_of_cluster(registry: &Registry, cluster: &str) -> Option<String> {
         TargetState::uid_of_cluster(registry, cluster)
     }
 

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::Sso;
 use super::form::{Form, MAX_FORM_BYTES};
 use crate::audit::SignIn;
+use crate::gateway::Gateway;
 use crate::wire::body::Body;
 use crate::wire::incoming::IncomingBody;
 use crate::wire::respond;
@@ -47,6 +48,7 @@ impl NotGiven {
         Self::of(StatusCode::BAD_REQUEST, "invalid_request", reason)
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "most callers have an error to give away")]
     fn of(code: StatusCode, error: &'static str, reason: impl ToString) -> Self {
         Self { code, error, reason: reason.to_string() }
     }
@@ -161,7 +163,7 @@ impl Sso {
             self.providers.of_issuer(&by.issuer.issuer, &by.issuer.ca_data)
         } else {
             let name = by.issuer.cluster.as_str();
-            let uid = self.gateway.uid_of_cluster(&self.registry, name);
+            let uid = Gateway::uid_of_cluster(&self.registry, name);
             let uid = uid.ok_or_else(|| NotGiven::unavailable("the cluster does not exist"))?;
             self.providers.of_cluster(&self.gateway, &self.registry, (name, &uid))
         };

@@ -96,6 +96,7 @@ impl Refused {
     }
 
     /// A login that is refused for what the provider or the browser sent.
+    #[expect(clippy::needless_pass_by_value, reason = "most callers have an error to give away")]
     fn forbidden(text: impl ToString) -> Self {
         Self::new(StatusCode::FORBIDDEN, text.to_string())
     }

@@ -25,6 +25,7 @@ const MAX_RESPONSE_BYTES: usize = 256 * 1024;
 const MAX_KEPT_CHARS: usize = 16 * 1024;
 
 /// The tokens that a provider has given. They cannot be printed.
+#[expect(clippy::struct_field_names, reason = "these are the names of OpenID Connect")]
 pub(super) struct Tokens {
     pub(super) id_token: SecretText,
     pub(super) access_token: Option<SecretText>,
