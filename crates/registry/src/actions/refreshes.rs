@@ -20,7 +20,6 @@ use crate::operations;
 use crate::permit::Permit;
 use crate::registry::Registry;
 use crate::registry::side_records::RecordsOf;
-use crate::storage_key;
 
 /// The path of the connector's data in a key.
 const CONNECTOR_DATA: &str = "spec.identity.connectorData";
@@ -63,8 +62,8 @@ fn login_key(
     connector: &ConnectorRef,
     name: &str,
 ) -> Option<(Object, owned_access_key::Fields)> {
-    let key = storage_key::object(OwnedAccessKey.info(), None, name);
-    let object = registry.cache().of(OwnedAccessKey.info()).get(&key).ok()??.decode().ok()?;
+    let stored = registry.read_to_decide(&OwnedAccessKey, None, name).ok()??;
+    let object = stored.into_cached().decode().ok()?;
     let fields = owned_access_key::Fields::deserialize(&object.fields).ok()?;
     let login = fields.status.login.as_ref()?;
     (login.connector_uid == connector.uid).then_some((object, fields))
@@ -247,9 +246,8 @@ pub async fn drop_stale_groups(registry: &Registry, connector: &str) -> Result<(
     };
     let mut failed = Ok(());
     for name in users {
-        let key = storage_key::object(User.info(), None, &name);
-        let found = registry.cache().of(User.info()).get(&key).ok().flatten();
-        let object = found.and_then(|found| found.decode().ok());
+        let found = registry.read_to_decide(&User, None, &name).ok().flatten();
+        let object = found.and_then(|found| found.into_cached().decode().ok());
         let fields = object.and_then(|object| user::Fields::deserialize(&object.fields).ok());
         if !fields.is_some_and(|fields| fields.status.sso.iter().any(is_stale)) {
             continue;
@@ -301,9 +299,8 @@ pub async fn note_reachable(
         let known = conditions(object).into_iter().find(|one| one.r#type == REACHABLE);
         known.map_or(why.is_none(), |known| known.status == status)
     };
-    let key = storage_key::object(Connector.info(), None, &connector.name);
-    let found = registry.cache().of(Connector.info()).get(&key)?;
-    let Some(Ok(object)) = found.map(|found| found.decode()) else { return Ok(()) };
+    let found = registry.read_to_decide(&Connector, None, &connector.name)?;
+    let Some(Ok(object)) = found.map(|found| found.into_cached().decode()) else { return Ok(()) };
     if object.metadata.uid != connector.uid || is_noted(&object) {
         return Ok(());
     }
