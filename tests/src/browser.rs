@@ -58,7 +58,7 @@ fn skip(what: &str, missing: &str) {
     eprintln!("skipped {what}: there is no {missing}");
 }
 
-/// Checks that the types of the console are those of this server's OpenAPI document. `POSTERN_TEST_NODE` names Node.js.
+/// Checks that the types of the console are those of this server's API document. `POSTERN_TEST_NODE` names Node.js.
 pub async fn check_types(server: &Server) {
     let node = std::env::var_os("POSTERN_TEST_NODE").unwrap_or_else(|| "node".into());
     let console = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../console"));
