@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { bytes, countdown, duration, fromBase64, parseDuration, shellWord, toBase64 } from '../src/lib/format';
 import { matching, score } from '../src/lib/palette';
 import { LineSplitter, backoff, versionOf } from '../src/lib/watch';
-import { toYaml, versionIn, withVersion, withoutMetadataField } from '../src/lib/yaml-text';
+import { statusIn, toYaml, versionIn, withVersion, withoutMetadataField } from '../src/lib/yaml-text';
 import { splitReason } from '../src/lib/access';
 
 it.each([
@@ -67,6 +67,33 @@ describe('YAML as text', () => {
   it('has a version that can be exchanged', () => {
     expect(versionIn(yaml)).toBe('5');
     expect(versionIn(withVersion(yaml, '77'))).toBe('77');
+  });
+
+  it('has the reason of a refusal', () => {
+    const lines = [
+      'apiVersion: v1',
+      'code: 422',
+      'details:',
+      '  causes:',
+      '  - field: spec.issuer',
+      '    message: "Required value: must be \\"https\\""',
+      '    reason: FieldValueRequired',
+      "  - message: 'it''s'",
+      '  kind: Connector',
+      '  name: x',
+      'kind: Status',
+      'message: "Connector \\"x\\" is invalid:\\nspec.issuer"',
+      'metadata: {}',
+      'reason: Invalid',
+      '',
+    ];
+    expect(statusIn(lines.join('\n'))).toEqual({
+      message: 'Connector "x" is invalid:\nspec.issuer',
+      reason: 'Invalid',
+      details: { causes: [{ field: 'spec.issuer', message: 'Required value: must be "https"', reason: 'FieldValueRequired' }, { message: "it's" }] },
+    });
+    expect(statusIn('message: connectors "x" not found\nreason: NotFound\n')).toEqual({ message: 'connectors "x" not found', reason: 'NotFound' });
+    expect(statusIn('<html>')).toEqual({});
   });
 
   it('writes scopes', () => {

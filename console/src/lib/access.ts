@@ -1,5 +1,6 @@
 // Asks the server whether the caller may do something. Questions of the same moment travel in one AccessPreview.
 import { review } from './api';
+import type { Kind } from './kinds';
 import type { AccessPreview, PreviewRequest, PreviewResult } from './types';
 
 const AT_ONCE = 200;
@@ -42,6 +43,12 @@ export function decide(request: PreviewRequest): Promise<PreviewResult> {
   known.set(key, { at: Date.now(), answer });
   answer.catch(() => known.delete(key));
   return answer;
+}
+
+/** What a caller needs who names an identity provider: its users can be anybody. */
+export function toBeAnybody(kind: Kind): PreviewRequest[] {
+  const isProvider = kind.kind === 'Connector' || kind.kind === 'TrustedIssuer';
+  return isProvider ? ['users', 'groups'].map((resource) => ({ verb: 'impersonate', group: '', resource })) : [];
 }
 
 /** Forgets all decisions, because a write may have changed them. */

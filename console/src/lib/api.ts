@@ -79,7 +79,9 @@ function headersOf(options: RequestOptions): Record<string, string> {
 export async function errorOf(response: Response): Promise<ApiError> {
   let status: Status = {};
   try {
-    status = (await response.json()) as Status;
+    // A request for YAML gets its errors in YAML, too.
+    const isYaml = response.headers.get('Content-Type')?.startsWith(YAML_TYPE);
+    status = isYaml ? (await import('./yaml-text')).statusIn(await response.text()) : ((await response.json()) as Status);
   } catch {
     // A proxy in between may answer without a Status.
   }

@@ -135,6 +135,26 @@ export const TEAMS = kind('teams', 'Team', {
   columns: [{ name: 'Name' }, { ...TITLE, room: 2 }, { name: 'Users', as: 'number', room: 1 }, AGE],
 });
 
+export const CONNECTORS = kind('connectors', 'Connector', {
+  route: '/connectors',
+  cli: 'connector',
+  hasOwner: false,
+  columns: [{ name: 'Name' }, { ...TITLE, room: 2 }, { name: 'Enabled', as: 'enabled', room: 1 }, { name: 'Issuer', as: 'muted', room: 2 }, AGE],
+});
+
+export const TRUSTED_ISSUERS = kind('trustedissuers', 'TrustedIssuer', {
+  route: '/trustedissuers',
+  cli: 'trustedissuer',
+  hasOwner: false,
+  columns: [{ name: 'Name' }, { name: 'Type', room: 2 }, { name: 'Enabled', as: 'enabled', room: 1 }, { name: 'Issuer', as: 'muted', room: 2 }, AGE],
+});
+
+export const WORKLOAD_IDENTITIES = kind('workloadidentities', 'WorkloadIdentity', {
+  route: '/workloadidentities',
+  cli: 'workloadidentity',
+  columns: [{ name: 'Name' }, { name: 'Enabled', as: 'enabled', room: 1 }, { name: 'Issuer', room: 2 }, OWNER, AGE],
+});
+
 export const KINDS: Kind[] = [
   SHARED_SECRETS,
   PROJECT_SECRETS,
@@ -145,6 +165,9 @@ export const KINDS: Kind[] = [
   CLUSTERS,
   USERS,
   TEAMS,
+  CONNECTORS,
+  TRUSTED_ISSUERS,
+  WORKLOAD_IDENTITIES,
 ];
 
 /** The path of all objects of a kind, or of those in one namespace. */

@@ -1,6 +1,22 @@
 // What the command palette finds.
 import { TABLE_TYPE, get, withQuery } from './api';
-import { CLUSTERS, ACCESS_KEYS, PROJECTS, PROJECT_SECRETS, SHARED_SECRETS, SPACES, TEAMS, USERS, VIRTUAL_CLUSTERS, collectionPath, pagePath, type Kind } from './kinds';
+import {
+  ACCESS_KEYS,
+  CLUSTERS,
+  CONNECTORS,
+  PROJECTS,
+  PROJECT_SECRETS,
+  SHARED_SECRETS,
+  SPACES,
+  TEAMS,
+  TRUSTED_ISSUERS,
+  USERS,
+  VIRTUAL_CLUSTERS,
+  WORKLOAD_IDENTITIES,
+  collectionPath,
+  pagePath,
+  type Kind,
+} from './kinds';
 import { rowsOf, type Table } from './row-store';
 
 export interface PaletteItem {
@@ -11,7 +27,20 @@ export interface PaletteItem {
   run?: () => void;
 }
 
-const SEARCHED: Kind[] = [SHARED_SECRETS, PROJECTS, CLUSTERS, VIRTUAL_CLUSTERS, ACCESS_KEYS, PROJECT_SECRETS, SPACES, USERS, TEAMS];
+const SEARCHED: Kind[] = [
+  SHARED_SECRETS,
+  PROJECTS,
+  CLUSTERS,
+  VIRTUAL_CLUSTERS,
+  ACCESS_KEYS,
+  PROJECT_SECRETS,
+  SPACES,
+  USERS,
+  TEAMS,
+  CONNECTORS,
+  TRUSTED_ISSUERS,
+  WORKLOAD_IDENTITIES,
+];
 const EACH = 200;
 
 /** Finds the first objects of each kind, and reports after each answer. */

@@ -28,6 +28,11 @@ export type Self = Schemas['sh.platform.management.v1.Self'];
 export type VirtualCluster = Schemas['sh.platform.management.v1.VirtualClusterInstance'];
 export type Team = Schemas['sh.platform.management.v1.Team'];
 export type User = Schemas['sh.platform.management.v1.User'];
+export type Connector = Schemas['sh.platform.management.v1.Connector'];
+export type TrustedIssuer = Schemas['sh.platform.management.v1.TrustedIssuer'];
+export type WorkloadIdentity = Schemas['sh.platform.management.v1.WorkloadIdentity'];
+export type UserIdentity = Schemas['sh.platform.management.v1.UserIdentity'];
+export type UserSSO = Schemas['sh.platform.management.v1.UserSSOStatus'];
 export type EndpointToken = Schemas['sh.platform.management.v1.DirectClusterEndpointToken'];
 
 /** Any object with metadata. */

@@ -1,4 +1,5 @@
 // What the console does with YAML as text. The server reads and writes it.
+import type { Status, StatusCause } from './types';
 
 /** The text without a field of `metadata` that people rarely read. */
 export function withoutMetadataField(yaml: string, field: string): string {
@@ -22,6 +23,32 @@ export function withVersion(yaml: string, version: string): string {
 
 function scalar(value: unknown): string {
   return typeof value === 'string' ? (/^[A-Za-z][\w./:-]*$/.test(value) ? value : JSON.stringify(value)) : String(value);
+}
+
+/** A text of one line, as the server writes it: plain or in quotes. */
+function textOf(scalar: string): string {
+  if (scalar.startsWith("'")) return scalar.slice(1, -1).replaceAll("''", "'");
+  if (!scalar.startsWith('"')) return scalar;
+  try {
+    return JSON.parse(scalar) as string;
+  } catch {
+    // Escapes that JSON does not have stay as they are.
+    return scalar.slice(1, -1);
+  }
+}
+
+/** The reason, message and causes of a Status that the server wrote. */
+export function statusIn(yaml: string): Status {
+  const field = (name: string, from: string, indent = '') => {
+    const found = new RegExp(`^${indent}${name}: (.+)$`, 'm').exec(from)?.[1];
+    return found === undefined ? {} : { [name]: textOf(found) };
+  };
+  const list = /^ {2}causes:\n((?: {2}- .*\n(?: {4}.*\n)*)+)/m.exec(yaml)?.[1] ?? '';
+  const causes = list
+    .split(/^ {2}- /m)
+    .slice(1)
+    .map((item): StatusCause => Object.assign({}, ...['field', 'message', 'reason'].map((name) => field(name, `    ${item}`, '    '))) as StatusCause);
+  return { ...field('message', yaml), ...field('reason', yaml), ...(causes.length > 0 ? { details: { causes } } : {}) };
 }
 
 function isPlain(value: unknown): boolean {
