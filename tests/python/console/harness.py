@@ -64,6 +64,7 @@ class Bench:
         self.violations, self.foreign, self.errors = [], [], []
         # The origins of other pages that a check itself opens.
         self.allowed = []
+        self.axe_source = Path(config["axe"]).read_text()
         self.context = self.new_context()
 
     def new_context(self, **options):
@@ -169,7 +170,7 @@ class Bench:
 
     def axe(self, page, what):
         """Checks the accessibility of a page as it is."""
-        page.evaluate(Path(self.config["axe"]).read_text() + ";0")
+        page.evaluate(self.axe_source + ";0")
         found = page.evaluate("(options) => axe.run(document, options)", AXE_OPTIONS)
         told = [f"{one['id']}: {node['html'][:200]}" for one in found["violations"] for node in one["nodes"]]
         assert not told, f"{what}: axe finds {told}"
@@ -187,7 +188,8 @@ class Bench:
             if found:
                 return found
             # The browser's events are handled here.
-            self.context.pages[0].wait_for_timeout(50) if self.context.pages else time.sleep(0.05)
+            pages = [page for context in self.browser.contexts for page in context.pages]
+            pages[0].wait_for_timeout(50) if pages else time.sleep(0.05)
         raise AssertionError(f"waited in vain for {what}")
 
     def finish(self):
