@@ -441,6 +441,7 @@ export const texts = {
     title: (name: string) => `Move ${name}`,
     target: 'Target project',
     choose: 'Choose a project',
+    noTarget: 'There is no other project.',
     hint: 'The workload does not move. Owner and access rules stay.',
     check: 'Check the move',
     checking: 'Checking…',
