@@ -56,6 +56,12 @@ async fn keyboard_alone() {
     browser::check(&Server::start().await, "keyboard.py").await;
 }
 
+/// Buttons of seven identities against the server's decisions.
+#[tokio::test]
+async fn buttons() {
+    browser::check(&Server::start().await, "buttons.py").await;
+}
+
 /// A session that ends although its pages watch.
 #[tokio::test]
 async fn idle_session() {
