@@ -62,6 +62,12 @@ async fn buttons() {
     browser::check(&Server::start().await, "buttons.py").await;
 }
 
+/// The scope editor and the migration wizard against what happens then.
+#[tokio::test]
+async fn previews() {
+    browser::check(&Server::start().await, "previews.py").await;
+}
+
 /// A session that ends although its pages watch.
 #[tokio::test]
 async fn idle_session() {
