@@ -2,7 +2,7 @@
 
 A group is a file with functions that `run` calls. Each gets a `Bench`: the server, its API, and a browser whose policy
 reports and requests are counted. All checks of a file share the server, which serves 30 requests for logins in a minute;
-loading a page is one. The configuration is JSON on the standard input (tests/src/browser.rs).
+loading a page is one. The configuration is a line of JSON on the standard input (tests/src/browser.rs).
 """
 
 import json
@@ -59,13 +59,17 @@ class Bench:
     def __init__(self, browser, config):
         self.browser = browser
         self.config = config
-        self.origin = config["origin"]
-        self.host = self.origin.removeprefix("https://")
+        self.set_origin(config["origin"])
         self.violations, self.foreign, self.errors = [], [], []
         # The origins of other pages that a check itself opens.
         self.allowed = []
         self.axe_source = Path(config["axe"]).read_text()
         self.context = self.new_context()
+
+    def set_origin(self, origin):
+        """Where the server is."""
+        self.config["origin"] = self.origin = origin
+        self.host = origin.removeprefix("https://")
 
     def new_context(self, **options):
         """A browser without cookies. What it blocks and requests is counted for the whole bench."""
@@ -199,9 +203,15 @@ class Bench:
         assert not self.errors, f"uncaught errors of pages: {self.errors}"
 
 
+def restart_server():
+    """Asks the test that runs the script for another process of the same server. Returns its origin."""
+    print("restart", flush=True)
+    return sys.stdin.readline().strip()
+
+
 def run(*checks):
     """Runs each check with a browser context of its own. Prints each name, and exits with 1 if one fails."""
-    config = json.load(sys.stdin)
+    config = json.loads(sys.stdin.readline())
     expect.set_options(timeout=DEADLINE_MS)
     failed = 0
     with sync_playwright() as playwright:
@@ -211,7 +221,7 @@ def run(*checks):
             try:
                 check(bench)
                 bench.finish()
-                print(f"passed: {check.__name__}")
+                print(f"passed: {check.__name__}", flush=True)
             except BaseException:
                 failed += 1
                 print(f"failed: {check.__name__}", file=sys.stderr)

@@ -68,6 +68,25 @@ async fn previews() {
     browser::check(&Server::start().await, "previews.py").await;
 }
 
+/// How soon an open list shows a change, and what it has after a restart of the server.
+#[tokio::test]
+async fn live_lists() {
+    browser::check_with_restarts(Setup::on(&Home::new()), "live.py").await;
+}
+
+/// A list whose history the server no longer has.
+#[tokio::test]
+async fn lost_history() {
+    let server = Setup::on(&Home::new()).argument("--history").argument("1s").start().await;
+    browser::check(&server, "history.py").await;
+}
+
+/// A namespace with many secrets.
+#[tokio::test]
+async fn long_lists() {
+    browser::check(&Server::start().await, "scale.py").await;
+}
+
 /// A session that ends although its pages watch.
 #[tokio::test]
 async fn idle_session() {
