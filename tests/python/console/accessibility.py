@@ -170,6 +170,8 @@ def objects_and_dialogs(bench):
     page.keyboard.press("Enter")
     expect(page.get_by_text("Gains")).to_be_visible()
     audit.state("the rules editor")
+    # The browser asks before changes are left, in a dialog of its own.
+    button("Cancel")
     audit.open("/secrets/platform/db?tab=yaml", heading="db")
     audit.open("/secrets/platform/db?tab=events", heading="db")
     audit.open("/projectsecrets/p-web/tls", heading="tls")
