@@ -106,6 +106,7 @@ export const pageTexts = {
     title: (name: string) => `Move ${name}`,
     target: 'Target project',
     choose: 'Choose a project',
+    noTarget: 'There is no other project.',
     hint: 'The workload does not move. Owner and access rules stay.',
     check: 'Check the move',
     checking: 'Checking…',

@@ -7,15 +7,18 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use serde_json::json;
-use tokio::io::AsyncWriteExt as _;
-use tokio::process::Command;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, Command};
 
-use crate::Server;
 use crate::python;
+use crate::{Server, Setup};
 
 /// How long a group of checks may take.
 const DEADLINE: Duration = Duration::from_mins(5);
+
+/// What a script prints to get another process of its server. The answer is the new origin.
+const RESTART: &str = "restart";
 
 /// The directory of the scripts.
 const SCRIPTS: &str = "console";
@@ -81,6 +84,30 @@ pub async fn check_types(server: &Server) {
 
 /// Runs the checks of a script against a server. Panics with what the script printed if one fails.
 pub async fn check(server: &Server, script: &str) {
+    if let Some(child) = start(server, script).await {
+        watch(child, async || panic!("{script} restarts its server")).await;
+    }
+}
+
+/// The same for a script that restarts its server.
+pub async fn check_with_restarts(setup: Setup, script: &str) {
+    let mut server = setup.clone().start().await;
+    let Some(child) = start(&server, script).await else { return };
+    watch(child, async || {
+        server.terminate();
+        server.ended().await;
+        server = setup.clone().start().await;
+        origin(&server)
+    })
+    .await;
+}
+
+fn origin(server: &Server) -> String {
+    format!("https://{}", server.kubeconfig().authority_of_server())
+}
+
+/// Starts a script with its configuration, unless the machine lacks what it needs.
+async fn start(server: &Server, script: &str) -> Option<Child> {
     let page = server.client().get("/ui/").without("authorization").send().await.text();
     let tools = if page.contains("cargo xtask serve") {
         Err("the console, which cargo xtask console builds")
@@ -89,23 +116,13 @@ pub async fn check(server: &Server, script: &str) {
     };
     let tools = match tools {
         Ok(tools) => tools,
-        Err(missing) => return skip(script, missing),
+        Err(missing) => {
+            let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+            assert!(!is_ci, "there is no {missing}");
+            eprintln!("skipped {script}: there is no {missing}");
+            return None;
+        }
     };
-    let kubeconfig = server.kubeconfig();
-    let other_tls = server.home().path().join("other.pem");
-    let made =
-        rcgen::generate_simple_self_signed(["127.0.0.1", "localhost"].map(str::to_owned)).unwrap();
-    std::fs::write(&other_tls, made.signing_key.serialize_pem() + &made.cert.pem()).unwrap();
-    let config = json!({
-        "origin": format!("https://{}", kubeconfig.authority_of_server()),
-        "key": kubeconfig.token,
-        "authority": String::from_utf8_lossy(&kubeconfig.authority),
-        "audit_log": server.home().audit_log(),
-        "other_tls": other_tls,
-        "pictures": server.home().path(),
-        "chromium": tools.chromium,
-        "axe": tools.axe,
-    });
     let mut child = Command::new(&tools.python)
         .arg(python::script(SCRIPTS).join(script))
         // Chromium writes into its home.
@@ -117,14 +134,52 @@ pub async fn check(server: &Server, script: &str) {
         .kill_on_drop(true)
         .spawn()
         .expect("Python can be started");
+    let config = format!("{}\n", configuration(server, &tools));
+    let stdin = child.stdin.as_mut().expect("a standard input");
+    stdin.write_all(config.as_bytes()).await.unwrap();
+    Some(child)
+}
+
+/// What a script knows of its server and of the tools.
+fn configuration(server: &Server, tools: &Tools) -> Value {
+    let kubeconfig = server.kubeconfig();
+    let other_tls = server.home().path().join("other.pem");
+    let made =
+        rcgen::generate_simple_self_signed(["127.0.0.1", "localhost"].map(str::to_owned)).unwrap();
+    std::fs::write(&other_tls, made.signing_key.serialize_pem() + &made.cert.pem()).unwrap();
+    json!({
+        "origin": origin(server),
+        "key": kubeconfig.token,
+        "authority": String::from_utf8_lossy(&kubeconfig.authority),
+        "audit_log": server.home().audit_log(),
+        "other_tls": other_tls,
+        "pictures": server.home().path(),
+        "chromium": tools.chromium,
+        "axe": tools.axe,
+    })
+}
+
+/// Waits for the end of a script, and restarts the server when the script asks for it.
+async fn watch(mut child: Child, mut restart: impl AsyncFnMut() -> String) {
     let mut stdin = child.stdin.take().expect("a standard input");
-    stdin.write_all(config.to_string().as_bytes()).await.unwrap();
-    drop(stdin);
-    let ended = tokio::time::timeout(DEADLINE, child.wait_with_output()).await;
-    let output = ended.expect("the checks end in time").unwrap();
-    let (out, err) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{out}{err}");
+    let mut lines = BufReader::new(child.stdout.take().expect("a standard output")).lines();
+    let mut stderr = child.stderr.take().expect("a standard error");
+    let (mut out, mut err) = (String::new(), String::new());
+    let printed = async {
+        while let Some(line) = lines.next_line().await.unwrap() {
+            if line == RESTART {
+                let answer = format!("{}\n", restart().await);
+                stdin.write_all(answer.as_bytes()).await.unwrap();
+            } else {
+                out += &format!("{line}\n");
+            }
+        }
+    };
+    let ended = async { tokio::join!(printed, stderr.read_to_string(&mut err)) };
+    let (_, complaints) = tokio::time::timeout(DEADLINE, ended).await.expect("the checks end in time");
+    complaints.unwrap();
+    let status = child.wait().await.unwrap();
+    assert!(status.success(), "{out}{err}");
     assert!(out.contains("passed: "), "the script checked something: {out}{err}");
     eprint!("{out}");
 }

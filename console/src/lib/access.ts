@@ -56,10 +56,21 @@ export function forgetDecisions(): void {
   known = new Map();
 }
 
+/** The request that moves a virtual cluster to a project. */
+export function moveInto(project: string): PreviewRequest {
+  return { verb: 'create', group: 'management.platform.sh', resource: 'projects', subresource: 'migratevirtualclusterinstance', name: project };
+}
+
 /** The first decision that denies, or the last one. */
 export async function decideAll(requests: PreviewRequest[]): Promise<PreviewResult> {
   const results = await Promise.all(requests.map(decide));
   return results.find((result) => !result.allowed) ?? results.at(-1) ?? { allowed: true };
+}
+
+/** The first decision that allows, or the last one. */
+export async function decideAny(requests: PreviewRequest[]): Promise<PreviewResult> {
+  const results = await Promise.all(requests.map(decide));
+  return results.find((result) => result.allowed) ?? results.at(-1) ?? { allowed: true };
 }
 
 /** The first line of a reason, and the rule or scope entry below it. */

@@ -65,6 +65,7 @@ export class LiveObject<T extends { metadata?: ObjectMeta }> {
    */
   async #start(background: boolean): Promise<void> {
     const [loaded, list] = await Promise.all([this.#load(background), this.#version()]);
+    if (!loaded) this.state = 'ended';
     if (!loaded || !list) return;
     if (Number(list.changed) > Number(this.value?.metadata?.resourceVersion)) await this.#load(true);
     this.#follow(list.version);

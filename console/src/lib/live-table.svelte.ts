@@ -90,7 +90,8 @@ export class LiveTable {
     const worker = new Worker(url, { type: 'module' });
     worker.addEventListener('message', ({ data }: MessageEvent<FromWorker>) => {
       if (this.#worker !== worker) return;
-      if (data.type === 'snapshot') this.snapshot = data.snapshot;
+      // The worker paints before it has the first rows: those on the screen stay until then.
+      if (data.type === 'snapshot') this.snapshot = data.snapshot.columns.length > 0 ? data.snapshot : this.snapshot;
       else if (data.type === 'failure') this.failure = data.failure;
       else reportUnauthorized(data.message);
     });

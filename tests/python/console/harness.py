@@ -2,7 +2,7 @@
 
 A group is a file with functions that `run` calls. Each gets a `Bench`: the server, its API, and a browser whose policy
 reports and requests are counted. All checks of a file share the server, which serves 30 requests for logins in a minute;
-loading a page is one. The configuration is JSON on the standard input (tests/src/browser.rs).
+loading a page is one. The configuration is a line of JSON on the standard input (tests/src/browser.rs).
 """
 
 import json
@@ -59,12 +59,17 @@ class Bench:
     def __init__(self, browser, config):
         self.browser = browser
         self.config = config
-        self.origin = config["origin"]
-        self.host = self.origin.removeprefix("https://")
+        self.set_origin(config["origin"])
         self.violations, self.foreign, self.errors = [], [], []
         # The origins of other pages that a check itself opens.
         self.allowed = []
+        self.axe_source = Path(config["axe"]).read_text()
         self.context = self.new_context()
+
+    def set_origin(self, origin):
+        """Where the server is."""
+        self.config["origin"] = self.origin = origin
+        self.host = origin.removeprefix("https://")
 
     def new_context(self, **options):
         """A browser without cookies. What it blocks and requests is counted for the whole bench."""
@@ -169,7 +174,7 @@ class Bench:
 
     def axe(self, page, what):
         """Checks the accessibility of a page as it is."""
-        page.evaluate(Path(self.config["axe"]).read_text() + ";0")
+        page.evaluate(self.axe_source + ";0")
         found = page.evaluate("(options) => axe.run(document, options)", AXE_OPTIONS)
         told = [f"{one['id']}: {node['html'][:200]}" for one in found["violations"] for node in one["nodes"]]
         assert not told, f"{what}: axe finds {told}"
@@ -187,7 +192,8 @@ class Bench:
             if found:
                 return found
             # The browser's events are handled here.
-            self.context.pages[0].wait_for_timeout(50) if self.context.pages else time.sleep(0.05)
+            pages = [page for context in self.browser.contexts for page in context.pages]
+            pages[0].wait_for_timeout(50) if pages else time.sleep(0.05)
         raise AssertionError(f"waited in vain for {what}")
 
     def finish(self):
@@ -197,9 +203,15 @@ class Bench:
         assert not self.errors, f"uncaught errors of pages: {self.errors}"
 
 
+def restart_server():
+    """Asks the test that runs the script for another process of the same server. Returns its origin."""
+    print("restart", flush=True)
+    return sys.stdin.readline().strip()
+
+
 def run(*checks):
     """Runs each check with a browser context of its own. Prints each name, and exits with 1 if one fails."""
-    config = json.load(sys.stdin)
+    config = json.loads(sys.stdin.readline())
     expect.set_options(timeout=DEADLINE_MS)
     failed = 0
     with sync_playwright() as playwright:
@@ -209,7 +221,7 @@ def run(*checks):
             try:
                 check(bench)
                 bench.finish()
-                print(f"passed: {check.__name__}")
+                print(f"passed: {check.__name__}", flush=True)
             except BaseException:
                 failed += 1
                 print(f"failed: {check.__name__}", file=sys.stderr)

@@ -1,6 +1,6 @@
 //! The web console in a real browser. The checks are scripts of `tests/python/console`: one file for each group.
 
-use postern_tests::{Server, browser};
+use postern_tests::{Home, Server, Setup, browser};
 
 /// The types that the console is written with.
 #[tokio::test]
@@ -42,4 +42,54 @@ async fn reveals() {
 #[tokio::test]
 async fn planted_names() {
     browser::check(&Server::start().await, "names.py").await;
+}
+
+/// axe on every page and dialog, in both themes, magnified and narrow.
+#[tokio::test]
+async fn accessibility() {
+    browser::check(&Server::start().await, "accessibility.py").await;
+}
+
+/// The main actions without a pointer.
+#[tokio::test]
+async fn keyboard_alone() {
+    browser::check(&Server::start().await, "keyboard.py").await;
+}
+
+/// Buttons of seven identities against the server's decisions.
+#[tokio::test]
+async fn buttons() {
+    browser::check(&Server::start().await, "buttons.py").await;
+}
+
+/// The scope editor and the migration wizard against what happens then.
+#[tokio::test]
+async fn previews() {
+    browser::check(&Server::start().await, "previews.py").await;
+}
+
+/// How soon an open list shows a change, and what it has after a restart of the server.
+#[tokio::test]
+async fn live_lists() {
+    browser::check_with_restarts(Setup::on(&Home::new()), "live.py").await;
+}
+
+/// A list whose history the server no longer has.
+#[tokio::test]
+async fn lost_history() {
+    let server = Setup::on(&Home::new()).argument("--history").argument("1s").start().await;
+    browser::check(&server, "history.py").await;
+}
+
+/// A namespace with many secrets.
+#[tokio::test]
+async fn long_lists() {
+    browser::check(&Server::start().await, "scale.py").await;
+}
+
+/// A session that ends although its pages watch.
+#[tokio::test]
+async fn idle_session() {
+    let server = Setup::on(&Home::new()).argument("--console-idle").argument("10s").start().await;
+    browser::check(&server, "idle.py").await;
 }

@@ -1,0 +1,187 @@
+"""The buttons of the console against the server's decisions.
+
+For each identity and page, each button that the page enables stands for a request that the server does not deny, and each
+button that it greys stands for one that the server denies with 403. The requests are sent with the session of the page
+itself, as dry runs.
+"""
+
+from playwright.sync_api import expect
+
+from estate import fill
+from harness import API, run
+
+
+def requests_of(page, label):
+    """The requests that a button leads to: method, path, and body. A button that is not in here fails the check."""
+    kind, path, name = page
+    whole = f"{API}/{path}"
+    patch = lambda spec: [("PATCH", whole, {"spec": spec})]
+    common = {
+        "Delete": [("DELETE", whole, None)],
+        "YAML": [("PUT", whole, ...)],
+        # Every object has a rule. A new one needs a permission on its subject, too.
+        "Edit rules": patch({"access": []}),
+    }
+    secret = {
+        "Reveal": [("GET", f"{whole}/entry?name={ENTRY[name]}", None)] if name in ENTRY else [],
+        "Copy": [("GET", f"{whole}/entry?name={ENTRY[name]}", None)] if name in ENTRY else [],
+        **dict.fromkeys(("Add entry", "Set"), patch({"data": {"new": "bmV3"}})),
+        "Remove": patch({"data": {"new": None}}),
+    }
+    own = {
+        "secret": secret,
+        "key": {
+            "Disable": patch({"disabled": True}),
+            "Rotate": patch({"ttl": 3600}),
+            "Edit": patch({"scope": {"projects": [{"project": "shop"}], "rules": []}}),
+        },
+        "project": {"Edit": patch({"members": []}), "Edit quotas": patch({"quotas": {"project": {"spaceinstances": "7"}}})},
+        "instance": {"Move to a project": [("POST", f"{API}/projects/shop/migratevirtualclusterinstance", MOVE)]},
+        "user": {"Disable": patch({"disabled": True})},
+        "team": {"Edit": patch({"users": []})},
+        "cluster": {},
+    }[kind]
+    return {**common, **own}[label]
+
+
+ENTRY = {"db": "user", "tls": "cert"}
+MOVE = {
+    "apiVersion": "management.platform.sh/v1", "kind": "ProjectMigrateVirtualClusterInstance",
+    "sourceVirtualClusterInstance": {"name": "ci", "namespace": "p-web"},
+}
+
+# Pages: the route, what kind of page, and the path of its object.
+PAGES = [
+    ("/secrets/platform/db", "secret", "namespaces/platform/sharedsecrets/db"),
+    ("/projectsecrets/p-web/tls", "secret", "namespaces/p-web/projectsecrets/tls"),
+    ("/keys/ci", "key", "ownedaccesskeys/ci"),
+    ("/keys/nobody-key", "key", "ownedaccesskeys/nobody-key"),
+    ("/projects/web", "project", "projects/web"),
+    ("/projects/shop", "project", "projects/shop"),
+    ("/virtualclusters/p-web/ci", "instance", "namespaces/p-web/virtualclusterinstances/ci"),
+    ("/spaces/p-web/dev", "instance", "namespaces/p-web/spaceinstances/dev"),
+    ("/clusters/east", "cluster", "clusters/east"),
+    ("/users/owner", "user", "users/owner"),
+    ("/users/nobody", "user", "users/nobody"),
+    ("/teams/blue", "team", "teams/blue"),
+]
+
+# Lists: the route, the collection that its button creates in, and the body of the create.
+LISTS = [
+    ("/secrets", "namespaces/platform/sharedsecrets", {"spec": {"data": {"a": "Yg=="}}}),
+    ("/projectsecrets?ns=p-web", "namespaces/p-web/projectsecrets", {"spec": {"data": {"a": "Yg=="}}}),
+    ("/projectsecrets?ns=p-shop", "namespaces/p-shop/projectsecrets", {"spec": {"data": {"a": "Yg=="}}}),
+    ("/keys", "ownedaccesskeys", {"spec": {}}),
+    ("/projects", "projects", {"spec": {}}),
+    ("/users", "users", {"spec": {}}),
+    ("/teams", "teams", {"spec": {}}),
+]
+
+FETCH = """
+async ([method, path, body]) => {
+  const headers = { 'X-Postern-Console': '1', 'X-Postern-Background': '1', Accept: 'application/json' };
+  const url = method === 'GET' ? path : `${path}${path.includes('?') ? '&' : '?'}dryRun=All`;
+  let text = body === null ? undefined : JSON.stringify(body);
+  if (text) headers['Content-Type'] = method === 'PATCH' ? 'application/merge-patch+json' : 'application/json';
+  return (await fetch(url, { method, headers, body: text })).status;
+}
+"""
+
+# The buttons whose state the server's decision gives: their text, whether they are enabled, and the card that they are in.
+BUTTONS = """
+() => [...document.querySelectorAll('main button[aria-disabled]')].map((one) => {
+  const label = [...one.childNodes].filter((each) => !(each.classList?.contains('visually-hidden'))).map((each) => each.textContent).join('').trim();
+  const card = one.closest('section')?.querySelector('h2')?.textContent ?? '';
+  return [label, one.getAttribute('aria-disabled') === 'false', card];
+})
+"""
+
+
+class Check:
+    """Compares buttons of one identity with the server, and counts."""
+
+    def __init__(self, bench, who, page):
+        self.bench, self.who, self.page = bench, who, page
+        self.differences, self.enabled, self.greyed = [], 0, 0
+
+    def settled(self):
+        expect(self.page.locator("main").get_by_text("Loading")).to_have_count(0)
+        expect(self.page.locator("main [title='Checking the permission']")).to_have_count(0)
+
+    def buttons(self):
+        self.settled()
+        return self.page.evaluate(BUTTONS)
+
+    def compare(self, where, label, is_enabled, requests):
+        """Sends the requests of a button. The button is enabled if and only if none of them is denied."""
+        answers = []
+        for method, path, body in requests:
+            body = self.current(path) if body is ... else body
+            answers.append(self.page.evaluate(FETCH, [method, path, body]))
+        assert not any(status in (400, 405, 415, 500, 503) for status in answers), (where, label, answers)
+        self.enabled, self.greyed = self.enabled + is_enabled, self.greyed + (not is_enabled)
+        if is_enabled != all(status != 403 for status in answers):
+            self.differences.append(f"{self.who}, {where}: {label} is {'enabled' if is_enabled else 'greyed'}, {answers}")
+
+    def current(self, path):
+        """The object as it is, for a PUT."""
+        return self.bench.ok("GET", path)
+
+    def object(self, route, kind, path):
+        name = path.rsplit("/", 1)[1]
+        self.bench.go(self.page, route)
+        expect(self.page.get_by_role("heading", level=1)).to_contain_text(name)
+        gone = self.page.locator("main section.error")
+        expect(gone.or_(self.page.locator("main button[aria-disabled]")).first).to_be_visible()
+        if gone.count():
+            return
+        self.compare_all(route, (kind, path, name))
+        if kind in ("secret", "project", "instance", "cluster"):
+            self.bench.go(self.page, f"{route}?tab=access")
+            expect(self.page.get_by_role("heading", name="Access rules")).to_be_visible()
+            self.compare_all(f"{route}, access", (kind, path, name))
+        self.bench.go(self.page, f"{route}?tab=yaml")
+        edit = self.page.locator("main section button[aria-disabled]")
+        expect(edit).to_be_visible()
+        self.settled()
+        is_enabled = edit.get_attribute("aria-disabled") == "false"
+        self.compare(f"{route}, YAML", edit.inner_text(), is_enabled, requests_of((kind, path, name), "YAML"))
+
+    def compare_all(self, where, page):
+        for label, is_enabled, card in self.buttons():
+            label = "Edit quotas" if (label, card) == ("Edit", "Quotas") else label
+            self.compare(where, label, is_enabled, requests_of(page, label))
+
+    def list(self, route, collection, body):
+        self.bench.go(self.page, route)
+        expect(self.page.locator("[data-create]")).to_be_visible()
+        [[label, is_enabled, _]] = self.buttons()
+        made = {"metadata": {"name": "made"}, **body}
+        self.compare(route, label, is_enabled, [("POST", f"{API}/{collection}", made)])
+
+
+def buttons_agree_with_the_server(bench):
+    keys = fill(bench)
+    # The key of an owner for the project `shop` alone.
+    scoped = bench.key("scoped", {"user": "owner", "scope": {"projects": [{"project": "shop"}], "rules": [
+        {"verbs": ["get", "list", "watch"], "requestTargets": ["Management"]}]}})
+    identities = {"administrator": None, "owner": keys["owner"], "reader": keys["reader"], "member": keys["member"],
+                  "admin of a project": keys["lead"], "scoped key": scoped, "nobody": keys["nobody"]}
+    differences, enabled, greyed = [], 0, 0
+    for who, key in identities.items():
+        context = bench.new_context()
+        page = bench.logged_in(key, context)
+        check = Check(bench, who, page)
+        for one in PAGES:
+            check.object(*one)
+        for one in LISTS:
+            check.list(*one)
+        differences += check.differences
+        enabled, greyed = enabled + check.enabled, greyed + check.greyed
+        print(f"{who}: {check.enabled} enabled, {check.greyed} greyed")
+        context.close()
+    assert not differences, "\n".join(differences)
+    assert enabled > 100 and greyed > 50, (enabled, greyed)
+
+
+run(buttons_agree_with_the_server)

@@ -1,0 +1,150 @@
+"""A long list: what is shown while it loads, what is in the document, and what it costs.
+
+The figures are printed in each form. In the full form, they have limits: it needs a release build, and a machine that does
+nothing else.
+"""
+
+import json
+import os
+
+from playwright.sync_api import expect
+
+from clients import in_parallel
+from harness import API, run
+
+IS_FULL = os.environ.get("POSTERN_TEST_FORM") == "full"
+COUNT = 100_000 if IS_FULL else 2_000
+
+FIRST_ROWS_MS, ALL_ROWS_MS, LONGEST_TASK_MS, HEAP_MB = 300, 6_000, 50, 150
+
+# More rows than this are never in the document: those of a window, and some above and below.
+MOST_ROWS = 100
+
+# Notes when rows appear, each text of the count, and long tasks, from the click on.
+OBSERVE = """
+() => {
+  const seen = window.seen = { began: performance.now(), first: 0, all: 0, counts: [], rows: 0, tasks: [] };
+  new PerformanceObserver((list) => { for (const one of list.getEntries()) seen.tasks.push([one.startTime - seen.began, one.duration]); })
+    .observe({ type: 'longtask' });
+  const look = () => {
+    // The page before stays until this one is loaded.
+    if (document.querySelector('h1')?.textContent !== 'Shared secrets') return;
+    const now = performance.now() - seen.began;
+    const rows = document.querySelectorAll('[data-row]').length;
+    const count = document.querySelector('.count')?.textContent.trim() ?? '';
+    if (rows > 0) seen.first ||= now;
+    seen.rows = Math.max(seen.rows, rows);
+    if (count && seen.counts.at(-1) !== count) seen.counts.push(count);
+    if (rows > 0 && count && !count.includes('more to come')) seen.all ||= now;
+  };
+  new MutationObserver(look).observe(document.body, { childList: true, subtree: true, characterData: true });
+}
+"""
+
+ROWS = "() => document.querySelectorAll('[data-row]').length"
+
+
+def name(number):
+    return f"secret-{number:06}"
+
+
+def fill(bench):
+    path = f"{API}/namespaces/platform/sharedsecrets"
+    in_parallel(bench, (("POST", path, {"metadata": {"name": name(number)}, "spec": {"data": {"key": "dmFsdWU="}}})
+                        for number in range(COUNT)))
+
+
+def a_long_list(bench):
+    fill(bench)
+    page = bench.logged_in()
+    bench.go(page, "/teams")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Teams")
+    # The code of the pages is loaded: it is measured by its size.
+    bench.go(page, "/projects")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Projects")
+    page.evaluate(OBSERVE)
+    bench.go(page, "/secrets?ns=platform")
+    page.wait_for_function("() => seen.all > 0", timeout=120_000)
+    seen = page.evaluate("() => seen")
+    the_counts_are_honest(page, seen["counts"])
+    tasks = [duration for _, duration in seen["tasks"]]
+    heap = heap_of(bench, page)
+    the_rows_are_bounded(page)
+    tasks += [duration for _, duration in page.evaluate("() => seen.tasks")[len(tasks):]]
+    longest = max(tasks, default=0)
+    print(f"scale: {COUNT} secrets: first rows after {seen['first']:.0f} ms, all after {seen['all']:.0f} ms, longest task "
+          f"{longest:.0f} ms, heap {' + '.join(f'{one:.0f}' for one in heap)} MB, at most {seen['rows']} rows in the document")
+    if IS_FULL:
+        assert seen["first"] <= FIRST_ROWS_MS and seen["all"] <= ALL_ROWS_MS, seen
+        assert longest <= LONGEST_TASK_MS and sum(heap) <= HEAP_MB, (longest, heap)
+    new_rows_and_search(bench, page)
+
+
+def the_counts_are_honest(page, counts):
+    """While rows are missing, each count says so. None is larger than what exists, and none falls."""
+    number = lambda text: int("".join(each for each in text.split(" ")[0] if each.isdigit()))
+    *partial, last = counts
+    assert partial and all(text.endswith("loaded, more to come") for text in partial), counts
+    assert number(last) == COUNT and "more" not in last, counts
+    numbers = [number(text) for text in counts]
+    assert numbers == sorted(numbers) and numbers[0] < COUNT, counts
+    expect(page.get_by_role("table")).to_have_attribute("aria-rowcount", str(COUNT + 1))
+
+
+def heap_of(bench, page):
+    """The heaps of the page and of its worker after a collection, in MB."""
+    session = bench.context.new_cdp_session(page)
+    answers = {}
+    session.on("Target.attachedToTarget", lambda event: answers.setdefault(event["sessionId"], {}))
+    session.on("Target.receivedMessageFromTarget", lambda event: received(answers[event["sessionId"]], event["message"]))
+    session.send("Target.setAutoAttach", {"autoAttach": True, "waitForDebuggerOnStart": False, "flatten": False})
+    session.send("HeapProfiler.collectGarbage")
+    heaps = [session.send("Runtime.getHeapUsage")["usedSize"] / 1e6]
+    bench.until("the worker", lambda: len(answers) == len(page.workers) == 1)
+    for worker, answer in answers.items():
+        for number, method in enumerate(("HeapProfiler.collectGarbage", "Runtime.getHeapUsage")):
+            message = json.dumps({"id": number, "method": method})
+            session.send("Target.sendMessageToTarget", {"sessionId": worker, "message": message})
+            bench.until("the worker's answer", lambda: number in answer)
+        heaps.append(answer[1]["usedSize"] / 1e6)
+    session.detach()
+    return heaps
+
+
+def received(answers, message):
+    """Keeps the answer of a worker."""
+    message = json.loads(message)
+    if "id" in message:
+        answers[message["id"]] = message["result"]
+
+
+def the_rows_are_bounded(page):
+    """Everywhere in the list, the document has the rows of the window alone, and the right ones."""
+    assert page.evaluate("() => seen.rows") <= MOST_ROWS
+    box = page.get_by_role("region", name="Shared secrets")
+    for share in (0.25, 0.5, 0.9):
+        number = int(COUNT * share)
+        box.evaluate("(one, top) => { one.scrollTop = top; }", number * 36)
+        row = page.locator(f"[data-row='{number + 3}']")
+        expect(row).to_contain_text(name(number + 3))
+        assert page.evaluate(ROWS) <= MOST_ROWS
+    page.get_by_role("searchbox").focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("[data-row='0'] a")).to_be_focused()
+    page.keyboard.press("End")
+    expect(page.get_by_role("link", name=name(COUNT - 1))).to_be_focused()
+    page.keyboard.press("Home")
+    expect(page.get_by_role("link", name=name(0))).to_be_focused()
+    assert page.evaluate("() => seen.rows") <= MOST_ROWS
+
+
+def new_rows_and_search(bench, page):
+    """A search and a new object take part at once."""
+    bench.secret("aaa-new", {"key": "value"})
+    expect(page.locator("[data-row='0']")).to_contain_text("aaa-new")
+    page.get_by_role("searchbox").fill(name(COUNT - 7))
+    expect(page.locator("[data-row]")).to_have_count(1)
+    expect(page.locator(".count")).to_contain_text("1 of")
+
+
+run(a_long_list)
