@@ -176,7 +176,8 @@ async fn watch(mut child: Child, mut restart: impl AsyncFnMut() -> String) {
         }
     };
     let ended = async { tokio::join!(printed, stderr.read_to_string(&mut err)) };
-    let (_, complaints) = tokio::time::timeout(DEADLINE, ended).await.expect("the checks end in time");
+    let (_, complaints) =
+        tokio::time::timeout(DEADLINE, ended).await.expect("the checks end in time");
     complaints.unwrap();
     let status = child.wait().await.unwrap();
     assert!(status.success(), "{out}{err}");
