@@ -145,6 +145,7 @@ def create_a_key(bench, keyboard):
     page = keyboard.page
     keyboard.press("g", "k")
     keyboard.heading("Access keys")
+    expect(page.locator("[data-create][aria-disabled=false]")).to_be_visible()
     keyboard.press("n")
     expect(page.get_by_role("dialog")).to_be_visible()
     keyboard.type("by-keyboard")

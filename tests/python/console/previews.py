@@ -61,6 +61,7 @@ def shown(page, dialog):
     """The preview's table: the verbs on all objects and on some, by kind."""
     preview = dialog.locator("section").filter(has_text="What this allows")
     expect(preview.get_by_text("Always within the permissions")).to_be_visible()
+    expect(preview).to_have_attribute("aria-busy", "false")
     rows = preview.locator("tbody tr").evaluate_all("(all) => all.map((one) => [...one.cells].map((cell) => cell.innerText))")
     split = lambda text: set() if text == "–" else set(text.split(", "))
     return {kind: (split(on_all), split(on_some)) for kind, on_all, on_some in rows}
