@@ -66,15 +66,15 @@ PAGES = [
     ("/teams/blue", "team", "teams/blue"),
 ]
 
-# Lists: the route, the collection that its button creates in, and the body of the create.
+# Lists: the route, the title, the collection that its button creates in, and the body of the create.
 LISTS = [
-    ("/secrets", "namespaces/platform/sharedsecrets", {"spec": {"data": {"a": "Yg=="}}}),
-    ("/projectsecrets?ns=p-web", "namespaces/p-web/projectsecrets", {"spec": {"data": {"a": "Yg=="}}}),
-    ("/projectsecrets?ns=p-shop", "namespaces/p-shop/projectsecrets", {"spec": {"data": {"a": "Yg=="}}}),
-    ("/keys", "ownedaccesskeys", {"spec": {}}),
-    ("/projects", "projects", {"spec": {}}),
-    ("/users", "users", {"spec": {}}),
-    ("/teams", "teams", {"spec": {}}),
+    ("/secrets", "Shared secrets", "namespaces/platform/sharedsecrets", {"spec": {"data": {"a": "Yg=="}}}),
+    ("/projectsecrets?ns=p-web", "Project secrets", "namespaces/p-web/projectsecrets", {"spec": {"data": {"a": "Yg=="}}}),
+    ("/projectsecrets?ns=p-shop", "Project secrets", "namespaces/p-shop/projectsecrets", {"spec": {"data": {"a": "Yg=="}}}),
+    ("/keys", "Access keys", "ownedaccesskeys", {"spec": {}}),
+    ("/projects", "Projects", "projects", {"spec": {}}),
+    ("/users", "Users", "users", {"spec": {}}),
+    ("/teams", "Teams", "teams", {"spec": {}}),
 ]
 
 FETCH = """
@@ -152,8 +152,10 @@ class Check:
             label = "Edit quotas" if (label, card) == ("Edit", "Quotas") else label
             self.compare(where, label, is_enabled, requests_of(page, label))
 
-    def list(self, route, collection, body):
+    def list(self, route, title, collection, body):
         self.bench.go(self.page, route)
+        # The page before stays until this one is loaded.
+        expect(self.page.get_by_role("heading", level=1)).to_have_text(title)
         expect(self.page.locator("[data-create]")).to_be_visible()
         [[label, is_enabled, _]] = self.buttons()
         made = {"metadata": {"name": "made"}, **body}

@@ -100,6 +100,7 @@ def the_scope_editor_shows_what_the_key_can_do(bench):
     bench.ok("POST", f"{API}/clusters", {"metadata": {"name": "west"}, "spec": {}})
     page = bench.logged_in()
     bench.go(page, "/keys")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Access keys")
     expect(page.locator("[data-create][aria-disabled=false]")).to_be_visible()
     differences, compared = [], 0
     for entries in SCOPES:
