@@ -274,4 +274,20 @@ def conflict(bench, page):
     expect(editor).to_have_value(re.compile("<<<<<<<"))
 
 
-run(lists_and_pages, objects_and_dialogs, forms_and_overlays)
+def planted_faults_are_found(bench):
+    page = bench.logged_in()
+    audit = begin(bench, page)
+    page.evaluate(
+        """() => { const box = document.createElement('div');
+             const make = (name, style) => { const one = document.createElement(name); Object.assign(one.style, style); box.append(one); return one; };
+             make('button', {});
+             make('p', { color: '#777', background: '#888' }).textContent = 'planted';
+             make('p', { width: '700px' }).textContent = 'wide';
+             document.querySelector('main').append(box); }""")
+    audit.state("planted")
+    for fault in ("planted: button-name", "planted: color-contrast", "planted, dark: color-contrast",
+                  "planted, 640 px: scrolls", "planted, 320 px: scrolls", "planted, 320 px: color-contrast"):
+        assert any(one.startswith(fault) for one in audit.found), (fault, audit.found)
+
+
+run(planted_faults_are_found, lists_and_pages, objects_and_dialogs, forms_and_overlays)
