@@ -171,12 +171,13 @@ async fn watch(mut child: Child, mut restart: impl AsyncFnMut() -> String) {
                 let answer = format!("{}\n", restart().await);
                 stdin.write_all(answer.as_bytes()).await.unwrap();
             } else {
-                out += &format!("{line}\n");
+                out.push_str(&line);
+                out.push('\n');
             }
         }
     };
     let ended = async { tokio::join!(printed, stderr.read_to_string(&mut err)) };
-    let (_, complaints) =
+    let ((), complaints) =
         tokio::time::timeout(DEADLINE, ended).await.expect("the checks end in time");
     complaints.unwrap();
     let status = child.wait().await.unwrap();
