@@ -58,7 +58,7 @@ export const pageTexts = {
     clusterWide: (size: number) => `${size} with a role in the whole server`,
     size: (size: number) => (size === 1 ? '1 user' : `${size} users`),
     keys: (count: number) => `${count} access keys`,
-    nobody: 'No subject has this permission.',
+    noSubject: 'No subject has this permission.',
     incomplete: 'The list is not complete.',
   },
   scope: {

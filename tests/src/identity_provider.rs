@@ -261,7 +261,7 @@ impl State {
         match self.signing {
             Signing::Nothing => format!("{signed}."),
             Signing::ChangedAfterwards => {
-                let changed = merged(claims, &json!({ "sub": "somebody-else" }));
+                let changed = merged(claims, &json!({ "sub": "another-subject" }));
                 format!("{}.{}.{signature}", encode(&header), encode(&changed))
             }
             Signing::Honest | Signing::OtherKey => format!("{signed}.{signature}"),

@@ -45,8 +45,8 @@ export function decide(request: PreviewRequest): Promise<PreviewResult> {
   return answer;
 }
 
-/** What a caller needs who names an identity provider: its users can be anybody. */
-export function toBeAnybody(kind: Kind): PreviewRequest[] {
+/** The permissions to write an identity provider: impersonation of all users and groups, because it says who its users are. */
+export function toImpersonateAll(kind: Kind): PreviewRequest[] {
   const isProvider = kind.kind === 'Connector' || kind.kind === 'TrustedIssuer';
   return isProvider ? ['users', 'groups'].map((resource) => ({ verb: 'impersonate', group: '', resource })) : [];
 }

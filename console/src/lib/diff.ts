@@ -115,10 +115,10 @@ function hunks(base: string, side: string): Hunk[] {
 }
 
 /** Merges two texts that came from the same base. */
-export function merge3(base: string, mine: string, theirs: string): Merge {
+export function merge3(base: string, own: string, current: string): Merge {
   const lines = base.split('\n');
-  const left = hunks(base, mine);
-  const right = hunks(base, theirs);
+  const left = hunks(base, own);
+  const right = hunks(base, current);
   const result: string[] = [];
   let hasConflicts = false;
   let at = 0;

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postern_meta::names::{config_map_key, dns1123_label, dns1123_subdomain};
 
-use crate::identities::rights_to_be_anybody;
+use crate::identities::rights_to_impersonate_all;
 use crate::instance::STATUS_ACTIONS;
 use crate::prelude::*;
 use crate::principal::ConnectorFacts;
@@ -277,7 +277,8 @@ impl Kind for Connector {
         Ok(())
     }
 
-    /// A caller who names an identity provider can be anybody. To disable a connector is not to name one.
+    /// A provider says who its users are. So a caller who names one needs `impersonate` on all users and groups. Disabling
+    /// needs only the usual permission.
     fn required_rights(
         new: &Draft<Fields>,
         old: Option<&Draft<Fields>>,
@@ -300,7 +301,7 @@ impl Kind for Connector {
             namespace: at.secret_namespace.clone(),
             ..Right::cluster("get", CORE_V1.group, "secrets", &at.secret_name)
         });
-        rights_to_be_anybody().into_iter().chain(secret.map(RequiredRight::from)).collect()
+        rights_to_impersonate_all().into_iter().chain(secret.map(RequiredRight::from)).collect()
     }
 
     fn cells(object: &Draft<Fields>) -> Vec<Cell> {

@@ -32,7 +32,7 @@ pub(crate) fn rights_to_be(principal: Principal<'_>, ctx: &Context<'_>) -> Vec<R
 }
 
 /// The rights to impersonate all users and all groups.
-pub(crate) fn rights_to_be_anybody() -> [RequiredRight; 2] {
+pub(crate) fn rights_to_impersonate_all() -> [RequiredRight; 2] {
     let hint =
         "a caller who names an identity provider, or links users with one, can act as any user";
     ["users", "groups"].map(|resource| impersonate(resource, "").because(hint.to_owned()))

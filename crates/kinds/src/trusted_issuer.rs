@@ -4,7 +4,7 @@
 use postern_meta::names::dns1123_subdomain;
 
 use crate::connector::{check_issuer, validate_ca};
-use crate::identities::rights_to_be_anybody;
+use crate::identities::rights_to_impersonate_all;
 use crate::prelude::*;
 
 /// The platforms.
@@ -133,7 +133,7 @@ impl Kind for TrustedIssuer {
         let cluster = Some(&spec.cluster).filter(|cluster| !cluster.is_empty());
         let cluster =
             cluster.map(|name| Right::cluster("use", MANAGEMENT_V1.group, "clusters", name));
-        rights_to_be_anybody().into_iter().chain(cluster.map(RequiredRight::from)).collect()
+        rights_to_impersonate_all().into_iter().chain(cluster.map(RequiredRight::from)).collect()
     }
 
     fn cells(object: &Draft<Fields>) -> Vec<Cell> {

@@ -3,7 +3,7 @@
 use crate::connector::check_issuer;
 use crate::identities::{
     NO_CLUSTER_ROLES, added, check_not_reserved, impersonate, right_to_be_user, rights_to_be,
-    rights_to_be_anybody,
+    rights_to_impersonate_all,
 };
 use crate::prelude::*;
 use crate::principal::{ConnectorRef, SsoGroups};
@@ -214,7 +214,7 @@ impl Kind for User {
         let groups = groups.map(|group| impersonate("groups", group));
         let itself = itself.into_iter().flatten();
         let had = old.map_or(&[][..], |old| &old.fields.spec.identities);
-        let linked = (spec.identities != had).then(rights_to_be_anybody).into_iter().flatten();
+        let linked = (spec.identities != had).then(rights_to_impersonate_all).into_iter().flatten();
         identity.into_iter().chain(itself).chain(groups).chain(linked).collect()
     }
 

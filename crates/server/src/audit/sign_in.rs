@@ -83,7 +83,7 @@ impl SignIn {
     pub(crate) fn end(self, code: StatusCode, refused: Option<&str>) {
         let now = self.audit.source.now_micro().unix_microseconds().div_euclid(1_000_000);
         let is_known = !self.user.is_empty();
-        // Anybody can fail to log in any number of times.
+        // A stranger can fail to log in any number of times.
         if !is_known && self.audit.unknown_key_failures.note(now, self.audit.works()).is_none() {
             return;
         }
