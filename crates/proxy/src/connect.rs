@@ -48,9 +48,11 @@ pub(crate) async fn connect(
             })?)
         }
     };
-    Link::start(shared, stream, counted)
+    let (link, driven) = Link::start(shared, stream, counted)
         .await
-        .map_err(|error| ProxyError::Lost { address: address(), reason: error.to_string() })
+        .map_err(|error| ProxyError::Lost { address: address(), reason: error.to_string() })?;
+    shared.tasks.spawn(driven);
+    Ok(link)
 }
 
 /// Waits for a connection that the upstream has opened. A request that has waited for a dead one does not wait as long

@@ -35,12 +35,12 @@ pub(crate) struct LinkState {
 }
 
 impl Link {
-    /// Begins to speak HTTP/1.1 on a stream. A task of the proxy's drives it.
+    /// Begins to speak HTTP/1.1 on a stream. The future drives it until its end, which the shutdown of the proxy waits for.
     pub(crate) async fn start(
         shared: &Arc<Shared>,
         stream: Box<dyn Stream>,
         counted: Counted,
-    ) -> hyper::Result<Self> {
+    ) -> hyper::Result<(Self, impl Future<Output = ()> + Send + use<>)> {
         let state = Arc::new(LinkState {
             shared: shared.clone(),
             close: CancellationToken::new(),
@@ -51,8 +51,8 @@ impl Link {
         let (sender, connection) =
             http1::Builder::new().max_buf_size(BUFFER_BYTES).handshake(TokioIo::new(io)).await?;
         shared.counters.count_opened();
-        shared.tasks.spawn(drive(connection, state.clone()));
-        Ok(Self { sender, state })
+        let driven = shared.tasks.track_future(drive(connection, state.clone()));
+        Ok((Self { sender, state }, driven))
     }
 }
 

@@ -193,26 +193,27 @@ impl Proxy {
     }
 
     /// Takes a connection that the other side has opened. Requests to the upstreams of these tunnels use it from now
-    /// on, one after the other, until it ends.
+    /// on, one after the other, until it ends. The caller polls the future until then; the shutdown waits for it.
     ///
     /// # Errors
     /// [`ProxyError::Overloaded`] and [`ProxyError::Draining`].
     pub async fn offer(
         &self,
         tunnels: &Tunnels,
-        stream: impl Stream + 'static,
-    ) -> Result<(), ProxyError> {
+        stream: Box<dyn Stream>,
+    ) -> Result<impl Future<Output = ()> + Send + use<>, ProxyError> {
         if self.shared.draining.is_cancelled() {
             return Err(ProxyError::Draining);
         }
         let counted = self.shared.connection()?;
-        let started = Link::start(&self.shared, Box::new(stream), counted).await;
+        let started = Link::start(&self.shared, stream, counted).await;
         let lost = |error: hyper::Error| ProxyError::Lost {
             address: "a tunnel".to_owned(),
             reason: error.to_string(),
         };
-        tunnels.pool.give_back(started.map_err(lost)?);
-        Ok(())
+        let (link, driven) = started.map_err(lost)?;
+        tunnels.pool.give_back(link);
+        Ok(driven)
     }
 
     /// The current counters.

@@ -20,7 +20,7 @@ use futures_util::stream::{SplitSink, SplitStream, StreamExt as _};
 use tokio::io::{
     AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, ReadHalf, WriteHalf, duplex,
 };
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_websockets::{
     ClientBuilder, CloseCode, Config, Limits, Message, ServerBuilder, WebSocketStream,
@@ -124,6 +124,7 @@ where
         has_said_all: false,
         sent_at: now,
         heard_at: now,
+        alarm: Box::pin(sleep_until(now + HEARTBEAT)),
         pings: 0,
     };
     (stream, carrier.run(dropped))
@@ -146,6 +147,8 @@ struct Carrier<S> {
     has_said_all: bool,
     sent_at: Instant,
     heard_at: Instant,
+    /// Wakes the carrier when a heartbeat or the end may be due. It is not moved with every byte.
+    alarm: Pin<Box<Sleep>>,
     pings: u32,
 }
 
@@ -176,7 +179,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Carrier<S> {
         }
         let (is_flushing, takes_more) = (self.is_flushing, !self.is_flushing && !self.has_said_all);
         let listens = self.received.is_empty();
-        let (heartbeat, silence) = (self.sent_at + HEARTBEAT, self.heard_at + SILENCE);
         tokio::select! {
             biased;
             written = self.to_user.write(&self.received), if !listens => {
@@ -205,11 +207,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Carrier<S> {
                 self.send(Message::binary(chunk)).await
             }
             () = dropped.cancelled(), if self.has_said_all => Err(End::Done),
-            () = sleep_until(heartbeat), if !is_flushing => {
-                self.send(Message::pong(Bytes::new())).await
-            }
-            () = sleep_until(silence), if listens => Err(End::Silent),
+            () = self.alarm.as_mut() => self.look_at_the_clock(is_flushing, listens).await,
         }
+    }
+
+    /// Sends a heartbeat if one is due, and ends the tunnel if the other end is silent.
+    async fn look_at_the_clock(&mut self, is_flushing: bool, listens: bool) -> Result<(), End> {
+        let now = Instant::now();
+        if listens && self.heard_at + SILENCE <= now {
+            return Err(End::Silent);
+        }
+        if !is_flushing && self.sent_at + HEARTBEAT <= now {
+            self.send(Message::pong(Bytes::new())).await?;
+        }
+        // What is due, but has to wait, is looked at again in a second.
+        let next = |at: Instant| if at > now { at } else { now + Duration::from_secs(1) };
+        self.alarm
+            .as_mut()
+            .reset(next(self.sent_at + HEARTBEAT).min(next(self.heard_at + SILENCE)));
+        Ok(())
     }
 
     /// Puts a message on its way. None other is on its way.

@@ -59,7 +59,7 @@ pub(super) async fn issue(
     } else {
         TokenIdentity::noted(registry, permit.credential(), now, ttl_seconds).await?
     };
-    let TokenIdentity { revocation_revision, current } = token_identity;
+    let TokenIdentity { revocation_revision, current, .. } = token_identity;
     let wanted = permit.credential().wanted();
     let bearer = Bearer { key: &current.key, identity: current.identity(), wanted, scope };
     let policy = registry.cache().policy();

@@ -31,6 +31,8 @@ const NOTE_ATTEMPTS: usize = 8;
 pub struct TokenIdentity {
     /// The identity is at least as new as this revision.
     pub revocation_revision: u64,
+    /// The revision since which the identity is unchanged, as far as it is known.
+    pub since: u64,
     /// The caller's identity and key.
     pub current: CurrentIdentity,
 }
@@ -56,7 +58,8 @@ impl TokenIdentity {
         let current = current.ok_or_else(|| {
             ApiError::internal("the server itself needs no token", "a token for the server")
         })?;
-        Ok(Self { revocation_revision, current })
+        let since = credential.since(&principals);
+        Ok(Self { revocation_revision, since, current })
     }
 
     /// The caller's present identity, after the token is noted for its keys. From then on, a change of these keys

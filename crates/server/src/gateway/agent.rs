@@ -1,6 +1,7 @@
 //! The route through a cluster's agent (`docs/reference/clusters.md#routes`). Each request has a JWT that is issued for
-//! this caller and this cluster. The agent decides from it, as from any other token. So the central server stores no
-//! credential of the cluster, and the gateway has only the permissions of the token.
+//! its caller and this cluster. The agent decides from it, as from any other token. So the central server stores no
+//! credential of the cluster, and the gateway has only the permissions of the token. Short requests of one caller share
+//! a token for half of its lifetime, unless the caller's key, user or team changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,11 +12,13 @@ use http::HeaderValue;
 use postern_auth::endpoint_token::{Bearer, Claims, Issuance, cluster_audience};
 use postern_kinds::cluster::{DIRECT_ENDPOINT, RouteRule};
 use postern_meta::status::ApiError;
+use postern_meta::time::Timestamp;
 use postern_proxy::{Renewal, Tunnels, Upstream, UpstreamAddresses, UpstreamConfig};
 use postern_registry::clock::new_uid;
 use postern_registry::registry::issued_tokens::TokenIdentity;
 
 use super::session::Caller;
+use super::short_tokens::{ShortToken, ShortTokens, Use};
 use super::target_state::Route;
 
 /// The lifetime of the token (a JWT). It only has to last until the agent has read the head of the request.
@@ -107,24 +110,58 @@ impl Endpoint {
     }
 }
 
-/// The value of `Authorization` for a request through an agent. A watch or exec outlives its token at the agent, until
-/// the session of the request ends it here. Such a token is recorded for the key, so that a change of the key also ends
-/// the stream at the agent. No stream can outlive any other token.
+/// The value of `Authorization` for a request through an agent. Short requests of one caller share a token for a while.
 ///
 /// # Errors
-/// 401 and 409 when the caller's key or permissions have changed; 503 when no token can be issued.
+/// Those of [`issue`].
 pub(super) async fn authorization(
     caller: &Caller,
     route: &AgentRoute,
+    tokens: &ShortTokens,
 ) -> Result<HeaderValue, ApiError> {
     let Caller { registry, credential, request, .. } = caller;
-    let (now, is_long) = (registry.source().now(), request.kube.is_long());
-    let as_of = if is_long {
-        TokenIdentity::noted(registry, credential, now, TOKEN_TTL_SECONDS).await?
-    } else {
-        TokenIdentity::now(registry, credential, now).await?
-    };
-    let TokenIdentity { revocation_revision, current } = as_of;
+    let now = registry.source().now();
+    if request.kube.is_long() {
+        return Ok(issue(caller, route, &noted(caller, now).await?, now)?.value);
+    }
+    let identity = TokenIdentity::now(registry, credential, now).await?;
+    let keys = registry.cache().signing_keys();
+    let of = keys.signer(now).filter(|_| credential.wanted().is_none()).map(|signer| Use {
+        key_uid: identity.current.key.uid.clone(),
+        cluster_uid: route.uid.clone(),
+        signer: signer.id().to_owned(),
+    });
+    let Some(of) = of else { return Ok(issue(caller, route, &identity, now)?.value) };
+    let seconds = TOKEN_TTL_SECONDS / 2;
+    if let Some(value) = tokens.find(&of, &identity, now.unix_seconds(), seconds) {
+        return Ok(value);
+    }
+    let token = issue(caller, route, &identity, now)?;
+    let value = token.value.clone();
+    tokens.keep(of, token);
+    Ok(value)
+}
+
+/// The identity for the token of a long request. A watch or exec outlives its token at the agent, until the session of the
+/// request ends it here. Such a token is recorded for the key, so that a change of the key also ends the stream at the
+/// agent. No stream can outlive any other token.
+async fn noted(caller: &Caller, now: Timestamp) -> Result<TokenIdentity, ApiError> {
+    TokenIdentity::noted(&caller.registry, &caller.credential, now, TOKEN_TTL_SECONDS).await
+}
+
+/// Issues a token for a request through an agent.
+///
+/// # Errors
+/// 401 and 409 when the caller's key or permissions have changed; 503 when no token can be issued.
+fn issue(
+    caller: &Caller,
+    route: &AgentRoute,
+    identity: &TokenIdentity,
+    now: Timestamp,
+) -> Result<ShortToken, ApiError> {
+    let Caller { registry, credential, request, .. } = caller;
+    let is_long = request.kube.is_long();
+    let TokenIdentity { revocation_revision, current, .. } = identity;
     let bearer = Bearer {
         key: &current.key,
         identity: current.identity(),
@@ -137,7 +174,7 @@ pub(super) async fn authorization(
         issued_at: now.unix_seconds(),
         ttl_seconds: TOKEN_TTL_SECONDS,
         token_id: new_uid(registry.source()),
-        revocation_revision,
+        revocation_revision: *revocation_revision,
     };
     let keys = registry.cache().signing_keys();
     let unavailable = |why: &str| {
@@ -154,7 +191,12 @@ pub(super) async fn authorization(
     let value = HeaderValue::from_str(&["Bearer ", token.expose()].concat());
     let mut value = value.map_err(|error| ApiError::internal("a token", error))?;
     value.set_sensitive(true);
-    Ok(value)
+    Ok(ShortToken {
+        value,
+        revocation_revision: *revocation_revision,
+        issued_at: claims.iat,
+        expires_at: claims.exp,
+    })
 }
 
 /// Issues a new token for a request that is sent again; `None` if the same token works. A stream can outlive its token
@@ -168,10 +210,12 @@ pub(super) fn renewal(caller: &Arc<Caller>) -> Option<Renewal> {
     Some(Box::new(move || {
         Box::pin(async move {
             let Route::Agent(route) = caller.target.route() else { return None };
-            let renewed = authorization(&caller, route).await;
+            let now = caller.registry.source().now();
+            let renewed = async { issue(&caller, route, &noted(&caller, now).await?, now) }.await;
             renewed
                 .inspect_err(|error| tracing::debug!(%error, "cannot renew the token for an agent"))
                 .ok()
+                .map(|token| token.value)
         })
     }))
 }

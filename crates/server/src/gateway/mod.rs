@@ -12,6 +12,7 @@ pub(crate) mod relay;
 mod review;
 mod send;
 mod session;
+mod short_tokens;
 mod target_state;
 mod tunnels;
 mod upstreams;
@@ -28,6 +29,7 @@ use postern_registry::registry::Registry;
 pub(crate) use self::connected::report as report_agents;
 pub(crate) use self::relay::MemberTrust;
 pub(crate) use self::send::{SendContext, send};
+use self::short_tokens::ShortTokens;
 use self::target_state::Route;
 pub(crate) use self::target_state::TargetState;
 use self::tunnels::TunnelRegistry;
@@ -63,6 +65,7 @@ pub(crate) struct Gateway {
     proxy: Proxy,
     upstreams: Upstreams,
     tunnels: Arc<TunnelRegistry>,
+    short_tokens: ShortTokens,
 }
 
 impl Gateway {
@@ -80,7 +83,7 @@ impl Gateway {
             Upstreams::new(settings.upstream_addresses.clone(), tunnels.clone(), members);
         let limits = Limits { max_connections, ..Limits::default() };
         let proxy = Proxy::with(limits, Arc::new(TcpDial::new()));
-        Self { settings, proxy, upstreams, tunnels }
+        Self { settings, proxy, upstreams, tunnels, short_tokens: ShortTokens::default() }
     }
 
     /// The uid of a Cluster; `None` if there is none.
@@ -115,6 +118,11 @@ impl Gateway {
     /// The tunnels that agents have opened.
     pub(crate) fn tunnels(&self) -> &Arc<TunnelRegistry> {
         &self.tunnels
+    }
+
+    /// The tokens of short requests to agents.
+    fn short_tokens(&self) -> &ShortTokens {
+        &self.short_tokens
     }
 
     /// The proxy, for its counters and its shutdown.

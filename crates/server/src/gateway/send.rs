@@ -106,7 +106,9 @@ where
         target,
     });
     let token = match caller.target.route() {
-        Route::Agent(route) => Some(agent::authorization(&caller, route).await?),
+        Route::Agent(route) => {
+            Some(agent::authorization(&caller, route, context.gateway.short_tokens()).await?)
+        }
         Route::Kubeconfig(_) | Route::None(_) => None,
     };
     guards.keep(context.under_way);

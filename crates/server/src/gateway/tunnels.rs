@@ -2,10 +2,12 @@
 //! that they belong to, and their end when an agent loses its right.
 
 use std::collections::{BTreeMap, HashMap};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::future::{FusedFuture, FutureExt as _};
 use http::HeaderName;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
@@ -259,13 +261,28 @@ impl ClusterTunnels {
 }
 
 impl OpenTunnel {
-    /// Serves the tunnel until it ends, or the agent loses its right to it.
+    /// Serves the tunnel until it ends, or the agent loses its right to it. Its bytes and HTTP on top of them are one task,
+    /// because a task on another processor would have to be woken for each request.
     pub(crate) async fn serve(self, proxy: Proxy, upgraded: Upgraded) {
         let (stream, carried) = postern_tunnel::server_end(TokioIo::new(upgraded));
-        if let Err(error) = proxy.offer(&self.tunnels, stream).await {
-            tracing::debug!("a tunnel was not taken: {error}");
-            return;
+        let driven = match proxy.offer(&self.tunnels, Box::new(stream)).await {
+            Ok(driven) => driven,
+            Err(error) => return tracing::debug!("a tunnel was not taken: {error}"),
+        };
+        let mut driven = pin!(driven.fuse());
+        self.carry(carried, driven.as_mut()).await;
+        // The bytes that have arrived are still read, but the tunnel is none any more.
+        drop(self);
+        if !driven.is_terminated() {
+            driven.await;
         }
+    }
+
+    async fn carry(
+        &self,
+        carried: impl Future<Output = End>,
+        mut driven: Pin<&mut (impl FusedFuture<Output = ()> + Send)>,
+    ) {
         let watched = async {
             let mut access = self.key.access.lock().await;
             let why = access.lost().await;
@@ -273,13 +290,19 @@ impl OpenTunnel {
             self.key.lost.cancel();
         };
         let (cluster, agent) = (&self.cluster_uid, &self.agent);
-        tokio::select! {
-            end = carried => match end {
-                End::Done | End::Closed => tracing::debug!(cluster, agent, "a tunnel has ended"),
-                end => tracing::info!(cluster, agent, "a tunnel has ended: {}", end.as_str()),
-            },
-            () = self.key.lost.cancelled() => {}
-            () = watched => {}
+        let (mut carried, mut watched) = (pin!(carried), pin!(watched));
+        loop {
+            tokio::select! {
+                end = carried.as_mut() => match end {
+                    End::Done | End::Closed => tracing::debug!(cluster, agent, "a tunnel has ended"),
+                    end => tracing::info!(cluster, agent, "a tunnel has ended: {}", end.as_str()),
+                },
+                () = self.key.lost.cancelled() => {}
+                () = watched.as_mut() => {}
+                // The stream of an upgraded request may go on.
+                () = driven.as_mut(), if !driven.is_terminated() => continue,
+            }
+            return;
         }
     }
 }

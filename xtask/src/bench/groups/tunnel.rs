@@ -62,7 +62,10 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
 
 /// A central server whose way to the cluster of this kubeconfig leads through tunnels, and the agent itself.
 fn behind(bench: &Bench, kubeconfig: &std::path::Path) -> Result<Ways> {
-    let central = bench.start_postern_with(&CENTRAL.map(str::to_owned))?;
+    // With the watches of one owner, there are writes of the same owner.
+    let settings = CENTRAL.iter().chain(&["--max-watches-per-owner", "1100"]);
+    let central =
+        bench.start_postern_with(&settings.map(|one| (*one).to_owned()).collect::<Vec<_>>())?;
     let agent = bench.postern_cli(&central, &["create", "cluster", "member"])?;
     let user = give_access(bench, &central)?;
     let program = (Command::new(&bench.postern), directory()?);
