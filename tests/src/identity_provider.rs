@@ -19,6 +19,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Map, Value, json};
 
 use crate::TlsServer;
+use crate::http::{Client, Response};
 
 /// The client that every server under test is.
 pub const CLIENT_ID: &str = "postern";
@@ -164,6 +165,12 @@ impl IdentityProvider {
     #[must_use]
     pub fn ca_data(&self) -> String {
         BASE64_STANDARD.encode(self.server.authority())
+    }
+
+    /// Its certificate, in PEM.
+    #[must_use]
+    pub fn authority(&self) -> Vec<u8> {
+        self.server.authority().as_bytes().to_vec()
     }
 
     /// Changes what it answers.
@@ -448,4 +455,21 @@ pub fn escape(text: &str) -> String {
         byte => format!("%{byte:02X}"),
     };
     text.bytes().map(escaped).collect()
+}
+
+/// The form of an exchange of a workload's token for a key of a workload identity.
+#[must_use]
+pub fn exchange_form(token: &str, workload_identity: &str) -> String {
+    let grant = escape("urn:ietf:params:oauth:grant-type:token-exchange");
+    let kind = escape("urn:ietf:params:oauth:token-type:jwt");
+    let token = escape(token);
+    format!(
+        "grant_type={grant}&subject_token={token}&subject_token_type={kind}&audience={workload_identity}"
+    )
+}
+
+/// Posts a form to the token endpoint of a server, as a stranger.
+pub async fn post_form(client: &Client, form: &str) -> Response {
+    let request = client.post("/auth/token").without("authorization");
+    request.body("application/x-www-form-urlencoded", form.to_owned()).send().await
 }

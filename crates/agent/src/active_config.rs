@@ -49,7 +49,7 @@ impl ActiveConfig {
             || Arc::new(Verifier::new(spec.issuer.clone(), spec.audiences.iter().cloned())),
             |last| last.verifier.clone(),
         );
-        verifier.set_keys(&JwkSet { keys: spec.keys.iter().map(key_of).collect() });
+        verifier.set_keys(&keys_of(&spec));
         let revocations = spec.revocations.iter();
         verifier.set_revocations(revocations.map(|one| (one.uid.clone(), one.revocation_revision)));
         let has_same =
@@ -59,6 +59,13 @@ impl ActiveConfig {
             None => (policy_of(&spec, last), Arc::new(keys_of_instances(&spec))),
         };
         Self { spec, policy, verifier, instances }
+    }
+
+    /// A verifier of tokens with the same keys, for another audience.
+    pub(crate) fn verifier_for(&self, audience: String) -> Verifier {
+        let verifier = Verifier::new(self.spec.issuer.clone(), [audience]);
+        verifier.set_keys(&keys_of(&self.spec));
+        verifier
     }
 
     /// A target with its instance and the namespace of a space.
@@ -98,6 +105,10 @@ impl ActiveConfig {
         let key = (resource, project.to_owned(), name.to_owned());
         self.spec.instances.get(*self.instances.get(&key)?)
     }
+}
+
+fn keys_of(spec: &Spec) -> JwkSet {
+    JwkSet { keys: spec.keys.iter().map(key_of).collect() }
 }
 
 fn key_of(key: &PublicKey) -> Jwk {

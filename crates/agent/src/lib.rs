@@ -14,6 +14,7 @@ mod conditions;
 mod config_sync;
 mod endpoint;
 mod flow;
+mod issuer;
 mod lifespan;
 mod listen;
 mod local;

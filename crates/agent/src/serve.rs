@@ -28,6 +28,7 @@ use crate::active_config::ActiveConfig;
 use crate::answer::{self, Body, failed, forbidden, refused};
 use crate::audit::{Audit, Record};
 use crate::flow::Flow;
+use crate::issuer;
 use crate::lifespan::{GatewayTokens, Lifespan};
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
@@ -74,6 +75,9 @@ impl Agent {
             "/healthz" | "/livez" => return answer::health(None),
             "/readyz" => return answer::health(self.problem()),
             _ => {}
+        }
+        if let Some(response) = issuer::answer(self, &request).await {
+            return response;
         }
         let (head, body) = request.into_parts();
         let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());

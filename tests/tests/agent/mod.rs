@@ -3,6 +3,7 @@
 
 mod audit;
 mod hostile_agents;
+mod issuer;
 mod reach;
 pub(crate) mod scene;
 mod trust;

@@ -7,6 +7,7 @@ use std::process::Stdio;
 
 use postern_tests::cli::CliUser;
 use postern_tests::http::Client;
+use postern_tests::identity_provider::{exchange_form, post_form};
 use postern_tests::kubectl::{CommandOutput, Kubectl};
 use postern_tests::objects::{GROUP, collection, endpoint_token, make};
 use postern_tests::rights::{allow, rule_on, with_key};
@@ -290,6 +291,60 @@ async fn kubectl_works_in_a_space_and_nowhere_else() {
             && record["objectRef"]["namespace"].as_str().is_some_and(|name| name != "shop")
     };
     assert!(!real.plane.records().iter().any(outside), "what is refused does not get there");
+}
+
+/// The token of a ServiceAccount of a real cluster, which the central server reaches through the agent alone, is exchanged
+/// for an access key.
+#[tokio::test]
+async fn a_service_account_of_a_real_cluster_gets_a_key_through_the_agent() {
+    let real = Real::start().await;
+    let (cluster, admin) = (real.plane.admin(), real.scene.central.client());
+    let subject = json!({
+        "kind": "User", "name": "postern-agent", "apiGroup": "rbac.authorization.k8s.io",
+    });
+    let role = json!({
+        "kind": "ClusterRole", "name": "system:service-account-issuer-discovery",
+        "apiGroup": "rbac.authorization.k8s.io",
+    });
+    let binding =
+        json!({ "metadata": { "name": "issuer" }, "roleRef": role, "subjects": [subject] });
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    cluster.post(bindings).json(&binding).send().await.expect(201);
+    let accounts = "/api/v1/namespaces/shop/serviceaccounts";
+    for name in ["deployer", "other"] {
+        let account = json!({ "metadata": { "name": name } });
+        cluster.post(accounts).json(&account).send().await.expect(201);
+    }
+    make(&admin, "users", "bot", json!({})).await;
+    make(&admin, "trustedissuers", "far", json!({ "type": "Kubernetes", "cluster": "far" })).await;
+    let spec = json!({
+        "issuer": "far",
+        "match": [
+            { "claim": "namespace", "values": ["shop"] },
+            { "claim": "serviceaccount", "values": ["deployer"] },
+        ],
+        "owner": { "user": "bot" },
+        "scope": { "rules": [{
+            "verbs": ["get"],
+            "resources": [{ "group": "management.platform.sh", "resources": ["users"] }],
+        }] },
+    });
+    make(&admin, "workloadidentities", "pod", spec).await;
+    let external = format!("https://{}", real.scene.central.kubeconfig().authority_of_server());
+    let audience = format!("{external}/auth/token");
+    let exchange = async |account: &str, audience: &str| {
+        let request = json!({ "spec": { "audiences": [audience], "expirationSeconds": 600 } });
+        let at = format!("{accounts}/{account}/token");
+        let given = cluster.post(&at).json(&request).send().await.expect(201);
+        let token = given["status"]["token"].as_str().unwrap();
+        post_form(&admin, &exchange_form(token, "pod")).await
+    };
+    let key = exchange("deployer", &audience).await.expect(200);
+    let workload = admin.with_token(key["access_token"].as_str().unwrap());
+    let me = workload.get(&collection("selves/me")).send().await.expect(200);
+    assert_eq!(me["status"]["user"]["name"], "bot");
+    exchange("deployer", "https://other.example").await.expect(400);
+    exchange("other", &audience).await.expect(400);
 }
 
 /// Waits until the agent has said where it is reached.

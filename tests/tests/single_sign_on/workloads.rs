@@ -3,7 +3,9 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use postern_tests::http::{Client, Response};
-use postern_tests::identity_provider::{CLIENT_ID, IdentityProvider, escape, now};
+use postern_tests::identity_provider::{
+    CLIENT_ID, IdentityProvider, exchange_form, now, post_form,
+};
 use postern_tests::objects::{collection, make, secret, secret_path, secrets};
 use postern_tests::rights::{allow, merge, path, rule, set, user, with_key};
 use postern_tests::{Home, Server, Setup, wait};
@@ -13,8 +15,6 @@ use serde_json::{Value, json};
 const EXTERNAL: &str = "https://postern.example.com";
 
 const TOKEN: &str = "/auth/token";
-
-const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
 
 /// A server with the trusted issuer `ci` and the workload identity `deploy` of the user `bot`.
 struct Workloads {
@@ -59,16 +59,6 @@ fn claims() -> Value {
     })
 }
 
-/// The form of an exchange.
-fn form_of(token: &str, audience: &str) -> String {
-    let grant = escape("urn:ietf:params:oauth:grant-type:token-exchange");
-    format!(
-        "grant_type={grant}&subject_token={}&subject_token_type={}&audience={audience}",
-        escape(token),
-        escape(JWT)
-    )
-}
-
 impl Workloads {
     async fn start() -> Self {
         let setup = Setup::on(&Home::new()).argument("--allow-local-upstreams");
@@ -94,12 +84,11 @@ impl Workloads {
         for (name, value) in changes.as_object().unwrap() {
             all[name] = value.clone();
         }
-        self.send(&form_of(&self.provider.token(&all), "deploy")).await
+        self.send(&exchange_form(&self.provider.token(&all), "deploy")).await
     }
 
     async fn send(&self, form: &str) -> Response {
-        let request = self.admin.post(TOKEN).without("authorization");
-        request.body("application/x-www-form-urlencoded", form.to_owned()).send().await
+        post_form(&self.admin, form).await
     }
 
     /// A client with the key of an exchange.
@@ -183,12 +172,12 @@ async fn other_tokens_are_refused_and_only_the_audit_log_says_why() {
     }
     let token = workloads.provider.token(&claims());
     for (form, error) in [
-        (form_of(&token, "nothing"), "invalid_grant"),
-        (form_of("a.b.c", "deploy"), "invalid_grant"),
-        (form_of(&token, ""), "invalid_request"),
-        (form_of(&token, "deploy").replace("token-exchange", "x"), "unsupported_grant_type"),
-        (format!("{}&scope=all", form_of(&token, "deploy")), "invalid_request"),
-        (format!("{}&audience=deploy", form_of(&token, "deploy")), "invalid_request"),
+        (exchange_form(&token, "nothing"), "invalid_grant"),
+        (exchange_form("a.b.c", "deploy"), "invalid_grant"),
+        (exchange_form(&token, ""), "invalid_request"),
+        (exchange_form(&token, "deploy").replace("token-exchange", "x"), "unsupported_grant_type"),
+        (format!("{}&scope=all", exchange_form(&token, "deploy")), "invalid_request"),
+        (format!("{}&audience=deploy", exchange_form(&token, "deploy")), "invalid_request"),
     ] {
         assert_eq!(workloads.send(&form).await.expect(400)["error"], error);
     }
@@ -359,7 +348,7 @@ async fn a_workload_identity_gives_no_more_than_its_writer_has() {
     let made = make_as(&scoped, "narrow", own).await;
     assert_eq!(made.expect(201)["status"]["maker"]["name"], "scoped");
     let token = workloads.provider.token(&claims());
-    let given = workloads.send(&form_of(&token, "narrow")).await.expect(200);
+    let given = workloads.send(&exchange_form(&token, "narrow")).await.expect(200);
     let client = admin.with_token(given["access_token"].as_str().unwrap());
     let status = async || client.get(&collection("selves/me")).send().await.status;
     assert_eq!(status().await, 200);
@@ -408,7 +397,7 @@ async fn a_cluster_is_an_issuer_that_is_reached_by_its_kubeconfig() {
         for (name, value) in changes.as_object().unwrap() {
             claims[name] = value.clone();
         }
-        workloads.send(&form_of(&provider.token(&claims), "pod")).await.status
+        workloads.send(&exchange_form(&provider.token(&claims), "pod")).await.status
     };
     assert_eq!(exchange(json!({})).await, 200);
     let other =
@@ -433,7 +422,7 @@ async fn keys_of_a_provider_are_fetched_once_for_many_unknown_ids() {
         let token = workloads.provider.token(&claims());
         let from = workloads.admin.from_address(std::net::Ipv4Addr::new(127, 0, 5, last).into());
         let request = from.post(TOKEN).without("authorization");
-        let form = form_of(&token, "deploy");
+        let form = exchange_form(&token, "deploy");
         let response = request.body("application/x-www-form-urlencoded", form).send().await;
         assert_eq!(response.status, 400);
     }

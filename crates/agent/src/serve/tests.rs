@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use postern_auth::endpoint_token::{Claims, SKEW_SECONDS};
+use postern_auth::endpoint_token::{Claims, PlatformClaims, SKEW_SECONDS};
 use postern_auth::gateway_path::OF_WORKLOAD;
 use postern_kinds::agent_config::{Revocation, Spec};
 use postern_kinds::audit_event_list::AuditEvent;
@@ -403,4 +403,44 @@ async fn what_the_gateway_has_opened_goes_on_after_its_token_and_nothing_else_wi
     };
     let (answer, ()) = tokio::join!(client.send_request(request), end);
     assert_eq!(read(answer.unwrap()).await.0, 401);
+}
+
+#[tokio::test]
+async fn a_token_of_the_central_server_reads_the_documents_of_the_issuer_and_nothing_else() {
+    let mut scene = Scene::new().await;
+    let mut client = scene.client().await;
+    let of_server = |audience: &str| Claims {
+        aud: vec![audience.to_owned()],
+        sub: "system:postern".to_owned(),
+        platform: PlatformClaims::default(),
+        ..claims()
+    };
+    let (own, other) = ("platform.sh/cluster-issuer:u", "platform.sh/cluster-issuer:x");
+    let expired = Claims { exp: NOW - 2 * SKEW_SECONDS, ..of_server(own) };
+    for path in ["/.well-known/openid-configuration", "/openid/v1/jwks"] {
+        let at = format!("/kubernetes/cluster{path}");
+        let request = scene.request_of(&of_server(own), "GET", &at);
+        assert_eq!(read(client.send_request(request).await.unwrap()).await.0, 200, "{path}");
+        assert_eq!(scene.arrived.recv().await.unwrap(), path);
+        for says in [of_server(other), expired.clone()] {
+            let request = scene.request_of(&says, "GET", &at);
+            assert_eq!(read(client.send_request(request).await.unwrap()).await.0, 401, "{path}");
+        }
+    }
+    for (method, path) in [
+        ("POST", "/kubernetes/cluster/openid/v1/jwks"),
+        ("GET", "/kubernetes/cluster/openid/v1/jwks/"),
+        ("GET", "/kubernetes/cluster/openid/v1/../v1/jwks"),
+        ("GET", "/kubernetes/cluster/openid/v1/jwks/../../api"),
+        ("GET", "/kubernetes/cluster//openid/v1/jwks"),
+        ("GET", "/kubernetes/cluster/openid"),
+        ("GET", "/kubernetes/cluster/api"),
+        ("GET", "/kubernetes/project/p/space/s/openid/v1/jwks"),
+        ("GET", POD),
+    ] {
+        let request = scene.request_of(&of_server(own), method, path);
+        let (code, ..) = read(client.send_request(request).await.unwrap()).await;
+        assert!([400, 401, 404].contains(&code), "{method} {path}: {code}");
+    }
+    assert!(scene.arrived.try_recv().is_err(), "nothing else arrived at the cluster");
 }

@@ -30,6 +30,12 @@ pub fn member_audience(name: &str) -> String {
     format!("platform.sh/member:{name}")
 }
 
+/// The audience of the agent of one cluster, for tokens of the server itself, which reads the keys of the cluster as an
+/// issuer. No caller is given one.
+pub fn cluster_issuer_audience(uid: &str) -> String {
+    format!("platform.sh/cluster-issuer:{uid}")
+}
+
 /// The audiences of a token with these scopes: the general one without a scope, or where each has
 /// a rule for every cluster.
 ///

@@ -9,6 +9,9 @@ use serde_json::Value;
 use super::jwks::Algorithm;
 use super::jwt::texts;
 
+/// The path of the document of a Kubernetes cluster.
+pub const OF_CLUSTER: &str = "/.well-known/openid-configuration";
+
 /// Bytes of a document.
 pub const MAX_BYTES: usize = 256 * 1024;
 

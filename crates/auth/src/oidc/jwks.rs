@@ -11,6 +11,9 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64URL;
 use postern_meta::decode::{Format, decode};
 use serde_json::Value;
 
+/// The path of the keys of a Kubernetes cluster.
+pub const OF_CLUSTER: &str = "/openid/v1/jwks";
+
 /// Bytes of a document of keys.
 pub const MAX_BYTES: usize = 512 * 1024;
 

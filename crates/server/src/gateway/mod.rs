@@ -8,6 +8,7 @@
 
 mod agent;
 mod connected;
+mod own_token;
 pub(crate) mod relay;
 mod review;
 mod send;
@@ -20,8 +21,12 @@ mod upstreams;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use postern_auth::endpoint_token::cluster_issuer_audience;
 use postern_auth::gateway_path::GatewayTarget;
 use postern_listen::{raise_descriptor_limit, upstream_descriptors};
+use postern_meta::status::ApiError;
 use postern_proxy::{Limits, Proxy, TcpDial, Upstream, UpstreamAddresses};
 use postern_registry::clock::Source;
 use postern_registry::registry::Registry;
@@ -33,7 +38,7 @@ use self::short_tokens::ShortTokens;
 use self::target_state::Route;
 pub(crate) use self::target_state::TargetState;
 use self::tunnels::TunnelRegistry;
-use self::upstreams::Upstreams;
+use self::upstreams::{Reached, Upstreams};
 
 /// The default maximum duration of streams other than watches.
 const DEFAULT_MAX_SESSION: Duration = Duration::from_hours(8);
@@ -91,23 +96,31 @@ impl Gateway {
         TargetState::uid_of_cluster(registry, cluster)
     }
 
-    /// The upstream of a cluster with the gateway's own credential, for requests of the server itself.
+    /// The upstream of a cluster, and the headers of requests to it, for the documents of the cluster as an issuer of
+    /// tokens. The server itself requests these: by the kubeconfig, or with a token for nothing else at the agent.
     ///
     /// # Errors
-    /// Why there is none. Through an agent, each request needs the token of a caller.
-    pub(crate) async fn upstream_of(
+    /// Why there is none.
+    pub(crate) async fn issuer_of(
         &self,
         registry: &Registry,
         cluster: &str,
-    ) -> Result<Upstream, String> {
+    ) -> Result<(Upstream, HeaderMap), String> {
+        let why = |error: ApiError| error.status().message.clone();
         let target = GatewayTarget::Cluster { cluster: cluster.to_owned() };
-        let state = TargetState::find(registry, &target).await;
-        let state = state.map_err(|error| error.status().message.clone())?;
-        if !matches!(state.route(), Route::Kubeconfig(_)) {
-            return Err(format!("the Cluster {cluster} has no kubeconfig (spec.config)"));
+        let state = TargetState::find(registry, &target).await.map_err(why)?;
+        let Reached { upstream, member } =
+            self.upstreams.of(registry, &state).await.map_err(why)?;
+        let mut headers = HeaderMap::new();
+        if let Route::Agent(route) = state.route() {
+            let audience = cluster_issuer_audience(&route.uid);
+            let token = own_token::header(registry, "Bearer ", audience).map_err(why)?;
+            headers.insert(AUTHORIZATION, token);
         }
-        let reached = self.upstreams.of(registry, &state).await;
-        reached.map(|reached| reached.upstream).map_err(|error| error.status().message.clone())
+        if let Some(member) = member {
+            headers.extend([relay::token(registry, &member).map_err(why)?]);
+        }
+        Ok((upstream, headers))
     }
 
     /// The groups of callers that are forwarded to clusters.

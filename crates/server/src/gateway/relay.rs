@@ -7,17 +7,17 @@ use std::sync::Arc;
 use http::header::AUTHORIZATION;
 use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Request, Response};
-use postern_auth::endpoint_token::{Claims, PlatformClaims, Verifier, member_audience};
+use postern_auth::endpoint_token::{Verifier, member_audience};
 use postern_meta::status::{ApiError, Reason};
 use postern_proxy::{
     Forward, ProxyBody, SecretBytes, Session, Upstream, UpstreamAddresses, UpstreamConfig,
 };
-use postern_registry::clock::new_uid;
 use postern_registry::controllers::connected_agents;
 use postern_registry::registry::Registry;
 
 use super::Gateway;
 use super::agent::AgentRoute;
+use super::own_token;
 use super::send::failed;
 use crate::wire::incoming::IncomingBody;
 
@@ -30,12 +30,6 @@ const TOKEN: HeaderName = HeaderName::from_static("platform-member-token");
 /// The headers of the first server that the agent gets.
 const PASSED_ON: [HeaderName; 3] =
     [AUTHORIZATION, HeaderName::from_static("audit-id"), HeaderName::from_static("traceparent")];
-
-/// The lifetime of a token. It only has to last until the other server has read the head of the request.
-const TOKEN_TTL_SECONDS: i64 = 60;
-
-/// The name of the issuer's side in a token.
-const SUBJECT: &str = "system:postern";
 
 /// How this server reaches the others.
 #[derive(Clone, Debug)]
@@ -88,27 +82,7 @@ pub(super) fn token(
     registry: &Registry,
     member: &str,
 ) -> Result<(HeaderName, HeaderValue), ApiError> {
-    let now = registry.source().now();
-    let seconds = now.unix_seconds();
-    let claims = Claims {
-        iss: registry.token_policy().issuer.clone(),
-        sub: SUBJECT.to_owned(),
-        aud: vec![member_audience(member)],
-        iat: seconds,
-        nbf: seconds,
-        exp: seconds + TOKEN_TTL_SECONDS,
-        jti: new_uid(registry.source()),
-        groups: Vec::new(),
-        platform: PlatformClaims::default(),
-    };
-    let unavailable =
-        || ApiError::unavailable("cannot issue a token for another server".to_owned(), None);
-    let keys = registry.cache().signing_keys();
-    let signer = keys.signer(now).ok_or_else(unavailable)?;
-    let token = signer.issue(&claims).map_err(|_| unavailable())?;
-    let mut value = HeaderValue::from_str(token.expose()).map_err(|_| unavailable())?;
-    value.set_sensitive(true);
-    Ok((TOKEN, value))
+    Ok((TOKEN, own_token::header(registry, "", member_audience(member))?))
 }
 
 /// Whether a request comes from another server.
@@ -165,7 +139,7 @@ fn check_token(
     let verifier = Verifier::new(registry.token_policy().issuer.clone(), [audience]);
     verifier.set_keys(registry.cache().signing_keys().public());
     match verifier.verify(token, registry.source().now().unix_seconds()) {
-        Ok(token) if token.claims.sub == SUBJECT => Ok(()),
+        Ok(token) if token.claims.sub == own_token::SUBJECT => Ok(()),
         Ok(_) => Err(refused()),
         Err(why) => {
             tracing::info!("a request of another server was refused: {why}");

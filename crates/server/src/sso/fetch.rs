@@ -117,9 +117,8 @@ impl Route {
         let Asked { address, authorization, form, max_bytes } = asked;
         let invalid = || Failed::Unreachable("the address is invalid".to_owned());
         let uri: Uri = address.parse().map_err(|_| invalid())?;
-        let upstream = self.upstream(&uri).await?;
+        let (upstream, mut headers) = self.upstream(&uri).await?;
         let path = uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
-        let mut headers = HeaderMap::new();
         headers.extend(authorization.map(|value| (AUTHORIZATION, value)));
         let forward = Forward { headers, answer_timeout: Some(TIMEOUT), ..Forward::new(path) };
         let is_form = form.is_some();
@@ -150,12 +149,12 @@ impl Route {
         Ok((status, whole.freeze()))
     }
 
-    /// The upstream of an address: its scheme, host and port.
-    async fn upstream(&self, uri: &Uri) -> Result<Upstream, Failed> {
+    /// The upstream of an address (its scheme, host and port), and the headers of each request to it.
+    async fn upstream(&self, uri: &Uri) -> Result<(Upstream, HeaderMap), Failed> {
         let (addresses, ca_pem, upstreams) = match &self.to {
             To::Addresses { addresses, ca_pem, upstreams } => (addresses, ca_pem, upstreams),
             To::Cluster { gateway, registry, cluster } => {
-                return gateway.upstream_of(registry, cluster).await.map_err(Failed::Unreachable);
+                return gateway.issuer_of(registry, cluster).await.map_err(Failed::Unreachable);
             }
         };
         let authority = uri.authority().map(ToString::to_string).unwrap_or_default();
@@ -163,7 +162,7 @@ impl Route {
             return Err(Failed::Unreachable("the address does not begin with https://".to_owned()));
         }
         if let Some(known) = upstreams.lock().get(&authority) {
-            return Ok(known.clone());
+            return Ok((known.clone(), HeaderMap::new()));
         }
         let url = format!("https://{authority}").parse();
         let url = url.map_err(|_| Failed::Unreachable("the host is invalid".to_owned()))?;
@@ -178,7 +177,7 @@ impl Route {
             known.clear();
         }
         known.insert(authority, made.clone());
-        Ok(made)
+        Ok((made, HeaderMap::new()))
     }
 }
 

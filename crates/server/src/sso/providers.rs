@@ -125,12 +125,6 @@ pub(super) struct KeysAt {
     address: String,
 }
 
-/// The path of the keys of a Kubernetes cluster.
-const CLUSTER_KEYS: &str = "/openid/v1/jwks";
-
-/// The path of the document of a Kubernetes cluster.
-const CLUSTER_DISCOVERY: &str = "/.well-known/openid-configuration";
-
 /// A document of a provider.
 struct Document<T> {
     kept: Mutex<CachedDocument<T>>,
@@ -241,10 +235,10 @@ impl Provider {
         }
         self.document(&self.keys_at, Wanted::Recent, || async {
             if self.route.is_to_cluster() {
-                let bytes = self.get(CLUSTER_DISCOVERY, discovery::MAX_BYTES).await?;
+                let bytes = self.get(discovery::OF_CLUSTER, discovery::MAX_BYTES).await?;
                 let issuer = discovery::issuer_of_cluster(&bytes);
                 let issuer = issuer.map_err(|refused| refused.to_string())?;
-                return Ok(KeysAt { issuer, address: CLUSTER_KEYS.to_owned() });
+                return Ok(KeysAt { issuer, address: jwks::OF_CLUSTER.to_owned() });
             }
             let address = discovery::address(&self.issuer).ok_or("the issuer is no https URL")?;
             let bytes = self.get(&address, discovery::MAX_BYTES).await?;

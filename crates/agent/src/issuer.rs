@@ -1,0 +1,55 @@
+//! The documents of the cluster as an issuer of tokens, which the central server reads to verify the tokens of the
+//! cluster's workloads (`docs/reference/workload-identity.md`). Only a token of the server itself gets them here, and it
+//! gets nothing else. Other requests for these paths are like any other request to the cluster.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response};
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use postern_auth::bearer;
+use postern_auth::endpoint_token::cluster_issuer_audience;
+use postern_auth::oidc::{discovery, jwks};
+use postern_proxy::Forward;
+
+use crate::answer::{self, Body, failed};
+use crate::serve::Agent;
+
+/// The path of the cluster at its agent.
+const CLUSTER: &str = "/kubernetes/cluster";
+
+/// How long the cluster may take.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The response to a request of the central server for a document of the issuer; `None` for any other request.
+pub(crate) async fn answer(agent: &Agent, request: &Request<Incoming>) -> Option<Response<Body>> {
+    let path = request.uri().path().strip_prefix(CLUSTER)?;
+    let path = [discovery::OF_CLUSTER, jwks::OF_CLUSTER].into_iter().find(|one| *one == path)?;
+    if request.method() != Method::GET || !is_of_server(agent, request.headers()) {
+        return None;
+    }
+    tracing::debug!(path, "the central server reads a document of the issuer");
+    let forward = Forward {
+        answer_timeout: Some(ANSWER_TIMEOUT),
+        ..Forward::new(http::uri::PathAndQuery::from_static(path))
+    };
+    let request = Request::new(Empty::<Bytes>::new());
+    let response = agent.proxy.forward(&agent.upstream.current(), request, forward).await;
+    Some(match response {
+        Ok(response) => response.map(|body| answer::proxied(body, false)),
+        Err(error) => answer::status(&failed(error, "the cluster")),
+    })
+}
+
+/// Whether a request has a token of the central server for these documents.
+fn is_of_server(agent: &Agent, headers: &HeaderMap) -> bool {
+    let values = headers.get_all(http::header::AUTHORIZATION).iter();
+    let (Ok(token), Ok(config)) =
+        (bearer::parse(values.map(http::HeaderValue::as_bytes)), agent.state.config())
+    else {
+        return false;
+    };
+    let audience = cluster_issuer_audience(&config.spec.cluster.uid);
+    config.verifier_for(audience).verify(token.expose(), agent.state.now()).is_ok()
+}
