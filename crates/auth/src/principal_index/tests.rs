@@ -38,6 +38,7 @@ fn key(name: &str, owner: Owner) -> KeyFacts {
         maker: None,
         is_session: false,
         is_login_code: false,
+        is_command_line: false,
         workload_uid: None,
         connector: None,
     }
