@@ -319,7 +319,7 @@ fn refused(answer: &Value, otherwise: &str) -> CliError {
         |name: &str| answer.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     // A rate limit answers with a Status.
     let why = text("error_description").or_else(|| text("message")).or_else(|| text("error"));
-    let why = why.map_or_else(|| otherwise.to_owned(), |why| escape(why).into_owned());
+    let why = why.map_or_else(|| otherwise.to_owned(), escape);
     CliError::new(format!("the login failed: {why}")).hint("nothing was written")
 }
 
