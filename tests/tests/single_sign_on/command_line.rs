@@ -183,7 +183,7 @@ async fn a_browser_brings_the_key_to_the_command_line() {
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("close this page"), "{answer}");
     let output = wait::within("the login", child.wait_with_output()).await.unwrap();
     let said = lines.all().await;
-    assert!(output.status.success() && said.contains("as ada"), "{said}");
+    assert!(output.status.success() && said.contains("as the user ada"), "{said}");
     assert!(user.ok(&["whoami"]).await.contains("ada"));
 
     // The key is of the session, for the time that was asked for, and in no cookie.
@@ -258,7 +258,7 @@ async fn a_terminal_without_a_browser_waits_for_one_elsewhere() {
     assert_eq!(allowed["status"]["redirectTo"], "");
     let output = wait::within("the login", child.wait_with_output()).await.unwrap();
     let said = lines.all().await;
-    assert!(output.status.success() && said.contains("as ada"), "{said}");
+    assert!(output.status.success() && said.contains("as the user ada"), "{said}");
     assert!(user.ok(&["whoami"]).await.contains("ada"));
     let logs = format!("{}{:?}", scene.server.home().logged(), scene.server.home().records());
     for secret in [device_code, &typed] {
@@ -400,7 +400,8 @@ async fn a_code_counts_once_and_with_its_verifier_alone() {
 #[tokio::test]
 async fn a_code_ends_by_time() {
     let home = Home::new();
-    let server = Setup::on(&home).argument("--console-session=4s").start().await;
+    let server = Setup::on(&home).argument("--allow-local-upstreams");
+    let server = server.argument("--console-session=4s").start().await;
     let scene = Scene::of(server).await;
     let (browser, _) = scene.log_in().await;
     let code = code_in(&browser.consent(&body(&consent("Allow"))).await);
