@@ -5,16 +5,18 @@ import { kindOfRoute, type Kind } from './kinds';
 export const BASE = '/ui';
 
 export type Page =
-  | { name: 'overview' | 'login' | 'tokens' | 'why' | 'sessions' | 'missing' }
+  | { name: 'overview' | 'login' | 'tokens' | 'why' | 'sessions' | 'consent' | 'missing' }
   | { name: 'list'; kind: Kind }
   | { name: 'detail'; kind: Kind; namespace: string | undefined; object: string };
 
-const SINGLE: Record<string, 'overview' | 'login' | 'tokens' | 'why' | 'sessions'> = {
+const SINGLE: Record<string, 'overview' | 'login' | 'tokens' | 'why' | 'sessions' | 'consent'> = {
   '/': 'overview',
   '/login': 'login',
   '/endpoint-tokens': 'tokens',
   '/why': 'why',
   '/sessions': 'sessions',
+  '/authorize': 'consent',
+  '/device': 'consent',
 };
 
 /** The path below the base, always with one slash at its start and none at its end. */

@@ -361,6 +361,7 @@ fn many_keys(digester: &Digester, keys: usize) -> (PrincipalIndex, Vec<String>) 
             maker: None,
             is_session: false,
             is_login_code: false,
+            is_command_line: false,
             workload_uid: None,
             connector: None,
         };
@@ -404,6 +405,7 @@ fn endpoint_tokens(signing: &SigningKey, tokens: usize) -> Vec<String> {
         ancestors: Vec::new(),
         is_session: false,
         is_login_code: false,
+        is_command_line: false,
     };
     let bearer = Bearer { key: &key, identity: &key.identity, wanted: None, scope: None };
     let token = |number: usize| {

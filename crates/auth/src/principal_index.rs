@@ -125,15 +125,11 @@ impl PrincipalIndex {
         now_unix_seconds: i64,
         policy: &Policy,
     ) -> Result<Arc<ResolvedKey>, Refusal> {
-        let key = self.identify_or_code(digest, now_unix_seconds, policy)?;
+        let key = self.identify_any(digest, now_unix_seconds, policy)?;
         if key.is_login_code { Err(Refusal::Unknown) } else { Ok(key) }
     }
 
-    /// The same, also for the code of a login link. The caller ensures that it does nothing but begin the session.
-    ///
-    /// # Errors
-    /// Those of [`PrincipalIndex::identify`].
-    pub fn identify_or_code(
+    fn identify_any(
         &self,
         digest: &Digest,
         now_unix_seconds: i64,
@@ -223,7 +219,12 @@ impl PrincipalIndex {
     /// expires.
     pub fn end_of(&self, name: &str) -> Option<i64> {
         let key = self.keys.get(name)?;
-        key.lifetime.ends_at(self.last_activity(name, &key.uid))
+        let mut lifetime = key.lifetime;
+        if lifetime.idle_seconds > 0 && self.command_lines_of(&key.uid).next().is_some() {
+            // The session gives no access after it was idle. It stays for the logins of the command line.
+            lifetime.idle_seconds = 0;
+        }
+        lifetime.ends_at(self.last_activity(name, &key.uid))
     }
 
     /// The time at which a key expires for servers that know only its stored uses, in seconds since 1970; `None` if
@@ -355,7 +356,11 @@ impl PrincipalIndex {
                 return Err(Refusal::Disabled);
             }
             let activity = self.activity_of(&name, &parent.uid);
-            let KeyFacts { uid, owner_uid, lifetime, is_login, .. } = parent;
+            let KeyFacts { uid, owner_uid, mut lifetime, is_login, is_session, .. } = parent;
+            if key.is_command_line && is_session {
+                // The idleness of a browser says nothing about the command line.
+                lifetime.idle_seconds = 0;
+            }
             ancestors.push(Ancestor {
                 name,
                 uid,
@@ -634,7 +639,9 @@ impl PrincipalIndex {
         }
         let ancestors = self.ancestors(&key)?;
         let activity = self.activity_of(&record.name, &record.uid);
-        let KeyFacts { uid, lifetime, is_login, is_session, is_login_code, .. } = key;
+        let KeyFacts {
+            uid, lifetime, is_login, is_session, is_login_code, is_command_line, ..
+        } = key;
         let identity = Arc::new(identity);
         Ok(Arc::new(ResolvedKey {
             uid,
@@ -645,6 +652,7 @@ impl PrincipalIndex {
             ancestors,
             is_session,
             is_login_code,
+            is_command_line,
         }))
     }
 

@@ -70,6 +70,8 @@ pub struct ResolvedKey {
     pub is_session: bool,
     /// Whether it is the code of a login link, which begins this session and does nothing else.
     pub is_login_code: bool,
+    /// Whether it is of a login of the command line.
+    pub is_command_line: bool,
 }
 
 impl ResolvedKey {
@@ -92,7 +94,8 @@ impl ResolvedKey {
     /// The key of a request, for the kinds' hooks. `impersonated` is the identity that the request impersonates,
     /// if it does.
     ///
-    /// A session acts as the key of its login: what that key creates in a session does not end with the session.
+    /// A session acts as the key of its login: what that key creates in a session does not end with the session. A login
+    /// of the command line acts as the session that consented.
     pub fn as_caller_key(&self, impersonated: Option<Impersonation>) -> CallerKey {
         let identity = &self.identity;
         let user = identity.user.clone().map(Owner::User);
@@ -109,11 +112,12 @@ impl ResolvedKey {
             last_activity_unix_seconds: self.activity.last(),
             is_login: self.is_login,
         };
-        match self.ancestors.first().filter(|_| self.is_session) {
+        let session = usize::from(self.is_command_line && self.ancestors.len() > 1);
+        match self.ancestors.get(session).filter(|_| self.is_session) {
             Some(login) => CallerKey {
                 name: login.name.clone(),
                 uid: login.uid.clone(),
-                has_maker: self.ancestors.len() > 1,
+                has_maker: self.ancestors.len() > session + 1,
                 lifetime: login.lifetime,
                 last_activity_unix_seconds: login.activity.last(),
                 is_login: login.is_login,
@@ -159,6 +163,7 @@ mod tests {
             ancestors: Vec::new(),
             is_session: false,
             is_login_code: false,
+            is_command_line: false,
         };
         assert_eq!(key.check(399), Ok(()));
         assert_eq!(key.check(400), Err(Refusal::Expired));

@@ -159,6 +159,7 @@ mod tests {
             maker: None,
             is_session: false,
             is_login_code: false,
+            is_command_line: false,
             workload_uid: None,
             connector: None,
         }

@@ -53,6 +53,7 @@ fn index(groups: Vec<String>) -> PrincipalIndex {
         maker: None,
         is_session: false,
         is_login_code: false,
+        is_command_line: false,
         workload_uid: None,
         connector: None,
     };

@@ -90,17 +90,32 @@ impl Process {
         self.stdout_is_terminal && self.variable("TERM").is_none_or(|term| term != "dumb")
     }
 
-    /// Opens a URL in the user's browser, and returns whether one was started. Only where the user sees it: on a terminal,
-    /// with a display, and not over SSH.
+    /// Opens a URL in the user's browser, and returns whether one was started. Only where the user sees it: on a terminal.
     pub(crate) fn open_in_browser(&self, url: &str) -> bool {
-        let is_here = self.stdout_is_terminal && self.variable("SSH_CONNECTION").is_none();
+        self.stdout_is_terminal && self.start_browser(url)
+    }
+
+    /// Whether a browser can be started where the user sees it: with `BROWSER`, or with a display and not over SSH.
+    pub(crate) fn has_browser(&self) -> bool {
         let has_display =
             ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| self.variable(name).is_some());
-        if !is_here || !(has_display || cfg!(target_os = "macos")) {
+        let has_display = has_display || cfg!(target_os = "macos");
+        let is_here = self.variable("SSH_CONNECTION").is_none();
+        self.variable("BROWSER").is_some() || (is_here && has_display)
+    }
+
+    /// Starts the user's browser with a URL, and returns whether it was started.
+    pub(crate) fn start_browser(&self, url: &str) -> bool {
+        if !self.has_browser() {
             return false;
         }
-        let mut opener = Command::new(OPENER);
-        opener.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let named = self.variable("BROWSER").and_then(|named| named.to_str());
+        // Several browsers are separated by colons, and arguments by blanks.
+        let named = named.and_then(|named| named.split(':').next()).unwrap_or(OPENER);
+        let mut words = named.split_whitespace();
+        let mut opener = Command::new(words.next().unwrap_or(OPENER));
+        opener.args(words.filter(|word| *word != "%s")).arg(url);
+        opener.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         // It may live as long as the browser, so nothing waits for it.
         opener.spawn().is_ok()
     }

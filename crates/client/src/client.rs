@@ -283,6 +283,15 @@ impl Client {
         decode_object(self.send(ApiRequest { base: Base::Root, ..request }).await?)
     }
 
+    /// Deletes what a path at the root of the server is, such as `/auth/session`.
+    ///
+    /// # Errors
+    /// As for every request.
+    pub async fn delete_at_root(&mut self, path: &str) -> Result<(), Error> {
+        let request = ApiRequest::new(Method::DELETE, path.to_owned());
+        self.send(ApiRequest { base: Base::Root, ..request }).await.map(drop)
+    }
+
     /// Reads what an object has under a subresource.
     pub async fn get_part(
         &mut self,

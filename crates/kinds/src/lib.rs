@@ -42,6 +42,7 @@ pub mod audit_event_list;
 pub mod cluster;
 pub mod cluster_role;
 pub mod cluster_role_binding;
+pub mod command_line_consent;
 pub mod connector;
 pub mod console_login_code;
 pub mod console_session;

@@ -277,6 +277,22 @@ pub struct Session {
     /// Whether the key is the code of a login link: it can do nothing but begin the session.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub login_code: bool,
+    /// Set for a login of the command line. Its key is sent in a header, and is never in a cookie.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command_line: Option<CommandLine>,
+}
+
+/// The facts about a login of the command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+#[schemars(rename = "sh.platform.management.v1.AccessKeyCommandLine")]
+pub struct CommandLine {
+    /// The name of the machine, as the command line said it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub host: String,
+    /// The requested lifetime in seconds; 0 for as long as the session that consented.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub ttl_seconds: i64,
 }
 
 /// The label of sessions of the console.
@@ -352,6 +368,10 @@ fn facts(metadata: &ObjectMeta, spec: &Spec, status: &Status) -> KeyFacts {
         maker: status.maker.clone().map(Arc::new),
         is_session: status.session.is_some(),
         is_login_code: status.session.as_ref().is_some_and(|session| session.login_code),
+        is_command_line: status
+            .session
+            .as_ref()
+            .is_some_and(|session| session.command_line.is_some()),
         workload_uid: status.workload.as_ref().map(|workload| workload.uid.clone()),
         connector: status.login.as_ref().map(|login| ConnectorRef {
             name: login.connector.clone(),

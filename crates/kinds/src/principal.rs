@@ -286,6 +286,8 @@ pub struct KeyFacts {
     pub is_session: bool,
     /// Whether it is the code of a login link until now, and can do nothing but begin this session.
     pub is_login_code: bool,
+    /// Whether it is of a login of the command line. It is in no cookie, and the idleness of its maker does not end it.
+    pub is_command_line: bool,
     /// The uid of the workload identity that made it for a token.
     pub workload_uid: Option<String>,
     /// The connector that made it at a login. It ends with the connector.

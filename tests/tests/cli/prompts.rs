@@ -11,7 +11,8 @@ async fn a_key_that_is_typed_is_not_on_the_screen() {
     let server = Server::start().await;
     let user = CliUser::new();
     let (url, ca) = (url(&server), authority(&user, &server));
-    let mut terminal = Terminal::start(&user, &["login", &url, "--ca-file", &ca]);
+    let login = ["login", &url, "--ca-file", &ca, "--access-key", "-"];
+    let mut terminal = Terminal::start(&user, &login);
     terminal.shows("Access key (not shown): ").await;
     terminal.types(&format!("{}\r", server.kubeconfig().token));
     let (status, screen) = terminal.ended().await;
@@ -24,13 +25,27 @@ async fn a_key_that_is_typed_is_not_on_the_screen() {
 
     // Ctrl-C and an empty line are no key, and the terminal has its echo again.
     for typed in ["\u{3}\r", "\r"] {
-        let mut terminal = Terminal::start(&user, &["login", &url, "--ca-file", &ca]);
+        let mut terminal = Terminal::start(&user, &login);
         terminal.shows("Access key (not shown): ").await;
         terminal.types(typed);
         let (status, screen) = terminal.ended().await;
         assert_eq!(status.code(), Some(1), "{screen}");
         assert!(screen.contains("the input was empty; nothing was done"), "{screen}");
     }
+}
+
+#[tokio::test]
+async fn a_login_without_a_key_uses_a_browser() {
+    let server = Server::start().await;
+    let user = CliUser::new();
+    let (url, ca) = (url(&server), authority(&user, &server));
+    let login = ["login", &url, "--ca-file", &ca];
+    let mut terminal = Terminal::start(&user, &login);
+    terminal.shows("in a browser, on any machine").await;
+    let mut terminal = Terminal::start(&user.clone().with("BROWSER", "true"), &login);
+    terminal.shows("Allow the login in the browser").await;
+    // Without a terminal, a script does not wait for a person.
+    assert!(user.fails(2, &login).await.contains("no access key is given"));
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Logins through identity providers: an honest one, hostile ones, and who a person is taken for. Exchanges of the
-//! tokens of workloads.
+//! tokens of workloads. Logins of the command line.
 
+mod command_line;
 mod hostile;
 mod later;
 mod logins;

@@ -18,7 +18,7 @@ const SESSION: &str = "__Host-postern";
 
 /// A server and a provider, with the connector `corp`.
 pub(crate) struct Scene {
-    _server: Server,
+    pub(crate) server: Server,
     pub(crate) admin: Client,
     pub(crate) provider: IdentityProvider,
     last_address: AtomicU8,
@@ -58,10 +58,14 @@ pub(crate) async fn make_connector(admin: &Client, provider: &IdentityProvider) 
 
 impl Scene {
     pub(crate) async fn start() -> Self {
-        let (server, provider) = (start_server().await, IdentityProvider::start().await);
-        let admin = server.client();
+        Self::of(start_server().await).await
+    }
+
+    /// A scene with this server, which may reach providers on loopback.
+    pub(crate) async fn of(server: Server) -> Self {
+        let (admin, provider) = (server.client(), IdentityProvider::start().await);
         make_connector(&admin, &provider).await;
-        Self { _server: server, admin, provider, last_address: AtomicU8::new(1) }
+        Self { server, admin, provider, last_address: AtomicU8::new(1) }
     }
 
     /// A browser at an address of its own: logins are limited by address.
@@ -117,7 +121,8 @@ impl Browser {
         response
     }
 
-    fn cookie(&self) -> String {
+    /// The header `Cookie`.
+    pub(crate) fn cookie(&self) -> String {
         let pairs = self.cookies.iter().map(|(name, value)| format!("{name}={value}"));
         pairs.collect::<Vec<_>>().join("; ")
     }
@@ -160,6 +165,18 @@ impl Browser {
     /// A GET as the console sends it.
     pub(crate) async fn get(&self, path: &str) -> Response {
         let request = self.client.get(path).without("authorization");
+        request.header("cookie", &self.cookie()).header("x-postern-console", "1").send().await
+    }
+
+    /// A DELETE as the console sends it.
+    pub(crate) async fn delete(&self, path: &str) -> Response {
+        let request = self.client.delete(path).without("authorization");
+        request.header("cookie", &self.cookie()).header("x-postern-console", "1").send().await
+    }
+
+    /// The answer of the person to a login of the command line, as the console sends it.
+    pub(crate) async fn consent(&self, body: &Value) -> Response {
+        let request = self.client.post("/auth/authorize").without("authorization").json(body);
         request.header("cookie", &self.cookie()).header("x-postern-console", "1").send().await
     }
 

@@ -47,6 +47,7 @@ fn key(identity: Identity) -> ResolvedKey {
         ancestors: Vec::new(),
         is_session: false,
         is_login_code: false,
+        is_command_line: false,
     }
 }
 

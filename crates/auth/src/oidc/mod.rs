@@ -2,11 +2,12 @@
 //!
 //! A provider publishes a document ([`discovery`]) and its public keys ([`jwks`]). Its tokens are JWTs ([`jwt`]). One that
 //! it issues at a login is an [`id_token`]. Its claims are mapped to a user and groups ([`mapping`]). Between the begin and
-//! the end of a login, its state is in the browser ([`login`]). Tokens that a platform of pipelines issues are compared
-//! with what a workload identity expects ([`workload`]).
+//! the end of a login, its state is in the browser ([`login`]). A [`command_line`] logs in through a browser. Tokens that a
+//! platform of pipelines issues are compared with what a workload identity expects ([`workload`]).
 //!
 //! Everything here is untrusted input, also after its signature was verified. No text of a token is in an error.
 
+pub mod command_line;
 pub mod discovery;
 pub mod id_token;
 pub mod jwks;

@@ -8,6 +8,7 @@ use postern_kinds::{Owner, Principal};
 
 use super::PrincipalIndex;
 use crate::bearer::Refusal;
+use crate::digest::Digest;
 use crate::identity::{
     ALL_USERS_GROUP, AUTHENTICATED_GROUP, Identity, PLATFORM_AUTHENTICATED_GROUP,
 };
@@ -112,9 +113,54 @@ impl PrincipalIndex {
         users.len()
     }
 
+    /// The key with this digest, or the code of a login link. The caller ensures that it does nothing but begin the session.
+    ///
+    /// # Errors
+    /// Those of [`PrincipalIndex::identify`]. The code of a login of the command line is unknown here: it needs a
+    /// verifier.
+    pub fn identify_or_code(
+        &self,
+        digest: &Digest,
+        now_unix_seconds: i64,
+        policy: &Policy,
+    ) -> Result<Arc<ResolvedKey>, Refusal> {
+        let key = self.identify_any(digest, now_unix_seconds, policy)?;
+        if key.is_login_code && key.is_command_line { Err(Refusal::Unknown) } else { Ok(key) }
+    }
+
+    /// The code of a login of the command line. All other keys are unknown here. The caller ensures that it does nothing
+    /// but become the key.
+    ///
+    /// # Errors
+    /// Those of [`PrincipalIndex::identify`].
+    pub fn identify_command_line_code(
+        &self,
+        digest: &Digest,
+        now_unix_seconds: i64,
+        policy: &Policy,
+    ) -> Result<Arc<ResolvedKey>, Refusal> {
+        let key = self.identify_any(digest, now_unix_seconds, policy)?;
+        if key.is_login_code && key.is_command_line { Ok(key) } else { Err(Refusal::Unknown) }
+    }
+
     /// Whether a key is a session of the console.
     pub fn is_session(&self, name: &str) -> bool {
         self.keys.get(name).is_some_and(|key| key.is_session)
+    }
+
+    /// The names of the keys of the command line to which the session with this uid has consented.
+    pub fn command_lines_of(&self, uid: &str) -> impl Iterator<Item = &str> {
+        let made = self.children_of.get(uid).into_iter().flatten().map(String::as_str);
+        made.filter(|name| self.keys.get(*name).is_some_and(|key| key.is_command_line))
+    }
+
+    /// When a key was last used, or a key of the command line to which it has consented; in seconds since 1970.
+    pub fn last_activity_of_login(&self, name: &str, uid: &str) -> Option<i64> {
+        let made = self.command_lines_of(uid).filter_map(|name| {
+            let key = self.keys.get(name)?;
+            self.last_activity(name, &key.uid)
+        });
+        made.chain(self.last_activity(name, uid)).max()
     }
 
     /// How many sessions an owner has that have not ended at a time, in seconds since 1970.

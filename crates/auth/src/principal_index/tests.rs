@@ -38,6 +38,7 @@ fn key(name: &str, owner: Owner) -> KeyFacts {
         maker: None,
         is_session: false,
         is_login_code: false,
+        is_command_line: false,
         workload_uid: None,
         connector: None,
     }
@@ -633,4 +634,60 @@ fn a_change_of_a_team_is_resolved_one_owner_at_a_time() {
         steps += 1;
     }
     assert_eq!(steps, 21, "the team and each of its members");
+}
+
+/// A session of ada that ends after 60 seconds without a use, and a key of the command line that it allowed.
+fn session_with_command_line(is_code: bool) -> PrincipalIndex {
+    let mut principals = principals();
+    let mut session = KeyFacts { is_session: true, ..key("k", ada()) };
+    session.lifetime.ttl_seconds = 1000;
+    session.lifetime.idle_seconds = 60;
+    principals.set_key("k", Some(session));
+    let cli = KeyFacts {
+        is_session: true,
+        is_command_line: true,
+        is_login_code: is_code,
+        maker: made_by("uid-k"),
+        ..key("cli", ada())
+    };
+    principals.set_record(digest(2), Some(record("cli", "u1")));
+    principals.set_key("cli", Some(cli));
+    principals
+}
+
+#[test]
+fn a_key_of_the_command_line_outlives_the_idleness_of_its_session_and_not_its_end() {
+    let mut principals = session_with_command_line(false);
+    let policy = Policy::default();
+    let at = |principals: &PrincipalIndex, byte, now| {
+        principals.identify(&digest(byte), now, &policy).map(|key| key.identity.name.clone())
+    };
+    // The session was made at NOW - 100, and was idle since.
+    assert_eq!(at(&principals, 1, NOW), Err(Refusal::Expired));
+    assert_eq!(at(&principals, 2, NOW), Ok("ada".to_owned()));
+    assert_eq!(at(&principals, 2, NOW + 899), Ok("ada".to_owned()));
+    assert_eq!(at(&principals, 2, NOW + 900), Err(Refusal::Expired));
+    // The object of the session stays as long, and without such a key no longer than the session.
+    assert_eq!(principals.end_of("k"), Some(NOW + 900));
+    let ada = principals.identify(&digest(2), NOW, &policy).unwrap();
+    assert_eq!(ada.latest_end(), Some(NOW + 900));
+    ada.activity.note(NOW + 7);
+    assert_eq!(principals.last_activity_of_login("k", "uid-k"), Some(NOW + 7));
+    let caller = ada.as_caller_key(None);
+    assert_eq!((caller.name.as_str(), caller.has_maker), ("k", false), "it acts as the session");
+    principals.set_key("cli", None);
+    assert_eq!(principals.end_of("k"), Some(NOW - 40));
+    assert_eq!(principals.last_activity_of_login("k", "uid-k"), None);
+}
+
+#[test]
+fn a_code_of_the_command_line_is_known_to_its_own_function_alone() {
+    let policy = Policy::default();
+    let principals = session_with_command_line(true);
+    let unknown = Some(Refusal::Unknown);
+    assert_eq!(principals.identify(&digest(2), NOW, &policy).err(), unknown);
+    assert_eq!(principals.identify_or_code(&digest(2), NOW, &policy).err(), unknown);
+    assert!(principals.identify_command_line_code(&digest(2), NOW, &policy).is_ok());
+    let principals = session_with_command_line(false);
+    assert_eq!(principals.identify_command_line_code(&digest(2), NOW, &policy).err(), unknown);
 }

@@ -51,6 +51,7 @@ fn asks_what_it_may(request: &Request) -> bool {
         || is(request, OURS, "accesspreviews")
         || is(request, OURS, "consolesessions")
         || is(request, OURS, "consolelogincodes")
+        || is(request, OURS, "commandlineconsents")
         || is(request, group, "selfsubjectrulesreviews");
     reviews && request.verb == "create"
 }

@@ -10,12 +10,14 @@ use postern_meta::status::Reason;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::login_browser::BrowserLogin;
 use super::login_workload::Workload;
 use super::whoami;
 use crate::error::CliError;
 use crate::flags::CredentialFlags;
 use crate::kubeconfig::{self, Files, Kubeconfig, ResolvedContext};
 use crate::output::escape;
+use crate::parse;
 use crate::process::Process;
 use crate::session::{Session, given_key, given_trust, start_log};
 
@@ -23,6 +25,8 @@ use crate::session::{Session, given_key, given_trust, start_log};
 const CONTEXT_PREFIX: &str = "postern_";
 /// How long each request of a logout may take: it does not wait long for a server that is gone.
 const LOGOUT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The path of the session of a key.
+const SESSION_PATH: &str = "/auth/session";
 /// The type of keys that are made for one login, and end with it.
 const LOGIN_TYPE: &str = "Login";
 
@@ -31,6 +35,7 @@ const LOGIN_TYPE: &str = "Login";
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     postern login https://postern.example.com:8443 --ca-file ca.pem\n  \
+    postern login https://postern.example.com:8443 --no-browser --ttl 8h\n  \
     postern login https://postern.example.com:8443 --ca-file ca.pem --access-key - < key.txt\n  \
     postern login https://postern.example.com:8443 --workload-identity deploy")]
 pub struct Login {
@@ -54,6 +59,19 @@ pub struct Login {
     /// The file with the token of the platform
     #[arg(long, value_name = "FILE", requires = "workload_identity")]
     token_file: Option<PathBuf>,
+
+    /// Log in with the browser of this machine. This is the default on a terminal with a browser, if no access key is
+    /// given [env: BROWSER]
+    #[arg(long, conflicts_with_all = ["access_key", "workload_identity", "no_browser"])]
+    browser: bool,
+
+    /// Log in with a browser on another machine: print a link, and wait until the login is allowed there
+    #[arg(long, conflicts_with_all = ["access_key", "workload_identity"])]
+    no_browser: bool,
+
+    /// The longest lifetime of the key of a login with a browser, as 8h [default: as long as the login of the browser]
+    #[arg(long, value_name = "DURATION", value_parser = parse::ttl, conflicts_with_all = ["access_key", "workload_identity"])]
+    ttl: Option<i64>,
 
     #[command(flatten)]
     credential: CredentialFlags,
@@ -102,10 +120,7 @@ impl Login {
                 };
                 workload.key(process).await?
             }
-            None => match given_key(&self.credential, process)? {
-                Some(key) => key,
-                None => ask_key(process)?,
-            },
+            None => self.key(&server, &trust, process).await?,
         };
         let status = self.check(&server, &key, &trust, process).await?;
         let authority = match &trust {
@@ -125,6 +140,35 @@ impl Login {
         process.print_status(&format!("logged in to {url} as {who}"));
         process.print_status(&format!("the current context of {file} is now {name}"));
         Ok(())
+    }
+
+    /// The access key: a given one, or that of a login with a browser.
+    async fn key(
+        &self,
+        server: &ServerUrl,
+        trust: &Trust,
+        process: &Process,
+    ) -> Result<SecretText, CliError> {
+        let by_browser =
+            BrowserLogin { server, trust, timeout: self.credential.timeout, ttl_seconds: self.ttl };
+        if self.no_browser {
+            return by_browser.on_another_machine(process).await;
+        }
+        if self.browser {
+            return by_browser.on_this_machine(process).await;
+        }
+        if self.credential.reads_key_from_stdin() && process.stdin_is_terminal() {
+            return process.prompt_hidden("Access key");
+        }
+        match given_key(&self.credential, process)? {
+            Some(key) => Ok(key),
+            None if !process.stdin_is_terminal() => Err(CliError::usage("no access key is given")
+                .hint("--access-key - reads it from the standard input")
+                .hint("POSTERN_ACCESS_KEY takes it from the environment")
+                .hint("--no-browser logs in with a browser on another machine")),
+            None if process.has_browser() => by_browser.on_this_machine(process).await,
+            None => by_browser.on_another_machine(process).await,
+        }
     }
 
     fn server(&self, process: &Process) -> Result<ServerUrl, CliError> {
@@ -236,10 +280,20 @@ async fn delete_login_key(
             return Ok(());
         }
     };
-    if status.access_key_type != LOGIN_TYPE || status.access_key.is_empty() {
+    let key = &status.access_key;
+    // The key of a login with a browser is a session, whatever its type is.
+    match session.client.delete_at_root(SESSION_PATH).await {
+        Ok(()) => {
+            process.print_status(&format!("the access key {} was deleted", escape(key)));
+            return Ok(());
+        }
+        Err(error) if error.reason() == Some(Reason::Unauthorized) => return Ok(()),
+        // Other keys are no sessions. One that cannot be deleted so may be deleted as every key.
+        Err(_) => {}
+    }
+    if status.access_key_type != LOGIN_TYPE || key.is_empty() {
         return Ok(());
     }
-    let key = &status.access_key;
     match session.client.delete(Collection::of::<OwnedAccessKey>(None), key).await {
         Ok(_) => process.print_status(&format!("the access key {} was deleted", escape(key))),
         Err(error) if matches!(error.reason(), Some(Reason::NotFound | Reason::Unauthorized)) => {}
@@ -271,15 +325,6 @@ fn authority_of(config: &Kubeconfig, name: &str, server: &ServerUrl) -> Option<T
     let same = resolved.cluster["server"] == server.to_string();
     let data = resolved.cluster["certificate-authority-data"].as_str().filter(|_| same)?;
     Trust::of_pem(STANDARD.decode(data).ok()?).ok()
-}
-
-fn ask_key(process: &Process) -> Result<SecretText, CliError> {
-    if process.stdin_is_terminal() {
-        return process.prompt_hidden("Access key");
-    }
-    Err(CliError::usage("no access key is given")
-        .hint("--access-key - reads it from the standard input")
-        .hint("POSTERN_ACCESS_KEY takes it from the environment"))
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod edit;
 mod get;
 mod list;
 mod login;
+mod login_browser;
 mod login_workload;
 mod migrate;
 mod principals;

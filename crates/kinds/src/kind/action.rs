@@ -96,6 +96,8 @@ pub enum ServerAction {
     ConsoleSession,
     /// Make a code for a login link.
     ConsoleLoginCode,
+    /// Describe, allow or deny a login of the command line.
+    CommandLineConsent,
     /// The members of the object, which is a project.
     ProjectMembers,
     /// The clusters that the object, which is a project, may use.

@@ -296,6 +296,7 @@ fn key_of(
         user_agent: browser.user_agent.clone(),
         idle_seconds: policy.session_idle_seconds,
         login_code: false,
+        command_line: None,
     });
     let is_session = session.is_some();
     let login = Login {

@@ -2,6 +2,7 @@
 //! their tables of actions. The tables are with the kinds. The server's own actions are matched one by one, so an
 //! action without a handler does not compile.
 
+pub mod command_line;
 mod endpoint_tokens;
 pub mod exchanges;
 pub mod logins;
@@ -109,7 +110,8 @@ pub async fn run(
             | ServerAction::AgentConfig
             | ServerAction::Tunnel
             | ServerAction::ConsoleSession
-            | ServerAction::ConsoleLoginCode,
+            | ServerAction::ConsoleLoginCode
+            | ServerAction::CommandLineConsent,
         ) => Err(ApiError::resource_not_served()),
     }
 }

@@ -82,7 +82,8 @@ pub fn due(registry: &Registry, connector: &ConnectorRef, interval: i64) -> DueK
         let Some((object, fields)) = login_key(registry, connector, &name) else { continue };
         let Some(at) = due_at(&fields, interval) else { continue };
         let principals = registry.cache().principals();
-        let used = principals.last_activity(&name, &object.metadata.uid).unwrap_or_default();
+        let used = principals.last_activity_of_login(&name, &object.metadata.uid);
+        let used = used.unwrap_or_default();
         if principals.has_ended_before(&name, now + 1) || used <= at - interval {
             continue;
         }

@@ -86,6 +86,7 @@ pub(super) async fn review(
         | ServerAction::AccessPreview
         | ServerAction::ConsoleSession
         | ServerAction::ConsoleLoginCode
+        | ServerAction::CommandLineConsent
         | ServerAction::ProjectMembers
         | ServerAction::ProjectClusters
         | ServerAction::MigrateVirtualClusterInstance

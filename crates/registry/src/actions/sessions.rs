@@ -9,7 +9,7 @@ use postern_auth::resolved_key::ResolvedKey;
 use postern_kinds::console_login_code::{self, ConsoleLoginCode};
 use postern_kinds::console_session::{self, ConsoleSession, NoSpec};
 use postern_kinds::owned_access_key::{
-    Fields, OwnedAccessKey, SESSION_LABEL, Session, Spec, Status,
+    CommandLine, Fields, OwnedAccessKey, SESSION_LABEL, Session, Spec, Status,
 };
 use postern_kinds::principal::Maker;
 use postern_kinds::{AnyKind, Owner, SecretText, Verb};
@@ -32,8 +32,9 @@ const MAX_SESSIONS: usize = 50;
 /// The lifetime of the code of a login link.
 const CODE_SECONDS: i64 = 60;
 
-/// The values of the label of sessions, and of codes.
+/// The values of the label of sessions, of logins of the command line, and of codes.
 pub(super) const CONSOLE: &str = "console";
+const COMMAND_LINE: &str = "cli";
 const LOGIN_CODE: &str = "login-code";
 
 /// The field manager of sessions.
@@ -49,12 +50,15 @@ pub struct Login {
 }
 
 impl Login {
-    fn into_session(self, registry: &Registry) -> Session {
+    /// The session that begins. `command_line` is set for a login of the command line, which no idleness ends.
+    fn into_session(self, registry: &Registry, command_line: Option<CommandLine>) -> Session {
+        let idle_seconds = registry.key_policy().session_idle_seconds;
         Session {
             address: self.address,
             user_agent: self.user_agent,
-            idle_seconds: registry.key_policy().session_idle_seconds,
+            idle_seconds: if command_line.is_some() { 0 } else { idle_seconds },
             login_code: false,
+            command_line,
         }
     }
 }
@@ -80,10 +84,13 @@ pub async fn begin(
     registry.cache().wait_until_current().await?;
     let key = current(registry, permit)?;
     let value = if key.is_login_code {
-        redeemed(registry, permit, &key, login).await?
+        if permit.credential().is_acting() {
+            return Err(refused("a session cannot begin under impersonation"));
+        }
+        redeemed(registry, &key, login).await?
     } else {
         check_may_begin(registry, permit, &key)?;
-        created(registry, &key, login.into_session(registry)).await?
+        created(registry, &key, login.into_session(registry, None), None).await?
     };
     let session = resolved(registry, &value).await?;
     Ok(NewSession { object: described(permit, &session)?, value })
@@ -97,7 +104,8 @@ pub async fn make_code(registry: &Registry, permit: &Permit) -> Result<EncodedOb
     registry.cache().wait_until_current().await?;
     let key = current(registry, permit)?;
     check_may_begin(registry, permit, &key)?;
-    let code = created(registry, &key, Session { login_code: true, ..Session::default() }).await?;
+    let session = Session { login_code: true, ..Session::default() };
+    let code = created(registry, &key, session, None).await?;
     let session = resolved(registry, &code).await?;
     let status = console_login_code::Status {
         access_key: session.identity.access_key.clone(),
@@ -109,11 +117,12 @@ pub async fn make_code(registry: &Registry, permit: &Permit) -> Result<EncodedOb
     answered(permit, &ConsoleLoginCode, &session, fields)
 }
 
-/// Creates the key of a session, and returns its value.
-async fn created(
+/// Creates the key of a session, and returns its value. Without a value, it gets a random one.
+pub(super) async fn created(
     registry: &Registry,
     key: &ResolvedKey,
     session: Session,
+    value: Option<SecretText>,
 ) -> Result<SecretText, ApiError> {
     let name = &key.identity.access_key;
     let stored = registry.read_to_decide(&OwnedAccessKey, None, name)?;
@@ -123,7 +132,10 @@ async fn created(
     let given = Fields::deserialize(&stored.fields)
         .map_err(|error| ApiError::internal("an access key cannot be read", error))?;
     let maker = Maker { name: name.clone(), uid: key.uid.clone(), impersonated: None };
-    let new = session_of(registry, given.spec, maker, session)?;
+    let mut new = session_of(registry, given.spec, maker, session)?;
+    if let Some(value) = &value {
+        set_value(&mut new, value);
+    }
     let creating = Permit::for_server(&OwnedAccessKey, Verb::Create, None, "");
     let created = operations::create(registry, &creating, new, &writing()).await?;
     let mut created = decoded(&created)?;
@@ -133,20 +145,21 @@ async fn created(
     }
 }
 
-/// Makes a session of the code of a login link: its key gets another value, and the lifetime of a session. The write is for
-/// the code as it was read, so of two requests with one code, also to two servers, one succeeds.
-async fn redeemed(
+/// Sets the value of a key. It is never serialized with the other fields.
+fn set_value(object: &mut Object, value: &SecretText) {
+    if let Some(Value::Object(spec)) = object.fields.get_mut("spec") {
+        spec.insert("key".to_owned(), Value::from(value.expose()));
+    }
+}
+
+/// Makes a session of a code: its key gets another value, and the lifetime of a session. The write is for the code as it
+/// was read, so of two requests with one code, also to two servers, one succeeds.
+pub(super) async fn redeemed(
     registry: &Registry,
-    permit: &Permit,
     code: &ResolvedKey,
     login: Login,
 ) -> Result<SecretText, ApiError> {
-    if permit.credential().is_acting() {
-        return Err(refused("a session cannot begin under impersonation"));
-    }
     let value = new_access_key(registry.source());
-    let session = login.into_session(registry);
-    let ttl = session_ttl_seconds(registry);
     let updating =
         Permit::for_server(&OwnedAccessKey, Verb::Update, None, &code.identity.access_key);
     let writing = writing();
@@ -154,18 +167,17 @@ async fn redeemed(
         let mut fields = Fields::deserialize(&stored.fields)
             .map_err(|error| ApiError::internal("an access key cannot be read", error))?;
         let known = fields.status.session.take().filter(|session| session.login_code);
-        if known.is_none() || stored.metadata.uid != code.uid {
+        let Some(known) = known.filter(|_| stored.metadata.uid == code.uid) else {
             return Err(used());
-        }
-        fields.spec.ttl = ttl;
-        fields.status.session = Some(session.clone());
+        };
+        let session = login.clone().into_session(registry, known.command_line);
+        fields.spec.ttl = session_ttl_seconds(registry, session.command_line.as_ref());
+        let label = if session.command_line.is_some() { COMMAND_LINE } else { CONSOLE };
+        fields.status.session = Some(session);
         let mut object = stored.clone();
-        object.metadata.labels.insert(SESSION_LABEL.to_owned(), CONSOLE.to_owned());
+        object.metadata.labels.insert(SESSION_LABEL.to_owned(), label.to_owned());
         object.fields = encoded(fields)?;
-        // It is never serialized with the other fields.
-        if let Some(Value::Object(spec)) = object.fields.get_mut("spec") {
-            spec.insert("key".to_owned(), Value::from(value.expose()));
-        }
+        set_value(&mut object, &value);
         Ok(object)
     });
     match updated.await {
@@ -176,12 +188,15 @@ async fn redeemed(
 }
 
 /// The 401 for a code that has begun a session already.
-fn used() -> ApiError {
+pub(super) fn used() -> ApiError {
     crate::credential::refused(Refusal::Unknown)
 }
 
 /// The key with a value that was just stored.
-async fn resolved(registry: &Registry, value: &SecretText) -> Result<Arc<ResolvedKey>, ApiError> {
+pub(super) async fn resolved(
+    registry: &Registry,
+    value: &SecretText,
+) -> Result<Arc<ResolvedKey>, ApiError> {
     let digest = registry.digester().digest(&BearerToken::of_key(value));
     registry.cache().wait_until_current().await?;
     let (now, cache) = (registry.source().now().unix_seconds(), registry.cache());
@@ -222,7 +237,7 @@ pub async fn end(registry: &Registry, permit: &Permit) -> Result<(String, String
 }
 
 /// The access key of the request as it is now.
-fn current(registry: &Registry, permit: &Permit) -> Result<Arc<ResolvedKey>, ApiError> {
+pub(super) fn current(registry: &Registry, permit: &Permit) -> Result<Arc<ResolvedKey>, ApiError> {
     let cache = registry.cache();
     let (principals, policy) = (cache.principals(), cache.policy());
     let current = permit.credential().current(&principals, &policy, registry.source().now())?;
@@ -239,7 +254,7 @@ fn own(registry: &Registry, permit: &Permit) -> Result<Arc<ResolvedKey>, ApiErro
     Err(ApiError::new(404, Reason::NotFound, message))
 }
 
-fn refused(why: &str) -> ApiError {
+pub(super) fn refused(why: &str) -> ApiError {
     ApiError::forbidden(ConsoleSession.info().group_resource(), "", why)
 }
 
@@ -270,10 +285,12 @@ pub(super) fn check_count(registry: &Registry, owner: &Owner) -> Result<(), ApiE
     Ok(())
 }
 
-/// The lifetime of a session in seconds.
-fn session_ttl_seconds(registry: &Registry) -> i64 {
+/// The lifetime of a session in seconds. The command line may have asked for a shorter one.
+fn session_ttl_seconds(registry: &Registry, command_line: Option<&CommandLine>) -> i64 {
     let policy = registry.key_policy();
-    policy.max_ttl_seconds.map_or(policy.session_seconds, |max| max.min(policy.session_seconds))
+    let asked = command_line.map(|asked| asked.ttl_seconds).filter(|seconds| *seconds > 0);
+    let limits = [policy.max_ttl_seconds, asked];
+    limits.into_iter().flatten().fold(policy.session_seconds, i64::min)
 }
 
 /// The access key of a session: that of the same owner with the same groups and scope.
@@ -283,11 +300,15 @@ fn session_of(
     maker: Maker,
     session: Session,
 ) -> Result<Object, ApiError> {
-    let ttl = session_ttl_seconds(registry);
+    let ttl = session_ttl_seconds(registry, session.command_line.as_ref());
     let (label, ttl) =
         if session.login_code { (LOGIN_CODE, ttl.min(CODE_SECONDS)) } else { (CONSOLE, ttl) };
+    let (prefix, display_name) = match &session.command_line {
+        Some(CommandLine { host, .. }) => ("cli-", format!("Command line on {host}")),
+        None => ("session-", "Console session".to_owned()),
+    };
     let spec = Spec {
-        display_name: "Console session".to_owned(),
+        display_name,
         user: given.user,
         team: given.team,
         subject: given.subject,
@@ -300,7 +321,7 @@ fn session_of(
     let status = Status { maker: Some(maker), session: Some(session), ..Status::default() };
     let fields = encoded(Fields { spec, status })?;
     let info = OwnedAccessKey.info();
-    let mut metadata = ObjectMeta { generate_name: "session-".to_owned(), ..ObjectMeta::default() };
+    let mut metadata = ObjectMeta { generate_name: prefix.to_owned(), ..ObjectMeta::default() };
     metadata.labels.insert(SESSION_LABEL.to_owned(), label.to_owned());
     let (api_version, kind) = (info.version.to_string(), info.kind.to_owned());
     Ok(Object { api_version, kind, metadata, fields })
@@ -333,7 +354,7 @@ fn answered(
     EncodedObject::for_action(permit, kind, &object)
 }
 
-fn encoded(fields: impl Serialize) -> Result<Map<String, Value>, ApiError> {
+pub(super) fn encoded(fields: impl Serialize) -> Result<Map<String, Value>, ApiError> {
     match serde_json::to_value(fields) {
         Ok(Value::Object(fields)) => Ok(fields),
         _ => Err(ApiError::internal("the session could not be encoded", MANAGER)),

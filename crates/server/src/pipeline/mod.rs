@@ -150,7 +150,7 @@ async fn reply(
     if relay::is_relayed(request.uri().path()) {
         return relayed(server, client, request, guard).await;
     }
-    if Sso::serves(request.uri().path()) {
+    if Sso::serves(request.method(), request.uri().path()) {
         return sign_in(server, client, request, guard, audit_id, browser_headers).await;
     }
     let outcome = match public(server, &request, &mut measured) {
@@ -540,7 +540,7 @@ async fn act(
         Authorized::Resource(parsed, permit) => {
             check_websocket(&parsed, can_switch(&permit))?;
             if is_session(&permit) {
-                return Box::pin(sessions::serve(server, client, &parsed, &permit)).await;
+                return Box::pin(sessions::serve(server, client, (&parsed, &body), &permit)).await;
             }
             let permit = permit.received_at(scheduling.as_of);
             guard.reserve(verbs::answer_bytes(server, &permit, &body))?;
@@ -566,7 +566,11 @@ fn is_session(permit: &Permit) -> bool {
     permit.target().action.is_some_and(|action| {
         matches!(
             action.handler,
-            Handler::Server(ServerAction::ConsoleSession | ServerAction::ConsoleLoginCode)
+            Handler::Server(
+                ServerAction::ConsoleSession
+                    | ServerAction::ConsoleLoginCode
+                    | ServerAction::CommandLineConsent
+            )
         )
     })
 }

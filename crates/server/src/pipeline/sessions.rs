@@ -1,19 +1,24 @@
 //! Serves the session of a browser: login, logout, login links, and what it is. The cookie is written here; `stages` reads it.
 
-use http::header::{HeaderName, SET_COOKIE, USER_AGENT};
+use http::header::{AUTHORIZATION, HeaderName, SET_COOKIE, USER_AGENT};
 use http::{HeaderValue, StatusCode};
+use postern_kinds::command_line_consent::{self, CommandLineConsent};
 use postern_kinds::console_login_code::ConsoleLoginCode;
 use postern_kinds::console_session::ConsoleSession;
 use postern_kinds::{AnyKind as _, Verb};
 use postern_meta::accept::Offered;
+use postern_meta::options::FieldValidation;
 use postern_meta::status::{ApiError, Status};
+use postern_registry::actions::command_line;
 use postern_registry::actions::sessions::{self, Login, NewSession};
 use postern_registry::permit::Permit;
+use serde::Deserialize as _;
 
-use super::{Client, Outcome, Server};
-use crate::stages::parse::{CODE_PATH, Parsed};
+use super::{Client, Outcome, Server, verbs};
+use crate::stages::parse::{AUTHORIZE_PATH, CODE_PATH, Parsed};
 use crate::stages::session_cookie;
 use crate::wire::encode::Negotiated;
+use crate::wire::input::ReceivedBody;
 use crate::wire::respond;
 
 /// The maximum length of a recorded `User-Agent`, in characters.
@@ -30,7 +35,7 @@ const CLEARED: &str = r#""cache", "cookies", "storage""#;
 pub(super) async fn serve(
     server: &Server,
     client: &Client,
-    parsed: &Parsed,
+    (parsed, body): (&Parsed, &ReceivedBody),
     permit: &Permit,
 ) -> Result<Outcome, ApiError> {
     let negotiated = Negotiated::of(parsed, Offered::Object, server.source.now())?;
@@ -39,6 +44,12 @@ pub(super) async fn serve(
         return Err(ApiError::bad_request("sessions have no query parameters"));
     }
     match permit.target().verb {
+        Verb::Create if parsed.path() == AUTHORIZE_PATH => {
+            let status = consent(server, client, (parsed, body), permit).await?;
+            let object = command_line::answered(permit, status)?;
+            respond::object(&CommandLineConsent, StatusCode::OK, object, negotiated)
+                .map(Outcome::from)
+        }
         Verb::Create if parsed.path() == CODE_PATH => {
             let object = sessions::make_code(&server.registry, permit).await?;
             let created = object.created().cloned();
@@ -77,6 +88,25 @@ pub(super) async fn serve(
             respond::object(&ConsoleSession, StatusCode::OK, object, negotiated).map(Outcome::from)
         }
     }
+}
+
+/// Describes, allows or denies a login of the command line.
+async fn consent(
+    server: &Server,
+    client: &Client,
+    (parsed, body): (&Parsed, &ReceivedBody),
+    permit: &Permit,
+) -> Result<command_line_consent::Status, ApiError> {
+    if parsed.header(AUTHORIZATION).is_some() {
+        // The value of a session is in the cookie of a browser alone.
+        let why = "only the console can allow a login of the command line";
+        return Err(ApiError::forbidden(CommandLineConsent.info().group_resource(), "", why));
+    }
+    let (object, _) =
+        verbs::sent_object(parsed, &CommandLineConsent, body, FieldValidation::Strict)?;
+    let fields = command_line_consent::Fields::deserialize(&object.fields)
+        .map_err(|_| ApiError::bad_request("the body is no CommandLineConsent"))?;
+    server.sso.consent(permit, fields.spec, client.peer.address()).await
 }
 
 /// The browser of a request, without control characters.

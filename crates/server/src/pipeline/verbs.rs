@@ -276,7 +276,7 @@ async fn watch(server: &Server, request: &VerbRequest) -> Result<Response<Body>,
 }
 
 /// The object in a body, and the warnings about it.
-fn sent_object(
+pub(super) fn sent_object(
     parsed: &Parsed,
     kind: &'static dyn AnyKind,
     body: &ReceivedBody,

@@ -229,10 +229,10 @@ fn allow_of(spec: &connector::Spec) -> mapping::Allow {
     }
 }
 
-const BAD_QUERY: &str = "the query is too large, not UTF-8, or has a name twice";
+pub(super) const BAD_QUERY: &str = "the query is too large, not UTF-8, or has a name twice";
 
 /// A redirect of the browser with GET.
-fn redirect(address: &str) -> Result<Response<Body>, Refused> {
+pub(super) fn redirect(address: &str) -> Result<Response<Body>, Refused> {
     let mut response = respond::empty(StatusCode::SEE_OTHER);
     let location = HeaderValue::from_str(address)
         .map_err(|_| Refused::forbidden("the address to go to has invalid characters"))?;
@@ -241,7 +241,7 @@ fn redirect(address: &str) -> Result<Response<Body>, Refused> {
 }
 
 /// The browser of a request, without control characters.
-fn agent_of(head: &Parts) -> String {
+pub(super) fn agent_of(head: &Parts) -> String {
     let agent = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
     let printable = |c: &char| c.is_ascii_graphic() || *c == ' ';
     agent.unwrap_or_default().chars().filter(printable).take(MAX_AGENT_CHARS).collect()

@@ -1,5 +1,6 @@
 //! The exchange of a workload's token for an access key (RFC 8693), `docs/reference/workload-identity.md`.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -13,6 +14,7 @@ use postern_registry::actions::exchanges::{Accepting, NoKey, accepting, exchange
 use serde_json::{Value, json};
 
 use super::Sso;
+use super::command_line::{AUTHORIZATION_CODE, DEVICE_CODE, PENDING};
 use super::form::{Form, MAX_FORM_BYTES};
 use crate::audit::SignIn;
 use crate::gateway::Gateway;
@@ -38,28 +40,37 @@ const HEADER_TYPES: &[&str] = &["jwt"];
 
 /// Why a request gets no key: the error for the caller (RFC 6749 section 5.2), and the reason for the audit record.
 pub(super) struct NotGiven {
-    code: StatusCode,
-    error: &'static str,
+    pub(super) code: StatusCode,
+    pub(super) error: &'static str,
     pub(super) reason: String,
 }
 
 impl NotGiven {
-    fn request(reason: &str) -> Self {
+    pub(super) fn request(reason: &str) -> Self {
         Self::of(StatusCode::BAD_REQUEST, "invalid_request", reason)
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "most callers have an error to give away")]
-    fn of(code: StatusCode, error: &'static str, reason: impl ToString) -> Self {
+    pub(super) fn of(code: StatusCode, error: &'static str, reason: impl ToString) -> Self {
         Self { code, error, reason: reason.to_string() }
     }
 
     /// The refusal of a token. The caller does not learn why: the workload identity may be of others.
-    fn grant(reason: impl ToString) -> Self {
+    pub(super) fn grant(reason: impl ToString) -> Self {
         Self::of(StatusCode::BAD_REQUEST, "invalid_grant", reason)
     }
 
-    fn unavailable(reason: impl ToString) -> Self {
+    pub(super) fn unavailable(reason: impl ToString) -> Self {
         Self::of(StatusCode::SERVICE_UNAVAILABLE, "temporarily_unavailable", reason)
+    }
+
+    /// The response. The caller learns no reason of `invalid_grant`.
+    pub(super) fn response(self) -> Response<Body> {
+        let mut answer = json!({ "error": self.error });
+        if self.error != "invalid_grant" {
+            answer["error_description"] = Value::String(self.reason);
+        }
+        respond::value(self.code, &answer, false)
     }
 }
 
@@ -79,33 +90,33 @@ impl From<NoKey> for NotGiven {
 }
 
 impl Sso {
-    /// Serves an exchange.
+    /// Serves a request for a key.
     pub(super) async fn exchange(
         &self,
         head: &Parts,
         body: IncomingBody,
+        address: IpAddr,
         mut record: SignIn,
     ) -> Response<Body> {
-        match self.exchanged(head, body, &mut record).await {
+        match self.given(head, body, address, &mut record).await {
             Ok(answer) => {
                 record.end(StatusCode::OK, None);
                 respond::value(StatusCode::OK, &answer, false)
             }
-            Err(NotGiven { code, error, reason }) => {
-                record.end(code, Some(&reason));
-                let mut answer = json!({ "error": error });
-                if error != "invalid_grant" {
-                    answer["error_description"] = Value::String(reason);
+            Err(refused) => {
+                if refused.error != PENDING {
+                    record.end(refused.code, Some(&refused.reason));
                 }
-                respond::value(code, &answer, false)
+                refused.response()
             }
         }
     }
 
-    async fn exchanged(
+    async fn given(
         &self,
         head: &Parts,
         body: IncomingBody,
+        address: IpAddr,
         record: &mut SignIn,
     ) -> Result<Value, NotGiven> {
         if head.method != Method::POST {
@@ -114,17 +125,19 @@ impl Sso {
         }
         let form = form_of(head, body).await?;
         match form.get("grant_type") {
-            Some(TOKEN_EXCHANGE) => {}
+            Some(TOKEN_EXCHANGE) => self.exchanged(&form, record).await,
+            Some(AUTHORIZATION_CODE) => self.given_for_code(&form, (head, address), record).await,
+            Some(DEVICE_CODE) => self.given_for_device(&form, (head, address), record).await,
             Some(_) => {
-                let reason = "grant_type must be that of a token exchange (RFC 8693)";
-                return Err(NotGiven::of(
-                    StatusCode::BAD_REQUEST,
-                    "unsupported_grant_type",
-                    reason,
-                ));
+                let reason = "grant_type must be that of a token exchange, a code or a device code";
+                let error = "unsupported_grant_type";
+                Err(NotGiven::of(StatusCode::BAD_REQUEST, error, reason))
             }
-            None => return Err(NotGiven::request("grant_type is missing")),
+            None => Err(NotGiven::request("grant_type is missing")),
         }
+    }
+
+    async fn exchanged(&self, form: &Form, record: &mut SignIn) -> Result<Value, NotGiven> {
         let required = |name: &str| {
             form.get(name).ok_or_else(|| NotGiven::request(&format!("{name} is missing")))
         };

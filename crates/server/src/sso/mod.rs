@@ -4,6 +4,7 @@
 //! providers ([`fetch`], [`providers`]), and the requests of browsers ([`browser`]).
 
 mod browser;
+mod command_line;
 mod exchange;
 mod fetch;
 mod form;
@@ -30,6 +31,7 @@ use tokio::sync::Semaphore;
 use self::providers::Providers;
 use crate::audit::{Audit, SignIn};
 use crate::gateway::Gateway;
+use crate::stages::parse::AUTHORIZE_PATH;
 use crate::wire::body::Body;
 use crate::wire::incoming::IncomingBody;
 use crate::wire::respond;
@@ -131,9 +133,12 @@ impl Sso {
         }
     }
 
-    /// Whether a path is served here.
-    pub(crate) fn serves(path: &str) -> bool {
-        path.starts_with(CONNECTORS) || Self::is_exchange(path)
+    /// Whether a request is served here, without a credential.
+    pub(crate) fn serves(method: &Method, path: &str) -> bool {
+        path.starts_with(CONNECTORS)
+            || Self::is_exchange(path)
+            || path == command_line::DEVICE_PATH
+            || (path == AUTHORIZE_PATH && method != Method::POST)
     }
 
     /// Whether a path is that of exchanges.
@@ -175,7 +180,13 @@ impl Sso {
             return respond::error(&error, postern_meta::decode::Format::Json, false);
         };
         if Self::is_exchange(head.uri.path()) {
-            return self.exchange(&head, body, record).await;
+            return self.exchange(&head, body, visit.address, record).await;
+        }
+        if head.uri.path() == command_line::DEVICE_PATH {
+            return self.begin_device(&head, body, visit.address, record).await;
+        }
+        if head.uri.path() == AUTHORIZE_PATH {
+            return self.authorize(&head).unwrap_or_else(|refused| refusal(&refused));
         }
         let path = head.uri.path().strip_prefix(CONNECTORS).unwrap_or_default();
         let served = match path.split_once('/') {

@@ -113,7 +113,7 @@ pub(crate) fn authenticate(
         let key = principals.key_of(&digest).map(str::to_owned);
         Unauthenticated { error: refused(refusal), key }
     })?;
-    if cookie.is_some() && !key.is_session {
+    if cookie.is_some() && (!key.is_session || key.is_command_line) {
         // Nothing but a login writes the cookie, so another page has written it.
         return Err(Unauthenticated { error: refused(Refusal::Missing), key: None });
     }

@@ -11,6 +11,7 @@ use hyper::upgrade::OnUpgrade;
 use percent_encoding::percent_decode_str;
 use postern_auth::gateway_path::{self, GatewayTarget};
 use postern_auth::kube_request::{KubeRequest, check_host};
+use postern_kinds::command_line_consent::CommandLineConsent;
 use postern_kinds::console_login_code::ConsoleLoginCode;
 use postern_kinds::console_session::ConsoleSession;
 use postern_kinds::{AnyKind, BASE_PATH, Verb, access_key, all, find};
@@ -30,6 +31,9 @@ pub(crate) const MAX_PATH_SEGMENTS: usize = 16;
 
 /// The path of the session of a browser.
 pub(crate) const SESSION_PATH: &str = "/auth/session";
+
+/// The path of logins of the command line: a browser begins with GET, and a person consents with POST.
+pub(crate) const AUTHORIZE_PATH: &str = "/auth/authorize";
 
 /// The path of codes for login links.
 pub(crate) const CODE_PATH: &str = "/auth/code";
@@ -331,6 +335,9 @@ fn read(parts: &Parts, shape: PathShape) -> Result<(Query, Target), ApiError> {
     }
     if raw == SESSION_PATH {
         return session_request(parts, &ConsoleSession);
+    }
+    if raw == AUTHORIZE_PATH {
+        return session_request(parts, &CommandLineConsent);
     }
     if raw == CODE_PATH {
         return session_request(parts, &ConsoleLoginCode);

@@ -90,6 +90,7 @@ fn a_change_has_the_facts_of_the_object() {
         maker: None,
         is_session: false,
         is_login_code: false,
+        is_command_line: false,
         workload_uid: None,
         connector: None,
     };
