@@ -4,6 +4,7 @@
 
 mod endpoint_tokens;
 pub mod exchanges;
+mod key_limits;
 pub mod logins;
 mod migrate;
 mod object;
