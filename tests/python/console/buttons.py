@@ -220,14 +220,17 @@ def buttons_agree_with_the_server(bench):
     bench.ok("POST", f"{API}/trustedissuers", {"metadata": {"name": "github"}, "spec": {"type": "GitHubActions"}})
     editor = editor_of_teams(bench)
     identities = {"administrator": None, "owner": keys["owner"], "reader": keys["reader"], "member": keys["member"],
-                  "admin of a project": keys["lead"], "scoped key": scoped, "nobody": keys["nobody"],
-                  "key for keys": of_keys, "scoped key for everything": makes, "editor of teams": editor}
+                  "admin of a project": keys["lead"], "scoped key": scoped, "nobody": keys["nobody"]}
+    # Identities for a kind of page each: the other pages show the same as for the identities above.
+    special = {"key for keys": (of_keys, "key"), "scoped key for everything": (makes, "key"), "editor of teams": (editor, "team")}
+    checked = [(who, key, PAGES) for who, key in identities.items()]
+    checked += [(who, key, [page for page in PAGES if page[1] == kind]) for who, (key, kind) in special.items()]
     differences, enabled, greyed = [], 0, 0
-    for who, key in identities.items():
+    for who, key, pages in checked:
         context = bench.new_context()
         page = bench.logged_in(key, context)
         check = Check(bench, who, page)
-        for one in PAGES:
+        for one in pages:
             check.object(*one)
         for one in LISTS:
             check.list(*one)
