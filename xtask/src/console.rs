@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 
+use crate::artefacts::npm::BUNDLED;
 use crate::{fetch, shell};
 
 /// What the build makes and what npm installs: neither is a source.
@@ -58,7 +59,9 @@ pub(crate) fn build(root: &Path) -> Result<()> {
     let console = root.join("console");
     ensure!(console.join("package.json").exists(), "there is no console/package.json");
     let built = modified(&console.join(PAGE));
-    if built.is_some_and(|built| newest_source(&console).is_none_or(|source| source <= built)) {
+    let is_newest = |built| newest_source(&console).is_none_or(|source| source <= built);
+    // What is installed anew does not say which packages are in the console.
+    if built.is_some_and(is_newest) && console.join(BUNDLED).exists() {
         println!("the console is up to date");
         return Ok(());
     }

@@ -36,7 +36,7 @@ fn asked(verb: &str, (resource, namespace, name): (&str, &str, &str), path: Stri
 }
 
 /// A create of an object without a namespace.
-fn asked_to_create(resource: &str, spec: Value) -> Asked {
+fn asked_to_create(resource: &str, spec: &Value) -> Asked {
     let asked = asked("create", (resource, "", ""), collection(resource));
     Asked { body: Some(json!({ "metadata": { "name": "fresh" }, "spec": spec })), ..asked }
 }
@@ -52,9 +52,9 @@ fn requests_for_keys() -> Vec<Asked> {
     let key = format!("{GROUP}/ownedaccesskeys/other");
     let change = |verb| asked(verb, ("ownedaccesskeys", "", "other"), key.clone());
     vec![
-        asked_to_create("ownedaccesskeys", json!({ "scope": {} })),
-        asked_to_create("workloadidentities", workload()),
-        asked_to_create("trustedissuers", json!({ "type": "GitHubActions" })),
+        asked_to_create("ownedaccesskeys", &json!({ "scope": {} })),
+        asked_to_create("workloadidentities", &workload()),
+        asked_to_create("trustedissuers", &json!({ "type": "GitHubActions" })),
         change("get"),
         change("patch"),
         change("delete"),

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
 /// What the build of the console writes: the names of the packages, as JSON.
-const BUNDLED: &str = "node_modules/.bundled.json";
+pub(crate) const BUNDLED: &str = "node_modules/.bundled.json";
 
 /// A package whose code is in the console.
 #[derive(Debug, PartialEq, Eq)]
