@@ -1,9 +1,33 @@
 import { svelte } from '@sveltejs/vite-plugin-svelte';
+import { writeFileSync } from 'node:fs';
 import { defineConfig } from 'vitest/config';
+import type { Plugin } from 'vite';
+
+/** Where the build says which packages have code in it. Releases name them with their licences. */
+const BUNDLED = new URL('./node_modules/.bundled.json', import.meta.url);
+const bundled = new Set<string>();
+
+/** Notes the packages whose code is in the files of a build. */
+function noteBundled(): Plugin {
+  return {
+    name: 'note-bundled-packages',
+    apply: 'build',
+    generateBundle(_, files) {
+      for (const file of Object.values(files)) {
+        if (file.type !== 'chunk') continue;
+        for (const [path, { renderedLength }] of Object.entries(file.modules)) {
+          const name = /.*\/node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(path)?.[1];
+          if (name && renderedLength > 0) bundled.add(name);
+        }
+      }
+      writeFileSync(BUNDLED, JSON.stringify([...bundled].sort()));
+    },
+  };
+}
 
 export default defineConfig({
   base: '/ui/',
-  plugins: [svelte()],
+  plugins: [svelte(), noteBundled()],
   build: {
     target: 'es2022',
     // The content security policy allows no `data:` scripts or fonts.
@@ -13,6 +37,6 @@ export default defineConfig({
     reportCompressedSize: false,
     manifest: true,
   },
-  worker: { format: 'es' },
+  worker: { format: 'es', plugins: () => [noteBundled()] },
   test: { include: ['test/**/*.test.ts'], environment: 'node' },
 });

@@ -2,19 +2,16 @@
 //! it. It closes a connection on which nothing is sent for 60 seconds.
 
 use std::fs::File;
-use std::net::TcpListener;
 use std::os::fd::AsRawFd as _;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use crate::{Home, Kubeconfig, SelfSigned, wait};
+use crate::tls_proxy::{TlsProxy, inherited_listener};
+use crate::{Home, Kubeconfig, SelfSigned};
 
 /// `HAProxy`. Dropping it ends it.
 #[derive(Debug)]
 pub struct HaProxy {
-    child: Child,
-    directory: PathBuf,
-    port: u16,
+    proxy: TlsProxy,
 }
 
 impl HaProxy {
@@ -28,10 +25,7 @@ impl HaProxy {
         let both = format!("{}{}", read("ca.pem"), read("key.pem"));
         std::fs::write(directory.join("both.pem"), both).unwrap();
         std::fs::write(directory.join("behind.pem"), &behind.authority).unwrap();
-        // It takes over a socket that listens already, so that no other process can take the port.
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        rustix::io::fcntl_setfd(&listener, rustix::io::FdFlags::empty()).unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let (listener, port) = inherited_listener();
         let text = configuration(&directory, listener.as_raw_fd(), behind.authority_of_server());
         std::fs::write(directory.join("haproxy.cfg"), text).unwrap();
         let log = File::create(directory.join("log")).unwrap();
@@ -44,39 +38,23 @@ impl HaProxy {
             .spawn()
             .expect("HAProxy can be started: `cargo xtask fetch --all` installs it where it may");
         drop(listener);
-        let mut haproxy = Self { child, directory, port };
-        let client = crate::http::Client::new(&haproxy.kubeconfig(behind));
-        wait::until("HAProxy to answer", async || {
-            if let Some(status) = haproxy.child.try_wait().unwrap() {
-                panic!("HAProxy ended with {status}: {}", haproxy.logged());
-            }
-            client.get("/healthz").try_send().await.ok().map(drop)
-        })
-        .await;
+        let mut haproxy = Self { proxy: TlsProxy::new(child, directory, "log", port) };
+        haproxy.proxy.until_it_answers("HAProxy", behind).await;
         haproxy
     }
 
     /// How the server behind it is reached through it.
     #[must_use]
     pub fn kubeconfig(&self, behind: &Kubeconfig) -> Kubeconfig {
-        let own = format!("127.0.0.1:{}", self.port);
-        Kubeconfig {
-            server: behind.server.replacen(behind.authority_of_server(), &own, 1),
-            authority: std::fs::read(self.directory.join("ca.pem")).unwrap(),
-            ..behind.clone()
-        }
-    }
-
-    fn logged(&self) -> String {
-        std::fs::read_to_string(self.directory.join("log")).unwrap_or_default()
+        self.proxy.kubeconfig(behind)
     }
 }
 
 impl Drop for HaProxy {
     fn drop(&mut self) {
         // Fails if it has exited already, which is fine.
-        if self.child.kill().is_ok() {
-            drop(self.child.wait());
+        if self.proxy.child.kill().is_ok() {
+            drop(self.proxy.child.wait());
         }
     }
 }

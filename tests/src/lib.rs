@@ -26,6 +26,7 @@ mod random;
 mod relay;
 mod server;
 mod tls;
+mod tls_proxy;
 
 pub mod cli;
 pub mod documents;

@@ -1,19 +1,16 @@
 //! nginx in front of servers of ours: it ends TLS with a certificate of its own, and speaks TLS with the servers behind
 //! it, as an ingress does. Each request goes to the next server.
 
-use std::net::TcpListener;
 use std::os::fd::AsRawFd as _;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use crate::{Home, Kubeconfig, SelfSigned, wait};
+use crate::tls_proxy::{TlsProxy, inherited_listener};
+use crate::{Home, Kubeconfig, SelfSigned};
 
 /// nginx. Dropping it ends it.
 #[derive(Debug)]
 pub struct Nginx {
-    child: Child,
-    directory: PathBuf,
-    port: u16,
+    proxy: TlsProxy,
 }
 
 impl Nginx {
@@ -31,10 +28,7 @@ impl Nginx {
         SelfSigned::make().write(&directory);
         let write = |name: &str, text: &str| std::fs::write(directory.join(name), text).unwrap();
         write("behind.pem", std::str::from_utf8(&behind.authority).unwrap());
-        // nginx takes over a socket that listens already, so that no other process can take the port.
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        rustix::io::fcntl_setfd(&listener, rustix::io::FdFlags::empty()).unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let (listener, port) = inherited_listener();
         let addresses: Vec<&str> =
             servers.iter().map(|server| server.authority_of_server()).collect();
         write("nginx.conf", &configuration(&directory, port, &addresses));
@@ -49,43 +43,27 @@ impl Nginx {
             .spawn()
             .expect("nginx can be started: `cargo xtask fetch --all` installs it where it may");
         drop(listener);
-        let mut nginx = Self { child, directory, port };
-        let client = crate::http::Client::new(&nginx.kubeconfig(behind));
-        wait::until("nginx to answer", async || {
-            if let Some(status) = nginx.child.try_wait().unwrap() {
-                panic!("nginx ended with {status}: {}", nginx.errors());
-            }
-            client.get("/healthz").try_send().await.ok().map(drop)
-        })
-        .await;
+        let mut nginx = Self { proxy: TlsProxy::new(child, directory, "error.log", port) };
+        nginx.proxy.until_it_answers("nginx", behind).await;
         nginx
     }
 
     /// How what is behind it is reached through it.
     #[must_use]
     pub fn kubeconfig(&self, behind: &Kubeconfig) -> Kubeconfig {
-        let own = format!("127.0.0.1:{}", self.port);
-        Kubeconfig {
-            server: behind.server.replacen(behind.authority_of_server(), &own, 1),
-            authority: std::fs::read(self.directory.join("ca.pem")).unwrap(),
-            ..behind.clone()
-        }
-    }
-
-    fn errors(&self) -> String {
-        std::fs::read_to_string(self.directory.join("error.log")).unwrap_or_default()
+        self.proxy.kubeconfig(behind)
     }
 }
 
 impl Drop for Nginx {
     fn drop(&mut self) {
         // SIGTERM, upon which it ends its worker. Fails if it has exited already, which is fine.
-        let id = rustix::process::Pid::from_child(&self.child);
+        let id = rustix::process::Pid::from_child(&self.proxy.child);
         if rustix::process::kill_process(id, rustix::process::Signal::TERM).is_ok() {
-            drop(self.child.wait());
+            drop(self.proxy.child.wait());
         }
         if std::thread::panicking() {
-            eprintln!("the log of nginx:\n{}", self.errors());
+            eprintln!("the log of nginx:\n{}", self.proxy.logged());
         }
     }
 }

@@ -3,7 +3,6 @@
 //! It takes Node.js. Where the machine has none that Vite takes, a Python package brings one into `.cache/venv`.
 
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 
+use crate::artefacts::npm::BUNDLED;
 use crate::{fetch, shell};
 
 /// What the build makes and what npm installs: neither is a source.
@@ -19,9 +19,6 @@ const MADE: &[&str] = &["dist", "node_modules"];
 
 /// The page of the console, which every build writes.
 const PAGE: &str = "dist/index.html";
-
-/// The packages whose code is in what the build makes: the runtime of Svelte, and what it imports.
-const BUNDLED: &[&str] = &["clsx", "esm-env", "svelte"];
 
 /// The lock file, and its copy next to what was installed from it.
 const LOCK: &str = "package-lock.json";
@@ -62,7 +59,9 @@ pub(crate) fn build(root: &Path) -> Result<()> {
     let console = root.join("console");
     ensure!(console.join("package.json").exists(), "there is no console/package.json");
     let built = modified(&console.join(PAGE));
-    if built.is_some_and(|built| newest_source(&console).is_none_or(|source| source <= built)) {
+    let is_newest = |built| newest_source(&console).is_none_or(|source| source <= built);
+    // What is installed anew does not say which packages are in the console.
+    if built.is_some_and(is_newest) && console.join(BUNDLED).exists() {
         println!("the console is up to date");
         return Ok(());
     }
@@ -94,28 +93,6 @@ pub(crate) fn check(root: &Path) -> Result<()> {
 pub(crate) fn node(root: &Path) -> Result<PathBuf> {
     let node = Node::find_or_fetch(root)?;
     Ok(node.directory.map_or_else(|| PathBuf::from("node"), |directory| directory.join("node")))
-}
-
-/// The licences of the packages whose code is in the built console.
-pub(crate) fn licences(root: &Path) -> Result<String> {
-    let line = "=".repeat(100);
-    let mut text = String::from("\n\nLicences of the npm packages in the web console\n");
-    for package in BUNDLED {
-        let directory = root.join("console/node_modules").join(package);
-        let manifest = std::fs::read(directory.join("package.json"))
-            .with_context(|| format!("npm has not installed {package}"))?;
-        let manifest: serde_json::Value = serde_json::from_slice(&manifest)?;
-        let version = manifest["version"].as_str().unwrap_or_default();
-        let entries = std::fs::read_dir(&directory)?.filter_map(Result::ok);
-        let mut names = entries.map(|entry| entry.path()).filter(|path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-            name.starts_with("license")
-        });
-        let file = names.next().with_context(|| format!("{package} has no licence"))?;
-        let licence = std::fs::read_to_string(file)?;
-        writeln!(text, "\n{line}\n{package} {version}\n{line}\n\n{licence}")?;
-    }
-    Ok(text)
 }
 
 fn seconds(time: Duration) -> String {

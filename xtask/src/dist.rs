@@ -10,10 +10,12 @@ use tempfile::TempDir;
 
 use crate::artefacts::archive::{self, Entry};
 use crate::artefacts::dependencies::Dependencies;
+use crate::artefacts::krew;
 use crate::artefacts::licences::{self, StandardTexts};
+use crate::artefacts::npm;
 use crate::artefacts::program::{PROFILE, Program};
 use crate::artefacts::release::{self, PACKAGE, Release};
-use crate::artefacts::sbom;
+use crate::artefacts::sbom::{self, Component};
 use crate::{console, shell};
 
 /// The file with the digests of the artefacts next to it.
@@ -42,8 +44,10 @@ pub(crate) struct Parts {
     pub(crate) release: Release,
     pub(crate) dependencies: Dependencies,
     pub(crate) program: Program,
-    /// The licence texts of all crates.
+    /// The licence texts of all crates, and of the packages in the web console.
     pub(crate) licences: String,
+    /// The packages in the web console. A program that was given as it is has none that are known.
+    pub(crate) console: Vec<Component>,
     /// The directory of the artefact.
     out: PathBuf,
 }
@@ -58,9 +62,12 @@ impl Parts {
         let standard =
             StandardTexts { apache: root.join("LICENSE"), toolchain: documents.join("licenses") };
         let mut licences = licences::collect(&release, &dependencies, &standard)?;
+        let mut in_console = Vec::new();
         if options.binary.is_none() {
             console::build(root)?;
-            licences.push_str(&console::licences(root)?);
+            let packages = npm::bundled(&root.join("console"))?;
+            licences.push_str(&npm::licences(&packages)?);
+            in_console = packages.iter().map(Component::npm).collect::<Result<_>>()?;
         }
         let given = options.binary.as_deref();
         let program = Program::take_or_build(root, given, &release, &dependencies)?;
@@ -68,7 +75,13 @@ impl Parts {
             Some(out) => out.clone(),
             None => shell::target_directory(root)?.join(PROFILE),
         };
-        Ok(Self { release, dependencies, program, licences, out })
+        Ok(Self { release, dependencies, program, licences, console: in_console, out })
+    }
+
+    /// The software bill of materials, with more components that are neither crates nor in the console.
+    pub(crate) fn bill_of_materials(&self, more: &[Component]) -> Result<String> {
+        let components = [self.console.as_slice(), more].concat();
+        sbom::write(&self.release, &self.dependencies, &self.program.bytes, &components)
     }
 
     /// Writes an artefact, and the digests of all artefacts of this version next to it.
@@ -77,13 +90,26 @@ impl Parts {
         let path = self.out.join(name);
         std::fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))?;
         let checksums = checksums_in(&self.out, &self.release)?;
-        std::fs::write(self.out.join(CHECKSUMS), checksums)?;
+        std::fs::write(self.out.join(CHECKSUMS), checksum_lines(&checksums))?;
         println!(
             "    {}: {} bytes, sha256 {}",
             path.display(),
             bytes.len(),
             archive::sha256(bytes)
         );
+        Ok(())
+    }
+
+    /// Writes the manifest of the kubectl plugin for the archives of this version in the directory.
+    fn write_plugin_manifest(&self, root: &Path) -> Result<()> {
+        let template = std::fs::read_to_string(root.join("deploy/krew/postern.yaml"))?;
+        let archives = checksums_in(&self.out, &self.release)?;
+        let manifest = krew::manifest(&template, &self.release, &archives)?;
+        let path = self.out.join(format!("{PACKAGE}-{}-krew.yaml", self.release.version));
+        std::fs::write(&path, manifest)?;
+        if self.release.repository.is_none() {
+            println!("    warning: Cargo.toml has no repository, so {} names none", path.display());
+        }
         Ok(())
     }
 }
@@ -98,13 +124,23 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     }
     entries.push(Entry::file("LICENSES-third-party.txt", parts.licences.clone()));
     entries.extend(standard_library_licences()?);
-    let bom = sbom::write(&parts.release, &parts.dependencies, &parts.program.bytes, &[])?;
+    let bom = parts.bill_of_materials(&[])?;
     entries.push(Entry::file("sbom.cdx.json", bom));
     entries.extend(printed_by(&parts.program.path)?);
     entries.extend(files_below(&root.join("deploy/systemd"), "systemd")?);
     let entries = entries.into_iter().map(|entry| entry.below(&name)).collect();
     let archive = archive::gzip(&archive::tar(entries, parts.release.epoch)?)?;
-    parts.publish(&format!("{name}.tar.gz"), &archive)
+    parts.publish(&format!("{name}.tar.gz"), &archive)?;
+    parts.write_plugin_manifest(root)
+}
+
+/// Builds the program of a release, with the console in it, and returns its path.
+pub(crate) fn program(root: &Path) -> Result<PathBuf> {
+    release::warn_of_changes(root);
+    let release = Release::of(root)?;
+    let dependencies = Dependencies::of(root, &release)?;
+    console::build(root)?;
+    Ok(Program::take_or_build(root, None, &release, &dependencies)?.path)
 }
 
 /// The licences of Rust's standard library, which the toolchain has as one document.
@@ -161,20 +197,27 @@ fn files_below(directory: &Path, name: &str) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// A line for each artefact of this version in a directory, as `sha256sum --check` reads them.
-fn checksums_in(directory: &Path, release: &Release) -> Result<String> {
+/// The name and the digest of each artefact of this version in a directory, in order.
+fn checksums_in(directory: &Path, release: &Release) -> Result<Vec<(String, String)>> {
     let start = format!("{PACKAGE}-{}-", release.version);
-    let mut lines = Vec::new();
+    let mut artefacts = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         let extension = Path::new(&name).extension().unwrap_or_default();
         if name.starts_with(&start) && (extension == "gz" || extension == "tar") {
             let digest = archive::sha256(&std::fs::read(directory.join(&name))?);
-            lines.push((name.clone(), format!("{digest}  {name}\n")));
+            artefacts.push((name, digest));
         }
     }
-    lines.sort();
-    Ok(lines.into_iter().map(|(_, line)| line).collect())
+    artefacts.sort();
+    Ok(artefacts)
+}
+
+/// A line for each artefact, as `sha256sum --check` reads them.
+fn checksum_lines(artefacts: &[(String, String)]) -> String {
+    let lines: Vec<_> =
+        artefacts.iter().map(|(name, digest)| format!("{digest}  {name}\n")).collect();
+    lines.concat()
 }
 
 #[cfg(test)]
@@ -195,13 +238,12 @@ mod tests {
             std::fs::write(directory.path().join(name), name).unwrap();
         }
         let checksums = checksums_in(directory.path(), &release::example()).unwrap();
-        let names: Vec<_> =
-            checksums.lines().map(|line| line.split_once("  ").unwrap().1).collect();
+        let names: Vec<_> = checksums.iter().map(|(name, _)| name).collect();
         assert_eq!(
             names,
             ["postern-0.2.0-oci.tar", "postern-0.2.0-x86_64-unknown-linux-gnu.tar.gz"]
         );
-        std::fs::write(directory.path().join(CHECKSUMS), &checksums).unwrap();
+        std::fs::write(directory.path().join(CHECKSUMS), checksum_lines(&checksums)).unwrap();
         let mut check = Command::new("sha256sum");
         check.current_dir(directory.path()).args(["--check", "--strict", CHECKSUMS]);
         shell::output_of(&mut check).unwrap();

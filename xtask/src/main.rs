@@ -79,9 +79,9 @@ enum Task {
     Playground(playground::Options),
     /// Measures the server and its peers and writes docs/benchmarks.md.
     Bench(bench::Options),
-    /// Makes the Debian package from a release build.
+    /// Makes the Debian package from the program of a release.
     Deb {
-        /// A binary that is built already [default: a release build]
+        /// A binary that is built already [default: the one that dist builds]
         #[arg(long, value_name = "FILE")]
         binary: Option<PathBuf>,
     },
@@ -118,11 +118,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Playground(options) => playground::run(&root, options),
         Task::Bench(options) => bench::run(&root, options),
         Task::Deb { binary } => {
-            let built = || {
-                console::build(&root)?;
-                suite::build_server(&root, suite::Profile::Release)
-            };
-            let binary = binary.clone().map_or_else(built, Ok)?;
+            let binary = binary.clone().map_or_else(|| dist::program(&root), Ok)?;
             deb::make(&root, &binary).map(|package| println!("{}", package.display()))
         }
         Task::Instructions(options) => instructions::run(&root, options),

@@ -66,12 +66,27 @@ pub struct Explanation {
     pub missing_rule: Option<MissingRule>,
     /// The scopes that refuse.
     pub refusing_scopes: Vec<RefusingScope>,
+    /// Why the caller may not do it with any permission. An example is the limit of a scoped key to keys that it created.
+    pub limit: Option<String>,
 }
 
 impl Explanation {
     /// Whether the request is allowed.
     pub fn is_allowed(&self) -> bool {
-        self.source.is_some() && self.missing_rule.is_none() && self.refusing_scopes.is_empty()
+        self.source.is_some()
+            && self.missing_rule.is_none()
+            && self.refusing_scopes.is_empty()
+            && self.limit.is_none()
+    }
+
+    /// Adds what scopes lack for another part of the same request.
+    pub fn add_refusing_scopes(&mut self, more: Vec<RefusingScope>) {
+        for one in more {
+            match self.refusing_scopes.iter_mut().find(|known| known.index == one.index) {
+                Some(known) => known.missing.rules.extend(one.missing.rules),
+                None => self.refusing_scopes.push(one),
+            }
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postern_meta::names::{config_map_key, dns1123_label, dns1123_subdomain};
 
-use crate::identities::rights_to_impersonate_all;
+use crate::identities::{only_disables, rights_to_impersonate_all};
 use crate::instance::STATUS_ACTIONS;
 use crate::prelude::*;
 use crate::principal::ConnectorFacts;
@@ -286,12 +286,7 @@ impl Kind for Connector {
     ) -> Vec<RequiredRight> {
         let spec = &new.fields.spec;
         let old = old.map(|old| &old.fields.spec);
-        let is_same = old.is_some_and(|old| {
-            let disabled = old.disabled || spec.disabled;
-            Spec { disabled, ..old.clone() } == Spec { disabled, ..spec.clone() }
-                && (spec.disabled || !old.disabled)
-        });
-        if is_same {
+        if old.is_some_and(|old| only_disables(spec, old, |spec| &mut spec.disabled)) {
             return Vec::new();
         }
         let reference = spec.client_secret.as_ref();
@@ -302,6 +297,10 @@ impl Kind for Connector {
             ..Right::cluster("get", CORE_V1.group, "secrets", &at.secret_name)
         });
         rights_to_impersonate_all().into_iter().chain(secret.map(RequiredRight::from)).collect()
+    }
+
+    fn rights_to_create() -> Vec<RequiredRight> {
+        rights_to_impersonate_all().into()
     }
 
     fn cells(object: &Draft<Fields>) -> Vec<Cell> {

@@ -38,6 +38,18 @@ pub(crate) fn rights_to_impersonate_all() -> [RequiredRight; 2] {
     ["users", "groups"].map(|resource| impersonate(resource, "").because(hint.to_owned()))
 }
 
+/// Whether a change of an identity provider at most disables it. Such a change names no provider. `disabled` is the field.
+pub(crate) fn only_disables<S: Clone + PartialEq>(
+    new: &S,
+    old: &S,
+    disabled: fn(&mut S) -> &mut bool,
+) -> bool {
+    let (mut new, mut old) = (new.clone(), old.clone());
+    let is_disabled = std::mem::replace(disabled(&mut new), true);
+    let was_disabled = std::mem::replace(disabled(&mut old), true);
+    new == old && (is_disabled || !was_disabled)
+}
+
 /// The right to impersonate a user or a group.
 pub(crate) fn impersonate(resource: &'static str, name: &str) -> RequiredRight {
     Right::cluster("impersonate", "", resource, name).into()
@@ -71,4 +83,24 @@ pub(crate) fn added<'a>(
 ) -> impl Iterator<Item = &'a String> {
     let had: HashSet<&String> = old.unwrap_or_default().iter().collect();
     new.iter().take(MAX_IDENTITIES).filter(move |name| !had.contains(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn to_disable_a_provider_is_not_to_name_one() {
+        let of = |url: &'static str, disabled: bool| (url, disabled);
+        for (old, new, only) in [
+            (of("a", false), of("a", false), true),
+            (of("a", false), of("a", true), true),
+            (of("a", true), of("a", true), true),
+            (of("a", true), of("a", false), false),
+            (of("a", false), of("b", false), false),
+            (of("a", false), of("b", true), false),
+        ] {
+            assert_eq!(only_disables(&new, &old, |spec| &mut spec.1), only, "{old:?}, {new:?}");
+        }
+    }
 }

@@ -81,6 +81,20 @@ pub(crate) fn check_change(caller: &CallerKey, change: KeyChange<'_>) -> Result<
     Ok(())
 }
 
+/// Checks that a key may change another one at all, by some change that does not widen it.
+///
+/// # Errors
+/// The text of a 403.
+pub fn check_any_change(
+    caller: &CallerKey,
+    owner: Option<&Owner>,
+    maker: Option<&Maker>,
+    is_made: bool,
+) -> Result<(), String> {
+    check(caller, owner, false)?;
+    check_change(caller, KeyChange { maker, is_made, widens: false })
+}
+
 /// The maker that is recorded with a key that this one creates; `None` if the created key is independent of it.
 pub(crate) fn maker(caller: &CallerKey) -> Option<Maker> {
     let is_limited = caller.is_scoped || caller.has_maker || caller.impersonated.is_some();

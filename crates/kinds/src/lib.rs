@@ -19,7 +19,7 @@ mod grants;
 mod identities;
 mod impersonation;
 mod instance;
-mod key_attenuation;
+pub mod key_attenuation;
 mod key_life;
 mod kind;
 mod kubeconfig_ref;

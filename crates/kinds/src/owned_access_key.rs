@@ -13,7 +13,7 @@ use crate::key_life::{self, WrittenKey};
 use crate::names::{MAX_IDENTITIES, is_reserved_identity};
 use crate::owner_reference::{add_owner_reference, ensure_reference, keep_owner_reference};
 use crate::prelude::*;
-use crate::principal::{ConnectorRef, delegated_right};
+use crate::principal::{ConnectorRef, delegated_right, key_verb};
 use crate::schema_rule::IMMUTABLE;
 use crate::scope::{self, Scope};
 
@@ -322,16 +322,6 @@ impl Spec {
     }
 }
 
-/// The verb on a user or team that counts as a verb on its keys. See `docs/reference/access-keys.md#permission`.
-fn verb_on_owner(verb: Verb) -> &'static str {
-    match verb {
-        Verb::Create => "createkey",
-        Verb::Get | Verb::List | Verb::Watch => "getkey",
-        Verb::Update | Verb::Patch => "updatekey",
-        Verb::Delete | Verb::DeleteCollection => "deletekey",
-    }
-}
-
 fn lifetime(metadata: &ObjectMeta, spec: &Spec) -> Lifetime {
     Lifetime {
         created_unix_seconds: metadata.creation_timestamp.map_or(0, Timestamp::unix_seconds),
@@ -549,7 +539,7 @@ impl Kind for OwnedAccessKey {
     }
 
     const DELEGATION: Option<Delegation<Spec>> =
-        Some(Delegation { owner: Spec::owner, verb: verb_on_owner });
+        Some(Delegation { owner: Spec::owner, verb: key_verb, is_always_needed: false });
 
     const CARRIED_SCOPE: Option<CarriedScope<Spec>> = Some(|spec| spec.scope.as_ref());
 
@@ -636,7 +626,7 @@ fn right_to_enable(old: &Draft<Fields>, ctx: &Context<'_>) -> Option<RequiredRig
     let (group, name) = (info.version.group, &old.metadata.name);
     let right = RequiredRight::from(Right::cluster("update", group, info.plural, name));
     let owner = old.fields.spec.owner();
-    let on_owner = owner.and_then(|owner| delegated_right(verb_on_owner(Verb::Update), &owner));
+    let on_owner = owner.and_then(|owner| delegated_right(key_verb(Verb::Update), &owner));
     Some(match on_owner {
         Some(on_owner) => right.or(on_owner).by_role(),
         None => right.by_role(),

@@ -163,11 +163,24 @@ pub struct Delegation<Spec> {
     pub owner: fn(&Spec) -> Option<Owner>,
     /// The verb on the owner that counts as a verb on the object.
     pub verb: fn(Verb) -> &'static str,
+    /// Whether a create requires the right on the owner in any case. Otherwise the verb on the kind is enough.
+    pub is_always_needed: bool,
 }
 
 /// The right to a verb on an owner; `None` for a raw subject, on which there are no rights.
 pub(crate) fn delegated_right(verb: &'static str, owner: &Owner) -> Option<Right> {
     owner.principal().map(|principal| principal.right(verb))
+}
+
+/// The verb on a user or team that counts as a verb on its keys, and on the workload identities that get some. See
+/// `docs/reference/access-keys.md#permission`.
+pub(crate) fn key_verb(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Create => "createkey",
+        Verb::Get | Verb::List | Verb::Watch => "getkey",
+        Verb::Update | Verb::Patch => "updatekey",
+        Verb::Delete | Verb::DeleteCollection => "deletekey",
+    }
 }
 
 /// The lifetime of an access key. See `docs/reference/access-keys.md#lifetime`.

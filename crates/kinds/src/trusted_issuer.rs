@@ -4,7 +4,7 @@
 use postern_meta::names::dns1123_subdomain;
 
 use crate::connector::{check_issuer, validate_ca};
-use crate::identities::rights_to_impersonate_all;
+use crate::identities::{only_disables, rights_to_impersonate_all};
 use crate::prelude::*;
 
 /// The platforms.
@@ -123,17 +123,17 @@ impl Kind for TrustedIssuer {
     ) -> Vec<RequiredRight> {
         let spec = &new.fields.spec;
         let old = old.map(|old| &old.fields.spec);
-        let is_same = old.is_some_and(|old| {
-            let with = |spec: &Spec| Spec { disabled: true, ..spec.clone() };
-            with(old) == with(spec) && (spec.disabled || !old.disabled)
-        });
-        if is_same {
+        if old.is_some_and(|old| only_disables(spec, old, |spec| &mut spec.disabled)) {
             return Vec::new();
         }
         let cluster = Some(&spec.cluster).filter(|cluster| !cluster.is_empty());
         let cluster =
             cluster.map(|name| Right::cluster("use", MANAGEMENT_V1.group, "clusters", name));
         rights_to_impersonate_all().into_iter().chain(cluster.map(RequiredRight::from)).collect()
+    }
+
+    fn rights_to_create() -> Vec<RequiredRight> {
+        rights_to_impersonate_all().into()
     }
 
     fn cells(object: &Draft<Fields>) -> Vec<Cell> {

@@ -7,7 +7,7 @@ use crate::claim_match::ClaimMatch;
 use crate::key_attenuation;
 use crate::owner_reference::{add_owner_reference, ensure_reference, keep_owner_reference};
 use crate::prelude::*;
-use crate::principal::delegated_right;
+use crate::principal::{delegated_right, key_verb};
 use crate::schema_rule::IMMUTABLE;
 use crate::scope::{self, Scope};
 
@@ -97,16 +97,6 @@ impl Spec {
             (user, "") => Some(Owner::User(user.to_owned())),
             (_, team) => Some(Owner::Team(team.to_owned())),
         }
-    }
-}
-
-/// The verb on the owner that counts as a verb on the workload identity: what its keys need.
-fn verb_on_owner(verb: Verb) -> &'static str {
-    match verb {
-        Verb::Create => "createkey",
-        Verb::Get | Verb::List | Verb::Watch => "getkey",
-        Verb::Update | Verb::Patch => "updatekey",
-        Verb::Delete | Verb::DeleteCollection => "deletekey",
     }
 }
 
@@ -219,7 +209,7 @@ impl Kind for WorkloadIdentity {
     ) -> Vec<RequiredRight> {
         let is_same = old.is_some_and(|old| old.fields.spec == new.fields.spec);
         let owner = new.fields.spec.key_owner().filter(|_| !is_same);
-        let right = owner.and_then(|owner| delegated_right("createkey", &owner));
+        let right = owner.and_then(|owner| delegated_right(key_verb(Verb::Create), &owner));
         right.map(RequiredRight::from).into_iter().collect()
     }
 
@@ -234,7 +224,7 @@ impl Kind for WorkloadIdentity {
     }
 
     const DELEGATION: Option<Delegation<Spec>> =
-        Some(Delegation { owner: Spec::key_owner, verb: verb_on_owner });
+        Some(Delegation { owner: Spec::key_owner, verb: key_verb, is_always_needed: true });
 
     const CARRIED_SCOPE: Option<CarriedScope<Spec>> = Some(|spec| spec.scope.as_ref());
 

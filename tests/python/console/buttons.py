@@ -66,15 +66,24 @@ PAGES = [
     ("/teams/blue", "team", "teams/blue"),
 ]
 
+WORKLOAD = {
+    "issuer": "github", "scope": {},
+    "match": [{"claim": "repository_id", "values": ["4711"]}, {"claim": "ref", "values": ["refs/heads/main"]}],
+}
+
+RBAC = "/kubernetes/management/apis/rbac.authorization.k8s.io/v1"
+
 # Lists: the route, the title, the collection that its button creates in, and the body of the create.
 LISTS = [
     ("/secrets", "Shared secrets", "namespaces/platform/sharedsecrets", {"spec": {"data": {"a": "Yg=="}}}),
     ("/projectsecrets?ns=p-web", "Project secrets", "namespaces/p-web/projectsecrets", {"spec": {"data": {"a": "Yg=="}}}),
     ("/projectsecrets?ns=p-shop", "Project secrets", "namespaces/p-shop/projectsecrets", {"spec": {"data": {"a": "Yg=="}}}),
-    ("/keys", "Access keys", "ownedaccesskeys", {"spec": {}}),
+    ("/keys", "Access keys", "ownedaccesskeys", {"spec": {"scope": {}}}),
     ("/projects", "Projects", "projects", {"spec": {}}),
     ("/users", "Users", "users", {"spec": {}}),
     ("/teams", "Teams", "teams", {"spec": {}}),
+    ("/trustedissuers", "Trusted issuers", "trustedissuers", {"spec": {"type": "GitHubActions"}}),
+    ("/workloadidentities", "Workload identities", "workloadidentities", {"spec": WORKLOAD}),
 ]
 
 FETCH = """
@@ -140,6 +149,8 @@ class Check:
             self.bench.go(self.page, f"{route}?tab=access")
             expect(self.page.get_by_role("heading", name="Access rules")).to_be_visible()
             self.compare_all(f"{route}, access", (kind, path, name))
+        if kind == "team":
+            self.members(route, path)
         self.bench.go(self.page, f"{route}?tab=yaml")
         edit = self.page.locator("main section button[aria-disabled]")
         expect(edit).to_be_visible()
@@ -152,6 +163,27 @@ class Check:
             label = "Edit quotas" if (label, card) == ("Edit", "Quotas") else label
             self.compare(where, label, is_enabled, requests_of(page, label))
 
+    def members(self, route, path):
+        """The editor of members. A caller may remove some with the permission to change the team, and needs another to add one."""
+        card = self.page.locator("section.card").filter(has=self.page.get_by_role("heading", name="Members", exact=True))
+        edit = card.get_by_role("button", name="Edit")
+        if edit.get_attribute("aria-disabled") == "true":
+            return
+        edit.click()
+        save = card.get_by_role("button", name="Save")
+        for name, what in (("reader", "without a member"), ("nobody", "with a new member")):
+            listed = card.get_by_role("button", name="Remove reader")
+            listed.click() if name == "reader" else card.get_by_role("combobox").fill(name)
+            expect(card.get_by_role("button", name="Remove reader")).to_have_count(0)
+            if name != "reader":
+                card.get_by_role("combobox").press("Enter")
+                expect(card.get_by_role("button", name=f"Remove {name}")).to_be_visible()
+            self.settled()
+            users = [] if name == "reader" else [name]
+            is_enabled = save.get_attribute("aria-disabled") == "false"
+            self.compare(route, f"Save {what}", is_enabled, [("PATCH", f"{API}/{path}", {"spec": {"users": users}})])
+        card.get_by_role("button", name="Cancel").click()
+
     def list(self, route, title, collection, body):
         self.bench.go(self.page, route)
         # The page before stays until this one is loaded.
@@ -162,19 +194,43 @@ class Check:
         self.compare(route, label, is_enabled, [("POST", f"{API}/{collection}", made)])
 
 
+def editor_of_teams(bench):
+    """A user who may change teams and create trusted issuers, without the permissions that both need besides."""
+    key = bench.user("editor")
+    rule = {"apiGroups": ["management.platform.sh"], "resources": ["teams", "trustedissuers"],
+            "verbs": ["get", "update", "patch", "create"]}
+    bench.ok("POST", f"{RBAC}/clusterroles", {"metadata": {"name": "editor"}, "rules": [rule]})
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "editor"}
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "platform:user:editor"}
+    bench.ok("POST", f"{RBAC}/clusterrolebindings",
+             {"metadata": {"name": "editor"}, "roleRef": reference, "subjects": [subject]})
+    return key
+
+
 def buttons_agree_with_the_server(bench):
     keys = fill(bench)
     # The key of an owner for the project `shop` alone.
     scoped = bench.key("scoped", {"user": "owner", "scope": {"projects": [{"project": "shop"}], "rules": [
         {"verbs": ["get", "list", "watch"], "requestTargets": ["Management"]}]}})
+    # A key for keys alone: it may create none, because that needs a permission on its user, and change none that exist.
+    of_keys = bench.key("of-keys", {"user": "owner", "scope": {"rules": [
+        {"verbs": ["*"], "resources": [{"group": "management.platform.sh", "resources": ["ownedaccesskeys", "workloadidentities"]}]}]}})
+    # A key that may create keys and workload identities.
+    makes = bench.key("makes", {"user": "owner", "scope": {"rules": [{"verbs": ["*"], "requestTargets": ["Management"]}]}})
+    bench.ok("POST", f"{API}/trustedissuers", {"metadata": {"name": "github"}, "spec": {"type": "GitHubActions"}})
+    editor = editor_of_teams(bench)
     identities = {"administrator": None, "owner": keys["owner"], "reader": keys["reader"], "member": keys["member"],
                   "admin of a project": keys["lead"], "scoped key": scoped, "nobody": keys["nobody"]}
+    # Identities for a kind of page each: the other pages show the same as for the identities above.
+    special = {"key for keys": (of_keys, "key"), "scoped key for everything": (makes, "key"), "editor of teams": (editor, "team")}
+    checked = [(who, key, PAGES) for who, key in identities.items()]
+    checked += [(who, key, [page for page in PAGES if page[1] == kind]) for who, (key, kind) in special.items()]
     differences, enabled, greyed = [], 0, 0
-    for who, key in identities.items():
+    for who, key, pages in checked:
         context = bench.new_context()
         page = bench.logged_in(key, context)
         check = Check(bench, who, page)
-        for one in PAGES:
+        for one in pages:
             check.object(*one)
         for one in LISTS:
             check.list(*one)

@@ -35,9 +35,35 @@ fn asked(verb: &str, (resource, namespace, name): (&str, &str, &str), path: Stri
     Asked { question, method, path, body }
 }
 
+/// A create of an object without a namespace.
+fn asked_to_create(resource: &str, spec: &Value) -> Asked {
+    let asked = asked("create", (resource, "", ""), collection(resource));
+    Asked { body: Some(json!({ "metadata": { "name": "fresh" }, "spec": spec })), ..asked }
+}
+
+fn workload() -> Value {
+    let repository = json!({ "claim": "repository_id", "values": ["4711"] });
+    let branch = json!({ "claim": "ref", "values": ["refs/heads/main"] });
+    json!({ "issuer": "github", "match": [repository, branch], "scope": {} })
+}
+
+/// The requests about access keys, and about objects that give some.
+fn requests_for_keys() -> Vec<Asked> {
+    let key = format!("{GROUP}/ownedaccesskeys/other");
+    let change = |verb| asked(verb, ("ownedaccesskeys", "", "other"), key.clone());
+    vec![
+        asked_to_create("ownedaccesskeys", &json!({ "scope": {} })),
+        asked_to_create("workloadidentities", &workload()),
+        asked_to_create("trustedissuers", &json!({ "type": "GitHubActions" })),
+        change("get"),
+        change("patch"),
+        change("delete"),
+    ]
+}
+
 /// The requests that are previewed and sent. They change nothing.
 fn requests() -> Vec<Asked> {
-    let mut all = Vec::new();
+    let mut all = requests_for_keys();
     for namespace in ["platform", "default"] {
         for name in ["s0", "s1"] {
             for verb in ["get", "patch", "delete"] {
@@ -88,6 +114,8 @@ async fn gets(key: &Client, asked: &Asked) -> bool {
 async fn world(admin: &Client) -> Client {
     let ada = user(admin, "ada").await;
     make(admin, "users", "bob", json!({})).await;
+    make(admin, "trustedissuers", "github", json!({ "type": "GitHubActions" })).await;
+    with_key(admin, "other", json!({ "user": "ada" })).await;
     for namespace in ["platform", "default"] {
         for name in ["s0", "s1"] {
             admin.post(&secrets(namespace)).json(&secret(name, "x")).send().await.expect(201);
@@ -118,12 +146,17 @@ fn one<'a>(random: &mut Random, of: &[&'a str]) -> &'a str {
 fn random_rule(random: &mut Random) -> Value {
     let mut rule = json!({});
     if random.below(3) > 0 {
-        rule["verbs"] = json!([one(random, &["get", "list", "patch", "create", "delete", "*"])]);
+        let verbs = ["get", "list", "patch", "create", "delete", "*", "createkey"];
+        rule["verbs"] = json!([one(random, &verbs), one(random, &verbs)]);
     }
     if random.below(4) > 0 {
         let of = ["sharedsecrets", "sharedsecrets/*", "projects", "projectsecrets", "users", "*"];
-        let resource = one(random, &of);
-        let mut element = json!({ "group": "management.platform.sh", "resources": [resource] });
+        let of_keys = ["ownedaccesskeys", "workloadidentities", "users"];
+        let resources = match random.below(3) {
+            0 => json!([one(random, &of_keys), one(random, &of_keys)]),
+            _ => json!([one(random, &of)]),
+        };
+        let mut element = json!({ "group": "management.platform.sh", "resources": resources });
         if random.below(3) == 0 {
             element["resourceNames"] = json!([one(random, &["s0", "s1", "red", "ada"])]);
         }
@@ -176,8 +209,11 @@ async fn a_preview_says_what_the_requests_of_the_key_get() {
         for (asked, result) in requests.iter().zip(told["results"].as_array().unwrap()) {
             let gets = gets(&key, asked).await;
             assert_eq!(result["allowed"], gets, "{scope:?}: {}: {result}", asked.question);
-            let is_explained =
-                !result["missingRule"].is_null() || !result["missingScope"].is_null();
+            // Nothing that could be added to it lets a key change the keys that it has not created.
+            let is_limit = |reason: &str| reason.starts_with("the access key of the request");
+            let is_explained = !result["missingRule"].is_null()
+                || !result["missingScope"].is_null()
+                || result["reason"].as_str().is_some_and(is_limit);
             assert_eq!(is_explained, !gets, "{scope:?}: {}: {result}", asked.question);
             *(if gets { &mut allowed } else { &mut refused }) += 1;
         }
@@ -185,6 +221,84 @@ async fn a_preview_says_what_the_requests_of_the_key_get() {
         admin.delete(&path).send().await.expect(200);
     }
     assert!(allowed > 100 && refused > 100, "{allowed} let through, {refused} not");
+}
+
+/// The answer of a preview to one question, as a client with its key sees it.
+async fn told_about(client: &Client, asked: &Asked) -> Value {
+    preview(client, json!({ "requests": [asked.question] })).await["results"][0].clone()
+}
+
+#[tokio::test]
+async fn a_create_needs_the_permissions_that_its_kind_always_requires() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let ada = world(&admin).await;
+    let [_, workload, issuer, ..] = &requests_for_keys()[..] else { panic!("six requests") };
+    let told = told_about(&ada, issuer).await;
+    assert_eq!(told["missingRule"]["rule"]["resources"], json!(["trustedissuers"]));
+    let rules = json!([rule(&["trustedissuers", "workloadidentities"], &["create"])]);
+    allow(&admin, "create", None, rules, "platform:user:ada").await;
+    let told = told_about(&ada, issuer).await;
+    assert_eq!((&told["allowed"], gets(&ada, issuer).await), (&json!(false), false), "{told}");
+    for (resource, more) in [("users", false), ("groups", true)] {
+        let missing = told_about(&ada, issuer).await["missingRule"]["rule"].clone();
+        assert_eq!(missing["resources"], json!([resource]));
+        allow(&admin, resource, None, json!([missing]), "platform:user:ada").await;
+        let told = told_about(&ada, issuer).await;
+        assert_eq!((&told["allowed"], gets(&ada, issuer).await), (&json!(more), more), "{told}");
+    }
+    // The role for the kind does not replace the permission on the owner.
+    let kind = json!({ "group": "management.platform.sh", "resources": ["workloadidentities"] });
+    let mut rules = vec![json!({ "resources": [kind] })];
+    for (number, works) in [false, true].into_iter().enumerate() {
+        let spec = json!({ "user": "ada", "scope": { "rules": rules } });
+        let key = with_key(&admin, &format!("maker-{number}"), spec).await;
+        let told = told_about(&key, workload).await;
+        assert_eq!((&told["allowed"], gets(&key, workload).await), (&json!(works), works));
+        rules.extend(told["missingScope"]["rules"].as_array().into_iter().flatten().cloned());
+    }
+}
+
+#[tokio::test]
+async fn a_limited_key_may_do_to_keys_what_previews_say() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let ada = world(&admin).await;
+    let scope = json!({ "rules": [{}] });
+    let scoped = with_key(&admin, "scoped", json!({ "user": "ada", "scope": scope })).await;
+    let made = with_key(&scoped, "made", json!({ "scope": scope })).await;
+    with_key(&made, "below", json!({ "scope": {} })).await;
+    make(&scoped, "workloadidentities", "own", workload()).await;
+    make(&ada, "workloadidentities", "foreign", workload()).await;
+    for (kind, name, by_scoped, by_made) in [
+        ("ownedaccesskeys", "other", false, false),
+        ("ownedaccesskeys", "scoped", false, false),
+        ("ownedaccesskeys", "made", true, false),
+        ("ownedaccesskeys", "below", true, true),
+        ("workloadidentities", "own", true, false),
+        ("workloadidentities", "foreign", false, false),
+    ] {
+        let change = asked("patch", (kind, "", name), format!("{GROUP}/{kind}/{name}"));
+        for (key, expected) in [(&ada, true), (&scoped, by_scoped), (&made, by_made)] {
+            let told = told_about(key, &change).await;
+            let both = (&told["allowed"], gets(key, &change).await);
+            assert_eq!(both, (&json!(expected), expected), "{name}: {told}");
+            assert_ne!(told["reason"], "", "{name}: {told}");
+        }
+    }
+    // A scoped key creates keys only for its own owner, also while it impersonates another user.
+    let boss = with_key(&admin, "boss", json!({ "user": "admin", "scope": scope })).await;
+    let create = &requests_for_keys()[0];
+    for (key, allowed) in [(&boss, false), (&admin, true)] {
+        let asked = key.post(&collection(PREVIEWS)).header("impersonate-user", "ada");
+        let body = json!({ "spec": { "requests": [create.question] } });
+        let told = asked.json(&body).send().await.expect(201);
+        let sent = key.post(&create.path).header("impersonate-user", "ada");
+        let sent = sent.json(create.body.as_ref().unwrap()).send().await;
+        let code = if allowed { 201 } else { 403 };
+        assert_eq!(told["status"]["results"][0]["allowed"], allowed, "{told}");
+        assert_eq!(sent.status, code, "{}", sent.text());
+    }
 }
 
 #[tokio::test]
@@ -289,6 +403,22 @@ async fn previews_are_open_bounded_and_about_the_caller() {
     let acting = admin.post(&collection(PREVIEWS)).header("impersonate-user", "ada");
     let told = acting.json(&json!({ "spec": { "requests": [question] } })).send().await.expect(201);
     assert_eq!(told["status"]["results"][0]["allowed"], false, "it is about ada, not the admin");
+    // Agents cannot act as an identity with more than a name and groups, so there is no token for it.
+    let tokens = collection("directclusterendpointtokens");
+    let question = json!({ "verb": "create", "group": "management.platform.sh",
+        "resource": "directclusterendpointtokens" });
+    for (extra, allowed) in [(None, true), (Some("impersonate-extra-team"), false)] {
+        let as_ada = |path: &str, body: &Value| {
+            let request = admin.post(path).header("impersonate-user", "ada").json(body);
+            extra.iter().fold(request, |request, name| request.header(*name, "red"))
+        };
+        let body = json!({ "spec": { "requests": [question] } });
+        let told = as_ada(&collection(PREVIEWS), &body).send().await.expect(201);
+        let sent = as_ada(&tokens, &json!({ "spec": {} })).send().await;
+        let told = &told["status"]["results"][0];
+        assert_eq!((&told["allowed"], sent.status == 201), (&json!(allowed), allowed), "{told}");
+        assert_eq!(told["reason"].as_str().unwrap().contains("omit it"), !allowed, "{told}");
+    }
     for path in [collection(PREVIEWS), format!("{}/x", collection(PREVIEWS))] {
         assert!([404, 405].contains(&admin.get(&path).send().await.status), "nothing is stored");
     }

@@ -56,7 +56,7 @@ async fn keyboard_alone() {
     browser::check(&Server::start().await, "keyboard.py").await;
 }
 
-/// Buttons of seven identities against the server's decisions.
+/// Buttons of ten identities against the server's decisions.
 #[tokio::test]
 async fn buttons() {
     browser::check(&Server::start().await, "buttons.py").await;

@@ -2,12 +2,17 @@
 
 use postern_tests::kubectl::repository;
 
-/// The instructions of the last stage, with continued lines joined.
-fn last_stage() -> Vec<String> {
+/// The instructions of all stages, with continued lines joined.
+fn instructions() -> Vec<String> {
     let text = std::fs::read_to_string(repository().join("deploy/Containerfile")).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n");
     let lines = lines.replace("\\\n", " ");
-    let lines: Vec<_> = lines.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    lines.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+/// The instructions of the last stage.
+fn last_stage() -> Vec<String> {
+    let lines = instructions();
     let last = lines.iter().rposition(|line| line.starts_with("FROM ")).unwrap();
     lines[last..].to_vec()
 }
@@ -39,4 +44,24 @@ fn the_image_has_nothing_but_the_program_and_runs_without_root() {
     let of_chart = ["runAsUser", "runAsGroup"].map(|name| values[name].as_u64().unwrap());
     assert_eq!(ids, of_chart);
     assert_eq!(of("VOLUME"), [r#"["/var/lib/postern"]"#]);
+}
+
+/// It is built as released programs are: with the console, the features and the profile of `cargo xtask dist`.
+#[test]
+fn the_program_is_that_of_a_release() {
+    let lines = instructions();
+    let position = |part: &str| lines.iter().position(|line| line.contains(part)).expect(part);
+    let build = position("cargo build ");
+    assert!(position("npm run build") < position("COPY --from=console"));
+    assert!(position("COPY --from=console") < build, "the program has the console in it");
+    for part in ["--profile dist", "--locked", "--features otel"] {
+        assert!(lines[build].contains(part), "{part}");
+    }
+    assert!(position("-Cstrip=symbols") < build);
+    // What the machine has built before does not get into it.
+    let ignored = repository().join("deploy/Containerfile.dockerignore");
+    let ignored = std::fs::read_to_string(ignored).unwrap();
+    for part in ["target", "console/dist", "console/node_modules"] {
+        assert!(ignored.lines().any(|line| line == part), "{part}");
+    }
 }

@@ -190,6 +190,23 @@ fn every_message_that_a_runbook_quotes_is_in_the_sources() {
     assert!(unknown.is_empty(), "the sources have no {unknown:?}");
 }
 
+/// The unit of a query of a panel: that of the panel, unless the panel has another one for this query.
+fn unit_of<'a>(panel: &'a Value, query: &str) -> &'a str {
+    let overrides = panel.pointer("/fieldConfig/overrides").unwrap().as_array().unwrap();
+    let own = overrides.iter().find(|one| {
+        text(one, "/matcher/id") == "byFrameRefID" && text(one, "/matcher/options") == query
+    });
+    match own {
+        Some(own) => text(own, "/properties/0/value"),
+        None => text(panel, "/fieldConfig/defaults/unit"),
+    }
+}
+
+/// Whether a query results in bytes, and not in a ratio of them.
+fn has_bytes(expression: &str) -> bool {
+    names_in(expression).iter().any(|name| name.contains("_bytes")) && !expression.contains(" / ")
+}
+
 #[test]
 fn every_panel_has_a_title_a_unit_and_a_description() {
     let board: Value = serde_json::from_str(&read("deploy/dashboards/postern.json")).unwrap();
@@ -215,6 +232,8 @@ fn every_panel_has_a_title_a_unit_and_a_description() {
             let expression = text(target, "/expr");
             let is_of_prometheus = ["ALERTS{", "up{"].iter().any(|name| expression.contains(name));
             assert!(is_of_prometheus || !names_in(expression).is_empty(), "{title}");
+            let is_bytes = unit_of(panel, text(target, "/refId")) == "bytes";
+            assert_eq!(is_bytes, has_bytes(expression), "{title}: the unit of {expression}");
         }
     }
     assert_eq!(rows, ROWS);

@@ -18,7 +18,7 @@ const MAX_BYTES: usize = 30_000_000;
 /// The separator of cargo's encoded flags, which may have spaces in them.
 const FLAG_SEPARATOR: &str = "\u{1f}";
 
-/// Strips the symbols. Cargo does not do that for a package with settings of its own in the profile.
+/// Strips the symbols by rustc's linker, so the machine needs no `strip`. Cargo does not do that for a package with settings of its own in the profile.
 const STRIP: &str = "-Cstrip=symbols";
 
 /// A program to release.
@@ -43,15 +43,22 @@ impl Program {
             std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         println!("    program: {} bytes, {}", bytes.len(), path.display());
         if given.is_none() {
-            ensure!(bytes.len() <= MAX_BYTES, "the program is larger than {MAX_BYTES} bytes");
-            ensure!(
-                !has_symbols(&bytes),
-                "the program has symbols, although the profile strips them"
-            );
+            check(&bytes)?;
         }
         // It is started by its path, and not looked up.
         Ok(Self { path: path.canonicalize()?, bytes })
     }
+}
+
+/// Checks that a program can be released: it is small enough, and has no symbols.
+fn check(program: &[u8]) -> Result<()> {
+    let bytes = program.len();
+    ensure!(
+        bytes <= MAX_BYTES,
+        "the program has {bytes} bytes, which is more than {MAX_BYTES}: find what has grown, before you raise the limit"
+    );
+    ensure!(!has_symbols(program), "the program has symbols, although rustc strips them");
+    Ok(())
 }
 
 /// Whether an ELF file has a table of symbols next to that of its dynamic linking. Its sections are named at its end.
@@ -114,6 +121,16 @@ fn with_paths(flag: &str, from: &Path, to: &str) -> OsString {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_is_too_large_or_has_symbols_is_refused() {
+        check(&vec![0; MAX_BYTES]).unwrap();
+        let error = check(&vec![0; MAX_BYTES + 1]).unwrap_err().to_string();
+        assert!(error.starts_with("the program has 30000001 bytes"), "{error}");
+        let error = check(b"\x7fELF\0.text\0.symtab\0.strtab\0").unwrap_err().to_string();
+        assert!(error.contains("has symbols"), "{error}");
+        check(b"\x7fELF\0.text\0.dynsym\0").unwrap();
+    }
 
     #[test]
     fn no_directory_of_the_machine_is_left() {

@@ -1,17 +1,20 @@
-//! The software bill of materials in `CycloneDX` 1.5, as JSON: the crates in the program, and in an image the packages
-//! of its system libraries too.
+//! The software bill of materials in `CycloneDX` 1.5, as JSON: the crates in the program, the npm packages in its web
+//! console, and in an image the packages of its system libraries too.
 //!
 //! Its serial number and its time come from the commit, so it is the same in each build.
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as STANDARD;
 use cargo_metadata::Package;
 use serde::Serialize;
 
 use super::archive;
 use super::dependencies::{Dependencies, Name, name_of};
 use super::licences;
+use super::npm::NpmPackage;
 use super::release::{PACKAGE, Release};
 
 #[derive(Serialize)]
@@ -82,6 +85,29 @@ impl Component {
             licenses: Vec::new(),
             purl,
         }
+    }
+
+    /// An npm package in the web console.
+    ///
+    /// # Errors
+    /// If the digest is not SHA-512 in base64.
+    pub(crate) fn npm(package: &NpmPackage) -> Result<Self> {
+        let NpmPackage { name, version, licence, integrity, .. } = package;
+        // The @ of a scope is not the one in front of the version.
+        let in_purl = |text: &str| text.replace('@', "%40").replace('+', "%2B");
+        let purl = format!("pkg:npm/{}@{}", in_purl(name), in_purl(version));
+        let digest = integrity.strip_prefix("sha512-");
+        let content = digest.and_then(|digest| STANDARD.decode(digest).ok()).map(hex::encode);
+        let content = content.with_context(|| format!("the digest of {name} is {integrity}"))?;
+        Ok(Self {
+            kind: "library",
+            reference: purl.clone(),
+            name: name.clone(),
+            version: version.clone(),
+            hashes: vec![Hash { alg: "SHA-512", content }],
+            licenses: vec![Licence { expression: licence.clone() }],
+            purl,
+        })
     }
 
     fn of_crate(package: &Package, checksums: &BTreeMap<Name, String>) -> Self {
@@ -231,6 +257,29 @@ mod tests {
         assert_eq!(document["components"][2]["version"], "1:2.36-9+deb12u1");
         assert_eq!(document["dependencies"][2]["dependsOn"][1], purl);
         assert_eq!(document["dependencies"][3], json!({ "ref": purl, "dependsOn": [] }));
+    }
+
+    #[test]
+    fn npm_packages_have_their_licence_their_digest_and_an_escaped_scope() {
+        let package = NpmPackage {
+            name: "@a/b".to_owned(),
+            version: "1.2.3".to_owned(),
+            licence: "MIT".to_owned(),
+            integrity: "sha512-AAEC".to_owned(),
+            text: String::new(),
+        };
+        let component = Component::npm(&package).unwrap();
+        let document = written(&example(), b"", &[component]);
+        let purl = "pkg:npm/%40a/b@1.2.3";
+        let expected = json!({
+            "type": "library", "bom-ref": purl, "name": "@a/b", "version": "1.2.3", "purl": purl,
+            "hashes": [{ "alg": "SHA-512", "content": "000102" }],
+            "licenses": [{ "expression": "MIT" }],
+        });
+        assert_eq!(document["components"][2], expected);
+        assert_eq!(document["dependencies"][2]["dependsOn"][1], purl);
+        let other = NpmPackage { integrity: "sha1-AAEC".to_owned(), ..package };
+        assert!(Component::npm(&other).is_err(), "SHA-512 alone is written");
     }
 
     /// The commit, the program and its parts make another document of it, and nothing else does.

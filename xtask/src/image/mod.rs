@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 
 use crate::artefacts::archive::{self, Entry};
 use crate::artefacts::release::PACKAGE;
-use crate::artefacts::sbom::{self, Component};
+use crate::artefacts::sbom::Component;
 use crate::dist::{self, Options, Parts};
 use libraries::SystemFiles;
 
@@ -78,8 +78,7 @@ fn documents(root: &Path, parts: &Parts, system: &SystemFiles) -> Result<Vec<Ent
     let components: Vec<_> = packages
         .map(|package| Component::debian(&package.name, &package.version, &package.architecture))
         .collect();
-    let (release, dependencies) = (&parts.release, &parts.dependencies);
-    let bom = sbom::write(release, dependencies, &parts.program.bytes, &components)?;
+    let bom = parts.bill_of_materials(&components)?;
     let mut entries = vec![
         Entry::file("LICENSE", licence),
         Entry::file("LICENSES-third-party.txt", parts.licences.clone()),

@@ -87,6 +87,12 @@ impl Policy {
         }
     }
 
+    /// Whether an identity may do something to any user or team, within its scopes.
+    pub fn may_on_any_owner(&self, identity: &Identity, verb: &str) -> bool {
+        let may = |kind| !self.readable(identity, verb, MANAGEMENT_V1.group, kind).is_empty();
+        may("users") || may("teams")
+    }
+
     /// The objects of a kind on which an identity holds a verb, by roles, without one, and within
     /// its scopes.
     pub fn readable(

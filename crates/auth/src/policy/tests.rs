@@ -157,6 +157,33 @@ fn a_scoped_key_may_do_nothing_else() {
 }
 
 #[test]
+fn a_scope_has_to_allow_what_an_owner_may_do_to_themselves() {
+    let scope_on = |resource: &str| {
+        let resources = vec![postern_kinds::scope::ScopeResources {
+            group: MANAGEMENT_V1.group.to_owned(),
+            resources: vec![resource.to_owned()],
+            ..Default::default()
+        }];
+        let rule = postern_kinds::scope::ScopeRule { resources, ..Default::default() };
+        let scope = postern_kinds::scope::Scope { rules: vec![rule], ..Default::default() };
+        vec![Arc::new(ScopeRules::new(&scope))]
+    };
+    for (scopes, may) in [
+        (Vec::new(), true),
+        (scope_on("users"), true),
+        (scope_on("ownedaccesskeys"), false),
+        (vec![empty_scope()], false),
+    ] {
+        let ada = Identity { scopes, ..identity(&["system:authenticated"]) };
+        let policy = Policy::built_in();
+        assert!(policy.has_right_on_any_owner(&ada, "createkey"), "its scopes aside");
+        assert_eq!(policy.may_on_any_owner(&ada, "createkey"), may, "{:?}", ada.scopes);
+        let decided = policy.decide(&ada, &on("createkey", "users", "ada"));
+        assert_eq!(decided == Decision::Allow, may, "{:?}", ada.scopes);
+    }
+}
+
+#[test]
 fn a_fingerprint_changes_with_what_decides_and_with_nothing_else() {
     let policy = Policy::built_in();
     let of = |identity: &Identity| policy.fingerprint(identity, "g", "r", true);

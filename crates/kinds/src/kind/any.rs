@@ -127,6 +127,12 @@ pub trait AnyKind: Send + Sync {
     /// The right on the owner of an object that counts as the right to a verb on the object.
     fn delegated_right(&self, verb: Verb, owner: &Owner) -> Option<Right>;
 
+    /// Whether a create requires the right on the owner, also of callers that may create every object of the kind.
+    fn needs_right_on_owner(&self) -> bool;
+
+    /// The rights that every create requires beyond its verb.
+    fn rights_to_create(&self) -> Vec<RequiredRight>;
+
     /// Whether authentication uses its objects.
     fn has_access_role(&self) -> bool;
 
@@ -510,6 +516,14 @@ impl<K: Kind> AnyKind for K {
 
     fn delegated_right(&self, verb: Verb, owner: &Owner) -> Option<Right> {
         delegated_right((K::DELEGATION?.verb)(verb), owner)
+    }
+
+    fn needs_right_on_owner(&self) -> bool {
+        K::DELEGATION.is_some_and(|delegation| delegation.is_always_needed)
+    }
+
+    fn rights_to_create(&self) -> Vec<RequiredRight> {
+        K::rights_to_create()
     }
 
     fn has_access_role(&self) -> bool {

@@ -229,6 +229,12 @@ pub trait Kind: Sized + Send + Sync + 'static {
         Vec::new()
     }
 
+    /// The rights that every create requires beyond its verb, whatever the object has. [`Self::required_rights`] has them,
+    /// too.
+    fn rights_to_create() -> Vec<RequiredRight> {
+        Vec::new()
+    }
+
     /// The permissions that the write of a prepared object gives to others, which its writer must hold or be allowed to
     /// give. `None` for a write that gives nothing.
     fn granted(_new: &DraftOf<Self>, _old: Option<&DraftOf<Self>>) -> Option<Granted> {

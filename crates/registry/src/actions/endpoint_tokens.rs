@@ -96,7 +96,7 @@ fn invalid(error: FieldError) -> ApiError {
 
 /// Checks that agents can act as the whole identity that the caller impersonates. If a part cannot be forwarded, the
 /// request is rejected; no part is dropped (`docs/reference/clusters.md#forwarded-identity`).
-fn check_forwarded(registry: &Registry, permit: &Permit) -> Result<(), ApiError> {
+pub(super) fn check_forwarded(registry: &Registry, permit: &Permit) -> Result<(), ApiError> {
     let (credential, groups) = (permit.credential(), &registry.token_policy().forward_groups);
     let forwarded = ForwardedIdentity::of(credential.identity(), credential.wanted(), groups);
     let resource = DirectClusterEndpointToken.info().group_resource();

@@ -5,6 +5,7 @@
 pub mod command_line;
 mod endpoint_tokens;
 pub mod exchanges;
+mod key_limits;
 pub mod logins;
 mod migrate;
 mod object;

@@ -3,12 +3,15 @@
 
 use std::sync::Arc;
 
+use postern_auth::attributes::Attributes;
 use postern_auth::identity::Identity;
 use postern_auth::policy::Readable;
 use postern_auth::scope::{ReachableClusters, ScopeRules, contains};
+use postern_kinds::direct_cluster_endpoint_token::DirectClusterEndpointToken;
 use postern_kinds::reviews::access_preview::{
     AccessPreview, Fields, MissingRule, PreviewedRequest, PreviewedScope, ReachedKind, Status,
 };
+use postern_kinds::reviews::resource_access_review;
 use postern_kinds::scope::Scope;
 use postern_kinds::{AnyKind, Verb, all};
 use postern_meta::field::{FieldError, FieldErrors};
@@ -16,10 +19,10 @@ use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 use serde::Deserialize;
 
-use super::endpoint_tokens::reached_clusters;
+use super::endpoint_tokens::{check_forwarded, reached_clusters};
 use super::reviews::{Decider, attributes_of, reason};
 use crate::admit;
-use crate::permit::Permit;
+use crate::permit::{Permit, missing_to_create};
 use crate::registry::{EncodedObject, Registry};
 
 /// The requests that are decided, or the kinds that are checked, before other tasks get the thread.
@@ -52,7 +55,10 @@ pub(super) async fn preview(
         if index % PER_STEP == PER_STEP - 1 {
             tokio::task::yield_now().await;
         }
-        let (allowed, explanation) = decider.decision(&identity, attributes_of(request));
+        let (mut allowed, mut explanation) = decider.decision(&identity, attributes_of(request));
+        if allowed && let Some(refusal) = refusal_of_token(registry, permit, request) {
+            (allowed, explanation.limit) = (false, Some(refusal));
+        }
         let missing_rule = explanation.missing_rule.as_ref().map(|missing| MissingRule {
             namespace: missing.namespace.clone().unwrap_or_default(),
             rule: missing.rule.clone(),
@@ -76,6 +82,19 @@ pub(super) async fn preview(
     EncodedObject::for_action(permit, permit.kind(), &object)
 }
 
+/// Why the caller gets no endpoint token: agents could not act as the identity that it impersonates.
+fn refusal_of_token(
+    registry: &Registry,
+    permit: &Permit,
+    request: &resource_access_review::Spec,
+) -> Option<String> {
+    let info = DirectClusterEndpointToken.info();
+    let is_token = request.verb == Verb::Create.as_str()
+        && (request.group.as_str(), request.resource.as_str()) == (info.version.group, info.plural);
+    let refused = |error: ApiError| error.to_string();
+    is_token.then(|| check_forwarded(registry, permit).err().map(refused)).flatten()
+}
+
 /// The identity of a key that the caller would create with a scope: a key of the same owner, within the scopes of the
 /// caller's key.
 ///
@@ -89,6 +108,8 @@ fn with_scope(caller: &Identity, scope: &Scope) -> Result<Identity, ApiError> {
         return Err(ApiError::invalid(AccessPreview.info().group_kind(), "", errors));
     }
     let mut identity = caller.clone();
+    // The key does not exist yet, so it has created none.
+    identity.access_key = String::new();
     identity.scopes.insert(0, Arc::new(ScopeRules::new(scope)));
     Ok(identity)
 }
@@ -137,18 +158,40 @@ fn reached_kind(
         resource: plural.to_owned(),
         ..ReachedKind::default()
     };
+    let is_limited = |verb| kind.is_delegated() && matches!(verb, Verb::Update | Verb::Patch);
     for verb in Verb::ALL.iter().copied().filter(|verb| info.is_stored() && info.serves(*verb)) {
+        if verb == Verb::Create && !may_create(decider, identity, kind) {
+            continue;
+        }
         let by_owner = || {
             kind.verb_on_owner(verb).is_some_and(|on_owner| {
-                decider.policy.has_right_on_any_owner(identity, on_owner)
-                    && decider.policy.scope_can_match(identity, verb.as_str(), group, plural)
+                verb == Verb::Create
+                    || (decider.policy.has_right_on_any_owner(identity, on_owner)
+                        && decider.policy.scope_can_match(identity, verb.as_str(), group, plural))
             })
         };
         match decider.policy.readable(identity, verb.as_str(), group, plural) {
+            // A key with a scope changes only the keys that it has created.
+            Readable::All if is_limited(verb) => reached.some.push(verb.as_str().to_owned()),
             Readable::All => reached.all.push(verb.as_str().to_owned()),
             some if !some.is_empty() || by_owner() => reached.some.push(verb.as_str().to_owned()),
             Readable::Some { .. } => {}
         }
     }
     (!reached.all.is_empty() || !reached.some.is_empty()).then_some(reached)
+}
+
+/// Whether an identity may create objects of a kind, as far as permissions on other objects decide.
+fn may_create(decider: &Decider<'_>, identity: &Identity, kind: &dyn AnyKind) -> bool {
+    let info = kind.info();
+    let attributes = Attributes::Resource {
+        verb: Verb::Create.as_str(),
+        group: info.version.group,
+        resource: info.plural,
+        subresource: "",
+        namespace: "",
+        name: "",
+    };
+    let by_owner = !kind.is_delegated() || decider.allows(identity, &attributes);
+    by_owner && missing_to_create(&decider.policy, identity, kind).is_none()
 }

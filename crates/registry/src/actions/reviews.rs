@@ -17,17 +17,18 @@ use postern_kinds::reviews::{
     AccessStatus, NonResourceAttributes, ResourceAttributes, SubjectSpec, UserInfo,
     resource_access_review, self_subject_access_review, self_subject_review, token_review,
 };
-use postern_kinds::{AnyKind, Impersonation, MANAGEMENT_V1, Right, Verb, all};
+use postern_kinds::{AnyKind, Impersonation, MANAGEMENT_V1, Owner, Right, Verb, all};
 use postern_meta::object::Object;
 use postern_meta::status::ApiError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::key_limits::KeyLimits;
 use crate::admit;
 use crate::cache::PolicyAt;
 use crate::permit::ResourceTarget;
-use crate::permit::{Permit, is_filtered, would_allow};
+use crate::permit::{Permit, is_filtered, missing_to_create, would_allow};
 use crate::registry::deciding::ForDecision;
 use crate::registry::{EncodedObject, Registry};
 
@@ -141,7 +142,10 @@ impl Decider<'_> {
         attributes: Attributes<'_>,
     ) -> (bool, Explanation) {
         let allowed = self.allows(identity, &attributes);
-        let explanation = self.explain(identity, &as_decided(attributes));
+        let mut explanation = self.explain(identity, &as_decided(attributes));
+        if explanation.is_allowed() {
+            explanation.limit = self.key_limit(identity, &attributes);
+        }
         if allowed || !explanation.is_allowed() {
             return (allowed, explanation);
         }
@@ -156,17 +160,73 @@ impl Decider<'_> {
         let explanation = self.policy.explain(identity, attributes);
         let partial = partial_right(attributes).filter(|_| explanation.source.is_none());
         let by_part = partial.map(|right| self.policy.explain(identity, &(&right).into()));
-        by_part.filter(|found| found.source.is_some()).unwrap_or(explanation)
+        if let Some(by_part) = by_part.filter(|found| found.source.is_some()) {
+            return by_part;
+        }
+        match target_of(attributes).filter(|target| target.verb == Verb::Create) {
+            Some(target) => self.explain_create(identity, &target, explanation),
+            None => explanation,
+        }
+    }
+
+    /// The explanation of a create, of which a permission on the kind has another one: a caller may also create something
+    /// for itself, and some kinds require more permissions.
+    fn explain_create(
+        &self,
+        identity: &Identity,
+        target: &ResourceTarget,
+        on_kind: Explanation,
+    ) -> Explanation {
+        let policy = &self.policy;
+        if on_kind.is_allowed()
+            && let Some(missing) = missing_to_create(policy, identity, target.kind)
+        {
+            return policy.explain(identity, &missing.first().into());
+        }
+        let owner = identity.user.clone().map(Owner::User);
+        let owner = owner.or_else(|| identity.team.clone().map(Owner::Team));
+        let right = owner.and_then(|owner| target.kind.delegated_right(Verb::Create, &owner));
+        let is_needed = on_kind.source.is_none() || target.kind.needs_right_on_owner();
+        let Some(right) = right.filter(|_| target.action.is_none() && is_needed) else {
+            return on_kind;
+        };
+        let mut on_owner = policy.explain(identity, &(&right).into());
+        if on_owner.source.is_none() {
+            return if on_kind.is_allowed() { on_owner } else { on_kind };
+        }
+        // The scope has to allow requests to the kind, too.
+        let info = target.kind.info();
+        let can_match = |verb: Verb| {
+            policy.scope_can_match(identity, verb.as_str(), info.version.group, info.plural)
+        };
+        if !can_match(Verb::Create) && !can_match(Verb::Get) {
+            on_owner.add_refusing_scopes(on_kind.refusing_scopes);
+        }
+        on_owner
+    }
+
+    /// Why the limits of the caller's access key rule out a change of this object.
+    fn key_limit(&self, identity: &Identity, attributes: &Attributes<'_>) -> Option<String> {
+        let target = target_of(attributes)?;
+        let limits = KeyLimits::of(self.registry, &self.policy, identity, &target)?;
+        limits.refusal(self.registry, &target)
     }
 
     /// Whether a request would be allowed, by the same decision as for the request.
     pub(super) fn allows(&self, identity: &Identity, attributes: &Attributes<'_>) -> bool {
         match target_of(attributes) {
-            Some(target) => would_allow(&self.policy, identity, &target, || {
-                let (namespace, name) = (target.namespace.as_deref(), target.name.as_deref()?);
-                let found = self.registry.read_to_decide(target.kind, namespace, name);
-                found.ok().flatten().map(ForDecision::into_cached)
-            }),
+            Some(target) => {
+                let limits = KeyLimits::of(self.registry, &self.policy, identity, &target);
+                let only_owner = limits.as_ref().and_then(KeyLimits::only_owner);
+                let object = || {
+                    let (namespace, name) = (target.namespace.as_deref(), target.name.as_deref()?);
+                    let found = self.registry.read_to_decide(target.kind, namespace, name);
+                    found.ok().flatten().map(ForDecision::into_cached)
+                };
+                let limit = |limits: &KeyLimits| limits.refusal(self.registry, &target);
+                would_allow(&self.policy, identity, &target, only_owner, object)
+                    && limits.as_ref().and_then(limit).is_none()
+            }
             None => self.policy.decide(identity, attributes) == Decision::Allow,
         }
     }
@@ -333,17 +393,21 @@ fn access_of_subject(
 pub(super) fn reason(allowed: bool, explanation: &Explanation, identity: &Identity) -> String {
     if allowed {
         return explanation.source.as_ref().map_or_else(
-            || "a list contains the objects that the caller may get".to_owned(),
+            || "permissions on single objects, or on their owners, allow it".to_owned(),
             |source| format!("RBAC: allowed by {}", source_text(source)),
         );
     }
     let mut text = String::new();
+    if let Some(limit) = &explanation.limit {
+        text.clone_from(limit);
+    }
     if let Some(missing) = &explanation.missing_rule {
         let place = missing.namespace.as_deref().map_or_else(
             || "everywhere".to_owned(),
             |namespace| format!("in the namespace {namespace}"),
         );
-        text = format!(
+        let _ = write!(
+            text,
             "no role of {} allows it; this rule {place} would allow it:\n{}",
             identity.name,
             rule_yaml(&missing.rule)

@@ -303,29 +303,58 @@ impl Permit {
     }
 }
 
-/// Whether a request would be allowed. Access reviews use it, so they are decided like requests. `object` returns the
-/// object of the request, if it exists.
+/// Whether a request would be allowed. Access reviews use it, so they are decided like requests. `only_owner` is the only
+/// owner for whom the caller's key may create something, if there is one. `object` returns the object of the request, if
+/// it exists.
 pub(crate) fn would_allow(
     policy: &Policy,
     identity: &Identity,
     target: &ResourceTarget,
+    only_owner: Option<&Owner>,
     object: impl FnOnce() -> Option<Arc<CachedObject>>,
 ) -> bool {
     let Ok(coverage) = Coverage::of(policy, identity, target) else { return false };
     let is_for_one_object =
         matches!(target.verb, Verb::Get | Verb::Update | Verb::Patch | Verb::Delete);
     match &coverage {
+        _ if target.verb == Verb::Create && target.action.is_none() => {
+            (coverage.is_all() && !target.kind.needs_right_on_owner()
+                || may_create_for_owner(policy, identity, target.kind, only_owner))
+                && missing_to_create(policy, identity, target.kind).is_none()
+        }
         Coverage::All => true,
         // A list is open to every caller, and contains the objects that the caller may get.
-        Coverage::Some(_) if !is_for_one_object && target.verb != Verb::Create => true,
-        Coverage::Some(_) if target.verb == Verb::Create => {
-            let on_owner = target.kind.verb_on_owner(target.verb);
-            on_owner.is_some_and(|verb| policy.has_right_on_any_owner(identity, verb))
-        }
+        Coverage::Some(_) if !is_for_one_object => true,
         Coverage::Some(_) | Coverage::KeysOf(_) => {
             object().is_some_and(|object| coverage.has(policy, identity, target, &object))
         }
     }
+}
+
+/// Whether the caller may create an object of a kind for this owner, or for any one, by a permission on the owner.
+fn may_create_for_owner(
+    policy: &Policy,
+    identity: &Identity,
+    kind: &dyn AnyKind,
+    only_owner: Option<&Owner>,
+) -> bool {
+    match only_owner {
+        Some(owner) => kind
+            .delegated_right(Verb::Create, owner)
+            .is_some_and(|right| policy.satisfies(identity, &right.into())),
+        None => kind
+            .verb_on_owner(Verb::Create)
+            .is_some_and(|verb| policy.may_on_any_owner(identity, verb)),
+    }
+}
+
+/// The first permission that every create of a kind requires, and that the caller lacks.
+pub(crate) fn missing_to_create(
+    policy: &Policy,
+    identity: &Identity,
+    kind: &dyn AnyKind,
+) -> Option<RequiredRight> {
+    kind.rights_to_create().into_iter().find(|right| !policy.satisfies(identity, right))
 }
 
 /// A 403 without the missing permission.
