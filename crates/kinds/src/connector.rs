@@ -4,8 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use postern_meta::names::{config_map_key, dns1123_label, dns1123_subdomain};
 
+use crate::connector_test::ConnectorTest;
 use crate::identities::{only_disables, rights_to_impersonate_all};
-use crate::instance::STATUS_ACTIONS;
 use crate::prelude::*;
 use crate::principal::ConnectorFacts;
 
@@ -56,6 +56,17 @@ const MATCH: &str = "Match";
 
 /// Names that would make groups of the system: groups begin with the name of their connector.
 const RESERVED_NAMES: [&str; 2] = ["system", "platform"];
+
+/// Tests the connector.
+const TEST: Action = Action {
+    subresource: "test",
+    verb: Verb::Get,
+    right: ActionRight::OnSubresource,
+    handler: Handler::Server(ServerAction::TestConnector),
+    request: None,
+    response: Response::Object(&ConnectorTest),
+    description: "Whether the connector can be used. The server asks the identity provider.",
+};
 
 /// The kind.
 pub struct Connector;
@@ -197,7 +208,7 @@ impl Kind for Connector {
         kind: "Connector",
         plural: "connectors",
         singular: "connector",
-        actions: STATUS_ACTIONS,
+        actions: &[Action::GET_STATUS, Action::UPDATE_STATUS, Action::PATCH_STATUS, TEST],
         confidential: false,
         description: "Connector is an identity provider at which users log in.",
         ..Info::DEFAULT

@@ -44,6 +44,7 @@ pub mod cluster_role;
 pub mod cluster_role_binding;
 pub mod command_line_consent;
 pub mod connector;
+pub mod connector_test;
 pub mod console_login_code;
 pub mod console_session;
 pub mod custom_resource_definition;

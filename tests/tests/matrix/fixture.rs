@@ -279,7 +279,7 @@ impl Fixture {
             "ownedaccesskeys" if target == Target::Own => json!({ "spec": { "user": "owner" } }),
             "ownedaccesskeys" => json!({ "spec": { "user": "host" } }),
             "connectors" => json!({ "spec": {
-                "issuer": "https://login.example.com", "clientId": "postern",
+                "issuer": "https://127.0.0.1:1", "clientId": "postern",
                 "allow": { "everyone": true },
             } }),
             "trustedissuers" => json!({ "spec": {

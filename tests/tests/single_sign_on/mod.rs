@@ -7,4 +7,5 @@ mod later;
 mod logins;
 mod scene;
 mod takeovers;
+mod trials;
 mod workloads;

@@ -254,11 +254,11 @@ pub fn challenge(verifier: &str) -> String {
     BASE64URL.encode(digest(&SHA256, verifier.as_bytes()))
 }
 
-/// Whether a login may return to a path: a page of the console, or the consent to a login of the command line. Anything
-/// that a browser could read as another host is none.
+/// Whether a login may return to a path: a page of the console, the consent to a login of the command line, or the page of a
+/// trial login. Anything that a browser could read as another host is none.
 pub fn is_return_path(path: &str) -> bool {
     let (page, _) = path.split_once('?').unwrap_or((path, ""));
-    let is_known = page.starts_with("/ui/") || page == "/auth/authorize";
+    let is_known = page.starts_with("/ui/") || ["/auth/authorize", "/auth/trial"].contains(&page);
     is_known
         && path.len() <= MAX_PATH_BYTES
         && path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\' && byte != b'#')

@@ -128,6 +128,12 @@ impl PrincipalIndex {
         self.sso.user_of.get(&identity).map(String::as_str)
     }
 
+    /// The teams whose members are in one of these groups of providers.
+    pub fn teams_with_groups(&self, groups: &[String]) -> BTreeSet<&str> {
+        let teams = groups.iter().filter_map(|group| self.sso.teams_with.get(group));
+        teams.flatten().map(String::as_str).collect()
+    }
+
     /// The names of the keys that a connector made.
     pub fn keys_of_connector(&self, connector: &str) -> impl Iterator<Item = &str> {
         self.sso.keys_of(connector).map(String::as_str)

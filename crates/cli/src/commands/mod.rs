@@ -29,6 +29,7 @@ mod secret_watch;
 mod secrets;
 mod share;
 mod successor;
+mod test;
 mod token;
 mod top;
 mod wait;
@@ -159,6 +160,9 @@ pub enum Command {
     /// Replace the value of an access key.
     #[command(subcommand)]
     Rotate(OfAccessKey<Replace>),
+    /// Test what the server depends on.
+    #[command(subcommand)]
+    Test(test::Test),
     /// Print a token for connected clusters.
     ///
     /// The token is short-lived, and gives access to no more than the access key. As the command of a
@@ -200,6 +204,7 @@ async fn run_with_server(command: Command, process: &Process) -> Result<(), CliE
         Command::Logout(command) => command.run(process).await,
         Command::Whoami(command) => command.run(process).await,
         Command::Console(command) => command.run(process).await,
+        Command::Test(command) => command.run(process).await,
         Command::CanI(command) => command.run(process).await,
         Command::WhoCan(command) => command.run(process).await,
         Command::Get(command) => command.run(process).await,

@@ -110,6 +110,8 @@ pub enum ServerAction {
     ReportAuditEvents,
     /// Open a tunnel to the agent of the cluster.
     Tunnel,
+    /// Whether the object, which is a connector, can be used.
+    TestConnector,
 }
 
 /// The input of an action that its kind handles.

@@ -110,6 +110,7 @@ pub async fn run(
             ServerAction::ReportAuditEvents
             | ServerAction::AgentConfig
             | ServerAction::Tunnel
+            | ServerAction::TestConnector
             | ServerAction::ConsoleSession
             | ServerAction::ConsoleLoginCode
             | ServerAction::CommandLineConsent,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use postern_auth::attributes::Attributes;
 use postern_kinds::cluster::{self, Cluster, endpoint_annotations};
-use postern_kinds::project::{Fields, Project, member_uids, members_binding, namespace_of};
+use postern_kinds::project::{Fields, member_uids, members_binding, namespace_of};
 use postern_kinds::project_clusters::{
     self, ClusterMetadata, ClusterSummary, ProjectCluster, ProjectClusters,
 };
@@ -18,8 +18,7 @@ use postern_kinds::virtual_cluster_instance::VirtualClusterInstance;
 use postern_kinds::{AnyKind, Info, Principal};
 use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Deserialize;
 
 use crate::permit::Permit;
 use crate::registry::{EncodedObject, Registry};
@@ -61,7 +60,7 @@ pub(super) async fn members(
             Principal::Team(_) => listed.teams.push(member),
         }
     }
-    encoded(permit, &ProjectMembers, &listed)
+    EncodedObject::with_fields(permit, &ProjectMembers, &listed)
 }
 
 /// The uids of the members with a role.
@@ -139,7 +138,7 @@ pub(super) async fn clusters(
         }
         tokio::task::yield_now().await;
     }
-    encoded(permit, &ProjectClusters, &project_clusters::Spec { clusters })
+    EncodedObject::with_fields(permit, &ProjectClusters, &project_clusters::Spec { clusters })
 }
 
 /// The names of the clusters with instances of the project that the caller may get or use.
@@ -201,19 +200,4 @@ fn summary_of(object: &Object) -> ProjectCluster {
         },
         status: fields.status,
     }
-}
-
-fn encoded(
-    permit: &Permit,
-    kind: &dyn AnyKind,
-    fields: &impl Serialize,
-) -> Result<EncodedObject, ApiError> {
-    let info = kind.info();
-    let Ok(Value::Object(fields)) = serde_json::to_value(fields) else {
-        return Err(ApiError::internal("the list could not be encoded", Project.info().kind));
-    };
-    let metadata = ObjectMeta { name: permit.name().to_owned(), ..ObjectMeta::default() };
-    let (api_version, name) = (info.version.to_string(), info.kind.to_owned());
-    let object = Object { api_version, kind: name, metadata, fields };
-    EncodedObject::for_action(permit, kind, &object)
 }

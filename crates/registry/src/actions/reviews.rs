@@ -94,7 +94,8 @@ pub(super) async fn review(
         | ServerAction::IssueEndpointToken
         | ServerAction::AgentConfig
         | ServerAction::ReportAuditEvents
-        | ServerAction::Tunnel => {
+        | ServerAction::Tunnel
+        | ServerAction::TestConnector => {
             return Err(ApiError::resource_not_served());
         }
     };

@@ -33,10 +33,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postern_auth::digest::Digester;
 use postern_kinds::{AnyKind, all};
-use postern_meta::object::Object;
+use postern_meta::object::{Object, ObjectMeta};
 use postern_meta::status::ApiError;
 use postern_store::Store;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use self::activity::KeyUses;
 use self::agent_configs::AgentConfigs;
@@ -86,6 +88,24 @@ pub struct ObjectIdentity {
 }
 
 impl EncodedObject {
+    /// The response of an action about the object of the permit, with these fields.
+    ///
+    /// # Errors
+    /// 500 if the fields cannot be encoded, which is a bug.
+    pub fn with_fields(
+        permit: &Permit,
+        kind: &dyn AnyKind,
+        fields: &impl Serialize,
+    ) -> Result<Self, ApiError> {
+        let info = kind.info();
+        let Ok(Value::Object(fields)) = serde_json::to_value(fields) else {
+            return Err(ApiError::internal("the response could not be encoded", info.kind));
+        };
+        let metadata = ObjectMeta { name: permit.name().to_owned(), ..ObjectMeta::default() };
+        let (api_version, name) = (info.version.to_string(), info.kind.to_owned());
+        Self::for_action(permit, kind, &Object { api_version, kind: name, metadata, fields })
+    }
+
     /// The response of an action. The object is of a kind that is not stored, or it is the object of the permit.
     ///
     /// # Errors

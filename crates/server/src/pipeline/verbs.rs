@@ -8,6 +8,7 @@ use postern_flow::OwnerAccount;
 use postern_flow::large::{LARGE_BYTES, LargeWork};
 use postern_kinds::action::{Action, Handler, PartHandler, ServerAction};
 use postern_kinds::audit_event_list::AuditEventList;
+use postern_kinds::connector_test::ConnectorTest;
 use postern_kinds::{AnyKind, Verb};
 use postern_meta::accept::{Offered, PatchType, patch_type};
 use postern_meta::apply::nulls_of;
@@ -29,6 +30,7 @@ use postern_registry::operations::{self, Applied};
 use postern_registry::permit::{
     Permit, SELECTABLE_FIELDS, selectable_fields, with_namespace_to_try,
 };
+use postern_registry::registry::EncodedObject;
 
 use super::{Outcome, Server, agent_config, audit_events, tunnel};
 use crate::stages::parse::Parsed;
@@ -104,6 +106,9 @@ async fn serve_verb(
         }
         if matches!(action.handler, Handler::Server(ServerAction::Tunnel)) {
             return Box::pin(tunnel::serve(server, request)).await.map(Outcome::from);
+        }
+        if matches!(action.handler, Handler::Server(ServerAction::TestConnector)) {
+            return Box::pin(test_connector(server, request)).await.map(Outcome::from);
         }
         return Box::pin(act(server, request, action, body)).await;
     }
@@ -189,6 +194,20 @@ async fn list(server: &Server, request: &VerbRequest) -> Result<Outcome, ApiErro
     let warnings = std::mem::take(&mut page.warnings);
     let response = respond::list(permit.kind(), page, negotiated, request.large_work(server))?;
     Ok(Outcome { warnings, ..response.into() })
+}
+
+/// Tests a connector, which takes requests to the identity provider.
+async fn test_connector(
+    server: &Server,
+    request: &VerbRequest,
+) -> Result<Response<Body>, ApiError> {
+    let VerbRequest { parsed, permit, .. } = request;
+    let negotiated = negotiated_object(server, parsed)?;
+    // The options have no effect. Invalid ones are rejected all the same.
+    GetOptions::parse(parsed.query())?;
+    let tested = server.sso.test(permit.name()).await?;
+    let object = EncodedObject::with_fields(permit, &ConnectorTest, &tested)?;
+    respond::object(&ConnectorTest, StatusCode::OK, object, negotiated)
 }
 
 /// Serves an action from the kind's table of actions.

@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 
 use super::form::Form;
 use super::redeem::{Client, Tokens, unavailable};
+use super::test::TRIAL_PATH;
 use super::{Refused, Sso, StoredConnector, login_cookie, refusal, session_hash};
 use crate::audit::SignIn;
 use crate::stages::session_cookie;
@@ -123,6 +124,9 @@ impl Sso {
             ])
             .await?;
         let claims = client.claims(&tokens, Some(login.nonce())).await?;
+        if login.return_path() == TRIAL_PATH {
+            return Ok(self.trial(&connector.metadata.name, &client, (&tokens, &claims)).await);
+        }
         let person = self.person(&client, &tokens, &claims).await?;
         record.admit(&person.name)?;
         let browser = sessions::Login { address: address.to_string(), user_agent: agent_of(head) };

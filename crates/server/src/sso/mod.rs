@@ -13,6 +13,7 @@ mod logout;
 mod providers;
 mod redeem;
 pub(crate) mod refresh;
+mod test;
 
 use std::sync::Arc;
 

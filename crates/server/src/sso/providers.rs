@@ -199,7 +199,19 @@ impl Provider {
     /// # Errors
     /// Why there is none, for the person who logs in.
     pub(super) async fn discovery(&self) -> Result<Arc<Discovery>, String> {
-        self.document(&self.discovery, Wanted::Recent, || async {
+        self.wanted_discovery(Wanted::Recent).await
+    }
+
+    /// The discovery document as it is now, unless it was asked for just before: for a test.
+    ///
+    /// # Errors
+    /// See [`Provider::discovery`].
+    pub(super) async fn newest_discovery(&self) -> Result<Arc<Discovery>, String> {
+        self.wanted_discovery(Wanted::Newest).await
+    }
+
+    async fn wanted_discovery(&self, wanted: Wanted) -> Result<Arc<Discovery>, String> {
+        self.document(&self.discovery, wanted, || async {
             let address = discovery::address(&self.issuer).ok_or("the issuer is no https URL")?;
             let bytes = self.get(&address, discovery::MAX_BYTES).await?;
             Discovery::parse(&bytes, &self.issuer).map_err(|refused| refused.to_string())

@@ -166,7 +166,7 @@ impl Client<'_> {
     }
 
     /// The client secret, as the Secret has it now.
-    fn secret(&self) -> Result<Option<SecretText>, Refused> {
+    pub(super) fn secret(&self) -> Result<Option<SecretText>, Refused> {
         let Some(at) = &self.spec.client_secret else { return Ok(None) };
         let missing = || {
             Refused::new(

@@ -1,0 +1,113 @@
+//! The test of a connector: the checks that need no person, and what a trial login shows. Neither makes a user, a key or
+//! a session.
+
+use http::{Response, StatusCode};
+use postern_auth::oidc::jwt::Claims;
+use postern_auth::oidc::mapping;
+use postern_kinds::connector::Connector;
+use postern_kinds::connector_test::{Check, Spec};
+use postern_meta::status::ApiError;
+use serde_json::{Value, json};
+
+use super::redeem::{Client, Tokens};
+use super::{CONNECTORS, Refused, Sso, StoredConnector};
+use crate::wire::body::Body;
+use crate::wire::respond;
+
+/// The return path of a trial login.
+pub(super) const TRIAL_PATH: &str = "/auth/trial";
+
+impl Sso {
+    /// Tests a connector. The documents of the provider are fetched again, but not more often than every 10 s.
+    ///
+    /// # Errors
+    /// 404 if there is none of this name.
+    pub(crate) async fn test(&self, name: &str) -> Result<Spec, ApiError> {
+        self.registry.cache().wait_until_current().await?;
+        let found = self.registry.read_to_decide(&Connector, None, name)?;
+        let found = found.ok_or_else(|| {
+            use postern_kinds::AnyKind as _;
+            ApiError::not_found(Connector.info().group_resource(), name)
+        })?;
+        let connector: StoredConnector = found.part()?;
+        let spec = &connector.spec;
+        let provider = self.providers.of_connector(&spec.issuer, &spec.ca_data);
+        let mut checks = vec![check(
+            "Enabled",
+            if spec.disabled { Err("spec.disabled is true") } else { Ok("users can log in") },
+        )];
+        let discovery = provider.newest_discovery().await;
+        let endpoint = discovery.as_ref().map(|found| &found.authorization_endpoint);
+        let endpoint = endpoint.map(|at| format!("users log in at {at}"));
+        checks.push(check("Discovery", endpoint.map_err(String::as_str)));
+        let keys = match &discovery {
+            Ok(_) => provider.newest_keys().await,
+            Err(_) => Err("there is no discovery document".to_owned()),
+        };
+        let count = |keys: usize| format!("{keys} keys that can verify ID tokens");
+        let counted = keys.map(|keys| keys.len());
+        checks.push(check(
+            "Keys",
+            match &counted {
+                Ok(0) => Err("the provider has no key with RS256, PS256, ES256 or ES384"),
+                Ok(keys) => Ok(count(*keys)),
+                Err(why) => Err(why.as_str()),
+            },
+        ));
+        let client =
+            Client { registry: &self.registry, provider: &provider, spec, now: self.now() };
+        let secret = client.secret();
+        checks.push(check(
+            "ClientSecret",
+            match &secret {
+                Ok(Some(_)) => {
+                    Ok("the Secret has it; only a trial login shows whether it is right")
+                }
+                Ok(None) => Ok("none: the client is public"),
+                Err(refused) => Err(refused.text.as_str()),
+            },
+        ));
+        if spec.has_groups_in_user_info()
+            && let Ok(discovery) = &discovery
+        {
+            let endpoint = discovery.userinfo_endpoint.as_deref();
+            checks.push(check("UserInfo", endpoint.ok_or("the provider has no UserInfo endpoint")));
+        }
+        let trial_url = format!("{}{CONNECTORS}{name}/start?return={TRIAL_PATH}", self.own_url());
+        Ok(Spec { redirect_uri: self.redirect_uri(name), trial_url, checks })
+    }
+
+    /// The page of a trial login: the claims of the person, and what they would give.
+    pub(super) async fn trial(
+        &self,
+        name: &str,
+        client: &Client<'_>,
+        (tokens, claims): (&Tokens, &Claims),
+    ) -> Response<Body> {
+        let outcome = match self.person(client, tokens, claims).await {
+            Ok(person) => {
+                let group_of = |group: &String| mapping::group_name(name, group);
+                let groups: Vec<String> = person.groups.iter().map(group_of).collect();
+                let principals = self.registry.cache().principals();
+                let known = principals.user_of_identity(&person.issuer, &person.subject);
+                json!({
+                    "allowed": true,
+                    "user": known,
+                    "nameOfNewUser": if known.is_none() { Some(&person.name) } else { None },
+                    "teams": principals.teams_with_groups(&groups),
+                    "groups": groups,
+                    "hasRefreshToken": person.refresh_token.is_some(),
+                })
+            }
+            Err(Refused { text, .. }) => json!({ "allowed": false, "why": text }),
+        };
+        let page = json!({ "trial": outcome, "claims": Value::Object(claims.all.clone()) });
+        respond::value(StatusCode::OK, &page, true)
+    }
+}
+
+fn check(name: &str, found: Result<impl Into<String>, &str>) -> Check {
+    let passed = found.is_ok();
+    let message = found.map_or_else(str::to_owned, Into::into);
+    Check { name: name.to_owned(), passed, message }
+}
