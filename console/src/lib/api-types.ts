@@ -436,6 +436,16 @@ export interface components {
              */
             verbs: ("*" | "get" | "list" | "watch" | "create" | "update" | "patch" | "delete" | "deletecollection" | "use" | "bind" | "escalate" | "impersonate" | "makeowner" | "createkey" | "getkey" | "updatekey" | "deletekey")[];
         };
+        /** @description The facts about a login of the command line. */
+        "sh.platform.management.v1.AccessKeyCommandLine": {
+            /** @description The name of the machine, as the command line said it. */
+            host?: string;
+            /**
+             * Format: int64
+             * @description The requested lifetime in seconds; 0 for as long as the session that consented.
+             */
+            ttlSeconds?: number;
+        };
         /** @description Data of a single sign-on. */
         "sh.platform.management.v1.AccessKeyIdentity": {
             /** @description The connector through which the user logged in. */
@@ -507,6 +517,8 @@ export interface components {
         "sh.platform.management.v1.AccessKeySession": {
             /** @description The address that the login came from. */
             address?: string;
+            /** @description Set for a login of the command line. Its key is sent in a header, and is never in a cookie. */
+            commandLine?: components["schemas"]["sh.platform.management.v1.AccessKeyCommandLine"];
             /**
              * Format: int64
              * @description The seconds without a use after which the session ends, even before its `ttl`.

@@ -53,6 +53,7 @@ pub struct Ancestor {
 
 /// An access key that gives access until it expires.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the key")]
 pub struct ResolvedKey {
     /// Its uid.
     pub uid: String,

@@ -40,9 +40,9 @@ async fn a_login_without_a_key_uses_a_browser() {
     let user = CliUser::new();
     let (url, ca) = (url(&server), authority(&user, &server));
     let login = ["login", &url, "--ca-file", &ca];
-    let mut terminal = Terminal::start(&user, &login);
+    let terminal = Terminal::start(&user, &login);
     terminal.shows("in a browser, on any machine").await;
-    let mut terminal = Terminal::start(&user.clone().with("BROWSER", "true"), &login);
+    let terminal = Terminal::start(&user.clone().with("BROWSER", "true"), &login);
     terminal.shows("Allow the login in the browser").await;
     // Without a terminal, a script does not wait for a person.
     assert!(user.fails(2, &login).await.contains("no access key is given"));

@@ -20,6 +20,12 @@ async fn cross_site_requests() {
     browser::check(&Server::start().await, "cross_site.py").await;
 }
 
+/// The pages that ask about a login of the command line.
+#[tokio::test]
+async fn consent() {
+    browser::check(&Server::start().await, "consent.py").await;
+}
+
 /// A logout, as every open tab shows it.
 #[tokio::test]
 async fn logout() {

@@ -11,7 +11,7 @@ use postern_tests::cli::CliUser;
 use postern_tests::http::{Client, Response};
 use postern_tests::identity_provider::{escape, form};
 use postern_tests::objects::collection;
-use postern_tests::rights::path;
+use postern_tests::rights::{path, set};
 use postern_tests::{Home, Setup, wait};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -228,9 +228,16 @@ async fn the_key_ends_with_the_session_that_allowed_it() {
         (&json!("Bearer"), true)
     );
     let own = scene.admin.with_token(given["access_token"].as_str().unwrap());
-    assert_eq!(own.get(&collection("selves/me")).send().await.status, 200);
+    let status = async || own.get(&collection("selves/me")).send().await.status;
+    assert_eq!(status().await, 200);
+    // It is a key of the connector as well.
+    let corp = path("connectors", "corp");
+    set(&scene.admin, &corp, json!({ "disabled": true })).await;
+    assert_eq!(status().await, 401);
+    set(&scene.admin, &corp, json!({ "disabled": false })).await;
+    assert_eq!(status().await, 200);
     assert_eq!(browser.delete("/auth/session").await.status, 200);
-    assert_eq!(own.get(&collection("selves/me")).send().await.status, 401);
+    assert_eq!(status().await, 401);
 }
 
 #[tokio::test]

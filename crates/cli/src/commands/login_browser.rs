@@ -79,12 +79,22 @@ impl BrowserLogin<'_> {
         let (verifier, state) = (random(process, 32), random(process, 16));
         let mut url = self.server.at_root(AUTHORIZE_PATH);
         url.push_str("?response_type=code&redirect_uri=");
-        url.push_str(&redirect_uri.replace(':', "%3A").replace('/', "%2F"));
+        for c in redirect_uri.chars() {
+            match c {
+                ':' => url.push_str("%3A"),
+                '/' => url.push_str("%2F"),
+                '[' => url.push_str("%5B"),
+                ']' => url.push_str("%5D"),
+                other => url.push(other),
+            }
+        }
         for (name, value) in
             self.asked(verifier.expose()).iter().chain([&("state", state.expose().to_owned())])
         {
             // None of the values needs an escape.
-            url.push_str(&format!("&{name}={value}"));
+            for part in ["&", *name, "=", value] {
+                url.push_str(part);
+            }
         }
         process.print_status(&format!(
             "Allow the login in the browser. It opens this page:\n\n  {url}\n"

@@ -60,29 +60,29 @@ enum Request {
     Device(Device, SecretText),
 }
 
-impl Sso {
-    /// Sends a browser to the page that asks the person. A request that is not from the command line goes nowhere.
-    ///
-    /// # Errors
-    /// 400 for an invalid request.
-    pub(super) fn authorize(&self, head: &Parts) -> Result<Response<Body>, Refused> {
-        super::allowed(&head.method, &Method::GET)?;
-        let bad = |text: &str| Refused::new(StatusCode::BAD_REQUEST, text);
-        let query = Form::parse(head.uri.query().unwrap_or_default());
-        let query = query.ok_or_else(|| bad(BAD_QUERY))?;
-        let Authorization { asked, redirect_uri, state } =
-            Authorization::read(&query).map_err(|Invalid(text)| bad(text))?;
-        let ttl = asked.ttl_seconds.to_string();
-        let query = encode(&[
-            ("redirect_uri", &redirect_uri),
-            ("state", &state),
-            ("code_challenge", &asked.challenge),
-            ("host", &asked.host),
-            ("ttl", &ttl),
-        ]);
-        redirect(&format!("{CONSENT_PAGE}?{query}"))
-    }
+/// Sends a browser to the page that asks the person. A request that is not from the command line goes nowhere.
+///
+/// # Errors
+/// 400 for an invalid request.
+pub(super) fn authorize(head: &Parts) -> Result<Response<Body>, Refused> {
+    super::allowed(&head.method, &Method::GET)?;
+    let bad = |text: &str| Refused::new(StatusCode::BAD_REQUEST, text);
+    let query = Form::parse(head.uri.query().unwrap_or_default());
+    let query = query.ok_or_else(|| bad(BAD_QUERY))?;
+    let Authorization { asked, redirect_uri, state } =
+        Authorization::read(&query).map_err(|Invalid(text)| bad(text))?;
+    let ttl = asked.ttl_seconds.to_string();
+    let query = encode(&[
+        ("redirect_uri", &redirect_uri),
+        ("state", &state),
+        ("code_challenge", &asked.challenge),
+        ("host", &asked.host),
+        ("ttl", &ttl),
+    ]);
+    redirect(&format!("{CONSENT_PAGE}?{query}"))
+}
 
+impl Sso {
     /// Begins a login with a browser on another machine. Nothing is stored, and success is not recorded.
     pub(super) async fn begin_device(
         &self,

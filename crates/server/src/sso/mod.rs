@@ -187,7 +187,7 @@ impl Sso {
             return self.begin_device(&head, body, visit.address, record).await;
         }
         if head.uri.path() == AUTHORIZE_PATH {
-            return self.authorize(&head).unwrap_or_else(|refused| refusal(&refused));
+            return command_line::authorize(&head).unwrap_or_else(|refused| refusal(&refused));
         }
         let path = head.uri.path().strip_prefix(CONNECTORS).unwrap_or_default();
         let served = match path.split_once('/') {
