@@ -940,6 +940,36 @@ export interface components {
              */
             usernameClaim: string;
         };
+        /** @description ConnectorTest is whether a connector can be used. */
+        "sh.platform.management.v1.ConnectorTest": {
+            /**
+             * @description Version of the schema that this object follows, as `group/version`. The server takes
+             *     the endpoint's when it is absent, and refuses any other.
+             */
+            apiVersion?: string;
+            /** @description What was checked. */
+            checks?: components["schemas"]["sh.platform.management.v1.ConnectorTestCheck"][];
+            /**
+             * @description The kind of this object, in CamelCase. If it is absent, the server takes the kind of the endpoint. Cannot be
+             *     changed.
+             */
+            kind?: string;
+            /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
+            metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
+            /** @description The redirect URI to register at the identity provider. */
+            redirectURI?: string;
+            /** @description The address of a trial login. It shows the claims and the teams of the person who logs in, and begins no session. */
+            trialURL?: string;
+        };
+        /** @description One check. */
+        "sh.platform.management.v1.ConnectorTestCheck": {
+            /** @description What was found, or why it failed. */
+            message?: string;
+            /** @description What was checked: Enabled, Discovery, Keys, ClientSecret or UserInfo. */
+            name?: string;
+            /** @description Whether it is as it must be. */
+            passed?: boolean;
+        };
         /** @description DirectClusterEndpointToken is a short-lived token for connected clusters. It is returned once and never stored. */
         "sh.platform.management.v1.DirectClusterEndpointToken": {
             /**
