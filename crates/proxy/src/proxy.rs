@@ -146,6 +146,13 @@ impl Proxy {
             let mut exchange = Exchange::new(link, upstream.pool.clone());
             match exchange.send(request, upstream, limits, true).await {
                 Ok(response) => return Ok((response, exchange)),
+                // The next tunnel may be as dead as the one whose death took long to notice.
+                Err(failed)
+                    if upstream.pool.is_of_tunnels()
+                        && begun.elapsed() > self.shared.limits.connect_timeout =>
+                {
+                    return Err(failed.error);
+                }
                 Err(failed) => request = again(failed, renewal.take()).await?,
             }
             self.shared.counters.count_retry();

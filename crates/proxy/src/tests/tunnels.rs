@@ -235,6 +235,25 @@ async fn a_dead_tunnel_is_passed_over() {
     }
 }
 
+/// Several tunnels can die at once, and each takes 45 seconds to be noticed. A request waits for one of them.
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_for_one_dead_tunnel_and_not_for_the_next() {
+    let scene = Scene::with(Proxy::new());
+    let _other = scene.open().await;
+    scene.until_idle(1).await;
+    let mut dead = scene.open().await;
+    scene.until_idle(2).await;
+    let start = tokio::time::Instant::now();
+    let dies = async {
+        dead.head().await;
+        tokio::time::sleep(std::time::Duration::from_secs(45)).await;
+        drop(dead);
+    };
+    let (answer, ()) = tokio::join!(scene.get("/a"), dies);
+    assert!(matches!(answer.unwrap_err(), ProxyError::Lost { .. }));
+    assert!(start.elapsed() < std::time::Duration::from_secs(46), "{:?}", start.elapsed());
+}
+
 #[tokio::test]
 async fn a_shutdown_closes_idle_tunnels_and_lets_an_exchange_end() {
     let scene = Scene::new();

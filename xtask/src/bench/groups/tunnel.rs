@@ -47,8 +47,9 @@ pub(super) fn measure(bench: &Bench) -> Result<Section> {
     }
     let mut section = Section::new(&[&cluster, &nginx, &ways.gateway, &ways.agent], bench);
     measure_gets(bench, &mut ways.gateway, &mut nginx, &mut cluster, &mut section)?;
-    measure_watches(bench, &ways, &mut section)?;
-    drop((ways, nginx, cluster));
+    drop(nginx);
+    measure_watches(bench, &cluster, &mut section)?;
+    drop((ways, cluster));
     measure_bulk(bench, &mut section)?;
     measure_idle(bench, &mut section)?;
     section.notes.push(
@@ -105,10 +106,12 @@ fn measure_gets(
     Ok(())
 }
 
-/// Measures the memory of both ends with many watches.
-fn measure_watches(bench: &Bench, ways: &Ways, section: &mut Section) -> Result<()> {
+/// Measures the memory of both ends with many watches. Each end is a new process, because what one run has used is not
+/// given back to the system.
+fn measure_watches(bench: &Bench, cluster: &Server, section: &mut Section) -> Result<()> {
     let watchers = bench.pick("1000", "100");
     for end in ["server", "agent"] {
+        let ways = behind(bench, &cluster.path(KUBECONFIG))?;
         let pids = if end == "server" { ways.gateway.pids() } else { ways.agent.pids() };
         let memory = |name: &str, one: &Measurement| one.number(name) * 1024.0 / MB;
         let stat = bench.run_load(&["stat", "--pids", &pids].map(str::to_owned))?;
