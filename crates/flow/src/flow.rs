@@ -11,7 +11,7 @@ use postern_kinds::Verb;
 use postern_meta::status::ApiError;
 use tokio::runtime::{Handle, RuntimeMetrics};
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 
 use super::account::{Accounts, OwnerAccount, OwnerLoad, Slot};
 use super::budget::{ByteBudget, ByteLimits, BytesOf};
@@ -72,9 +72,11 @@ const REJECTION_STEPS: u32 = 64;
 /// The most rejections that are delayed at once. Further ones are sent without a delay.
 const MAX_DELAYED: usize = 10_000;
 
-/// How often the queue for threads is measured, and the wait from which it counts as long. A busy server without
-/// overload has far shorter waits, and no client notices this one.
+/// How often the queue for threads is measured: while requests are in flight, and otherwise, since each measurement wakes
+/// a thread. And the wait from which it counts as long. A busy server without overload has far shorter waits, and no client
+/// notices this one.
 const QUEUE_INTERVAL: Duration = Duration::from_millis(10);
+const IDLE_QUEUE_INTERVAL: Duration = Duration::from_millis(100);
 const LONG_QUEUE: Duration = Duration::from_millis(5);
 
 /// The limits of request bodies in memory. An owner can send several bodies of the maximum length at once. A single
@@ -380,10 +382,11 @@ impl Flow {
 
     /// Measures the threads' own queues until it is dropped: how long a task that is ready waits for its thread.
     pub async fn watch_queue(&self) {
-        let mut ticks = tokio::time::interval(QUEUE_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            ticks.tick().await;
+            let is_idle =
+                self.slots.iter().chain(&self.system).all(|slots| slots.counts() == (0, 0));
+            let interval = if is_idle { IDLE_QUEUE_INTERVAL } else { QUEUE_INTERVAL };
+            tokio::time::sleep(interval).await;
             let start = Instant::now();
             tokio::task::yield_now().await;
             self.has_slow_threads.store(start.elapsed() > LONG_QUEUE, Ordering::Relaxed);

@@ -36,7 +36,7 @@ const HEARTBEAT: Duration = Duration::from_secs(20);
 pub const SILENCE: Duration = Duration::from_secs(45);
 
 /// The bytes that wait in each direction for the user of the stream.
-const BUFFER_BYTES: usize = 64 * 1024;
+const BUFFER_BYTES: usize = 16 * 1024;
 
 /// The most bytes of a message that this end sends, and that it takes.
 const CHUNK_BYTES: usize = 16 * 1024;

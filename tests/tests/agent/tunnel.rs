@@ -290,6 +290,7 @@ async fn no_request_gets_the_answer_of_another_one_while_links_are_cut_and_stall
     let setup = AgentSetup::new(&home, &through, "member", &central.agent_key, &upstream);
     let agent = setup.tunnel().await;
     let (workers, count) = (16, Form::of_this_run().pick(60, 62_500));
+    let open = Duration::from_millis(Form::of_this_run().pick(300, 2000));
     wait::until("ada to be known", async || {
         (ask(central.ada.clone(), 99, 1).await == 1).then_some(())
     })
@@ -302,7 +303,8 @@ async fn no_request_gets_the_answer_of_another_one_while_links_are_cut_and_stall
         loop {
             for link in [Link::Cut, Link::Open, Link::Stalled, Link::Open] {
                 links.set("agent", "server", link);
-                tokio::time::sleep(Duration::from_millis(300)).await;
+                let time = if link == Link::Open { open } else { Duration::from_millis(300) };
+                tokio::time::sleep(time).await;
             }
         }
     };
