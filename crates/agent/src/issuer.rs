@@ -11,10 +11,11 @@ use hyper::body::Incoming;
 use postern_auth::bearer;
 use postern_auth::endpoint_token::cluster_issuer_audience;
 use postern_auth::oidc::{discovery, jwks};
-use postern_proxy::Forward;
+use postern_proxy::{Forward, Proxy};
 
 use crate::answer::{self, Body, failed};
-use crate::serve::Agent;
+use crate::state::State;
+use crate::upstream::ClusterUpstream;
 
 /// The path of the cluster at its agent.
 const CLUSTER: &str = "/kubernetes/cluster";
@@ -23,10 +24,14 @@ const CLUSTER: &str = "/kubernetes/cluster";
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The response to a request of the central server for a document of the issuer; `None` for any other request.
-pub(crate) async fn answer(agent: &Agent, request: &Request<Incoming>) -> Option<Response<Body>> {
+pub(crate) async fn answer(
+    state: &State,
+    (proxy, upstream): (&Proxy, &ClusterUpstream),
+    request: &Request<Incoming>,
+) -> Option<Response<Body>> {
     let path = request.uri().path().strip_prefix(CLUSTER)?;
     let path = [discovery::OF_CLUSTER, jwks::OF_CLUSTER].into_iter().find(|one| *one == path)?;
-    if request.method() != Method::GET || !is_of_server(agent, request.headers()) {
+    if request.method() != Method::GET || !is_of_server(state, request.headers()) {
         return None;
     }
     tracing::debug!(path, "the central server reads a document of the issuer");
@@ -35,7 +40,7 @@ pub(crate) async fn answer(agent: &Agent, request: &Request<Incoming>) -> Option
         ..Forward::new(http::uri::PathAndQuery::from_static(path))
     };
     let request = Request::new(Empty::<Bytes>::new());
-    let response = agent.proxy.forward(&agent.upstream.current(), request, forward).await;
+    let response = proxy.forward(&upstream.current(), request, forward).await;
     Some(match response {
         Ok(response) => response.map(|body| answer::proxied(body, false)),
         Err(error) => answer::status(&failed(error, "the cluster")),
@@ -43,13 +48,13 @@ pub(crate) async fn answer(agent: &Agent, request: &Request<Incoming>) -> Option
 }
 
 /// Whether a request has a token of the central server for these documents.
-fn is_of_server(agent: &Agent, headers: &HeaderMap) -> bool {
+fn is_of_server(state: &State, headers: &HeaderMap) -> bool {
     let values = headers.get_all(http::header::AUTHORIZATION).iter();
     let (Ok(token), Ok(config)) =
-        (bearer::parse(values.map(http::HeaderValue::as_bytes)), agent.state.config())
+        (bearer::parse(values.map(http::HeaderValue::as_bytes)), state.config())
     else {
         return false;
     };
     let audience = cluster_issuer_audience(&config.spec.cluster.uid);
-    config.verifier_for(audience).verify(token.expose(), agent.state.now()).is_ok()
+    config.verifier_for(audience).verify(token.expose(), state.now()).is_ok()
 }

@@ -76,7 +76,9 @@ impl Agent {
             "/readyz" => return answer::health(self.problem()),
             _ => {}
         }
-        if let Some(response) = issuer::answer(self, &request).await {
+        if let Some(response) =
+            issuer::answer(&self.state, (&self.proxy, &self.upstream), &request).await
+        {
             return response;
         }
         let (head, body) = request.into_parts();

@@ -2,6 +2,7 @@
 
 use http::{HeaderName, Request};
 use http_body_util::Empty;
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 
@@ -15,6 +16,7 @@ struct Scene {
     proxy: Proxy,
     tunnels: Tunnels,
     upstream: Upstream,
+    driven: Mutex<JoinSet<()>>,
 }
 
 impl Scene {
@@ -26,13 +28,14 @@ impl Scene {
     fn with(proxy: Proxy) -> Self {
         let tunnels = Tunnels::new(WAITING);
         let upstream = Upstream::through(&"http://agent/base".parse().unwrap(), &tunnels).unwrap();
-        Self { proxy, tunnels, upstream }
+        Self { proxy, tunnels, upstream, driven: Mutex::default() }
     }
 
     /// Opens a tunnel, and returns its other end.
     async fn open(&self) -> Raw {
         let (own, peer) = tokio::io::duplex(64 * 1024);
-        tokio::spawn(self.proxy.offer(&self.tunnels, Box::new(own)).await.unwrap());
+        let driven = self.proxy.offer(&self.tunnels, Box::new(own)).await.unwrap();
+        self.driven.lock().spawn(driven);
         Raw::new(peer)
     }
 

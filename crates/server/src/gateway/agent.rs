@@ -110,19 +110,20 @@ impl Endpoint {
     }
 }
 
-/// The value of `Authorization` for a request through an agent. Short requests of one caller share a token for a while.
+/// The value of `Authorization` for a request through an agent; `None` on another route. Short requests of one caller
+/// share a token for a while.
 ///
 /// # Errors
 /// Those of [`issue`].
 pub(super) async fn authorization(
     caller: &Caller,
-    route: &AgentRoute,
     tokens: &ShortTokens,
-) -> Result<HeaderValue, ApiError> {
+) -> Result<Option<HeaderValue>, ApiError> {
+    let Route::Agent(route) = caller.target.route() else { return Ok(None) };
     let Caller { registry, credential, request, .. } = caller;
     let now = registry.source().now();
     if request.kube.is_long() {
-        return Ok(issue(caller, route, &noted(caller, now).await?, now)?.value);
+        return Ok(Some(issue(caller, route, &noted(caller, now).await?, now)?.value));
     }
     let identity = TokenIdentity::now(registry, credential, now).await?;
     let keys = registry.cache().signing_keys();
@@ -131,15 +132,15 @@ pub(super) async fn authorization(
         cluster_uid: route.uid.clone(),
         signer: signer.id().to_owned(),
     });
-    let Some(of) = of else { return Ok(issue(caller, route, &identity, now)?.value) };
+    let Some(of) = of else { return Ok(Some(issue(caller, route, &identity, now)?.value)) };
     let seconds = TOKEN_TTL_SECONDS / 2;
     if let Some(value) = tokens.find(&of, &identity, now.unix_seconds(), seconds) {
-        return Ok(value);
+        return Ok(Some(value));
     }
     let token = issue(caller, route, &identity, now)?;
     let value = token.value.clone();
     tokens.keep(of, token);
-    Ok(value)
+    Ok(Some(value))
 }
 
 /// The identity for the token of a long request. A watch or exec outlives its token at the agent, until the session of the

@@ -105,12 +105,7 @@ where
         request: request.clone(),
         target,
     });
-    let token = match caller.target.route() {
-        Route::Agent(route) => {
-            Some(agent::authorization(&caller, route, context.gateway.short_tokens()).await?)
-        }
-        Route::Kubeconfig(_) | Route::None(_) => None,
-    };
+    let token = agent::authorization(&caller, context.gateway.short_tokens()).await?;
     guards.keep(context.under_way);
     let max_session = context.gateway.settings.max_session;
     let session = session::of(caller.clone(), context.draining, max_session, guards.clone());
