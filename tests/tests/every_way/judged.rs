@@ -293,7 +293,7 @@ async fn kubectl_works_in_a_space_and_nowhere_else() {
     assert!(!real.plane.records().iter().any(outside), "what is refused does not get there");
 }
 
-/// The token of a ServiceAccount of a real cluster, which the central server reaches through the agent alone, is exchanged
+/// The token of a `ServiceAccount` of a real cluster, which the central server reaches through the agent alone, is exchanged
 /// for an access key.
 #[tokio::test]
 async fn a_service_account_of_a_real_cluster_gets_a_key_through_the_agent() {
