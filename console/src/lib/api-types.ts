@@ -965,7 +965,7 @@ export interface components {
         "sh.platform.management.v1.ConnectorTestCheck": {
             /** @description What was found, or why it failed. */
             message?: string;
-            /** @description What was checked: Enabled, Discovery, Keys, ClientSecret or UserInfo. */
+            /** @description What was checked: `Enabled`, `Discovery`, `Keys`, `ClientSecret` or `UserInfo`. */
             name?: string;
             /** @description Whether it is as it must be. */
             passed?: boolean;

@@ -564,3 +564,19 @@ async fn strangers_store_nothing() {
     let stored = revision().await - before;
     assert!(stored <= 5, "{stored} transactions");
 }
+
+/// Without the web console, there is no page on which a user could allow the login.
+#[tokio::test]
+async fn without_a_console_the_reason_is_said() {
+    let server = Setup::on(&Home::new()).argument("--console=false").start().await;
+    let client = server.client();
+    let page = client.get("/auth/authorize").without("authorization").send().await;
+    assert_eq!(page.status, 404);
+    assert!(page.text().contains("no web console"), "{}", page.text());
+    let user = CliUser::new();
+    let ca = user.file("ca.pem", &server.kubeconfig().authority);
+    let url = format!("https://{}", server.kubeconfig().authority_of_server());
+    let done = user.run(&["login", &url, "--ca-file", &ca, "--no-browser"]).await;
+    assert_eq!(done.code, 1);
+    assert!(done.err.contains("no web console"), "{}", done.err);
+}

@@ -216,7 +216,8 @@ async fn sign_in(
 ) -> Reply {
     let head = request.method() == Method::HEAD;
     let is_exchange = Sso::is_exchange(request.uri().path());
-    let visit = Visit { address: client.peer.address(), audit_id };
+    let has_console = server.console.is_some();
+    let visit = Visit { address: client.peer.address(), audit_id, has_console };
     let mut response = match check_phase(server) {
         Ok(()) => Box::pin(server.sso.serve(request, visit)).await,
         Err(error) => respond::error(&error, Format::Json, false),

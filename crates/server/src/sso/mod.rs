@@ -29,6 +29,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
+use self::exchange::NotGiven;
 use self::providers::Providers;
 use crate::audit::{Audit, SignIn};
 use crate::gateway::Gateway;
@@ -48,6 +49,10 @@ const MAX_LISTED: usize = 50;
 
 /// The seconds after which a client may retry if too many logins are served.
 const RETRY_AFTER_SECONDS: u32 = 1;
+
+/// Why the command line cannot log in with a browser.
+const NO_CONSOLE: &str =
+    "this server has no web console, where users allow such a login: use an access key (postern login --access-key -)";
 
 /// The purpose for which the key of login states is derived from the server's secret.
 const STATE_KEY: &str = "key of login states";
@@ -69,6 +74,8 @@ pub(crate) struct Visit<'a> {
     pub(crate) address: std::net::IpAddr,
     /// The id of its audit record.
     pub(crate) audit_id: &'a http::HeaderValue,
+    /// Whether this server has the web console, where users consent to logins of the command line.
+    pub(crate) has_console: bool,
 }
 
 /// A Connector, as a login needs it.
@@ -180,6 +187,12 @@ impl Sso {
             );
             return respond::error(&error, postern_meta::decode::Format::Json, false);
         };
+        if !visit.has_console && head.uri.path() == AUTHORIZE_PATH {
+            return refusal(&Refused::new(StatusCode::NOT_FOUND, NO_CONSOLE));
+        }
+        if !visit.has_console && head.uri.path() == command_line::DEVICE_PATH {
+            return NotGiven::of(StatusCode::NOT_FOUND, "access_denied", NO_CONSOLE).response();
+        }
         if Self::is_exchange(head.uri.path()) {
             return self.exchange(&head, body, visit.address, record).await;
         }
