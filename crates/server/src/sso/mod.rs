@@ -52,7 +52,7 @@ const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// Why the command line cannot log in with a browser.
 const NO_CONSOLE: &str =
-    "this server has no web console, where users allow such a login: use an access key (postern login --access-key -)";
+    "this server has no web console, where users allow such a login: log in with an access key";
 
 /// The purpose for which the key of login states is derived from the server's secret.
 const STATE_KEY: &str = "key of login states";
