@@ -23,17 +23,20 @@ const CLUSTER: &str = "/kubernetes/cluster";
 /// How long the cluster may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The response to a request of the central server for a document of the issuer; `None` for any other request.
-pub(crate) async fn answer(
-    state: &State,
-    (proxy, upstream): (&Proxy, &ClusterUpstream),
-    request: &Request<Incoming>,
-) -> Option<Response<Body>> {
+/// The path in the cluster of the document that the central server requests; `None` for any other request.
+pub(crate) fn document_of(state: &State, request: &Request<Incoming>) -> Option<&'static str> {
     let path = request.uri().path().strip_prefix(CLUSTER)?;
     let path = [discovery::OF_CLUSTER, jwks::OF_CLUSTER].into_iter().find(|one| *one == path)?;
-    if request.method() != Method::GET || !is_of_server(state, request.headers()) {
-        return None;
-    }
+    let is_asked = request.method() == Method::GET && is_of_server(state, request.headers());
+    is_asked.then_some(path)
+}
+
+/// The response with a document of the issuer.
+pub(crate) async fn answer(
+    proxy: &Proxy,
+    upstream: &ClusterUpstream,
+    path: &'static str,
+) -> Response<Body> {
     tracing::debug!(path, "the central server reads a document of the issuer");
     let forward = Forward {
         answer_timeout: Some(ANSWER_TIMEOUT),
@@ -41,10 +44,10 @@ pub(crate) async fn answer(
     };
     let request = Request::new(Empty::<Bytes>::new());
     let response = proxy.forward(&upstream.current(), request, forward).await;
-    Some(match response {
+    match response {
         Ok(response) => response.map(|body| answer::proxied(body, false)),
         Err(error) => answer::status(&failed(error, "the cluster")),
-    })
+    }
 }
 
 /// Whether a request has a token of the central server for these documents.

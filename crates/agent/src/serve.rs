@@ -76,10 +76,9 @@ impl Agent {
             "/readyz" => return answer::health(self.problem()),
             _ => {}
         }
-        if let Some(response) =
-            issuer::answer(&self.state, (&self.proxy, &self.upstream), &request).await
-        {
-            return response;
+        if let Some(path) = issuer::document_of(&self.state, &request) {
+            // Boxed, since the future of each request would contain room for it.
+            return Box::pin(issuer::answer(&self.proxy, &self.upstream, path)).await;
         }
         let (head, body) = request.into_parts();
         let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
