@@ -20,6 +20,7 @@ use serde_json::{Map, Value, json};
 
 use crate::TlsServer;
 use crate::http::{Client, Response};
+use crate::objects::make;
 
 /// The client that every server under test is.
 pub const CLIENT_ID: &str = "postern";
@@ -472,4 +473,25 @@ pub fn exchange_form(token: &str, workload_identity: &str) -> String {
 pub async fn post_form(client: &Client, form: &str) -> Response {
     let request = client.post("/auth/token").without("authorization");
     request.body("application/x-www-form-urlencoded", form.to_owned()).send().await
+}
+
+/// Makes a connected cluster a trusted issuer, and the workload identity `pod` of the user `bot` for its `ServiceAccount`
+/// `deployer` in the namespace `shop`.
+pub async fn make_pod_identity(admin: &Client, cluster: &str) {
+    make(admin, "users", "bot", json!({})).await;
+    let issuer = json!({ "type": "Kubernetes", "cluster": cluster });
+    make(admin, "trustedissuers", cluster, issuer).await;
+    let spec = json!({
+        "issuer": cluster,
+        "match": [
+            { "claim": "namespace", "values": ["shop"] },
+            { "claim": "serviceaccount", "values": ["deployer"] },
+        ],
+        "owner": { "user": "bot" },
+        "scope": { "rules": [{
+            "verbs": ["get"],
+            "resources": [{ "group": "management.platform.sh", "resources": ["users"] }],
+        }] },
+    });
+    make(admin, "workloadidentities", "pod", spec).await;
 }

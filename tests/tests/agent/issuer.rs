@@ -1,8 +1,10 @@
 //! A cluster whose only way is the tunnel of its agent, as the issuer of tokens of its workloads.
 
 use postern_tests::http::Response;
-use postern_tests::identity_provider::{IdentityProvider, exchange_form, post_form};
-use postern_tests::objects::{collection, make};
+use postern_tests::identity_provider::{
+    IdentityProvider, exchange_form, make_pod_identity, post_form,
+};
+use postern_tests::objects::collection;
 use postern_tests::{Home, Kubeconfig};
 use serde_json::{Value, json};
 
@@ -29,22 +31,7 @@ async fn a_cluster_is_an_issuer_that_is_reached_through_its_agent() {
     let kubeconfig = cluster.write(&home.path().join("cluster"));
     let agent = agent_setup(&central, &kubeconfig, &home).tunnel().await;
     let admin = central.admin();
-    make(&admin, "users", "bot", json!({})).await;
-    let issuer_spec = json!({ "type": "Kubernetes", "cluster": "member" });
-    make(&admin, "trustedissuers", "member", issuer_spec).await;
-    let spec = json!({
-        "issuer": "member",
-        "match": [
-            { "claim": "namespace", "values": ["shop"] },
-            { "claim": "serviceaccount", "values": ["deployer"] },
-        ],
-        "owner": { "user": "bot" },
-        "scope": { "rules": [{
-            "verbs": ["get"],
-            "resources": [{ "group": "management.platform.sh", "resources": ["users"] }],
-        }] },
-    });
-    make(&admin, "workloadidentities", "pod", spec).await;
+    make_pod_identity(&admin, "member").await;
     let exchange = async |audience: &str| -> Response {
         let token = provider.token(&json!({
             "iss": issuer,

@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use postern_tests::cli::CliUser;
 use postern_tests::http::Client;
-use postern_tests::identity_provider::{exchange_form, post_form};
+use postern_tests::identity_provider::{exchange_form, make_pod_identity, post_form};
 use postern_tests::kubectl::{CommandOutput, Kubectl};
 use postern_tests::objects::{GROUP, collection, endpoint_token, make};
 use postern_tests::rights::{allow, rule_on, with_key};
@@ -315,21 +315,7 @@ async fn a_service_account_of_a_real_cluster_gets_a_key_through_the_agent() {
         let account = json!({ "metadata": { "name": name } });
         cluster.post(accounts).json(&account).send().await.expect(201);
     }
-    make(&admin, "users", "bot", json!({})).await;
-    make(&admin, "trustedissuers", "far", json!({ "type": "Kubernetes", "cluster": "far" })).await;
-    let spec = json!({
-        "issuer": "far",
-        "match": [
-            { "claim": "namespace", "values": ["shop"] },
-            { "claim": "serviceaccount", "values": ["deployer"] },
-        ],
-        "owner": { "user": "bot" },
-        "scope": { "rules": [{
-            "verbs": ["get"],
-            "resources": [{ "group": "management.platform.sh", "resources": ["users"] }],
-        }] },
-    });
-    make(&admin, "workloadidentities", "pod", spec).await;
+    make_pod_identity(&admin, "far").await;
     let external = format!("https://{}", real.scene.central.kubeconfig().authority_of_server());
     let audience = format!("{external}/auth/token");
     let exchange = async |account: &str, audience: &str| {
