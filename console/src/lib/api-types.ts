@@ -954,6 +954,8 @@ export interface components {
              *     changed.
              */
             kind?: string;
+            /** @description The post-logout redirect URI to register, if the identity provider offers logouts. */
+            logoutRedirectURI?: string;
             /** @description The metadata that all objects have: name, labels, annotations and the server's own bookkeeping. */
             metadata?: components["schemas"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
             /** @description The redirect URI to register at the identity provider. */

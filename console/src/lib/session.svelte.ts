@@ -72,27 +72,31 @@ class Session {
     await this.#enter(await this.#call('POST', { bearer: key }));
   }
 
-  /** Ends the session. The page stays if that fails: it must not look logged out while the cookie still works. */
+  /** Ends the session, also at the provider. The page stays if that fails: it must not look logged out while the cookie still works. */
   async logout(): Promise<void> {
+    let atProvider;
     try {
-      await this.#endSession();
+      atProvider = await this.#endSession();
     } catch (cause) {
       if (this.phase === 'in') toasts.fail(texts.login.notLoggedOut, (cause as Error).message);
       return;
     }
     this.#channel.postMessage({ type: 'logout' } satisfies Message);
     this.#leave('');
+    if (atProvider?.startsWith('https:')) location.assign(atProvider);
   }
 
-  async #endSession(): Promise<void> {
+  /** Returns where the session at the provider ends. */
+  async #endSession(): Promise<string | null | undefined> {
     try {
-      await send('DELETE', '/auth/session');
+      return (await send('DELETE', '/auth/session')).headers.get('X-Postern-Provider-Logout');
     } catch (cause) {
       const { code } = failureOf(cause);
-      if (code === 401) return;
+      if (code === 401) return undefined;
       // Logins of this address may be limited now. The session is a key, which can be deleted as every key.
       if (code !== 429 || !this.info) throw cause;
       await send('DELETE', `${GROUP_PATH}/ownedaccesskeys/${encodeURIComponent(this.info.accessKey)}`);
+      return undefined;
     }
   }
 

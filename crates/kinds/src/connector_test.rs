@@ -14,6 +14,9 @@ pub struct Spec {
     /// The redirect URI to register at the identity provider.
     #[serde(rename = "redirectURI")]
     pub redirect_uri: String,
+    /// The post-logout redirect URI to register, if the identity provider offers logouts.
+    #[serde(rename = "logoutRedirectURI", skip_serializing_if = "String::is_empty")]
+    pub logout_redirect_uri: String,
     /// The address of a trial login. It shows the claims and the teams of the person who logs in, and begins no session.
     #[serde(rename = "trialURL")]
     pub trial_url: String,

@@ -423,3 +423,32 @@ async fn previews_are_open_bounded_and_about_the_caller() {
         assert!([404, 405].contains(&admin.get(&path).send().await.status), "nothing is stored");
     }
 }
+
+/// A session, and a caller who acts as another one, cannot begin a session.
+#[tokio::test]
+async fn a_preview_says_whether_a_session_can_begin() {
+    let server = Server::start().await;
+    let admin = server.client();
+    let reply = admin.post("/auth/session").send().await;
+    let cookie = reply.header("set-cookie").unwrap().split_once(';').unwrap().0.to_owned();
+    let question = |resource: &str| json!({ "verb": "create", "group": "management.platform.sh", "resource": resource });
+    let spec = json!({ "requests": [question("consolesessions"), question("consolelogincodes")] });
+    let of_new_key = json!({ "requests": spec["requests"], "scope": {} });
+    let ask = |spec: &Value| admin.post(&collection(PREVIEWS)).json(&json!({ "spec": spec }));
+    let in_session = |spec: &Value| {
+        let request = ask(spec).without("authorization").header("cookie", &cookie);
+        request.header("x-postern-console", "1")
+    };
+    for (asked, allowed, why) in [
+        (ask(&spec), true, ""),
+        (in_session(&spec), false, "log in with an access key"),
+        (ask(&spec).header("impersonate-user", "ada"), false, "impersonation"),
+        (in_session(&of_new_key), true, ""),
+    ] {
+        let told = asked.send().await.expect(201);
+        for one in told["status"]["results"].as_array().unwrap() {
+            assert_eq!(one["allowed"], allowed, "{one}");
+            assert!(one["reason"].as_str().unwrap().contains(why), "{one}");
+        }
+    }
+}

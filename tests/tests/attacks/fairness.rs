@@ -20,7 +20,7 @@ const OTHERS: usize = 20;
 const PERIOD: Duration = Duration::from_millis(200);
 
 /// How much slower the others may get while one owner sends ten times what can be carried.
-const SLOWDOWN_BY_ONE_OWNER: u32 = 2;
+const SLOWDOWN_BY_ONE_OWNER: f64 = 2.0;
 
 /// Places for reads and for writes: few, so that few clients are ten times as many.
 const FEW_READS: &str = "--max-reads-in-flight=40";

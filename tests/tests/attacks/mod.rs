@@ -13,6 +13,7 @@ mod victims;
 
 mod connections;
 mod fairness;
+mod logins;
 mod quotas;
 mod refusals;
 mod slow_readers;

@@ -111,9 +111,18 @@ impl Scene {
 
     /// The most memory that the server has had so far, in MB, as `/proc` says.
     pub(crate) fn peak_memory_mb(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    /// The memory that the server has now, in MB, as `/proc` says.
+    pub(crate) fn memory_mb(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    fn memory(&self, field: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.server.id()));
         let status = status.expect("the server is alive");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
         let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
         kib.expect("the kernel says how much memory it had") * 1024 / 1_000_000
     }

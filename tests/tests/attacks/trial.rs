@@ -14,7 +14,7 @@ const OPERATOR_MAX: Duration = Duration::from_secs(1);
 const MEMORY_MAX_MB: u64 = 400;
 
 /// How much slower others may get: their p99, to their usual one.
-pub(crate) const SLOWDOWN: u32 = 3;
+pub(crate) const SLOWDOWN: f64 = 3.0;
 
 /// A usual p99 below this counts as this. The attacker and the other clients share the processors with the
 /// server here. A turn of the kernel's scheduler takes some milliseconds: less than that is not the server's.
@@ -29,7 +29,7 @@ const FIGURES_FILE: &str = "POSTERN_TEST_ATTACKS_FIGURES";
 /// The measurements of one attack, and their limits.
 struct Figures {
     form: Form,
-    slowdown: u32,
+    slowdown: f64,
     usual: Interval,
     during: Interval,
     peak_memory_mb: u64,
@@ -41,7 +41,7 @@ pub(crate) async fn hold<T>(
     name: &str,
     scene: &Scene,
     victims: &Victims,
-    slowdown: u32,
+    slowdown: f64,
     attack: impl Future<Output = T>,
 ) -> T {
     let usual = match scene.form {
@@ -85,7 +85,7 @@ impl Figures {
         for (who, usual, during) in
             [("reads", &usual.reads, &during.reads), ("writes", &usual.writes, &during.writes)]
         {
-            let most = usual.p99().max(USUAL_FLOOR) * self.slowdown;
+            let most = usual.p99().max(USUAL_FLOOR).mul_f64(self.slowdown);
             if during.p99() > most {
                 late.push(format!("others' {who} have a p99 of {:?}, of {most:?}", during.p99()));
             }

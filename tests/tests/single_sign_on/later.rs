@@ -1,12 +1,12 @@
 //! What happens after a login: groups change, users are removed, sessions end at the provider.
 
-use postern_tests::identity_provider::{CLIENT_ID, Raw, now};
+use postern_tests::identity_provider::{CLIENT_ID, IdentityProvider, Raw, form, now};
 use postern_tests::objects::{collection, make};
-use postern_tests::rights::{path, set};
+use postern_tests::rights::{path, set, with_key};
 use postern_tests::wait;
 use serde_json::{Value, json};
 
-use super::scene::{Browser, Scene};
+use super::scene::{Browser, Scene, connector_to};
 
 const LOGOUT: &str = "/auth/oidc/corp/backchannel-logout";
 
@@ -128,4 +128,46 @@ async fn a_logout_at_the_provider_ends_the_sessions_that_it_names() {
     let by_subject = logout_token(&scene, &json!({ "sub": "sub-canary-ada" }));
     assert_eq!(post_logout(&scene, &by_subject).await, 200);
     assert_eq!(status(&second).await, 401);
+}
+
+#[tokio::test]
+async fn a_logout_here_goes_on_at_the_provider_if_it_offers_that() {
+    const HEADER: &str = "x-postern-provider-logout";
+    let scene = Scene::start().await;
+    let (browser, _) = scene.log_in().await;
+    let ended = browser.delete("/auth/session").await;
+    assert_eq!((ended.status, ended.header(HEADER)), (200, None));
+    // Another issuer to the server, whose document it has not read yet.
+    let other = IdentityProvider::start().await;
+    let end = format!("{}/end?tenant=1", other.issuer());
+    other.set(|state| state.discovery = json!({ "end_session_endpoint": end }));
+    let connector = connector_to(&other);
+    set(&scene.admin, &path("connectors", "corp"), connector).await;
+    let tested = scene.admin.get(&path("connectors", "corp/test")).send().await.expect(200);
+    let back = tested["logoutRedirectURI"].as_str().unwrap();
+    let log_in = async || {
+        let mut browser = scene.browser();
+        browser.log_in(&other).await;
+        browser
+    };
+    let browser = log_in().await;
+    let address = browser.delete("/auth/session").await.header(HEADER).unwrap().to_owned();
+    let query = form(address.strip_prefix(&format!("{end}&")).unwrap());
+    assert_eq!((&*query["client_id"], &*query["post_logout_redirect_uri"]), (CLIENT_ID, back));
+    assert!(back.ends_with("/ui/"), "{back}");
+    assert_eq!(query["id_token_hint"].split('.').count(), 3);
+    assert_eq!(browser.get("/auth/session").await.status, 401, "the session here is over");
+    // A key that the session has made is of no session at the provider.
+    let browser = log_in().await;
+    let me = browser.me().await;
+    let mine = json!({ "user": me["status"]["user"]["name"] });
+    let key = with_key(&scene.admin, "mine", mine).await;
+    let reply = key.post("/auth/session").send().await;
+    let cookie = reply.header("set-cookie").unwrap().split_once(';').unwrap().0.to_owned();
+    let request = key.delete("/auth/session").without("authorization").header("cookie", &cookie);
+    let ended = request.header("x-postern-console", "1").send().await;
+    assert_eq!((ended.status, ended.header(HEADER)), (200, None));
+    // A connector that is disabled sends no browser anywhere, and its sessions are over.
+    set(&scene.admin, &path("connectors", "corp"), json!({ "disabled": true })).await;
+    assert_eq!(browser.delete("/auth/session").await.status, 401);
 }

@@ -27,6 +27,7 @@ async fn a_test_says_what_a_connector_lacks() {
     assert_eq!(tested["checks"].as_array().unwrap().len(), 4);
     let redirect = tested["redirectURI"].as_str().unwrap();
     assert!(redirect.ends_with("/auth/oidc/corp/callback"), "{redirect}");
+    assert_eq!(tested.get("logoutRedirectURI"), None, "the provider offers no logout");
     scene.admin.get(&path("connectors", "none/test")).send().await.expect(404);
     user(&scene.admin, "eve").await.get(&at).send().await.expect(403);
 

@@ -21,6 +21,9 @@ pub const LOGIN_SECONDS: i64 = 600;
 /// Bytes of a return path.
 const MAX_PATH_BYTES: usize = 2048;
 
+/// Bytes of an ID token in the address of a logout. Many servers accept lines of 8 KiB.
+const MAX_HINT_BYTES: usize = 4096;
+
 /// Where a login returns to if it names no other page.
 pub const DEFAULT_RETURN_PATH: &str = "/ui/";
 
@@ -227,15 +230,31 @@ impl Login {
             ("code_challenge", &challenge),
             ("code_challenge_method", "S256"),
         ];
-        let mut address = endpoint.to_owned();
-        for (name, value) in parameters {
-            address.push(if address.contains('?') { '&' } else { '?' });
-            address.push_str(name);
-            address.push('=');
-            address.extend(utf8_percent_encode(value, QUERY));
-        }
-        address
+        with_parameters(endpoint, parameters)
     }
+}
+
+/// The address at the provider where a browser ends its session there (OpenID Connect RP-Initiated Logout 1.0).
+/// `return_to` is where the provider may send the browser afterwards. A longer ID token than [`MAX_HINT_BYTES`] is left
+/// out: then the provider asks the person.
+pub fn logout_address(endpoint: &str, id_token: &str, client_id: &str, return_to: &str) -> String {
+    let hint = (id_token.len() <= MAX_HINT_BYTES).then_some(("id_token_hint", id_token));
+    let parameters = [("client_id", client_id), ("post_logout_redirect_uri", return_to)];
+    with_parameters(endpoint, hint.into_iter().chain(parameters))
+}
+
+fn with_parameters<'a>(
+    endpoint: &str,
+    parameters: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> String {
+    let mut address = endpoint.to_owned();
+    for (name, value) in parameters {
+        address.push(if address.contains('?') { '&' } else { '?' });
+        address.push_str(name);
+        address.push('=');
+        address.extend(utf8_percent_encode(value, QUERY));
+    }
+    address
 }
 
 /// The client of a connector at its provider.

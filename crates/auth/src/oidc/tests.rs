@@ -6,7 +6,9 @@ use super::discovery::{Discovery, DiscoveryRefused, address};
 use super::id_token::{LoggedOut, Party, verify_id_token, verify_logout_token};
 use super::jwks::{Algorithm, KeySet, KeysRefused};
 use super::jwt::{MAX_TOKEN_BYTES, TokenRefused};
-use super::login::{Client, Login, StateKey, StateRefused, challenge, is_return_path};
+use super::login::{
+    Client, Login, StateKey, StateRefused, challenge, is_return_path, logout_address,
+};
 use super::mapping::{self, Allow, LoginRefused};
 use super::testing::{CLIENT, ISSUER, NOW, Provider, claims, header, with};
 
@@ -14,6 +16,17 @@ const PARTY: Party<'_> = Party { issuer: ISSUER, client_id: CLIENT, now: NOW };
 
 fn verified(provider: &Provider, token: &str) -> Result<(), TokenRefused> {
     verify_id_token(token, &provider.keys(), PARTY, Some("n-0S6"), Some("access")).map(drop)
+}
+
+#[test]
+fn the_address_of_a_logout_has_an_id_token_that_fits() {
+    let address = |token: &str| {
+        logout_address("https://idp.example/end?t=1", token, "a&b", "https://p.example/ui/")
+    };
+    let rest = "client_id=a%26b&post_logout_redirect_uri=https%3A%2F%2Fp.example%2Fui%2F";
+    let endpoint = "https://idp.example/end?t=1";
+    assert_eq!(address("x.y.z"), format!("{endpoint}&id_token_hint=x.y.z&{rest}"));
+    assert_eq!(address(&"x".repeat(4097)), format!("{endpoint}&{rest}"));
 }
 
 #[test]

@@ -90,5 +90,9 @@ fn lines(tested: &Spec) -> String {
     };
     let table = output::table(headings, tested.checks.iter().map(row).collect());
     let (redirect, trial) = (escape(&tested.redirect_uri), escape(&tested.trial_url));
-    format!("{table}\nRedirect URI:  {redirect}\nTrial login:   {trial}\n")
+    let after_logout = match escape(&tested.logout_redirect_uri) {
+        uri if uri.is_empty() => String::new(),
+        uri => format!("After logout:  {uri}\n"),
+    };
+    format!("{table}\nRedirect URI:  {redirect}\n{after_logout}Trial login:   {trial}\n")
 }

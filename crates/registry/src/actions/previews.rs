@@ -7,6 +7,8 @@ use postern_auth::attributes::Attributes;
 use postern_auth::identity::Identity;
 use postern_auth::policy::Readable;
 use postern_auth::scope::{ReachableClusters, ScopeRules, contains};
+use postern_kinds::console_login_code::ConsoleLoginCode;
+use postern_kinds::console_session::ConsoleSession;
 use postern_kinds::direct_cluster_endpoint_token::DirectClusterEndpointToken;
 use postern_kinds::reviews::access_preview::{
     AccessPreview, Fields, MissingRule, PreviewedRequest, PreviewedScope, ReachedKind, Status,
@@ -21,6 +23,7 @@ use serde::Deserialize;
 
 use super::endpoint_tokens::{check_forwarded, reached_clusters};
 use super::reviews::{Decider, attributes_of, reason};
+use super::sessions::{check_may_begin, current};
 use crate::admit;
 use crate::permit::{Permit, missing_to_create};
 use crate::registry::{EncodedObject, Registry};
@@ -56,7 +59,13 @@ pub(super) async fn preview(
             tokio::task::yield_now().await;
         }
         let (mut allowed, mut explanation) = decider.decision(&identity, attributes_of(request));
-        if allowed && let Some(refusal) = refusal_of_token(registry, permit, request) {
+        let refusal = || {
+            // A session with the scope would be one of the new key, which is no session itself.
+            let of_session =
+                spec.scope.is_none().then(|| refusal_of_session(registry, permit, request));
+            refusal_of_token(registry, permit, request).or_else(|| of_session.flatten())
+        };
+        if allowed && let Some(refusal) = refusal() {
             (allowed, explanation.limit) = (false, Some(refusal));
         }
         let missing_rule = explanation.missing_rule.as_ref().map(|missing| MissingRule {
@@ -88,11 +97,28 @@ fn refusal_of_token(
     permit: &Permit,
     request: &resource_access_review::Spec,
 ) -> Option<String> {
-    let info = DirectClusterEndpointToken.info();
-    let is_token = request.verb == Verb::Create.as_str()
-        && (request.group.as_str(), request.resource.as_str()) == (info.version.group, info.plural);
+    let is_token = creates(request, &DirectClusterEndpointToken);
     let refused = |error: ApiError| error.to_string();
     is_token.then(|| check_forwarded(registry, permit).err().map(refused)).flatten()
+}
+
+/// Why the caller can begin no session and get no login link: with a session, under impersonation, or with too many
+/// sessions.
+fn refusal_of_session(
+    registry: &Registry,
+    permit: &Permit,
+    request: &resource_access_review::Spec,
+) -> Option<String> {
+    let is_session = creates(request, &ConsoleSession) || creates(request, &ConsoleLoginCode);
+    let check = || check_may_begin(registry, permit, &*current(registry, permit)?);
+    is_session.then(|| check().err().map(|error| error.to_string())).flatten()
+}
+
+/// Whether a request creates an object of a kind.
+fn creates(request: &resource_access_review::Spec, kind: &dyn AnyKind) -> bool {
+    let info = kind.info();
+    request.verb == Verb::Create.as_str()
+        && (request.group.as_str(), request.resource.as_str()) == (info.version.group, info.plural)
 }
 
 /// The identity of a key that the caller would create with a scope: a key of the same owner, within the scopes of the

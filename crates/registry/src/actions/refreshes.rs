@@ -15,6 +15,7 @@ use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
 use super::logins::{ConnectorData, LoginFor, Person, data_of, set_groups, writing};
+use super::sessions::current;
 use crate::admit::{Part, Writing};
 use crate::operations;
 use crate::permit::Permit;
@@ -54,6 +55,49 @@ pub struct LoginKey {
     pub name: String,
     /// Its uid.
     pub uid: String,
+}
+
+/// The session at a provider that began with a login.
+pub struct ProviderSession {
+    /// The Connector.
+    pub connector: ConnectorRef,
+    /// The last ID token, by which the provider knows the session.
+    pub id_token: SecretText,
+}
+
+/// The session at a provider in which the key of the request was made; `None` if it was made by no login of a browser.
+///
+/// # Errors
+/// 401 if the key is no longer valid; the errors of the store.
+pub async fn provider_session(
+    registry: &Registry,
+    permit: &Permit,
+) -> Result<Option<ProviderSession>, ApiError> {
+    let key = current(registry, permit)?;
+    let name = &key.identity.access_key;
+    let stored = registry.read_to_decide(&OwnedAccessKey, None, name)?;
+    let stored: Option<Object> = stored.map(|stored| stored.part()).transpose()?;
+    let Some(stored) = stored.filter(|stored| stored.metadata.uid == key.uid) else {
+        return Ok(None);
+    };
+    let login = owned_access_key::Fields::deserialize(&stored.fields);
+    let login = login.ok().and_then(|fields| fields.status.login);
+    let Some(login) = login.filter(|_| key.is_session) else { return Ok(None) };
+    let data = connector_data(registry, name, &key.uid).await?;
+    let connector = ConnectorRef { name: login.connector, uid: login.connector_uid };
+    Ok(data.map(|data| ProviderSession { connector, id_token: data.id_token }))
+}
+
+/// The data of the connector in a key.
+async fn connector_data(
+    registry: &Registry,
+    name: &str,
+    uid: &str,
+) -> Result<Option<ConnectorData>, ApiError> {
+    let of = RecordsOf { kind: &OwnedAccessKey, namespace: None, name };
+    let record = registry.secret_record(of).await?;
+    let data = record.value(CONNECTOR_DATA).filter(|_| record.uid == uid);
+    Ok(data.and_then(|data| decode_typed(data.expose().as_bytes()).ok()))
 }
 
 /// The fields of a key, if it is there and was made by this connector.
@@ -136,11 +180,7 @@ pub async fn claim(
         Err(error) if [404, 409].contains(&error.code()) => return Ok(None),
         Err(error) => return Err(error),
     }
-    let of = RecordsOf { kind: &OwnedAccessKey, namespace: None, name };
-    let record = registry.secret_record(of).await?;
-    let data = record.value(CONNECTOR_DATA).filter(|_| record.uid == object.metadata.uid);
-    let data: Option<ConnectorData> =
-        data.and_then(|data| decode_typed(data.expose().as_bytes()).ok());
+    let data = connector_data(registry, name, &object.metadata.uid).await?;
     let Some(refresh_token) = data.and_then(|data| data.refresh_token) else { return Ok(None) };
     let Some(Owner::User(user)) = fields.spec.owner() else { return Ok(None) };
     let subject = fields.spec.identity.map(|identity| identity.user_id).unwrap_or_default();

@@ -258,7 +258,11 @@ pub(super) fn refused(why: &str) -> ApiError {
     ApiError::forbidden(ConsoleSession.info().group_resource(), "", why)
 }
 
-fn check_may_begin(
+/// Checks that the caller may begin a session with the key of the request.
+///
+/// # Errors
+/// 403 under impersonation, for a key that is a session, and when the owner has too many sessions.
+pub(super) fn check_may_begin(
     registry: &Registry,
     permit: &Permit,
     key: &ResolvedKey,

@@ -9,8 +9,8 @@ use postern_kinds::{AnyKind as _, Verb};
 use postern_meta::accept::Offered;
 use postern_meta::options::FieldValidation;
 use postern_meta::status::{ApiError, Status};
-use postern_registry::actions::command_line;
 use postern_registry::actions::sessions::{self, Login, NewSession};
+use postern_registry::actions::{command_line, refreshes};
 use postern_registry::permit::Permit;
 use serde::Deserialize as _;
 
@@ -27,6 +27,9 @@ const MAX_AGENT_CHARS: usize = 256;
 /// What a browser removes at a logout: also what pages of the console have stored.
 const CLEAR_SITE_DATA: HeaderName = HeaderName::from_static("clear-site-data");
 const CLEARED: &str = r#""cache", "cookies", "storage""#;
+
+/// Where the browser ends its session at the identity provider, after a logout here.
+const PROVIDER_LOGOUT: HeaderName = HeaderName::from_static("x-postern-provider-logout");
 
 /// Serves a request for the session of the browser.
 ///
@@ -72,6 +75,8 @@ pub(super) async fn serve(
             Ok(Outcome { response, warnings: Vec::new(), created })
         }
         Verb::Delete => {
+            // What cannot be read does not hold up the logout.
+            let at_provider = refreshes::provider_session(&server.registry, permit).await;
             let (name, uid) = sessions::end(&server.registry, permit).await?;
             let resource = ConsoleSession.info().group_resource();
             let status = Status::success_deleted(resource, &name, &uid);
@@ -81,6 +86,10 @@ pub(super) async fn serve(
             let gone =
                 format!("{}=; {}; Max-Age=0", session_cookie::NAME, session_cookie::ATTRIBUTES);
             headers.extend(HeaderValue::from_str(&gone).map(|gone| (SET_COOKIE, gone)));
+            if let Ok(Some(session)) = at_provider {
+                let address = server.sso.logout_address(&session).await;
+                headers.extend(address.and_then(sensitive).map(|at| (PROVIDER_LOGOUT, at)));
+            }
             Ok(response.into())
         }
         _ => {
@@ -88,6 +97,13 @@ pub(super) async fn serve(
             respond::object(&ConsoleSession, StatusCode::OK, object, negotiated).map(Outcome::from)
         }
     }
+}
+
+/// A header value that is not compressed with those of other responses. It has a token.
+fn sensitive(address: String) -> Option<HeaderValue> {
+    let mut value = HeaderValue::try_from(address).ok()?;
+    value.set_sensitive(true);
+    Some(value)
 }
 
 /// Describes, allows or denies a login of the command line.

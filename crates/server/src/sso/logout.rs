@@ -1,12 +1,18 @@
-//! A logout at the provider (OpenID Connect Back-Channel Logout 1.0): the provider sends a logout token.
+//! Logouts. One at the provider ends sessions here: the provider sends a logout token (OpenID Connect Back-Channel
+//! Logout 1.0). One here continues at the provider, if it offers that.
+
+use std::time::Duration;
 
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use postern_auth::oidc::id_token::{Party, verify_logout_token};
 use postern_auth::oidc::jwt::TokenRefused;
+use postern_auth::oidc::login::logout_address;
 use postern_kinds::principal::ConnectorRef;
 use postern_registry::actions::refreshes;
 use serde_json::json;
+
+use postern_registry::actions::refreshes::ProviderSession;
 
 use super::exchange::form_of;
 use super::redeem::unavailable;
@@ -16,7 +22,31 @@ use crate::wire::body::Body;
 use crate::wire::incoming::IncomingBody;
 use crate::wire::respond;
 
+/// How long a logout waits for the discovery document of the provider.
+const DISCOVERY_WAIT: Duration = Duration::from_secs(2);
+
 impl Sso {
+    /// The address where a browser ends its session at the provider (OpenID Connect RP-Initiated Logout 1.0); `None` if
+    /// the provider does not offer it, or cannot be asked, or the connector is disabled.
+    pub(crate) async fn logout_address(&self, session: &ProviderSession) -> Option<String> {
+        let connector = self.connector(&session.connector.name).await.ok()?;
+        if connector.metadata.uid != session.connector.uid {
+            return None;
+        }
+        let spec = &connector.spec;
+        let provider = self.providers.of_connector(&spec.issuer, &spec.ca_data);
+        let discovery = tokio::time::timeout(DISCOVERY_WAIT, provider.discovery()).await;
+        let discovery = discovery.ok()?.ok()?;
+        let endpoint = discovery.end_session_endpoint.as_ref()?;
+        let token = session.id_token.expose();
+        Some(logout_address(endpoint, token, &spec.client_id, &self.logout_redirect_uri()))
+    }
+
+    /// Where the provider sends the browser after a logout: the login page of the console.
+    pub(super) fn logout_redirect_uri(&self) -> String {
+        format!("{}/ui/", self.own_url())
+    }
+
     /// Ends the keys of the sessions that a logout token names.
     pub(super) async fn logout(
         &self,

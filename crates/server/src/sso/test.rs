@@ -74,7 +74,11 @@ impl Sso {
             checks.push(check("UserInfo", endpoint.ok_or("the provider has no UserInfo endpoint")));
         }
         let trial_url = format!("{}{CONNECTORS}{name}/start?return={TRIAL_PATH}", self.own_url());
-        Ok(Spec { redirect_uri: self.redirect_uri(name), trial_url, checks })
+        let offers_logout = discovery.is_ok_and(|found| found.end_session_endpoint.is_some());
+        let logout_uri = offers_logout.then(|| self.logout_redirect_uri());
+        let (redirect_uri, logout_redirect_uri) =
+            (self.redirect_uri(name), logout_uri.unwrap_or_default());
+        Ok(Spec { redirect_uri, logout_redirect_uri, trial_url, checks })
     }
 
     /// The page of a trial login: the claims of the person, and what they would give.
