@@ -12,12 +12,15 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::attacks::load::repeat;
-use crate::attacks::scene::Scene;
+use crate::attacks::scene::{Scene, pass};
 use crate::attacks::trial::hold;
 use crate::attacks::victims::Victims;
 
 /// How much slower others may get while a provider fails: their p99, to their usual one.
 const SLOWDOWN_BY_A_PROVIDER: f64 = 1.2;
+
+/// The pause of each of eight callers between two logins: together, they begin as many as the server serves in a minute.
+const PAUSE: Duration = Duration::from_millis(800);
 
 /// Where a login through the connector `corp` begins.
 const START: &str = "/auth/oidc/corp/start?return=/ui/secrets";
@@ -138,7 +141,7 @@ async fn providers_that_fail() {
                 async move {
                     let reply = client.get(START).without("authorization").try_send().await;
                     assert!(reply.is_err() || reply.is_ok_and(|reply| reply.status >= 400));
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    pass(PAUSE).await;
                 }
             });
             let login = async { scene.admin.post("/auth/session").send().await.expect(201) };
