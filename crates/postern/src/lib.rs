@@ -14,6 +14,7 @@ mod progress;
 mod settings;
 
 use std::io::{self, IsTerminal as _, Write};
+use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,12 +101,12 @@ pub fn main() -> ExitCode {
 
 fn serve(flags: Serve) -> anyhow::Result<()> {
     let complete = flags.complete()?;
-    run_observed(&complete.observation, serve_until_signal(complete.settings))
+    run_observed(&complete.observation, Box::pin(serve_until_signal(complete.settings)))
 }
 
 fn init(flags: Serve) -> anyhow::Result<()> {
     let complete = flags.complete()?;
-    run_observed(&complete.observation, async {
+    let prepare = async {
         let source: Arc<dyn Source> = Arc::new(System::default());
         let kubeconfig = postern_server::init(complete.settings, source).await?;
         let mut out = io::stdout().lock();
@@ -113,18 +114,20 @@ fn init(flags: Serve) -> anyhow::Result<()> {
         out.flush()?;
         tracing::info!("the store is prepared: copy the keyring to all servers, and start them");
         Ok(())
-    })
+    };
+    run_observed(&complete.observation, Box::pin(prepare))
 }
 
 fn agent(flags: Agent) -> anyhow::Result<()> {
     let observation = flags.observation();
-    run_observed(&observation, agent::run_until_signal(flags.settings()?))
+    run_observed(&observation, Box::pin(agent::run_until_signal(flags.settings()?)))
 }
 
-/// Runs a service to its end, with a log on the standard error, and with the export of its traces.
+/// Runs a service to its end, with a log on the standard error, and with the export of its traces. It is in a box, as in
+/// [`progress::block_on`].
 fn run_observed(
     observation: &Observation,
-    service: impl Future<Output = anyhow::Result<()>>,
+    service: Pin<Box<dyn Future<Output = anyhow::Result<()>>>>,
 ) -> anyhow::Result<()> {
     let Observation { service: name, log, log_format, otlp_endpoint } = observation;
     postern_telemetry::start_log(log, (*log_format).into()).map_err(|error| {

@@ -12,7 +12,7 @@ use postern_server::admin::{Location, Migrated, Migration, migrate, new_epoch};
 
 use crate::etcd_flags::EtcdFlags;
 use crate::keyring_flags::KeyringFlags;
-use crate::progress::{runtime, with_progress};
+use crate::progress::{block_on, with_progress};
 
 /// `postern storage migrate`
 #[derive(Args)]
@@ -55,7 +55,7 @@ impl Migrate {
         let keyring = keys.setting()?;
         let migration = Migration { from, to, key_dir: keys.key_dir, keyring, dry_run };
         let done = with_progress(|progress| {
-            runtime()?.block_on(migrate(&migration, &System::default(), progress))
+            block_on(Box::pin(migrate(&migration, &System::default(), progress)))?
         })?;
         print_migrated(&migration, &done)?;
         Ok(ExitCode::SUCCESS)
@@ -124,7 +124,7 @@ impl NewEpoch {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let Self { store, etcd, above } = self;
         let remote = etcd.store(Some(&store))?.context("--store")?;
-        let begun = runtime()?.block_on(new_epoch(&remote, above))?;
+        let begun = block_on(Box::pin(new_epoch(&remote, above)))??;
         let _ = writeln!(
             io::stderr(),
             "Epoch {} has begun on {}: all resourceVersions from now on are greater than those that were given \

@@ -18,7 +18,7 @@ use postern_server::{KeyringSetting, RemoteStore, System};
 use crate::etcd_flags::StoreFlags;
 use crate::keyring_flags::KeyringFlags;
 use crate::migrate::{Migrate, NewEpoch};
-use crate::progress::{runtime, with_progress};
+use crate::progress::{block_on, with_progress};
 
 /// The directories of the server.
 #[derive(Args)]
@@ -252,7 +252,7 @@ impl Backup {
         let to = BackupFile { path: to, overwrite, skip_corrupt };
         let (store, keyring, clock) = (store.remote()?, directories.keyring()?, System::default());
         let files = directories.files(&keyring, &clock, store.as_ref());
-        let made = with_progress(|progress| runtime()?.block_on(backup(&files, &to, progress)))?;
+        let made = with_progress(|progress| block_on(Box::pin(backup(&files, &to, progress)))?)?;
         writeln!(io::stdout(), "{}", to.path.display())?;
         print_output(&made, &directories.data_dir)
     }
@@ -266,7 +266,7 @@ impl Restore {
         let restored = with_progress(|progress| match store.remote()? {
             None => restore(&files, &file, above, progress),
             Some(store) => {
-                runtime()?.block_on(restore_remote(&files, &store, &file, above, progress))
+                block_on(Box::pin(restore_remote(&files, &store, &file, above, progress)))?
             }
         })?;
         print_output(&restored, &directories.data_dir)
@@ -285,7 +285,7 @@ fn run_with(
 ) -> anyhow::Result<ExitCode> {
     let (keyring, clock) = (directories.keyring()?, System::default());
     let files = directories.files(&keyring, &clock, store);
-    let output = with_progress(|progress| runtime()?.block_on(call(&files, command, progress)));
+    let output = with_progress(|progress| block_on(Box::pin(call(&files, command, progress)))?);
     print_output(&output?, &directories.data_dir)
 }
 

@@ -1,6 +1,7 @@
 //! What the operator's commands share: their runtime, and the progress that they print.
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use postern_server::admin::Progress;
@@ -8,9 +9,13 @@ use postern_server::admin::Progress;
 /// The interval at which progress is printed.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The runtime of a command.
-pub(crate) fn runtime() -> io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()
+/// Runs the work of a command to its end. The work is in a box: the runtime has several loops, and each would be compiled
+/// with a copy of it.
+///
+/// # Errors
+/// If the machine gives no threads.
+pub(crate) fn block_on<T>(work: Pin<Box<dyn Future<Output = T> + '_>>) -> io::Result<T> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work))
 }
 
 /// Runs work, and prints its progress.

@@ -35,6 +35,8 @@ mod top;
 mod wait;
 mod whoami;
 
+use std::pin::Pin;
+
 use clap::Subcommand;
 use postern_kinds::{Fields, Kind};
 use postern_meta::object::{Object, ObjectMeta};
@@ -190,11 +192,16 @@ pub(crate) fn run(
     match command {
         Command::Completion(command) => command.run(root, process),
         Command::Man(command) => command.run(root, process),
-        command => tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| CliError::new(format!("cannot start: {error}")))?
-            .block_on(run_with_server(command, process)),
+        command => {
+            // In a box without its type: the runtime has several loops, and each would be compiled with all commands.
+            let work: Pin<Box<dyn Future<Output = Result<(), CliError>> + '_>> =
+                Box::pin(run_with_server(command, process));
+            tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(|error| CliError::new(format!("cannot start: {error}")))?
+                .block_on(work)
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod browser;
 mod command_line;
+mod document;
 mod exchange;
 mod fetch;
 mod form;

@@ -1,7 +1,4 @@
-//! What is known of identity providers: their discovery documents and keys, fetched when they are needed, and kept.
-//!
-//! One request of a kind to a provider is under way at a time. After a failure, nothing is asked for a while, and what was
-//! good last is used for a day.
+//! What is known of identity providers: their discovery documents and keys.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,17 +12,9 @@ use postern_proxy::{Proxy, UpstreamAddresses};
 use postern_registry::clock::Source;
 use postern_registry::registry::Registry;
 
+use super::document::{Document, Wanted};
 use super::fetch::{Asked, Failed, Route};
 use crate::gateway::Gateway;
-
-/// The seconds after which a document is fetched again.
-const FRESH_SECONDS: i64 = 3600;
-
-/// The seconds for which a document counts if it cannot be fetched again.
-const USABLE_SECONDS: i64 = 24 * 3600;
-
-/// The least seconds between two fetches of a document.
-const PAUSE_SECONDS: i64 = 10;
 
 /// The most providers that are kept. There are few connectors and trusted issuers.
 const MAX_PROVIDERS: usize = 200;
@@ -93,8 +82,7 @@ impl Providers {
         }
         let (name, route) = made();
         let provider = Arc::new(Provider {
-            issuer: name.to_owned(),
-            route,
+            at: Arc::new(ProviderAddress { issuer: name.to_owned(), route }),
             is_login,
             source: self.source.clone(),
             discovery: Document::default(),
@@ -106,11 +94,16 @@ impl Providers {
     }
 }
 
-/// One provider.
-pub(super) struct Provider {
+/// Where a provider is.
+pub(super) struct ProviderAddress {
     /// The issuer as it is configured; for a cluster, its name.
     pub(super) issuer: String,
     pub(super) route: Route,
+}
+
+/// One provider.
+pub(super) struct Provider {
+    pub(super) at: Arc<ProviderAddress>,
     is_login: bool,
     source: Arc<dyn Source>,
     discovery: Document<Discovery>,
@@ -123,74 +116,6 @@ pub(super) struct Provider {
 pub(super) struct KeysAt {
     pub(super) issuer: String,
     address: String,
-}
-
-/// A document of a provider.
-struct Document<T> {
-    kept: Mutex<CachedDocument<T>>,
-    /// Held while it is fetched.
-    fetching: tokio::sync::Mutex<()>,
-}
-
-impl<T> Default for Document<T> {
-    fn default() -> Self {
-        Self { kept: Mutex::default(), fetching: tokio::sync::Mutex::default() }
-    }
-}
-
-struct CachedDocument<T> {
-    /// The last good one, and when it was fetched, in seconds since 1970.
-    good: Option<(Arc<T>, i64)>,
-    /// When it was last asked for, in seconds since 1970.
-    asked: Option<i64>,
-    /// When it was last asked for because something in it was missing, in seconds since 1970.
-    asked_newest: Option<i64>,
-    /// Why the last fetch failed.
-    failure: Option<String>,
-}
-
-impl<T> Default for CachedDocument<T> {
-    fn default() -> Self {
-        Self { good: None, asked: None, asked_newest: None, failure: None }
-    }
-}
-
-impl<T> CachedDocument<T> {
-    /// The document, if it counts at a time.
-    fn usable(&self, now: i64, seconds: i64) -> Option<Arc<T>> {
-        let (good, fetched) = self.good.as_ref()?;
-        (now.saturating_sub(*fetched) < seconds).then(|| good.clone())
-    }
-
-    /// The document that answers without a fetch; `None` if it must be fetched.
-    fn without_fetch(&self, now: i64, wanted: Wanted) -> Option<Result<Arc<T>, String>> {
-        // A clock that was set back ends the pause.
-        let is_recent = |asked: Option<i64>| {
-            asked.is_some_and(|asked| (0..PAUSE_SECONDS).contains(&now.saturating_sub(asked)))
-        };
-        let is_paused = match wanted {
-            Wanted::Recent => {
-                if let Some(recent) = self.usable(now, FRESH_SECONDS) {
-                    return Some(Ok(recent));
-                }
-                is_recent(self.asked)
-            }
-            Wanted::Newest => is_recent(self.asked_newest),
-        };
-        is_paused.then(|| {
-            let failure = self.failure.clone().unwrap_or_default();
-            self.usable(now, USABLE_SECONDS).ok_or(failure)
-        })
-    }
-}
-
-/// Which document is wanted.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
-    /// One that was fetched within the hour.
-    Recent,
-    /// The present one, because something is missing in the one that is kept.
-    Newest,
 }
 
 impl Provider {
@@ -211,12 +136,14 @@ impl Provider {
     }
 
     async fn wanted_discovery(&self, wanted: Wanted) -> Result<Arc<Discovery>, String> {
-        self.document(&self.discovery, wanted, || async {
-            let address = discovery::address(&self.issuer).ok_or("the issuer is no https URL")?;
-            let bytes = self.get(&address, discovery::MAX_BYTES).await?;
-            Discovery::parse(&bytes, &self.issuer).map_err(|refused| refused.to_string())
-        })
-        .await
+        let fetch = || {
+            let at = self.at.clone();
+            async move {
+                let bytes = at.get(&at.discovery()?, discovery::MAX_BYTES).await?;
+                Discovery::parse(&bytes, &at.issuer).map_err(|refused| refused.to_string())
+            }
+        };
+        self.discovery.get(wanted, || self.now(), fetch).await
     }
 
     /// The keys.
@@ -242,75 +169,47 @@ impl Provider {
     pub(super) async fn keys_at(&self) -> Result<Arc<KeysAt>, String> {
         if self.is_login {
             let discovery = self.discovery().await?;
-            let (issuer, address) = (self.issuer.clone(), discovery.jwks_uri.clone());
+            let (issuer, address) = (self.at.issuer.clone(), discovery.jwks_uri.clone());
             return Ok(Arc::new(KeysAt { issuer, address }));
         }
-        self.document(&self.keys_at, Wanted::Recent, || async {
-            if self.route.is_to_cluster() {
-                let bytes = self.get(discovery::OF_CLUSTER, discovery::MAX_BYTES).await?;
-                let issuer = discovery::issuer_of_cluster(&bytes);
-                let issuer = issuer.map_err(|refused| refused.to_string())?;
-                return Ok(KeysAt { issuer, address: jwks::OF_CLUSTER.to_owned() });
-            }
-            let address = discovery::address(&self.issuer).ok_or("the issuer is no https URL")?;
-            let bytes = self.get(&address, discovery::MAX_BYTES).await?;
-            let keys = discovery::keys_of_issuer(&bytes, &self.issuer);
-            let address = keys.map_err(|refused| refused.to_string())?;
-            Ok(KeysAt { issuer: self.issuer.clone(), address })
-        })
-        .await
+        let fetch = || self.at.clone().keys_at();
+        self.keys_at.get(Wanted::Recent, || self.now(), fetch).await
     }
 
     async fn wanted_keys(&self, wanted: Wanted) -> Result<Arc<KeySet>, String> {
-        let at = self.keys_at().await?;
-        self.document(&self.keys, wanted, || async {
-            let bytes = self.get(&at.address, jwks::MAX_BYTES).await?;
-            KeySet::parse(&bytes).map_err(|refused| refused.to_string())
-        })
-        .await
+        let keys_at = self.keys_at().await?;
+        let fetch = || {
+            let (at, keys_at) = (self.at.clone(), keys_at.clone());
+            async move {
+                let bytes = at.get(&keys_at.address, jwks::MAX_BYTES).await?;
+                KeySet::parse(&bytes).map_err(|refused| refused.to_string())
+            }
+        };
+        self.keys.get(wanted, || self.now(), fetch).await
     }
 
-    /// A document, fetched if it must be.
-    async fn document<T, F>(
-        &self,
-        document: &Document<T>,
-        wanted: Wanted,
-        fetch: impl FnOnce() -> F + Send,
-    ) -> Result<Arc<T>, String>
-    where
-        T: Send + Sync,
-        F: Future<Output = Result<T, String>> + Send,
-    {
-        let now = || self.source.now().unix_seconds();
-        if let Some(known) = document.kept.lock().without_fetch(now(), wanted) {
-            return known;
+    fn now(&self) -> i64 {
+        self.source.now().unix_seconds()
+    }
+}
+
+impl ProviderAddress {
+    /// The address of the discovery document.
+    fn discovery(&self) -> Result<String, String> {
+        discovery::address(&self.issuer).ok_or_else(|| "the issuer is no https URL".to_owned())
+    }
+
+    async fn keys_at(self: Arc<Self>) -> Result<KeysAt, String> {
+        if self.route.is_to_cluster() {
+            let bytes = self.get(discovery::OF_CLUSTER, discovery::MAX_BYTES).await?;
+            let issuer = discovery::issuer_of_cluster(&bytes);
+            let issuer = issuer.map_err(|refused| refused.to_string())?;
+            return Ok(KeysAt { issuer, address: jwks::OF_CLUSTER.to_owned() });
         }
-        let _fetching = document.fetching.lock().await;
-        {
-            let mut kept = document.kept.lock();
-            // Another request may have fetched it, or tried to.
-            if let Some(known) = kept.without_fetch(now(), wanted) {
-                return known;
-            }
-            kept.asked = Some(now());
-            if wanted == Wanted::Newest {
-                kept.asked_newest = Some(now());
-            }
-        }
-        let fetched = fetch().await;
-        let mut kept = document.kept.lock();
-        match fetched {
-            Ok(good) => {
-                let good = Arc::new(good);
-                kept.good = Some((good.clone(), now()));
-                kept.failure = None;
-                Ok(good)
-            }
-            Err(failure) => {
-                kept.failure = Some(failure.clone());
-                kept.usable(now(), USABLE_SECONDS).ok_or(failure)
-            }
-        }
+        let bytes = self.get(&self.discovery()?, discovery::MAX_BYTES).await?;
+        let keys = discovery::keys_of_issuer(&bytes, &self.issuer);
+        let address = keys.map_err(|refused| refused.to_string())?;
+        Ok(KeysAt { issuer: self.issuer.clone(), address })
     }
 
     async fn get(&self, address: &str, max_bytes: usize) -> Result<bytes::Bytes, String> {

@@ -64,9 +64,9 @@ impl Client<'_> {
             form: Some(encode(&fields)),
             max_bytes: MAX_RESPONSE_BYTES,
         };
-        let fetched = self.provider.route.fetch(asked).await;
+        let fetched = self.provider.at.route.fetch(asked).await;
         let (status, bytes) =
-            fetched.map_err(|failed| unavailable(self.provider.reported(failed)))?;
+            fetched.map_err(|failed| unavailable(self.provider.at.reported(failed)))?;
         let answer = object(&bytes);
         if !status.is_success() {
             let error = answer.as_ref().and_then(|answer| answer.get("error")?.as_str());
@@ -115,8 +115,11 @@ impl Client<'_> {
         tokens: &Tokens,
         nonce: Option<&str>,
     ) -> Result<Claims, Refused> {
-        let party =
-            Party { issuer: &self.provider.issuer, client_id: &self.spec.client_id, now: self.now };
+        let party = Party {
+            issuer: &self.provider.at.issuer,
+            client_id: &self.spec.client_id,
+            now: self.now,
+        };
         let access_token = tokens.access_token.as_ref().map(SecretText::expose);
         let verify =
             |keys: &_| verify_id_token(tokens.id_token.expose(), keys, party, nonce, access_token);
@@ -154,8 +157,9 @@ impl Client<'_> {
             form: None,
             max_bytes: MAX_RESPONSE_BYTES,
         };
-        let fetched = self.provider.route.fetch(asked).await;
-        let (_, bytes) = fetched.map_err(|failed| unavailable(self.provider.reported(failed)))?;
+        let fetched = self.provider.at.route.fetch(asked).await;
+        let (_, bytes) =
+            fetched.map_err(|failed| unavailable(self.provider.at.reported(failed)))?;
         let claims = object(&bytes).ok_or_else(|| {
             Refused::forbidden("the UserInfo response is not a JSON object, or has a claim twice")
         })?;
