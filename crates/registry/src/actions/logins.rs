@@ -242,8 +242,10 @@ pub(super) async fn set_groups(
 ///
 /// # Errors
 /// 500 if it cannot be encoded, which is a bug.
-pub(super) fn data_of(person: &Person) -> Result<String, ApiError> {
-    let (id_token, refresh_token) = (person.id_token.clone(), person.refresh_token.clone());
+pub(super) fn data_of(
+    id_token: SecretText,
+    refresh_token: Option<SecretText>,
+) -> Result<String, ApiError> {
     serde_json::to_string(&ConnectorData { id_token, refresh_token }).map_err(|error| {
         ApiError::internal("the data of the connector could not be encoded", error)
     })
@@ -259,7 +261,7 @@ fn key_of(
     let now: Timestamp = registry.source().now();
     let policy = registry.key_policy();
     let is_refreshed = person.refresh_token.is_some();
-    let data = data_of(&person)?;
+    let data = data_of(person.id_token, person.refresh_token)?;
     let mut left = MAX_GROUP_BYTES;
     let groups = person.groups.into_iter().take_while(|group| {
         let fits = left.checked_sub(group.len());

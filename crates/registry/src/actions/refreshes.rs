@@ -46,6 +46,8 @@ pub struct Claimed {
     pub subject: String,
     /// The refresh token.
     pub refresh_token: SecretText,
+    /// The last ID token.
+    id_token: SecretText,
 }
 
 /// The key of a login, by name and uid.
@@ -181,11 +183,13 @@ pub async fn claim(
         Err(error) => return Err(error),
     }
     let data = connector_data(registry, name, &object.metadata.uid).await?;
-    let Some(refresh_token) = data.and_then(|data| data.refresh_token) else { return Ok(None) };
+    let Some(ConnectorData { id_token, refresh_token: Some(refresh_token) }) = data else {
+        return Ok(None);
+    };
     let Some(Owner::User(user)) = fields.spec.owner() else { return Ok(None) };
     let subject = fields.spec.identity.map(|identity| identity.user_id).unwrap_or_default();
     let key = LoginKey { name: name.to_owned(), uid: object.metadata.uid };
-    Ok(Some(Claimed { key, user, subject, refresh_token }))
+    Ok(Some(Claimed { key, user, subject, refresh_token, id_token }))
 }
 
 fn set_spec(object: &mut Object, change: impl FnOnce(&mut Map<String, Value>)) {
@@ -205,7 +209,24 @@ pub async fn store(
     person: Person,
 ) -> Result<(), ApiError> {
     set_groups(registry, by, &person, &claimed.user).await?;
-    let data = data_of(&person)?;
+    set_data(registry, claimed, data_of(person.id_token, person.refresh_token)?).await
+}
+
+/// Stores the refresh token that replaces the one of the key.
+///
+/// # Errors
+/// The errors of [`operations::update`].
+pub async fn keep_refresh_token(
+    registry: &Registry,
+    claimed: &Claimed,
+    refresh_token: &SecretText,
+) -> Result<(), ApiError> {
+    let data = data_of(claimed.id_token.clone(), Some(refresh_token.clone()))?;
+    set_data(registry, claimed, data).await
+}
+
+/// Sets the connector's data of a key.
+async fn set_data(registry: &Registry, claimed: &Claimed, data: String) -> Result<(), ApiError> {
     let LoginKey { name, uid } = &claimed.key;
     let permit = Permit::for_server(&OwnedAccessKey, Verb::Update, None, name);
     let writing = writing();

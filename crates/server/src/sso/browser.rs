@@ -192,7 +192,8 @@ impl Sso {
         };
         let groups = groups_of(spec, groups_in)?;
         let borrowed: Vec<&str> = groups.iter().map(String::as_str).collect();
-        allow_of(spec).check(&claims.all, &borrowed).map_err(Refused::forbidden)?;
+        let allowed = allow_of(spec).check(&claims.all, &borrowed);
+        allowed.map_err(|refused| Refused::of_user(refused.to_string()))?;
         let name = mapping::user_name(&claims.all, &spec.username_claim);
         let text = |claim: &str| claims.text(claim).unwrap_or_default().chars().take(256).collect();
         let session = claims.text("sid").filter(|session| !session.is_empty());
@@ -206,7 +207,7 @@ impl Sso {
             email_verified: claims.all.get("email_verified") == Some(&Value::Bool(true)),
             groups,
             session: session.map(session_hash).unwrap_or_default(),
-            id_token: tokens.id_token.clone(),
+            id_token: tokens.id_token.clone().unwrap_or_default(),
             refresh_token: tokens.refresh_token.clone(),
         })
     }

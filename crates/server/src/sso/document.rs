@@ -55,7 +55,8 @@ impl<T> CachedDocument<T> {
     /// The document, if it counts at a time.
     fn usable(&self, now: i64, seconds: i64) -> Option<Arc<T>> {
         let (good, fetched) = self.good.as_ref()?;
-        (now.saturating_sub(*fetched) < seconds).then(|| good.clone())
+        // A clock that was set back makes it old.
+        (0..seconds).contains(&now.saturating_sub(*fetched)).then(|| good.clone())
     }
 
     /// Whether it was asked for so recently that it is not fetched again.
@@ -76,7 +77,11 @@ impl<T> CachedDocument<T> {
             return Next::Done(Ok(recent));
         }
         match &self.under_way {
-            Some(fetch) if fetch.has_changed().is_ok() => Next::Wait(fetch.clone()),
+            Some(fetch) if fetch.has_changed().is_ok() => {
+                // One request waits for the fetch. The others use what they have, if it can be what they want.
+                let known = self.usable(now, USABLE_SECONDS).filter(|_| wanted == Wanted::Recent);
+                known.map_or_else(|| Next::Wait(fetch.clone()), |known| Next::Done(Ok(known)))
+            }
             _ if self.is_paused(now, wanted) => {
                 let failure = self.failure.clone();
                 let failure = failure.unwrap_or_else(|| "the provider was not reached".to_owned());

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
@@ -24,6 +25,9 @@ use crate::wire::respond;
 
 /// The path of exchanges. With the address of the server, it is the audience that tokens must have.
 pub(super) const PATH: &str = "/auth/token";
+
+/// How long a body may take. A client that sends none holds one of the few places for logins.
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The grant type (RFC 8693 section 2.1).
 const TOKEN_EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
@@ -207,6 +211,14 @@ pub(super) async fn form_of(head: &Parts, mut body: IncomingBody) -> Result<Form
     if !kind.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
         return Err(NotGiven::request("Content-Type must be application/x-www-form-urlencoded"));
     }
+    let whole = tokio::time::timeout(BODY_TIMEOUT, bytes_of(&mut body)).await;
+    let whole = whole.map_err(|_| NotGiven::request("the body did not arrive in time"))??;
+    let text = std::str::from_utf8(&whole).ok();
+    text.and_then(Form::parse)
+        .ok_or_else(|| NotGiven::request("the body is no form, or has a field twice"))
+}
+
+async fn bytes_of(body: &mut IncomingBody) -> Result<BytesMut, NotGiven> {
     let mut whole = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| NotGiven::request("the body is incomplete"))?;
@@ -216,7 +228,5 @@ pub(super) async fn form_of(head: &Parts, mut body: IncomingBody) -> Result<Form
         }
         whole.extend_from_slice(&data);
     }
-    let text = std::str::from_utf8(&whole).ok();
-    text.and_then(Form::parse)
-        .ok_or_else(|| NotGiven::request("the body is no form, or has a field twice"))
+    Ok(whole)
 }

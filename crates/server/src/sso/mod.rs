@@ -99,11 +99,28 @@ struct StoredMetadata {
 pub(crate) struct Refused {
     code: StatusCode,
     text: String,
+    about: About,
+}
+
+/// What is at fault if a login is refused. It decides what a refresh of the login does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum About {
+    /// This one login, or its answers.
+    Login,
+    /// The user: the provider or the connector no longer lets them in.
+    User,
+    /// The provider: others would fail as well.
+    Provider,
 }
 
 impl Refused {
     fn new(code: StatusCode, text: impl Into<String>) -> Self {
-        Self { code, text: text.into() }
+        Self { code, text: text.into(), about: About::Login }
+    }
+
+    /// A login of a user whom the provider or the connector does not let in.
+    fn of_user(text: impl Into<String>) -> Self {
+        Self { about: About::User, ..Self::new(StatusCode::FORBIDDEN, text) }
     }
 
     /// A login that is refused for what the provider or the browser sent.

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 use postern_auth::oidc::id_token::{Party, verify_id_token};
-use postern_auth::oidc::jwt::{Claims, TokenRefused};
+use postern_auth::oidc::jwt::{Claims, MAX_TOKEN_BYTES, TokenRefused};
 use postern_kinds::SecretText;
 use postern_kinds::connector;
 use postern_kinds::secret::{self, Secret};
@@ -13,21 +13,22 @@ use postern_registry::registry::Registry;
 use serde_json::{Map, Value};
 use zeroize::Zeroizing;
 
-use super::Refused;
 use super::fetch::Asked;
 use super::form::{encode, escaped};
 use super::providers::Provider;
+use super::{About, Refused};
 
 /// The most bytes of a response with tokens, and of one with claims.
 const MAX_RESPONSE_BYTES: usize = 256 * 1024;
 
 /// The most characters of a token that is kept.
-const MAX_KEPT_CHARS: usize = 16 * 1024;
+const MAX_KEPT_CHARS: usize = MAX_TOKEN_BYTES;
 
 /// The tokens that a provider has given. They cannot be printed.
 #[expect(clippy::struct_field_names, reason = "these are the names of OpenID Connect")]
 pub(super) struct Tokens {
-    pub(super) id_token: SecretText,
+    /// At a refresh, a provider may leave it out.
+    pub(super) id_token: Option<SecretText>,
     pub(super) access_token: Option<SecretText>,
     pub(super) refresh_token: Option<SecretText>,
 }
@@ -70,19 +71,21 @@ impl Client<'_> {
         let answer = object(&bytes);
         if !status.is_success() {
             let error = answer.as_ref().and_then(|answer| answer.get("error")?.as_str());
-            // Only the first one is about the user. The others must not end logins.
             return Err(match error {
                 Some("invalid_grant") if !status.is_server_error() => {
-                    Refused::forbidden(INVALID_GRANT)
+                    Refused::of_user(INVALID_GRANT)
                 }
                 Some("invalid_client" | "unauthorized_client") => unavailable(
                     "the provider does not accept the client: check clientId and clientSecret of the connector"
                         .to_owned(),
                 ),
-                _ => unavailable(format!(
-                    "the provider refused the code with status {}",
-                    status.as_u16()
-                )),
+                _ => {
+                    let text =
+                        format!("the provider refused the code with status {}", status.as_u16());
+                    let about =
+                        if status.is_server_error() { About::Provider } else { About::Login };
+                    Refused { about, ..unavailable(text) }
+                }
             });
         }
         let answer = answer.ok_or_else(|| {
@@ -100,10 +103,11 @@ impl Client<'_> {
                 "the token response has another token_type than Bearer",
             ));
         }
-        let id_token = text("id_token")
-            .ok_or_else(|| Refused::forbidden("the token response has no ID token"))?;
-        let (access_token, refresh_token) = (text("access_token"), text("refresh_token"));
-        Ok(Tokens { id_token, access_token, refresh_token })
+        Ok(Tokens {
+            id_token: text("id_token"),
+            access_token: text("access_token"),
+            refresh_token: text("refresh_token"),
+        })
     }
 
     /// The claims of the ID token. If it is signed with a key that is not known, the keys are fetched again.
@@ -121,8 +125,11 @@ impl Client<'_> {
             now: self.now,
         };
         let access_token = tokens.access_token.as_ref().map(SecretText::expose);
+        let id_token = tokens.id_token.as_ref();
+        let id_token =
+            id_token.ok_or_else(|| Refused::forbidden("the token response has no ID token"))?;
         let verify =
-            |keys: &_| verify_id_token(tokens.id_token.expose(), keys, party, nonce, access_token);
+            |keys: &_| verify_id_token(id_token.expose(), keys, party, nonce, access_token);
         let keys = self.provider.keys().await.map_err(unavailable)?;
         let verified = match verify(&keys) {
             Err(TokenRefused::UnknownKey) => {
@@ -199,7 +206,7 @@ pub(super) const INVALID_GRANT: &str = "the provider does not accept the code";
 
 /// The refusal if the provider cannot be used now.
 pub(super) fn unavailable(text: String) -> Refused {
-    Refused::new(http::StatusCode::BAD_GATEWAY, text)
+    Refused { about: About::Provider, ..Refused::new(http::StatusCode::BAD_GATEWAY, text) }
 }
 
 /// A JSON object in which no field occurs twice.

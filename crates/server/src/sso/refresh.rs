@@ -11,8 +11,8 @@ use postern_registry::actions::logins::LoginFor;
 use postern_registry::actions::refreshes::{self, Claimed};
 use serde_json::Value;
 
-use super::redeem::{Client, INVALID_GRANT, unavailable};
-use super::{Refused, Sso, StoredConnector};
+use super::redeem::{Client, INVALID_GRANT};
+use super::{About, Refused, Sso, StoredConnector};
 
 /// The longest and the shortest time between two looks at the keys, in seconds.
 const LONGEST_PAUSE_SECONDS: i64 = 5;
@@ -64,7 +64,13 @@ impl Sso {
                     continue;
                 }
             };
-            let why = refreshed.as_ref().err().map(String::as_str);
+            let why = refreshed.as_ref().err();
+            if let Some(Refused { about: About::Login, text, .. }) = why {
+                // It says nothing about the provider, and nothing about the next key.
+                tracing::warn!(key = name, reason = text, "a login could not be refreshed");
+                continue;
+            }
+            let why = why.map(|refused| refused.text.as_str());
             if let Err(error) = refreshes::note_reachable(&self.registry, &of, why).await {
                 tracing::warn!(inner = error.inner(), "a condition could not be written");
             }
@@ -77,58 +83,57 @@ impl Sso {
     }
 
     /// Asks the provider about the user of a key. The key ends if the provider or the connector no longer lets the user
-    /// in.
+    /// in, and for no other reason.
     ///
     /// # Errors
-    /// Why the provider cannot be asked. Then the key lives on to its end.
-    async fn refresh(&self, connector: &StoredConnector, claimed: &Claimed) -> Result<(), String> {
-        let spec = &connector.spec;
-        let provider = self.providers.of_connector(&spec.issuer, &spec.ca_data);
-        let client =
-            Client { registry: &self.registry, provider: &provider, spec, now: self.now() };
-        let asked = async {
-            let mut tokens = client
-                .tokens(&[
-                    ("grant_type", "refresh_token"),
-                    ("refresh_token", claimed.refresh_token.expose()),
-                ])
-                .await?;
-            // A token that cannot be verified says nothing about the user.
-            let claims = client.claims(&tokens, None).await;
-            let claims = claims.map_err(|refused| unavailable(refused.text))?;
-            if claims.all.get("sub").and_then(Value::as_str) != Some(&claimed.subject) {
-                return Err(Refused::forbidden("the refreshed ID token is about another user"));
-            }
-            // Not every provider gives a new one.
-            tokens.refresh_token.get_or_insert_with(|| claimed.refresh_token.clone());
-            self.person(&client, &tokens, &claims).await
-        };
+    /// Why the user could not be asked about. Then the key lives on to its end.
+    async fn refresh(&self, connector: &StoredConnector, claimed: &Claimed) -> Result<(), Refused> {
         let by = LoginFor {
             connector: &connector.metadata.name,
             connector_uid: &connector.metadata.uid,
-            spec,
+            spec: &connector.spec,
             browser: None,
         };
-        let stored = match asked.await {
-            Ok(person) => {
-                let stored = refreshes::store(&self.registry, &by, claimed, person).await;
-                stored.map_err(Refused::from)
-            }
-            Err(refused) => Err(refused),
+        let Err(refused) = self.ask(&by, claimed).await else { return Ok(()) };
+        if refused.about != About::User {
+            return Err(refused);
+        }
+        let reason = if refused.text == INVALID_GRANT {
+            "the provider does not accept the refresh token"
+        } else {
+            refused.text.as_str()
         };
-        match stored {
-            Ok(()) => Ok(()),
-            Err(refused) if refused.code.is_server_error() => Err(refused.text),
-            Err(refused) => {
-                let reason = if refused.text == INVALID_GRANT {
-                    "the provider does not accept the refresh token"
-                } else {
-                    refused.text.as_str()
-                };
-                tracing::info!(key = claimed.key.name, reason, "a login has ended");
-                let ended = refreshes::end(&self.registry, &claimed.key).await;
-                ended.map_err(|error| error.status().message.clone())
-            }
+        tracing::info!(key = claimed.key.name, reason, "a login has ended");
+        Ok(refreshes::end(&self.registry, &claimed.key).await?)
+    }
+
+    /// Asks the provider, and stores what it says.
+    async fn ask(&self, by: &LoginFor<'_>, claimed: &Claimed) -> Result<(), Refused> {
+        let spec = by.spec;
+        let provider = self.providers.of_connector(&spec.issuer, &spec.ca_data);
+        let client =
+            Client { registry: &self.registry, provider: &provider, spec, now: self.now() };
+        let refresh_token = claimed.refresh_token.expose();
+        let fields = [("grant_type", "refresh_token"), ("refresh_token", refresh_token)];
+        let mut tokens = client.tokens(&fields).await?;
+        if let Some(new) = &tokens.refresh_token {
+            // Before anything can fail: often, the one before no longer counts.
+            refreshes::keep_refresh_token(&self.registry, claimed, new).await?;
+        }
+        if tokens.id_token.is_none() {
+            // The provider has only said that the user may still log in (OpenID Connect Core section 12.2).
+            return Ok(());
+        }
+        let claims = client.claims(&tokens, None).await?;
+        if claims.all.get("sub").and_then(Value::as_str) != Some(&claimed.subject) {
+            return Err(Refused::of_user("the refreshed ID token is about another user"));
+        }
+        // Not every provider gives a new one.
+        tokens.refresh_token.get_or_insert_with(|| claimed.refresh_token.clone());
+        let person = self.person(&client, &tokens, &claims).await?;
+        match refreshes::store(&self.registry, by, claimed, person).await {
+            Err(error) if error.code() == 403 => Err(Refused::of_user(&error.status().message)),
+            stored => Ok(stored?),
         }
     }
 }
