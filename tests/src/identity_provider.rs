@@ -19,14 +19,10 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Map, Value, json};
 
 use crate::TlsServer;
+use crate::connectors::connector_to;
+pub use crate::connectors::{CLIENT_ID, CLIENT_SECRET};
 use crate::http::{Client, Response};
 use crate::objects::make;
-
-/// The client that every server under test is.
-pub const CLIENT_ID: &str = "postern";
-
-/// The secret of the client.
-pub const CLIENT_SECRET: &str = "client-secret-canary+/=";
 
 /// The key that signs, by its id.
 const KEY_ID: &str = "key-1";
@@ -166,6 +162,12 @@ impl IdentityProvider {
     #[must_use]
     pub fn ca_data(&self) -> String {
         BASE64_STANDARD.encode(self.server.authority())
+    }
+
+    /// The settings of a connector to it.
+    #[must_use]
+    pub fn connector(&self) -> Value {
+        connector_to(&self.issuer(), self.server.authority())
     }
 
     /// Its certificate, in PEM.

@@ -29,6 +29,7 @@ mod tls;
 mod tls_proxy;
 
 pub mod cli;
+pub mod connectors;
 pub mod documents;
 pub mod downloads;
 pub mod etcd;

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// A self-signed certificate for 127.0.0.1. Clients that have it as an authority trust it.
+/// A self-signed certificate for 127.0.0.1 and `localhost`. Clients that have it as an authority trust it.
 #[derive(Debug)]
 pub struct SelfSigned {
     certificate_pem: String,
@@ -21,7 +21,8 @@ impl SelfSigned {
     /// Makes one.
     #[must_use]
     pub fn make() -> Self {
-        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let names = ["127.0.0.1", "localhost"].map(str::to_owned);
+        let made = rcgen::generate_simple_self_signed(names).unwrap();
         let key = made.signing_key.serialize_der();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ServerConfig::builder_with_provider(provider)

@@ -3,12 +3,13 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use postern_tests::identity_provider::{IdentityProvider, Raw, Signing, State, now};
+use postern_tests::connectors::make_connector;
+use postern_tests::identity_provider::{CLIENT_SECRET, IdentityProvider, Raw, Signing, State, now};
 use postern_tests::objects::make;
 use postern_tests::{Home, Setup};
 use serde_json::{Value, json};
 
-use super::scene::{Browser, connector_to, make_connector};
+use super::scene::Browser;
 
 /// One hostile answer.
 struct Row {
@@ -288,7 +289,7 @@ async fn hostile_answers_make_no_session_and_leave_nothing() {
         .start()
         .await;
     let (admin, provider) = (server.client(), IdentityProvider::start().await);
-    make_connector(&admin, &provider).await;
+    make_connector(&admin, provider.connector(), CLIENT_SECRET).await;
     let rows = [
         discovery_rows(),
         key_rows(),
@@ -305,7 +306,7 @@ async fn hostile_answers_make_no_session_and_leave_nothing() {
         // What is known of a provider is kept by issuer and authorities.
         let ca_data =
             BASE64_STANDARD.encode([&pem[..], "\n".repeat(number + 1).as_bytes()].concat());
-        let mut spec = connector_to(&provider);
+        let mut spec = provider.connector();
         spec["caData"] = json!(ca_data);
         for (field, value) in row.connector.as_object().unwrap() {
             spec[field] = value.clone();
@@ -352,7 +353,7 @@ async fn hostile_answers_make_no_session_and_leave_nothing() {
 #[tokio::test]
 async fn an_answer_counts_for_its_own_connector_and_browser() {
     let scene = super::scene::Scene::start().await;
-    make(&scene.admin, "connectors", "other", connector_to(&scene.provider)).await;
+    make(&scene.admin, "connectors", "other", scene.provider.connector()).await;
     let mut browser = scene.browser();
     let callback = scene.provider.log_in(&browser.begin("/auth/oidc/corp/start").await);
     // Another browser has the address alone.

@@ -6,7 +6,7 @@ use postern_tests::rights::{path, set, with_key};
 use postern_tests::wait;
 use serde_json::{Value, json};
 
-use super::scene::{Browser, Scene, connector_to};
+use super::scene::{Browser, Scene};
 
 const LOGOUT: &str = "/auth/oidc/corp/backchannel-logout";
 
@@ -141,7 +141,7 @@ async fn a_logout_here_goes_on_at_the_provider_if_it_offers_that() {
     let other = IdentityProvider::start().await;
     let end = format!("{}/end?tenant=1", other.issuer());
     other.set(|state| state.discovery = json!({ "end_session_endpoint": end }));
-    let connector = connector_to(&other);
+    let connector = other.connector();
     set(&scene.admin, &path("connectors", "corp"), connector).await;
     let tested = scene.admin.get(&path("connectors", "corp/test")).send().await.expect(200);
     let back = tested["logoutRedirectURI"].as_str().unwrap();

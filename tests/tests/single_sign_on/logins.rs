@@ -5,7 +5,7 @@ use postern_tests::rights::{merge, path, set};
 use postern_tests::wait;
 use serde_json::json;
 
-use super::scene::{Scene, connector_to, names};
+use super::scene::{Scene, names};
 
 #[tokio::test]
 async fn a_login_makes_a_user_a_key_and_a_session() {
@@ -154,7 +154,7 @@ async fn a_connector_that_is_disabled_or_deleted_stops_its_keys_and_groups() {
     // A later connector of the same name is another one.
     scene.admin.delete(&corp).send().await.expect(200);
     assert_eq!((status().await, teams().await), (401, 0));
-    make(&scene.admin, "connectors", "corp", connector_to(&scene.provider)).await;
+    make(&scene.admin, "connectors", "corp", scene.provider.connector()).await;
     assert_eq!((status().await, teams().await), (401, 0));
     let (again, _) = scene.log_in().await;
     assert_eq!(again.me().await["status"]["user"]["name"], "ada");
@@ -178,7 +178,7 @@ async fn only_who_may_be_anybody_writes_a_connector_or_links_a_user() {
     let clerk = postern_tests::rights::user(&scene.admin, "clerk").await;
     let rules = json!([postern_tests::rights::rule(&["connectors", "users", "teams"], &["*"])]);
     postern_tests::rights::allow(&scene.admin, "clerk", None, rules, "platform:user:clerk").await;
-    let spec = connector_to(&scene.provider);
+    let spec = scene.provider.connector();
     let made = clerk.post(&collection("connectors"));
     let made = made.json(&json!({ "metadata": { "name": "mine" }, "spec": spec })).send().await;
     assert!(made.expect_text(403).contains("impersonate"), "{}", made.text());
@@ -212,7 +212,7 @@ async fn only_who_may_be_anybody_writes_a_connector_or_links_a_user() {
 async fn names_that_would_be_of_the_system_are_no_connectors() {
     let scene = Scene::start().await;
     for name in ["system", "platform"] {
-        let spec = connector_to(&scene.provider);
+        let spec = scene.provider.connector();
         let body = json!({ "metadata": { "name": name }, "spec": spec });
         let made = scene.admin.post(&collection("connectors")).json(&body).send().await;
         assert_eq!(made.status, 422, "{}", made.text());

@@ -3,15 +3,14 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
+use postern_tests::connectors::make_connector;
 use postern_tests::http::{Client, Response};
-use postern_tests::identity_provider::{CLIENT_ID, CLIENT_SECRET, IdentityProvider};
-use postern_tests::objects::{collection, make};
+use postern_tests::identity_provider::{CLIENT_SECRET, IdentityProvider};
+use postern_tests::objects::collection;
 use postern_tests::rights::path;
 use postern_tests::watching::Watch;
 use postern_tests::{Home, Server, Setup};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// The cookie of a session.
 const SESSION: &str = "__Host-postern";
@@ -30,30 +29,9 @@ pub(crate) struct Browser {
     pub(crate) cookies: Vec<(String, String)>,
 }
 
-/// The settings of a connector to a provider.
-pub(crate) fn connector_to(provider: &IdentityProvider) -> Value {
-    json!({
-        "issuer": provider.issuer(),
-        "clientId": CLIENT_ID,
-        "clientSecret": { "secretName": "corp", "secretNamespace": "platform" },
-        "caData": provider.ca_data(),
-        "groupsClaim": "groups",
-        "allow": { "everyone": true },
-    })
-}
-
 /// Starts a server that may reach providers on loopback.
 pub(crate) async fn start_server() -> Server {
     Setup::on(&Home::new()).argument("--allow-local-upstreams").start().await
-}
-
-/// Creates the Secret and the connector `corp`.
-pub(crate) async fn make_connector(admin: &Client, provider: &IdentityProvider) {
-    let data = json!({ "clientSecret": BASE64_STANDARD.encode(CLIENT_SECRET) });
-    let secret = json!({ "metadata": { "name": "corp" }, "data": data });
-    let secrets = "/kubernetes/management/api/v1/namespaces/platform/secrets";
-    admin.post(secrets).json(&secret).send().await.expect(201);
-    make(admin, "connectors", "corp", connector_to(provider)).await;
 }
 
 impl Scene {
@@ -64,7 +42,7 @@ impl Scene {
     /// A scene with this server, which may reach providers on loopback.
     pub(crate) async fn of(server: Server) -> Self {
         let (admin, provider) = (server.client(), IdentityProvider::start().await);
-        make_connector(&admin, &provider).await;
+        make_connector(&admin, provider.connector(), CLIENT_SECRET).await;
         Self { server, admin, provider, last_address: AtomicU8::new(1) }
     }
 

@@ -7,7 +7,7 @@ use postern_tests::objects::make;
 use postern_tests::rights::{allow, path};
 use serde_json::{Value, json};
 
-use super::scene::{Browser, Scene, connector_to};
+use super::scene::{Browser, Scene};
 
 /// The users that exist, and that a person could be taken for.
 async fn victims(scene: &Scene) {
@@ -119,7 +119,7 @@ async fn the_same_subject_at_another_issuer_is_another_person() {
     let (first, _) = scene.log_in().await;
     assert_eq!(first.me().await["status"]["user"]["name"], "ada");
     let other = IdentityProvider::start().await;
-    make(&scene.admin, "connectors", "other", connector_to(&other)).await;
+    make(&scene.admin, "connectors", "other", other.connector()).await;
     let mut browser = scene.browser();
     let callback = other.log_in(&browser.begin("/auth/oidc/other/start").await);
     let response = browser.visit(&callback).await;
