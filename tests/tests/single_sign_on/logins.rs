@@ -50,6 +50,43 @@ async fn a_login_makes_a_user_a_key_and_a_session() {
 }
 
 #[tokio::test]
+async fn claims_that_the_id_token_lacks_come_from_user_info() {
+    let scene = Scene::start().await;
+    let allow = json!({ "everyone": null, "emailDomains": ["example.com"] });
+    set(&scene.admin, &path("connectors", "corp"), json!({ "allow": allow })).await;
+    scene.provider.set(|state| {
+        state.claims = json!({
+            "preferred_username": null, "name": "Ada", "email": null, "email_verified": null,
+        });
+        state.user_info = json!({
+            "preferred_username": "ada", "name": "Eve", "groups": ["admins"],
+            "email": "ada@example.com", "email_verified": true,
+        });
+    });
+    let (browser, response) = scene.log_in().await;
+    assert!(browser.has_session(), "{}", response.text());
+    let key = browser.me().await["status"]["accessKey"].as_str().unwrap().to_owned();
+    let key = scene.admin.get(&path("ownedaccesskeys", &key)).send().await.expect(200);
+    let identity = &key["spec"]["identity"];
+    assert_eq!(
+        (&identity["username"], &identity["preferredUsername"]),
+        (&json!("ada"), &json!("Ada"))
+    );
+    assert_eq!(
+        (&identity["email"], &identity["emailVerified"]),
+        (&json!("ada@example.com"), &json!(true))
+    );
+    // The ID token has these claims, so it decides.
+    assert_eq!(identity["groups"], json!(["group-canary"]));
+    assert_eq!(scene.user("ada").await["spec"]["displayName"], "Ada");
+    // An address counts only with what the same document says of it.
+    scene.provider.set(|state| state.claims = json!({ "email_verified": null }));
+    let (other, refused) = scene.log_in().await;
+    assert!(!other.has_session());
+    assert!(refused.expect_text(403).contains("does not allow this user"), "{}", refused.text());
+}
+
+#[tokio::test]
 async fn the_ways_to_log_in_are_listed() {
     let scene = Scene::start().await;
     let methods = async || {

@@ -111,6 +111,20 @@ fn verified_domain(claims: &Map<String, Value>) -> Option<&str> {
     (is_verified && !local.is_empty()).then_some(domain)
 }
 
+/// The claims about a user: those of the ID token, and those that only the UserInfo response has.
+pub fn with_user_info(
+    id_token: &Map<String, Value>,
+    mut user_info: Map<String, Value>,
+) -> Map<String, Value> {
+    // Whether an address is verified says nothing about the other address.
+    if id_token.contains_key("email") {
+        user_info.remove("email_verified");
+    }
+    let claims = id_token.iter().map(|(name, value)| (name.clone(), value.clone()));
+    user_info.extend(claims);
+    user_info
+}
+
 /// The groups of a login as the provider names them.
 ///
 /// # Errors

@@ -423,6 +423,30 @@ fn a_connector_allows_groups_or_verified_domains() {
 }
 
 #[test]
+fn user_info_adds_claims_and_replaces_none() {
+    let merged = |id_token: Value, info: Value| {
+        Value::Object(mapping::with_user_info(&of(id_token), of(info)))
+    };
+    for (id_token, info, expected) in [
+        (json!({ "sub": "1" }), json!({ "name": "Ada" }), json!({ "sub": "1", "name": "Ada" })),
+        (json!({ "name": "Ada" }), json!({ "name": "Eve" }), json!({ "name": "Ada" })),
+        (
+            json!({}),
+            json!({ "email": "a@b.c", "email_verified": true }),
+            json!({ "email": "a@b.c", "email_verified": true }),
+        ),
+        // The endpoint speaks of its own address alone.
+        (
+            json!({ "email": "a@b.c" }),
+            json!({ "email": "x@y.z", "email_verified": true }),
+            json!({ "email": "a@b.c" }),
+        ),
+    ] {
+        assert_eq!(merged(id_token, info), expected);
+    }
+}
+
+#[test]
 fn a_new_user_gets_a_name_that_a_user_can_have() {
     for (given, expected) in [
         ("ada", "ada"),

@@ -183,19 +183,21 @@ impl Sso {
     ) -> Result<Person, Refused> {
         let spec = client.spec;
         let subject = claims.subject().map_err(Refused::forbidden)?;
-        let info;
-        let groups_in = if spec.has_groups_in_user_info() && !spec.groups_claim.is_empty() {
-            info = client.user_info(tokens, subject).await?;
-            &info
-        } else {
-            &claims.all
-        };
-        let groups = groups_of(spec, groups_in)?;
+        let has_groups_there = spec.has_groups_in_user_info() && !spec.groups_claim.is_empty();
+        let is_asked = has_groups_there
+            || (lacks_claims(spec, &claims.all) && client.has_user_info(tokens).await?);
+        let info = if is_asked { Some(client.user_info(tokens, subject).await?) } else { None };
+        let groups_in = info.as_ref().filter(|_| has_groups_there);
+        let groups = groups_of(spec, groups_in.unwrap_or(&claims.all))?;
+        let all = mapping::with_user_info(&claims.all, info.unwrap_or_default());
         let borrowed: Vec<&str> = groups.iter().map(String::as_str).collect();
-        let allowed = allow_of(spec).check(&claims.all, &borrowed);
+        let allowed = allow_of(spec).check(&all, &borrowed);
         allowed.map_err(|refused| Refused::of_user(refused.to_string()))?;
-        let name = mapping::user_name(&claims.all, &spec.username_claim);
-        let text = |claim: &str| claims.text(claim).unwrap_or_default().chars().take(256).collect();
+        let name = mapping::user_name(&all, &spec.username_claim);
+        let text = |claim: &str| {
+            let text = all.get(claim).and_then(Value::as_str).unwrap_or_default();
+            text.chars().take(256).collect()
+        };
         let session = claims.text("sid").filter(|session| !session.is_empty());
         Ok(Person {
             issuer: spec.issuer.clone(),
@@ -204,13 +206,20 @@ impl Sso {
             username: text(&spec.username_claim),
             display_name: text("name"),
             email: text("email"),
-            email_verified: claims.all.get("email_verified") == Some(&Value::Bool(true)),
+            email_verified: all.get("email_verified") == Some(&Value::Bool(true)),
             groups,
             session: session.map(session_hash).unwrap_or_default(),
             id_token: tokens.id_token.clone().unwrap_or_default(),
             refresh_token: tokens.refresh_token.clone(),
         })
     }
+}
+
+/// Whether a claim that the connector needs is missing in the ID token. A provider may leave the claims of scopes to the
+/// UserInfo endpoint (`OpenID` Connect Core 1.0 section 5.4).
+fn lacks_claims(spec: &connector::Spec, claims: &Map<String, Value>) -> bool {
+    let needs_email = spec.allow.as_ref().is_some_and(|allow| !allow.email_domains.is_empty());
+    !claims.contains_key(&spec.username_claim) || (needs_email && !claims.contains_key("email"))
 }
 
 /// The groups of a person as the provider names them; none if the connector has no claim for them.

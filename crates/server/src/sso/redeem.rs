@@ -140,6 +140,15 @@ impl Client<'_> {
         verified.map_err(Refused::forbidden)
     }
 
+    /// Whether the provider can be asked for more claims.
+    ///
+    /// # Errors
+    /// If the discovery document cannot be fetched.
+    pub(super) async fn has_user_info(&self, tokens: &Tokens) -> Result<bool, Refused> {
+        let discovery = self.provider.discovery().await.map_err(unavailable)?;
+        Ok(discovery.userinfo_endpoint.is_some() && tokens.access_token.is_some())
+    }
+
     /// The claims of the UserInfo endpoint.
     ///
     /// # Errors
