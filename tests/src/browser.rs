@@ -55,7 +55,7 @@ impl Tools {
 }
 
 /// Fails in a run that has to be complete. Elsewhere it says what is left out.
-fn skip(what: &str, missing: &str) {
+pub(crate) fn skip(what: &str, missing: &str) {
     let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
     assert!(!is_ci, "there is no {missing}");
     eprintln!("skipped {what}: there is no {missing}");
@@ -84,7 +84,12 @@ pub async fn check_types(server: &Server) {
 
 /// Runs the checks of a script against a server. Panics with what the script printed if one fails.
 pub async fn check(server: &Server, script: &str) {
-    if let Some(child) = start(server, script).await {
+    check_with(server, script, &json!({})).await;
+}
+
+/// The same with more values in the configuration of the script.
+pub async fn check_with(server: &Server, script: &str, more: &Value) {
+    if let Some(child) = start(server, script, more).await {
         watch(child, async || panic!("{script} restarts its server")).await;
     }
 }
@@ -92,7 +97,7 @@ pub async fn check(server: &Server, script: &str) {
 /// The same for a script that restarts its server.
 pub async fn check_with_restarts(setup: Setup, script: &str) {
     let mut server = setup.clone().start().await;
-    let Some(child) = start(&server, script).await else { return };
+    let Some(child) = start(&server, script, &json!({})).await else { return };
     watch(child, async || {
         server.terminate();
         server.ended().await;
@@ -107,7 +112,7 @@ fn origin(server: &Server) -> String {
 }
 
 /// Starts a script with its configuration, unless the machine lacks what it needs.
-async fn start(server: &Server, script: &str) -> Option<Child> {
+async fn start(server: &Server, script: &str, more: &Value) -> Option<Child> {
     let page = server.client().get("/ui/").without("authorization").send().await.text();
     let tools = if page.contains("cargo xtask serve") {
         Err("the console, which cargo xtask console builds")
@@ -117,9 +122,7 @@ async fn start(server: &Server, script: &str) -> Option<Child> {
     let tools = match tools {
         Ok(tools) => tools,
         Err(missing) => {
-            let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
-            assert!(!is_ci, "there is no {missing}");
-            eprintln!("skipped {script}: there is no {missing}");
+            skip(script, missing);
             return None;
         }
     };
@@ -134,7 +137,9 @@ async fn start(server: &Server, script: &str) -> Option<Child> {
         .kill_on_drop(true)
         .spawn()
         .expect("Python can be started");
-    let config = format!("{}\n", configuration(server, &tools));
+    let mut config = configuration(server, &tools);
+    config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let config = format!("{config}\n");
     let stdin = child.stdin.as_mut().expect("a standard input");
     stdin.write_all(config.as_bytes()).await.unwrap();
     Some(child)

@@ -58,6 +58,9 @@ const NODE: Pinned = Pinned {
 const BROWSER_PACKAGES: &[(&str, &str)] =
     &[("playwright", "1.65.2"), ("axe-playwright-python", "0.1.8")];
 
+/// The Python package that is an identity provider for tests of single sign-on.
+const IDENTITY_PROVIDER_PACKAGES: &[(&str, &str)] = &[("nanoidp", "3.4.0")];
+
 /// Chromium, in the Debian package of its name.
 const CHROMIUM: (&str, &[&str], &str) = ("chromium", &["--version"], "chromium");
 
@@ -112,6 +115,7 @@ pub(crate) fn everything(root: &Path, all: bool) -> Result<Tools> {
     let python = python(root)?;
     clients::newest(root, &python)?;
     browser(root)?;
+    packages(root, "identity-provider-fetched", IDENTITY_PROVIDER_PACKAGES)?;
     if all {
         programs(&[("npm", &["--version"], "npm")])?;
         clients::all(root, &python)?;
@@ -288,14 +292,19 @@ fn browser(root: &Path) -> Result<()> {
         println!("    {error:#}; the tests of the web console are skipped");
         return Ok(());
     }
+    packages(root, "browser-fetched", BROWSER_PACKAGES)
+}
+
+/// Installs Python packages, each of one version, if the stamp does not have the same ones.
+fn packages(root: &Path, stamp: &str, packages: &[(&str, &str)]) -> Result<()> {
     let environment = root.join(".cache").join("venv");
-    let stamp = environment.join("browser-fetched");
+    let stamp = environment.join(stamp);
     let wanted: Vec<_> =
-        BROWSER_PACKAGES.iter().map(|(name, version)| format!("{name}=={version}")).collect();
+        packages.iter().map(|(name, version)| format!("{name}=={version}")).collect();
     if std::fs::read_to_string(&stamp).is_ok_and(|fetched| fetched == wanted.join("\n")) {
         return Ok(());
     }
-    println!("    fetching Playwright and axe (PyPI packages {})", wanted.join(", "));
+    println!("    fetching PyPI packages {} into .cache/venv", wanted.join(", "));
     for package in &wanted {
         install(&environment, package)?;
     }

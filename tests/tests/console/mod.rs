@@ -1,6 +1,6 @@
 //! The web console in a real browser. The checks are scripts of `tests/python/console`: one file for each group.
 
-use postern_tests::{Home, Server, Setup, browser};
+use postern_tests::{Home, NanoIdp, Server, Setup, browser};
 
 /// The types that the console is written with.
 #[tokio::test]
@@ -98,4 +98,13 @@ async fn long_lists() {
 async fn idle_session() {
     let server = Setup::on(&Home::new()).argument("--console-idle").argument("10s").start().await;
     browser::check(&server, "idle.py").await;
+}
+
+/// Logins at a real identity provider.
+#[tokio::test]
+async fn single_sign_on() {
+    let server = Setup::on(&Home::new()).argument("--allow-local-upstreams").start().await;
+    let Some(provider) = NanoIdp::start(&server).await else { return };
+    provider.make_connector(&server).await;
+    browser::check_with(&server, "sso.py", &provider.script_config()).await;
 }
