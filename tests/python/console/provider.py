@@ -1,9 +1,15 @@
-"""The pages of identity providers, as a person uses them. The configuration names the provider (tests/src/nanoidp.rs)."""
+"""The pages of identity providers, as a person uses them. The configuration names the provider, nanoidp (tests/src/nanoidp.rs)
+or oidc-provider (tests/src/oidc_provider.rs).
+"""
+
+import json
+import ssl
+import urllib.request
 
 from playwright.sync_api import expect
 
-# Where the pages of nanoidp have their styles and scripts. These requests go nowhere.
-STYLES_OF_NANOIDP = "https://cdn.jsdelivr.net/"
+# Where the pages of the providers have their styles. These requests go nowhere.
+STYLES = ("https://cdn.jsdelivr.net/", "https://fonts.googleapis.com/")
 
 
 class Provider:
@@ -11,22 +17,43 @@ class Provider:
 
     def __init__(self, bench):
         self.bench = bench
-        self.issuer = bench.config["issuer"]
-        bench.allowed += [self.issuer + "/", STYLES_OF_NANOIDP]
+        self.name, self.issuer = bench.config["provider"], bench.config["issuer"]
+        bench.allowed += [self.issuer + "/", *STYLES]
         bench.context.on("request", self._requested)
 
     def _requested(self, request):
-        if request.url.startswith(STYLES_OF_NANOIDP) and not request.frame.url.startswith(self.issuer + "/"):
+        if request.url.startswith(STYLES) and not request.frame.url.startswith(self.issuer + "/"):
             self.bench.foreign.append(f"{request.frame.url} asks for {request.url}")
 
     def expect_login(self, page):
         """Waits for the login page of the provider."""
-        expect(page.get_by_role("button", name="Authorize")).to_be_visible()
+        name = "Authorize" if self.name == "nanoidp" else "Sign-in"
+        expect(page.get_by_role("button", name=name)).to_be_visible()
         assert page.url.startswith(self.issuer + "/"), page.url
 
-    def log_in(self, page, name):
+    def log_in(self, page, user):
         """Logs in at the provider, which sends the browser back."""
         self.expect_login(page)
-        page.get_by_label("Username").fill(name)
-        page.get_by_label("Password").fill(self.bench.config["password"])
-        page.get_by_role("button", name="Authorize").click()
+        password = self.bench.config["password"]
+        if self.name == "nanoidp":
+            page.get_by_label("Username").fill(user)
+            page.get_by_label("Password").fill(password)
+            page.get_by_role("button", name="Authorize").click()
+            return
+        page.get_by_placeholder("Enter any login").fill(user)
+        page.get_by_placeholder("and password").fill(password)
+        page.get_by_role("button", name="Sign-in").click()
+        # The provider asks once for a session.
+        consent = page.get_by_role("button", name="Continue")
+        self.bench.until("the end of the login", lambda: self.is_left(page) or consent.is_visible())
+        if not self.is_left(page):
+            consent.click()
+
+    def is_left(self, page):
+        return not page.url.startswith(self.issuer + "/")
+
+    def change(self, user, groups=None):
+        """Sets the groups of a user. Without groups, the provider removes the user."""
+        body = json.dumps({"user": user, "groups": groups}).encode()
+        context = ssl.create_default_context(cadata=self.bench.config["issuer_authority"])
+        urllib.request.urlopen(self.issuer + "/people", body, 30, context=context).close()

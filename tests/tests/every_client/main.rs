@@ -1,6 +1,7 @@
 //! The clients that the other tests leave out, because they have to be downloaded and take long. They are kubectl of
 //! three releases between the oldest and the newest, the oldest helm, the client for Node.js, schemathesis, and
-//! informers that follow 100,000 changes. `cargo xtask test --all` runs them.
+//! informers that follow 100,000 changes. A browser logs in at a certified identity provider. `cargo xtask test --all`
+//! runs them.
 #![expect(clippy::unwrap_used, reason = "test code: a panic is how it fails")]
 
 #[path = "../clients/both_sides.rs"]
@@ -8,6 +9,7 @@ mod both_sides;
 mod following;
 #[path = "../clients/helm.rs"]
 mod helm;
+mod identity_provider;
 #[path = "../clients/kubectl.rs"]
 mod kubectl;
 #[path = "../clients/program.rs"]

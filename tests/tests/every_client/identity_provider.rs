@@ -1,0 +1,24 @@
+//! Logins at a certified identity provider, by a browser.
+
+use postern_tests::{Home, OidcProvider, Server, Setup, browser};
+
+async fn start() -> (Server, OidcProvider) {
+    let server = Setup::on(&Home::new()).argument("--allow-local-upstreams").start().await;
+    let provider = OidcProvider::start(&server).await;
+    provider.make_connector(&server).await;
+    (server, provider)
+}
+
+/// The same checks as with the other provider.
+#[tokio::test]
+async fn logins() {
+    let (server, provider) = start().await;
+    browser::check_with(&server, "sso.py", &provider.script_config()).await;
+}
+
+/// What happens to a session when something changes at the provider.
+#[tokio::test]
+async fn changes_at_the_provider() {
+    let (server, provider) = start().await;
+    browser::check_with(&server, "sso_changes.py", &provider.script_config()).await;
+}
