@@ -1,6 +1,7 @@
 //! The web console in a real browser. The checks are scripts of `tests/python/console`: one file for each group.
 
-use postern_tests::{Home, NanoIdp, Server, Setup, browser};
+use postern_tests::{Firewall, Home, NanoIdp, Server, Setup, binary, browser};
+use serde_json::json;
 
 /// The types that the console is written with.
 #[tokio::test]
@@ -100,11 +101,30 @@ async fn idle_session() {
     browser::check(&server, "idle.py").await;
 }
 
+/// A server that may reach providers on loopback.
+async fn start_with_sso() -> Server {
+    Setup::on(&Home::new()).argument("--allow-local-upstreams").start().await
+}
+
 /// Logins at a real identity provider.
 #[tokio::test]
 async fn single_sign_on() {
-    let server = Setup::on(&Home::new()).argument("--allow-local-upstreams").start().await;
+    let server = start_with_sso().await;
     let Some(provider) = NanoIdp::start(&server).await else { return };
     provider.make_connector(&server).await;
     browser::check_with(&server, "sso.py", &provider.script_config()).await;
+}
+
+/// Logins of the command line at a real identity provider, with a browser on the same machine and on another one.
+#[tokio::test]
+async fn single_sign_on_of_the_command_line() {
+    let server = start_with_sso().await;
+    let Some(provider) = NanoIdp::start(&server).await else { return };
+    provider.make_connector(&server).await;
+    let (_, port) = server.kubeconfig().authority_of_server().rsplit_once(':').unwrap();
+    let firewall = Firewall::new(server.home(), port.parse().unwrap()).await;
+    let mut config = provider.script_config();
+    config["terminal"] = json!(binary::path());
+    config["terminal_elsewhere"] = json!(firewall.inside(binary::path()));
+    browser::check_with(&server, "sso_cli.py", &config).await;
 }
