@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::python;
-use crate::{Server, Setup};
+use crate::{Firewall, Server, Setup, binary, python};
 
 /// How long a group of checks may take.
 const DEADLINE: Duration = Duration::from_mins(5);
@@ -92,6 +91,16 @@ pub async fn check_with(server: &Server, script: &str, more: &Value) {
     if let Some(child) = start(server, script, more).await {
         watch(child, async || panic!("{script} restarts its server")).await;
     }
+}
+
+/// Runs the checks of logins of the command line. The script gets one command line, and another one in a network from
+/// which the server alone can be reached.
+pub async fn check_command_line(server: &Server, mut config: Value) {
+    let (_, port) = server.kubeconfig().authority_of_server().rsplit_once(':').unwrap();
+    let firewall = Firewall::new(server.home(), port.parse().unwrap()).await;
+    config["terminal"] = json!(binary::path());
+    config["terminal_elsewhere"] = json!(firewall.inside(binary::path()));
+    check_with(server, "sso_cli.py", &config).await;
 }
 
 /// The same for a script that restarts its server.

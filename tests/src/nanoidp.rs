@@ -94,7 +94,10 @@ impl NanoIdp {
     /// What a script of `tests/python/console` knows of it.
     #[must_use]
     pub fn script_config(&self) -> Value {
-        json!({ "provider": "nanoidp", "issuer": self.issuer(), "password": PASSWORD })
+        json!({
+            "provider": "nanoidp", "issuer": self.issuer(),
+            "issuer_authority": self.front.authority(), "password": PASSWORD,
+        })
     }
 
     /// What it has logged so far.

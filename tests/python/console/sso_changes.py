@@ -77,7 +77,19 @@ def a_user_whom_the_provider_removes_is_logged_out(bench):
     assert took < REFRESH_SECONDS + 1, took
 
 
+def a_login_that_the_user_cancels_says_so(bench):
+    provider, page = Provider(bench), bench.context.new_page()
+    page.goto(bench.origin + "/ui/")
+    page.get_by_role("link", name="Continue with Corporate login").click()
+    provider.expect_login(page)
+    page.get_by_role("link", name="Cancel").click()
+    expect(page.get_by_text("the provider did not let the user log in")).to_be_visible()
+    names = [one["name"] for one in bench.context.cookies(bench.origin)]
+    assert not [name for name in names if name.startswith("__Host-postern")], names
+
+
 run(
+    a_login_that_the_user_cancels_says_so,
     groups_follow_the_provider_and_the_session_stays,
     a_logout_at_the_provider_ends_the_session,
     a_user_whom_the_provider_removes_is_logged_out,

@@ -1,7 +1,6 @@
 //! The web console in a real browser. The checks are scripts of `tests/python/console`: one file for each group.
 
-use postern_tests::{Firewall, Home, NanoIdp, Server, Setup, binary, browser};
-use serde_json::json;
+use postern_tests::{Home, NanoIdp, Server, Setup, browser};
 
 /// The types that the console is written with.
 #[tokio::test]
@@ -121,10 +120,5 @@ async fn single_sign_on_of_the_command_line() {
     let server = start_with_sso().await;
     let Some(provider) = NanoIdp::start(&server).await else { return };
     provider.make_connector(&server).await;
-    let (_, port) = server.kubeconfig().authority_of_server().rsplit_once(':').unwrap();
-    let firewall = Firewall::new(server.home(), port.parse().unwrap()).await;
-    let mut config = provider.script_config();
-    config["terminal"] = json!(binary::path());
-    config["terminal_elsewhere"] = json!(firewall.inside(binary::path()));
-    browser::check_with(&server, "sso_cli.py", &config).await;
+    browser::check_command_line(&server, provider.script_config()).await;
 }

@@ -16,6 +16,13 @@ async fn logins() {
     browser::check_with(&server, "sso.py", &provider.script_config()).await;
 }
 
+/// Logins of the command line.
+#[tokio::test]
+async fn logins_of_the_command_line() {
+    let (server, provider) = start().await;
+    browser::check_command_line(&server, provider.script_config()).await;
+}
+
 /// What happens to a session when something changes at the provider.
 #[tokio::test]
 async fn changes_at_the_provider() {
