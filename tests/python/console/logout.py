@@ -1,7 +1,7 @@
 """A logout, in the tab where it happens and in others. It has a server of its own: requests for logins are limited."""
 
 from harness import run
-from open_tab import begun, is_over
+from open_tab import begun, is_over, log_out
 
 
 def a_logout_in_one_tab_is_seen_in_the_other(bench):
@@ -14,13 +14,6 @@ def a_logout_in_one_tab_is_seen_in_the_other(bench):
     # A watch may tell the tab before the response to the logout removes the cookie.
     bench.until("the cookie to go", lambda: not page.context.cookies())
     is_over(bench, page, cookie, key)
-
-
-def log_out(page):
-    button = page.get_by_role("button", name="Log out")
-    if not button.is_visible():
-        page.get_by_role("button", name="Account").click()
-    button.click()
 
 
 run(a_logout_in_one_tab_is_seen_in_the_other)

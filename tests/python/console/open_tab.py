@@ -22,3 +22,10 @@ def is_over(bench, page, cookie, key):
     bench.until_in(page)
     assert page.url == bench.origin + "/ui/secrets?q=kept", page.url
     page.context.close()
+
+
+def log_out(page):
+    button = page.get_by_role("button", name="Log out")
+    if not button.is_visible():
+        page.get_by_role("button", name="Account").click()
+    button.click()

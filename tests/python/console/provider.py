@@ -18,10 +18,13 @@ class Provider:
     def __init__(self, bench):
         self.bench = bench
         self.name, self.issuer = bench.config["provider"], bench.config["issuer"]
+        self.logouts = 0
         bench.allowed += [self.issuer + "/", *STYLES]
         bench.context.on("request", self._requested)
 
     def _requested(self, request):
+        path = "/logout?" if self.name == "nanoidp" else "/session/end?"
+        self.logouts += request.url.startswith(self.issuer + path)
         if request.url.startswith(STYLES) and not request.frame.url.startswith(self.issuer + "/"):
             self.bench.foreign.append(f"{request.frame.url} asks for {request.url}")
 
@@ -48,6 +51,12 @@ class Provider:
         self.bench.until("the end of the login", lambda: self.is_left(page) or consent.is_visible())
         if not self.is_left(page):
             consent.click()
+
+    def confirm_logout(self, page):
+        """Answers the question that oidc-provider asks. nanoidp sends the browser back at once."""
+        if self.name != "nanoidp":
+            page.get_by_role("button", name="Yes, sign me out").click()
+        self.bench.until("the logout at the provider", lambda: self.logouts == 1)
 
     def is_left(self, page):
         return not page.url.startswith(self.issuer + "/")

@@ -1,6 +1,7 @@
 """Logins at an identity provider, which begin and end in the console."""
 
 from harness import API, run
+from open_tab import log_out
 from playwright.sync_api import expect
 from provider import Provider
 
@@ -46,6 +47,14 @@ def a_login_returns_to_the_page_where_it_began(bench):
     stored = page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])")
     assert cookie["name"] == "__Host-postern" and cookie["value"] not in stored, (cookie, stored)
     assert "eyJ" not in stored + page.content(), "no token is in the page"
+    # A logout ends the session at the provider as well: the next login is asked for its user.
+    log_out(page)
+    provider.confirm_logout(page)
+    bench.until_login(page)
+    assert page.url.startswith(bench.origin + "/ui/"), page.url
+    assert not [one for one in bench.context.cookies(bench.origin) if one["name"].startswith("__Host-postern")]
+    button(page).click()
+    provider.expect_login(page)
 
 
 def three_tabs_log_in_at_once(bench):
