@@ -1,5 +1,7 @@
 """Logins at an identity provider, which begin and end in the console."""
 
+import json
+
 from harness import API, run
 from open_tab import log_out
 from playwright.sync_api import expect
@@ -75,6 +77,20 @@ def three_tabs_log_in_at_once(bench):
     assert [name for name in names if name.startswith("__Host-postern")] == ["__Host-postern"], names
 
 
+def a_trial_login_shows_what_the_provider_sends(bench):
+    provider, page = Provider(bench), bench.context.new_page()
+    tested = bench.ok("GET", CONNECTOR + "/test")
+    assert all(check["passed"] for check in tested["checks"]), tested
+    assert tested["logoutRedirectURI"] == bench.origin + "/ui/", tested
+    page.goto(tested["trialURL"])
+    provider.log_in(page, "tim")
+    expect(page.locator("body")).to_contain_text("userInfo")
+    shown = json.loads(page.locator("body").inner_text())
+    assert shown["trial"]["nameOfNewUser"] == "tim" and shown["trial"]["hasRefreshToken"], shown
+    assert "groups" not in shown["claims"] and shown["userInfo"]["groups"], shown
+    assert bench.call("GET", f"{API}/users/tim").status == 404, "a trial makes no user"
+
+
 def a_disabled_connector_has_no_button(bench):
     page = bench.context.new_page()
     page.goto(bench.origin + "/ui/")
@@ -98,5 +114,6 @@ def a_disabled_connector_has_no_button(bench):
 run(
     a_login_returns_to_the_page_where_it_began,
     three_tabs_log_in_at_once,
+    a_trial_login_shows_what_the_provider_sends,
     a_disabled_connector_has_no_button,
 )

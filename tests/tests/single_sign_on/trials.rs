@@ -64,6 +64,7 @@ async fn a_trial_login_shows_the_claims_and_leaves_nothing() {
     };
     let page = trial().await;
     assert!(!page["claims"]["sub"].as_str().unwrap().is_empty());
+    assert_eq!(page["userInfo"]["groups"], json!(["group-canary"]), "so groupsFrom can be chosen");
     let expected = json!({
         "allowed": true, "user": null, "nameOfNewUser": "ada", "teams": ["shop"],
         "groups": ["corp:group-canary"], "hasRefreshToken": false,
@@ -78,6 +79,10 @@ async fn a_trial_login_shows_the_claims_and_leaves_nothing() {
     let page = trial().await;
     assert_eq!(page["trial"]["allowed"], false);
     assert!(page["trial"]["why"].as_str().unwrap().contains("does not allow this user"), "{page}");
+    scene.provider.set(|state| state.user_info = json!({ "sub": "another" }));
+    let page = trial().await;
+    assert_eq!(page.get("userInfo"), None);
+    assert!(page["userInfoError"].as_str().unwrap().contains("about another user"), "{page}");
     assert_eq!(scene.sessions().await, 1);
     let keys = scene.admin.get(&collection("ownedaccesskeys")).send().await.expect(200);
     assert_eq!(keys["items"].as_array().unwrap().len(), 2, "the administrator's, and the login's");

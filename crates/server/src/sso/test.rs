@@ -7,7 +7,7 @@ use postern_auth::oidc::mapping;
 use postern_kinds::connector::Connector;
 use postern_kinds::connector_test::{Check, Spec};
 use postern_meta::status::ApiError;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::redeem::{Client, Tokens};
 use super::{CONNECTORS, Refused, Sso, StoredConnector};
@@ -105,9 +105,27 @@ impl Sso {
             }
             Err(Refused { text, .. }) => json!({ "allowed": false, "why": text }),
         };
-        let page = json!({ "trial": outcome, "claims": Value::Object(claims.all.clone()) });
+        let mut page = json!({ "trial": outcome, "claims": Value::Object(claims.all.clone()) });
+        match user_info_of(client, tokens, claims).await {
+            Ok(Some(claims)) => page["userInfo"] = Value::Object(claims),
+            Ok(None) => {}
+            Err(Refused { text, .. }) => page["userInfoError"] = json!(text),
+        }
         respond::value(StatusCode::OK, &page, true)
     }
+}
+
+/// The claims of the UserInfo endpoint, if there is one, whether the connector uses them or not.
+async fn user_info_of(
+    client: &Client<'_>,
+    tokens: &Tokens,
+    claims: &Claims,
+) -> Result<Option<Map<String, Value>>, Refused> {
+    if !client.has_user_info(tokens).await? {
+        return Ok(None);
+    }
+    let subject = claims.subject().map_err(Refused::forbidden)?;
+    client.user_info(tokens, subject).await.map(Some)
 }
 
 fn check(name: &str, found: Result<impl Into<String>, &str>) -> Check {
