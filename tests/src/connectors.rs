@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
+use crate::Server;
 use crate::http::Client;
 use crate::objects::make;
 
@@ -36,4 +37,13 @@ pub async fn make_connector(admin: &Client, spec: Value, client_secret: &str) {
     let secrets = "/kubernetes/management/api/v1/namespaces/platform/secrets";
     admin.post(secrets).json(&secret).send().await.expect(201);
     make(admin, "connectors", NAME, spec).await;
+}
+
+/// Checks that the log and the audit log have no token, no code and no state of a login, and not the client secret.
+pub fn check_secrecy(server: &Server) {
+    let logs = format!("{}{:?}", server.home().logged(), server.home().records());
+    assert!(logs.contains("platform.sh/login-by"), "logins are recorded");
+    for secret in ["eyJ", "code=", "state=", "canary"] {
+        assert!(!logs.contains(secret), "{secret}");
+    }
 }

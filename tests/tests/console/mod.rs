@@ -1,5 +1,6 @@
 //! The web console in a real browser. The checks are scripts of `tests/python/console`: one file for each group.
 
+use postern_tests::connectors::check_secrecy;
 use postern_tests::{Home, NanoIdp, Server, Setup, browser};
 
 /// The types that the console is written with.
@@ -112,6 +113,7 @@ async fn single_sign_on() {
     let Some(provider) = NanoIdp::start(&server).await else { return };
     provider.make_connector(&server).await;
     browser::check_with(&server, "sso.py", &provider.script_config()).await;
+    check_secrecy(&server);
 }
 
 /// Logins of the command line at a real identity provider, with a browser on the same machine and on another one.

@@ -1,5 +1,6 @@
 //! Logins at a certified identity provider, by a browser.
 
+use postern_tests::connectors::check_secrecy;
 use postern_tests::{Home, OidcProvider, Server, Setup, browser};
 
 async fn start() -> (Server, OidcProvider) {
@@ -14,6 +15,7 @@ async fn start() -> (Server, OidcProvider) {
 async fn logins() {
     let (server, provider) = start().await;
     browser::check_with(&server, "sso.py", &provider.script_config()).await;
+    check_secrecy(&server);
 }
 
 /// Logins of the command line.
