@@ -64,6 +64,7 @@ const settings = {
     email: ['email', 'email_verified'],
     groups: ['groups'],
   },
+  conformIdTokenClaims: !config.hasClaimsInIdToken,
   cookies: { keys: [randomBytes(32).toString('hex')] },
   features: {
     backchannelLogout: { enabled: true },

@@ -65,7 +65,7 @@ pub use home::Home;
 pub use kubeconfig::Kubeconfig;
 pub use nanoidp::NanoIdp;
 pub use nginx::Nginx;
-pub use oidc_provider::OidcProvider;
+pub use oidc_provider::{ClaimsAt, OidcProvider};
 pub use pod::Pod;
 pub use random::Random;
 pub use relay::Relay;

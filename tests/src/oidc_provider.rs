@@ -13,6 +13,15 @@ use crate::connectors::{CLIENT_ID, CLIENT_SECRET, NAME, connector_to, make_conne
 use crate::kubectl::repository;
 use crate::{Home, SelfSigned, Server, downloads, wait};
 
+/// Where the claims about a user are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClaimsAt {
+    /// In the ID token.
+    IdToken,
+    /// At the UserInfo endpoint alone, as in the provider's own settings.
+    UserInfo,
+}
+
 /// An oidc-provider. Dropping it ends it.
 #[derive(Debug)]
 pub struct OidcProvider {
@@ -22,11 +31,12 @@ pub struct OidcProvider {
     home: Home,
     certificate: SelfSigned,
     issuer: String,
+    claims_at: ClaimsAt,
 }
 
 impl OidcProvider {
     /// Starts one with the server as its client. Panics if it was not fetched.
-    pub async fn start(server: &Server) -> Self {
+    pub async fn start(server: &Server, claims_at: ClaimsAt) -> Self {
         let (home, certificate) = (Home::new(), SelfSigned::make());
         certificate.write(home.path());
         let file = |name: &str| home.path().join(name);
@@ -39,6 +49,7 @@ impl OidcProvider {
             "redirectURI": format!("{origin}/auth/oidc/{NAME}/callback"),
             "logoutRedirectURI": format!("{origin}/ui/"),
             "backchannelLogoutURI": format!("{origin}/auth/oidc/{NAME}/backchannel-logout"),
+            "hasClaimsInIdToken": claims_at == ClaimsAt::IdToken,
             "certificate": file("ca.pem"),
             "key": file("key.pem"),
         });
@@ -56,18 +67,26 @@ impl OidcProvider {
             .expect("Node.js can be started");
         let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
         let issuer = wait::within("the issuer", output.next_line()).await.unwrap();
-        let mut provider =
-            Self { _child: child, _output: output, home, certificate, issuer: String::new() };
+        let mut provider = Self {
+            _child: child,
+            _output: output,
+            home,
+            certificate,
+            issuer: String::new(),
+            claims_at,
+        };
         provider.issuer = issuer.unwrap_or_else(|| panic!("it ended: {}", provider.logged()));
         provider
     }
 
-    /// Creates the connector `corp` to it, which asks for the groups again as often as it can. As in its own settings, all
-    /// claims about a user are at the UserInfo endpoint alone.
+    /// Creates the connector `corp` to it, which asks for the groups again as often as it can.
     pub async fn make_connector(&self, server: &Server) {
         let mut spec = connector_to(&self.issuer, self.certificate.pem());
         spec["displayName"] = json!("Corporate login");
-        spec["groupsFrom"] = json!("UserInfo");
+        spec["groupsFrom"] = match self.claims_at {
+            ClaimsAt::IdToken => json!("IDToken"),
+            ClaimsAt::UserInfo => json!("UserInfo"),
+        };
         spec["scopes"] = json!(["openid", "profile", "email", "groups"]);
         spec["refreshInterval"] = json!(10);
         make_connector(&server.client(), spec, CLIENT_SECRET).await;
