@@ -117,7 +117,7 @@ pub struct Spec {
 }
 
 /// Data of a single sign-on.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 #[schemars(rename = "sh.platform.management.v1.AccessKeyIdentity")]
 pub struct Identity {
@@ -491,6 +491,18 @@ impl Kind for OwnedAccessKey {
         }
         if !TYPES.contains(&spec.r#type.as_str()) {
             errors.push(FieldError::not_supported("spec.type", spec.r#type.as_str(), TYPES));
+        }
+        if let Some(old) = old.filter(|old| old.fields.status.login.is_some() && !ctx.is_server) {
+            let old = &old.fields.spec;
+            for (field, is_same) in [
+                ("spec.identity", old.identity == spec.identity),
+                ("spec.identityRefresh", old.identity_refresh == spec.identity_refresh),
+            ] {
+                if !is_same {
+                    let detail = "only the server sets it for the key of a login";
+                    errors.push(FieldError::forbidden(field, detail));
+                }
+            }
         }
         let unchanged = old.is_some_and(|old| {
             let old = &old.fields.spec;

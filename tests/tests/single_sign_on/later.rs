@@ -171,3 +171,61 @@ async fn a_logout_here_goes_on_at_the_provider_if_it_offers_that() {
     set(&scene.admin, &path("connectors", "corp"), json!({ "disabled": true })).await;
     assert_eq!(browser.delete("/auth/session").await.status, 401);
 }
+
+#[tokio::test]
+async fn the_owner_of_a_key_cannot_end_its_refresh() {
+    let (scene, browser) = start().await;
+    let me = browser.me().await;
+    let owner = me["status"]["user"]["name"].as_str().unwrap();
+    let own = with_key(&scene.admin, "own", json!({ "user": owner })).await;
+    let key = path("ownedaccesskeys", me["status"]["accessKey"].as_str().unwrap());
+    for spec in [
+        json!({ "identityRefresh": "2100-01-01T00:00:00Z" }),
+        json!({ "identity": { "userId": "another" } }),
+        json!({ "identity": null }),
+    ] {
+        let patch = json!({ "spec": spec });
+        let refused = own.patch(&key, "merge-patch", &patch).send().await.expect_text(422);
+        assert!(refused.contains("only the server sets it"), "{refused}");
+    }
+    let renamed = json!({ "spec": { "displayName": "mine" } });
+    own.patch(&key, "merge-patch", &renamed).send().await.expect(200);
+    // Write-only data cannot be compared. Without a refresh token in them, the key ends when it is due.
+    let data = json!({ "spec": { "identity": { "connectorData": "x" } } });
+    own.patch(&key, "merge-patch", &data).send().await.expect(200);
+    wait::until("the login is over", async || {
+        (browser.get(&collection("selves/me")).await.status == 401).then_some(())
+    })
+    .await;
+}
+
+/// Answers that are no word about the user.
+#[tokio::test]
+async fn a_refresh_that_fails_otherwise_ends_no_login_and_keeps_the_new_refresh_token() {
+    let (scene, browser) = start().await;
+    let failing = [
+        ("a page", Some(Raw::of(200, "<html>maintenance</html>")), json!({})),
+        ("no ID token", None, json!({ "id_token": null })),
+    ];
+    for (what, raw, tokens) in failing {
+        let asked = scene.provider.asked("/token");
+        scene.provider.set(|state| {
+            state.tokens = tokens;
+            state.raw.clear();
+            state.raw.extend(raw.map(|raw| ("/token", raw)));
+        });
+        wait::until(what, async || {
+            // The use of the session makes it due.
+            assert_eq!(teams(&browser).await, 1, "{what}");
+            (scene.provider.asked("/token") > asked).then_some(())
+        })
+        .await;
+    }
+    // The provider accepts only the newest refresh token.
+    scene.provider.set(|state| {
+        state.tokens = json!({});
+        state.raw.clear();
+        state.claims = json!({ "groups": [] });
+    });
+    wait::until("the team is gone", async || (teams(&browser).await == 0).then_some(())).await;
+}

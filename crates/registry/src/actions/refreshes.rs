@@ -183,12 +183,15 @@ pub async fn claim(
         Err(error) => return Err(error),
     }
     let data = connector_data(registry, name, &object.metadata.uid).await?;
+    let key = LoginKey { name: name.to_owned(), uid: object.metadata.uid };
     let Some(ConnectorData { id_token, refresh_token: Some(refresh_token) }) = data else {
+        // Its owner has replaced the data. Without them, the key would live on whatever the provider says.
+        tracing::info!(key = name, "a login has ended: its data have no refresh token");
+        end(registry, &key).await?;
         return Ok(None);
     };
     let Some(Owner::User(user)) = fields.spec.owner() else { return Ok(None) };
     let subject = fields.spec.identity.map(|identity| identity.user_id).unwrap_or_default();
-    let key = LoginKey { name: name.to_owned(), uid: object.metadata.uid };
     Ok(Some(Claimed { key, user, subject, refresh_token, id_token }))
 }
 
