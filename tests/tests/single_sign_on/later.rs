@@ -199,7 +199,7 @@ async fn the_owner_of_a_key_cannot_end_its_refresh() {
     .await;
 }
 
-/// Answers that are no word about the user.
+/// Responses of the provider that say nothing about the user.
 #[tokio::test]
 async fn a_refresh_that_fails_otherwise_ends_no_login_and_keeps_the_new_refresh_token() {
     let (scene, browser) = start().await;
