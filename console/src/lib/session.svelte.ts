@@ -109,7 +109,7 @@ class Session {
 
   async #resume(): Promise<void> {
     try {
-      await this.#enter(await this.#call('GET'), false);
+      await this.#enter(await this.#call('GET'));
     } catch (cause) {
       const failure = failureOf(cause);
       // Only a 401 says that there is no session. After anything else the session may still be there.
@@ -149,7 +149,7 @@ class Session {
     }
   }
 
-  async #enter({ status }: ConsoleSession, isNew = true): Promise<void> {
+  async #enter({ status }: ConsoleSession): Promise<void> {
     // Another user may do other things.
     forgetDecisions();
     const self = await review<Self>('selves', 'Self', {}, { background: true });
@@ -157,7 +157,8 @@ class Session {
     this.#apply(status);
     this.endReason = '';
     this.phase = 'in';
-    if (isNew) this.#channel.postMessage({ type: 'login' } satisfies Message);
+    // After a login through a provider, this page is loaded anew, and other tabs may still show the login.
+    this.#channel.postMessage({ type: 'login' } satisfies Message);
   }
 
   #apply(status: ConsoleSession['status']): void {

@@ -125,6 +125,10 @@ async fn a_logout_at_the_provider_ends_the_sessions_that_it_names() {
     let by_session = logout_token(&scene, &json!({ "sid": "sid-canary" }));
     assert_eq!(post_logout(&scene, &by_session).await, 200);
     assert_eq!((status(&first).await, status(&second).await), (401, 200));
+    // A provider may end many sessions at once: the limit of logins does not hold for those that it proves.
+    for _ in 0..40 {
+        assert_eq!(post_logout(&scene, &by_session).await, 200);
+    }
     let by_subject = logout_token(&scene, &json!({ "sub": "sub-canary-ada" }));
     assert_eq!(post_logout(&scene, &by_subject).await, 200);
     assert_eq!(status(&second).await, 401);

@@ -235,7 +235,7 @@ impl Login {
 }
 
 /// The address at the provider where a browser ends its session there (OpenID Connect RP-Initiated Logout 1.0).
-/// `return_to` is where the provider may send the browser afterwards. A longer ID token than [`MAX_HINT_BYTES`] is left
+/// `return_to` is where the provider may send the browser afterwards. An ID token of more than 4 KiB is left
 /// out: then the provider asks the person.
 pub fn logout_address(endpoint: &str, id_token: &str, client_id: &str, return_to: &str) -> String {
     let hint = (id_token.len() <= MAX_HINT_BYTES).then_some(("id_token_hint", id_token));

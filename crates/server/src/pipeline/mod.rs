@@ -215,7 +215,7 @@ async fn sign_in(
     browser_headers: BrowserHeaders,
 ) -> Reply {
     let head = request.method() == Method::HEAD;
-    let is_exchange = Sso::is_exchange(request.uri().path());
+    let needs_token = Sso::needs_token(request.uri().path());
     let has_console = server.console.is_some();
     let visit = Visit { address: client.peer.address(), audit_id, has_console };
     let mut response = match check_phase(server) {
@@ -223,8 +223,8 @@ async fn sign_in(
         Err(error) => respond::error(&error, Format::Json, false),
     };
     guard.is_refused = response.status() == StatusCode::TOO_MANY_REQUESTS;
-    if is_exchange && response.status() == StatusCode::OK {
-        // Many pipelines may have one address.
+    if needs_token && response.status() == StatusCode::OK {
+        // Many pipelines may have one address, and a provider may end many sessions at once.
         server.auth_rate.forgive(client.peer.address(), server.source.now().unix_seconds());
     }
     browser_headers.add_to(response.headers_mut());

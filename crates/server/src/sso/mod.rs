@@ -42,6 +42,9 @@ use crate::wire::respond;
 /// The prefix of the paths of connectors.
 const CONNECTORS: &str = "/auth/oidc/";
 
+/// The end of the path of back-channel logouts.
+const BACKCHANNEL_LOGOUT: &str = "/backchannel-logout";
+
 /// The logins that are served at once. Each may wait for a provider.
 const MAX_LOGINS: usize = 64;
 
@@ -165,6 +168,12 @@ impl Sso {
             || Self::is_exchange(path)
             || path == command_line::DEVICE_PATH
             || (path == AUTHORIZE_PATH && method != Method::POST)
+    }
+
+    /// Whether the success of a request proves who sent it: exchanges and back-channel logouts bring a token of a provider.
+    pub(crate) fn needs_token(path: &str) -> bool {
+        Self::is_exchange(path)
+            || (path.starts_with(CONNECTORS) && path.ends_with(BACKCHANNEL_LOGOUT))
     }
 
     /// Whether a path is that of exchanges.
