@@ -185,7 +185,7 @@ pub async fn claim(
     let data = connector_data(registry, name, &object.metadata.uid).await?;
     let key = LoginKey { name: name.to_owned(), uid: object.metadata.uid };
     let Some(ConnectorData { id_token, refresh_token: Some(refresh_token) }) = data else {
-        // Its owner has replaced the data. Without them, the key would live on whatever the provider says.
+        // The owner has replaced the data. Without a refresh token, the provider could never end the key.
         tracing::info!(key = name, "a login has ended: its data have no refresh token");
         end(registry, &key).await?;
         return Ok(None);

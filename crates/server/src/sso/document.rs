@@ -78,7 +78,7 @@ impl<T> CachedDocument<T> {
         }
         match &self.under_way {
             Some(fetch) if fetch.has_changed().is_ok() => {
-                // One request waits for the fetch. The others use what they have, if it can be what they want.
+                // Only the request that began the fetch waits, if the stored document is recent enough for the others.
                 let known = self.usable(now, USABLE_SECONDS).filter(|_| wanted == Wanted::Recent);
                 known.map_or_else(|| Next::Wait(fetch.clone()), |known| Next::Done(Ok(known)))
             }
@@ -94,7 +94,7 @@ impl<T> CachedDocument<T> {
 
 enum Next<T> {
     Done(Result<Arc<T>, String>),
-    /// For the fetch that is under way, and then look again.
+    /// Wait for the fetch that is under way, and then look again.
     Wait(watch::Receiver<()>),
     Fetch,
 }

@@ -26,7 +26,7 @@ use crate::wire::respond;
 /// The path of exchanges. With the address of the server, it is the audience that tokens must have.
 pub(super) const PATH: &str = "/auth/token";
 
-/// How long a body may take. A client that sends none holds one of the few places for logins.
+/// How long a body may take. Without this limit, a client without a body would hold one of the few places for logins.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The grant type (RFC 8693 section 2.1).
