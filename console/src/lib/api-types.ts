@@ -1997,7 +1997,8 @@ export interface components {
             caData?: string;
             /**
              * @description The Cluster that issues the tokens. Its keys are fetched through its kubeconfig, so they need no address that this
-             *     server can reach otherwise. The caller needs `use` on the Cluster.
+             *     server can reach otherwise. The caller needs `use` on the Cluster. The issuer ends with this Cluster: a later one of
+             *     the same name is not trusted.
              */
             cluster?: string;
             /** @description The purpose of the issuer. */

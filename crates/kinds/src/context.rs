@@ -81,6 +81,8 @@ pub struct Context<'a> {
     pub principals: &'a dyn Principals,
     /// Whom something that is stored names.
     pub named: &'a dyn NamedIdentities,
+    /// The uid of the Cluster of a name; `None` if there is none.
+    pub cluster_uid: &'a dyn Fn(&str) -> Option<String>,
     /// The maximum `ttl` of an access key in seconds, which then also is the default; `None` for no
     /// limit.
     pub access_key_max_ttl_seconds: Option<i64>,
@@ -109,13 +111,14 @@ pub struct Context<'a> {
 
 impl<'a> Context<'a> {
     /// The context of a write by a caller who is neither the server nor a master. The object is outside of
-    /// projects, and the caller may read it. There is no maximum `ttl` of access keys, and no new credential.
+    /// projects, and the caller may read it. There is no maximum `ttl` of access keys, no new credential, and no Cluster.
     pub fn of(caller: &'a Caller, now: Timestamp, principals: &'a dyn Principals) -> Self {
         Self {
             caller,
             now,
             principals,
             named: &NobodyNamed,
+            cluster_uid: &|_| None,
             access_key_max_ttl_seconds: None,
             caller_key: None,
             is_server: false,

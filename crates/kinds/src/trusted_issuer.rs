@@ -2,9 +2,12 @@
 //! `docs/reference/workload-identity.md`.
 
 use postern_meta::names::dns1123_subdomain;
+use postern_meta::object::{ObjectMeta, OwnerReference};
 
+use crate::cluster::Cluster;
 use crate::connector::{check_issuer, validate_ca};
 use crate::identities::{only_disables, rights_to_impersonate_all};
+use crate::owner_reference::ensure_reference;
 use crate::prelude::*;
 
 /// The platforms.
@@ -38,7 +41,8 @@ pub struct Spec {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub issuer: String,
     /// The Cluster that issues the tokens. Its keys are fetched through its kubeconfig, so they need no address that this
-    /// server can reach otherwise. The caller needs `use` on the Cluster.
+    /// server can reach otherwise. The caller needs `use` on the Cluster. The issuer ends with this Cluster: a later one of
+    /// the same name is not trusted.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cluster: String,
     /// The certificate authorities of the issuer, in PEM and then in base64. By default, those of the system.
@@ -47,6 +51,42 @@ pub struct Spec {
     /// Whether the issuer is disabled. Then none of its tokens is exchanged.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub disabled: bool,
+}
+
+/// The uid of the Cluster that issues the tokens, from when it was named: the server's owner reference tells it. `None` for
+/// an issuer without a Cluster, and for one that has lost its reference.
+pub fn cluster_uid<'a>(metadata: &'a ObjectMeta, spec: &Spec) -> Option<&'a str> {
+    let mut naming = metadata.owner_references.iter().filter(|one| names(one, &spec.cluster));
+    match (naming.next(), naming.next()) {
+        (Some(only), None) => Some(&only.uid),
+        _ => None,
+    }
+}
+
+fn names(reference: &OwnerReference, cluster: &str) -> bool {
+    let Info { kind, version, .. } = Cluster::INFO;
+    reference.kind == kind
+        && reference.name == cluster
+        && reference.api_version == version.to_string()
+}
+
+/// Makes the Cluster of a new name an owner of the issuer, and keeps the owner of an old name. So the garbage collector
+/// deletes the issuer with the Cluster, and a client cannot change which Cluster it is.
+fn bind_to_cluster(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, ctx: &Context<'_>) {
+    let cluster = &new.fields.spec.cluster;
+    let old_cluster = old.map(|old| &old.fields.spec.cluster);
+    let references = &mut new.metadata.owner_references;
+    references
+        .retain(|one| !names(one, cluster) && !old_cluster.is_some_and(|old| names(one, old)));
+    let uid = match old.filter(|_| old_cluster == Some(cluster)) {
+        Some(old) => cluster_uid(&old.metadata, &old.fields.spec).map(str::to_owned),
+        None => (ctx.cluster_uid)(cluster),
+    };
+    let Some(uid) = uid.filter(|_| !cluster.is_empty()) else { return };
+    let Info { kind, version, .. } = Cluster::INFO;
+    let (api_version, kind, name) = (version.to_string(), kind.to_owned(), cluster.clone());
+    let reference = OwnerReference { api_version, kind, name, uid, ..OwnerReference::default() };
+    ensure_reference(references, &reference);
 }
 
 impl Kind for TrustedIssuer {
@@ -75,16 +115,17 @@ impl Kind for TrustedIssuer {
         ColumnInfo::boolean("Enabled", "Whether its tokens are exchanged."),
     ];
 
-    fn prepare(new: &mut Draft<Fields>, _old: Option<&Draft<Fields>>, _ctx: &Context<'_>) {
+    fn prepare(new: &mut Draft<Fields>, old: Option<&Draft<Fields>>, ctx: &Context<'_>) {
         let spec = &mut new.fields.spec;
         if spec.r#type == TYPES[0] && spec.issuer.is_empty() && spec.cluster.is_empty() {
             GITHUB.clone_into(&mut spec.issuer);
         }
+        bind_to_cluster(new, old, ctx);
     }
 
     fn validate(
         new: &Draft<Fields>,
-        _old: Option<&Draft<Fields>>,
+        old: Option<&Draft<Fields>>,
         _ctx: &Context<'_>,
         errors: &mut FieldErrors,
     ) -> Result<(), ApiError> {
@@ -100,6 +141,11 @@ impl Kind for TrustedIssuer {
             errors.check(dns1123_subdomain(cluster), |detail| {
                 FieldError::invalid("spec.cluster", cluster.as_str(), detail)
             });
+            let is_new = old.is_none_or(|old| old.fields.spec.cluster != *cluster);
+            if errors.is_empty() && is_new && cluster_uid(&new.metadata, &new.fields.spec).is_none()
+            {
+                errors.push(FieldError::not_found("spec.cluster", cluster.as_str()));
+            }
             for (path, other) in [("spec.issuer", issuer), ("spec.caData", ca_data)] {
                 if !other.is_empty() {
                     let detail = "must not be set together with spec.cluster: the cluster says it";

@@ -361,15 +361,15 @@ async fn a_workload_identity_gives_no_more_than_its_writer_has() {
     assert_eq!(status().await, 401);
 }
 
-#[tokio::test]
-async fn a_cluster_is_an_issuer_that_is_reached_by_its_kubeconfig() {
-    let workloads = Workloads::start().await;
+/// The issuer that the cluster names, which is no address of this network.
+const OF_CLUSTER: &str = "https://kubernetes.default.svc.cluster.local";
+
+/// Makes the provider a connected cluster `edge`, and a trusted issuer.
+async fn add_cluster(workloads: &Workloads) {
     let (admin, provider) = (&workloads.admin, &workloads.provider);
-    // The cluster names an issuer that is no address of this network.
-    let issuer = "https://kubernetes.default.svc.cluster.local";
     provider.set(|state| {
         state.discovery =
-            json!({ "issuer": issuer, "jwks_uri": "https://10.0.0.1/openid/v1/jwks" });
+            json!({ "issuer": OF_CLUSTER, "jwks_uri": "https://10.0.0.1/openid/v1/jwks" });
     });
     let kubeconfig = format!(
         "current-context: x\ncontexts: [{{name: x, context: {{cluster: c, user: u}}}}]\n\
@@ -382,9 +382,8 @@ async fn a_cluster_is_an_issuer_that_is_reached_by_its_kubeconfig() {
     let body = json!({ "metadata": { "name": "c" }, "data": data });
     let at = "/kubernetes/management/api/v1/namespaces/platform/secrets";
     admin.post(at).json(&body).send().await.expect(201);
-    let config = json!({ "secretName": "c", "secretNamespace": "platform" });
-    make(admin, "clusters", "edge", json!({ "config": config })).await;
-    make(admin, "trustedissuers", "edge", json!({ "type": "Kubernetes", "cluster": "edge" })).await;
+    make_cluster(admin, "edge").await;
+    make(admin, "trustedissuers", "edge", issuer_of("edge")).await;
     let mut spec = deploy();
     spec["issuer"] = json!("edge");
     spec["match"] = json!([
@@ -392,19 +391,38 @@ async fn a_cluster_is_an_issuer_that_is_reached_by_its_kubeconfig() {
         { "claim": "serviceaccount", "values": ["deployer"] },
     ]);
     make(admin, "workloadidentities", "pod", spec).await;
-    let exchange = async |changes: Value| {
-        let mut claims = json!({
-            "iss": issuer,
-            "aud": [format!("{EXTERNAL}{TOKEN}")],
-            "sub": "system:serviceaccount:shop:deployer",
-            "kubernetes.io": { "namespace": "shop", "serviceaccount": { "name": "deployer" } },
-        });
-        for (name, value) in changes.as_object().unwrap() {
-            claims[name] = value.clone();
-        }
-        workloads.send(&exchange_form(&provider.token(&claims), "pod")).await.status
-    };
-    assert_eq!(exchange(json!({})).await, 200);
+}
+
+/// A Cluster with the kubeconfig of [`add_cluster`].
+async fn make_cluster(admin: &Client, name: &str) {
+    let config = json!({ "secretName": "c", "secretNamespace": "platform" });
+    make(admin, "clusters", name, json!({ "config": config })).await;
+}
+
+fn issuer_of(cluster: &str) -> Value {
+    json!({ "type": "Kubernetes", "cluster": cluster })
+}
+
+/// The status of an exchange of a token of the ServiceAccount `shop/deployer`, with these changes to its claims.
+async fn exchange_of_pod(workloads: &Workloads, changes: Value) -> u16 {
+    let mut claims = json!({
+        "iss": OF_CLUSTER,
+        "aud": [format!("{EXTERNAL}{TOKEN}")],
+        "sub": "system:serviceaccount:shop:deployer",
+        "kubernetes.io": { "namespace": "shop", "serviceaccount": { "name": "deployer" } },
+    });
+    for (name, value) in changes.as_object().unwrap() {
+        claims[name] = value.clone();
+    }
+    workloads.send(&exchange_form(&workloads.provider.token(&claims), "pod")).await.status
+}
+
+#[tokio::test]
+async fn a_cluster_is_an_issuer_that_is_reached_by_its_kubeconfig() {
+    let workloads = Workloads::start().await;
+    add_cluster(&workloads).await;
+    let (admin, provider) = (&workloads.admin, &workloads.provider);
+    assert_eq!(exchange_of_pod(&workloads, json!({})).await, 200);
     let other =
         json!({ "kubernetes.io": { "namespace": "shop", "serviceaccount": { "name": "x" } } });
     for refused in [
@@ -412,9 +430,61 @@ async fn a_cluster_is_an_issuer_that_is_reached_by_its_kubeconfig() {
         json!({ "iss": provider.issuer() }),
         other,
     ] {
-        assert_eq!(exchange(refused.clone()).await, 400, "{refused}");
+        assert_eq!(exchange_of_pod(&workloads, refused.clone()).await, 400, "{refused}");
     }
     assert_eq!((provider.asked("/openid/v1/jwks"), provider.asked("/keys")), (1, 0));
+    // After a change of the Cluster it may be reached elsewhere, so its keys are not those that are known.
+    set(admin, &path("clusters", "edge"), json!({ "description": "moved" })).await;
+    assert_eq!(exchange_of_pod(&workloads, json!({})).await, 200);
+    assert_eq!(provider.asked("/openid/v1/jwks"), 2);
+}
+
+#[tokio::test]
+async fn a_later_cluster_of_the_same_name_is_no_issuer() {
+    let workloads = Workloads::start().await;
+    let admin = &workloads.admin;
+    let missing = json!({ "metadata": { "name": "none" }, "spec": issuer_of("none") });
+    let refused = admin.post(&collection("trustedissuers")).json(&missing).send().await;
+    let refused = refused.expect(422);
+    assert_eq!(refused["details"]["causes"][0]["field"], "spec.cluster");
+    add_cluster(&workloads).await;
+    // A second owner keeps the issuer when its Cluster is deleted.
+    let at = path("trustedissuers", "edge");
+    let owners = |issuer: &Value| issuer["metadata"]["ownerReferences"].as_array().unwrap().clone();
+    let user = admin.get(&path("users", "bot")).send().await.expect(200);
+    let mut issuer = admin.get(&at).send().await.expect(200);
+    let [cluster] = &owners(&issuer)[..] else { panic!("{issuer}") };
+    let second = json!({
+        "apiVersion": "management.platform.sh/v1", "kind": "User", "name": "bot",
+        "uid": user["metadata"]["uid"],
+    });
+    let mut later = cluster.clone();
+    later["uid"] = json!("00000000-0000-4000-8000-000000000000");
+    issuer["metadata"]["ownerReferences"] = json!([second, later]);
+    let issuer = admin.put(&at).json(&issuer).send().await.expect(200);
+    assert_eq!(
+        owners(&issuer),
+        [second, cluster.clone()],
+        "a client cannot say which Cluster it is"
+    );
+    assert_eq!(exchange_of_pod(&workloads, json!({})).await, 200);
+
+    admin.delete(&path("clusters", "edge")).send().await.expect(200);
+    assert_eq!(exchange_of_pod(&workloads, json!({})).await, 400);
+    make_cluster(admin, "edge").await;
+    assert_eq!(exchange_of_pod(&workloads, json!({})).await, 400);
+    // A change of another field does not trust the later one.
+    set(admin, &at, json!({ "description": "still the first" })).await;
+    assert_eq!(exchange_of_pod(&workloads, json!({})).await, 400);
+    admin.delete(&at).send().await.expect(200);
+    make(admin, "trustedissuers", "edge", issuer_of("edge")).await;
+    assert_eq!(exchange_of_pod(&workloads, json!({})).await, 200);
+    // Without another owner, the issuer ends with its Cluster.
+    admin.delete(&path("clusters", "edge")).send().await.expect(200);
+    wait::until("the issuer is gone", async || {
+        (admin.get(&at).send().await.status == 404).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

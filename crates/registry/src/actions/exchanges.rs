@@ -1,6 +1,7 @@
 //! Exchanges of the tokens of workloads for access keys. HTTP and the tokens are not known here.
 
 use postern_auth::oidc::workload::{self, IssuerType, Mismatch};
+use postern_kinds::cluster::Cluster;
 use postern_kinds::owned_access_key::{Fields, Identity, OwnedAccessKey, Spec, Status, Workload};
 use postern_kinds::trusted_issuer::{self, TrustedIssuer};
 use postern_kinds::workload_identity::{self, WorkloadIdentity};
@@ -38,6 +39,19 @@ pub struct Accepting {
     issuer_type: IssuerType,
     /// The trusted issuer.
     pub issuer: trusted_issuer::Spec,
+    /// The Cluster that is the issuer, if one is.
+    pub cluster: Option<IssuingCluster>,
+}
+
+/// A Cluster that issues tokens, as it is stored now.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct IssuingCluster {
+    /// Its name.
+    pub name: String,
+    /// Its uid, which is the one that the trusted issuer was bound to.
+    pub uid: String,
+    /// Its generation. With another one, it may be reached elsewhere.
+    pub generation: i64,
 }
 
 /// Why no key is given. The text is for the audit record: the caller learns only that the token does not count.
@@ -107,8 +121,31 @@ pub async fn accepting(registry: &Registry, name: &str) -> Result<Accepting, NoK
         spec: found.spec,
         status: found.status.unwrap_or_default(),
         issuer_type,
+        cluster: issuing_cluster(registry, &issuer)?,
         issuer: issuer.spec,
     })
+}
+
+/// The Cluster of a trusted issuer. It must still be the one from when it was named.
+fn issuing_cluster(
+    registry: &Registry,
+    issuer: &Stored<trusted_issuer::Spec>,
+) -> Result<Option<IssuingCluster>, NoKey> {
+    let name = issuer.spec.cluster.as_str();
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let gone = NoKey::Unusable(
+        "the Cluster of the trusted issuer is gone, and a later one of its name is not trusted",
+    );
+    let bound = trusted_issuer::cluster_uid(&issuer.metadata, &issuer.spec);
+    let Some(cluster) = registry.read_to_decide(&Cluster, None, name)? else { return Err(gone) };
+    let cluster: Stored<Value> = cluster.part()?;
+    let ObjectMeta { uid, generation, .. } = cluster.metadata;
+    if bound != Some(uid.as_str()) {
+        return Err(gone);
+    }
+    Ok(Some(IssuingCluster { name: name.to_owned(), uid, generation }))
 }
 
 impl Accepting {

@@ -7,6 +7,7 @@ use postern_auth::digest::Digester;
 use postern_auth::identity::MASTERS_GROUP;
 use postern_auth::principal_index::PrincipalIndex;
 use postern_kinds::action::{ActionRequest, ActionResult};
+use postern_kinds::cluster::Cluster;
 use postern_kinds::{
     AnyKind, BoundGrant, CallerKey, Context, Dependent, NamedIdentities as _, Prepared, Principal,
     Principals as _, Reading, Verb, grants_of_stored,
@@ -257,11 +258,16 @@ impl<'a> AdmissionView<'a> {
         let named = NameLookup { cache: self.cache, policy, principals };
         let namespace = permit.target().namespace.as_deref();
         let project = namespace.and_then(|namespace| policy.projects().of(namespace));
+        let cluster_uid = |name: &str| {
+            let found = self.read(&Cluster, None, name).ok()?;
+            found.map(|cluster| cluster.object.metadata.uid)
+        };
         run(Context {
             is_server: permit.credential().is_server(),
             is_master: permit.identity().is_in(MASTERS_GROUP),
             project_of_namespace: project,
             named: &named,
+            cluster_uid: &cluster_uid,
             ..Context::of(&caller, self.now, principals)
         })
     }

@@ -91,11 +91,6 @@ impl Gateway {
         Self { settings, proxy, upstreams, tunnels, short_tokens: ShortTokens::default() }
     }
 
-    /// The uid of a Cluster; `None` if there is none.
-    pub(crate) fn uid_of_cluster(registry: &Registry, cluster: &str) -> Option<String> {
-        TargetState::uid_of_cluster(registry, cluster)
-    }
-
     /// The upstream of a cluster, and the headers of requests to it, for the documents of the cluster as an issuer of
     /// tokens. The server itself requests these: by the kubeconfig, or with a token for nothing else at the agent.
     ///

@@ -142,11 +142,6 @@ impl TargetState {
         }
     }
 
-    /// The uid of a Cluster; `None` if there is none.
-    pub(super) fn uid_of_cluster(registry: &Registry, name: &str) -> Option<String> {
-        stored(registry, &Cluster, None, name).ok().flatten().map(|cluster| cluster.metadata.uid)
-    }
-
     fn missing(target: &GatewayTarget) -> Self {
         Self {
             target: target.clone(),

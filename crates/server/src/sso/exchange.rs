@@ -18,7 +18,6 @@ use super::Sso;
 use super::command_line::{AUTHORIZATION_CODE, DEVICE_CODE, PENDING};
 use super::form::{Form, MAX_FORM_BYTES};
 use crate::audit::SignIn;
-use crate::gateway::Gateway;
 use crate::wire::body::Body;
 use crate::wire::incoming::IncomingBody;
 use crate::wire::respond;
@@ -176,13 +175,9 @@ impl Sso {
 
     /// The claims of a token of the trusted issuer.
     async fn verified(&self, by: &Accepting, token: &str) -> Result<Claims, NotGiven> {
-        let provider = if by.issuer.cluster.is_empty() {
-            self.providers.of_issuer(&by.issuer.issuer, &by.issuer.ca_data)
-        } else {
-            let name = by.issuer.cluster.as_str();
-            let uid = Gateway::uid_of_cluster(&self.registry, name);
-            let uid = uid.ok_or_else(|| NotGiven::unavailable("the cluster does not exist"))?;
-            self.providers.of_cluster(&self.gateway, &self.registry, (name, &uid))
+        let provider = match &by.cluster {
+            None => self.providers.of_issuer(&by.issuer.issuer, &by.issuer.ca_data),
+            Some(cluster) => self.providers.of_cluster(&self.gateway, &self.registry, cluster),
         };
         let keys = provider.keys().await.map_err(NotGiven::unavailable)?;
         let at = provider.keys_at().await.map_err(NotGiven::unavailable)?;

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use postern_auth::oidc::discovery::{self, Discovery};
 use postern_auth::oidc::jwks::{self, KeySet};
 use postern_proxy::{Proxy, UpstreamAddresses};
+use postern_registry::actions::exchanges::IssuingCluster;
 use postern_registry::clock::Source;
 use postern_registry::registry::Registry;
 
@@ -34,8 +35,8 @@ enum Key {
     Login(String, String),
     /// Those of a trusted issuer.
     Issuer(String, String),
-    /// The uid of a Cluster.
-    Cluster(String),
+    /// The Cluster.
+    Cluster(IssuingCluster),
 }
 
 impl Providers {
@@ -55,15 +56,16 @@ impl Providers {
         self.known_or(key, || (issuer, self.route(ca_data)))
     }
 
-    /// The connected cluster of this name and uid.
+    /// The connected cluster.
     pub(super) fn of_cluster(
         &self,
         gateway: &Arc<Gateway>,
         registry: &Arc<Registry>,
-        (name, uid): (&str, &str),
+        cluster: &IssuingCluster,
     ) -> Arc<Provider> {
+        let name = cluster.name.as_str();
         let route = || Route::to_cluster(gateway.clone(), registry.clone(), name);
-        self.known_or(Key::Cluster(uid.to_owned()), || (name, route()))
+        self.known_or(Key::Cluster(cluster.clone()), || (name, route()))
     }
 
     fn route(&self, ca_data: &str) -> Route {
