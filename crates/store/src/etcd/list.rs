@@ -12,15 +12,17 @@ use super::rpc;
 use super::shared::{Now, Shared, one};
 use crate::{CorruptEntry, Entry, Error, ListRequest, Page, Position, Result, Visitor};
 
-/// The bytes of a page at which the next pages get fewer keys, and at which they get more.
+/// The bytes of a page at which the next pages get fewer keys, at which they get more, and at which they get many more.
 const LARGE_PAGE_BYTES: usize = 8 * 1024 * 1024;
 const SMALL_PAGE_BYTES: usize = 4 * 1024 * 1024;
+const TINY_PAGE_BYTES: usize = 1024 * 1024;
 
 /// The keys on a page, at least and at most. The smallest page of the largest values has some 20 MB. For each page, etcd
-/// counts all keys that follow, so pages of a large store must not be small. They must not be large, either: etcd builds
-/// the largest page in memory, with all values, before this server says that it is too large.
+/// counts all keys that follow (25 ms for 100,000), so pages of a large store must not be small. They must not be large,
+/// either: if large values follow small ones, etcd builds a page of them in memory before this server says that it is too
+/// large. Lists of kube-apiserver have up to 10,000 keys.
 const MIN_PAGE_KEYS: i64 = 16;
-const MAX_PAGE_KEYS: i64 = 1024;
+const MAX_PAGE_KEYS: i64 = 8192;
 
 /// The keys that the next page has.
 pub(super) struct PageSize(AtomicI64);
@@ -46,11 +48,13 @@ impl PageSize {
 
     /// Learns from a page that was read with this many keys.
     fn learn(&self, keys: i64, bytes: usize) {
-        if bytes > LARGE_PAGE_BYTES {
-            self.0.store((keys / 2).max(MIN_PAGE_KEYS), Ordering::Relaxed);
-        } else if bytes < SMALL_PAGE_BYTES {
-            self.0.store((keys * 2).min(MAX_PAGE_KEYS), Ordering::Relaxed);
-        }
+        let next = match bytes {
+            ..TINY_PAGE_BYTES => keys * 4,
+            ..SMALL_PAGE_BYTES => keys * 2,
+            ..=LARGE_PAGE_BYTES => keys,
+            _ => keys / 2,
+        };
+        self.0.store(next.clamp(MIN_PAGE_KEYS, MAX_PAGE_KEYS), Ordering::Relaxed);
     }
 }
 
