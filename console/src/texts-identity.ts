@@ -67,6 +67,7 @@ export const identityTexts = {
   login: 'Login',
   workload: 'Workload',
   confirmed: 'Confirmed by the provider',
+  noRefresh: 'The provider gave no refresh token: this login lasts at most one hour.',
   groupsThere: 'Groups at the provider',
   consent: {
     title: 'Log in on the command line',
