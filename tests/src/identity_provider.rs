@@ -61,6 +61,11 @@ pub struct State {
     pub forms: Vec<HashMap<String, String>>,
     /// The ids of the keys in the key set; the first one signs.
     pub key_ids: Vec<String>,
+    /// How long the token endpoint takes.
+    pub token_delay: Duration,
+    /// The most requests that the token endpoint had at once.
+    pub most_at_once: usize,
+    at_once: usize,
     issuer: String,
     key: Arc<EcdsaKeyPair>,
     other_key: Arc<EcdsaKeyPair>,
@@ -130,6 +135,9 @@ impl IdentityProvider {
             requests: Vec::new(),
             forms: Vec::new(),
             key_ids: vec![KEY_ID.to_owned()],
+            token_delay: Duration::ZERO,
+            most_at_once: 0,
+            at_once: 0,
             issuer: String::new(),
             key: new_key(),
             other_key: new_key(),
@@ -325,6 +333,13 @@ impl State {
         merged(&usual, &self.claims)
     }
 
+    /// Counts a request to the token endpoint. Returns how long it takes.
+    fn begin_token(&mut self) -> Duration {
+        self.at_once += 1;
+        self.most_at_once = self.most_at_once.max(self.at_once);
+        self.token_delay
+    }
+
     fn redeem(&mut self, sent: &HashMap<String, String>) -> (u16, Value) {
         let refused = |error: &str| (400, json!({ "error": error }));
         let claims = match sent.get("grant_type").map(String::as_str) {
@@ -386,6 +401,11 @@ async fn serve(
             response = response.header("location", location);
         }
         return Ok(response.body(Full::from(raw.body)).unwrap());
+    }
+    if path == "/token" {
+        let delay = state.lock().unwrap().begin_token();
+        tokio::time::sleep(delay).await;
+        state.lock().unwrap().at_once -= 1;
     }
     let mut state = state.lock().unwrap();
     let (status, answer) = match path.as_str() {

@@ -1,5 +1,7 @@
 //! What happens after a login: groups change, users are removed, sessions end at the provider.
 
+use std::time::Duration;
+
 use postern_tests::identity_provider::{CLIENT_ID, IdentityProvider, Raw, form, now};
 use postern_tests::objects::{collection, make};
 use postern_tests::rights::{path, set, with_key};
@@ -63,6 +65,68 @@ async fn a_group_that_the_provider_takes_away_is_gone_from_all_keys_of_the_user(
     // The new refresh token was stored: the next refresh works as well.
     scene.provider.set(|state| state.claims = json!({ "groups": ["group-canary"] }));
     wait::until("the team is back", async || (teams(&browser).await == 1).then_some(())).await;
+}
+
+/// The second connector is to a provider that no longer answers when the first one is asked again.
+#[tokio::test]
+async fn a_provider_that_hangs_delays_no_other_connector() {
+    let scene = Scene::start().await;
+    let slow = IdentityProvider::start().await;
+    make(&scene.admin, "connectors", "slow", slow.connector()).await;
+    make(&scene.admin, "teams", "shop", json!({ "ssoGroups": ["corp:group-canary"] })).await;
+    for (name, seconds) in [("slow", INTERVAL), ("corp", INTERVAL + 2)] {
+        let interval = json!({ "refreshInterval": seconds });
+        set(&scene.admin, &path("connectors", name), interval).await;
+    }
+    let mut other = scene.browser();
+    slow.set(|state| state.gives_refresh_tokens = true);
+    let address = other.begin("/auth/oidc/slow/start").await;
+    assert_eq!(other.visit(&slow.log_in(&address)).await.status, 303);
+    scene.provider.set(|state| state.gives_refresh_tokens = true);
+    let (browser, _) = scene.log_in().await;
+    let (asked, hanging) = (slow.asked("/token"), Duration::from_secs(60));
+    slow.set(|state| {
+        let raw = Raw { delay: hanging, ..Raw::of(200, "{}") };
+        state.raw.insert("/token", raw);
+    });
+    scene.provider.set(|state| state.claims = json!({ "groups": [] }));
+    wait::until("the slow provider is asked", async || {
+        other.me().await;
+        assert_eq!(teams(&browser).await, 1);
+        (slow.asked("/token") > asked).then_some(())
+    })
+    .await;
+    wait::until("the team is gone", async || (teams(&browser).await == 0).then_some(())).await;
+    let connector = scene.admin.get(&path("connectors", "slow")).send().await.expect(200);
+    assert_eq!(connector["status"]["conditions"], Value::Null, "the slow provider still hangs");
+}
+
+#[tokio::test]
+async fn a_connector_refreshes_some_keys_at_once() {
+    const LOGINS: usize = 12;
+    let (scene, browser) = start().await;
+    let mut browsers = vec![browser];
+    while browsers.len() < LOGINS {
+        browsers.push(scene.log_in().await.0);
+    }
+    scene.provider.set(|state| {
+        state.token_delay = Duration::from_millis(500);
+        state.claims = json!({ "groups": [] });
+    });
+    let refreshes = || {
+        let forms = scene.provider.forms();
+        forms.iter().filter(|form| form["grant_type"] == "refresh_token").count()
+    };
+    let before = refreshes();
+    wait::until("all keys are refreshed", async || {
+        for browser in &browsers {
+            browser.me().await;
+        }
+        (refreshes() >= before + LOGINS).then_some(())
+    })
+    .await;
+    scene.provider.set(|state| assert!((2..=8).contains(&state.most_at_once)));
+    assert_eq!(teams(&browsers[0]).await, 0);
 }
 
 #[tokio::test]

@@ -130,13 +130,14 @@ pub fn due(registry: &Registry, connector: &ConnectorRef, interval: i64) -> DueK
         let principals = registry.cache().principals();
         let used = principals.last_activity_of_login(&name, &object.metadata.uid);
         let used = used.unwrap_or_default();
-        if principals.has_ended_before(&name, now + 1) || used <= at - interval {
+        if principals.has_ended_before(&name, now + 1) {
             continue;
         }
-        if at <= now {
-            due.now.push(name);
-        } else {
+        if at > now {
+            // It may be used until then.
             due.next = Some(due.next.map_or(at, |next| next.min(at)));
+        } else if used > at - interval {
+            due.now.push(name);
         }
     }
     due

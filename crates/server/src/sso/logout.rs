@@ -8,7 +8,6 @@ use http::{Method, Response, StatusCode};
 use postern_auth::oidc::id_token::{Party, verify_logout_token};
 use postern_auth::oidc::jwt::TokenRefused;
 use postern_auth::oidc::login::logout_address;
-use postern_kinds::principal::ConnectorRef;
 use postern_registry::actions::refreshes;
 use serde_json::json;
 
@@ -98,10 +97,7 @@ impl Sso {
             verified => verified,
         };
         let ended = verified.map_err(Refused::forbidden)?;
-        let of = ConnectorRef {
-            name: connector.metadata.name.clone(),
-            uid: connector.metadata.uid.clone(),
-        };
+        let of = connector.reference();
         let session = ended.session.as_deref().map(session_hash);
         let keys = refreshes::logged_out(
             &self.registry,

@@ -22,6 +22,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use http::{Method, Request, Response, StatusCode};
 use postern_auth::oidc::login::StateKey;
 use postern_kinds::connector::{self, Connector};
+use postern_kinds::principal::ConnectorRef;
 use postern_meta::status::ApiError;
 use postern_proxy::UpstreamAddresses;
 use postern_registry::clock::Source;
@@ -95,6 +96,13 @@ struct StoredMetadata {
     uid: String,
     #[serde(default, rename = "deletionTimestamp")]
     deletion: Option<String>,
+}
+
+impl StoredConnector {
+    fn reference(&self) -> ConnectorRef {
+        let StoredMetadata { name, uid, .. } = &self.metadata;
+        ConnectorRef { name: name.clone(), uid: uid.clone() }
+    }
 }
 
 /// Why a login fails. The text is for the person, the log and the audit record: it has nothing that a provider sent.

@@ -1,85 +1,141 @@
 //! Asks providers again about users who are active: their groups, and whether they may still log in. It runs on every
-//! server, and each key is claimed by one of them.
+//! server, and each key is claimed by one of them. Each connector has a task of its own, so that a provider that does
+//! not answer delays no other one.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::{StreamExt as _, stream};
 use postern_kinds::connector::Connector;
 use postern_kinds::principal::ConnectorRef;
 use postern_registry::actions::logins::LoginFor;
 use postern_registry::actions::refreshes::{self, Claimed};
 use serde_json::Value;
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::redeem::{Client, INVALID_GRANT};
 use super::{About, Refused, Sso, StoredConnector};
 
-/// The longest and the shortest time between two looks at the keys, in seconds.
-const LONGEST_PAUSE_SECONDS: i64 = 5;
-const SHORTEST_PAUSE_SECONDS: i64 = 1;
+/// The longest and the shortest time between two looks at the keys of a connector.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// The most connectors.
-const MAX_CONNECTORS: usize = 200;
+/// The time between two looks for new connectors.
+const CONNECTORS_PAUSE: Duration = Duration::from_secs(5);
+
+/// The connectors that are read at once.
+const PAGE: usize = 100;
+
+/// The keys of one connector that are refreshed at once. If a provider answers in 100 ms, these are 70 in a second.
+const AT_ONCE: usize = 8;
 
 /// Runs until it is dropped.
 pub(crate) async fn run(sso: Arc<Sso>) {
+    let mut tasks = JoinSet::new();
+    let mut running: HashMap<String, AbortHandle> = HashMap::new();
     loop {
-        let connectors = sso.registry.page_to_decide(&Connector, None, MAX_CONNECTORS);
-        let connectors: Vec<StoredConnector> =
-            connectors.iter().filter_map(|one| one.part().ok()).collect();
-        let enabled = connectors.iter().filter(|one| !one.spec.disabled);
-        // A slow provider holds up its own connector only.
-        let next = join_all(enabled.map(|connector| sso.refresh_all(connector))).await;
-        for connector in &connectors {
-            let dropped =
-                refreshes::drop_stale_groups(&sso.registry, &connector.metadata.name).await;
-            if let Err(error) = dropped {
-                tracing::warn!(inner = error.inner(), "old groups could not be removed");
-            }
+        // A task ends with its connector, or by a failure, which the log has.
+        while tasks.try_join_next().is_some() {}
+        running.retain(|_, task| !task.is_finished());
+        for of in sso.connectors() {
+            running.entry(of.uid.clone()).or_insert_with(|| {
+                let sso = sso.clone();
+                tasks.spawn(async move { sso.refresh_connector(&of).await })
+            });
         }
-        let next = next.into_iter().flatten().min();
-        let pause = next.map_or(LONGEST_PAUSE_SECONDS, |next| next.saturating_sub(sso.now()));
-        let pause = pause.clamp(SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS);
-        tokio::time::sleep(Duration::from_secs(pause.unsigned_abs())).await;
+        tokio::time::sleep(CONNECTORS_PAUSE).await;
     }
 }
 
 impl Sso {
-    /// Refreshes the keys of a connector that are due. Returns when the next one is, in seconds since 1970.
-    async fn refresh_all(&self, connector: &StoredConnector) -> Option<i64> {
-        let metadata = &connector.metadata;
-        let of = ConnectorRef { name: metadata.name.clone(), uid: metadata.uid.clone() };
-        let interval = connector.spec.refresh_interval;
-        let due = refreshes::due(&self.registry, &of, interval);
-        if !due.now.is_empty() {
-            self.registry.servers().turn("sso-refresh").await;
+    /// All connectors.
+    fn connectors(&self) -> Vec<ConnectorRef> {
+        let mut all = Vec::new();
+        let mut page = self.registry.page_to_decide(&Connector, None, PAGE);
+        while let Some(last) = page.last() {
+            let next = self.registry.page_to_decide(&Connector, Some(last), PAGE);
+            let read = page.iter().filter_map(|one| one.part::<StoredConnector>().ok());
+            all.extend(read.map(|one| one.reference()));
+            page = next;
         }
-        for name in due.now {
-            let claimed = refreshes::claim(&self.registry, &of, interval, &name).await;
-            let refreshed = match claimed {
-                Ok(Some(claimed)) => self.refresh(connector, &claimed).await,
-                Ok(None) => continue,
-                Err(error) => {
-                    tracing::warn!(inner = error.inner(), "a login could not be refreshed");
-                    continue;
-                }
+        all
+    }
+
+    /// Refreshes the keys of a connector whenever one is due, until the connector is gone.
+    async fn refresh_connector(&self, of: &ConnectorRef) {
+        loop {
+            let found = self.registry.read_to_decide(&Connector, None, &of.name).ok().flatten();
+            let found = found.and_then(|found| found.part::<StoredConnector>().ok());
+            let Some(connector) = found.filter(|found| found.metadata.uid == of.uid) else {
+                return;
             };
-            let why = refreshed.as_ref().err();
-            if let Some(Refused { about: About::Login, text, .. }) = why {
-                // It says nothing about the provider, and nothing about the next key.
-                tracing::warn!(key = name, reason = text, "a login could not be refreshed");
-                continue;
+            let is_enabled = !connector.spec.disabled;
+            let next = if is_enabled { self.refresh_due(&connector, of).await } else { None };
+            let dropped = refreshes::drop_stale_groups(&self.registry, &of.name).await;
+            if let Err(error) = dropped {
+                tracing::warn!(inner = error.inner(), "old groups could not be removed");
             }
-            let why = why.map(|refused| refused.text.as_str());
-            if let Err(error) = refreshes::note_reachable(&self.registry, &of, why).await {
-                tracing::warn!(inner = error.inner(), "a condition could not be written");
-            }
-            if refreshed.is_err() {
-                // The provider is not asked once more for each key.
-                break;
-            }
+            tokio::time::sleep(self.pause_until(next)).await;
         }
+    }
+
+    /// The time to the next look at the keys, if the next one is due at this time, in seconds since 1970.
+    fn pause_until(&self, next: Option<i64>) -> Duration {
+        let Some(next) = next else { return LONGEST_PAUSE };
+        let now = self.source.now_micro().unix_microseconds();
+        let left = next.saturating_mul(1_000_000).saturating_sub(now);
+        let left = Duration::from_micros(u64::try_from(left).unwrap_or_default());
+        left.clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
+    }
+
+    /// Refreshes the keys of a connector that are due. Returns when the next one is, in seconds since 1970.
+    async fn refresh_due(&self, connector: &StoredConnector, of: &ConnectorRef) -> Option<i64> {
+        let due = refreshes::due(&self.registry, of, connector.spec.refresh_interval);
+        let mut names = due.now.into_iter();
+        let Some(first) = names.next() else { return due.next };
+        self.registry.servers().turn("sso-refresh").await;
+        let is_down = AtomicBool::new(false);
+        let is_down = &is_down;
+        let refresh = |name: String| async move {
+            if !is_down.load(Ordering::Relaxed) && !self.refresh_key(connector, of, &name).await {
+                is_down.store(true, Ordering::Relaxed);
+            }
+        };
+        // One key shows whether the provider can be asked. It is not asked once more for each of the others.
+        refresh(first).await;
+        stream::iter(names).for_each_concurrent(AT_ONCE, refresh).await;
         due.next
+    }
+
+    /// Refreshes a key, if no other server does. Returns whether the provider can be asked about others.
+    async fn refresh_key(
+        &self,
+        connector: &StoredConnector,
+        of: &ConnectorRef,
+        name: &str,
+    ) -> bool {
+        let interval = connector.spec.refresh_interval;
+        let refreshed = match refreshes::claim(&self.registry, of, interval, name).await {
+            Ok(Some(claimed)) => self.refresh(connector, &claimed).await,
+            Ok(None) => return true,
+            Err(error) => {
+                tracing::warn!(inner = error.inner(), "a login could not be refreshed");
+                return true;
+            }
+        };
+        let why = refreshed.as_ref().err();
+        if let Some(Refused { about: About::Login, text, .. }) = why {
+            // It says nothing about the provider, and nothing about the next key.
+            tracing::warn!(key = name, reason = text, "a login could not be refreshed");
+            return true;
+        }
+        let why = why.map(|refused| refused.text.as_str());
+        if let Err(error) = refreshes::note_reachable(&self.registry, of, why).await {
+            tracing::warn!(inner = error.inner(), "a condition could not be written");
+        }
+        refreshed.is_ok()
     }
 
     /// Asks the provider about the user of a key. The key ends if the provider or the connector no longer lets the user
