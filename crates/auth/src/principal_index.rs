@@ -492,7 +492,7 @@ impl PrincipalIndex {
         if self.user_of_subject.get(&old_subject).is_some_and(|of| of == name) {
             self.user_of_subject.remove(&old_subject);
         }
-        if old != user {
+        if !self.sso.is_same(old.as_ref(), user.as_ref()) {
             let subject = user.as_ref().map(|user| user.subject.clone()).unwrap_or_default();
             self.note_names([name, &old_subject, &subject]);
         }

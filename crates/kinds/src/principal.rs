@@ -241,6 +241,8 @@ pub struct SsoGroups {
     pub connector: ConnectorRef,
     /// The groups, each with the name of the connector and a colon in front.
     pub groups: Vec<String>,
+    /// When the provider last confirmed them, in seconds since 1970; 0 for never.
+    pub confirmed_unix_seconds: i64,
 }
 
 /// The facts about a User that authentication needs.

@@ -286,7 +286,8 @@ impl SsoStatus {
     fn facts(&self) -> SsoGroups {
         let connector =
             ConnectorRef { name: self.connector.clone(), uid: self.connector_uid.clone() };
-        SsoGroups { connector, groups: self.groups.clone() }
+        let confirmed_unix_seconds = self.refreshed.map_or(0, Timestamp::unix_seconds);
+        SsoGroups { connector, groups: self.groups.clone(), confirmed_unix_seconds }
     }
 }
 

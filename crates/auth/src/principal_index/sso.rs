@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use postern_kinds::Owner;
-use postern_kinds::principal::{ConnectorFacts, ConnectorRef, KeyFacts, UserFacts};
+use postern_kinds::principal::{ConnectorFacts, ConnectorRef, KeyFacts, SsoGroups, UserFacts};
 
 use super::{Concerned, PrincipalIndex, remove_from};
 
@@ -23,6 +23,10 @@ pub(super) struct SsoIndex {
     teams_with: HashMap<String, BTreeSet<String>>,
     /// The user of an issuer and a subject.
     user_of: HashMap<(String, String), String>,
+    /// The users who have groups, by the time at which a provider has confirmed them.
+    confirmed: BTreeSet<(i64, String)>,
+    /// Groups that were confirmed before this time do not count, in seconds since 1970.
+    oldest: i64,
 }
 
 impl SsoIndex {
@@ -32,9 +36,11 @@ impl SsoIndex {
         known.is_some_and(|known| known.uid == connector.uid && !known.disabled)
     }
 
-    /// The groups of a user that count: those of connectors that are there and enabled.
+    /// The groups of a user that count: those that are recent enough, of connectors that are there and enabled.
     pub(super) fn groups_of<'a>(&'a self, user: &'a UserFacts) -> impl Iterator<Item = &'a str> {
-        let counts = user.sso.iter().filter(|of| self.is_enabled(&of.connector));
+        let is_recent = |of: &&SsoGroups| of.confirmed_unix_seconds >= self.oldest;
+        let counts = user.sso.iter().filter(is_recent);
+        let counts = counts.filter(|of| self.is_enabled(&of.connector));
         counts.flat_map(|of| {
             // Only the server writes them, and a name of another connector would be an error of it.
             let own = |group: &&String| {
@@ -42,6 +48,22 @@ impl SsoIndex {
             };
             of.groups.iter().filter(own).map(String::as_str)
         })
+    }
+
+    /// Whether a user is the same to others after a change. Groups that are confirmed again change nothing.
+    pub(super) fn is_same(&self, old: Option<&UserFacts>, new: Option<&UserFacts>) -> bool {
+        let (Some(old), Some(new)) = (old, new) else { return old.is_none() && new.is_none() };
+        let without_groups = |user: &UserFacts| UserFacts { sso: Vec::new(), ..user.clone() };
+        without_groups(old) == without_groups(new) && self.groups_of(old).eq(self.groups_of(new))
+    }
+
+    /// Sets the time since which groups must have been confirmed to count. Returns the users whose groups begin or
+    /// cease to count.
+    fn set_oldest(&mut self, oldest: i64) -> Vec<String> {
+        let (from, to) = (self.oldest.min(oldest), self.oldest.max(oldest));
+        self.oldest = oldest;
+        let changed = self.confirmed.range((from, String::new())..(to, String::new()));
+        changed.map(|(_, user)| user.clone()).collect()
     }
 
     /// The teams of a user's groups.
@@ -88,6 +110,9 @@ impl SsoIndex {
             self.user_of.insert(identity.clone(), name.to_owned());
         }
         for of in &user.sso {
+            if !of.groups.is_empty() {
+                self.confirmed.insert((of.confirmed_unix_seconds, name.to_owned()));
+            }
             self.users.entry(of.connector.name.clone()).or_default().insert(name.to_owned());
             for group in &of.groups {
                 self.users_in.entry(group.clone()).or_default().insert(name.to_owned());
@@ -103,6 +128,7 @@ impl SsoIndex {
             }
         }
         for of in &user.sso {
+            self.confirmed.remove(&(of.confirmed_unix_seconds, name.to_owned()));
             remove_from(&mut self.users, &of.connector.name, name);
             for group in &of.groups {
                 remove_from(&mut self.users_in, group, name);
@@ -139,9 +165,28 @@ impl PrincipalIndex {
         self.sso.keys_of(connector).map(String::as_str)
     }
 
-    /// The names of the users who have groups of a connector.
-    pub fn users_of_connector(&self, connector: &str) -> impl Iterator<Item = &str> {
-        self.sso.users_of(connector).map(String::as_str)
+    /// The names of the users with groups that are too old to count.
+    pub fn users_with_old_groups(&self) -> impl Iterator<Item = &str> {
+        let old = self.sso.confirmed.range(..(self.sso.oldest, String::new()));
+        old.map(|(_, user)| user.as_str())
+    }
+
+    /// Sets the time since which groups of single sign-on must have been confirmed to count, in seconds since 1970.
+    /// [`PrincipalIndex::resolve_next`] resolves the keys that it affects. Returns whether there are any.
+    pub fn set_oldest_groups(&mut self, unix_seconds: i64) -> bool {
+        let users = self.sso.set_oldest(unix_seconds);
+        let is_changed = !users.is_empty();
+        self.note_users(users);
+        is_changed
+    }
+
+    /// Notes that the groups of these users have changed.
+    fn note_users(&mut self, users: Vec<String>) {
+        for user in users {
+            let subject = self.users.get(&user).map(|user| user.subject.clone());
+            self.note_names([user.as_str(), subject.as_deref().unwrap_or_default()]);
+            self.concerned.push_back(Concerned::KeysOf(Owner::User(user)));
+        }
     }
 
     /// How many keys of a workload identity, by its uid, have not ended at a time, in seconds since 1970.
@@ -181,12 +226,8 @@ impl PrincipalIndex {
         if is_same {
             return;
         }
-        let users: Vec<String> = self.sso.users_of(name).cloned().collect();
-        for user in users {
-            let subject = self.users.get(&user).map(|user| user.subject.clone());
-            self.note_names([user.as_str(), subject.as_deref().unwrap_or_default()]);
-            self.concerned.push_back(Concerned::KeysOf(Owner::User(user)));
-        }
+        let users = self.sso.users_of(name).cloned().collect();
+        self.note_users(users);
         let keys = self.sso.keys_of(name).cloned().map(Concerned::Key);
         self.concerned.extend(keys.collect::<Vec<_>>());
     }

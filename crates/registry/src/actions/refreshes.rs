@@ -295,16 +295,16 @@ pub fn logged_out(
     keys.collect()
 }
 
-/// Removes the groups that a provider has not confirmed for longer than the operator allows.
+/// Removes the groups that a provider has not confirmed for longer than the operator allows. They do not count in any case:
+/// see [`Registry::forget_old_groups`].
 ///
 /// # Errors
 /// The error of the last write that failed.
-pub async fn drop_stale_groups(registry: &Registry, connector: &str) -> Result<(), ApiError> {
-    let now = registry.source().now().unix_seconds();
-    let oldest = now.saturating_sub(registry.key_policy().sso_groups_max_age_seconds);
+pub async fn drop_stale_groups(registry: &Registry) -> Result<(), ApiError> {
+    let oldest = registry.oldest_groups();
     let users: Vec<String> = {
         let principals = registry.cache().principals();
-        principals.users_of_connector(connector).map(str::to_owned).collect()
+        principals.users_with_old_groups().map(str::to_owned).collect()
     };
     let is_stale = |one: &user::SsoStatus| {
         let refreshed = one.refreshed.map_or(0, Timestamp::unix_seconds);

@@ -486,6 +486,11 @@ impl Cache {
         self.access.principals()
     }
 
+    /// Sets the time since which groups of single sign-on must have been confirmed to count, in seconds since 1970.
+    pub(crate) fn set_oldest_groups(&self, unix_seconds: i64) {
+        self.access.set_oldest_groups(unix_seconds);
+    }
+
     /// How often the policy and the principal index were read.
     #[cfg(test)]
     pub(crate) fn reads(&self) -> (usize, usize) {

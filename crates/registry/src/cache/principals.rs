@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::{RwLock, RwLockReadGuard};
 use postern_auth::digest::Digest;
@@ -32,6 +32,8 @@ pub(crate) struct AccessState {
     /// The kinds that the policy is made from.
     policy_kinds: Vec<PolicyKind>,
     principals: RwLock<PrincipalIndex>,
+    /// Groups of single sign-on that were confirmed before this time do not count, in seconds since 1970.
+    oldest_groups: AtomicI64,
     policies: Policies,
     unannounced: AtomicBool,
     unannounced_policy: AtomicBool,
@@ -146,6 +148,7 @@ impl AccessState {
             kinds: kinds.map(|kind| (storage_key::collection(kind.info()), kind)).collect(),
             policy_kinds: policy_kinds.map(PolicyKind::of).collect(),
             principals: RwLock::default(),
+            oldest_groups: AtomicI64::new(0),
             policies: Policies::new(),
             unannounced: AtomicBool::new(false),
             unannounced_policy: AtomicBool::new(false),
@@ -245,16 +248,32 @@ impl AccessState {
         for value in values {
             self.apply_one(&mut principals, value);
         }
-        let mut has_more = principals.resolve_next();
+        let has_more = principals.resolve_next();
         drop(principals);
         // A caller that authenticates in between gets the earlier state, because this revision is not applied yet.
-        while has_more {
-            has_more = self.principals.write().resolve_next();
-        }
+        self.resolve_while(has_more);
         self.version.fetch_add(1, Ordering::AcqRel);
         let unannounced =
             if is_policy_alone { &self.unannounced_policy } else { &self.unannounced };
         unannounced.store(true, Ordering::Release);
+    }
+
+    fn resolve_while(&self, mut has_more: bool) {
+        while has_more {
+            has_more = self.principals.write().resolve_next();
+        }
+    }
+
+    /// Sets the time since which groups of single sign-on must have been confirmed to count, in seconds since 1970.
+    pub(super) fn set_oldest_groups(&self, unix_seconds: i64) {
+        self.oldest_groups.store(unix_seconds, Ordering::Release);
+        let is_changed = self.principals.write().set_oldest_groups(unix_seconds);
+        if is_changed {
+            self.resolve_while(true);
+            self.version.fetch_add(1, Ordering::AcqRel);
+            self.unannounced.store(true, Ordering::Release);
+            self.announce();
+        }
     }
 
     /// Wakes the tasks that wait for changes of users, teams and keys, after the objects of the same revision have
@@ -289,6 +308,7 @@ impl AccessState {
         others.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         let mut principals = PrincipalIndex::default();
         principals.set_revision(revision);
+        principals.set_oldest_groups(self.oldest_groups.load(Ordering::Acquire));
         for value in &others {
             self.apply_one(&mut principals, value);
         }
@@ -303,6 +323,10 @@ impl AccessState {
         let mut principals = self.principals.write();
         for (key, uid, at) in principals.activities() {
             loaded.note_activity(key, uid, at);
+        }
+        // It may have changed since then.
+        if loaded.set_oldest_groups(self.oldest_groups.load(Ordering::Acquire)) {
+            while loaded.resolve_next() {}
         }
         *principals = loaded;
         drop(principals);

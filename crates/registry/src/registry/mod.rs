@@ -163,7 +163,7 @@ impl Registry {
         key_policy: KeyPolicy,
         token_policy: TokenPolicy,
     ) -> Self {
-        Self {
+        let registry = Self {
             servers: Servers::of(&*store, &*source),
             store,
             cache,
@@ -176,7 +176,22 @@ impl Registry {
             recent_events: RecentEvents::default(),
             refused_quotas: RefusedQuotas::default(),
             quota_lock: tokio::sync::Mutex::default(),
-        }
+        };
+        // Before the cache loads: old groups give no access from the first request on.
+        registry.forget_old_groups();
+        registry
+    }
+
+    /// Lets the groups of single sign-on that a provider has not confirmed for longer than the operator allows no longer
+    /// count on this server. Nothing is written.
+    pub fn forget_old_groups(&self) {
+        self.cache.set_oldest_groups(self.oldest_groups());
+    }
+
+    /// The time since which groups of single sign-on must have been confirmed to count, in seconds since 1970.
+    pub(crate) fn oldest_groups(&self) -> i64 {
+        let now = self.source.now().unix_seconds();
+        now.saturating_sub(self.key_policy.sso_groups_max_age_seconds)
     }
 
     /// Makes digests of access keys.

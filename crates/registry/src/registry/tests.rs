@@ -139,6 +139,7 @@ mod fleet;
 mod generated_names;
 mod hostile;
 mod keys;
+mod logins;
 mod migration;
 mod owners;
 mod sync;

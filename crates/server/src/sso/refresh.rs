@@ -22,8 +22,11 @@ use super::{About, Refused, Sso, StoredConnector};
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// The time between two looks for new connectors.
+/// The time between two looks for new connectors, and for groups to remove.
 const CONNECTORS_PAUSE: Duration = Duration::from_secs(5);
+
+/// The time for which groups may count too long.
+const GROUPS_PAUSE: Duration = Duration::from_secs(1);
 
 /// The connectors that are read at once.
 const PAGE: usize = 100;
@@ -33,6 +36,17 @@ const AT_ONCE: usize = 8;
 
 /// Runs until it is dropped.
 pub(crate) async fn run(sso: Arc<Sso>) {
+    // Neither a provider nor the store holds this up.
+    let forget = async {
+        loop {
+            sso.registry.forget_old_groups();
+            tokio::time::sleep(GROUPS_PAUSE).await;
+        }
+    };
+    tokio::join!(forget, refresh_connectors(&sso));
+}
+
+async fn refresh_connectors(sso: &Arc<Sso>) {
     let mut tasks = JoinSet::new();
     let mut running: HashMap<String, AbortHandle> = HashMap::new();
     loop {
@@ -44,6 +58,9 @@ pub(crate) async fn run(sso: Arc<Sso>) {
                 let sso = sso.clone();
                 tasks.spawn(async move { sso.refresh_connector(&of).await })
             });
+        }
+        if let Err(error) = refreshes::drop_stale_groups(&sso.registry).await {
+            tracing::warn!(inner = error.inner(), "old groups could not be removed");
         }
         tokio::time::sleep(CONNECTORS_PAUSE).await;
     }
@@ -73,10 +90,6 @@ impl Sso {
             };
             let is_enabled = !connector.spec.disabled;
             let next = if is_enabled { self.refresh_due(&connector, of).await } else { None };
-            let dropped = refreshes::drop_stale_groups(&self.registry, &of.name).await;
-            if let Err(error) = dropped {
-                tracing::warn!(inner = error.inner(), "old groups could not be removed");
-            }
             tokio::time::sleep(self.pause_until(next)).await;
         }
     }

@@ -1,0 +1,138 @@
+//! Logins through identity providers: how long their groups and codes count.
+
+use postern_auth::bearer::{BearerToken, Refusal};
+use postern_auth::digest::Digest;
+use postern_auth::oidc::command_line::Asked;
+use postern_kinds::SecretText;
+use postern_kinds::command_line_consent::CommandLineConsent;
+use postern_kinds::connector::{self, Connector};
+use postern_kinds::principal::ConnectorRef;
+use postern_meta::decode::decode_typed;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::actions::logins::{LoginFor, Person, log_in};
+use crate::actions::{command_line, sessions};
+use crate::credential::Credential;
+
+const ISSUER: &str = "https://login.example.com";
+const DAY_SECONDS: i64 = 24 * 3600;
+
+/// A server with a connector at which users log in.
+struct Scene {
+    fixture: Fixture,
+    connector: ConnectorRef,
+    spec: connector::Spec,
+}
+
+impl Scene {
+    async fn start() -> Self {
+        let fixture = fixture().await;
+        let spec =
+            json!({ "issuer": ISSUER, "clientId": "postern", "allow": { "everyone": true } });
+        let info = Connector.info();
+        let object = Object::from_value(json!({
+            "apiVersion": info.version.to_string(),
+            "kind": info.kind,
+            "metadata": { "name": "corp" },
+            "spec": spec,
+        }));
+        let permit = Permit::for_server(&Connector, Verb::Create, None, "corp");
+        let writing = Writing::by_server();
+        let made = operations::create(&fixture.registry, &permit, object.unwrap(), &writing).await;
+        let made: Value = decode_typed(made.unwrap().json()).unwrap();
+        let uid = made["metadata"]["uid"].as_str().unwrap().to_owned();
+        let connector = ConnectorRef { name: "corp".to_owned(), uid };
+        // With the defaults.
+        let spec = serde_json::from_value(made["spec"].clone()).unwrap();
+        Self { fixture, connector, spec }
+    }
+
+    /// Logs a user in, in a session at the provider. Returns the name of the key, and its digest.
+    async fn log_in(&self, subject: &str, session: &str) -> (String, Digest) {
+        let browser =
+            sessions::Login { address: "127.0.0.1".to_owned(), user_agent: String::new() };
+        let by = LoginFor {
+            connector: &self.connector.name,
+            connector_uid: &self.connector.uid,
+            spec: &self.spec,
+            browser: Some(browser),
+        };
+        let person = Person {
+            issuer: ISSUER.to_owned(),
+            subject: subject.to_owned(),
+            name: subject.to_owned(),
+            username: subject.to_owned(),
+            display_name: String::new(),
+            email: String::new(),
+            email_verified: false,
+            groups: vec!["developers".to_owned()],
+            session: session.to_owned(),
+            id_token: SecretText::from("token".to_owned()),
+            refresh_token: Some(SecretText::from("refresh".to_owned())),
+        };
+        let made = log_in(&self.fixture.registry, &by, person).await.unwrap();
+        self.fixture.registry.cache().wait_until_current().await.unwrap();
+        let digest = self.fixture.registry.digester().digest(&BearerToken::of_key(&made.value));
+        (made.access_key, digest)
+    }
+
+    fn now(&self) -> i64 {
+        self.fixture.clock.now().unix_seconds()
+    }
+}
+
+#[tokio::test]
+async fn groups_that_are_too_old_do_not_count_although_nothing_can_be_written() {
+    let scene = Scene::start().await;
+    scene.log_in("ada", "").await;
+    let registry = &scene.fixture.registry;
+    let key = scene.fixture.key_of("own", "ada", json!({})).await;
+    let counts = || {
+        let key = scene.fixture.identify(&key, scene.now()).unwrap();
+        key.identity.is_in("corp:developers")
+    };
+    let written = scene.fixture.store.revision().await.unwrap();
+    scene.fixture.pass_seconds(7 * DAY_SECONDS);
+    registry.forget_old_groups();
+    assert!(counts());
+    scene.fixture.pass_seconds(1);
+    registry.forget_old_groups();
+    assert!(!counts());
+    assert_eq!(scene.fixture.store.revision().await.unwrap(), written);
+    // A server that starts then has them from the store, and they do not count there either.
+    let again = start(scene.fixture.store.clone(), scene.fixture.clock.clone()).await;
+    assert_eq!(again.registry.cache().principals().users_with_old_groups().count(), 1);
+}
+
+#[tokio::test]
+async fn the_code_of_a_command_line_ends_after_a_minute_and_by_its_use() {
+    let scene = Scene::start().await;
+    let (_, digest) = scene.log_in("ada", "one").await;
+    let registry = &scene.fixture.registry;
+    let session = scene.fixture.identify(&digest, scene.now()).unwrap();
+    let credential = Credential::of_key(session.identity.clone(), digest);
+    let permit = Permit::for_server(&CommandLineConsent, Verb::Create, None, "");
+    let permit = permit.with_credential(credential);
+    let login = || sessions::Login { address: "127.0.0.1".to_owned(), user_agent: String::new() };
+    let asked = Asked { challenge: String::new(), host: "laptop".to_owned(), ttl_seconds: 0 };
+    let code = async |text: &str| {
+        let stored = SecretText::from(text.repeat(8));
+        command_line::code_of(registry, &stored).await.unwrap()
+    };
+    let allow = async |text: &str| {
+        let stored = SecretText::from(text.repeat(8));
+        command_line::allow(registry, &permit, &asked, stored).await.unwrap();
+    };
+    allow("first").await;
+    scene.fixture.pass_seconds(59);
+    assert_eq!(code("first").await.err(), None);
+    scene.fixture.pass_seconds(1);
+    assert_eq!(code("first").await.err(), Some(Refusal::Expired));
+    allow("second").await;
+    let found = code("second").await.unwrap();
+    command_line::redeem(registry, &found, login()).await.unwrap();
+    assert_eq!(code("second").await.err(), Some(Refusal::Unknown));
+    let again = command_line::redeem(registry, &found, login()).await;
+    assert_eq!(again.err().map(|error| error.code()), Some(401));
+}
