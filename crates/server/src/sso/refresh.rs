@@ -2,18 +2,19 @@
 //! server, and each key is claimed by one of them. Each connector has a task of its own, so that a provider that does
 //! not answer delays no other one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::{StreamExt as _, stream};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use postern_kinds::connector::Connector;
 use postern_kinds::principal::ConnectorRef;
 use postern_registry::actions::logins::LoginFor;
-use postern_registry::actions::refreshes::{self, Claimed};
+use postern_registry::actions::refreshes::{self, Claimed, DueKeys};
 use serde_json::Value;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 
 use super::redeem::{Client, INVALID_GRANT};
 use super::{About, Refused, Sso, StoredConnector};
@@ -82,16 +83,55 @@ impl Sso {
 
     /// Refreshes the keys of a connector whenever one is due, until the connector is gone.
     async fn refresh_connector(&self, of: &ConnectorRef) {
+        let mut running = FuturesUnordered::new();
+        let mut names = HashSet::new();
+        let mut waiting = VecDeque::new();
+        let mut next_look = Instant::now();
+        // One key shows whether the provider can be asked, before there are several at once.
+        let mut can_ask = false;
         loop {
-            let found = self.registry.read_to_decide(&Connector, None, &of.name).ok().flatten();
-            let found = found.and_then(|found| found.part::<StoredConnector>().ok());
-            let Some(connector) = found.filter(|found| found.metadata.uid == of.uid) else {
-                return;
-            };
-            let is_enabled = !connector.spec.disabled;
-            let next = if is_enabled { self.refresh_due(&connector, of).await } else { None };
-            tokio::time::sleep(self.pause_until(next)).await;
+            if Instant::now() >= next_look {
+                let Some(connector) = self.stored_connector(of).map(Arc::new) else { break };
+                let due = self.due(&connector, of);
+                next_look = Instant::now() + self.pause_until(due.next);
+                let keys = due.now.into_iter().filter(|name| !names.contains(name));
+                waiting = keys.map(|name| (connector.clone(), name)).collect();
+            }
+            while running.len() < if can_ask { AT_ONCE } else { 1 } {
+                let Some((connector, name)) = waiting.pop_front() else { break };
+                names.insert(name.clone());
+                running.push(async move {
+                    let can_ask = self.refresh_key(&connector, of, &name).await;
+                    (name, can_ask)
+                });
+            }
+            tokio::select! {
+                Some((name, answers)) = running.next(), if !running.is_empty() => {
+                    names.remove(&name);
+                    can_ask = answers;
+                    if !can_ask {
+                        // The provider is not asked once more for each key. The next look finds them again.
+                        waiting.clear();
+                    }
+                }
+                () = tokio::time::sleep_until(next_look) => {}
+            }
         }
+        // A refresh token that the provider has replaced must be stored.
+        while running.next().await.is_some() {}
+    }
+
+    fn stored_connector(&self, of: &ConnectorRef) -> Option<StoredConnector> {
+        let found = self.registry.read_to_decide(&Connector, None, &of.name).ok()??;
+        found.part::<StoredConnector>().ok().filter(|found| found.metadata.uid == of.uid)
+    }
+
+    /// The keys of a connector that are due. A disabled connector has none.
+    fn due(&self, connector: &StoredConnector, of: &ConnectorRef) -> DueKeys {
+        if connector.spec.disabled {
+            return DueKeys { now: Vec::new(), next: None };
+        }
+        refreshes::due(&self.registry, of, connector.spec.refresh_interval)
     }
 
     /// The time to the next look at the keys, if the next one is due at this time, in seconds since 1970.
@@ -103,25 +143,6 @@ impl Sso {
         left.clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
     }
 
-    /// Refreshes the keys of a connector that are due. Returns when the next one is, in seconds since 1970.
-    async fn refresh_due(&self, connector: &StoredConnector, of: &ConnectorRef) -> Option<i64> {
-        let due = refreshes::due(&self.registry, of, connector.spec.refresh_interval);
-        let mut names = due.now.into_iter();
-        let Some(first) = names.next() else { return due.next };
-        self.registry.servers().turn("sso-refresh").await;
-        let is_down = AtomicBool::new(false);
-        let is_down = &is_down;
-        let refresh = |name: String| async move {
-            if !is_down.load(Ordering::Relaxed) && !self.refresh_key(connector, of, &name).await {
-                is_down.store(true, Ordering::Relaxed);
-            }
-        };
-        // One key shows whether the provider can be asked. It is not asked once more for each of the others.
-        refresh(first).await;
-        stream::iter(names).for_each_concurrent(AT_ONCE, refresh).await;
-        due.next
-    }
-
     /// Refreshes a key, if no other server does. Returns whether the provider can be asked about others.
     async fn refresh_key(
         &self,
@@ -129,6 +150,7 @@ impl Sso {
         of: &ConnectorRef,
         name: &str,
     ) -> bool {
+        self.registry.servers().turn("sso-refresh").await;
         let interval = connector.spec.refresh_interval;
         let refreshed = match refreshes::claim(&self.registry, of, interval, name).await {
             Ok(Some(claimed)) => self.refresh(connector, &claimed).await,
