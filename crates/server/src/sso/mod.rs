@@ -11,6 +11,7 @@ mod fetch;
 mod form;
 mod login_cookie;
 mod logout;
+mod places;
 mod providers;
 mod redeem;
 pub(crate) mod refresh;
@@ -29,9 +30,9 @@ use postern_registry::clock::Source;
 use postern_registry::registry::Registry;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
 use self::exchange::NotGiven;
+use self::places::{Place, Places};
 use self::providers::Providers;
 use crate::audit::{Audit, SignIn};
 use crate::gateway::Gateway;
@@ -46,8 +47,12 @@ const CONNECTORS: &str = "/auth/oidc/";
 /// The end of the path of back-channel logouts.
 const BACKCHANNEL_LOGOUT: &str = "/backchannel-logout";
 
-/// The logins that are served at once. Each may wait for a provider.
+/// The logins that are served at once, and those of one connector. Each may wait for a provider.
 const MAX_LOGINS: usize = 64;
+const MAX_LOGINS_OF_CONNECTOR: usize = 16;
+
+/// The exchanges that are served at once, with the logins of the command line. The rest is for browsers.
+const MAX_EXCHANGES: usize = 48;
 
 /// The most connectors that are listed for a login.
 const MAX_LISTED: usize = 50;
@@ -70,7 +75,7 @@ pub(crate) struct Sso {
     providers: Providers,
     gateway: Arc<Gateway>,
     state_key: StateKey,
-    logins: Semaphore,
+    logins: Places,
 }
 
 /// A request without a credential.
@@ -163,7 +168,7 @@ impl Sso {
             state_key: StateKey::new(registry.digester().derived_key(STATE_KEY)),
             providers: Providers::new(proxy, addresses, source.clone()),
             gateway,
-            logins: Semaphore::new(MAX_LOGINS),
+            logins: Places::default(),
             registry,
             audit,
             source,
@@ -215,7 +220,7 @@ impl Sso {
     ) -> Response<Body> {
         let (head, body) = request.into_parts();
         let record = SignIn::begin(&self.audit, &head, visit.address, visit.audit_id);
-        let Ok(_permit) = self.logins.try_acquire() else {
+        let Some(_place) = self.place(head.uri.path()) else {
             let error = ApiError::too_many_requests(
                 "too many logins at once: try again later",
                 RETRY_AFTER_SECONDS,
@@ -252,6 +257,16 @@ impl Sso {
             _ => Err(Refused::new(StatusCode::NOT_FOUND, "there is no such page")),
         };
         served.unwrap_or_else(|refused| refusal(&refused))
+    }
+
+    /// A place for a request, if one is free.
+    fn place(&self, path: &str) -> Option<Place<'_>> {
+        let connector = path.strip_prefix(CONNECTORS).and_then(|rest| rest.split('/').next());
+        let (of, max) = match connector {
+            Some(connector) => (connector, MAX_LOGINS_OF_CONNECTOR),
+            None => ("", MAX_EXCHANGES),
+        };
+        self.logins.take(of, MAX_LOGINS, max)
     }
 
     /// An enabled connector.
