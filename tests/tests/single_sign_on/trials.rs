@@ -89,6 +89,39 @@ async fn a_trial_login_shows_the_claims_and_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn a_trial_login_says_what_a_login_would_do() {
+    let scene = Scene::start().await;
+    let corp = path("connectors", "corp");
+    let outcome = async || {
+        let mut browser = scene.browser();
+        let address = browser.begin("/auth/oidc/corp/start?return=/auth/trial").await;
+        let page = browser.visit(&scene.provider.log_in(&address)).await.expect(200);
+        page["trial"].clone()
+    };
+    let why = async |text: &str| {
+        let outcome = outcome().await;
+        assert_eq!(outcome["allowed"], false, "{outcome}");
+        assert!(outcome["why"].as_str().unwrap().contains(text), "{outcome}");
+        let (_, refused) = scene.log_in().await;
+        assert_eq!(refused.status, 403);
+        assert!(refused.text().contains(text), "{}", refused.text());
+    };
+    set(&scene.admin, &corp, json!({ "provisioning": "Match" })).await;
+    why("no User is linked with this identity").await;
+    set(&scene.admin, &corp, json!({ "provisioning": "Create" })).await;
+    make(&scene.admin, "users", "ada", json!({})).await;
+    let name = outcome().await["nameOfNewUser"].as_str().unwrap().to_owned();
+    assert!(name.starts_with("ada-"), "{name}");
+    assert_eq!(scene.users().await, ["ada", "admin"]);
+    scene.log_in().await;
+    assert_eq!(scene.users().await, ["ada", &*name, "admin"]);
+    let known = outcome().await;
+    assert_eq!((&known["user"], &known["nameOfNewUser"]), (&json!(name), &Value::Null));
+    set(&scene.admin, &path("users", &name), json!({ "disabled": true })).await;
+    why("the user is disabled").await;
+}
+
+#[tokio::test]
 async fn the_command_line_tests_a_connector() {
     let scene = Scene::start().await;
     let kubeconfig = scene.server.home().kubeconfig();

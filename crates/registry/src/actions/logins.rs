@@ -83,6 +83,14 @@ pub(crate) struct ConnectorData {
     pub(crate) refresh_token: Option<SecretText>,
 }
 
+/// The User of a person.
+pub struct LoginUser {
+    /// Its name.
+    pub name: String,
+    /// Whether the login creates it.
+    pub is_new: bool,
+}
+
 /// A login that is done.
 pub struct LoggedIn {
     /// The name of the User.
@@ -102,8 +110,8 @@ pub async fn log_in(
     by: &LoginFor<'_>,
     person: Person,
 ) -> Result<LoggedIn, ApiError> {
-    let user = user_of(registry, by, &person).await?;
-    set_groups(registry, by, &person, &user).await?;
+    let user = user_of(registry, by, &person, &writing()).await?.name;
+    set_groups(registry, by, &person, &user, &writing()).await?;
     if by.browser.is_some() {
         sessions::check_count(registry, &Owner::User(user.clone()))?;
     }
@@ -121,6 +129,24 @@ pub async fn log_in(
     }
 }
 
+/// The User that a login of a person would be of. Nothing is written.
+///
+/// # Errors
+/// Those of [`log_in`].
+pub async fn try_log_in(
+    registry: &Registry,
+    by: &LoginFor<'_>,
+    person: &Person,
+) -> Result<LoginUser, ApiError> {
+    let dry = Writing { dry_run: true, ..writing() };
+    let user = user_of(registry, by, person, &dry).await?;
+    if !user.is_new {
+        set_groups(registry, by, person, &user.name, &dry).await?;
+        sessions::check_count(registry, &Owner::User(user.name.clone()))?;
+    }
+    Ok(user)
+}
+
 /// A write of a login.
 pub(super) fn writing() -> Writing {
     Writing {
@@ -135,20 +161,21 @@ fn refused(user: &str, why: &str) -> ApiError {
     ApiError::forbidden(User.info().group_resource(), user, why)
 }
 
-/// The name of the User of a person. It is created if there is none.
+/// The User of a person. It is created if there is none.
 async fn user_of(
     registry: &Registry,
     by: &LoginFor<'_>,
     person: &Person,
-) -> Result<String, ApiError> {
+    writing: &Writing,
+) -> Result<LoginUser, ApiError> {
     let Person { issuer, subject, name, .. } = person;
     let mut last = None;
     for attempt in 0..ATTEMPTS {
         registry.cache().wait_until_current().await?;
         let known =
             registry.cache().principals().user_of_identity(issuer, subject).map(str::to_owned);
-        if let Some(known) = known {
-            return Ok(known);
+        if let Some(name) = known {
+            return Ok(LoginUser { name, is_new: false });
         }
         if !by.spec.creates_users() {
             let why = "no User is linked with this identity (spec.identities), and the connector creates none";
@@ -161,8 +188,8 @@ async fn user_of(
             let why = "the name that the new User would get is taken: link the identity with a User (spec.identities)";
             return Err(last.unwrap_or_else(|| refused("", why)));
         }
-        match create_user(registry, by, person, name).await {
-            Ok(()) => return Ok(name.clone()),
+        match create_user(registry, by, (person, name), writing).await {
+            Ok(()) => return Ok(LoginUser { name: name.clone(), is_new: true }),
             // The name or the identity is taken since then, or the username of another user is the same.
             Err(error) if [409, 422].contains(&error.code()) => last = Some(error),
             Err(error) => return Err(error),
@@ -175,8 +202,8 @@ async fn user_of(
 async fn create_user(
     registry: &Registry,
     by: &LoginFor<'_>,
-    person: &Person,
-    name: &str,
+    (person, name): (&Person, &str),
+    writing: &Writing,
 ) -> Result<(), ApiError> {
     let spec = user::Spec {
         display_name: person.display_name.clone(),
@@ -191,7 +218,7 @@ async fn create_user(
     let fields = user::Fields { spec, status: user::Status::default() };
     let object = object(&User, name, "", &fields)?;
     let creating = Permit::for_server(&User, Verb::Create, None, name);
-    operations::create(registry, &creating, object, &writing()).await.map(|_| ())
+    operations::create(registry, &creating, object, writing).await.map(|_| ())
 }
 
 /// Writes the groups of a person into the status of the User.
@@ -203,6 +230,7 @@ pub(super) async fn set_groups(
     by: &LoginFor<'_>,
     person: &Person,
     user: &str,
+    writing: &Writing,
 ) -> Result<(), ApiError> {
     let mut groups: Vec<String> =
         person.groups.iter().map(|group| group_name(by.connector, group)).collect();
@@ -210,8 +238,7 @@ pub(super) async fn set_groups(
     groups.dedup();
     let refreshed = Some(registry.source().now());
     let permit = Permit::for_server(&User, Verb::Update, None, user);
-    let writing = writing();
-    let updated = operations::update(registry, &permit, &writing, |current| {
+    let updated = operations::update(registry, &permit, writing, |current| {
         let mut fields = user::Fields::deserialize(&current.fields)
             .map_err(|error| ApiError::internal("the User cannot be read", error))?;
         let identity =

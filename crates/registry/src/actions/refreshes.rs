@@ -212,7 +212,7 @@ pub async fn store(
     claimed: &Claimed,
     person: Person,
 ) -> Result<(), ApiError> {
-    set_groups(registry, by, &person, &claimed.user).await?;
+    set_groups(registry, by, &person, &claimed.user, &writing()).await?;
     set_data(registry, claimed, data_of(person.id_token, person.refresh_token)?).await
 }
 

@@ -124,11 +124,6 @@ impl Sso {
             ])
             .await?;
         let claims = client.claims(&tokens, Some(login.nonce())).await?;
-        if login.return_path() == TRIAL_PATH {
-            return Ok(self.trial(&connector.metadata.name, &client, (&tokens, &claims)).await);
-        }
-        let person = self.person(&client, &tokens, &claims).await?;
-        record.admit(&person.name)?;
         let browser = sessions::Login { address: address.to_string(), user_agent: agent_of(head) };
         let by = LoginFor {
             connector: &connector.metadata.name,
@@ -136,6 +131,11 @@ impl Sso {
             spec: &connector.spec,
             browser: Some(browser),
         };
+        if login.return_path() == TRIAL_PATH {
+            return Ok(self.trial(&by, &client, (&tokens, &claims)).await);
+        }
+        let person = self.person(&client, &tokens, &claims).await?;
+        record.admit(&person.name)?;
         let made = log_in(&self.registry, &by, person).await?;
         record.set_user(&made.user, &made.access_key);
         let mut response = redirect(login.return_path())?;

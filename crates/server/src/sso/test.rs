@@ -7,6 +7,7 @@ use postern_auth::oidc::mapping;
 use postern_kinds::connector::Connector;
 use postern_kinds::connector_test::{Check, Spec};
 use postern_meta::status::ApiError;
+use postern_registry::actions::logins::{LoginFor, try_log_in};
 use serde_json::{Map, Value, json};
 
 use super::redeem::{Client, Tokens};
@@ -81,30 +82,16 @@ impl Sso {
         Ok(Spec { redirect_uri, logout_redirect_uri, trial_url, checks })
     }
 
-    /// The page of a trial login: the claims of the person, and what they would give.
+    /// The page of a trial login: the claims of the person, and what a login would give.
     pub(super) async fn trial(
         &self,
-        name: &str,
+        by: &LoginFor<'_>,
         client: &Client<'_>,
         (tokens, claims): (&Tokens, &Claims),
     ) -> Response<Body> {
-        let outcome = match self.person(client, tokens, claims).await {
-            Ok(person) => {
-                let group_of = |group: &String| mapping::group_name(name, group);
-                let groups: Vec<String> = person.groups.iter().map(group_of).collect();
-                let principals = self.registry.cache().principals();
-                let known = principals.user_of_identity(&person.issuer, &person.subject);
-                json!({
-                    "allowed": true,
-                    "user": known,
-                    "nameOfNewUser": if known.is_none() { Some(&person.name) } else { None },
-                    "teams": principals.teams_with_groups(&groups),
-                    "groups": groups,
-                    "hasRefreshToken": person.refresh_token.is_some(),
-                })
-            }
-            Err(Refused { text, .. }) => json!({ "allowed": false, "why": text }),
-        };
+        let outcome = self.outcome(by, client, (tokens, claims)).await;
+        let outcome =
+            outcome.unwrap_or_else(|Refused { text, .. }| json!({ "allowed": false, "why": text }));
         let mut page = json!({ "trial": outcome, "claims": Value::Object(claims.all.clone()) });
         match user_info_of(client, tokens, claims).await {
             Ok(Some(claims)) => page["userInfo"] = Value::Object(claims),
@@ -112,6 +99,35 @@ impl Sso {
             Err(Refused { text, .. }) => page["userInfoError"] = json!(text),
         }
         respond::value(StatusCode::OK, &page, true)
+    }
+}
+
+impl Sso {
+    /// What a login would give.
+    ///
+    /// # Errors
+    /// Why it would be refused.
+    async fn outcome(
+        &self,
+        by: &LoginFor<'_>,
+        client: &Client<'_>,
+        (tokens, claims): (&Tokens, &Claims),
+    ) -> Result<Value, Refused> {
+        let person = self.person(client, tokens, claims).await?;
+        let user = try_log_in(&self.registry, by, &person).await?;
+        let group_of = |group: &String| mapping::group_name(by.connector, group);
+        let groups: Vec<String> = person.groups.iter().map(group_of).collect();
+        let principals = self.registry.cache().principals();
+        let (new, known) =
+            if user.is_new { (Some(user.name), None) } else { (None, Some(user.name)) };
+        Ok(json!({
+            "allowed": true,
+            "user": known,
+            "nameOfNewUser": new,
+            "teams": principals.teams_with_groups(&groups),
+            "groups": groups,
+            "hasRefreshToken": person.refresh_token.is_some(),
+        }))
     }
 }
 
