@@ -264,7 +264,8 @@ pub async fn end(registry: &Registry, key: &LoginKey) -> Result<(), ApiError> {
     }
 }
 
-/// The keys of a connector that a logout at the provider ends: those of a user, of a session, or of both.
+/// The keys of a connector that a logout at the provider ends: those of a user, of a session, or of both. With both, a key
+/// of the user that has no recorded session ends as well: it may be of this session.
 pub fn logged_out(
     registry: &Registry,
     connector: &ConnectorRef,
@@ -280,8 +281,11 @@ pub fn logged_out(
             user.as_ref().is_some_and(|user| fields.spec.owner() == Some(Owner::User(user.clone())))
         });
         let login = fields.status.login.as_ref();
-        let of_session =
-            session.is_none_or(|session| login.is_some_and(|login| login.session == session));
+        let of_session = session.is_none_or(|session| {
+            login.is_some_and(|login| {
+                login.session == session || (login.session.is_empty() && user.is_some())
+            })
+        });
         of_user && of_session
     };
     if user.is_none() && session.is_none() {

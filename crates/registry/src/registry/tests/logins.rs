@@ -1,4 +1,4 @@
-//! Logins through identity providers: how long their groups and codes count.
+//! Logins through identity providers: how long their groups and codes count, and what a logout at the provider ends.
 
 use postern_auth::bearer::{BearerToken, Refusal};
 use postern_auth::digest::Digest;
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::actions::logins::{LoginFor, Person, log_in};
+use crate::actions::refreshes::logged_out;
 use crate::actions::{command_line, sessions};
 use crate::credential::Credential;
 
@@ -80,6 +81,13 @@ impl Scene {
     fn now(&self) -> i64 {
         self.fixture.clock.now().unix_seconds()
     }
+
+    /// The names of the keys that a logout token ends.
+    fn ended(&self, subject: Option<&str>, session: Option<&str>) -> Vec<String> {
+        let registry = &self.fixture.registry;
+        let keys = logged_out(registry, &self.connector, (ISSUER, subject), session);
+        keys.into_iter().map(|key| key.name).collect()
+    }
 }
 
 #[tokio::test]
@@ -103,6 +111,32 @@ async fn groups_that_are_too_old_do_not_count_although_nothing_can_be_written() 
     // A server that starts then has them from the store, and they do not count there either.
     let again = start(scene.fixture.store.clone(), scene.fixture.clock.clone()).await;
     assert_eq!(again.registry.cache().principals().users_with_old_groups().count(), 1);
+}
+
+#[tokio::test]
+async fn a_logout_ends_the_session_that_it_names_and_those_that_may_be_it() {
+    let scene = Scene::start().await;
+    let (one, _) = scene.log_in("ada", "one").await;
+    let (two, _) = scene.log_in("ada", "two").await;
+    let (unknown, _) = scene.log_in("ada", "").await;
+    let (other, _) = scene.log_in("bob", "").await;
+    let sorted = |mut names: Vec<String>| {
+        names.sort_unstable();
+        names
+    };
+    let all_of_ada = sorted(vec![one.clone(), two.clone(), unknown.clone()]);
+    for (subject, session, expected) in [
+        (Some("ada"), None, all_of_ada),
+        (None, Some("two"), vec![two.clone()]),
+        (None, Some("three"), vec![]),
+        (Some("ada"), Some("two"), vec![two, unknown.clone()]),
+        (Some("ada"), Some("three"), vec![unknown]),
+        (Some("bob"), Some("one"), vec![other]),
+        (Some("eve"), Some("one"), vec![]),
+    ] {
+        let ended = sorted(scene.ended(subject, session));
+        assert_eq!(ended, sorted(expected), "{subject:?} {session:?}");
+    }
 }
 
 #[tokio::test]
