@@ -21,21 +21,25 @@ use crate::wire::body::Body;
 use crate::wire::incoming::IncomingBody;
 use crate::wire::respond;
 
-/// How long a logout waits for the discovery document of the provider.
-const DISCOVERY_WAIT: Duration = Duration::from_secs(2);
+/// How long a logout waits for the address at the provider.
+const ADDRESS_WAIT: Duration = Duration::from_secs(2);
 
 impl Sso {
     /// The address where a browser ends its session at the provider (OpenID Connect RP-Initiated Logout 1.0); `None` if
     /// the provider does not offer it, or cannot be asked, or the connector is disabled.
     pub(crate) async fn logout_address(&self, session: &ProviderSession) -> Option<String> {
+        // The session here is over. Neither the provider nor the store holds up the response.
+        tokio::time::timeout(ADDRESS_WAIT, self.find_logout_address(session)).await.ok()?
+    }
+
+    async fn find_logout_address(&self, session: &ProviderSession) -> Option<String> {
         let connector = self.connector(&session.connector.name).await.ok()?;
         if connector.metadata.uid != session.connector.uid {
             return None;
         }
         let spec = &connector.spec;
         let provider = self.providers.of_connector(&spec.issuer, &spec.ca_data);
-        let discovery = tokio::time::timeout(DISCOVERY_WAIT, provider.discovery()).await;
-        let discovery = discovery.ok()?.ok()?;
+        let discovery = provider.discovery().await.ok()?;
         let endpoint = discovery.end_session_endpoint.as_ref()?;
         let token = session.id_token.expose();
         Some(logout_address(endpoint, token, &spec.client_id, &self.logout_redirect_uri()))
