@@ -1,5 +1,11 @@
 //! Logins through an honest provider: the user, the groups, the key, and what ends it.
 
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use postern_tests::identity_provider::{IdentityProvider, Raw};
 use postern_tests::objects::{collection, make};
 use postern_tests::rights::{merge, path, set};
 use postern_tests::wait;
@@ -207,6 +213,42 @@ async fn keys_that_a_login_key_makes_do_not_outlive_what_the_provider_says() {
     let (other, refused) = scene.log_in().await;
     assert!(!other.has_session());
     assert!(refused.expect_text(403).contains("the user is disabled"), "{}", refused.text());
+}
+
+#[tokio::test]
+async fn a_provider_that_hangs_leaves_places_to_the_others_and_failures_are_recorded() {
+    let scene = Scene::start().await;
+    let slow = IdentityProvider::start().await;
+    make(&scene.admin, "connectors", "slow", slow.connector()).await;
+    slow.set(|state| {
+        let raw = Raw { delay: Duration::from_secs(60), ..Raw::of(200, "{}") };
+        state.raw.insert("/.well-known/openid-configuration", raw);
+    });
+    // More than there are places.
+    let mut starts: FuturesUnordered<_> = (1..=70)
+        .map(|last| {
+            let client = scene.admin.from_address(Ipv4Addr::new(127, 0, 8, last).into());
+            async move {
+                let start = client.get("/auth/oidc/slow/start").without("authorization");
+                start.send().await.status
+            }
+        })
+        .collect();
+    assert_eq!(starts.next().await, Some(429), "all others wait for the provider");
+    let (browser, response) = scene.log_in().await;
+    assert!(browser.has_session(), "{}", response.text());
+    let waited = wait::within("the others", starts.collect::<Vec<u16>>()).await;
+    assert!(waited.contains(&502), "{waited:?}");
+    for (code, reason) in [(429, "too many logins at once"), (502, "did not answer within 5 s")] {
+        wait::until("the record", async || {
+            let records = scene.server.home().records();
+            let found = records.iter().find(|record| record["responseStatus"]["code"] == code);
+            let found = found.filter(|record| record["requestURI"] == "/auth/oidc/slow/start")?;
+            assert!(found["responseStatus"].to_string().contains(reason), "{found}");
+            Some(())
+        })
+        .await;
+    }
 }
 
 #[tokio::test]

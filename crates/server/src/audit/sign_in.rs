@@ -6,8 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::header::USER_AGENT;
-use http::request::Parts;
-use http::{HeaderValue, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use postern_meta::status::ApiError;
 use postern_meta::time::MicroTimestamp;
 
@@ -41,13 +40,18 @@ pub(crate) struct SignIn {
 
 impl SignIn {
     /// A login by a request. Nothing is recorded yet.
-    pub(crate) fn begin(audit: &Arc<Audit>, head: &Parts, peer: IpAddr, id: &HeaderValue) -> Self {
-        let agent = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
+    pub(crate) fn begin(
+        audit: &Arc<Audit>,
+        (uri, headers): (&Uri, &HeaderMap),
+        peer: IpAddr,
+        id: &HeaderValue,
+    ) -> Self {
+        let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
         Self {
             received: audit.source.now_micro(),
             audit: audit.clone(),
             id: id.clone(),
-            uri: head.uri.path().parse().unwrap_or_default(),
+            uri: uri.path().parse().unwrap_or_default(),
             peer,
             agent: agent.unwrap_or_default().to_owned(),
             by: String::new(),

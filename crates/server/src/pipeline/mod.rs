@@ -39,7 +39,7 @@ pub(crate) use self::client::Client;
 pub(crate) use self::response_guard::{ResponseGuard, charge_stream};
 pub(crate) use self::server::{Server, Storage};
 use self::verbs::VerbRequest;
-use crate::audit::{self, AuditContext};
+use crate::audit::{self, AuditContext, SignIn};
 use crate::endpoints::{console, documents, health, jwks, version};
 use crate::gateway::relay;
 use crate::metrics::{self, Measured};
@@ -136,7 +136,7 @@ async fn reply(
     let is_of_session = is_of_session(&request);
     if browser_headers == BrowserHeaders::Login
         && !is_of_session
-        && let Err(error) = count_login(server, client)
+        && let Err(error) = admit_login(server, client, &request, audit_id)
     {
         // Not a refused stream: a browser repeats that, and shows its page no code and no time to wait.
         let mut response = respond::error(&error, Format::Json, false);
@@ -196,6 +196,23 @@ fn line_of(request: &Request<IncomingBody>) -> String {
 /// 429 when there were too many.
 fn count_login(server: &Server, client: &Client) -> Result<(), ApiError> {
     server.auth_rate.count(client.peer.address(), server.source.now().unix_seconds())
+}
+
+/// Counts a request of a login, and records it if it is one too many.
+///
+/// # Errors
+/// 429 when there were too many.
+fn admit_login(
+    server: &Server,
+    client: &Client,
+    request: &Request<IncomingBody>,
+    audit_id: &HeaderValue,
+) -> Result<(), ApiError> {
+    count_login(server, client).inspect_err(|error| {
+        let of = (request.uri(), request.headers());
+        let record = SignIn::begin(&server.audit, of, client.peer.address(), audit_id);
+        record.end(StatusCode::TOO_MANY_REQUESTS, Some(&error.status().message));
+    })
 }
 
 /// Whether a request reads or ends a session. It counts as a login only if there is no session: a user who has one must

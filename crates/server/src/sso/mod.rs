@@ -60,6 +60,9 @@ const MAX_LISTED: usize = 50;
 /// The seconds after which a client may retry if too many logins are served.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
+/// Why a login is refused if no place is free.
+const TOO_MANY: &str = "too many logins at once: try again later";
+
 /// Why the command line cannot log in with a browser.
 const NO_CONSOLE: &str =
     "this server has no web console, where users allow such a login: log in with an access key";
@@ -219,18 +222,15 @@ impl Sso {
         visit: Visit<'_>,
     ) -> Response<Body> {
         let (head, body) = request.into_parts();
-        let record = SignIn::begin(&self.audit, &head, visit.address, visit.audit_id);
+        let of = (&head.uri, &head.headers);
+        let record = SignIn::begin(&self.audit, of, visit.address, visit.audit_id);
         let Some(_place) = self.place(head.uri.path()) else {
-            let error = ApiError::too_many_requests(
-                "too many logins at once: try again later",
-                RETRY_AFTER_SECONDS,
-            );
+            record.end(StatusCode::TOO_MANY_REQUESTS, Some(TOO_MANY));
+            let error = ApiError::too_many_requests(TOO_MANY, RETRY_AFTER_SECONDS);
             return respond::error(&error, postern_meta::decode::Format::Json, false);
         };
-        if !visit.has_console && head.uri.path() == AUTHORIZE_PATH {
-            return refusal(&Refused::new(StatusCode::NOT_FOUND, NO_CONSOLE));
-        }
         if !visit.has_console && head.uri.path() == command_line::DEVICE_PATH {
+            record.end(StatusCode::NOT_FOUND, Some(NO_CONSOLE));
             return NotGiven::of(StatusCode::NOT_FOUND, "access_denied", NO_CONSOLE).response();
         }
         if Self::is_exchange(head.uri.path()) {
@@ -239,11 +239,12 @@ impl Sso {
         if head.uri.path() == command_line::DEVICE_PATH {
             return self.begin_device(&head, body, visit.address, record).await;
         }
-        if head.uri.path() == AUTHORIZE_PATH {
-            return command_line::authorize(&head).unwrap_or_else(|refused| refusal(&refused));
-        }
         let path = head.uri.path().strip_prefix(CONNECTORS).unwrap_or_default();
         let served = match path.split_once('/') {
+            None if head.uri.path() == AUTHORIZE_PATH && !visit.has_console => {
+                Err(Refused::new(StatusCode::NOT_FOUND, NO_CONSOLE))
+            }
+            None if head.uri.path() == AUTHORIZE_PATH => command_line::authorize(&head),
             Some((name, "start")) => {
                 allowed(&head.method, &Method::GET).and(self.start(name, &head).await)
             }
@@ -256,7 +257,10 @@ impl Sso {
             },
             _ => Err(Refused::new(StatusCode::NOT_FOUND, "there is no such page")),
         };
-        served.unwrap_or_else(|refused| refusal(&refused))
+        served.unwrap_or_else(|refused| {
+            record.end(refused.code, Some(&refused.text));
+            refusal(&refused)
+        })
     }
 
     /// A place for a request, if one is free.
